@@ -1,0 +1,113 @@
+//! Identifiers that are written into the log and so never change meaning.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+/// A position in the one virtual log, in bytes from its beginning.
+///
+/// It is a transaction's commit order (Query Fresh, section 3.4.3): unique,
+/// monotone and dense, because it is what `fetch_add(length)` returned. With
+/// one stream it is also an address: where in the log a record's bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Stamp(pub u64);
+
+impl Stamp {
+    /// The beginning of the virtual log; no block is older.
+    pub const ZERO: Self = Self(0);
+    /// Above every stamp that can ever be taken.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// The position `bytes` further on.
+    pub const fn plus(self, bytes: u64) -> Self {
+        Self(self.0 + bytes)
+    }
+
+    /// How many bytes `self` lies ahead of `earlier`; zero when it does not.
+    pub const fn since(self, earlier: Self) -> u64 {
+        self.0.saturating_sub(earlier.0)
+    }
+}
+
+impl fmt::Debug for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "@{}", self.0)
+    }
+}
+
+impl fmt::Display for Stamp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Identifies a table, on every node and after every restart.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Fid(pub u32);
+
+impl Fid {
+    /// The catalog: the table whose records describe all tables (itself excepted).
+    pub const CATALOG: Self = Self(0);
+}
+
+/// Identifies a record within its table, on every node and after every
+/// restart. At most [`Rid::BITS`] bits are used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Rid(pub u64);
+
+impl Rid {
+    /// Width of a record id, in the log and in indexes.
+    pub const BITS: u32 = 48;
+    /// The largest record id.
+    pub const MAX: Self = Self((1 << Self::BITS) - 1);
+}
+
+/// The reign of one primary. It grows with every take-over and is part of
+/// every shipped batch, so that an old primary is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Term(pub u32);
+
+impl fmt::Display for Term {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.0)
+    }
+}
+
+/// Identifies a cluster: drawn at random when its first node is initialised,
+/// and checked wherever nodes or files meet.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ClusterId(pub u128);
+
+impl fmt::Display for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for ClusterId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Identifies one node of a cluster; drawn at random when it is initialised.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct NodeId(pub u64);
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:016x}", self.0)
+    }
+}
+
+impl fmt::Debug for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}

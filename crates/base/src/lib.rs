@@ -1,0 +1,12 @@
+//! Words that every other crate uses: stamps, identifiers, watermarks, and the
+//! facade over the standard library's (or loom's) concurrency primitives.
+#![forbid(unsafe_code)]
+
+mod ids;
+pub mod safety;
+pub mod sync;
+mod watermark;
+
+pub use ids::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+pub use safety::{Isolation, Safety};
+pub use watermark::{WaitError, Watermark};

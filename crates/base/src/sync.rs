@@ -1,0 +1,65 @@
+//! One facade for atomics, cells and threads: the standard library in
+//! production, loom in models (`RUSTFLAGS="--cfg loom"`).
+//!
+//! Latch-free code imports from here and nowhere else, so that the code that
+//! runs is the code that is modelled.
+
+#[cfg(not(loom))]
+pub use std::{
+    hint,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{self, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread,
+};
+
+#[cfg(loom)]
+pub use loom::{
+    hint,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard,
+        atomic::{self, AtomicBool, AtomicPtr, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering, fence},
+    },
+    thread,
+};
+
+/// Spins a little, then yields the processor: the only way this project waits
+/// for another thread that is known to be in a short, non-blocking section.
+///
+/// The caller bounds the number of rounds; nothing here spins without end.
+#[derive(Debug, Default)]
+pub struct Backoff {
+    rounds: u32,
+}
+
+impl Backoff {
+    /// Rounds that only pause the processor before the thread starts to yield.
+    const SPINS: u32 = 6;
+
+    /// A fresh back-off that begins with the shortest pause.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Waits a little longer than last time.
+    pub fn pause(&mut self) {
+        #[cfg(loom)]
+        thread::yield_now();
+        #[cfg(not(loom))]
+        if self.rounds < Self::SPINS {
+            for _ in 0..1u32 << self.rounds {
+                hint::spin_loop();
+            }
+        } else {
+            // Two cores: the thread that we wait for may need this one.
+            thread::yield_now();
+        }
+        self.rounds = self.rounds.saturating_add(1);
+    }
+
+    /// How often [`Backoff::pause`] was called.
+    pub fn rounds(&self) -> u32 {
+        self.rounds
+    }
+}

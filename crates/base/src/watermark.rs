@@ -1,0 +1,180 @@
+//! A stamp that only grows, which threads may wait for.
+//!
+//! Access protocol: any thread may call any method. `value` grows by
+//! `fetch_max`. A waiter registers in `waiters` and then looks at `value`
+//! again; whoever advances looks at `waiters` after it has changed `value`.
+//! Both pairs are SeqCst, so one of the two sees the other (Dekker), and the
+//! mutex is only touched when somebody waits.
+
+use std::time::Instant;
+
+use crate::{
+    Stamp,
+    sync::{AtomicU64, Condvar, Mutex, Ordering},
+};
+
+/// Why a wait for a watermark ended without it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WaitError {
+    /// The deadline passed first.
+    #[error("the deadline passed")]
+    Deadline,
+    /// The watermark will not move again: [`Watermark::close`] was called.
+    #[error("the node stopped")]
+    Closed,
+}
+
+/// A monotone stamp. Reading it never blocks; advancing it blocks only to wake
+/// waiters.
+#[derive(Debug)]
+pub struct Watermark {
+    value: AtomicU64,
+    waiters: AtomicU64,
+    closed: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Watermark {
+    /// A watermark that starts at `at`.
+    pub fn new(at: Stamp) -> Self {
+        Self {
+            value: AtomicU64::new(at.0),
+            waiters: AtomicU64::new(0),
+            closed: Mutex::new(false),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Where it stands. Acquire: pairs with the release half of [`Watermark::advance`],
+    /// so everything that the advancing thread did before is visible.
+    pub fn get(&self) -> Stamp {
+        Stamp(self.value.load(Ordering::Acquire))
+    }
+
+    /// Moves it up to `to` and wakes those who waited for that; a smaller `to`
+    /// changes nothing. Returns whether it moved.
+    pub fn advance(&self, to: Stamp) -> bool {
+        let moved = self.value.fetch_max(to.0, Ordering::SeqCst) < to.0;
+        if moved && self.waiters.load(Ordering::SeqCst) != 0 {
+            drop(self.closed.lock().expect("no code panics under this mutex"));
+            self.changed.notify_all();
+        }
+        moved
+    }
+
+    /// Ends every present and future wait that is not satisfied already.
+    pub fn close(&self) {
+        *self.closed.lock().expect("no code panics under this mutex") = true;
+        self.changed.notify_all();
+    }
+
+    /// Blocks until the watermark is at `target` or above, and returns where it then stands.
+    ///
+    /// # Errors
+    /// [`WaitError::Deadline`] when `deadline` passes first (never without one),
+    /// [`WaitError::Closed`] when the watermark was closed below `target`.
+    pub fn wait(&self, target: Stamp, deadline: Option<Instant>) -> Result<Stamp, WaitError> {
+        let now = self.get();
+        if now >= target {
+            return Ok(now);
+        }
+        let mut closed = self.closed.lock().expect("no code panics under this mutex");
+        self.waiters.fetch_add(1, Ordering::SeqCst);
+        let result = loop {
+            let now = Stamp(self.value.load(Ordering::SeqCst));
+            if now >= target {
+                break Ok(now);
+            }
+            if *closed {
+                break Err(WaitError::Closed);
+            }
+            closed = match self.sleep(closed, deadline) {
+                Ok(guard) => guard,
+                Err(guard) => {
+                    closed = guard;
+                    let now = self.get();
+                    break if now >= target { Ok(now) } else { Err(WaitError::Deadline) };
+                }
+            };
+        };
+        self.waiters.fetch_sub(1, Ordering::SeqCst);
+        drop(closed);
+        result
+    }
+
+    #[cfg(not(loom))]
+    fn sleep<'a>(
+        &self,
+        guard: crate::sync::MutexGuard<'a, bool>,
+        deadline: Option<Instant>,
+    ) -> Result<crate::sync::MutexGuard<'a, bool>, crate::sync::MutexGuard<'a, bool>> {
+        match deadline {
+            None => Ok(self.changed.wait(guard).expect("no code panics under this mutex")),
+            Some(deadline) => {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(guard);
+                }
+                Ok(self.changed.wait_timeout(guard, left).expect("no code panics under this mutex").0)
+            }
+        }
+    }
+
+    /// loom has no clock: under it no wait has a deadline.
+    #[cfg(loom)]
+    fn sleep<'a>(
+        &self,
+        guard: crate::sync::MutexGuard<'a, bool>,
+        _deadline: Option<Instant>,
+    ) -> Result<crate::sync::MutexGuard<'a, bool>, crate::sync::MutexGuard<'a, bool>> {
+        Ok(self.changed.wait(guard).expect("no code panics under this mutex"))
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn it_never_moves_back() {
+        let mark = Watermark::new(Stamp(5));
+        assert!(!mark.advance(Stamp(4)));
+        assert_eq!(mark.get(), Stamp(5));
+        assert!(mark.advance(Stamp(9)));
+        assert_eq!(mark.wait(Stamp(7), None), Ok(Stamp(9)));
+    }
+
+    #[test]
+    fn a_wait_ends_with_its_deadline_or_with_the_end() {
+        let mark = Watermark::new(Stamp(0));
+        assert_eq!(mark.wait(Stamp(1), Some(Instant::now() + Duration::from_millis(1))), Err(WaitError::Deadline));
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| mark.wait(Stamp(1), None));
+            mark.close();
+            assert_eq!(waiter.join().unwrap(), Err(WaitError::Closed));
+        });
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use loom::{sync::Arc, thread};
+
+    use super::*;
+
+    /// No wake-up is lost between a waiter and the thread that advances.
+    #[test]
+    fn a_waiter_is_always_woken() {
+        loom::model(|| {
+            let mark = Arc::new(Watermark::new(Stamp(0)));
+            let waiter = {
+                let mark = Arc::clone(&mark);
+                thread::spawn(move || mark.wait(Stamp(1), None))
+            };
+            mark.advance(Stamp(1));
+            assert_eq!(waiter.join().unwrap(), Ok(Stamp(1)));
+        });
+    }
+}

@@ -1,0 +1,473 @@
+//! Epoch-based reclamation and the announcement of snapshots.
+//!
+//! Every thread that touches shared memory of this crate owns a
+//! [`Participant`], and pins it for the length of a transaction. A pin says two
+//! things, in one cache line that only its owner writes:
+//!
+//! - *epoch*: memory that was unlinked at this epoch or later may still be in
+//!   my hands. It is freed once every pinned epoch is larger.
+//! - *snapshot*: I may still read what was visible at this stamp. A version
+//!   goes when a newer one is visible to every announced snapshot.
+//!
+//! This is all that a read-only transaction writes to shared memory.
+//!
+//! # Access protocol
+//!
+//! | field | written by | read by |
+//! |---|---|---|
+//! | `Slot::claimed` | whoever joins (compare-exchange) and the owner when it leaves | all |
+//! | `Slot::epoch`, `Slot::snapshot` | the owner only | whoever reclaims |
+//! | `Participants::epoch` | `fetch_add` by whoever seals a batch of garbage | all |
+//!
+//! Safety argument, epochs. A reader announces `e` and then executes fence R
+//! before it follows any pointer; a reclaimer unlinks, executes fence U, and
+//! tags its batch with the global epoch `t` it then reads. If R comes after U in
+//! the single order of SeqCst fences, the reader cannot find what was unlinked.
+//! If R comes before U, the reader's announcement is visible to every scan that
+//! follows U, with `e <= t` since the epoch was `t` only later: the batch waits for it.
+//! A reader with `e > t` read an epoch that was stored after `t` was read, so its
+//! R comes after U.
+//!
+//! Safety argument, snapshots. A reader announces a stamp `s0`, executes R, and
+//! then reads the current view again as its snapshot `s1 >= s0`. A reclaimer
+//! reads the view as `v`, executes a fence H, then scans. Either the scan sees `s0 <= s1`,
+//! or R comes after H and thus `s1 >= v`. In both cases the horizon
+//! `min(v, announced)` is at or below `s1`.
+
+use std::{cell::RefCell, collections::VecDeque, fmt, marker::PhantomData};
+
+use crossbeam_utils::CachePadded;
+use freshet_base::{
+    Stamp,
+    sync::{Arc, AtomicBool, AtomicU64, Ordering, fence},
+};
+
+/// Announced by a participant that is not pinned.
+const IDLE: u64 = u64::MAX;
+
+/// One batch of garbage is sealed when it has grown to this many pieces.
+#[cfg(not(loom))]
+const BATCH: usize = 64;
+#[cfg(loom)]
+const BATCH: usize = 1;
+
+#[derive(Debug)]
+struct Slot {
+    claimed: AtomicBool,
+    epoch: AtomicU64,
+    snapshot: AtomicU64,
+}
+
+/// All participants of one database.
+#[derive(Debug)]
+pub struct Participants {
+    epoch: AtomicU64,
+    slots: Box<[CachePadded<Slot>]>,
+    /// Garbage of participants that left before it could be freed.
+    orphans: freshet_base::sync::Mutex<Vec<Batch>>,
+}
+
+/// Every participant's place is taken: more threads than [`Participants::new`] was told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyParticipants {
+    /// How many there can be at once.
+    pub limit: usize,
+}
+
+impl fmt::Display for TooManyParticipants {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "all {} worker places of this database are taken: end a session, or raise the limit of workers",
+            self.limit
+        )
+    }
+}
+
+impl std::error::Error for TooManyParticipants {}
+
+impl Participants {
+    /// Room for `limit` participants at once.
+    pub fn new(limit: usize) -> Arc<Self> {
+        let slot = || {
+            CachePadded::new(Slot {
+                claimed: AtomicBool::new(false),
+                epoch: AtomicU64::new(IDLE),
+                snapshot: AtomicU64::new(IDLE),
+            })
+        };
+        Arc::new(Self {
+            epoch: AtomicU64::new(1),
+            slots: (0..limit).map(|_| slot()).collect(),
+            orphans: freshet_base::sync::Mutex::new(Vec::new()),
+        })
+    }
+
+    /// How many participants there can be at once.
+    pub fn limit(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// Takes a place.
+    ///
+    /// # Errors
+    /// [`TooManyParticipants`] when none is free.
+    pub fn join(self: &Arc<Self>) -> Result<Participant, TooManyParticipants> {
+        for (index, slot) in self.slots.iter().enumerate() {
+            // AcqRel: pairs with the release store of the participant that left this place.
+            if slot.claimed.compare_exchange(false, true, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+                return Ok(Participant {
+                    all: Arc::clone(self),
+                    index,
+                    garbage: RefCell::new(Garbage { open: Vec::with_capacity(BATCH), sealed: VecDeque::new() }),
+                });
+            }
+        }
+        Err(TooManyParticipants { limit: self.slots.len() })
+    }
+
+    /// The stamp below which no announced snapshot reads any more: where a
+    /// newer version is older than this, what it replaced may go. `view` reads the stamp
+    /// that a transaction starting now would get.
+    pub fn horizon(&self, view: impl Fn() -> Stamp) -> Stamp {
+        let now = view();
+        // Fence H of the module's safety argument; orders `view` before the scan.
+        fence(Ordering::SeqCst);
+        self.slots.iter().map(|slot| slot.snapshot.load(Ordering::Relaxed)).fold(now, |low, s| low.min(Stamp(s)))
+    }
+
+    /// The smallest epoch that a pinned participant announced.
+    fn oldest_epoch(&self) -> u64 {
+        // Orders the unlinking (before fence U, in `seal`) before the scan.
+        fence(Ordering::SeqCst);
+        // Acquire: pairs with the release store in `unpin`, so that a reader's last
+        // accesses happen before the memory is freed.
+        self.slots.iter().map(|slot| slot.epoch.load(Ordering::Acquire)).min().unwrap_or(IDLE)
+    }
+}
+
+/// How a piece of garbage is freed.
+///
+/// # Safety
+/// Called once, with the pointer that was handed to [`Guard::retire`] with it.
+pub type Free = unsafe fn(*mut u8);
+
+struct Piece {
+    pointer: *mut u8,
+    free: Free,
+}
+
+/// Garbage with the epoch at which all of it was already unlinked.
+struct Batch {
+    epoch: u64,
+    pieces: Vec<Piece>,
+}
+
+impl fmt::Debug for Batch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} pieces of epoch {}", self.pieces.len(), self.epoch)
+    }
+}
+
+// SAFETY: garbage is unlinked memory of this crate's own types (versions and index nodes, plain
+// bytes); whoever calls `Guard::retire` promises that it may be freed by any thread.
+unsafe impl Send for Piece {}
+
+impl Batch {
+    /// # Safety
+    /// No pinned participant has an epoch at or below `self.epoch`.
+    unsafe fn free(self) {
+        for piece in self.pieces {
+            // SAFETY: whoever retired the piece promised (see `Guard::retire`) that it may be
+            // freed once; a batch is consumed here.
+            unsafe { (piece.free)(piece.pointer) };
+        }
+    }
+}
+
+struct Garbage {
+    open: Vec<Piece>,
+    sealed: VecDeque<Batch>,
+}
+
+/// One thread's place among the [`Participants`].
+pub struct Participant {
+    all: Arc<Participants>,
+    index: usize,
+    garbage: RefCell<Garbage>,
+}
+
+impl fmt::Debug for Participant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Participant({})", self.index)
+    }
+}
+
+impl Participant {
+    /// Its place, below [`Participants::limit`], unique among those joined.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// The others.
+    pub fn all(&self) -> &Arc<Participants> {
+        &self.all
+    }
+
+    /// Pins, announces a snapshot and returns it: what `view` gives after the announcement.
+    ///
+    /// # Panics
+    /// When this participant is pinned already.
+    pub fn pin(&self, view: impl Fn() -> Stamp) -> (Guard<'_>, Stamp) {
+        let guard = self.announce(view().0);
+        (guard, view())
+    }
+
+    /// Pins without a snapshot: protects memory, but keeps no version for its own sake.
+    ///
+    /// # Panics
+    /// When this participant is pinned already.
+    pub fn pin_without_snapshot(&self) -> Guard<'_> {
+        self.announce(IDLE)
+    }
+
+    #[inline]
+    fn announce(&self, snapshot: u64) -> Guard<'_> {
+        let slot = &self.all.slots[self.index];
+        assert_eq!(slot.epoch.load(Ordering::Relaxed), IDLE, "a participant is pinned once at a time");
+        let epoch = self.all.epoch.load(Ordering::SeqCst);
+        slot.snapshot.store(snapshot, Ordering::Relaxed);
+        slot.epoch.store(epoch, Ordering::Relaxed);
+        // Fence R of the module's safety argument: the announcement before everything that follows.
+        fence(Ordering::SeqCst);
+        Guard { participant: self, not_send: PhantomData }
+    }
+
+    fn unpin(&self) {
+        let slot = &self.all.slots[self.index];
+        // Release: pairs with the acquire load in `oldest_epoch`.
+        slot.snapshot.store(IDLE, Ordering::Release);
+        slot.epoch.store(IDLE, Ordering::Release);
+    }
+
+    /// Closes the open batch and frees every sealed one that no reader can hold.
+    fn seal_and_free(&self) {
+        let mut garbage = self.garbage.borrow_mut();
+        if !garbage.open.is_empty() {
+            let pieces = std::mem::replace(&mut garbage.open, Vec::with_capacity(BATCH));
+            // Fence U: the unlinking of these pieces before the epoch's reading.
+            fence(Ordering::SeqCst);
+            let epoch = self.all.epoch.fetch_add(1, Ordering::SeqCst);
+            garbage.sealed.push_back(Batch { epoch, pieces });
+        }
+        let oldest = self.all.oldest_epoch();
+        while garbage.sealed.front().is_some_and(|batch| batch.epoch < oldest) {
+            let batch = garbage.sealed.pop_front().expect("just seen");
+            // SAFETY: every pinned epoch is at least `oldest`, larger than the batch's; later
+            // pins cannot reach it (module's safety argument).
+            unsafe { batch.free() };
+        }
+    }
+
+    /// Frees what can be freed now, of this participant and of those who left. Never blocks
+    /// for readers; what they may hold stays.
+    pub fn collect(&self) {
+        self.seal_and_free();
+        let Ok(mut orphans) = self.all.orphans.lock() else { return };
+        if orphans.is_empty() {
+            return;
+        }
+        let oldest = self.all.oldest_epoch();
+        for batch in orphans.extract_if(.., |batch| batch.epoch < oldest) {
+            // SAFETY: as in `seal_and_free`.
+            unsafe { batch.free() };
+        }
+    }
+
+    /// Pieces of garbage that wait for readers or for their batch to fill.
+    pub fn waiting(&self) -> usize {
+        let garbage = self.garbage.borrow();
+        garbage.open.len() + garbage.sealed.iter().map(|batch| batch.pieces.len()).sum::<usize>()
+    }
+}
+
+impl Drop for Participant {
+    fn drop(&mut self) {
+        self.collect();
+        let mut garbage = self.garbage.borrow_mut();
+        if !garbage.sealed.is_empty()
+            && let Ok(mut orphans) = self.all.orphans.lock()
+        {
+            orphans.extend(garbage.sealed.drain(..));
+        }
+        // Release: pairs with the compare-exchange of the next owner.
+        self.all.slots[self.index].claimed.store(false, Ordering::Release);
+    }
+}
+
+impl Drop for Participants {
+    fn drop(&mut self) {
+        if let Ok(mut orphans) = self.orphans.lock() {
+            for batch in orphans.drain(..) {
+                // SAFETY: a pinned participant keeps `self` alive; there is none.
+                unsafe { batch.free() };
+            }
+        }
+    }
+}
+
+/// Proof that its participant is pinned: shared memory that was reachable since may be read
+/// for as long as this lives.
+#[derive(Debug)]
+pub struct Guard<'p> {
+    participant: &'p Participant,
+    not_send: PhantomData<*const ()>,
+}
+
+impl Guard<'_> {
+    /// Hands over memory that no newcomer can reach any more, to be freed when nobody can hold it.
+    ///
+    /// # Safety
+    /// `pointer` is unlinked from every shared structure, is retired once, and `free` may be called on it
+    /// by any thread.
+    pub unsafe fn retire(&self, pointer: *mut u8, free: Free) {
+        let full = {
+            let mut garbage = self.participant.garbage.borrow_mut();
+            garbage.open.push(Piece { pointer, free });
+            garbage.open.len() >= BATCH
+        };
+        if full {
+            self.participant.seal_and_free();
+        }
+    }
+
+    /// Whose pin this is.
+    pub fn participant(&self) -> &Participant {
+        self.participant
+    }
+}
+
+impl Drop for Guard<'_> {
+    fn drop(&mut self) {
+        self.participant.unpin();
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
+
+    use super::*;
+
+    unsafe fn count(pointer: *mut u8) {
+        // SAFETY: the tests retire pointers to a counter that outlives them.
+        unsafe { &*pointer.cast::<AtomicUsize>() }.fetch_add(1, SeqCst);
+    }
+
+    #[test]
+    fn garbage_waits_for_older_pins_only() {
+        let freed = AtomicUsize::new(0);
+        let pointer = std::ptr::from_ref(&freed).cast_mut().cast();
+        let all = Participants::new(3);
+        let (reader, writer) = (all.join().unwrap(), all.join().unwrap());
+        let pinned = reader.pin_without_snapshot();
+        {
+            let guard = writer.pin_without_snapshot();
+            // SAFETY: a counter is never unlinked or freed; `count` only counts.
+            unsafe { guard.retire(pointer, count) };
+        }
+        writer.collect();
+        assert_eq!(freed.load(SeqCst), 0, "the reader was pinned before");
+        drop(pinned);
+        let _later = reader.pin_without_snapshot();
+        writer.collect();
+        assert_eq!(freed.load(SeqCst), 1, "a later pin cannot reach it");
+    }
+
+    #[test]
+    fn the_horizon_stays_at_the_oldest_snapshot() {
+        let all = Participants::new(2);
+        let reader = all.join().unwrap();
+        let (pinned, snapshot) = reader.pin(|| Stamp(10));
+        assert_eq!(snapshot, Stamp(10));
+        assert_eq!(all.horizon(|| Stamp(99)), Stamp(10));
+        drop(pinned);
+        assert_eq!(all.horizon(|| Stamp(99)), Stamp(99));
+    }
+
+    #[test]
+    fn places_are_limited_and_come_back() {
+        let all = Participants::new(1);
+        let first = all.join().unwrap();
+        assert_eq!(all.join().unwrap_err(), TooManyParticipants { limit: 1 });
+        drop(first);
+        all.join().unwrap();
+    }
+
+    #[test]
+    fn garbage_of_those_who_left_is_freed_by_others() {
+        let freed = AtomicUsize::new(0);
+        let pointer = std::ptr::from_ref(&freed).cast_mut().cast();
+        let all = Participants::new(2);
+        let (reader, writer) = (all.join().unwrap(), all.join().unwrap());
+        let pinned = reader.pin_without_snapshot();
+        // SAFETY: as above.
+        unsafe { writer.pin_without_snapshot().retire(pointer, count) };
+        drop(writer);
+        drop(pinned);
+        assert_eq!(freed.load(SeqCst), 0);
+        reader.collect();
+        assert_eq!(freed.load(SeqCst), 1);
+    }
+}
+
+#[cfg(all(test, loom))]
+mod model {
+    use std::ptr;
+
+    use freshet_base::sync::{AtomicPtr, thread};
+    use loom::cell::UnsafeCell;
+
+    use super::*;
+
+    unsafe fn free_cell(pointer: *mut u8) {
+        // SAFETY: retired once, made by Box::into_raw below. The write is what loom checks against readers.
+        let cell = unsafe { Box::from_raw(pointer.cast::<UnsafeCell<u64>>()) };
+        cell.with_mut(|value| {
+            // SAFETY: loom reports a race if anyone still reads.
+            unsafe { *value = u64::MAX }
+        });
+    }
+
+    /// A reader that found the pointer reads live memory, at every interleaving.
+    #[test]
+    fn nothing_is_freed_under_a_reader() {
+        loom::model(|| {
+            let all = Participants::new(2);
+            let shared = Arc::new(AtomicPtr::new(Box::into_raw(Box::new(UnsafeCell::new(7u64)))));
+            let reader = {
+                let (all, shared) = (Arc::clone(&all), Arc::clone(&shared));
+                thread::spawn(move || {
+                    let participant = all.join().unwrap();
+                    let guard = participant.pin_without_snapshot();
+                    let pointer = shared.load(Ordering::Acquire);
+                    if !pointer.is_null() {
+                        // SAFETY: reached under a pin.
+                        let value = unsafe { &*pointer }.with(|value| unsafe { *value });
+                        assert_eq!(value, 7);
+                    }
+                    drop(guard);
+                })
+            };
+            let participant = all.join().unwrap();
+            {
+                let guard = participant.pin_without_snapshot();
+                let pointer = shared.swap(ptr::null_mut(), Ordering::AcqRel);
+                // SAFETY: just unlinked, by the only thread that does.
+                unsafe { guard.retire(pointer.cast(), free_cell) };
+            }
+            participant.collect();
+            reader.join().unwrap();
+        });
+    }
+}
