@@ -65,6 +65,17 @@ impl Rid {
     pub const MAX: Self = Self((1 << Self::BITS) - 1);
 }
 
+/// What a log record does to its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// The record's first version; its keys enter the indexes.
+    Insert,
+    /// A newer version, with the same keys.
+    Update,
+    /// The record's end: a tombstone, without row.
+    Delete,
+}
+
 /// The reign of one primary. It grows with every take-over and is part of
 /// every shipped batch, so that an old primary is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]

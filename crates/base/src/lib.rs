@@ -7,6 +7,6 @@ pub mod safety;
 pub mod sync;
 mod watermark;
 
-pub use ids::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+pub use ids::{ClusterId, Fid, NodeId, RecordKind, Rid, Stamp, Term};
 pub use safety::{Isolation, Safety};
 pub use watermark::{WaitError, Watermark};

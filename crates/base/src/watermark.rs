@@ -62,6 +62,12 @@ impl Watermark {
         moved
     }
 
+    /// Moves it down to `to`: a take-over takes back what lies above. A larger `to` changes nothing. The caller
+    /// keeps everyone from advancing it meanwhile.
+    pub fn cut(&self, to: Stamp) {
+        self.value.fetch_min(to.0, Ordering::SeqCst);
+    }
+
     /// Ends every present and future wait that is not satisfied already.
     pub fn close(&self) {
         *self.closed.lock().expect("no code panics under this mutex") = true;

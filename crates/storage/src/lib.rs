@@ -5,7 +5,20 @@
 //! The log is the database (Query Fresh, section 1.2): what lives here is a
 //! cache of it that knows where everything is.
 
+mod array;
+mod catalog;
+mod definition;
 pub mod index;
+mod owner;
 pub mod reclaim;
+mod table;
+mod version;
 
+pub use array::{IndirectionArray, Word};
+pub use catalog::{Catalog, CatalogError};
+pub use definition::{DefinitionError, IndexDefinition, KeyBuffer, KeyEncoding, KeyPart, TableDefinition};
+pub use owner::{Owner, Owners, Phase};
 pub use reclaim::{Guard, Participant, Participants};
+pub use table::{
+    InstallError, Installed, LoadError, Loaded, Newest, ReadContext, ReadError, Reclaimed, RecordSource, Table, Visible,
+};

@@ -1,0 +1,268 @@
+//! The indirection array: record id to an 8-byte word that says where the
+//! newest version is (Query Fresh, section 3.3).
+//!
+//! # Access protocol
+//!
+//! Chunks are installed once by compare-exchange and never move or go away
+//! before the array does, so a reference to a word stays good. A word is read
+//! and changed by anybody, with the orderings that the caller names; the array itself gives
+//! words no meaning beyond their tag.
+
+#[cfg(not(loom))]
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::{fmt, ptr};
+
+use freshet_base::{
+    Rid, Stamp,
+    sync::{AtomicPtr, AtomicU64, Ordering},
+};
+
+use crate::version::Version;
+
+/// Words per chunk.
+const CHUNK_BITS: u32 = if cfg!(loom) { 2 } else { 16 };
+const CHUNK_WORDS: usize = 1 << CHUNK_BITS;
+/// Chunks per array: 2^36 records a table.
+const DIRECTORY_BITS: u32 = if cfg!(loom) { 1 } else { 20 };
+const DIRECTORY: usize = 1 << DIRECTORY_BITS;
+
+/// What an indirection word says: nothing, a version in memory, or a place in the log.
+///
+/// The lowest bit tells a log address from a pointer (Query Fresh, section 3.3);
+/// versions are aligned to 8 bytes, so their pointers have it clear.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Word(pub(crate) u64);
+
+impl Word {
+    /// No record.
+    pub const EMPTY: Self = Self(0);
+
+    pub(crate) fn pointer(version: *const Version) -> Self {
+        Self(version.expose_provenance() as u64)
+    }
+
+    /// The record lies at `address` in the log and is loaded when somebody reads it.
+    ///
+    /// # Panics
+    /// When the address needs all 64 bits: no log is that long.
+    pub fn address(address: Stamp) -> Self {
+        assert!(address.0 < 1 << 63, "a log address fits 63 bits");
+        Self(address.0 << 1 | 1)
+    }
+
+    /// Whether there is nothing.
+    pub fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// The log address, if it is one.
+    pub fn as_address(self) -> Option<Stamp> {
+        (self.0 & 1 == 1).then_some(Stamp(self.0 >> 1))
+    }
+
+    pub(crate) fn as_pointer(self) -> Option<*mut Version> {
+        (self.0 & 1 == 0 && self.0 != 0).then(|| ptr::with_exposed_provenance_mut(self.0 as usize))
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.as_address() {
+            Some(address) => write!(f, "Word({address:?})"),
+            None => write!(f, "Word({:#x})", self.0),
+        }
+    }
+}
+
+/// An array of `count` atomics that are zero, or null.
+#[cfg(not(loom))]
+fn allocate<T>(count: usize) -> *mut T {
+    let layout = Layout::array::<T>(count).expect("constant");
+    // SAFETY: no layout here has size zero; zero bytes are a zero or null atomic.
+    let memory = unsafe { alloc_zeroed(layout) };
+    if memory.is_null() {
+        handle_alloc_error(layout);
+    }
+    memory.cast()
+}
+
+/// # Safety
+/// `memory` came from [`allocate`] with this `count`, and nobody uses it any more.
+#[cfg(not(loom))]
+unsafe fn release<T>(memory: *mut T, count: usize) {
+    // SAFETY: by this function's contract.
+    unsafe { dealloc(memory.cast(), Layout::array::<T>(count).expect("constant")) };
+}
+
+#[cfg(loom)]
+fn allocate<T: Default>(count: usize) -> *mut T {
+    Box::into_raw((0..count).map(|_| T::default()).collect::<Box<[T]>>()).cast()
+}
+
+#[cfg(loom)]
+unsafe fn release<T>(memory: *mut T, count: usize) {
+    // SAFETY: made by `allocate` from a box of this length.
+    drop(unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(memory, count)) });
+}
+
+/// A growing array of words that never moves. Its size is bounded by
+/// [`IndirectionArray::LIMIT`].
+pub struct IndirectionArray {
+    directory: *mut AtomicPtr<AtomicU64>,
+}
+
+// SAFETY: the directory and its chunks are arrays of atomics, owned by this value and freed with it.
+unsafe impl Send for IndirectionArray {}
+// SAFETY: as above; shared access is through atomics only.
+unsafe impl Sync for IndirectionArray {}
+
+impl IndirectionArray {
+    /// The first record id that has no place.
+    pub const LIMIT: Rid = Rid(1 << (CHUNK_BITS + DIRECTORY_BITS));
+
+    /// An array of empty words. Takes memory as it is written to.
+    pub fn new() -> Self {
+        Self { directory: allocate(DIRECTORY) }
+    }
+
+    /// The word of `rid`, if its chunk exists.
+    #[inline]
+    pub fn get(&self, rid: Rid) -> Option<&AtomicU64> {
+        let (chunk, word) = Self::place(rid)?;
+        // SAFETY: `place` bounds `chunk` by DIRECTORY; the directory lives as long as `self`.
+        // Acquire: pairs with the release of the compare-exchange in `get_or_grow`, so zeroes are seen.
+        let chunk = unsafe { &*self.directory.add(chunk) }.load(Ordering::Acquire);
+        if chunk.is_null() {
+            return None;
+        }
+        // SAFETY: an installed chunk is freed with `self` only; `place` bounds `word`.
+        Some(unsafe { &*chunk.add(word) })
+    }
+
+    /// The word of `rid`; its chunk is made if need be.
+    ///
+    /// Returns `None` when `rid` is at or above [`IndirectionArray::LIMIT`].
+    pub fn get_or_grow(&self, rid: Rid) -> Option<&AtomicU64> {
+        if let Some(word) = self.get(rid) {
+            return Some(word);
+        }
+        let (chunk, word) = Self::place(rid)?;
+        let fresh: *mut AtomicU64 = allocate(CHUNK_WORDS);
+        // SAFETY: as in `get`.
+        let slot = unsafe { &*self.directory.add(chunk) };
+        // AcqRel: publishes the zeroes of `fresh`, or takes over those of the winner.
+        let chunk = match slot.compare_exchange(ptr::null_mut(), fresh, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => fresh,
+            Err(winner) => {
+                // SAFETY: `fresh` was allocated above and never shared.
+                unsafe { release(fresh, CHUNK_WORDS) };
+                winner
+            }
+        };
+        // SAFETY: installed, so it lives as long as `self`.
+        Some(unsafe { &*chunk.add(word) })
+    }
+
+    #[inline]
+    fn place(rid: Rid) -> Option<(usize, usize)> {
+        (rid < Self::LIMIT).then_some(((rid.0 >> CHUNK_BITS) as usize, (rid.0 as usize) & (CHUNK_WORDS - 1)))
+    }
+
+    /// Calls `visit` with every word of every chunk that exists, in order of record ids.
+    pub fn for_each(&self, mut visit: impl FnMut(Rid, &AtomicU64)) {
+        for chunk in 0..DIRECTORY as u64 {
+            let first = Rid(chunk << CHUNK_BITS);
+            if self.get(first).is_none() {
+                continue;
+            }
+            for word in 0..CHUNK_WORDS as u64 {
+                let rid = Rid(first.0 + word);
+                visit(rid, self.get(rid).expect("the chunk exists"));
+            }
+        }
+    }
+
+    /// Bytes of the chunks that exist.
+    pub fn bytes(&self) -> u64 {
+        let chunks = (0..DIRECTORY as u64).filter(|chunk| self.get(Rid(chunk << CHUNK_BITS)).is_some()).count();
+        (chunks * size_of::<[AtomicU64; CHUNK_WORDS]>()) as u64
+    }
+}
+
+impl Default for IndirectionArray {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for IndirectionArray {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IndirectionArray({} bytes)", self.bytes())
+    }
+}
+
+impl Drop for IndirectionArray {
+    fn drop(&mut self) {
+        for chunk in 0..DIRECTORY {
+            // SAFETY: in bounds; `&mut self` means nobody else is here.
+            let chunk = unsafe { &*self.directory.add(chunk) }.load(Ordering::Relaxed);
+            if !chunk.is_null() {
+                // SAFETY: allocated by `get_or_grow`, once.
+                unsafe { release(chunk, CHUNK_WORDS) };
+            }
+        }
+        // SAFETY: allocated by `new`.
+        unsafe { release(self.directory, DIRECTORY) };
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_stay_where_they_are_while_the_array_grows() {
+        let array = IndirectionArray::new();
+        assert!(array.get(Rid(5)).is_none());
+        let five: *const AtomicU64 = array.get_or_grow(Rid(5)).unwrap();
+        array.get_or_grow(Rid(5)).unwrap().store(7, Ordering::Relaxed);
+        array.get_or_grow(Rid(1 << 20)).unwrap().store(9, Ordering::Relaxed);
+        assert_eq!(five, ptr::from_ref(array.get(Rid(5)).unwrap()));
+        assert_eq!(array.get(Rid(5)).unwrap().load(Ordering::Relaxed), 7);
+        let mut seen = Vec::new();
+        array.for_each(|rid, word| {
+            if word.load(Ordering::Relaxed) != 0 {
+                seen.push(rid);
+            }
+        });
+        assert_eq!(seen, [Rid(5), Rid(1 << 20)]);
+        assert!(array.get_or_grow(IndirectionArray::LIMIT).is_none());
+        assert!(array.get(Rid::MAX).is_none());
+    }
+
+    #[test]
+    fn a_word_tells_addresses_from_pointers() {
+        assert_eq!(Word::address(Stamp(0)).as_address(), Some(Stamp(0)));
+        assert!(!Word::address(Stamp(0)).is_empty());
+        assert_eq!(Word::EMPTY.as_address(), None);
+        assert_eq!(Word::EMPTY.as_pointer(), None);
+    }
+
+    #[test]
+    fn racing_threads_agree_on_a_chunk() {
+        let array = IndirectionArray::new();
+        std::thread::scope(|scope| {
+            for thread in 0..2u64 {
+                let array = &array;
+                scope.spawn(move || {
+                    for rid in 0..200_000u64 {
+                        array.get_or_grow(Rid(rid * 3)).unwrap().fetch_add(thread + 1, Ordering::Relaxed);
+                    }
+                });
+            }
+        });
+        for rid in 0..200_000u64 {
+            assert_eq!(array.get(Rid(rid * 3)).unwrap().load(Ordering::Relaxed), 3);
+        }
+    }
+}

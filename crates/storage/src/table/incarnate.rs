@@ -1,0 +1,128 @@
+//! Making versions from log records, when somebody reads them (Query Fresh, section 3.4.3).
+
+use std::ptr::NonNull;
+
+use freshet_base::{
+    RecordKind, Rid, Stamp,
+    sync::{AtomicU64, Ordering},
+};
+
+use super::{LoadError, ReadContext, ReadError, Table};
+use crate::{array::Word, reclaim::Guard, version::Version};
+
+impl Table {
+    /// Loads the versions between replay's newest and `word` and installs them on top of it, newest first down to
+    /// the first that the reader can see or to `word` (Query Fresh, section 3.4.3). Returns
+    /// whether the caller should look at the word again; if not, everything announced is above the limit.
+    pub(super) fn catch_up(
+        &self,
+        guard: &Guard<'_>,
+        word: Word,
+        rid: Rid,
+        context: &ReadContext<'_>,
+    ) -> Result<bool, LoadError> {
+        let base = match (word.as_pointer(), word.as_address()) {
+            // SAFETY: found under the caller's guard; `is_behind` saw a final stamp.
+            (Some(head), _) => unsafe { &*head }.stamp.load(Ordering::Acquire),
+            (None, Some(address)) => address.0,
+            (None, None) => 0,
+        };
+        // Read before the announcement: a cut between the two makes the load fail, not lie.
+        let limit = context.source.limit();
+        let mut next = self.replay.get(rid).map_or(0, |word| word.load(Ordering::Acquire));
+        let mut row = Vec::new();
+        // The sub-chain so far: its newest version, and the oldest one's `next` to be set.
+        let mut newest: Option<NonNull<Version>> = None;
+        let mut oldest: Option<NonNull<Version>> = None;
+        let mut seen = false;
+        let result = loop {
+            if next <= base || seen {
+                break Ok(());
+            }
+            let address = Stamp(next);
+            row.clear();
+            let loaded = match context.source.load(address, self.fid, rid, &mut row) {
+                Ok(loaded) => loaded,
+                Err(cause) => break Err(cause),
+            };
+            if address < limit {
+                let bytes = (loaded.kind != RecordKind::Delete).then_some(row.as_slice());
+                let version = Version::create(address.0, Word::EMPTY, bytes);
+                match oldest {
+                    // SAFETY: made in this loop, not yet published. Relaxed: published below with release.
+                    Some(above) => {
+                        unsafe { above.as_ref() }.next.store(Word::pointer(version.as_ptr()).0, Ordering::Relaxed);
+                    }
+                    None => newest = Some(version),
+                }
+                oldest = Some(version);
+                seen = address < context.snapshot;
+            }
+            next = match loaded.prev {
+                Some(prev) if prev < address => prev.0,
+                _ => 0,
+            };
+        };
+        let (Some(newest), Some(oldest)) = (newest, oldest) else { return result.map(|()| false) };
+        if let Err(cause) = result {
+            // SAFETY: the sub-chain was never published.
+            unsafe { Version::free_chain(newest.as_ptr().cast()) };
+            return Err(cause);
+        }
+        // Older versions than the oldest loaded: the chain that is there, or the log if some
+        // between are still missing.
+        let detached = next > base;
+        let below = if detached { Word::address(Stamp(next)) } else { word };
+        // SAFETY: not yet published. Relaxed: as above.
+        unsafe { oldest.as_ref() }.next.store(below.0, Ordering::Relaxed);
+        let place = self.data.get_or_grow(rid).expect("replay has a word for it");
+        // Release: publishes the sub-chain; pairs with the acquire loads of the word.
+        if place
+            .compare_exchange(word.0, Word::pointer(newest.as_ptr()).0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            // Another reader was faster: look at what it did.
+            // SAFETY: the sub-chain was never published; what hangs below it is not ours.
+            unsafe {
+                oldest.as_ref().next.store(0, Ordering::Relaxed);
+                Version::free_chain(newest.as_ptr().cast());
+            }
+            return Ok(true);
+        }
+        if detached && let Some(old) = word.as_pointer() {
+            // SAFETY: unlinked by the exchange above, which succeeds for one reader only.
+            unsafe { guard.retire(old.cast(), Version::free_chain) };
+        } else {
+            self.trim(guard, rid, context.horizon);
+        }
+        Ok(true)
+    }
+
+    /// Replaces the log address in `place` by the version that lies there. The caller looks again.
+    pub(super) fn load_into(
+        &self,
+        place: &AtomicU64,
+        word: Word,
+        address: Stamp,
+        rid: Rid,
+        context: &ReadContext<'_>,
+    ) -> Result<(), ReadError> {
+        let mut row = Vec::new();
+        let loaded = context.source.load(address, self.fid, rid, &mut row)?;
+        let bytes = (loaded.kind != RecordKind::Delete).then_some(row.as_slice());
+        let next = match loaded.prev {
+            Some(prev) if prev < address => Word::address(prev),
+            _ => Word::EMPTY,
+        };
+        let version = Version::create(address.0, next, bytes);
+        // AcqRel: publishes the version. Failure: somebody else loaded or trimmed it.
+        if place
+            .compare_exchange(word.0, Word::pointer(version.as_ptr()).0, Ordering::AcqRel, Ordering::Relaxed)
+            .is_err()
+        {
+            // SAFETY: never published; its `next` holds no pointer.
+            unsafe { Version::free(version.as_ptr().cast()) };
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,156 @@
+//! A table: indirection words, the chains that hang from them, and indexes.
+//!
+//! # Access protocol
+//!
+//! `data[rid]` is the head of the record's version chain. It changes by
+//! compare-exchange (release, so that the version behind it is seen whole; read
+//! with acquire):
+//!
+//! - a writer puts its uncommitted version on top, if the head is committed and
+//!   visible to it; from then on only it may change the word, until it commits or takes its version back;
+//! - a reader replaces a log address by the version that it loaded from there;
+//! - a reader puts the sub-chain on top that replay has announced (below);
+//! - whoever trims clears the word of a record whose tombstone all can see.
+//!
+//! `replay[rid]` is the largest log address that replay has seen for the record
+//! (Query Fresh, section 3.4.1), zero for none; it changes by `fetch_max`, and
+//! is taken back by [`Table::replay_cut`] when the log is cut. Where it is ahead
+//! of the head and the head is visible to a reader, the reader loads the missing versions
+//! from the log and installs them (section 3.4.3).
+
+mod certify;
+mod incarnate;
+mod read;
+mod reclaim;
+mod record;
+mod replay;
+mod write;
+
+use std::fmt;
+
+use freshet_base::{
+    Fid, Rid,
+    sync::{AtomicBool, AtomicU64, Mutex, Ordering},
+};
+
+pub use self::{
+    certify::Newest,
+    read::{ReadContext, Visible},
+    reclaim::Reclaimed,
+    record::{InstallError, LoadError, Loaded, ReadError, RecordSource},
+    write::Installed,
+};
+use crate::{
+    array::{IndirectionArray, Word},
+    definition::{DefinitionError, TableDefinition},
+    index::BTree,
+    version::Version,
+};
+
+/// Record ids that a worker takes from a table at once.
+pub(crate) const RID_RANGE: u64 = 1024;
+
+/// How often one thread looks again at what another is about to finish. Beyond the first few
+/// rounds each yields the processor, so this is some tenths of a second.
+const PATIENCE: u32 = 200_000;
+
+/// One table.
+pub struct Table {
+    fid: Fid,
+    definition: TableDefinition,
+    min_row: usize,
+    data: IndirectionArray,
+    replay: IndirectionArray,
+    /// Whether `replay` may be ahead of `data`: on a standby, and on a primary that was one.
+    consult_replay: AtomicBool,
+    indexes: Vec<BTree>,
+    next_rid: AtomicU64,
+    free: Mutex<Vec<Reclaimed>>,
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Table({:?}, {:?})", self.fid, self.definition.name)
+    }
+}
+
+impl Table {
+    /// The longest row, in bytes.
+    pub const MAX_ROW: usize = Version::MAX_ROW;
+
+    /// An empty table.
+    ///
+    /// # Errors
+    /// When the definition is not one.
+    pub fn new(fid: Fid, definition: TableDefinition) -> Result<Self, DefinitionError> {
+        definition.validate()?;
+        Ok(Self {
+            fid,
+            min_row: definition.min_row(),
+            indexes: definition.indexes.iter().map(|_| BTree::new()).collect(),
+            definition,
+            data: IndirectionArray::new(),
+            replay: IndirectionArray::new(),
+            consult_replay: AtomicBool::new(false),
+            next_rid: AtomicU64::new(0),
+            free: Mutex::new(Vec::new()),
+        })
+    }
+
+    /// Its id.
+    pub fn fid(&self) -> Fid {
+        self.fid
+    }
+
+    /// Its name and indexes.
+    pub fn definition(&self) -> &TableDefinition {
+        &self.definition
+    }
+
+    /// Its indexes, in the order of the definition.
+    pub fn indexes(&self) -> &[BTree] {
+        &self.indexes
+    }
+
+    /// Whether `row` may enter this table: long enough for its keys, and not too long.
+    pub fn accepts(&self, row: &[u8]) -> bool {
+        row.len() >= self.min_row && row.len() <= Self::MAX_ROW
+    }
+
+    /// Bytes taken by the indirection and replay arrays.
+    pub fn array_bytes(&self) -> u64 {
+        self.data.bytes() + self.replay.bytes()
+    }
+
+    /// Takes a range of record ids for one worker's inserts: the first, and one past the last.
+    pub fn take_rids(&self) -> (Rid, Rid) {
+        // Relaxed: the range is the taker's alone; nothing else is published by it.
+        let first = self.next_rid.fetch_add(RID_RANGE, Ordering::Relaxed);
+        (Rid(first), Rid(first + RID_RANGE))
+    }
+
+    /// Takes up to `most` record ids whose records are gone.
+    pub fn take_reclaimed(&self, most: usize, into: &mut Vec<Reclaimed>) {
+        let Ok(mut free) = self.free.lock() else { return };
+        let keep = free.len().saturating_sub(most);
+        into.extend(free.drain(keep..));
+    }
+
+    /// Gives record ids back for others to take.
+    pub fn give_back(&self, rids: impl IntoIterator<Item = Reclaimed>) {
+        if let Ok(mut free) = self.free.lock() {
+            free.extend(rids);
+        }
+    }
+}
+
+impl Drop for Table {
+    fn drop(&mut self) {
+        self.data.for_each(|_, word| {
+            if let Some(version) = Word(word.load(Ordering::Relaxed)).as_pointer() {
+                // SAFETY: `&mut self`: no reader is left; chains hang from one word each.
+                unsafe { Version::free_chain(version.cast()) };
+            }
+        });
+    }
+}

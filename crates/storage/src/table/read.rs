@@ -1,0 +1,195 @@
+//! Reading: from a record id to the version that a snapshot sees.
+
+use std::ptr::NonNull;
+
+use freshet_base::{
+    Rid, Stamp,
+    sync::{Backoff, Ordering},
+};
+
+use super::{LoadError, PATIENCE, ReadError, RecordSource, Table};
+use crate::{
+    array::Word,
+    owner::{ABORTED, Owner, Owners, Phase},
+    reclaim::Guard,
+    version::Version,
+};
+
+/// How often a reader follows replay's word again after it led to bytes that are not the record.
+const MISMATCHES: u32 = 1000;
+
+/// What a reader needs to know besides the record.
+#[derive(Clone, Copy)]
+pub struct ReadContext<'c> {
+    /// Versions below this stamp are visible.
+    pub snapshot: Stamp,
+    /// The reader's own transaction, if it has written.
+    pub me: Option<Owner>,
+    /// What has become of everybody's.
+    pub owners: &'c Owners,
+    /// Where versions come from that are not in memory.
+    pub source: &'c dyn RecordSource,
+    /// A stamp at or below every announced snapshot (see [`crate::Participants::horizon`]).
+    pub horizon: Stamp,
+}
+
+/// The version that a snapshot sees.
+#[derive(Clone, Copy, Debug)]
+pub struct Visible<'g> {
+    /// Its stamp; `None` for the reader's own.
+    pub stamp: Option<Stamp>,
+    /// Its row; `None` when it says that the record is deleted.
+    pub row: Option<&'g [u8]>,
+}
+
+/// A version seen from one reader.
+pub(super) enum State {
+    Committed(Stamp),
+    Mine,
+    /// Not committed, and when it commits its stamp will be above every stamp taken so far.
+    Later,
+    /// Taking or validating this stamp.
+    Committing(Option<Stamp>),
+    Aborted,
+}
+
+impl Table {
+    /// What the context's snapshot sees of a record; `None` when it never existed for it.
+    ///
+    /// Waits, bounded, for a transaction that is committing below the snapshot. Blocks on the
+    /// disk when a version has to be loaded from the log.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    #[inline]
+    pub fn read<'g>(
+        &self,
+        guard: &'g Guard<'_>,
+        rid: Rid,
+        context: &ReadContext<'_>,
+    ) -> Result<Option<Visible<'g>>, ReadError> {
+        let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
+        self.walk(head, rid, context)
+    }
+
+    /// The head of the chain in memory, after loading what replay has announced.
+    #[inline]
+    pub(super) fn head(
+        &self,
+        guard: &Guard<'_>,
+        rid: Rid,
+        context: &ReadContext<'_>,
+    ) -> Result<Option<NonNull<Version>>, ReadError> {
+        let mut backoff = Backoff::new();
+        loop {
+            // Acquire: pairs with the release of whoever installed what the word points to.
+            let word = self.data.get(rid).map_or(Word::EMPTY, |word| Word(word.load(Ordering::Acquire)));
+            let result = if self.consult_replay.load(Ordering::Relaxed) && self.is_behind(word, rid, context) {
+                self.catch_up(guard, word, rid, context)
+            } else {
+                Ok(false)
+            };
+            match (result, word.as_address()) {
+                (Ok(false), None) => return Ok(word.as_pointer().and_then(NonNull::new)),
+                (Ok(false), Some(address)) => {
+                    let place = self.data.get(rid).expect("it holds an address");
+                    self.load_into(place, word, address, rid, context)?;
+                }
+                (Ok(true), _) => {}
+                // The log may just have been cut where we looked; replay's word is put right then.
+                (Err(LoadError::Mismatch { .. }), _) if backoff.rounds() < MISMATCHES => backoff.pause(),
+                (Err(cause), _) => return Err(cause.into()),
+            }
+        }
+    }
+
+    /// Whether replay has announced something that this reader may have to see.
+    fn is_behind(&self, word: Word, rid: Rid, context: &ReadContext<'_>) -> bool {
+        // Acquire: pairs with the release in `replay_store`; the log's bytes are there.
+        let announced = self.replay.get(rid).map_or(0, |word| word.load(Ordering::Acquire));
+        if announced == 0 {
+            return false;
+        }
+        match (word.as_pointer(), word.as_address()) {
+            (Some(head), _) => {
+                // SAFETY: found under the caller's guard. Acquire: pairs with `Installed::commit`.
+                let bits = unsafe { &*head }.stamp.load(Ordering::Acquire);
+                // An owner's version was put on top of everything that was announced; and below an
+                // invisible head the chain is whole (section 3.4.3).
+                Owner::from_stamp_bits(bits).is_none()
+                    && bits != ABORTED
+                    && bits < announced
+                    && bits < context.snapshot.0
+            }
+            (None, Some(address)) => address.0 < announced,
+            (None, None) => true,
+        }
+    }
+
+    /// From `head` to the version that the snapshot sees.
+    #[inline]
+    fn walk<'g>(
+        &self,
+        head: NonNull<Version>,
+        rid: Rid,
+        context: &ReadContext<'_>,
+    ) -> Result<Option<Visible<'g>>, ReadError> {
+        let mut current: *const Version = head.as_ptr();
+        let mut backoff = Backoff::new();
+        loop {
+            // SAFETY: `current` was reached under the guard of our caller, which outlives 'g.
+            let visible = match unsafe { Self::state(current, context.me, context.owners) } {
+                State::Committed(stamp) if stamp < context.snapshot => Some(Some(stamp)),
+                State::Mine => Some(None),
+                State::Committed(_) | State::Later | State::Aborted => None,
+                State::Committing(Some(stamp)) if stamp >= context.snapshot => None,
+                State::Committing(_) => {
+                    // Its outcome decides what we see (design: bounded wait).
+                    if backoff.rounds() > PATIENCE {
+                        return Err(ReadError::Stalled);
+                    }
+                    backoff.pause();
+                    continue;
+                }
+            };
+            if let Some(stamp) = visible {
+                // SAFETY: as above.
+                return Ok(Some(Visible { stamp, row: unsafe { Version::row(current) } }));
+            }
+            // SAFETY: as above. Acquire: pairs with whoever linked the older version.
+            let next = unsafe { &(*current).next };
+            let word = Word(next.load(Ordering::Acquire));
+            if let Some(older) = word.as_pointer() {
+                current = older;
+            } else if let Some(address) = word.as_address() {
+                self.load_into(next, word, address, rid, context)?;
+            } else {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// # Safety
+    /// `version` was reached under a guard that is still held.
+    #[inline]
+    pub(super) unsafe fn state(version: *const Version, me: Option<Owner>, owners: &Owners) -> State {
+        loop {
+            // SAFETY: by this function's contract. Acquire: pairs with the release in `Installed::commit`.
+            let bits = unsafe { &*version }.stamp.load(Ordering::Acquire);
+            let Some(owner) = Owner::from_stamp_bits(bits) else {
+                return if bits == ABORTED { State::Aborted } else { State::Committed(Stamp(bits)) };
+            };
+            if me == Some(owner) {
+                return State::Mine;
+            }
+            return match owners.phase(owner) {
+                Phase::Active => State::Later,
+                Phase::Committing(stamp) => State::Committing(stamp),
+                Phase::Committed(stamp) => State::Committed(stamp),
+                Phase::Aborted => State::Aborted,
+                // It is over, so the version has its final stamp: once more suffices.
+                Phase::Over => continue,
+            };
+        }
+    }
+}

@@ -1,0 +1,175 @@
+//! Writing: uncommitted versions on top of records.
+
+use std::ptr::NonNull;
+
+use freshet_base::{
+    RecordKind, Rid, Stamp,
+    sync::{Backoff, Ordering},
+};
+
+use super::{InstallError, PATIENCE, ReadContext, ReadError, Reclaimed, Table, read::State};
+use crate::{
+    array::Word,
+    owner::{ABORTED, Owner},
+    reclaim::Guard,
+    version::Version,
+};
+
+/// An uncommitted version on top of a record: only its owner has this.
+#[must_use = "a version that is neither committed nor rolled back blocks its record for ever"]
+#[derive(Debug)]
+pub struct Installed {
+    version: NonNull<Version>,
+    rid: Rid,
+    kind: RecordKind,
+    prev: Option<Stamp>,
+}
+
+impl Installed {
+    /// Which record.
+    pub fn rid(&self) -> Rid {
+        self.rid
+    }
+
+    /// What it does to the record.
+    pub fn kind(&self) -> RecordKind {
+        self.kind
+    }
+
+    /// The version below it.
+    pub fn prev(&self) -> Option<Stamp> {
+        self.prev
+    }
+
+    /// Its row; empty for a tombstone.
+    pub fn row(&self) -> &[u8] {
+        // SAFETY: nobody frees an uncommitted version but its owner, through a method that takes
+        // `self` or `&mut self`.
+        unsafe { Version::row(self.version.as_ptr()) }.unwrap_or_default()
+    }
+
+    /// Gives the version its final stamp: the address of its record in the log.
+    pub fn commit(self, address: Stamp) {
+        // SAFETY: as in `row`. Release: pairs with the acquire load in `state`.
+        unsafe { self.version.as_ref() }.stamp.store(address.0, Ordering::Release);
+    }
+}
+
+impl Table {
+    /// Makes the first version of a new record. `place` is a record id of the caller's own
+    /// range, or a reclaimed one.
+    ///
+    /// # Errors
+    /// [`InstallError::Gone`] when the table has no more record ids.
+    ///
+    /// # Panics
+    /// When the record exists, or the row is not one that the table [accepts](Table::accepts).
+    pub fn insert(&self, place: Reclaimed, me: Owner, row: &[u8]) -> Result<Installed, InstallError> {
+        assert!(self.accepts(row), "rows are checked before");
+        let Some(word) = self.data.get_or_grow(place.rid) else { return Err(InstallError::Gone) };
+        let version = Version::create(me.stamp_bits(), Word::EMPTY, Some(row));
+        // Release: publishes the version.
+        let before = word.swap(Word::pointer(version.as_ptr()).0, Ordering::AcqRel);
+        assert_eq!(before, 0, "{:?} of {self:?} was handed out twice", place.rid);
+        Ok(Installed { version, rid: place.rid, kind: RecordKind::Insert, prev: place.tombstone })
+    }
+
+    /// Puts a new uncommitted version on top of a record, a tombstone when `row` is `None`.
+    /// Never waits for another writer: the first to come wins.
+    ///
+    /// # Errors
+    /// See [`InstallError`].
+    pub fn install(
+        &self,
+        guard: &Guard<'_>,
+        rid: Rid,
+        me: Owner,
+        row: Option<&[u8]>,
+        context: &ReadContext<'_>,
+    ) -> Result<Installed, InstallError> {
+        let mut backoff = Backoff::new();
+        loop {
+            let Some(head) = self.head(guard, rid, context)? else { return Err(InstallError::Gone) };
+            // SAFETY: reached under `guard`.
+            match unsafe { Self::state(head.as_ptr(), Some(me), context.owners) } {
+                State::Committed(stamp) if stamp < context.snapshot => {}
+                State::Mine => unreachable!("{rid:?} of {self:?}: own versions are replaced, not installed over"),
+                State::Committed(_) | State::Later | State::Committing(_) => return Err(InstallError::Conflict),
+                State::Aborted => {
+                    // Its owner is about to take it away.
+                    if backoff.rounds() > PATIENCE {
+                        return Err(InstallError::Read(ReadError::Stalled));
+                    }
+                    backoff.pause();
+                    continue;
+                }
+            }
+            // SAFETY: as above. Acquire: pairs with `Installed::commit`.
+            let prev = unsafe { head.as_ref() }.stamp.load(Ordering::Acquire);
+            if Owner::from_stamp_bits(prev).is_some() {
+                // Committed, and about to carry its final stamp, which our log record needs.
+                if backoff.rounds() > PATIENCE {
+                    return Err(InstallError::Read(ReadError::Stalled));
+                }
+                backoff.pause();
+                continue;
+            }
+            // SAFETY: as above.
+            if unsafe { Version::is_tombstone(head.as_ptr()) } {
+                return Err(InstallError::Gone);
+            }
+            let below = Word::pointer(head.as_ptr());
+            let version = Version::create(me.stamp_bits(), below, row);
+            let place = self.data.get(rid).expect("it has a head");
+            // AcqRel: publishes the version. Failure: another writer came first, or a reader loaded something newer.
+            if place
+                .compare_exchange(below.0, Word::pointer(version.as_ptr()).0, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+            {
+                let kind = if row.is_some() { RecordKind::Update } else { RecordKind::Delete };
+                return Ok(Installed { version, rid, kind, prev: Some(Stamp(prev)) });
+            }
+            // SAFETY: never published.
+            unsafe { Version::free(version.as_ptr().cast()) };
+        }
+    }
+
+    /// Replaces one's own uncommitted version. The old row stays readable for the rest of the pin.
+    ///
+    /// # Panics
+    /// When `installed` is not on top of its record: then it was not of this table.
+    pub fn replace(&self, guard: &Guard<'_>, installed: &mut Installed, me: Owner, row: Option<&[u8]>) {
+        let old = installed.version;
+        // SAFETY: ours, see `Installed::row`. Acquire: its `next` may have been loaded or trimmed meanwhile.
+        let below = Word(unsafe { old.as_ref() }.next.load(Ordering::Acquire));
+        let version = Version::create(me.stamp_bits(), below, row);
+        self.exchange_own(installed.rid, old, Word::pointer(version.as_ptr()));
+        installed.version = version;
+        installed.kind = match (installed.kind, row) {
+            (_, None) => RecordKind::Delete,
+            (RecordKind::Insert, Some(_)) => RecordKind::Insert,
+            (_, Some(_)) => RecordKind::Update,
+        };
+        // SAFETY: unlinked just now; what hangs below it now hangs below its replacement.
+        unsafe { guard.retire(old.as_ptr().cast(), Version::free) };
+    }
+
+    /// Takes an uncommitted version back, as if it had never been.
+    pub fn roll_back(&self, guard: &Guard<'_>, installed: Installed) {
+        let version = installed.version;
+        // SAFETY: ours, see `Installed::row`. Release: pairs with the acquire load in `state`.
+        unsafe { version.as_ref() }.stamp.store(ABORTED, Ordering::Release);
+        // SAFETY: as above.
+        let below = Word(unsafe { version.as_ref() }.next.load(Ordering::Acquire));
+        self.exchange_own(installed.rid, version, below);
+        // SAFETY: unlinked just now; what hung below it is the head again.
+        unsafe { guard.retire(version.as_ptr().cast(), Version::free) };
+    }
+
+    fn exchange_own(&self, rid: Rid, own: NonNull<Version>, to: Word) {
+        let word = self.data.get(rid).expect("it has a head");
+        // AcqRel: publishes what `to` points to.
+        let result = word.compare_exchange(Word::pointer(own.as_ptr()).0, to.0, Ordering::AcqRel, Ordering::Relaxed);
+        assert!(result.is_ok(), "only the owner changes the word of {rid:?} of {self:?} while its version is on top");
+    }
+}

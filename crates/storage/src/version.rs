@@ -1,0 +1,123 @@
+//! One version of a record: its stamp, the next older one, its row.
+//!
+//! # Access protocol
+//!
+//! A version is written by whoever makes it, then published by a release store
+//! into an indirection word or into a newer version's `next`. From then on
+//!
+//! - its row, length and tombstone flag never change;
+//! - `stamp` is written by its owner only: from owner to final stamp, or to aborted;
+//! - `next` is written by its maker before publication, by whoever loads the
+//!   version that a log address in it stands for (compare-exchange), and by whoever trims the chain (swap to empty);
+//! - it is freed through [`Guard::retire`](crate::Guard::retire) by whoever unlinked it.
+
+use std::{
+    alloc::{Layout, alloc, dealloc, handle_alloc_error},
+    ptr::NonNull,
+    slice,
+};
+
+use freshet_base::sync::{AtomicU64, Ordering};
+
+use crate::array::Word;
+
+/// Set in `length` of a version that says that the record is deleted.
+const TOMBSTONE: u32 = 1 << 31;
+
+/// The head of a version; its row follows at [`Version::ROW`].
+#[repr(C)]
+pub(crate) struct Version {
+    /// A final stamp, an owner, or aborted (see `owner`).
+    pub(crate) stamp: AtomicU64,
+    /// A [`Word`]: the next older version.
+    pub(crate) next: AtomicU64,
+    length: u32,
+}
+
+impl Version {
+    /// Where the row begins: right behind `length`, inside the structure's tail padding.
+    const ROW: usize = std::mem::offset_of!(Version, length) + size_of::<u32>();
+    /// The longest row, in bytes.
+    pub(crate) const MAX_ROW: usize = (TOMBSTONE - 1) as usize / 2;
+
+    fn layout(length: usize) -> Layout {
+        let size = (Self::ROW + length).max(size_of::<Self>());
+        Layout::from_size_align(size, align_of::<Self>()).expect("rows are shorter than MAX_ROW")
+    }
+
+    /// A new version that nobody else knows. A tombstone has no row.
+    ///
+    /// # Panics
+    /// When the row is longer than [`Version::MAX_ROW`]; tables check that.
+    pub(crate) fn create(stamp: u64, next: Word, row: Option<&[u8]>) -> NonNull<Self> {
+        let bytes = row.unwrap_or_default();
+        assert!(bytes.len() <= Self::MAX_ROW);
+        let layout = Self::layout(bytes.len());
+        // SAFETY: the layout's size is at least that of `Version`.
+        let Some(version) = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()) else { handle_alloc_error(layout) };
+        let flag = if row.is_none() { TOMBSTONE } else { 0 };
+        // SAFETY: freshly allocated for exactly this, aligned, and owned by this function.
+        unsafe {
+            version.write(Self {
+                stamp: AtomicU64::new(stamp),
+                next: AtomicU64::new(next.0),
+                length: bytes.len() as u32 | flag,
+            });
+            version.cast::<u8>().as_ptr().add(Self::ROW).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len());
+        }
+        version
+    }
+
+    /// The row, or `None` for a tombstone.
+    ///
+    /// # Safety
+    /// `version` came from [`Version::create`] and is not freed during `'g`.
+    #[inline]
+    pub(crate) unsafe fn row<'g>(version: *const Self) -> Option<&'g [u8]> {
+        // SAFETY: alive, by this function's contract. Reading through the raw pointer keeps the
+        // provenance of the whole allocation, which a reference to the head would not have.
+        unsafe {
+            let length = (*version).length;
+            if length & TOMBSTONE != 0 {
+                return None;
+            }
+            Some(slice::from_raw_parts(version.cast::<u8>().add(Self::ROW), length as usize))
+        }
+    }
+
+    /// # Safety
+    /// As for [`Version::row`].
+    pub(crate) unsafe fn is_tombstone(version: *const Self) -> bool {
+        // SAFETY: alive, by this function's contract.
+        unsafe { (*version).length & TOMBSTONE != 0 }
+    }
+
+    /// Frees one version.
+    ///
+    /// # Safety
+    /// It came from [`Version::create`]; nobody can reach it any more.
+    pub(crate) unsafe fn free(version: *mut u8) {
+        let version = version.cast::<Self>();
+        // SAFETY: alive until here, by this function's contract.
+        let length = unsafe { (*version).length } & !TOMBSTONE;
+        // SAFETY: made by `create` with the same length.
+        unsafe { dealloc(version.cast(), Self::layout(length as usize)) };
+    }
+
+    /// Frees a version and all older ones that hang from it in memory.
+    ///
+    /// # Safety
+    /// As for [`Version::free`], for each of them.
+    pub(crate) unsafe fn free_chain(version: *mut u8) {
+        let mut word = Word::pointer(version.cast());
+        while let Some(version) = word.as_pointer() {
+            // SAFETY: by this function's contract. Relaxed: nobody else is here any more; the epoch's
+            // acquire ordered their accesses before.
+            word = Word(unsafe { &*version }.next.load(Ordering::Relaxed));
+            // SAFETY: as above; its `next` was read before.
+            unsafe { Self::free(version.cast()) };
+        }
+    }
+}
+
+const _: () = assert!(align_of::<Version>() == 8 && Version::ROW == 20);
