@@ -1,0 +1,464 @@
+//! The commit rule: up to which stamp the client may be told "committed".
+//!
+//! Let `durable` be what is persistent on the primary and `acked(s)` what is persistent
+//! on standby `s`. With `n` configured standbys, `committed` never moves back and never exceeds
+//!
+//! | safety | bound |
+//! |---|---|
+//! | 1-safe | `durable` |
+//! | 2-safe | min(`durable`, `acked(s)` for every `s` in the waited-for set) |
+//! | very safe | min(`durable`, the n-th largest `acked`) |
+//! | quorum(k) | min(`durable`, the (k-1)-th largest `acked`): the primary is one of the k |
+//!
+//! `acked` of a standby that went away still counts under very safe and quorum: what is
+//! persistent there stays so. When it returns it says anew what it holds.
+//!
+//! # The in-sync set
+//!
+//! Every standby has a [`Place`]:
+//!
+//! ```text
+//!             acked is within the join window of committed
+//!   Behind ────────────────────────────────────────────────▶ Joining
+//!      ▲                                                        │ acked reaches committed
+//!      │ a position durable on the primary stays                ▼
+//!      └──────────── unacknowledged for standby_timeout ───── InSync
+//! ```
+//!
+//! The waited-for set is everyone who is Joining or InSync. Joining exists because a
+//! primary that runs alone moves `committed` with every flush, so that a standby which is always one batch
+//! late would never be level with it: while it joins, `committed` stands still until it is.
+//! A standby that was put out must first acknowledge all that was durable at that time, so
+//! that one which hangs cannot come in, block, and be put out again for ever. A lost connection counts like a
+//! stall that begins with the loss: within `standby_timeout` the standby may return as if nothing had happened.
+//!
+//! Under 2-safe a primary that starts, and above all one that has just taken over, gives its configured
+//! standbys `standby_timeout` to come in before it goes on without them.
+//!
+//! # What standbys may show
+//!
+//! The globally persistent stamp of Query Fresh, section 3.4.3, is `committed` at every level, and a standby
+//! shows no more than min(replayed, own persisted, globally persistent). Under 1-safe `committed`
+//! is only what is durable on the primary: its own persistence is what a take-over by that standby cannot
+//! lose, and the primary's is what a restart of the primary cannot lose. (Under 1-safe a take-over by a standby
+//! that holds less, and finds neither of them, does lose it: that is what 1-safe means.)
+
+mod config;
+mod standing;
+
+use std::{collections::BTreeMap, time::Duration};
+
+use freshet_base::{NodeId, Safety, Stamp, Term};
+use serde::{Deserialize, Serialize};
+
+pub use self::{
+    config::{AbsurdRule, RuleConfig, WhenMissing},
+    standing::{Refusal, Standing},
+};
+use crate::Moment;
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The primary's own log is persistent up to here.
+    Durable(Stamp),
+    /// A standby connected (again); its log is persistent up to `persisted` and agrees with ours up to there.
+    Joined {
+        /// Who.
+        standby: NodeId,
+        /// What is persistent there.
+        persisted: Stamp,
+    },
+    /// A standby reports what is persistent there.
+    Acked {
+        /// Who.
+        standby: NodeId,
+        /// What is persistent there.
+        persisted: Stamp,
+    },
+    /// A standby's connection was lost.
+    Left {
+        /// Who.
+        standby: NodeId,
+    },
+    /// Nothing but the time has changed.
+    Tick,
+    /// Somebody showed proof of a later term: this reign is over.
+    Fenced {
+        /// That term.
+        by: Term,
+    },
+}
+
+/// Where a standby stands with respect to the in-sync set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Place {
+    /// Not waited for (under 2-safe).
+    Behind,
+    /// Waited for, and not yet level with what was committed without it.
+    Joining,
+    /// Waited for, and holds everything that is committed.
+    InSync,
+}
+
+/// One standby, as the rule sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Member {
+    /// Persistent there, as far as it told us.
+    pub acked: Stamp,
+    /// Whether there is a connection.
+    pub connected: bool,
+    /// Its relation to the in-sync set.
+    pub place: Place,
+    /// When it got that place.
+    pub since: Moment,
+    /// The oldest position known to be outstanding, and since when.
+    outstanding: Option<(Stamp, Moment)>,
+    /// What it must acknowledge before it may join again.
+    must_reach: Stamp,
+}
+
+impl Member {
+    fn waited_for(&self) -> bool {
+        self.place != Place::Behind
+    }
+
+    /// Remembers what to wait for next, given what is durable now.
+    fn mark(&mut self, durable: Stamp, now: Moment) {
+        match self.outstanding {
+            Some((at, _)) if self.acked < at => {}
+            _ if self.acked < durable => self.outstanding = Some((durable, now)),
+            _ => self.outstanding = None,
+        }
+    }
+
+    fn stalled(&self, timeout: Duration, now: Moment) -> bool {
+        self.outstanding.is_some_and(|(_, since)| now.since(since) >= timeout)
+    }
+
+    fn move_to(&mut self, place: Place, now: Moment) {
+        if self.place != place {
+            self.place = place;
+            self.since = now;
+        }
+    }
+}
+
+/// What an event led to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub struct Decision {
+    /// Up to here the client may be told "committed"; also the globally persistent stamp for standbys.
+    pub committed: Stamp,
+    /// Whether the standing, or some member's place, is another than before.
+    pub changed: bool,
+}
+
+/// The rule's state on one primary during one reign.
+#[derive(Clone, Debug)]
+pub struct CommitRule {
+    config: RuleConfig,
+    started: Moment,
+    durable: Stamp,
+    committed: Stamp,
+    members: BTreeMap<NodeId, Member>,
+    degraded_since: Option<Moment>,
+    blocked_since: Option<Moment>,
+    refusing: bool,
+    /// 2-safe only: the start's grace is over, or everyone came.
+    settled: bool,
+    fenced: Option<Term>,
+    #[cfg(test)]
+    pub(crate) broken: crate::simulation::Broken,
+}
+
+impl CommitRule {
+    /// A reign that begins `now` with everything up to `start` committed: the end of the
+    /// recovered or inherited log.
+    pub fn new(config: RuleConfig, start: Stamp, now: Moment) -> Self {
+        let mut rule = Self {
+            config,
+            started: now,
+            durable: start,
+            committed: start,
+            members: BTreeMap::new(),
+            degraded_since: None,
+            blocked_since: None,
+            refusing: false,
+            settled: !matches!(config.safety, Safety::TwoSafe),
+            fenced: None,
+            #[cfg(test)]
+            broken: crate::simulation::Broken::default(),
+        };
+        rule.assess(now);
+        rule
+    }
+
+    /// Takes an event in and says what may be told now.
+    pub fn apply(&mut self, event: Event, now: Moment) -> Decision {
+        let mut changed = false;
+        match event {
+            Event::Durable(to) => {
+                self.durable = self.durable.max(to);
+                for member in self.members.values_mut() {
+                    member.mark(self.durable, now);
+                }
+            }
+            Event::Joined { standby, persisted } => {
+                self.joined(standby, persisted, now);
+                changed = true;
+            }
+            Event::Acked { standby, persisted } => {
+                // A word of a connection that is already gone is too late, not wrong: it only
+                // ever speaks of less than is persistent.
+                if let Some(member) = self.members.get_mut(&standby).filter(|member| member.connected) {
+                    member.acked = member.acked.max(persisted);
+                    member.mark(self.durable, now);
+                }
+            }
+            Event::Left { standby } => {
+                if let Some(member) = self.members.get_mut(&standby).filter(|member| member.connected) {
+                    member.connected = false;
+                    // The stall begins now at the latest, even if nothing is outstanding.
+                    member.outstanding.get_or_insert((Stamp::MAX, now));
+                    changed = true;
+                }
+            }
+            Event::Tick => {}
+            Event::Fenced { by } => {
+                changed |= self.fenced.is_none_or(|known| known < by);
+                self.fenced = self.fenced.max(Some(by));
+            }
+        }
+        changed |= self.place_members(now);
+        self.advance();
+        changed |= self.admit_joiners(now);
+        changed |= self.assess(now);
+        Decision { committed: self.committed, changed }
+    }
+
+    fn joined(&mut self, standby: NodeId, persisted: Stamp, now: Moment) {
+        let durable = self.durable;
+        let member = self.members.entry(standby).or_insert(Member {
+            acked: persisted,
+            connected: false,
+            place: Place::Behind,
+            since: now,
+            outstanding: None,
+            must_reach: Stamp::ZERO,
+        });
+        if persisted < member.acked {
+            // It lost something that it once had: it starts over.
+            member.must_reach = durable;
+            member.move_to(Place::Behind, now);
+        }
+        member.acked = persisted;
+        member.connected = true;
+        // A standby that kept its place keeps its patience too: reconnecting is no progress.
+        member.outstanding = match member.outstanding {
+            Some((_, since)) if member.waited_for() && persisted < durable => Some((durable, since)),
+            _ => None,
+        };
+        member.mark(durable, now);
+    }
+
+    /// Puts out who stalls, and lets begin to join who is near.
+    fn place_members(&mut self, now: Moment) -> bool {
+        let (durable, near) = (self.durable, self.committed.0.saturating_sub(self.config.join_window));
+        let mut changed = false;
+        for member in self.members.values_mut() {
+            let before = member.place;
+            if member.waited_for() && member.stalled(self.config.standby_timeout, now) {
+                member.must_reach = durable;
+                member.move_to(Place::Behind, now);
+            }
+            if member.place == Place::Behind
+                && member.connected
+                && member.acked.0 >= near
+                && member.acked >= member.must_reach
+            {
+                member.move_to(Place::Joining, now);
+                member.outstanding = None;
+                member.mark(durable, now);
+            }
+            changed |= member.place != before;
+        }
+        changed
+    }
+
+    /// Moves `committed` as far as the table at the head of this module allows.
+    fn advance(&mut self) {
+        if self.fenced.is_some() {
+            return;
+        }
+        if let Some(bound) = self.bound() {
+            self.committed = self.committed.max(bound);
+        }
+        assert!(self.committed <= self.durable, "committed {} above durable {}", self.committed, self.durable);
+    }
+
+    fn bound(&self) -> Option<Stamp> {
+        #[cfg(test)]
+        if let Some(bound) = self.broken.bound(self.durable, self.members.values().map(|member| member.acked)) {
+            return Some(bound);
+        }
+        let Some(needed) = self.config.needed() else {
+            let waited_for = self.members.values().filter(|member| member.waited_for());
+            return self.settled.then(|| waited_for.map(|member| member.acked).fold(self.durable, Stamp::min));
+        };
+        let Some(nth) = needed.checked_sub(1) else { return Some(self.durable) };
+        let mut acked: Vec<Stamp> = self.members.values().map(|member| member.acked).collect();
+        acked.sort_unstable_by(|a, b| b.cmp(a));
+        acked.get(nth).map(|acked| self.durable.min(*acked))
+    }
+
+    /// Who joins and holds everything committed is in sync.
+    fn admit_joiners(&mut self, now: Moment) -> bool {
+        let mut changed = false;
+        for member in self.members.values_mut() {
+            if member.place == Place::Joining && member.acked >= self.committed {
+                member.move_to(Place::InSync, now);
+                changed = true;
+            }
+        }
+        if !self.settled
+            && (self.in_sync() >= self.config.standbys || now.since(self.started) >= self.config.standby_timeout)
+        {
+            self.settled = true;
+            changed = true;
+            self.advance();
+        }
+        changed
+    }
+
+    fn in_sync(&self) -> u32 {
+        // A member that is disconnected but still waited for does not keep up at this moment.
+        let keeps_up = |member: &&Member| member.place == Place::InSync && member.connected;
+        u32::try_from(self.members.values().filter(keeps_up).count()).unwrap_or(u32::MAX)
+    }
+
+    fn needed_now(&self) -> u32 {
+        match self.config.needed() {
+            Some(needed) => u32::try_from(needed).unwrap_or(u32::MAX),
+            None if self.settled => 0,
+            None => self.config.standbys,
+        }
+    }
+
+    /// Updates since when the rule is degraded or blocked, and whether it refuses.
+    fn assess(&mut self, now: Moment) -> bool {
+        let in_sync = self.in_sync();
+        let before = (self.degraded_since, self.blocked_since, self.refusing);
+        let keep = |since: Option<Moment>, holds: bool| holds.then(|| since.unwrap_or(now));
+        self.degraded_since = keep(self.degraded_since, in_sync < self.config.standbys);
+        self.blocked_since = keep(self.blocked_since, in_sync < self.needed_now());
+        self.refusing = match (self.config.when_missing, self.blocked_since) {
+            (WhenMissing::RefuseAfter(patience), Some(since)) if self.config.needed().is_some() => {
+                now.since(since) >= patience
+            }
+            _ => false,
+        };
+        before != (self.degraded_since, self.blocked_since, self.refusing)
+    }
+
+    /// When [`Event::Tick`] could next change something; `None` while only other events can.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        let timeout = self.config.standby_timeout;
+        let stalls = self.members.values().filter(|member| member.waited_for()).filter_map(|member| member.outstanding);
+        let stall = stalls.map(|(_, since)| since.after(timeout)).min();
+        let grace = (!self.settled).then(|| self.started.after(timeout));
+        let refusal = match (self.config.when_missing, self.blocked_since) {
+            (WhenMissing::RefuseAfter(patience), Some(since)) if !self.refusing => Some(since.after(patience)),
+            _ => None,
+        };
+        [stall, grace, refusal].into_iter().flatten().min()
+    }
+
+    /// Up to here the client may be told "committed".
+    pub fn committed(&self) -> Stamp {
+        self.committed
+    }
+
+    /// What the rule was told to be persistent on the primary.
+    pub fn durable(&self) -> Stamp {
+        self.durable
+    }
+
+    /// The parameters.
+    pub fn config(&self) -> &RuleConfig {
+        &self.config
+    }
+
+    /// The term that ended this reign, if one did.
+    pub fn fenced(&self) -> Option<Term> {
+        self.fenced
+    }
+
+    /// Every standby that ever joined during this reign.
+    pub fn members(&self) -> impl Iterator<Item = (NodeId, &Member)> {
+        self.members.iter().map(|(id, member)| (*id, member))
+    }
+
+    /// Forgets a standby for good: an operator took it out of the cluster. Under very safe and quorum its
+    /// acknowledgements stop counting, for what is not committed yet.
+    pub fn forget(&mut self, standby: NodeId, now: Moment) -> Decision {
+        let known = self.members.remove(&standby).is_some();
+        let decision = self.apply(Event::Tick, now);
+        Decision { changed: decision.changed | known, ..decision }
+    }
+
+    /// Whether a writer may start, or go on waiting for its commit.
+    ///
+    /// # Errors
+    /// [`Refusal`] while this reign refuses commits or is over.
+    pub fn admit(&self) -> Result<(), Refusal> {
+        if let Some(by) = self.fenced {
+            return Err(Refusal::Fenced { by });
+        }
+        if self.refusing {
+            return Err(Refusal::TooFewStandbys {
+                safety: self.config.safety,
+                needed: self.needed_now(),
+                in_sync: self.in_sync(),
+            });
+        }
+        Ok(())
+    }
+
+    /// How the promise stands, for `status`.
+    pub fn standing(&self) -> Standing {
+        let in_sync = self.in_sync();
+        if let Some(by) = self.fenced {
+            return Standing::Fenced { by };
+        }
+        if let Some(since) = self.blocked_since {
+            let needed = self.needed_now();
+            if self.refusing {
+                return Standing::Refusing { since, in_sync, needed };
+            }
+            let refuses_at = match self.config.when_missing {
+                WhenMissing::RefuseAfter(patience) if self.config.needed().is_some() => Some(since.after(patience)),
+                _ => None,
+            };
+            return Standing::Blocked { since, in_sync, needed, refuses_at };
+        }
+        match self.degraded_since {
+            None => Standing::Safe,
+            Some(since) => Standing::Degraded {
+                since,
+                in_sync,
+                configured: self.config.standbys,
+                behind: self
+                    .members
+                    .iter()
+                    .filter(|(_, member)| member.place != Place::InSync || !member.connected)
+                    .map(|(id, _)| *id)
+                    .collect(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

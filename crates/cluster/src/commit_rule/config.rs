@@ -1,0 +1,83 @@
+use std::time::Duration;
+
+use freshet_base::Safety;
+use serde::{Deserialize, Serialize};
+
+/// What a primary does when it lacks the standbys without which nothing commits
+/// (very safe and quorum; 2-safe goes on degraded instead).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenMissing {
+    /// Commits wait until enough standbys are back.
+    #[default]
+    Block,
+    /// Commits wait this long; then those who wait are told that their outcome is open, and
+    /// new writers are refused before they start, until enough standbys are back.
+    RefuseAfter(Duration),
+}
+
+/// The rule's parameters, fixed for one reign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RuleConfig {
+    /// What a commit promises.
+    pub safety: Safety,
+    /// How many standbys the cluster is meant to have.
+    pub standbys: u32,
+    /// How long a standby may leave something unacknowledged before it is put out of the in-sync set.
+    pub standby_timeout: Duration,
+    /// What happens without enough standbys.
+    pub when_missing: WhenMissing,
+    /// How many bytes behind `committed` a standby may be when it begins to join the in-sync set.
+    pub join_window: u64,
+}
+
+impl RuleConfig {
+    /// The customary parameters for a safety level and a number of standbys: two seconds of
+    /// patience, blocking, and a join window of 4 MiB.
+    pub fn new(safety: Safety, standbys: u32) -> Self {
+        Self {
+            safety,
+            standbys,
+            standby_timeout: Duration::from_secs(2),
+            when_missing: WhenMissing::Block,
+            join_window: 4 << 20,
+        }
+    }
+
+    /// How many standbys must have persisted a block before it commits; `None` where that
+    /// depends on the in-sync set.
+    pub(super) fn needed(&self) -> Option<usize> {
+        match self.safety {
+            Safety::OneSafe => Some(0),
+            Safety::TwoSafe => None,
+            Safety::VerySafe => Some(self.standbys as usize),
+            Safety::Quorum(k) => Some(k.saturating_sub(1) as usize),
+        }
+    }
+
+    /// Whether the level can be reached at all.
+    ///
+    /// # Errors
+    /// [`AbsurdRule`] when a quorum is larger than the cluster, or zero.
+    pub fn check(&self) -> Result<(), AbsurdRule> {
+        match self.safety {
+            Safety::Quorum(k) if k == 0 || k > self.standbys.saturating_add(1) => {
+                Err(AbsurdRule { k, nodes: self.standbys.saturating_add(1) })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A safety level that this cluster can never reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "safety level quorum:{k} needs a quorum between 1 and the number of nodes, and this cluster has {nodes}: \
+     choose a smaller quorum, or configure more standbys"
+)]
+pub struct AbsurdRule {
+    /// The quorum asked for.
+    pub k: u32,
+    /// The primary and its configured standbys.
+    pub nodes: u32,
+}

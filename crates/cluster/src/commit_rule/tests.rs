@@ -1,0 +1,158 @@
+use super::*;
+
+const A: NodeId = NodeId(1);
+const B: NodeId = NodeId(2);
+
+fn ms(ms: u64) -> Moment {
+    Moment(ms * 1000)
+}
+
+fn rule(safety: Safety, standbys: u32) -> CommitRule {
+    let config = RuleConfig {
+        standby_timeout: Duration::from_millis(100),
+        join_window: 50,
+        ..RuleConfig::new(safety, standbys)
+    };
+    CommitRule::new(config, Stamp(0), ms(0))
+}
+
+fn joined(standby: NodeId, at: u64) -> Event {
+    Event::Joined { standby, persisted: Stamp(at) }
+}
+
+fn acked(standby: NodeId, at: u64) -> Event {
+    Event::Acked { standby, persisted: Stamp(at) }
+}
+
+#[track_caller]
+fn expect(rule: &mut CommitRule, event: Event, at: Moment, committed: u64) {
+    assert_eq!(rule.apply(event, at).committed, Stamp(committed), "after {event:?}");
+}
+
+#[test]
+fn one_safe_commits_what_is_durable_here() {
+    let mut rule = rule(Safety::OneSafe, 1);
+    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 10);
+    assert!(matches!(rule.standing(), Standing::Degraded { in_sync: 0, configured: 1, .. }));
+    expect(&mut rule, joined(A, 10), ms(2), 10);
+    assert_eq!(rule.standing(), Standing::Safe);
+}
+
+#[test]
+fn two_safe_waits_for_the_in_sync_set_and_goes_on_without_who_stalls() {
+    let mut rule = rule(Safety::TwoSafe, 1);
+    expect(&mut rule, joined(A, 0), ms(0), 0);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(1), 0);
+    expect(&mut rule, acked(A, 60), ms(2), 60);
+    expect(&mut rule, Event::Durable(Stamp(300)), ms(50), 60);
+    assert_eq!(rule.next_deadline(), Some(ms(101)), "what was durable at 1 ms is outstanding since");
+    expect(&mut rule, Event::Tick, ms(100), 60);
+    expect(&mut rule, Event::Tick, ms(101), 300);
+    let Standing::Degraded { since, behind, .. } = rule.standing() else { panic!("{:?}", rule.standing()) };
+    assert_eq!((since, behind), (ms(101), vec![A]));
+    // It is not let in again before it has shown that it moves.
+    expect(&mut rule, acked(A, 299), ms(102), 300);
+    expect(&mut rule, Event::Durable(Stamp(310)), ms(103), 310);
+    expect(&mut rule, acked(A, 300), ms(104), 310);
+    expect(&mut rule, Event::Durable(Stamp(320)), ms(105), 310);
+    assert!(matches!(rule.standing(), Standing::Degraded { .. }));
+    expect(&mut rule, acked(A, 315), ms(106), 315);
+    assert_eq!(rule.standing(), Standing::Safe);
+}
+
+#[test]
+fn a_short_loss_of_the_connection_changes_nothing() {
+    let mut rule = rule(Safety::TwoSafe, 1);
+    expect(&mut rule, joined(A, 0), ms(0), 0);
+    expect(&mut rule, Event::Left { standby: A }, ms(10), 0);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(20), 0);
+    expect(&mut rule, joined(A, 0), ms(30), 0);
+    expect(&mut rule, acked(A, 100), ms(40), 100);
+    // A long one does, and flapping without progress is a long one.
+    expect(&mut rule, Event::Left { standby: A }, ms(50), 100);
+    expect(&mut rule, Event::Durable(Stamp(200)), ms(60), 100);
+    expect(&mut rule, joined(A, 100), ms(70), 100);
+    expect(&mut rule, Event::Left { standby: A }, ms(80), 100);
+    expect(&mut rule, Event::Tick, ms(149), 100);
+    expect(&mut rule, Event::Tick, ms(150), 200);
+}
+
+#[test]
+fn two_safe_gives_its_standbys_time_to_come_at_the_start() {
+    let mut rule = rule(Safety::TwoSafe, 2);
+    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
+    assert!(matches!(rule.standing(), Standing::Blocked { in_sync: 0, needed: 2, refuses_at: None, .. }));
+    expect(&mut rule, joined(A, 0), ms(2), 0);
+    expect(&mut rule, acked(A, 10), ms(3), 0);
+    assert_eq!(rule.next_deadline(), Some(ms(100)));
+    expect(&mut rule, Event::Tick, ms(100), 10);
+    assert!(matches!(rule.standing(), Standing::Degraded { in_sync: 1, .. }));
+}
+
+#[test]
+fn very_safe_needs_everyone_and_refuses_after_its_patience() {
+    let mut rule = rule(Safety::VerySafe, 2);
+    rule.config.when_missing = WhenMissing::RefuseAfter(Duration::from_millis(500));
+    for standby in [A, B] {
+        expect(&mut rule, joined(standby, 0), ms(0), 0);
+    }
+    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
+    expect(&mut rule, acked(A, 10), ms(2), 0);
+    expect(&mut rule, acked(B, 7), ms(3), 7);
+    expect(&mut rule, Event::Left { standby: B }, ms(10), 7);
+    assert_eq!(rule.admit(), Ok(()));
+    assert!(matches!(rule.standing(), Standing::Blocked { needed: 2, in_sync: 1, .. }));
+    expect(&mut rule, Event::Tick, ms(509), 7);
+    assert_eq!(rule.admit(), Ok(()));
+    expect(&mut rule, Event::Tick, ms(510), 7);
+    let refusal = rule.admit().unwrap_err();
+    assert!(refusal.to_string().contains("very-safe needs 2 standbys"), "{refusal}");
+    expect(&mut rule, joined(B, 7), ms(600), 7);
+    assert_eq!(rule.admit(), Err(refusal), "it has to make up for its absence first");
+    expect(&mut rule, acked(B, 10), ms(601), 10);
+    assert_eq!(rule.admit(), Ok(()));
+}
+
+#[test]
+fn a_quorum_counts_the_primary() {
+    let mut rule = rule(Safety::Quorum(2), 2);
+    expect(&mut rule, joined(A, 0), ms(0), 0);
+    expect(&mut rule, joined(B, 0), ms(0), 0);
+    expect(&mut rule, acked(A, 90), ms(1), 0);
+    expect(&mut rule, Event::Durable(Stamp(50)), ms(2), 50);
+    expect(&mut rule, acked(B, 60), ms(3), 50);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(4), 90);
+    assert_eq!(rule.config.check(), Ok(()));
+    assert!(RuleConfig::new(Safety::Quorum(4), 2).check().unwrap_err().to_string().contains("has 3"));
+}
+
+#[test]
+fn a_standby_that_lost_its_log_starts_over() {
+    let mut rule = rule(Safety::Quorum(2), 1);
+    expect(&mut rule, joined(A, 0), ms(0), 0);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(1), 0);
+    expect(&mut rule, acked(A, 100), ms(2), 100);
+    expect(&mut rule, Event::Left { standby: A }, ms(3), 100);
+    expect(&mut rule, joined(A, 20), ms(4), 100);
+    expect(&mut rule, Event::Durable(Stamp(150)), ms(5), 100);
+    assert_eq!(rule.members().next().unwrap().1.place, Place::Behind);
+}
+
+#[test]
+fn nothing_is_committed_after_the_fence() {
+    let mut rule = rule(Safety::OneSafe, 0);
+    expect(&mut rule, Event::Durable(Stamp(5)), ms(0), 5);
+    expect(&mut rule, Event::Fenced { by: Term(9) }, ms(1), 5);
+    expect(&mut rule, Event::Durable(Stamp(50)), ms(2), 5);
+    assert_eq!(rule.admit(), Err(Refusal::Fenced { by: Term(9) }));
+    assert_eq!(rule.standing(), Standing::Fenced { by: Term(9) });
+}
+
+#[test]
+fn a_late_word_of_a_lost_connection_is_ignored() {
+    let mut rule = rule(Safety::TwoSafe, 1);
+    expect(&mut rule, joined(A, 0), ms(0), 0);
+    expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
+    expect(&mut rule, Event::Left { standby: A }, ms(2), 0);
+    expect(&mut rule, acked(A, 10), ms(3), 0);
+}

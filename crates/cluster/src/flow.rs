@@ -1,0 +1,367 @@
+//! What a primary sends to one standby next.
+//!
+//! Everything is about positions in the one virtual log:
+//!
+//! ```text
+//!   acked <= sent <= available          what the group commit has handed over
+//!            sent <= may_send_until     the credit: ready-to-receive, Query Fresh section 3.2
+//! ```
+//!
+//! The standby's log buffer is a ring. It grants credit up to the oldest byte that it still needs plus the ring's
+//! capacity, so that batch i+1 flows in while batch i is still being persisted and replayed (multi-buffering), and it cannot be
+//! overrun. A frame always ends at the end of a block. Where blocks end is known in two ways:
+//!
+//! - *live*: the group commit hands over, with each batch, the partition ends that the workers recorded
+//!   (section 3.4.2). [`Boundaries`] keeps those of the newest stretch of the log, bounded in number; one is
+//!   shared by all standbys of a primary.
+//! - *catch-up*: whoever is further behind is sent larger pieces, read back from the log (section 3.4.4), whose
+//!   blocks are found by hopping from header to header.
+//!
+//! So nothing is ever queued for a standby: the log itself is the queue, and a slow standby costs the
+//! primary no memory.
+
+use std::{collections::VecDeque, time::Duration};
+
+use freshet_base::Stamp;
+use serde::{Deserialize, Serialize};
+
+use crate::Moment;
+
+/// Ends of blocks in the newest stretch of the log: batch ends and partition ends.
+#[derive(Debug)]
+pub struct Boundaries {
+    ends: VecDeque<Stamp>,
+    limit: usize,
+    /// Every batch from here on is in `ends`.
+    from: Stamp,
+}
+
+impl Boundaries {
+    /// None yet, for a log that ends at `start`; keeps at most `limit` (at least one) of them.
+    pub fn new(start: Stamp, limit: usize) -> Self {
+        Self { ends: VecDeque::new(), limit: limit.max(1), from: start }
+    }
+
+    /// A batch `[from, to)` was handed over. `partition_ends` ascend within it; its own end need not be among them.
+    ///
+    /// # Panics
+    /// When the batch does not begin where the last one ended: the group commit hands over the log without gaps.
+    pub fn push(&mut self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) {
+        assert_eq!(from, self.available(), "batches follow one another");
+        let mut last = from;
+        for end in partition_ends.iter().copied().chain([to]) {
+            if end > last && end <= to {
+                self.ends.push_back(end);
+                last = end;
+            }
+        }
+        while self.ends.len() > self.limit {
+            self.from = self.ends.pop_front().expect("longer than the limit");
+        }
+    }
+
+    /// The end of the newest batch.
+    pub fn available(&self) -> Stamp {
+        self.ends.back().copied().unwrap_or(self.from)
+    }
+
+    /// From here on every boundary is known.
+    pub fn known_from(&self) -> Stamp {
+        self.from
+    }
+
+    /// The boundaries in `(from, upto]`, ascending.
+    pub fn between(&self, from: Stamp, upto: Stamp) -> impl DoubleEndedIterator<Item = Stamp> + '_ {
+        let first = self.ends.partition_point(|end| *end <= from);
+        let last = self.ends.partition_point(|end| *end <= upto).max(first);
+        self.ends.range(first..last).copied()
+    }
+}
+
+/// How a standby is being fed, for `status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// It gets old log in large pieces.
+    CatchUp,
+    /// It gets each batch as the group commit hands it over.
+    Live,
+}
+
+/// Sizes and times of shipping.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FlowConfig {
+    /// No frame carries more bytes, unless a single block does.
+    pub frame: u64,
+    /// How long an advance of the globally persistent stamp may wait for a batch to ride on before
+    /// it is sent by itself.
+    pub watermark_delay: Duration,
+    /// How long the connection may be silent before a keep-alive is sent.
+    pub keep_alive: Duration,
+}
+
+impl Default for FlowConfig {
+    fn default() -> Self {
+        Self { frame: 1 << 20, watermark_delay: Duration::from_micros(500), keep_alive: Duration::from_millis(200) }
+    }
+}
+
+/// What to do next for this standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Next {
+    /// Send the blocks in `[from, to)`; all their boundaries are in [`Boundaries`].
+    SendLive {
+        /// First byte.
+        from: Stamp,
+        /// One past the last; the end of a block.
+        to: Stamp,
+    },
+    /// Read whole blocks from `from` on, up to `upto` at most, and send those of which the first
+    /// is not longer than the credit allows.
+    SendOld {
+        /// First byte.
+        from: Stamp,
+        /// Neither read nor send beyond this.
+        upto: Stamp,
+    },
+    /// Send the globally persistent stamp by itself.
+    SendWatermark,
+    /// Send a keep-alive, which the standby answers.
+    SendKeepAlive,
+    /// Nothing to do before something changes, or this time comes.
+    Wait {
+        /// When to ask again even though nothing changed.
+        until: Moment,
+    },
+}
+
+/// A standby broke the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlowError {
+    /// It claims to hold what it was never sent.
+    #[error("the standby acknowledged the log up to {acked}, but was sent it only up to {sent}")]
+    AckedTooMuch {
+        /// Its claim.
+        acked: Stamp,
+        /// What it was sent.
+        sent: Stamp,
+    },
+}
+
+/// The shipping state of one connection.
+#[derive(Clone, Debug)]
+pub struct Flow {
+    config: FlowConfig,
+    sent: Stamp,
+    acked: Stamp,
+    may_send_until: Stamp,
+    told: Stamp,
+    last_frame: Moment,
+    /// Credit fell short of the next block: nothing to send before it grows beyond this.
+    short_of: Option<Stamp>,
+}
+
+impl Flow {
+    /// A connection whose standby holds the log up to `from` and has room up to `may_send_until`.
+    pub fn new(config: FlowConfig, from: Stamp, may_send_until: Stamp, now: Moment) -> Self {
+        Self {
+            config,
+            sent: from,
+            acked: Stamp::ZERO,
+            may_send_until,
+            told: Stamp::ZERO,
+            last_frame: now,
+            short_of: None,
+        }
+    }
+
+    /// Decides. `global` is the globally persistent stamp.
+    pub fn next(&self, boundaries: &Boundaries, global: Stamp, now: Moment) -> Next {
+        let available = boundaries.available();
+        if self.sent < available && self.short_of.is_none_or(|credit| self.may_send_until > credit) {
+            let upto = available.min(self.may_send_until);
+            if self.sent < boundaries.known_from() {
+                if upto > self.sent {
+                    return Next::SendOld { from: self.sent, upto: upto.min(boundaries.known_from()) };
+                }
+            } else if let Some(to) = self.live_end(boundaries, upto) {
+                return Next::SendLive { from: self.sent, to };
+            }
+        }
+        let silent = now.since(self.last_frame);
+        if global > self.told && silent >= self.config.watermark_delay {
+            return Next::SendWatermark;
+        }
+        if silent >= self.config.keep_alive {
+            return Next::SendKeepAlive;
+        }
+        // As long as something sent is not yet known to be committed, look again after the delay;
+        // whoever drives this need not be woken by every advance.
+        let outstanding = self.told < self.sent.min(available) || global > self.told;
+        let pause = if outstanding && silent < self.config.watermark_delay {
+            self.config.watermark_delay
+        } else {
+            self.config.keep_alive
+        };
+        Next::Wait { until: self.last_frame.after(pause) }
+    }
+
+    /// The largest known boundary that fits into the credit and the frame; the very next one, however long, if
+    /// only the frame is too small for it.
+    fn live_end(&self, boundaries: &Boundaries, upto: Stamp) -> Option<Stamp> {
+        let frame_end = upto.min(self.sent.plus(self.config.frame));
+        boundaries.between(self.sent, frame_end).next_back().or_else(|| boundaries.between(self.sent, upto).next())
+    }
+
+    /// Blocks up to `to` were sent, together with the globally persistent stamp `global`.
+    pub fn sent(&mut self, to: Stamp, global: Stamp, now: Moment) {
+        assert!(to >= self.sent && to <= self.may_send_until, "sending keeps within the credit");
+        self.sent = to;
+        self.short_of = None;
+        self.said(global, now);
+    }
+
+    /// A frame without blocks was sent, with the globally persistent stamp `global`.
+    pub fn said(&mut self, global: Stamp, now: Moment) {
+        self.told = self.told.max(global);
+        self.last_frame = now;
+    }
+
+    /// [`Next::SendOld`] found that the first block alone exceeds the credit.
+    pub fn credit_too_small(&mut self) {
+        self.short_of = Some(self.may_send_until);
+    }
+
+    /// The standby says what it holds and how far it has room. Returns whether the room grew.
+    ///
+    /// # Errors
+    /// [`FlowError`] when it claims more than it can have; the connection is then to be dropped.
+    pub fn acked(&mut self, persisted: Stamp, may_send_until: Stamp) -> Result<bool, FlowError> {
+        if persisted > self.sent {
+            return Err(FlowError::AckedTooMuch { acked: persisted, sent: self.sent });
+        }
+        self.acked = self.acked.max(persisted);
+        let grew = may_send_until > self.may_send_until;
+        self.may_send_until = self.may_send_until.max(may_send_until);
+        Ok(grew)
+    }
+
+    /// Whether it is fed live.
+    pub fn mode(&self, boundaries: &Boundaries) -> Mode {
+        if self.sent < boundaries.known_from() { Mode::CatchUp } else { Mode::Live }
+    }
+
+    /// Whether bytes wait only for credit.
+    pub fn waits_for_credit(&self, boundaries: &Boundaries) -> bool {
+        self.sent < boundaries.available()
+            && (self.short_of.is_some() || self.live_end(boundaries, self.may_send_until).is_none())
+    }
+
+    /// Sent so far.
+    pub fn shipped(&self) -> Stamp {
+        self.sent
+    }
+
+    /// Persistent there.
+    pub fn persisted(&self) -> Stamp {
+        self.acked
+    }
+
+    /// The globally persistent stamp that the standby was last told.
+    pub fn told(&self) -> Stamp {
+        self.told
+    }
+
+    /// How far it has room.
+    pub fn credit(&self) -> Stamp {
+        self.may_send_until
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: fn(u64) -> Moment = |ms| Moment(ms * 1000);
+
+    fn config() -> FlowConfig {
+        FlowConfig { frame: 100, watermark_delay: Duration::from_millis(1), keep_alive: Duration::from_millis(50) }
+    }
+
+    #[test]
+    fn live_batches_are_cut_at_boundaries_that_fit_the_credit() {
+        let mut ends = Boundaries::new(Stamp(0), 100);
+        ends.push(Stamp(0), Stamp(90), &[Stamp(40)]);
+        let mut flow = Flow::new(config(), Stamp(0), Stamp(64), MS(0));
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(0), to: Stamp(40) });
+        flow.sent(Stamp(40), Stamp(0), MS(0));
+        assert!(flow.waits_for_credit(&ends));
+        assert!(matches!(flow.next(&ends, Stamp(0), MS(0)), Next::Wait { .. }));
+        assert_eq!(flow.acked(Stamp(40), Stamp(104)), Ok(true));
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(40), to: Stamp(90) });
+    }
+
+    #[test]
+    fn several_batches_make_one_frame_and_a_long_block_makes_its_own() {
+        let mut ends = Boundaries::new(Stamp(0), 100);
+        for k in 0..20 {
+            ends.push(Stamp(k * 30), Stamp(k * 30 + 30), &[]);
+        }
+        let mut flow = Flow::new(config(), Stamp(0), Stamp(10_000), MS(0));
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(0), to: Stamp(90) });
+        flow.sent(Stamp(600), Stamp(0), MS(0));
+        ends.push(Stamp(600), Stamp(1000), &[]);
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(600), to: Stamp(1000) });
+    }
+
+    #[test]
+    fn who_falls_behind_the_known_boundaries_is_fed_from_the_log() {
+        let mut ends = Boundaries::new(Stamp(0), 2);
+        for k in 0..5 {
+            ends.push(Stamp(k * 30), Stamp(k * 30 + 30), &[]);
+        }
+        assert_eq!(ends.known_from(), Stamp(90));
+        let mut flow = Flow::new(config(), Stamp(0), Stamp(1000), MS(0));
+        assert_eq!(flow.mode(&ends), Mode::CatchUp);
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendOld { from: Stamp(0), upto: Stamp(90) });
+        flow.sent(Stamp(90), Stamp(0), MS(0));
+        assert_eq!(flow.mode(&ends), Mode::Live);
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendLive { from: Stamp(90), to: Stamp(150) });
+    }
+
+    #[test]
+    fn a_block_longer_than_the_credit_waits_for_more_of_it() {
+        let mut ends = Boundaries::new(Stamp(0), 1);
+        ends.push(Stamp(0), Stamp(500), &[]);
+        ends.push(Stamp(500), Stamp(510), &[]);
+        let mut flow = Flow::new(config(), Stamp(0), Stamp(100), MS(0));
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendOld { from: Stamp(0), upto: Stamp(100) });
+        flow.credit_too_small();
+        assert!(matches!(flow.next(&ends, Stamp(0), MS(0)), Next::Wait { .. }));
+        assert_eq!(flow.acked(Stamp(0), Stamp(600)), Ok(true));
+        assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendOld { from: Stamp(0), upto: Stamp(500) });
+    }
+
+    #[test]
+    fn a_watermark_rides_on_a_batch_or_goes_alone_after_the_delay() {
+        let mut ends = Boundaries::new(Stamp(0), 10);
+        ends.push(Stamp(0), Stamp(30), &[]);
+        let mut flow = Flow::new(config(), Stamp(0), Stamp(1000), MS(0));
+        flow.sent(Stamp(30), Stamp(0), MS(0));
+        assert_eq!(flow.next(&ends, Stamp(30), MS(0)), Next::Wait { until: MS(1) });
+        assert_eq!(flow.next(&ends, Stamp(30), MS(1)), Next::SendWatermark);
+        flow.said(Stamp(30), MS(1));
+        assert_eq!(flow.next(&ends, Stamp(30), MS(1)), Next::Wait { until: MS(51) });
+        assert_eq!(flow.next(&ends, Stamp(30), MS(51)), Next::SendKeepAlive);
+    }
+
+    #[test]
+    fn a_claim_beyond_what_was_sent_is_refused() {
+        let mut flow = Flow::new(config(), Stamp(10), Stamp(1000), MS(0));
+        assert_eq!(
+            flow.acked(Stamp(11), Stamp(1000)),
+            Err(FlowError::AckedTooMuch { acked: Stamp(11), sent: Stamp(10) })
+        );
+    }
+}
