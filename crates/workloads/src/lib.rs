@@ -1,1 +1,15 @@
-//! Placeholder.
+//! The workloads that Freshet is measured and checked with: TPC-C, YCSB, and
+//! the journal that proves after a crash that nothing was lost.
+//!
+//! They are written against the engine's public interface only, as any user's
+//! procedures would be. What a transaction does depends on its input alone,
+//! time included; inputs are generated apart from execution, so that they can
+//! come over a wire, and both inputs and outcomes can be serialised.
+#![forbid(unsafe_code)]
+
+pub mod journal;
+pub mod list;
+pub mod random;
+pub mod row;
+pub mod tpcc;
+pub mod zipf;

@@ -1,0 +1,425 @@
+//! What a transaction is told: the input data of clauses 2.4.1 to 2.8.1, and
+//! the terminals that make it up.
+//!
+//! A transaction's effect is a function of its input and the database: times
+//! and the choice of the unused item come with the input.
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use super::{
+    population::{DISTRICTS, MOST_LINES, Population, Scale},
+    text::Constants,
+};
+use crate::{journal::Mark, list::List, random::Random, row::Text};
+
+/// The five transactions.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Clause 2.4.
+    NewOrder,
+    /// Clause 2.5.
+    Payment,
+    /// Clause 2.6.
+    OrderStatus,
+    /// Clause 2.7.
+    Delivery,
+    /// Clause 2.8.
+    StockLevel,
+}
+
+impl Kind {
+    /// All, in the order of the specification.
+    pub const ALL: [Self; 5] = [Self::NewOrder, Self::Payment, Self::OrderStatus, Self::Delivery, Self::StockLevel];
+
+    /// Its share of the mix in percent (clause 5.2.3; New-Order takes the rest).
+    pub const fn percent(self) -> u64 {
+        match self {
+            Self::NewOrder => 45,
+            Self::Payment => 43,
+            Self::OrderStatus | Self::Delivery | Self::StockLevel => 4,
+        }
+    }
+
+    /// Whether it changes nothing.
+    pub const fn is_read_only(self) -> bool {
+        matches!(self, Self::OrderStatus | Self::StockLevel)
+    }
+
+    fn draw(random: &mut Random) -> Self {
+        let mut left = random.below(100);
+        for kind in Self::ALL {
+            if left < kind.percent() {
+                return kind;
+            }
+            left -= kind.percent();
+        }
+        unreachable!("the shares of the mix add up to 100 percent")
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NewOrder => "new-order",
+            Self::Payment => "payment",
+            Self::OrderStatus => "order-status",
+            Self::Delivery => "delivery",
+            Self::StockLevel => "stock-level",
+        })
+    }
+}
+
+/// What a client sends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Request {
+    /// With it, a transaction that changes the database also writes this into the journal.
+    pub mark: Option<Mark>,
+    /// The transaction.
+    pub input: Input,
+}
+
+/// A transaction and its input.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Input {
+    /// Clause 2.4.
+    NewOrder(NewOrder),
+    /// Clause 2.5.
+    Payment(Payment),
+    /// Clause 2.6.
+    OrderStatus(OrderStatus),
+    /// Clause 2.7.
+    Delivery(Delivery),
+    /// Clause 2.8.
+    StockLevel(StockLevel),
+}
+
+impl Input {
+    /// Which transaction it is for.
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::NewOrder(_) => Kind::NewOrder,
+            Self::Payment(_) => Kind::Payment,
+            Self::OrderStatus(_) => Kind::OrderStatus,
+            Self::Delivery(_) => Kind::Delivery,
+            Self::StockLevel(_) => Kind::StockLevel,
+        }
+    }
+}
+
+/// One line of an order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Line {
+    /// OL_I_ID.
+    pub item: u32,
+    /// OL_SUPPLY_W_ID.
+    pub supply_warehouse: u16,
+    /// OL_QUANTITY.
+    pub quantity: u8,
+}
+
+/// Clause 2.4.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NewOrder {
+    /// W_ID.
+    pub warehouse: u16,
+    /// D_ID.
+    pub district: u8,
+    /// C_ID.
+    pub customer: u32,
+    /// O_ENTRY_D, in microseconds since 1970.
+    pub entered_at: u64,
+    /// The items. One of 100 orders ends with an item that does not exist.
+    pub lines: List<Line, MOST_LINES>,
+}
+
+/// How a customer says who he is (clauses 2.5.1.2 and 2.6.1.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Customer {
+    /// By C_ID.
+    Number(u32),
+    /// By C_LAST.
+    LastName(Text<16>),
+}
+
+/// Clause 2.5.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Payment {
+    /// W_ID: where is paid.
+    pub warehouse: u16,
+    /// D_ID.
+    pub district: u8,
+    /// C_W_ID: where the customer belongs.
+    pub customer_warehouse: u16,
+    /// C_D_ID.
+    pub customer_district: u8,
+    /// Who pays.
+    pub customer: Customer,
+    /// H_AMOUNT, in cents.
+    pub amount: i32,
+    /// H_DATE, in microseconds since 1970.
+    pub paid_at: u64,
+}
+
+/// Clause 2.6.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OrderStatus {
+    /// W_ID.
+    pub warehouse: u16,
+    /// D_ID.
+    pub district: u8,
+    /// Who asks.
+    pub customer: Customer,
+}
+
+/// Clause 2.7.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Delivery {
+    /// W_ID.
+    pub warehouse: u16,
+    /// O_CARRIER_ID.
+    pub carrier: u8,
+    /// OL_DELIVERY_D, in microseconds since 1970.
+    pub delivered_at: u64,
+}
+
+/// Clause 2.8.1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StockLevel {
+    /// W_ID.
+    pub warehouse: u16,
+    /// D_ID.
+    pub district: u8,
+    /// Stock below this is low.
+    pub threshold: i16,
+}
+
+/// One terminal: it belongs to a warehouse and one of its districts (clause
+/// 2.8.1.1) and makes up what its user types in.
+#[derive(Clone, Debug)]
+pub struct Terminal {
+    random: Random,
+    scale: Scale,
+    constants: Constants,
+    warehouse: u16,
+    district: u8,
+}
+
+impl Terminal {
+    /// The terminal number `number` (from 0), at home in warehouse
+    /// `warehouse`. Terminals of one run share `constants` and the seed.
+    ///
+    /// # Panics
+    /// When the population has no such warehouse.
+    pub fn new(population: &Population, constants: Constants, seed: u64, number: u64, warehouse: u16) -> Self {
+        assert!(
+            (1..=population.scale.warehouses).contains(&warehouse),
+            "warehouse {warehouse} is not one of the {} that were loaded",
+            population.scale.warehouses
+        );
+        Self {
+            random: Random::stream(seed, number),
+            scale: population.scale,
+            constants,
+            warehouse,
+            district: (number % u64::from(DISTRICTS)) as u8 + 1,
+        }
+    }
+
+    /// Its home warehouse.
+    pub fn warehouse(&self) -> u16 {
+        self.warehouse
+    }
+
+    /// The next transaction of the mix (clause 5.2.3), at the time `now` in microseconds since 1970.
+    pub fn next(&mut self, now: u64) -> Input {
+        let kind = Kind::draw(&mut self.random);
+        self.next_of(kind, now)
+    }
+
+    /// The next transaction when it has to be of one kind.
+    pub fn next_of(&mut self, kind: Kind, now: u64) -> Input {
+        match kind {
+            Kind::NewOrder => Input::NewOrder(self.new_order(now)),
+            Kind::Payment => Input::Payment(self.payment(now)),
+            Kind::OrderStatus => Input::OrderStatus(self.order_status()),
+            Kind::Delivery => Input::Delivery(self.delivery(now)),
+            Kind::StockLevel => Input::StockLevel(self.stock_level()),
+        }
+    }
+
+    /// Clause 2.4.1.
+    fn new_order(&mut self, now: u64) -> NewOrder {
+        let random = &mut self.random;
+        let district = random.within(1, u64::from(DISTRICTS)) as u8;
+        let customer = self.constants.customer(random, self.scale.customers);
+        let count = random.within(5, MOST_LINES as u64);
+        let rolled_back = random.within(1, 100) == 1;
+        let mut lines = List::new();
+        for number in 1..=count {
+            let item = if rolled_back && number == count {
+                // An unused number (clause 2.4.1.5).
+                self.scale.items + 1
+            } else {
+                self.constants.item(random, self.scale.items)
+            };
+            let remote = random.within(1, 100) == 1;
+            let supply_warehouse =
+                if remote { another_warehouse(random, self.warehouse, self.scale.warehouses) } else { self.warehouse };
+            let quantity = random.within(1, 10) as u8;
+            let fits = lines.push(Line { item, supply_warehouse, quantity });
+            debug_assert!(fits, "an order has at most {MOST_LINES} lines");
+        }
+        NewOrder { warehouse: self.warehouse, district, customer, entered_at: now, lines }
+    }
+
+    /// Clause 2.5.1. With a single warehouse every customer is at home.
+    fn payment(&mut self, now: u64) -> Payment {
+        let random = &mut self.random;
+        let district = random.within(1, u64::from(DISTRICTS)) as u8;
+        let remote = random.within(1, 100) > 85 && self.scale.warehouses > 1;
+        let (customer_warehouse, customer_district) = if remote {
+            let warehouse = another_warehouse(random, self.warehouse, self.scale.warehouses);
+            (warehouse, random.within(1, u64::from(DISTRICTS)) as u8)
+        } else {
+            (self.warehouse, district)
+        };
+        let customer = self.customer();
+        Payment {
+            warehouse: self.warehouse,
+            district,
+            customer_warehouse,
+            customer_district,
+            customer,
+            amount: self.random.within(100, 500_000) as i32,
+            paid_at: now,
+        }
+    }
+
+    /// Clause 2.6.1.
+    fn order_status(&mut self) -> OrderStatus {
+        let district = self.random.within(1, u64::from(DISTRICTS)) as u8;
+        OrderStatus { warehouse: self.warehouse, district, customer: self.customer() }
+    }
+
+    /// Clause 2.7.1.
+    fn delivery(&mut self, now: u64) -> Delivery {
+        Delivery { warehouse: self.warehouse, carrier: self.random.within(1, 10) as u8, delivered_at: now }
+    }
+
+    /// Clause 2.8.1.
+    fn stock_level(&mut self) -> StockLevel {
+        let threshold = self.random.within(10, 20) as i16;
+        StockLevel { warehouse: self.warehouse, district: self.district, threshold }
+    }
+
+    /// 60 of 100 by their last name (clauses 2.5.1.2 and 2.6.1.2).
+    fn customer(&mut self) -> Customer {
+        let random = &mut self.random;
+        if random.within(1, 100) <= 60 {
+            Customer::LastName(self.constants.last_name(random, self.scale.customers))
+        } else {
+            Customer::Number(self.constants.customer(random, self.scale.customers))
+        }
+    }
+}
+
+/// A warehouse other than `home`, or `home` where it is the only one.
+fn another_warehouse(random: &mut Random, home: u16, warehouses: u16) -> u16 {
+    if warehouses == 1 {
+        return home;
+    }
+    let other = random.within(1, u64::from(warehouses) - 1) as u16;
+    if other < home { other } else { other + 1 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: u64 = 1_700_000_000_000_000;
+
+    fn terminal(warehouses: u16, home: u16) -> Terminal {
+        let population = Population { scale: Scale::new(warehouses), seed: 1, loaded_at: 0 };
+        let constants = Constants::of_run(population.constants(), &mut Random::new(2));
+        Terminal::new(&population, constants, 3, 4, home)
+    }
+
+    /// Whether `count` of `of` is `percent`, give or take five deviations.
+    fn is_share(count: usize, of: usize, percent: f64) -> bool {
+        let (of, share) = (of as f64, percent / 100.0);
+        (count as f64 - of * share).abs() < 5.0 * (of * share * (1.0 - share)).sqrt()
+    }
+
+    #[test]
+    fn the_mix_is_the_specifications() {
+        assert_eq!(Kind::ALL.map(Kind::percent).iter().sum::<u64>(), 100);
+        let mut terminal = terminal(2, 1);
+        let kinds: Vec<Kind> = (0..100_000).map(|_| terminal.next(NOW).kind()).collect();
+        for kind in Kind::ALL {
+            let count = kinds.iter().filter(|found| **found == kind).count();
+            assert!(is_share(count, kinds.len(), kind.percent() as f64), "{kind}: {count}");
+        }
+    }
+
+    #[test]
+    fn new_orders_follow_their_clause() {
+        let mut terminal = terminal(3, 2);
+        let orders: Vec<NewOrder> = (0..50_000).map(|_| terminal.new_order(NOW)).collect();
+        let unused = |order: &NewOrder| order.lines.last().unwrap().item == 100_001;
+        assert!(is_share(orders.iter().filter(|order| unused(order)).count(), orders.len(), 1.0));
+        let lines: Vec<Line> = orders.iter().flat_map(|order| order.lines.to_vec()).collect();
+        let remote: Vec<&Line> = lines.iter().filter(|line| line.supply_warehouse != 2).collect();
+        assert!(is_share(remote.len(), lines.len(), 1.0));
+        assert!(is_share(remote.iter().filter(|line| line.supply_warehouse == 3).count(), remote.len(), 50.0));
+        for order in &orders {
+            assert!((5..=15).contains(&order.lines.len()));
+            assert!((1..=10).contains(&order.district) && (1..=3_000).contains(&order.customer));
+            let (last, others) = order.lines.split_last().unwrap();
+            assert!(others.iter().all(|line| (1..=100_000).contains(&line.item)));
+            assert!((1..=100_001).contains(&last.item));
+            assert!(order.lines.iter().all(|line| (1..=10).contains(&line.quantity)));
+        }
+        assert!((9.9..10.1).contains(&(lines.len() as f64 / orders.len() as f64)));
+    }
+
+    #[test]
+    fn payments_follow_their_clause() {
+        let mut terminal = terminal(3, 3);
+        let payments: Vec<Payment> = (0..50_000).map(|_| terminal.payment(NOW)).collect();
+        let remote: Vec<&Payment> = payments.iter().filter(|payment| payment.customer_warehouse != 3).collect();
+        assert!(is_share(remote.len(), payments.len(), 15.0));
+        let named = payments.iter().filter(|payment| matches!(payment.customer, Customer::LastName(_))).count();
+        assert!(is_share(named, payments.len(), 60.0));
+        assert!(payments.iter().all(|payment| (100..=500_000).contains(&payment.amount)));
+        assert!(
+            payments
+                .iter()
+                .all(|payment| payment.customer_warehouse != 3 || payment.customer_district == payment.district)
+        );
+    }
+
+    #[test]
+    fn one_warehouse_has_nothing_remote() {
+        let mut terminal = terminal(1, 1);
+        for _ in 0..5_000 {
+            assert!(terminal.new_order(NOW).lines.iter().all(|line| line.supply_warehouse == 1));
+            let payment = terminal.payment(NOW);
+            assert_eq!((payment.customer_warehouse, payment.customer_district), (1, payment.district));
+        }
+    }
+
+    #[test]
+    fn requests_travel() {
+        let mut terminal = terminal(2, 1);
+        for number in 0..1_000 {
+            let mark = (number % 2 == 0).then_some(Mark { client: 9, sequence: number });
+            let request = Request { mark, input: terminal.next(NOW) };
+            let bytes = postcard::to_stdvec(&request).unwrap();
+            assert!(bytes.len() < 200, "{}", bytes.len());
+            assert_eq!(postcard::from_bytes::<Request>(&bytes).unwrap(), request);
+        }
+    }
+}
