@@ -1,0 +1,590 @@
+//! Frames over TCP: a receiving thread does what a network card would.
+//!
+//! A [`Connection`] is split into a [`Sender`] and a [`Receiver`], which different threads own; a [`Closer`] ends both
+//! from any thread. Nothing here starts a thread.
+
+use std::{
+    io::{self, IoSlice, Read, Write},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
+    time::Duration,
+};
+
+use freshet_base::{
+    Term,
+    sync::{Arc, AtomicBool, AtomicU64, Ordering},
+};
+
+use crate::frame::{HEADER, Header, HeaderError, MAX_IMMEDIATE};
+
+/// What went over one connection.
+#[derive(Debug, Default)]
+pub struct Counters {
+    sent_frames: AtomicU64,
+    sent_bytes: AtomicU64,
+    received_frames: AtomicU64,
+    received_bytes: AtomicU64,
+}
+
+/// A reading of [`Counters`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Traffic {
+    /// Frames sent.
+    pub sent_frames: u64,
+    /// Bytes sent, headers included.
+    pub sent_bytes: u64,
+    /// Frames received.
+    pub received_frames: u64,
+    /// Bytes received, headers included.
+    pub received_bytes: u64,
+}
+
+impl Counters {
+    /// Reads them. Relaxed throughout: statistics, ordered with nothing.
+    pub fn read(&self) -> Traffic {
+        Traffic {
+            sent_frames: self.sent_frames.load(Ordering::Relaxed),
+            sent_bytes: self.sent_bytes.load(Ordering::Relaxed),
+            received_frames: self.received_frames.load(Ordering::Relaxed),
+            received_bytes: self.received_bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+/// Why no connection came about.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The name means nothing.
+    #[error("the address {address:?} cannot be resolved: {source}; use HOST:PORT")]
+    Resolve {
+        /// As it was given.
+        address: String,
+        /// What the resolver says.
+        source: io::Error,
+    },
+    /// Nobody answers there, or not in time.
+    #[error("no connection to {address}: {source}")]
+    Connect {
+        /// As it was given.
+        address: String,
+        /// What the last attempt met.
+        source: io::Error,
+    },
+}
+
+/// Why an address cannot be listened on.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot listen on {address}: {source}; choose another address or port")]
+pub struct ListenError {
+    /// As it was given.
+    pub address: String,
+    /// What the system says.
+    pub source: io::Error,
+}
+
+/// Why a frame could not be sent. The connection is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError {
+    /// The other side is gone.
+    #[error("the connection to {peer} was lost: {source}")]
+    Lost {
+        /// The other side.
+        peer: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The other side takes nothing in.
+    #[error("{peer} took nothing in for {patience:?}")]
+    Stalled {
+        /// The other side.
+        peer: SocketAddr,
+        /// How long it was given.
+        patience: Duration,
+    },
+    /// The frame is larger than the format allows.
+    #[error("a frame with {immediate} bytes of immediate value and {payload} bytes of payload cannot be sent")]
+    TooLarge {
+        /// Bytes of the immediate value.
+        immediate: usize,
+        /// Bytes of the payload.
+        payload: usize,
+    },
+}
+
+/// Why no frame could be received. The connection is of no more use.
+#[derive(Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// The other side closed the connection between two frames.
+    #[error("{peer} closed the connection")]
+    Closed {
+        /// The other side.
+        peer: SocketAddr,
+    },
+    /// The other side is gone.
+    #[error("the connection to {peer} was lost: {source}")]
+    Lost {
+        /// The other side.
+        peer: SocketAddr,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The other side says nothing.
+    #[error("{peer} was silent for {patience:?}")]
+    Silent {
+        /// The other side.
+        peer: SocketAddr,
+        /// How long it was given.
+        patience: Duration,
+    },
+    /// What came is not a frame.
+    #[error("{peer}: {source}")]
+    Header {
+        /// The other side.
+        peer: SocketAddr,
+        /// What is wrong with it.
+        source: HeaderError,
+    },
+    /// The immediate value or the payload was damaged on the way.
+    #[error("{what} from {peer} was damaged on the way: its checksum is {found:08x} instead of {expected:08x}")]
+    Damaged {
+        /// The other side.
+        peer: SocketAddr,
+        /// Which part.
+        what: &'static str,
+        /// What its bytes give.
+        found: u32,
+        /// What the header says.
+        expected: u32,
+    },
+}
+
+fn patient(patience: Option<Duration>) -> Duration {
+    patience.unwrap_or(Duration::MAX)
+}
+
+fn timed_out(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Waits for connections.
+#[derive(Debug)]
+pub struct Listener {
+    listener: TcpListener,
+    closed: Arc<AtomicBool>,
+}
+
+/// Ends a [`Listener`] from any thread.
+#[derive(Clone, Debug)]
+pub struct ListenerCloser {
+    address: SocketAddr,
+    closed: Arc<AtomicBool>,
+}
+
+impl Listener {
+    /// Listens on `address`; port 0 lets the system choose.
+    ///
+    /// # Errors
+    /// [`ListenError`] when the address is not ours or in use.
+    pub fn bind(address: &str) -> Result<Self, ListenError> {
+        TcpListener::bind(address)
+            .map(|listener| Self { listener, closed: Arc::new(AtomicBool::new(false)) })
+            .map_err(|source| ListenError { address: address.to_owned(), source })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The handle that ends it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn closer(&self) -> io::Result<ListenerCloser> {
+        Ok(ListenerCloser { address: self.listener.local_addr()?, closed: Arc::clone(&self.closed) })
+    }
+
+    /// Blocks until somebody connects; `None` once it is closed.
+    ///
+    /// # Errors
+    /// What the system says; a later call may succeed (too many open files, say).
+    pub fn accept(&self) -> io::Result<Option<Connection>> {
+        let (stream, peer) = self.listener.accept()?;
+        if self.closed.load(Ordering::SeqCst) {
+            return Ok(None);
+        }
+        Connection::new(stream, peer).map(Some)
+    }
+}
+
+impl ListenerCloser {
+    /// Makes the present or next [`Listener::accept`] return `None`.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        // Knocks at the door, so that who waits there looks at the flag.
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(match address {
+                SocketAddr::V4(_) => std::net::Ipv4Addr::LOCALHOST.into(),
+                SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+            });
+        }
+        let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
+    }
+}
+
+/// One connection, before it is split.
+#[derive(Debug)]
+pub struct Connection {
+    sender: Sender,
+    receiver: Receiver,
+}
+
+/// Ends a connection from any thread: whoever sends or receives on it gets an error.
+#[derive(Debug)]
+pub struct Closer(TcpStream);
+
+impl Closer {
+    /// Ends it; a second time does nothing.
+    pub fn close(&self) {
+        // An error means that it is closed already.
+        let _ = self.0.shutdown(Shutdown::Both);
+    }
+}
+
+/// Connects to `address` ("host:port"), waiting at most `patience` for each of the addresses that it stands for.
+///
+/// # Errors
+/// [`ConnectError`] when the name means nothing or nobody answers.
+pub fn connect(address: &str, patience: Duration) -> Result<Connection, ConnectError> {
+    let resolve = |source| ConnectError::Resolve { address: address.to_owned(), source };
+    let mut last = io::Error::new(io::ErrorKind::NotFound, "it stands for no address");
+    for peer in address.to_socket_addrs().map_err(resolve)? {
+        match TcpStream::connect_timeout(&peer, patience).and_then(|stream| Connection::new(stream, peer)) {
+            Ok(connection) => return Ok(connection),
+            Err(error) => last = error,
+        }
+    }
+    Err(ConnectError::Connect { address: address.to_owned(), source: last })
+}
+
+impl Connection {
+    fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
+        // A batch is sent whole; waiting for more would only add latency.
+        stream.set_nodelay(true)?;
+        let counters = Arc::new(Counters::default());
+        let sender = Sender {
+            stream: stream.try_clone()?,
+            peer,
+            patience: None,
+            head: Vec::with_capacity(256),
+            counters: Arc::clone(&counters),
+        };
+        let receiver = Receiver {
+            stream,
+            peer,
+            patience: None,
+            ahead: vec![0; AHEAD].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            immediate: Vec::new(),
+            left: 0,
+            crc: 0,
+            expected_crc: 0,
+            counters,
+        };
+        Ok(Self { sender, receiver })
+    }
+
+    /// The halves.
+    pub fn split(self) -> (Sender, Receiver) {
+        (self.sender, self.receiver)
+    }
+
+    /// The other side's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.sender.peer
+    }
+
+    /// A handle that ends the connection.
+    ///
+    /// # Errors
+    /// What the system says (too many open files).
+    pub fn closer(&self) -> io::Result<Closer> {
+        self.receiver.stream.try_clone().map(Closer)
+    }
+
+    /// Gives the other side at most `patience` to take something in and to say something.
+    ///
+    /// # Errors
+    /// What the system says; zero is not allowed.
+    pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        self.sender.set_patience(patience)?;
+        self.receiver.set_patience(patience)
+    }
+
+    /// The sending half, before it is split.
+    pub fn sender(&mut self) -> &mut Sender {
+        &mut self.sender
+    }
+
+    /// The receiving half, before it is split.
+    pub fn receiver(&mut self) -> &mut Receiver {
+        &mut self.receiver
+    }
+}
+
+/// The sending half.
+#[derive(Debug)]
+pub struct Sender {
+    stream: TcpStream,
+    peer: SocketAddr,
+    patience: Option<Duration>,
+    head: Vec<u8>,
+    counters: Arc<Counters>,
+}
+
+impl Sender {
+    /// The other side's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Bytes and frames so far, of both halves.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Gives the other side at most this long to take something in.
+    ///
+    /// # Errors
+    /// What the system says; zero is not allowed.
+    pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        self.patience = patience;
+        self.stream.set_write_timeout(patience)
+    }
+
+    /// Sends a message without payload.
+    ///
+    /// # Errors
+    /// [`SendError`]; the connection is then of no more use.
+    pub fn send(&mut self, kind: u8, term: Term, immediate: &[u8]) -> Result<(), SendError> {
+        self.write_with_imm(kind, term, 0, [&[], &[]], immediate)
+    }
+
+    /// Writes `payload` (two slices, since it may lie across a ring's end) into the other side's region at
+    /// `address`, with an immediate value. Blocks until the system has taken it all; neither slice is copied in this process.
+    ///
+    /// # Errors
+    /// [`SendError`]; the connection is then of no more use.
+    pub fn write_with_imm(
+        &mut self,
+        kind: u8,
+        term: Term,
+        address: u64,
+        payload: [&[u8]; 2],
+        immediate: &[u8],
+    ) -> Result<(), SendError> {
+        let length = payload[0].len() + payload[1].len();
+        let too_large = SendError::TooLarge { immediate: immediate.len(), payload: length };
+        let (Ok(payload_length), true) = (u32::try_from(length), immediate.len() <= MAX_IMMEDIATE) else {
+            return Err(too_large);
+        };
+        let header = Header {
+            kind,
+            term,
+            address,
+            immediate: immediate.len() as u32,
+            payload: payload_length,
+            payload_crc: crc32c::crc32c_append(crc32c::crc32c(payload[0]), payload[1]),
+            immediate_crc: crc32c::crc32c(immediate),
+        };
+        self.head.clear();
+        self.head.extend_from_slice(&header.encode());
+        self.head.extend_from_slice(immediate);
+        self.write_all(payload)?;
+        // Relaxed: statistics.
+        self.counters.sent_frames.fetch_add(1, Ordering::Relaxed);
+        self.counters.sent_bytes.fetch_add((self.head.len() + length) as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn write_all(&mut self, payload: [&[u8]; 2]) -> Result<(), SendError> {
+        let mut slices = [IoSlice::new(&self.head), IoSlice::new(payload[0]), IoSlice::new(payload[1])];
+        let mut rest = &mut slices[..];
+        // Leading empty slices would make a write of zero bytes look like the end.
+        IoSlice::advance_slices(&mut rest, 0);
+        while !rest.is_empty() {
+            match self.stream.write_vectored(rest) {
+                Ok(0) => return Err(SendError::Lost { peer: self.peer, source: io::ErrorKind::WriteZero.into() }),
+                Ok(written) => IoSlice::advance_slices(&mut rest, written),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if timed_out(&error) => {
+                    return Err(SendError::Stalled { peer: self.peer, patience: patient(self.patience) });
+                }
+                Err(source) => return Err(SendError::Lost { peer: self.peer, source }),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Read ahead of what was asked for: a header and its immediate value come with one system call,
+/// and at most this much of a payload is copied once more.
+const AHEAD: usize = 512;
+
+/// The receiving half.
+#[derive(Debug)]
+pub struct Receiver {
+    stream: TcpStream,
+    peer: SocketAddr,
+    patience: Option<Duration>,
+    ahead: Box<[u8]>,
+    start: usize,
+    end: usize,
+    immediate: Vec<u8>,
+    /// Bytes of the present frame's payload still to be taken.
+    left: u32,
+    crc: u32,
+    expected_crc: u32,
+    counters: Arc<Counters>,
+}
+
+impl Receiver {
+    /// The other side's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// Gives the other side at most this long to say something.
+    ///
+    /// # Errors
+    /// What the system says; zero is not allowed.
+    pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
+        self.patience = patience;
+        self.stream.set_read_timeout(patience)
+    }
+
+    /// Blocks for the next frame, and takes in its header and its immediate value.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; the connection is then of no more use.
+    ///
+    /// # Panics
+    /// When the last frame's payload was not taken wholly.
+    pub fn receive(&mut self) -> Result<Header, ReceiveError> {
+        assert_eq!(self.left, 0, "a payload is taken before the next frame");
+        let mut bytes = [0; HEADER];
+        if self.start == self.end && self.refill()? == 0 {
+            return Err(ReceiveError::Closed { peer: self.peer });
+        }
+        self.fill(&mut bytes)?;
+        let header = Header::decode(&bytes).map_err(|source| ReceiveError::Header { peer: self.peer, source })?;
+        let mut immediate = std::mem::take(&mut self.immediate);
+        immediate.resize(header.immediate as usize, 0);
+        let filled = self.fill(&mut immediate);
+        self.immediate = immediate;
+        filled?;
+        self.compare("a message", crc32c::crc32c(&self.immediate), header.immediate_crc)?;
+        (self.left, self.crc, self.expected_crc) = (header.payload, 0, header.payload_crc);
+        // Relaxed: statistics.
+        self.counters.received_frames.fetch_add(1, Ordering::Relaxed);
+        let length = HEADER as u64 + u64::from(header.immediate) + u64::from(header.payload);
+        self.counters.received_bytes.fetch_add(length, Ordering::Relaxed);
+        Ok(header)
+    }
+
+    /// The last frame's immediate value.
+    pub fn immediate(&self) -> &[u8] {
+        &self.immediate
+    }
+
+    /// Takes the next `region.len()` bytes of the payload, straight from the socket into `region`.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; what lies in `region` is then undefined.
+    ///
+    /// # Panics
+    /// When the payload has fewer bytes left.
+    pub fn payload_into(&mut self, region: &mut [u8]) -> Result<(), ReceiveError> {
+        let length = u32::try_from(region.len()).expect("a payload is shorter than 4 GiB");
+        self.left = self.left.checked_sub(length).expect("no more is taken than was announced");
+        // In pieces that are still in the cache when their checksum is computed.
+        for piece in region.chunks_mut(128 << 10) {
+            self.fill(piece)?;
+            self.crc = crc32c::crc32c_append(self.crc, piece);
+        }
+        Ok(())
+    }
+
+    /// Checks what [`Receiver::payload_into`] took. Only after this does the payload mean anything.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Damaged`] when its checksum is wrong.
+    ///
+    /// # Panics
+    /// When the payload was not taken wholly.
+    pub fn payload_done(&mut self) -> Result<(), ReceiveError> {
+        assert_eq!(self.left, 0, "a payload is taken wholly");
+        self.compare("a batch", self.crc, self.expected_crc)
+    }
+
+    fn compare(&self, what: &'static str, found: u32, expected: u32) -> Result<(), ReceiveError> {
+        if found == expected {
+            return Ok(());
+        }
+        Err(ReceiveError::Damaged { peer: self.peer, what, found, expected })
+    }
+
+    /// Fills `into`, first from what was read ahead.
+    fn fill(&mut self, mut into: &mut [u8]) -> Result<(), ReceiveError> {
+        let eof = |peer| ReceiveError::Lost { peer, source: io::ErrorKind::UnexpectedEof.into() };
+        while !into.is_empty() {
+            let ready = (self.end - self.start).min(into.len());
+            let count = if ready > 0 {
+                into[..ready].copy_from_slice(&self.ahead[self.start..self.start + ready]);
+                self.start += ready;
+                ready
+            } else if into.len() >= AHEAD {
+                read(&mut self.stream, into, self.peer, self.patience)?
+            } else if self.refill()? > 0 {
+                continue;
+            } else {
+                0
+            };
+            if count == 0 {
+                return Err(eof(self.peer));
+            }
+            into = &mut into[count..];
+        }
+        Ok(())
+    }
+
+    fn refill(&mut self) -> Result<usize, ReceiveError> {
+        self.start = 0;
+        self.end = 0;
+        self.end = read(&mut self.stream, &mut self.ahead, self.peer, self.patience)?;
+        Ok(self.end)
+    }
+}
+
+fn read(
+    stream: &mut TcpStream,
+    into: &mut [u8],
+    peer: SocketAddr,
+    patience: Option<Duration>,
+) -> Result<usize, ReceiveError> {
+    loop {
+        match stream.read(into) {
+            Ok(count) => return Ok(count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if timed_out(&error) => return Err(ReceiveError::Silent { peer, patience: patient(patience) }),
+            Err(source) => return Err(ReceiveError::Lost { peer, source }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
