@@ -1,0 +1,217 @@
+//! Blocks and records: what the log is made of, byte for byte.
+//!
+//! All numbers are little endian. A block is the redo of one transaction and
+//! starts at a multiple of eight; its length is one too.
+//!
+//! | block header, 32 bytes | |
+//! |---|---|
+//! | 0..4   | length of the whole block, a multiple of 8 |
+//! | 4..8   | CRC-32C over the records area (bytes 32..length), then header bytes 0..4, then 8..32 |
+//! | 8..16  | stamp: where the block starts in the virtual log |
+//! | 16..24 | serial key; equal to the stamp today |
+//! | 24..28 | term |
+//! | 28..30 | number of records |
+//! | 30     | kind: 1 redo, 2 skip, 3 term, 4 schema |
+//! | 31     | format version |
+//!
+//! | record header, 32 bytes, followed by the row | |
+//! |---|---|
+//! | 0..8   | address of the version that this one replaces; all ones for none |
+//! | 8..16  | RID in the low 48 bits, record kind in bits 48..56: 1 insert, 2 update, 3 delete |
+//! | 16..20 | FID |
+//! | 20..24 | length of the row |
+//! | 24..28 | distance from the start of the block to this header |
+//! | 28..32 | zero |
+//!
+//! Records follow one another without padding; zeros fill the block up to a
+//! multiple of eight. The records' part of the checksum does not depend on the
+//! stamp, so a worker computes it before it takes the stamp. The body of a skip
+//! block is whatever was there: its checksum covers the header alone.
+
+mod build;
+mod parse;
+
+use freshet_base::{Fid, Rid, Stamp, Term};
+
+pub(crate) use build::TERM_BLOCK;
+pub use build::{BlockBuilder, BlockFull, skip_header, term_block};
+pub use parse::{Block, BlockError, RecordRef, Records};
+
+/// The only block format that this version reads and writes.
+pub const FORMAT: u8 = 1;
+/// Length of a block header in bytes; no block is shorter.
+pub const BLOCK_HEADER: usize = 32;
+/// Length of a record header in bytes.
+pub const RECORD_HEADER: usize = 32;
+/// Blocks start and end at multiples of this many bytes.
+pub const BLOCK_ALIGN: usize = 8;
+/// How many records one block can hold.
+pub const MAX_RECORDS: usize = u16::MAX as usize;
+/// No block is longer than this many bytes.
+pub const MAX_BLOCK: usize = 1 << 30;
+/// What a record header holds as `prev` when it replaces nothing.
+const NO_ADDRESS: u64 = u64::MAX;
+
+/// What a block is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockKind {
+    /// The redo records of one transaction.
+    Redo,
+    /// A reserved range whose transaction failed its validation: no records, the body is undefined.
+    Skip,
+    /// The first block of a term; says which node reigns.
+    Term,
+    /// Redo that holds catalog records.
+    Schema,
+}
+
+impl BlockKind {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Redo => 1,
+            Self::Skip => 2,
+            Self::Term => 3,
+            Self::Schema => 4,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Redo,
+            2 => Self::Skip,
+            3 => Self::Term,
+            4 => Self::Schema,
+            _ => return None,
+        })
+    }
+
+    /// Whether blocks of this kind hold records.
+    pub const fn has_records(self) -> bool {
+        matches!(self, Self::Redo | Self::Schema)
+    }
+}
+
+/// What a record does to its row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RecordKind {
+    /// A new RID; its keys enter the indexes.
+    Insert,
+    /// A new version of a RID that exists.
+    Update,
+    /// The row ends here; its bytes are the row as it was or empty.
+    Delete,
+}
+
+impl RecordKind {
+    const fn code(self) -> u8 {
+        match self {
+            Self::Insert => 1,
+            Self::Update => 2,
+            Self::Delete => 3,
+        }
+    }
+
+    const fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Insert,
+            2 => Self::Update,
+            3 => Self::Delete,
+            _ => return None,
+        })
+    }
+}
+
+/// A block's header, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockHeader {
+    /// Length of the whole block in bytes.
+    pub length: u32,
+    /// CRC-32C as stored.
+    pub crc: u32,
+    /// Where the block starts in the virtual log.
+    pub stamp: Stamp,
+    /// Place in the serial order; equal to the stamp today.
+    pub serial_key: u64,
+    /// The reign in which it was written.
+    pub term: Term,
+    /// How many records it holds.
+    pub record_count: u16,
+    /// What it is for.
+    pub kind: BlockKind,
+}
+
+impl BlockHeader {
+    /// Decodes the header at the beginning of `bytes` and checks its form, but neither the stamp nor the
+    /// checksum: enough to hop from block to block.
+    ///
+    /// # Errors
+    /// [`BlockError`] when `bytes` is shorter than a header, or the header is not one.
+    pub fn peek(bytes: &[u8]) -> Result<Self, BlockError> {
+        parse::peek(bytes)
+    }
+
+    /// The end of a block that starts at `self.stamp`.
+    pub const fn end(&self) -> Stamp {
+        Stamp(self.stamp.0.saturating_add(self.length as u64))
+    }
+
+    fn encode(&self) -> [u8; BLOCK_HEADER] {
+        let mut bytes = [0; BLOCK_HEADER];
+        bytes[0..4].copy_from_slice(&self.length.to_le_bytes());
+        bytes[4..8].copy_from_slice(&self.crc.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.stamp.0.to_le_bytes());
+        bytes[16..24].copy_from_slice(&self.serial_key.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.term.0.to_le_bytes());
+        bytes[28..30].copy_from_slice(&self.record_count.to_le_bytes());
+        bytes[30] = self.kind.code();
+        bytes[31] = FORMAT;
+        bytes
+    }
+}
+
+/// A record's header, decoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RecordHeader {
+    /// Address of the version that this one replaces.
+    pub prev: Option<Stamp>,
+    /// Which record of the table.
+    pub rid: Rid,
+    /// Which table.
+    pub fid: Fid,
+    /// What it does.
+    pub kind: RecordKind,
+    /// Length of the row in bytes.
+    pub length: u32,
+    /// Distance in bytes from the start of the block to this header.
+    pub block_back: u32,
+}
+
+impl RecordHeader {
+    /// Decodes the header of a record that was found by its address, where the block around it was
+    /// checked before (by replay or when it was written).
+    ///
+    /// # Errors
+    /// [`BlockError::Record`] when `bytes` does not begin with a record header.
+    pub fn decode(bytes: &[u8]) -> Result<Self, BlockError> {
+        parse::record_header(bytes, 0)
+    }
+
+    fn encode(&self) -> [u8; RECORD_HEADER] {
+        let mut bytes = [0; RECORD_HEADER];
+        bytes[0..8].copy_from_slice(&self.prev.map_or(NO_ADDRESS, |at| at.0).to_le_bytes());
+        let word = (self.rid.0 & Rid::MAX.0) | (u64::from(self.kind.code()) << Rid::BITS);
+        bytes[8..16].copy_from_slice(&word.to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.fid.0.to_le_bytes());
+        bytes[20..24].copy_from_slice(&self.length.to_le_bytes());
+        bytes[24..28].copy_from_slice(&self.block_back.to_le_bytes());
+        bytes
+    }
+}
+
+/// The checksum of a block whose records area has the checksum `records`.
+fn seal(records: u32, header: &[u8; BLOCK_HEADER]) -> u32 {
+    let mut covered = [0; 28];
+    covered[..4].copy_from_slice(&header[..4]);
+    covered[4..].copy_from_slice(&header[8..]);
+    crc32c::crc32c_append(records, &covered)
+}

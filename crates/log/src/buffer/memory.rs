@@ -1,0 +1,199 @@
+//! Plain memory that many threads copy into and out of.
+//!
+//! # Access protocol
+//!
+//! The memory is words of eight bytes, and every copy moves whole words through
+//! relaxed atomics. So a copy that races with another is never undefined
+//! behaviour: it yields words of either, and whoever may race (an optimistic
+//! reader) checks afterwards, by the protocol of its caller, whether it did.
+//! What a word-wise copy costs over `memcpy` is a few nanoseconds per block.
+//!
+//! Three doors lead around the atomics, all for the kernel's sake:
+//! [`Memory::slices`] lends the bytes for writing them to a file, under the
+//! promise that nobody writes there meanwhile; [`Memory::receive`] and
+//! [`Memory::raw`] name the memory to a writer outside the abstract machine (a
+//! socket read, a network card), which is bound by no aliasing rule, and against
+//! which atomic loads are what volatile loads are against a device.
+
+use std::{io, os::fd::BorrowedFd};
+
+use freshet_base::sync::{AtomicU64, Ordering};
+
+/// Bytes in a word.
+const WORD: usize = 8;
+
+/// A fixed piece of memory, zero at first.
+pub(crate) struct Memory {
+    words: Box<[AtomicU64]>,
+}
+
+/// A piece of memory that code outside this crate may write, named by its address. Making one is safe;
+/// using the pointer is what its user must justify.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RawPiece {
+    /// The first byte.
+    pub pointer: *mut u8,
+    /// Length in bytes.
+    pub length: usize,
+}
+
+impl std::fmt::Debug for Memory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Memory({} bytes)", self.len())
+    }
+}
+
+impl Memory {
+    /// `bytes` of zeros, a multiple of eight. Pages are not touched before they are used.
+    #[cfg(not(loom))]
+    pub(crate) fn new(bytes: usize) -> Self {
+        assert!(bytes.is_multiple_of(WORD));
+        // `vec!` asks the allocator for zeroed memory, which for this size is untouched fresh pages.
+        let words: Box<[u64]> = vec![0u64; bytes / WORD].into_boxed_slice();
+        // SAFETY: AtomicU64 has the size, alignment (on every 64-bit target) and bit validity of u64
+        // (standard library's promise), and the box is owned, so nothing else points there.
+        let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
+        Self { words }
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self { words: (0..bytes / WORD).map(|_| AtomicU64::new(0)).collect() }
+    }
+
+    /// Its size in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.words.len() * WORD
+    }
+
+    /// Copies `from` to byte `at`. Several threads may store at once as long as their words differ.
+    #[inline]
+    pub(crate) fn store(&self, at: usize, from: &[u8]) {
+        let (mut word, skew) = (at / WORD, at % WORD);
+        let mut from = from;
+        if skew != 0 {
+            let (head, rest) = from.split_at(from.len().min(WORD - skew));
+            self.store_part(word, skew, head);
+            (from, word) = (rest, word + 1);
+        }
+        let (whole, tail) = from.as_chunks::<WORD>();
+        let target = &self.words[word..word + whole.len()];
+        for (target, chunk) in target.iter().zip(whole) {
+            // Relaxed: published by whoever owns the range (a bound cleared, a watermark advanced), and
+            // checked by optimistic readers through the fences of the ring.
+            target.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
+        }
+        if !tail.is_empty() {
+            self.store_part(word + whole.len(), 0, tail);
+        }
+    }
+
+    /// Replaces some bytes of one word, whose other bytes nobody writes meanwhile.
+    fn store_part(&self, word: usize, skew: usize, from: &[u8]) {
+        // Relaxed, twice: as in `store`.
+        let mut bytes = self.words[word].load(Ordering::Relaxed).to_ne_bytes();
+        bytes[skew..skew + from.len()].copy_from_slice(from);
+        self.words[word].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+    }
+
+    /// Copies the bytes from `at` on to `into`.
+    #[inline]
+    pub(crate) fn load(&self, at: usize, into: &mut [u8]) {
+        let (mut word, skew) = (at / WORD, at % WORD);
+        let mut into = into;
+        if skew != 0 {
+            let (head, rest) = into.split_at_mut(into.len().min(WORD - skew));
+            // Relaxed, here and below: the caller synchronised (its range is known to be filled), or
+            // checks afterwards.
+            let bytes = self.words[word].load(Ordering::Relaxed).to_ne_bytes();
+            head.copy_from_slice(&bytes[skew..skew + head.len()]);
+            (into, word) = (rest, word + 1);
+        }
+        let (whole, tail) = into.as_chunks_mut::<WORD>();
+        let source = &self.words[word..word + whole.len()];
+        for (source, chunk) in source.iter().zip(whole.iter_mut()) {
+            *chunk = source.load(Ordering::Relaxed).to_ne_bytes();
+        }
+        if !tail.is_empty() {
+            let bytes = self.words[word + whole.len()].load(Ordering::Relaxed).to_ne_bytes();
+            tail.copy_from_slice(&bytes[..tail.len()]);
+        }
+    }
+
+    /// Sets `length` bytes from `at` on to zero; both are multiples of eight.
+    pub(crate) fn clear(&self, at: usize, length: usize) {
+        for word in &self.words[at / WORD..(at + length) / WORD] {
+            // Relaxed: as in `store`.
+            word.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// Where the bytes from `at` on are, for a writer outside the abstract machine.
+    pub(crate) fn raw(&self, at: usize, length: usize) -> RawPiece {
+        assert!(at + length <= self.len());
+        // `*mut` from a shared reference is sound to write through because the words are atomics
+        // (interior mutability); wrapping_add stays inside the allocation by the assertion.
+        RawPiece { pointer: self.words.as_ptr().cast_mut().cast::<u8>().wrapping_add(at), length }
+    }
+
+    /// The bytes from `at` on, in place.
+    ///
+    /// # Safety
+    /// Until the slice is dropped nobody stores to the range, and every store that was made there
+    /// happened before this call.
+    #[cfg(not(loom))]
+    pub(crate) unsafe fn slice(&self, at: usize, length: usize) -> &[u8] {
+        let piece = self.raw(at, length);
+        // SAFETY: inside the allocation (asserted by `raw`), initialised (zeros at first), and not
+        // written during the borrow, which is the caller's promise. Concurrent atomic loads of the same words only read.
+        unsafe { std::slice::from_raw_parts(piece.pointer, piece.length) }
+    }
+
+    /// One `readv(2)` from `source` straight into the memory at `pieces` (offset and length each).
+    /// Returns how many bytes came; zero when the source has ended.
+    pub(crate) fn receive(&self, source: BorrowedFd<'_>, pieces: [(usize, usize); 2]) -> io::Result<usize> {
+        use std::os::fd::AsRawFd;
+        let vectors = pieces.map(|(at, length)| {
+            let piece = self.raw(at, length);
+            libc::iovec { iov_base: piece.pointer.cast(), iov_len: piece.length }
+        });
+        loop {
+            // SAFETY: both vectors lie inside the allocation (asserted by `raw`), which outlives the call.
+            // The kernel writes there; no Rust reference to these bytes exists (the ring lends slices only
+            // of filled ranges, and this range is not filled yet), and optimistic readers load atomically
+            // and discard what they read once they see the ring's frontier.
+            let got = unsafe { libc::readv(source.as_raw_fd(), vectors.as_ptr(), 2) };
+            if got >= 0 {
+                return Ok(got as usize);
+            }
+            let error = io::Error::last_os_error();
+            if error.kind() != io::ErrorKind::Interrupted {
+                return Err(error);
+            }
+        }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_alignment_and_length_comes_back() {
+        let memory = Memory::new(64);
+        for at in 0..24 {
+            for length in 0..40 {
+                memory.clear(0, 64);
+                let bytes: Vec<u8> = (0..length).map(|i| (i + 1) as u8).collect();
+                memory.store(at, &bytes);
+                let mut all = [0; 64];
+                memory.load(0, &mut all);
+                assert_eq!(&all[at..at + length], &bytes[..], "at {at}");
+                assert!(all[..at].iter().chain(&all[at + length..]).all(|b| *b == 0), "neighbours stay, at {at}");
+                let mut back = vec![0; length];
+                memory.load(at, &mut back);
+                assert_eq!(back, bytes);
+            }
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The log buffer: a ring that holds the newest part of the virtual log.
+//!
+//! Virtual byte `x` lives at `x mod capacity`. Workers copy their blocks into
+//! it (on a standby, the receiver what the primary sent), the group commit
+//! writes them out from it, and whoever wants recent bytes copies them out
+//! while the ring is being reused (Query Fresh, section 3.4.3: readers must
+//! check that the range they copied was still valid).
+//!
+//! # Access protocol
+//!
+//! | field | moved by | means |
+//! |---|---|---|
+//! | `frontier` | `fetch_add` of workers (primary), `fetch_max` of the receiver (standby) | everything below was handed to somebody for writing |
+//! | `filled` | the group commit, or the receiver | everything below was written and may be read |
+//! | `released` | [`LogBuffer::release`] | everything below may be overwritten by the next lap |
+//! | `generation` | [`LogBuffer::cut`] | even: no cut under way; changes when what is above a stamp was taken back |
+//!
+//! `released <= filled <= frontier`; a cut takes `released` and `filled` back, the frontier stays.
+//!
+//! Writing. The range `[at, end)` is written once, by whom it was handed to, after it
+//! saw `end <= released + capacity`, and before `filled` covers it.
+//!
+//! Lending. [`LogBuffer::lend`] gives slices of a range to the one flusher. Nobody writes there
+//! meanwhile: below `filled` nothing is written again before `released` passes it, and `released` is
+//! clamped to what the flusher said it is done with ([`Flusher::done`], which needs the flusher mutably, as the loan does).
+//!
+//! Reading. Copy, fence A (acquire), then check that the range was not overwritten: the writer of
+//! the next lap at `x + capacity` moved `frontier` beyond `x + capacity` and saw `released > x` before its
+//! fence W (release) and its stores. If the reader's copy saw one of those stores,
+//! W synchronises with A, and both values are visible to the check. So the copy is good when
+//! `released <= x` or `frontier <= x + capacity`.
+
+mod memory;
+
+use std::os::fd::BorrowedFd;
+
+use crossbeam_utils::CachePadded;
+use freshet_base::{
+    Stamp, WaitError, Watermark,
+    sync::{AtomicU64, Ordering, fence},
+};
+
+pub(crate) use memory::Memory;
+pub use memory::RawPiece;
+
+/// How a copy out of the ring ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum RingRead {
+    /// The bytes were copied and were valid.
+    Copied,
+    /// The ring has been reused, at least in part, or a cut came between: ask the store.
+    Overwritten,
+    /// The range is not filled (yet, or no longer after a cut).
+    Beyond,
+}
+
+/// The ring; see the module.
+#[derive(Debug)]
+pub struct LogBuffer {
+    memory: Memory,
+    mask: u64,
+    frontier: CachePadded<AtomicU64>,
+    filled: CachePadded<AtomicU64>,
+    generation: AtomicU64,
+    /// Where the flusher is: `released` never passes it.
+    flushed: AtomicU64,
+    released: Watermark,
+}
+
+/// The one who writes the ring's bytes out.
+#[derive(Debug)]
+pub(crate) struct Flusher(());
+
+impl LogBuffer {
+    /// A ring of `capacity` bytes (a power of two) whose first byte will be `start`, and its one flusher.
+    pub(crate) fn new(capacity: usize, start: Stamp) -> (Self, Flusher) {
+        assert!(capacity.is_power_of_two() && capacity >= 8, "the configuration was checked before");
+        let ring = Self {
+            memory: Memory::new(capacity),
+            mask: capacity as u64 - 1,
+            frontier: CachePadded::new(AtomicU64::new(start.0)),
+            filled: CachePadded::new(AtomicU64::new(start.0)),
+            generation: AtomicU64::new(0),
+            flushed: AtomicU64::new(start.0),
+            released: Watermark::new(start),
+        };
+        (ring, Flusher(()))
+    }
+
+    /// Its size in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.mask + 1
+    }
+
+    /// Everything below was handed out for writing.
+    #[inline]
+    pub(crate) fn frontier(&self) -> &AtomicU64 {
+        &self.frontier
+    }
+
+    /// Everything below is written and may be read. Acquire: pairs with the release in [`LogBuffer::fill_to`].
+    pub fn filled(&self) -> Stamp {
+        Stamp(self.filled.load(Ordering::Acquire))
+    }
+
+    /// Everything below may be overwritten.
+    #[inline]
+    pub fn released(&self) -> Stamp {
+        self.released.get()
+    }
+
+    /// Blocks until everything below `to` may be overwritten, or the ring was closed.
+    pub(crate) fn wait_released(&self, to: Stamp) -> Result<Stamp, WaitError> {
+        self.released.wait(to, None)
+    }
+
+    /// Ends every wait for room, for good.
+    pub(crate) fn close(&self) {
+        self.released.close();
+    }
+
+    /// Says that everything below `to` is written; the caller has synchronised with the writers.
+    pub(crate) fn fill_to(&self, to: Stamp) {
+        // Release: pairs with the acquire in `filled`.
+        self.filled.fetch_max(to.0, Ordering::Release);
+    }
+
+    /// Lets the next lap overwrite everything below `to`, and below what the flusher is done with.
+    pub(crate) fn release(&self, to: Stamp) {
+        // Acquire: pairs with the release in `Flusher::done`, so the flusher's reads come before the overwriting.
+        let flushed = self.flushed.load(Ordering::Acquire);
+        self.released.advance(Stamp(to.0.min(flushed)));
+    }
+
+    #[inline]
+    fn place(&self, at: Stamp) -> usize {
+        (at.0 & self.mask) as usize
+    }
+
+    /// The one or two pieces (offset and length) in which `[at, at + length)` lies.
+    #[inline]
+    fn pieces(&self, at: Stamp, length: u64) -> [(usize, usize); 2] {
+        debug_assert!(length <= self.capacity());
+        let place = self.place(at);
+        let first = (length as usize).min(self.memory.len() - place);
+        [(place, first), (0, length as usize - first)]
+    }
+
+    /// Fence W of the module's protocol: the room that was seen and the frontier, before the stores.
+    /// On the machines of today it is a promise to the compiler only.
+    #[inline]
+    fn before_writing(&self, end: u64) {
+        assert!(end <= self.released().0 + self.capacity(), "written without room: a bug in the log");
+        fence(Ordering::Release);
+    }
+
+    /// Copies `bytes` to `at`. The range was handed to the caller, has room, and is not filled.
+    #[inline]
+    pub(crate) fn write(&self, at: Stamp, bytes: &[u8]) {
+        self.before_writing(at.0 + bytes.len() as u64);
+        let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
+        let (head, tail) = bytes.split_at(first);
+        self.memory.store(place, head);
+        if !tail.is_empty() {
+            self.memory.store(rest, tail);
+        }
+    }
+
+    /// One read from `source` into `[at, at + length)`, which was handed to the caller, has room and is not filled.
+    pub(crate) fn receive(&self, at: Stamp, length: u64, source: BorrowedFd<'_>) -> std::io::Result<usize> {
+        self.before_writing(at.0 + length);
+        self.memory.receive(source, self.pieces(at, length))
+    }
+
+    /// The memory of `[at, at + length)` for a writer outside; conditions as for [`LogBuffer::write`].
+    pub(crate) fn raw(&self, at: Stamp, length: u64) -> [RawPiece; 2] {
+        self.before_writing(at.0 + length);
+        self.pieces(at, length).map(|(place, length)| self.memory.raw(place, length))
+    }
+
+    /// Copies `[at, at + into.len())` out, if it was all filled and none of it overwritten meanwhile.
+    pub fn read(&self, at: Stamp, into: &mut [u8]) -> RingRead {
+        let length = into.len() as u64;
+        let Some(end) = at.0.checked_add(length) else { return RingRead::Beyond };
+        let generation = self.generation();
+        if end > self.filled().0 {
+            return RingRead::Beyond;
+        }
+        if generation % 2 == 1 || length > self.capacity() {
+            return RingRead::Overwritten;
+        }
+        let [(place, first), (rest, _)] = self.pieces(at, length);
+        let (head, tail) = into.split_at_mut(first);
+        self.memory.load(place, head);
+        if !tail.is_empty() {
+            self.memory.load(rest, tail);
+        }
+        // Fence A of the module's protocol: the copy before the checks.
+        fence(Ordering::Acquire);
+        // Relaxed, twice: ordered by fence A.
+        let same = self.generation.load(Ordering::Relaxed) == generation;
+        let frontier = self.frontier.load(Ordering::Relaxed);
+        if same && (self.released.get() <= at || frontier <= at.0.saturating_add(self.capacity())) {
+            RingRead::Copied
+        } else {
+            RingRead::Overwritten
+        }
+    }
+
+    /// How often the end was taken back, twice over; odd while that is under way. Acquire: pairs with the
+    /// release half of the increments in [`LogBuffer::cut`].
+    pub(crate) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Lends the filled range `[from, to)` to the flusher, as one piece or two.
+    #[cfg(not(loom))]
+    pub(crate) fn lend<'a>(&'a self, _flusher: &'a mut Flusher, from: Stamp, to: Stamp) -> [&'a [u8]; 2] {
+        assert!(from <= to && to <= self.filled(), "only what is filled is written out");
+        // Relaxed: only the flusher and a cut (which excludes the flusher) store it.
+        assert!(from.0 >= self.flushed.load(Ordering::Relaxed), "what the flusher was done with may be overwritten");
+        let pieces = self.pieces(from, to.since(from));
+        pieces.map(|(place, length)| {
+            // SAFETY: the range is filled, so its stores happened before (acquire in `filled`), and its writers
+            // are done with it (protocol "Writing"). The next lap writes there only after `released` passed
+            // `from`, which is clamped to `flushed`; `flushed` moves only in `Flusher::done` and `cut`,
+            // which need the flusher mutably, and that is borrowed for as long as the slices live.
+            unsafe { self.memory.slice(place, length) }
+        })
+    }
+
+    /// Takes back everything at or above `at`: readers of it find [`RingRead::Beyond`] from now on, also those
+    /// who are copying. The frontier stays where it was, since what it once overwrote does not come back.
+    pub(crate) fn cut(&self, _flusher: &mut Flusher, at: Stamp) {
+        self.generation.fetch_add(1, Ordering::AcqRel);
+        self.filled.fetch_min(at.0, Ordering::AcqRel);
+        self.flushed.fetch_min(at.0, Ordering::AcqRel);
+        // What comes in place of the cut bytes is not written out yet, so it may not be overwritten.
+        self.released.cut(at);
+        // Release half: pairs with the acquire in `read`; whoever sees this generation sees `filled` cut.
+        self.generation.fetch_add(1, Ordering::AcqRel);
+    }
+}
+
+impl Flusher {
+    /// Says that everything below `to` was written out and will not be lent again.
+    pub(crate) fn done(&mut self, ring: &LogBuffer, to: Stamp) {
+        // Release: pairs with the acquire in `LogBuffer::release`.
+        ring.flushed.fetch_max(to.0, Ordering::Release);
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn put(ring: &LogBuffer, at: u64, bytes: &[u8]) {
+        ring.frontier.fetch_max(at + bytes.len() as u64, Ordering::SeqCst);
+        ring.write(Stamp(at), bytes);
+        ring.fill_to(Stamp(at + bytes.len() as u64));
+    }
+
+    #[test]
+    fn the_ring_wraps_and_forgets() {
+        let (ring, mut flusher) = LogBuffer::new(32, Stamp(0));
+        put(&ring, 0, &[1; 24]);
+        let mut out = [0; 24];
+        assert_eq!(ring.read(Stamp(0), &mut out), RingRead::Copied);
+        assert_eq!(out, [1; 24]);
+        assert_eq!(ring.read(Stamp(8), &mut out), RingRead::Beyond);
+        assert_eq!(ring.read(Stamp(u64::MAX), &mut out), RingRead::Beyond);
+        assert_eq!(ring.lend(&mut flusher, Stamp(0), Stamp(24)), [&[1u8; 24][..], &[]]);
+        flusher.done(&ring, Stamp(24));
+        ring.release(Stamp(24));
+        assert_eq!(ring.read(Stamp(0), &mut out), RingRead::Copied, "released, yet not overwritten");
+        put(&ring, 24, &[2; 24]);
+        assert_eq!(ring.read(Stamp(0), &mut out), RingRead::Overwritten);
+        assert_eq!(ring.read(Stamp(16), &mut out[..8]), RingRead::Copied);
+        assert_eq!(ring.read(Stamp(24), &mut out), RingRead::Copied);
+        assert_eq!(out, [2; 24]);
+        assert_eq!(ring.lend(&mut flusher, Stamp(24), Stamp(48)), [&[2u8; 8][..], &[2; 16]]);
+    }
+
+    #[test]
+    fn nothing_is_released_that_the_flusher_may_still_hold() {
+        let (ring, mut flusher) = LogBuffer::new(32, Stamp(0));
+        put(&ring, 0, &[1; 24]);
+        ring.release(Stamp(24));
+        assert_eq!(ring.released(), Stamp(0));
+        flusher.done(&ring, Stamp(16));
+        ring.release(Stamp(24));
+        assert_eq!(ring.released(), Stamp(16));
+    }
+
+    #[test]
+    fn a_cut_takes_bytes_back() {
+        let (ring, mut flusher) = LogBuffer::new(64, Stamp(0));
+        put(&ring, 0, &[1; 24]);
+        ring.cut(&mut flusher, Stamp(8));
+        let mut out = [0; 8];
+        assert_eq!(ring.read(Stamp(8), &mut out), RingRead::Beyond);
+        assert_eq!(ring.read(Stamp(0), &mut out), RingRead::Copied);
+        put(&ring, 8, &[3; 8]);
+        assert_eq!(ring.read(Stamp(8), &mut out), RingRead::Copied);
+        assert_eq!(out, [3; 8]);
+    }
+
+    #[test]
+    #[should_panic(expected = "without room")]
+    fn nobody_writes_without_room() {
+        let (ring, _flusher) = LogBuffer::new(32, Stamp(0));
+        put(&ring, 0, &[1; 40]);
+    }
+}

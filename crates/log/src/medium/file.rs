@@ -1,0 +1,130 @@
+//! Files in one directory.
+
+use std::{
+    fs::{self, File, OpenOptions},
+    io,
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use rustix::fs::FallocateFlags;
+
+use super::{Medium, MediumFile};
+
+/// The files of one directory; writes become durable with `fdatasync`.
+#[derive(Debug)]
+pub struct FileMedium {
+    directory: PathBuf,
+}
+
+/// What a file is called while it is made.
+const UNFINISHED: &str = ".new";
+
+impl FileMedium {
+    /// The files in `directory`, which exists.
+    pub fn new(directory: &Path) -> Self {
+        Self { directory: directory.to_owned() }
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        File::open(&self.directory)?.sync_all()
+    }
+}
+
+impl Medium for FileMedium {
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.directory)? {
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn create(&self, name: &str, size: u64, first: &[u8]) -> io::Result<Arc<dyn MediumFile>> {
+        let path = self.directory.join(name);
+        let unfinished = self.directory.join(format!("{name}{UNFINISHED}"));
+        let make = || {
+            let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
+            match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
+                Ok(()) => {}
+                // A file system without preallocation: the size at least is known.
+                Err(rustix::io::Errno::OPNOTSUPP) => file.set_len(size)?,
+                Err(error) => return Err(error.into()),
+            }
+            file.write_all_at(first, 0)?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &path)?;
+            self.sync_directory()?;
+            Ok(file)
+        };
+        match make() {
+            Ok(file) => Ok(Arc::new(file)),
+            Err(error) => {
+                // The first error is the one to tell; a leftover under this name is replaced by the next attempt.
+                let _ = fs::remove_file(&unfinished);
+                Err(error)
+            }
+        }
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn MediumFile>> {
+        let path = self.directory.join(name);
+        // A directory that inspection may only read is fine until somebody writes.
+        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
+            {
+                File::open(&path)?
+            }
+            other => other?,
+        };
+        Ok(Arc::new(file))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.directory.join(name))?;
+        self.sync_directory()
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.join(name)
+    }
+}
+
+impl MediumFile for File {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(into, offset)
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(self, FallocateFlags::ZERO_RANGE, offset, length) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) => {
+                let zeros = [0; 1 << 16];
+                let (mut at, end) = (offset, offset + length);
+                while at < end {
+                    let part = (end - at).min(zeros.len() as u64);
+                    self.write_all_at(&zeros[..part as usize], at)?;
+                    at += part;
+                }
+                Ok(())
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}

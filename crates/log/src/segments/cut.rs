@@ -1,0 +1,70 @@
+//! Taking the end of the log back, so that stale bytes can never be taken for blocks.
+//!
+//! Order of operations matters:
+//! 1. a note of the cut becomes durable, so that a crash in the middle is completed at the next opening;
+//! 2. the watermark goes down to the cut, durably: what lies above is no longer promised;
+//! 3. segments that start above the cut go, newest first, so that there is never a gap;
+//! 4. the rest of the segment that holds the cut becomes zeros, durably;
+//! 5. the note goes.
+
+use std::sync::PoisonError;
+
+use freshet_base::Stamp;
+
+use super::{Append, Mark, SEGMENT_HEADER, SegmentStore, StoreError, lock, segment_name};
+
+/// The note of step 1. Its content is what a slot of the watermark file holds.
+pub(super) const CUT_NAME: &str = "cut";
+
+impl SegmentStore {
+    /// Takes back everything at or above `at`, which becomes the end. Durable when this returns. Nobody appends meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`]; opening the log again completes the cut.
+    pub fn cut(&self, at: Stamp) -> Result<(), StoreError> {
+        self.check()?;
+        self.shared.preparer.finish();
+        let path = self.shared.medium.path(CUT_NAME);
+        let noted = self.shared.medium.create(CUT_NAME, super::mark::MARK_FILE, &Mark::first(at));
+        noted.map_err(|e| self.fail(StoreError::io("make", path, 0, super::mark::MARK_FILE, e)))?;
+        self.carry_out_cut(at).map_err(|error| self.fail(error))
+    }
+
+    /// Completes a cut that a crash interrupted.
+    pub(super) fn complete_cut(&self) -> Result<(), StoreError> {
+        let path = || self.shared.medium.path(CUT_NAME);
+        let file = self.shared.medium.open(CUT_NAME).map_err(|e| StoreError::io("open", path(), 0, 0, e))?;
+        let note = Mark::open(file).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
+        let note = note.ok_or_else(|| StoreError::Header { file: path(), what: "it does not say where".to_owned() })?;
+        self.carry_out_cut(note.stamp())
+    }
+
+    fn carry_out_cut(&self, at: Stamp) -> Result<(), StoreError> {
+        if self.watermark() > at {
+            self.write_mark(at, true)?;
+        }
+        loop {
+            let newest = {
+                let segments = self.segments();
+                segments.0.back().filter(|segment| segment.start > at.0).map(|segment| segment.start)
+            };
+            let Some(start) = newest else { break };
+            let name = segment_name(start);
+            // First the name here, so that no reader starts on it; readers at work keep their open file.
+            self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).0.pop_back();
+            let removed = self.shared.medium.remove(&name);
+            removed.map_err(|e| StoreError::io("remove", self.shared.medium.path(&name), 0, 0, e))?;
+        }
+        let holding = self.segments().holding(at.0, self.size()).cloned();
+        if let Some(segment) = holding {
+            let offset = SEGMENT_HEADER + (at.0 - segment.start);
+            let rest = segment.start + self.size() - at.0;
+            let path = || self.shared.medium.path(&segment_name(segment.start));
+            segment.file.zero(offset, rest).map_err(|e| StoreError::io("zero", path(), offset, rest, e))?;
+            segment.file.sync().map_err(|e| StoreError::io("sync", path(), offset, 0, e))?;
+        }
+        *lock(&self.shared.append) = Append { end: at.0, ..Append::default() };
+        let removed = self.shared.medium.remove(CUT_NAME);
+        removed.map_err(|e| StoreError::io("remove", self.shared.medium.path(CUT_NAME), 0, 0, e))
+    }
+}

@@ -1,0 +1,156 @@
+//! What can be wrong with a log on its medium; each message names the file, the place and the remedy.
+
+use std::{io, path::PathBuf};
+
+use freshet_base::{ClusterId, Stamp};
+
+use super::header::FORMAT;
+
+/// Why a store did not do what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// The file system is full.
+    #[error(
+        "no space left for {file} ({needed} bytes needed): free space on its file system and restart; \
+         nothing that was acknowledged is lost",
+        file = .file.display()
+    )]
+    NoSpace {
+        /// The file that could not grow.
+        file: PathBuf,
+        /// How many bytes it needed.
+        needed: u64,
+    },
+    /// The operating system refused something.
+    #[error(
+        "cannot {doing} {file} at offset {offset}: {source}; check the disk and the permissions, then restart",
+        file = .file.display()
+    )]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With which file or directory.
+        file: PathBuf,
+        /// Where in the file, in bytes.
+        offset: u64,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The file belongs to another cluster.
+    #[error(
+        "{file} belongs to cluster {found}, this node to {expected}: point the node to its own log directory",
+        file = .file.display()
+    )]
+    ForeignCluster {
+        /// The file.
+        file: PathBuf,
+        /// The cluster in its header.
+        found: ClusterId,
+        /// This node's cluster.
+        expected: ClusterId,
+    },
+    /// The file was written by another version.
+    #[error(
+        "{file} has log format {found}, this version reads {FORMAT}: start the version that wrote it",
+        file = .file.display()
+    )]
+    Format {
+        /// The file.
+        file: PathBuf,
+        /// The format in its header.
+        found: u32,
+    },
+    /// The file was made with another segment size.
+    #[error(
+        "{file} was made with segments of {found} bytes, {expected} are configured: configure {found}",
+        file = .file.display()
+    )]
+    SegmentSize {
+        /// The file.
+        file: PathBuf,
+        /// The segment size in its header.
+        found: u64,
+        /// The configured one.
+        expected: u64,
+    },
+    /// The file's header is not one, or contradicts its name.
+    #[error(
+        "{file} is damaged at offset 0: {what}; restore the file from a backup, or empty this log directory and let the \
+         node join its cluster again",
+        file = .file.display()
+    )]
+    Header {
+        /// The file.
+        file: PathBuf,
+        /// What does not hold.
+        what: String,
+    },
+    /// The file is shorter or longer than it was made.
+    #[error(
+        "{file} is {found} bytes long, it was made with {expected}: restore the file from a backup, or empty this log \
+         directory and let the node join its cluster again",
+        file = .file.display()
+    )]
+    Length {
+        /// The file.
+        file: PathBuf,
+        /// Its length in bytes.
+        found: u64,
+        /// The length it was made with.
+        expected: u64,
+    },
+    /// A part of the log is missing, with parts on both sides of it.
+    #[error(
+        "{file} is missing: it held the log from {from} to {to}, and later parts exist; restore the file from a \
+         backup, or empty this log directory and let the node join its cluster again",
+        file = .file.display()
+    )]
+    Missing {
+        /// The file that should be there.
+        file: PathBuf,
+        /// Where it starts.
+        from: Stamp,
+        /// Where it ends.
+        to: Stamp,
+    },
+    /// The file that says how far the log is durable is gone or damaged.
+    #[error(
+        "{file} is missing or damaged, so the end of the log cannot be judged: restore the file, or empty this log \
+         directory and let the node join its cluster again",
+        file = .file.display()
+    )]
+    Watermark {
+        /// The file.
+        file: PathBuf,
+    },
+    /// That part of the log is no longer kept.
+    #[error("the log at {at} is no longer kept: the oldest byte here is {first}")]
+    Gone {
+        /// What was asked for.
+        at: Stamp,
+        /// What there is.
+        first: Stamp,
+    },
+    /// That part of the log does not exist.
+    #[error("the log ends at {end}; {at} was asked for")]
+    Beyond {
+        /// The end of what was asked for.
+        at: Stamp,
+        /// Where the log's files end.
+        end: Stamp,
+    },
+    /// An earlier write or sync failed; what the medium holds since is not known.
+    #[error("an earlier write to the log failed, and it takes no more until the node is restarted")]
+    Failed,
+}
+
+impl StoreError {
+    /// Wraps what the operating system said.
+    pub(super) fn io(doing: &'static str, file: PathBuf, offset: u64, needed: u64, source: io::Error) -> Self {
+        if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
+            Self::NoSpace { file, needed }
+        } else {
+            Self::Io { doing, file, offset, source }
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! The first 4096 bytes of a segment, and of a saved tail.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 0..8   | `FRESHLOG` |
+//! | 8..12  | format version |
+//! | 12..16 | kind of file: 1 segment, 2 saved tail |
+//! | 16..32 | cluster id |
+//! | 32..40 | how many bytes of the log the file has room for |
+//! | 40..48 | stamp of the first of them |
+//! | 48..52 | CRC-32C of bytes 0..48 |
+//!
+//! The rest is zero. Virtual byte `x` lies at offset `4096 + (x - start)`.
+
+use freshet_base::{ClusterId, Stamp};
+
+/// The format of files that this version reads and writes.
+pub(crate) const FORMAT: u32 = 1;
+/// Length of the header in bytes.
+pub(crate) const SEGMENT_HEADER: u64 = 4096;
+const MAGIC: [u8; 8] = *b"FRESHLOG";
+const COVERED: usize = 48;
+/// How many bytes of the header carry something.
+pub(crate) const USED: usize = COVERED + 4;
+
+/// What a file holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FileKind {
+    Segment,
+    SavedTail,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FileHeader {
+    pub(crate) kind: FileKind,
+    pub(crate) cluster: ClusterId,
+    pub(crate) size: u64,
+    pub(crate) start: Stamp,
+}
+
+/// Why a header is refused.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum HeaderError {
+    Format(u32),
+    Other(&'static str),
+}
+
+impl FileHeader {
+    pub(crate) fn encode(&self) -> [u8; USED] {
+        let mut bytes = [0; USED];
+        bytes[0..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        let kind: u32 = match self.kind {
+            FileKind::Segment => 1,
+            FileKind::SavedTail => 2,
+        };
+        bytes[12..16].copy_from_slice(&kind.to_le_bytes());
+        bytes[16..32].copy_from_slice(&self.cluster.0.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.size.to_le_bytes());
+        bytes[40..48].copy_from_slice(&self.start.0.to_le_bytes());
+        let crc = crc32c::crc32c(&bytes[..COVERED]);
+        bytes[COVERED..].copy_from_slice(&crc.to_le_bytes());
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8; USED]) -> Result<Self, HeaderError> {
+        let part = |from: usize| -> [u8; 8] { std::array::from_fn(|i| bytes[from + i]) };
+        let word = |from: usize| u32::from_le_bytes(std::array::from_fn(|i| bytes[from + i]));
+        if part(0) != MAGIC {
+            return Err(HeaderError::Other("it does not begin as a Freshet log does"));
+        }
+        // Before the checksum: another version may compute another one.
+        if word(8) != FORMAT {
+            return Err(HeaderError::Format(word(8)));
+        }
+        if word(COVERED) != crc32c::crc32c(&bytes[..COVERED]) {
+            return Err(HeaderError::Other("its header's checksum does not hold"));
+        }
+        let kind = match word(12) {
+            1 => FileKind::Segment,
+            2 => FileKind::SavedTail,
+            _ => return Err(HeaderError::Other("its header names an unknown kind of file")),
+        };
+        Ok(Self {
+            kind,
+            cluster: ClusterId(u128::from_le_bytes(std::array::from_fn(|i| bytes[16 + i]))),
+            size: u64::from_le_bytes(part(32)),
+            start: Stamp(u64::from_le_bytes(part(40))),
+        })
+    }
+}

@@ -1,0 +1,430 @@
+//! The log on its medium: a row of segments of one size, without gaps.
+//!
+//! Segment `k` holds the virtual log from `k * size` to `(k + 1) * size` behind a header of 4096 bytes; its name carries
+//! where it starts. Blocks may straddle segments. Segments are made ahead of need in the background,
+//! so that the group commit finds the next one there when it comes to the end of one.
+//!
+//! One thread appends and syncs; any number read.
+
+mod cut;
+mod error;
+pub(crate) mod header;
+mod mark;
+mod prepare;
+
+use std::{
+    collections::VecDeque,
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
+};
+
+use freshet_base::{ClusterId, Stamp};
+
+use crate::medium::{FileMedium, Medium, MediumFile, MemoryMedium};
+pub use error::StoreError;
+use header::{FileHeader, FileKind, HeaderError, SEGMENT_HEADER, USED};
+use mark::Mark;
+
+/// The segment size unless configured otherwise, in bytes.
+pub const DEFAULT_SEGMENT: u64 = 64 << 20;
+/// Segments are not smaller than this many bytes.
+pub const MIN_SEGMENT: u64 = 4096;
+
+/// What all segments of a store have in common.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StoreConfig {
+    /// Whose log this is.
+    pub cluster: ClusterId,
+    /// How much of the log one segment holds, in bytes; a multiple of 4096.
+    pub segment_size: u64,
+}
+
+const MARK_NAME: &str = "watermark";
+
+fn segment_name(start: u64) -> String {
+    format!("{start:020}.segment")
+}
+
+fn segment_start(name: &str) -> Option<u64> {
+    let digits = name.strip_suffix(".segment")?;
+    (digits.len() == 20 && digits.bytes().all(|b| b.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+#[derive(Debug)]
+struct Segment {
+    start: u64,
+    file: Arc<dyn MediumFile>,
+}
+
+/// The segments there are: contiguous, oldest first.
+#[derive(Debug, Default)]
+struct Segments(VecDeque<Arc<Segment>>);
+
+impl Segments {
+    fn first(&self) -> u64 {
+        self.0.front().map_or(0, |segment| segment.start)
+    }
+
+    fn end(&self, size: u64) -> u64 {
+        self.0.back().map_or(0, |segment| segment.start + size)
+    }
+
+    fn holding(&self, at: u64, size: u64) -> Option<&Arc<Segment>> {
+        let index = at.checked_sub(self.first())? / size;
+        self.0.get(usize::try_from(index).ok()?)
+    }
+}
+
+/// Where appending stands.
+#[derive(Debug, Default)]
+struct Append {
+    end: u64,
+    /// Starts of the segments written since the last sync.
+    dirty: Vec<u64>,
+    /// Whether a segment was filled since the watermark was last synced.
+    rotated: bool,
+}
+
+/// A log on its medium; see the module. Cheap to clone: all clones are the same store.
+#[derive(Clone, Debug)]
+pub struct SegmentStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    medium: Arc<dyn Medium>,
+    config: StoreConfig,
+    segments: RwLock<Segments>,
+    append: Mutex<Append>,
+    mark: Mutex<Option<Mark>>,
+    failed: AtomicBool,
+    preparer: prepare::Preparer,
+}
+
+/// A panic elsewhere leaves these locks' contents whole: each is changed in one step at the end.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl SegmentStore {
+    /// Opens the log on `medium`, checks every segment's header, and completes a cut that was interrupted. An empty medium is an empty log.
+    ///
+    /// # Errors
+    /// [`StoreError`] for whatever does not fit together.
+    ///
+    /// # Panics
+    /// When the configured segment size is not a multiple of 4096.
+    pub fn open(medium: Arc<dyn Medium>, config: StoreConfig) -> Result<Self, StoreError> {
+        assert!(config.segment_size >= MIN_SEGMENT && config.segment_size.is_multiple_of(MIN_SEGMENT));
+        let names = medium.list().map_err(|source| StoreError::io("list", medium.path(""), 0, 0, source))?;
+        let mut starts: Vec<u64> = names.iter().filter_map(|name| segment_start(name)).collect();
+        starts.sort_unstable();
+        let mut segments = Segments::default();
+        for start in starts {
+            let expected = segments.end(config.segment_size);
+            if !segments.0.is_empty() && start > expected {
+                let file = medium.path(&segment_name(expected));
+                return Err(StoreError::Missing { file, from: Stamp(expected), to: Stamp(start) });
+            }
+            let file = open_segment(&*medium, &config, start)?;
+            segments.0.push_back(Arc::new(Segment { start, file }));
+        }
+        let mark = match names.iter().any(|name| name == MARK_NAME) {
+            true => {
+                let path = || medium.path(MARK_NAME);
+                let file = medium.open(MARK_NAME).map_err(|e| StoreError::io("open", path(), 0, 0, e))?;
+                let mark = Mark::open(file).map_err(|_| StoreError::Watermark { file: path() })?;
+                Some(mark.ok_or_else(|| StoreError::Watermark { file: path() })?)
+            }
+            false if segments.0.is_empty() => None,
+            false => return Err(StoreError::Watermark { file: medium.path(MARK_NAME) }),
+        };
+        let store = Self {
+            shared: Arc::new(Shared {
+                medium,
+                config,
+                segments: RwLock::new(segments),
+                append: Mutex::default(),
+                mark: Mutex::new(mark),
+                failed: AtomicBool::new(false),
+                preparer: prepare::Preparer::default(),
+            }),
+        };
+        if names.iter().any(|name| name == cut::CUT_NAME) {
+            store.complete_cut()?;
+        }
+        Ok(store)
+    }
+
+    /// Opens or makes the log in a directory that exists.
+    ///
+    /// # Errors
+    /// As [`SegmentStore::open`].
+    pub fn open_directory(directory: &std::path::Path, config: StoreConfig) -> Result<Self, StoreError> {
+        Self::open(Arc::new(FileMedium::new(directory)), config)
+    }
+
+    /// An empty log in plain memory.
+    pub fn in_memory(config: StoreConfig) -> Self {
+        Self::open(Arc::new(MemoryMedium::new()), config).expect("an empty memory medium opens")
+    }
+
+    /// What all segments have in common.
+    pub fn config(&self) -> StoreConfig {
+        self.shared.config
+    }
+
+    /// The oldest byte kept and the end of the last segment (beyond the log's end); none when there is no segment.
+    pub fn extent(&self) -> Option<(Stamp, Stamp)> {
+        let segments = self.segments();
+        (!segments.0.is_empty()).then(|| (Stamp(segments.first()), Stamp(segments.end(self.size()))))
+    }
+
+    /// How far the log was durable, by the last note of it. Zero for an empty log.
+    pub fn watermark(&self) -> Stamp {
+        lock(&self.shared.mark).as_ref().map_or(Stamp::ZERO, Mark::stamp)
+    }
+
+    /// Where the next append goes; what [`SegmentStore::resume`] said plus what was appended since.
+    pub fn end(&self) -> Stamp {
+        Stamp(lock(&self.shared.append).end)
+    }
+
+    /// How people find the segment that holds `at`, and the offset of `at` in it.
+    pub fn locate(&self, at: Stamp) -> (PathBuf, u64) {
+        let start = at.0 - at.0 % self.size();
+        (self.shared.medium.path(&segment_name(start)), SEGMENT_HEADER + (at.0 - start))
+    }
+
+    fn size(&self) -> u64 {
+        self.shared.config.segment_size
+    }
+
+    fn segments(&self) -> std::sync::RwLockReadGuard<'_, Segments> {
+        self.shared.segments.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn check(&self) -> Result<(), StoreError> {
+        // Relaxed: a flag without data behind it.
+        if self.shared.failed.load(Ordering::Relaxed) { Err(StoreError::Failed) } else { Ok(()) }
+    }
+
+    /// Remembers that what the medium holds is not known any more.
+    fn fail(&self, error: StoreError) -> StoreError {
+        // Relaxed: as in `check`.
+        self.shared.failed.store(true, Ordering::Relaxed);
+        error
+    }
+
+    /// Says where the log ends and appending goes on, and makes the segment for it. An empty log may begin anywhere.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the segment or the watermark file cannot be made.
+    pub fn resume(&self, end: Stamp) -> Result<(), StoreError> {
+        self.check()?;
+        {
+            let mut mark = lock(&self.shared.mark);
+            if mark.is_none() {
+                let path = || self.shared.medium.path(MARK_NAME);
+                let made = self.shared.medium.create(MARK_NAME, mark::MARK_FILE, &Mark::first(end));
+                let file = made.map_err(|e| StoreError::io("make", path(), 0, mark::MARK_FILE, e))?;
+                *mark = Mark::open(file).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
+            }
+        }
+        *lock(&self.shared.append) = Append { end: end.0, ..Append::default() };
+        if self.segments().holding(end.0, self.size()).is_none() {
+            self.make_segment(end.0 - end.0 % self.size())?;
+        }
+        Ok(())
+    }
+
+    /// Writes `pieces`, one behind the other, at the end. They are durable after the next [`SegmentStore::sync`].
+    ///
+    /// # Errors
+    /// [`StoreError`]; the store takes nothing more then.
+    ///
+    /// # Panics
+    /// When `at` is not the end.
+    pub fn append(&self, at: Stamp, pieces: &[&[u8]]) -> Result<(), StoreError> {
+        self.check()?;
+        let mut append = lock(&self.shared.append);
+        assert_eq!(at.0, append.end, "the log has no gaps");
+        for piece in pieces {
+            let mut rest = *piece;
+            while !rest.is_empty() {
+                let end = append.end;
+                let offset = end % self.size();
+                let (now, later) = rest.split_at(rest.len().min((self.size() - offset) as usize));
+                let segment = self.segment_for(end).map_err(|error| self.fail(error))?;
+                segment.file.write(SEGMENT_HEADER + offset, now).map_err(|source| {
+                    let path = self.shared.medium.path(&segment_name(segment.start));
+                    self.fail(StoreError::io("write", path, SEGMENT_HEADER + offset, now.len() as u64, source))
+                })?;
+                if append.dirty.last() != Some(&segment.start) {
+                    append.dirty.push(segment.start);
+                }
+                append.end += now.len() as u64;
+                append.rotated |= append.end.is_multiple_of(self.size());
+                rest = later;
+            }
+        }
+        let (end, size) = (append.end, self.size());
+        drop(append);
+        // Half a segment ahead is time enough to make one.
+        if end % size >= size / 2 {
+            prepare::ahead(&self.shared, end - end % size + size);
+        }
+        Ok(())
+    }
+
+    /// Makes everything appended durable.
+    ///
+    /// # Errors
+    /// [`StoreError`]; the store takes nothing more then, and what was appended since the last sync may or may not be durable.
+    pub fn sync(&self) -> Result<(), StoreError> {
+        self.check()?;
+        let mut append = lock(&self.shared.append);
+        for start in std::mem::take(&mut append.dirty) {
+            let segment = self.segment_for(start).map_err(|error| self.fail(error))?;
+            segment.file.sync().map_err(|source| {
+                let path = self.shared.medium.path(&segment_name(start));
+                self.fail(StoreError::io("sync", path, SEGMENT_HEADER, 0, source))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Notes that everything below `to` is durable, without a sync unless a segment became full.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be written; the store takes nothing more then.
+    pub fn note_durable(&self, to: Stamp) -> Result<(), StoreError> {
+        self.check()?;
+        let sync = std::mem::take(&mut lock(&self.shared.append).rotated);
+        self.write_mark(to, sync).map_err(|error| self.fail(error))
+    }
+
+    /// Makes the noted watermark durable: for a clean close.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be synced.
+    pub fn sync_watermark(&self) -> Result<(), StoreError> {
+        match &*lock(&self.shared.mark) {
+            Some(mark) => mark.sync().map_err(|e| StoreError::io("sync", self.shared.medium.path(MARK_NAME), 0, 0, e)),
+            None => Ok(()),
+        }
+    }
+
+    fn write_mark(&self, to: Stamp, sync: bool) -> Result<(), StoreError> {
+        let mut mark = lock(&self.shared.mark);
+        let Some(mark) = mark.as_mut() else { return Ok(()) };
+        let path = || self.shared.medium.path(MARK_NAME);
+        mark.write(to).map_err(|e| StoreError::io("write", path(), 0, mark::MARK_FILE, e))?;
+        if sync { mark.sync().map_err(|e| StoreError::io("sync", path(), 0, 0, e)) } else { Ok(()) }
+    }
+
+    /// Fills `into` with what the segments hold from `at` on. The caller knows where the log ends: behind it there are zeros.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] and [`StoreError::Beyond`] outside the segments; [`StoreError::Io`] when a file cannot be read.
+    pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
+        let (mut at, mut into) = (at.0, into);
+        while !into.is_empty() {
+            let segment = {
+                let segments = self.segments();
+                let Some(segment) = segments.holding(at, self.size()) else {
+                    let first = Stamp(segments.first());
+                    return Err(if at < first.0 {
+                        StoreError::Gone { at: Stamp(at), first }
+                    } else {
+                        let at = Stamp(at.saturating_add(into.len() as u64));
+                        StoreError::Beyond { at, end: Stamp(segments.end(self.size())) }
+                    });
+                };
+                Arc::clone(segment)
+            };
+            let offset = at - segment.start;
+            let (now, later) = into.split_at_mut(into.len().min((self.size() - offset) as usize));
+            segment.file.read(SEGMENT_HEADER + offset, now).map_err(|source| {
+                let path = self.shared.medium.path(&segment_name(segment.start));
+                StoreError::io("read", path, SEGMENT_HEADER + offset, 0, source)
+            })?;
+            at += now.len() as u64;
+            into = later;
+        }
+        Ok(())
+    }
+
+    /// The segment that holds `at`, made now if it was not made ahead.
+    fn segment_for(&self, at: u64) -> Result<Arc<Segment>, StoreError> {
+        if let Some(segment) = self.segments().holding(at, self.size()) {
+            return Ok(Arc::clone(segment));
+        }
+        self.shared.preparer.finish();
+        if self.segments().holding(at, self.size()).is_none() {
+            self.make_segment(at - at % self.size())?;
+        }
+        match self.segments().holding(at, self.size()) {
+            Some(segment) => Ok(Arc::clone(segment)),
+            None => unreachable!("segments are contiguous and this one was just made"),
+        }
+    }
+
+    fn make_segment(&self, start: u64) -> Result<(), StoreError> {
+        self.shared.make_segment(start)
+    }
+}
+
+impl Shared {
+    /// Makes the segment that starts at `start` and adds it behind the others.
+    fn make_segment(&self, start: u64) -> Result<(), StoreError> {
+        let size = self.config.segment_size;
+        let header =
+            FileHeader { kind: FileKind::Segment, cluster: self.config.cluster, size, start: Stamp(start) }.encode();
+        let name = segment_name(start);
+        let made = self.medium.create(&name, SEGMENT_HEADER + size, &header);
+        let file = made.map_err(|e| StoreError::io("make", self.medium.path(&name), 0, SEGMENT_HEADER + size, e))?;
+        let mut segments = self.segments.write().unwrap_or_else(PoisonError::into_inner);
+        assert!(segments.0.is_empty() || segments.end(size) == start, "segments are contiguous");
+        segments.0.push_back(Arc::new(Segment { start, file }));
+        Ok(())
+    }
+}
+
+fn open_segment(medium: &dyn Medium, config: &StoreConfig, start: u64) -> Result<Arc<dyn MediumFile>, StoreError> {
+    let name = segment_name(start);
+    let path = || medium.path(&name);
+    let file = medium.open(&name).map_err(|e| StoreError::io("open", path(), 0, 0, e))?;
+    let found = file.size().map_err(|e| StoreError::io("ask the size of", path(), 0, 0, e))?;
+    if found < SEGMENT_HEADER {
+        return Err(StoreError::Length { file: path(), found, expected: SEGMENT_HEADER + config.segment_size });
+    }
+    let mut bytes = [0; USED];
+    file.read(0, &mut bytes).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
+    let header = FileHeader::decode(&bytes).map_err(|error| match error {
+        HeaderError::Format(found) => StoreError::Format { file: path(), found },
+        HeaderError::Other(what) => StoreError::Header { file: path(), what: what.to_owned() },
+    })?;
+    if header.kind != FileKind::Segment {
+        return Err(StoreError::Header { file: path(), what: "it is a saved tail, not a segment".to_owned() });
+    }
+    if header.cluster != config.cluster {
+        return Err(StoreError::ForeignCluster { file: path(), found: header.cluster, expected: config.cluster });
+    }
+    if header.size != config.segment_size {
+        return Err(StoreError::SegmentSize { file: path(), found: header.size, expected: config.segment_size });
+    }
+    if header.start.0 != start || !start.is_multiple_of(header.size) {
+        let what = format!("its header says that it starts at {}, its name {start}", header.start);
+        return Err(StoreError::Header { file: path(), what });
+    }
+    let expected = SEGMENT_HEADER + config.segment_size;
+    if found != expected {
+        return Err(StoreError::Length { file: path(), found, expected });
+    }
+    Ok(file)
+}

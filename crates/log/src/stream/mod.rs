@@ -1,0 +1,492 @@
+//! The primary's one stream: workers copy blocks into it in parallel, a group commit makes them durable.
+//!
+//! Watermarks, each at or below the one before: `reserved` (stamps handed out), `filled` (no gap below),
+//! `durable` (persistent here). See [`bounds`] for how the gap is found and [`group_commit`] for the rest.
+
+pub(crate) mod bounds;
+pub(crate) mod doorbell;
+mod ends;
+mod group_commit;
+mod sink;
+mod writer;
+
+use std::{
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64 as StdAtomicU64},
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    NodeId, Stamp, Term, WaitError, Watermark,
+    sync::{AtomicU64, Ordering},
+};
+
+use crate::{
+    block::{MAX_BLOCK, TERM_BLOCK, term_block},
+    buffer::Flusher,
+    core::{Core, LogFailure, LogReader, LogStatistics, ReadError},
+    segments::{SegmentStore, StoreError},
+};
+use bounds::Bounds;
+use doorbell::Doorbell;
+use ends::PartitionEnds;
+pub use sink::{Batch, Sink, SinkHandle};
+use sink::{Seat, Sinks};
+pub use writer::{Reservation, ReserveError, TooManyWriters, Writer};
+
+/// How a log is set up. All sizes are in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LogConfig {
+    /// Size of the ring; a power of two, at least 4096.
+    pub capacity: usize,
+    /// A batch of this size is flushed at once.
+    pub batch_bytes: u64,
+    /// A block is flushed when it is this old, if nothing else makes it due.
+    pub interval: Duration,
+    /// Size of a partition, the unit of work of a replay thread; a power of two, at most the ring's.
+    pub partition: u64,
+    /// How many writers there can be at once.
+    pub writers: usize,
+}
+
+impl Default for LogConfig {
+    fn default() -> Self {
+        Self {
+            capacity: 64 << 20,
+            batch_bytes: 1 << 20,
+            interval: Duration::from_millis(1),
+            partition: 64 << 10,
+            writers: 256,
+        }
+    }
+}
+
+impl LogConfig {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// [`LogOpenError::Config`] says which value is wrong and what it may be.
+    pub fn check(&self) -> Result<(), LogOpenError> {
+        let wrong = |what: &'static str| Err(LogOpenError::Config(what));
+        if !self.capacity.is_power_of_two() || self.capacity < 4096 {
+            return wrong("the log buffer's capacity must be a power of two and at least 4096 bytes");
+        }
+        if !self.partition.is_power_of_two() || self.partition < 64 || self.partition > self.capacity as u64 {
+            return wrong("the partition size must be a power of two between 64 bytes and the log buffer's capacity");
+        }
+        if self.writers == 0 {
+            return wrong("the log needs a place for at least one writer");
+        }
+        if self.batch_bytes == 0 {
+            return wrong("the batch size must be at least one byte");
+        }
+        Ok(())
+    }
+}
+
+/// Why a log could not be started.
+#[derive(Debug, thiserror::Error)]
+pub enum LogOpenError {
+    /// A configured value makes no sense.
+    #[error("{0}")]
+    Config(&'static str),
+    /// The store cannot go on there.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The operating system gave no thread.
+    #[error("cannot start the log's thread: {0}; check the limits on processes")]
+    Thread(#[source] std::io::Error),
+    /// The standby's log cannot become a primary's.
+    #[error(transparent)]
+    Failed(#[from] LogFailure),
+}
+
+/// Why a sink was not attached.
+#[derive(Debug, thiserror::Error)]
+pub enum AttachError {
+    /// A volatile log has kept nothing that the sink could start from.
+    #[error(
+        "this log is volatile and has passed out stamps up to {reserved} or places for writers: nothing was kept that a standby \
+         could start from; configure replication before the start, or a persistence domain"
+    )]
+    TooLate {
+        /// The stamps handed out.
+        reserved: Stamp,
+    },
+    /// The group commit could not be started.
+    #[error(transparent)]
+    Start(#[from] LogOpenError),
+}
+
+/// Why a wait for durability ended without it. The outcome is open, unless the log failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum DurableError {
+    /// The deadline passed; it may still become durable.
+    #[error("the deadline passed before the log was durable up to there; the outcome is open")]
+    Deadline,
+    /// The log was closed below that place.
+    #[error("the node stopped before the log was durable up to there; the outcome is open")]
+    Stopped,
+    /// The log failed; it will not become durable here, though a part may be on the medium.
+    #[error("{0}; the outcome is open")]
+    Failed(LogFailure),
+}
+
+#[derive(Debug)]
+pub(crate) struct Shared {
+    core: Arc<Core>,
+    config: LogConfig,
+    term: Term,
+    /// The longest block that can be reserved: half the ring.
+    longest: u64,
+    /// Nothing is copied and nobody flushes: no store and no sink.
+    volatile: AtomicBool,
+    /// No more reservations.
+    closing: AtomicBool,
+    bounds: Bounds,
+    ends: PartitionEnds,
+    bell: Doorbell,
+    /// Somebody waits until the log is durable up to here.
+    wanted: AtomicU64,
+    sinks: Mutex<Sinks>,
+}
+
+impl Shared {
+    #[inline]
+    fn reserved(&self) -> &AtomicU64 {
+        self.core.buffer.frontier()
+    }
+
+    #[inline]
+    fn is_volatile(&self) -> bool {
+        // Relaxed: it changes only while there are no writers (`Log::attach`), and handing out a writer synchronises.
+        self.volatile.load(Ordering::Relaxed)
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
+
+    #[inline]
+    fn check_open(&self) -> Result<(), ReserveError> {
+        // Relaxed: a closing log flushes what was reserved before the flag was seen.
+        if self.core.failure().is_some() || self.closing.load(Ordering::Relaxed) {
+            return Err(self.why_closed());
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn why_closed(&self) -> ReserveError {
+        self.core.failure().map_or(ReserveError::Closed, |failure| ReserveError::Failed(failure.clone()))
+    }
+
+    fn sinks(&self) -> MutexGuard<'_, Sinks> {
+        // Each change under this lock is one step, so it is whole even after a panic of a sink.
+        self.sinks.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Computes how far the log is filled and says so.
+    fn refresh_filled(&self) -> Stamp {
+        self.core.buffer.fill_to(Stamp(self.bounds.filled(self.reserved())));
+        self.core.buffer.filled()
+    }
+
+    fn somebody_waits(&self, done: Stamp) -> bool {
+        self.wanted.load(Ordering::SeqCst) > done.0
+    }
+
+    /// Asks the group commit to make `target` durable without waiting for a full batch.
+    fn want(&self, target: Stamp) {
+        // Most nudges find that somebody else asked for more already. SeqCst: Dekker with the bell.
+        if self.wanted.load(Ordering::SeqCst) < target.0 {
+            self.wanted.fetch_max(target.0, Ordering::SeqCst);
+        }
+        self.bell.ring();
+    }
+
+    fn nudge_if_large(&self, reserved: u64) {
+        if reserved.saturating_sub(self.core.durable.get().0) >= self.config.batch_bytes {
+            self.bell.ring();
+        }
+    }
+
+    /// Gives room back to workers: what is flushed, and what no sink needs, where sinks can read from nowhere else.
+    fn release_room(&self) {
+        let limit = if self.core.store.is_some() {
+            u64::MAX
+        } else {
+            // Acquire: pairs with the sinks' `release`.
+            let sinks = self.sinks();
+            sinks.seats.iter().map(|seat| seat.hold.load(Ordering::Acquire)).min().unwrap_or(u64::MAX)
+        };
+        self.core.buffer.release(Stamp(limit));
+    }
+}
+
+/// The primary's log.
+#[derive(Debug)]
+pub struct Log {
+    shared: Arc<Shared>,
+    /// The flusher while there is no thread, and the thread while there is one.
+    flushing: Mutex<Flushing>,
+    start: Stamp,
+}
+
+#[derive(Debug)]
+enum Flushing {
+    NotYet(Flusher),
+    Thread(JoinHandle<Flusher>),
+    Over,
+}
+
+impl Log {
+    /// Starts a log at `start`, where `store` (if there is one) ends, in the reign `term`. Without a store it is
+    /// volatile until a sink is attached.
+    ///
+    /// # Errors
+    /// [`LogOpenError`] for an impossible configuration, a store that cannot go on, or no thread.
+    pub fn open(
+        config: LogConfig,
+        store: Option<SegmentStore>,
+        start: Stamp,
+        term: Term,
+    ) -> Result<Self, LogOpenError> {
+        config.check()?;
+        if let Some(store) = &store {
+            store.resume(start)?;
+        }
+        let (core, flusher) = Core::new(config.capacity, store, start);
+        Self::on(core, flusher, config, start, term)
+    }
+
+    /// Starts a log on a ring and store that exist and end at `start`.
+    pub(crate) fn on(
+        core: Arc<Core>,
+        flusher: Flusher,
+        config: LogConfig,
+        start: Stamp,
+        term: Term,
+    ) -> Result<Self, LogOpenError> {
+        let volatile = core.store.is_none();
+        let capacity = core.buffer.capacity();
+        let shared = Arc::new(Shared {
+            config,
+            term,
+            longest: (capacity / 2).min(MAX_BLOCK as u64),
+            volatile: AtomicBool::new(volatile),
+            closing: AtomicBool::new(false),
+            bounds: Bounds::new(config.writers),
+            ends: PartitionEnds::new(config.partition, capacity),
+            bell: Doorbell::new(),
+            wanted: AtomicU64::new(0),
+            sinks: Mutex::new(Sinks { seats: Vec::new(), handed: start }),
+            core,
+        });
+        let log = Self { shared, flushing: Mutex::new(Flushing::NotYet(flusher)), start };
+        if !volatile {
+            log.start_flushing(&mut log.flushing())?;
+        }
+        Ok(log)
+    }
+
+    fn flushing(&self) -> MutexGuard<'_, Flushing> {
+        self.flushing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn start_flushing(&self, flushing: &mut Flushing) -> Result<(), LogOpenError> {
+        match std::mem::replace(flushing, Flushing::Over) {
+            Flushing::NotYet(flusher) => {
+                let (shared, start) = (Arc::clone(&self.shared), self.start);
+                let spawned = thread::Builder::new()
+                    .name("log-group-commit".to_owned())
+                    .spawn(move || group_commit::run(&shared, flusher, start));
+                *flushing = Flushing::Thread(spawned.map_err(LogOpenError::Thread)?);
+            }
+            other => *flushing = other,
+        }
+        Ok(())
+    }
+
+    /// A place for one worker.
+    ///
+    /// # Errors
+    /// [`TooManyWriters`] when [`LogConfig::writers`] are in use.
+    pub fn writer(&self) -> Result<Writer, TooManyWriters> {
+        // With `attach`: either the writer sees that the log is not volatile any more, or `attach` sees the writer.
+        let _exclusive = self.flushing();
+        let slot = self.shared.bounds.claim().ok_or(TooManyWriters { limit: self.shared.bounds.limit() })?;
+        Ok(Writer { shared: Arc::clone(&self.shared), slot, room: 0, last: 0, stuck: false })
+    }
+
+    /// Attaches a sink: it gets every batch from [`SinkHandle::from`] on.
+    ///
+    /// # Errors
+    /// [`AttachError::TooLate`] when the log is volatile and was used already.
+    pub fn attach(&self, sink: Arc<dyn Sink>) -> Result<SinkHandle, AttachError> {
+        let mut flushing = self.flushing();
+        if self.shared.is_volatile() {
+            let reserved = self.reserved();
+            if reserved != self.start || self.shared.bounds.any_claimed() {
+                return Err(AttachError::TooLate { reserved });
+            }
+            // Relaxed: read by writers that do not exist yet; the lock above synchronises.
+            self.shared.volatile.store(false, Ordering::Relaxed);
+            self.start_flushing(&mut flushing)?;
+        }
+        let mut sinks = self.shared.sinks();
+        let from = sinks.handed;
+        let seat = Arc::new(Seat { sink, hold: StdAtomicU64::new(from.0) });
+        sinks.seats.push(Arc::clone(&seat));
+        drop(sinks);
+        Ok(SinkHandle { shared: Arc::clone(&self.shared), seat, from })
+    }
+
+    /// Whether stamps are all that this log makes: nothing is copied, nothing is kept.
+    pub fn is_volatile(&self) -> bool {
+        self.shared.is_volatile()
+    }
+
+    /// The reign in which this log is written.
+    pub fn term(&self) -> Term {
+        self.shared.term
+    }
+
+    /// How the log was set up.
+    pub fn config(&self) -> &LogConfig {
+        &self.shared.config
+    }
+
+    /// Where this log began; what lies below was there before.
+    pub fn start(&self) -> Stamp {
+        self.start
+    }
+
+    /// The stamps handed out so far end here.
+    pub fn reserved(&self) -> Stamp {
+        Stamp(self.shared.reserved().load(Ordering::SeqCst))
+    }
+
+    /// How far the log is filled without a gap, computed now.
+    pub fn filled(&self) -> Stamp {
+        self.shared.refresh_filled()
+    }
+
+    /// How far the log is durable here. A volatile log counts as durable as far as it is filled.
+    pub fn durable(&self) -> Stamp {
+        if self.is_volatile() {
+            let filled = self.shared.refresh_filled();
+            self.shared.core.durable.advance(filled);
+        }
+        self.shared.core.durable.get()
+    }
+
+    /// The durable watermark itself. That of a volatile log moves only when [`Log::durable`] or
+    /// [`Log::wait_durable`] is called.
+    pub fn durable_mark(&self) -> &Watermark {
+        &self.shared.core.durable
+    }
+
+    /// Asks the group commit not to wait for more once everything below `target` is filled: for whoever is about to wait for it.
+    pub fn nudge(&self, target: Stamp) {
+        if !self.is_volatile() && self.shared.core.durable.get() < target {
+            self.shared.want(target);
+        }
+    }
+
+    /// Blocks until the log is durable up to `target`, and returns how far it then is.
+    ///
+    /// # Errors
+    /// [`DurableError`]; in every case the outcome is open.
+    pub fn wait_durable(&self, target: Stamp, deadline: Option<Instant>) -> Result<Stamp, DurableError> {
+        if self.is_volatile() {
+            let durable = self.durable();
+            if durable >= target {
+                return Ok(durable);
+            }
+        }
+        self.nudge(target);
+        self.shared.core.durable.wait(target, deadline).map_err(|error| match error {
+            WaitError::Deadline => DurableError::Deadline,
+            WaitError::Closed => match self.failure() {
+                Some(failure) => DurableError::Failed(failure),
+                None => DurableError::Stopped,
+            },
+        })
+    }
+
+    /// Why the log takes nothing more, if it failed.
+    pub fn failure(&self) -> Option<LogFailure> {
+        self.shared.core.failure().cloned()
+    }
+
+    /// Fills `into` with the log from `at` on, from the ring or the store.
+    ///
+    /// # Errors
+    /// [`ReadError`]; `into` is undefined then.
+    pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReadError> {
+        if at.0.saturating_add(into.len() as u64) > self.shared.core.buffer.filled().0 {
+            self.shared.refresh_filled();
+        }
+        self.shared.core.read(at, into)
+    }
+
+    /// A handle that reads this log from any thread.
+    pub fn reader(&self) -> LogReader {
+        LogReader { core: Arc::clone(&self.shared.core) }
+    }
+
+    /// What the log did so far.
+    pub fn statistics(&self) -> LogStatistics {
+        self.shared.core.statistics()
+    }
+
+    /// Writes the first block of a term: `node` reigns from here on. Returns where it ends.
+    ///
+    /// # Errors
+    /// [`ReserveError`] as for every block.
+    ///
+    /// # Panics
+    /// When every writer's place is taken: the term begins before there are workers.
+    pub fn begin_term(&self, node: NodeId) -> Result<Stamp, ReserveError> {
+        let mut writer = self.writer().expect("a term begins before there are workers");
+        let reservation = writer.reserve(TERM_BLOCK as u64)?;
+        let (stamp, end) = (reservation.stamp(), reservation.end());
+        reservation.fill(&term_block(stamp, self.shared.term, node));
+        Ok(end)
+    }
+
+    /// Takes no more reservations, flushes what was reserved, makes the watermark durable and ends the group commit.
+    /// Blocks until every reservation under way is filled or dropped.
+    ///
+    /// # Errors
+    /// [`LogFailure`] when the log failed, now or before.
+    pub fn close(&self) -> Result<(), LogFailure> {
+        self.shared.closing.store(true, Ordering::SeqCst);
+        self.shared.bell.ring();
+        let flushing = std::mem::replace(&mut *self.flushing(), Flushing::Over);
+        match flushing {
+            Flushing::Thread(thread) => {
+                if thread.join().is_err() {
+                    self.shared.core.fail(LogFailure::bug());
+                }
+            }
+            Flushing::NotYet(_) => {
+                self.durable();
+                self.shared.core.durable.close();
+            }
+            Flushing::Over => {}
+        }
+        self.failure().map_or(Ok(()), Err)
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // Whoever wanted to know about a failure has called `close`.
+        let _ = self.close();
+    }
+}

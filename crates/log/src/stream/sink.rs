@@ -1,0 +1,80 @@
+//! Who else gets the log, batch by batch: the log itself never learns of replicas.
+
+use std::{
+    fmt,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use freshet_base::Stamp;
+
+use super::Shared;
+
+/// What one group commit makes durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Batch<'a> {
+    /// Where it begins; the end of the batch before.
+    pub from: Stamp,
+    /// Where it ends; a block boundary.
+    pub to: Stamp,
+    /// The partition ends in it, ascending; each is a block boundary.
+    pub partition_ends: &'a [Stamp],
+}
+
+/// Takes part in every group commit, before the local flush begins.
+pub trait Sink: Send + Sync {
+    /// A batch is filled and its local flush is about to begin. Called by the group commit, in stamp order and without
+    /// gaps: notes the range, wakes its own thread and returns. It never blocks.
+    fn batch(&self, batch: &Batch<'_>);
+}
+
+pub(super) struct Seat {
+    pub(super) sink: Arc<dyn Sink>,
+    /// Everything below was read from the ring as far as this sink is concerned.
+    pub(super) hold: AtomicU64,
+}
+
+impl fmt::Debug for Seat {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Seat(hold {:?})", self.hold)
+    }
+}
+
+/// All sinks, and how far batches were handed to them.
+#[derive(Debug)]
+pub(super) struct Sinks {
+    pub(super) seats: Vec<Arc<Seat>>,
+    pub(super) handed: Stamp,
+}
+
+/// A sink's place at the log; dropping it detaches the sink.
+#[derive(Debug)]
+pub struct SinkHandle {
+    pub(super) shared: Arc<Shared>,
+    pub(super) seat: Arc<Seat>,
+    pub(super) from: Stamp,
+}
+
+impl SinkHandle {
+    /// Where the sink's first batch begins; what lies below was handed out before it came.
+    pub fn from(&self) -> Stamp {
+        self.from
+    }
+
+    /// Says that this sink needs nothing below `to` from the log's buffer any more. Without a store behind the log the
+    /// buffer keeps what a sink has not released, and workers wait for it; with one, reading falls back to the store.
+    pub fn release(&self, to: Stamp) {
+        // AcqRel: the sink's reads come before the room they give up (acquire in `release_room`).
+        self.seat.hold.fetch_max(to.0, Ordering::AcqRel);
+        self.shared.release_room();
+    }
+}
+
+impl Drop for SinkHandle {
+    fn drop(&mut self) {
+        self.shared.sinks().seats.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
+        self.shared.release_room();
+    }
+}

@@ -1,0 +1,192 @@
+//! The primary's log from outside: what is acknowledged is there, in order, and can be read back.
+
+use std::{
+    sync::{Arc, Mutex},
+    thread,
+    time::Duration,
+};
+
+use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+use freshet_log::{
+    AttachError, Batch, Block, BlockBuilder, BlockKind, Log, LogConfig, RecordKind, ReserveError, SegmentStore, Sink,
+    StoreConfig,
+};
+
+const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
+
+fn small() -> LogConfig {
+    LogConfig { capacity: 16 << 10, partition: 1 << 10, batch_bytes: 4 << 10, ..LogConfig::default() }
+}
+
+fn write_one(writer: &mut freshet_log::Writer, builder: &mut BlockBuilder, rid: u64, row: &[u8]) -> (Stamp, Stamp) {
+    builder.begin();
+    builder.push(None, Fid(1), Rid(rid), RecordKind::Insert, row).unwrap();
+    let length = builder.seal_records();
+    let reservation = writer.reserve(length).unwrap();
+    let place = (reservation.stamp(), reservation.end());
+    let block = builder.finish(place.0, Term(1), BlockKind::Redo);
+    reservation.fill(block);
+    place
+}
+
+/// Every block from `from` to `to`, read through the log.
+fn blocks(log: &Log, from: Stamp, to: Stamp) -> Vec<(Stamp, BlockKind, Vec<u64>)> {
+    let mut bytes = vec![0; to.since(from) as usize];
+    log.read(from, &mut bytes).unwrap();
+    let (mut at, mut found) = (0, Vec::new());
+    while at < bytes.len() {
+        let block = Block::parse(&bytes[at..], from.plus(at as u64)).unwrap();
+        found.push((block.stamp(), block.header().kind, block.records().map(|r| r.header.rid.0).collect()));
+        at += block.bytes().len();
+    }
+    found
+}
+
+#[test]
+fn many_writers_fill_one_log_without_gaps() {
+    let directory = tempfile::tempdir().unwrap();
+    let stores = [SegmentStore::in_memory(CONFIG), SegmentStore::open_directory(directory.path(), CONFIG).unwrap()];
+    for store in stores {
+        let log = Log::open(small(), Some(store.clone()), Stamp(0), Term(1)).unwrap();
+        thread::scope(|scope| {
+            for worker in 0..3u64 {
+                let log = &log;
+                scope.spawn(move || {
+                    let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
+                    for i in 0..500 {
+                        writer.throttle().unwrap();
+                        if i % 10 == 9 {
+                            writer.reserve(48).unwrap().skip();
+                        }
+                        let row = vec![worker as u8; (i * 7 % 300) as usize];
+                        let (_, end) = write_one(&mut writer, &mut builder, worker << 32 | i, &row);
+                        if i % 50 == 0 {
+                            assert!(log.wait_durable(end, None).unwrap() >= end);
+                        }
+                    }
+                });
+            }
+        });
+        let end = log.reserved();
+        assert!(end.0 > 10 * small().capacity as u64, "the ring went round: {end}");
+        log.wait_durable(end, None).unwrap();
+        let found = blocks(&log, Stamp(0), end);
+        assert_eq!(found.iter().filter(|block| block.1 == BlockKind::Skip).count(), 150);
+        for worker in 0..3u64 {
+            let mine: Vec<u64> =
+                found.iter().flat_map(|block| &block.2).copied().filter(|rid| rid >> 32 == worker).collect();
+            assert_eq!(mine, (0..500).map(|i| worker << 32 | i).collect::<Vec<_>>(), "in commit order");
+        }
+        log.close().unwrap();
+        assert!(matches!(log.writer().unwrap().reserve(32), Err(ReserveError::Closed)));
+        assert_eq!(store.watermark(), end);
+        drop(log);
+        // What was written can be gone on with.
+        let log = Log::open(small(), Some(store), end, Term(2)).unwrap();
+        let after = log.begin_term(NodeId(3)).unwrap();
+        log.wait_durable(after, None).unwrap();
+        assert_eq!(blocks(&log, end, after), [(end, BlockKind::Term, vec![])]);
+    }
+}
+
+#[derive(Default)]
+struct Recorder(Mutex<Vec<(Stamp, Stamp, Vec<Stamp>)>>);
+
+impl Sink for Recorder {
+    fn batch(&self, batch: &Batch<'_>) {
+        self.0.lock().unwrap().push((batch.from, batch.to, batch.partition_ends.to_vec()));
+    }
+}
+
+#[test]
+fn sinks_get_every_batch_with_its_partition_ends() {
+    let log = Log::open(small(), Some(SegmentStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    let recorder = Arc::new(Recorder::default());
+    let handle = log.attach(Arc::clone(&recorder) as _).unwrap();
+    assert_eq!(handle.from(), Stamp(0));
+    let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
+    for i in 0..200 {
+        let (_, end) = write_one(&mut writer, &mut builder, i, &[1; 100]);
+        if i % 20 == 0 {
+            log.wait_durable(end, None).unwrap();
+        }
+    }
+    drop(writer);
+    log.close().unwrap();
+    let batches = recorder.0.lock().unwrap();
+    let (mut at, mut ends) = (Stamp(0), Vec::new());
+    for (from, to, partition_ends) in batches.iter() {
+        assert_eq!(*from, at, "without gaps");
+        assert!(partition_ends.iter().all(|end| from < end && end <= to));
+        ends.extend(partition_ends);
+        at = *to;
+    }
+    assert_eq!(at, log.durable());
+    let starts: Vec<Stamp> = blocks(&log, Stamp(0), at).into_iter().map(|block| block.0).collect();
+    assert!(ends.is_sorted() && ends.len() as u64 == at.0 >> 10);
+    assert!(ends.iter().all(|end| starts.contains(end) || *end == at), "each is a block boundary");
+}
+
+#[test]
+fn without_a_store_a_sink_holds_the_ring() {
+    let log = Log::open(small(), None, Stamp(0), Term(1)).unwrap();
+    assert!(log.is_volatile());
+    let handle = log.attach(Arc::new(Recorder::default())).unwrap();
+    assert!(!log.is_volatile());
+    thread::scope(|scope| {
+        let writing = scope.spawn(|| {
+            let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
+            for i in 0..100 {
+                write_one(&mut writer, &mut builder, i, &[1; 1000]);
+            }
+        });
+        // Nothing below the hold is overwritten: all of the ring can be read.
+        let capacity = small().capacity as u64;
+        let mut held = 0;
+        while held < 90 * 1064 {
+            log.wait_durable(Stamp(held + 1064), None).unwrap();
+            assert_eq!(blocks(&log, Stamp(held), Stamp(held + 1064))[0].0, Stamp(held));
+            assert!(log.durable().0 <= held + capacity);
+            held += 1064;
+            handle.release(Stamp(held));
+        }
+        handle.release(Stamp::MAX);
+        writing.join().unwrap();
+    });
+}
+
+#[test]
+fn a_volatile_log_is_durable_as_it_goes_and_takes_no_late_sink() {
+    let log = Log::open(small(), None, Stamp(0), Term(1)).unwrap();
+    let mut writer = log.writer().unwrap();
+    assert_eq!(writer.reserve_volatile(640).unwrap(), Stamp(0));
+    assert_eq!(writer.reserve_volatile(640).unwrap(), Stamp(640));
+    assert_eq!(log.wait_durable(Stamp(1280), None).unwrap(), Stamp(1280));
+    drop(writer);
+    assert!(matches!(log.attach(Arc::new(Recorder::default())), Err(AttachError::TooLate { .. })));
+    log.close().unwrap();
+}
+
+#[test]
+fn a_transaction_larger_than_half_the_ring_is_refused() {
+    let log = Log::open(small(), Some(SegmentStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    let mut writer = log.writer().unwrap();
+    assert!(matches!(writer.reserve(8 << 10).map(drop), Ok(())));
+    assert!(matches!(
+        writer.reserve((8 << 10) + 8),
+        Err(ReserveError::TransactionTooLarge { length: 8200, limit: 8192 })
+    ));
+}
+
+#[test]
+fn a_waiting_client_does_not_wait_for_the_interval() {
+    let config = LogConfig { interval: Duration::from_secs(3600), ..small() };
+    let log = Log::open(config, Some(SegmentStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
+    for i in 0..50 {
+        let (_, end) = write_one(&mut writer, &mut builder, i, &[1; 100]);
+        log.wait_durable(end, None).unwrap();
+    }
+    drop(writer);
+    log.close().unwrap();
+}
