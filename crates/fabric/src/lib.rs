@@ -8,6 +8,7 @@
 //! What the other side sends has no meaning before its bounds and its CRC-32C are checked ([`frame`]).
 #![forbid(unsafe_code)]
 
-pub mod cpu;
 pub mod frame;
 pub mod tcp;
+
+pub use freshet_base::cpu;

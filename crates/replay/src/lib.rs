@@ -1,1 +1,79 @@
-//! Placeholder.
+//! One replay function, over any range of the log: for restart, for a joining
+//! standby, and for a live one.
+//!
+//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1). It is
+//! idempotent and order-free: for each record the larger address wins, so several threads
+//! may replay parts of a range side by side (section 3.4.2), and ranges may overlap.
+#![forbid(unsafe_code)]
+
+mod apply;
+mod cut;
+mod pool;
+
+use freshet_base::{Fid, Rid, Stamp};
+use freshet_log::BlockError;
+use freshet_storage::CatalogError;
+use thiserror::Error;
+
+pub use self::{
+    apply::Deleted,
+    pool::{Replay, ReplayStatistics},
+};
+
+/// Where replay puts what it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Into the replay arrays, while readers run: a live standby.
+    Announce,
+    /// Into the data arrays, before anybody reads: restart.
+    Restore,
+}
+
+/// The bytes of the log.
+pub trait LogBytes: Send + Sync {
+    /// Fills `buffer` with the log's bytes from `at` on. May block on the disk.
+    ///
+    /// # Errors
+    /// Says what failed, and where.
+    fn read(&self, at: Stamp, buffer: &mut [u8]) -> Result<(), String>;
+}
+
+/// Why a range was not replayed. Nothing above what the caller had already made visible can be seen by readers,
+/// but parts of the range may have been replayed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ReplayError {
+    /// The log could not be read.
+    #[error("cannot read the log at {at}: {cause}")]
+    Read {
+        /// Where the range began.
+        at: Stamp,
+        /// Why.
+        cause: String,
+    },
+    /// Something that is no block.
+    #[error("the log at {at} holds no valid block: {cause}; stop, keep the directory, and run `freshet inspect log`")]
+    Block {
+        /// Where.
+        at: Stamp,
+        /// What is wrong.
+        cause: BlockError,
+    },
+    /// A catalog record that describes no table.
+    #[error("the catalog record at {at} cannot be replayed: {cause}")]
+    Catalog {
+        /// Where.
+        at: Stamp,
+        /// What is wrong.
+        cause: CatalogError,
+    },
+    /// A record of a table that no catalog record describes, or with an impossible id or row.
+    #[error("the record at {at} fits no table: table {}, record {}", fid.0, rid.0)]
+    Foreign {
+        /// Where.
+        at: Stamp,
+        /// Its table.
+        fid: Fid,
+        /// Its id.
+        rid: Rid,
+    },
+}

@@ -14,7 +14,7 @@ use std::{fmt, ptr};
 
 use freshet_base::{
     Rid, Stamp,
-    sync::{AtomicPtr, AtomicU64, Ordering},
+    sync::{AtomicPtr, AtomicU64, AtomicUsize, Ordering},
 };
 
 use crate::version::Version;
@@ -109,6 +109,8 @@ unsafe fn release<T>(memory: *mut T, count: usize) {
 /// [`IndirectionArray::LIMIT`].
 pub struct IndirectionArray {
     directory: *mut AtomicPtr<AtomicU64>,
+    /// One past the last chunk that exists; only ever larger than needed for an instant.
+    chunks: AtomicUsize,
 }
 
 // SAFETY: the directory and its chunks are arrays of atomics, owned by this value and freed with it.
@@ -122,7 +124,7 @@ impl IndirectionArray {
 
     /// An array of empty words. Takes memory as it is written to.
     pub fn new() -> Self {
-        Self { directory: allocate(DIRECTORY) }
+        Self { directory: allocate(DIRECTORY), chunks: AtomicUsize::new(0) }
     }
 
     /// The word of `rid`, if its chunk exists.
@@ -148,6 +150,8 @@ impl IndirectionArray {
         }
         let (chunk, word) = Self::place(rid)?;
         let fresh: *mut AtomicU64 = allocate(CHUNK_WORDS);
+        // Before the chunk exists, so that whoever walks all chunks does not miss it. Release: pairs with `chunks`.
+        self.chunks.fetch_max(chunk + 1, Ordering::AcqRel);
         // SAFETY: as in `get`.
         let slot = unsafe { &*self.directory.add(chunk) };
         // AcqRel: publishes the zeroes of `fresh`, or takes over those of the winner.
@@ -170,7 +174,7 @@ impl IndirectionArray {
 
     /// Calls `visit` with every word of every chunk that exists, in order of record ids.
     pub fn for_each(&self, mut visit: impl FnMut(Rid, &AtomicU64)) {
-        for chunk in 0..DIRECTORY as u64 {
+        for chunk in 0..self.chunks.load(Ordering::Acquire) as u64 {
             let first = Rid(chunk << CHUNK_BITS);
             if self.get(first).is_none() {
                 continue;
@@ -184,7 +188,9 @@ impl IndirectionArray {
 
     /// Bytes of the chunks that exist.
     pub fn bytes(&self) -> u64 {
-        let chunks = (0..DIRECTORY as u64).filter(|chunk| self.get(Rid(chunk << CHUNK_BITS)).is_some()).count();
+        let chunks = (0..self.chunks.load(Ordering::Acquire) as u64)
+            .filter(|chunk| self.get(Rid(chunk << CHUNK_BITS)).is_some())
+            .count();
         (chunks * size_of::<[AtomicU64; CHUNK_WORDS]>()) as u64
     }
 }
@@ -203,7 +209,7 @@ impl fmt::Debug for IndirectionArray {
 
 impl Drop for IndirectionArray {
     fn drop(&mut self) {
-        for chunk in 0..DIRECTORY {
+        for chunk in 0..self.chunks.load(Ordering::Acquire) {
             // SAFETY: in bounds; `&mut self` means nobody else is here.
             let chunk = unsafe { &*self.directory.add(chunk) }.load(Ordering::Relaxed);
             if !chunk.is_null() {

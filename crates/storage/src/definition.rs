@@ -144,6 +144,15 @@ impl IndexDefinition {
         key.as_slice()
     }
 
+    /// Whether two rows have the same key. Rows that are too short have none.
+    #[inline]
+    pub fn same_key(&self, one: &[u8], other: &[u8]) -> bool {
+        self.parts.iter().all(|part| {
+            let column = part.offset as usize..part.end();
+            matches!((one.get(column.clone()), other.get(column)), (Some(one), Some(other)) if one == other)
+        })
+    }
+
     /// Whether `row` has exactly the key `key`. A shorter row than the table's shortest has none.
     #[inline]
     pub fn matches(&self, row: &[u8], key: &[u8]) -> bool {

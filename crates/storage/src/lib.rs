@@ -9,6 +9,7 @@ mod array;
 mod catalog;
 mod definition;
 pub mod index;
+mod leaves;
 mod owner;
 pub mod reclaim;
 mod table;
@@ -17,8 +18,9 @@ mod version;
 pub use array::{IndirectionArray, Word};
 pub use catalog::{Catalog, CatalogError};
 pub use definition::{DefinitionError, IndexDefinition, KeyBuffer, KeyEncoding, KeyPart, TableDefinition};
+pub use leaves::LeafSet;
 pub use owner::{Owner, Owners, Phase};
-pub use reclaim::{Guard, Participant, Participants};
+pub use reclaim::{Guard, Participant, Participants, Pin};
 pub use table::{
     InstallError, Installed, LoadError, Loaded, Newest, ReadContext, ReadError, Reclaimed, RecordSource, Table, Visible,
 };

@@ -34,7 +34,12 @@
 //! or R comes after H and thus `s1 >= v`. In both cases the horizon
 //! `min(v, announced)` is at or below `s1`.
 
-use std::{cell::RefCell, collections::VecDeque, fmt, marker::PhantomData};
+use std::{
+    cell::{Cell, RefCell},
+    collections::VecDeque,
+    fmt,
+    marker::PhantomData,
+};
 
 use crossbeam_utils::CachePadded;
 use freshet_base::{
@@ -120,6 +125,7 @@ impl Participants {
                     all: Arc::clone(self),
                     index,
                     garbage: RefCell::new(Garbage { open: Vec::with_capacity(BATCH), sealed: VecDeque::new() }),
+                    pins: Cell::new(0),
                 });
             }
         }
@@ -195,6 +201,16 @@ pub struct Participant {
     all: Arc<Participants>,
     index: usize,
     garbage: RefCell<Garbage>,
+    /// How often it was pinned.
+    pins: Cell<u64>,
+}
+
+/// Names one pin among all of a process, for as long as its [`Participants`] exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pin {
+    all: usize,
+    index: usize,
+    number: u64,
 }
 
 impl fmt::Debug for Participant {
@@ -235,6 +251,7 @@ impl Participant {
     fn announce(&self, snapshot: u64) -> Guard<'_> {
         let slot = &self.all.slots[self.index];
         assert_eq!(slot.epoch.load(Ordering::Relaxed), IDLE, "a participant is pinned once at a time");
+        self.pins.set(self.pins.get() + 1);
         let epoch = self.all.epoch.load(Ordering::SeqCst);
         slot.snapshot.store(snapshot, Ordering::Relaxed);
         slot.epoch.store(epoch, Ordering::Relaxed);
@@ -339,6 +356,15 @@ impl Guard<'_> {
         if full {
             self.participant.seal_and_free();
         }
+    }
+
+    /// Which pin this is.
+    #[inline]
+    pub fn pin(&self) -> Pin {
+        let Participant { all, index, pins, .. } = self.participant;
+        // A participant that leaves and one that takes its place pin different numbers only by chance; but
+        // guards borrow their participant, so whoever remembers a pin forgets it before.
+        Pin { all: Arc::as_ptr(all) as usize, index: *index, number: pins.get() }
     }
 
     /// Whose pin this is.

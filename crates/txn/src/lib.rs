@@ -1,1 +1,30 @@
-//! Placeholder.
+//! Transactions: snapshots, execution, certification, and the way to the log.
+//!
+//! On the primary a transaction goes one way: *execute* (reads a snapshot, puts
+//! uncommitted versions at chain heads), *certify* (takes its stamp, validates),
+//! *log* (copies its block into the log). What follows, *persist*, *ship*, *ack* and
+//! *commit*, happens elsewhere; the [`Ticket`] that [`Transaction::commit`] returns
+//! resolves when it has.
+#![forbid(unsafe_code)]
+
+mod certify;
+mod commit;
+mod core;
+mod error;
+mod garbage;
+mod gate;
+mod procedure;
+mod rids;
+mod snapshots;
+mod transaction;
+mod worker;
+
+pub use self::{
+    core::Core,
+    error::{CommitError, ProcedureError, WriteError},
+    gate::{CommitGate, OutcomeOpen, Ticket},
+    procedure::RETRIES,
+    snapshots::{Primary, Snapshots},
+    transaction::{Direction, Record, Transaction},
+    worker::{Rollbacks, Worker, WorkerError},
+};

@@ -123,10 +123,12 @@ impl Table {
     }
 
     /// Takes a range of record ids for one worker's inserts: the first, and one past the last.
+    /// Those of the catalog become file ids, which are scarce: they go one by one.
     pub fn take_rids(&self) -> (Rid, Rid) {
         // Relaxed: the range is the taker's alone; nothing else is published by it.
-        let first = self.next_rid.fetch_add(RID_RANGE, Ordering::Relaxed);
-        (Rid(first), Rid(first + RID_RANGE))
+        let range = if self.fid == Fid::CATALOG { 1 } else { RID_RANGE };
+        let first = self.next_rid.fetch_add(range, Ordering::Relaxed);
+        (Rid(first), Rid(first + range))
     }
 
     /// Takes up to `most` record ids whose records are gone.

@@ -95,11 +95,8 @@ impl Table {
         debug_assert!(tombstone < context.horizon);
         let mut row = Vec::new();
         let dead = context.source.load(tombstone, self.fid, rid, &mut row)?;
-        let (RecordKind::Delete, Some(prev)) = (dead.kind, dead.prev) else { return Ok(()) };
-        row.clear();
-        context.source.load(prev, self.fid, rid, &mut row)?;
-        if row.len() < self.min_row {
-            return Err(LoadError::Mismatch { address: prev });
+        if dead.kind != RecordKind::Delete || row.len() < self.min_row {
+            return Err(LoadError::Mismatch { address: tombstone });
         }
         // The rows of whoever has the id now: an entry that one of them needs stays.
         let mut later = Vec::new();

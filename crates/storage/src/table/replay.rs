@@ -1,9 +1,9 @@
 //! What replay does to a record: next to nothing (Query Fresh, section 3.4.1).
 
-use freshet_base::{Rid, Stamp, sync::Ordering};
+use freshet_base::{Fid, Rid, Stamp, sync::Ordering};
 
 use super::{RID_RANGE, Table};
-use crate::array::Word;
+use crate::{array::Word, definition::KeyBuffer, reclaim::Guard};
 
 impl Table {
     /// From now on readers look at what replay announces.
@@ -35,7 +35,8 @@ impl Table {
     /// New records get ids above `rid`.
     fn note_rid(&self, rid: Rid) {
         if self.next_rid.load(Ordering::Relaxed) <= rid.0 {
-            let range = (rid.0 / RID_RANGE + 1) * RID_RANGE;
+            let range = if self.fid == Fid::CATALOG { 1 } else { RID_RANGE };
+            let range = (rid.0 / range + 1) * range;
             self.next_rid.fetch_max(range, Ordering::Relaxed);
         }
     }
@@ -62,6 +63,25 @@ impl Table {
         if announced != 0 && announced <= tombstone.0 {
             // A failure means that replay has announced something newer: that stays.
             let _ = word.compare_exchange(announced, 0, Ordering::AcqRel, Ordering::Relaxed);
+        }
+    }
+
+    /// At restart: the largest address restored for `rid`.
+    pub fn restored(&self, rid: Rid) -> Option<Stamp> {
+        self.data.get(rid).and_then(|word| Word(word.load(Ordering::Acquire)).as_address())
+    }
+
+    /// At restart: takes the index entries away that the deleted `row` had, but for those that the
+    /// record's newest row needs.
+    pub fn forget_restored(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], newest: Option<&[u8]>) {
+        if row.len() < self.min_row {
+            return;
+        }
+        let mut key = KeyBuffer::new();
+        for (index, definition) in self.indexes.iter().zip(&self.definition.indexes) {
+            if !newest.is_some_and(|newest| definition.same_key(newest, row)) {
+                index.remove(guard, definition.key_of(row, &mut key), rid);
+            }
         }
     }
 }

@@ -41,11 +41,25 @@ impl Installed {
         self.prev
     }
 
-    /// Its row; empty for a tombstone.
+    /// Its row; empty for a tombstone. What lies on top of a record while it is uncommitted.
     pub fn row(&self) -> &[u8] {
         // SAFETY: nobody frees an uncommitted version but its owner, through a method that takes
         // `self` or `&mut self`.
         unsafe { Version::row(self.version.as_ptr()) }.unwrap_or_default()
+    }
+
+    /// What the log is to hold: the row, or for a tombstone the row that it deletes, so that
+    /// replay can take its index entries away. The guard is the one under which it was installed.
+    pub fn logged_row<'g>(&'g self, _guard: &'g Guard<'_>) -> &'g [u8] {
+        // SAFETY: as in `row`; the version below is what the owner's pinned snapshot sees, so it is
+        // neither trimmed nor freed before the pin ends. Acquire: pairs with whoever linked it.
+        unsafe {
+            if let Some(row) = Version::row(self.version.as_ptr()) {
+                return row;
+            }
+            let below = Word(self.version.as_ref().next.load(Ordering::Acquire)).as_pointer();
+            below.and_then(|below| Version::row(below)).unwrap_or_default()
+        }
     }
 
     /// Gives the version its final stamp: the address of its record in the log.

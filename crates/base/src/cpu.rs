@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use freshet_base::sync::{AtomicU64, Ordering};
+use crate::sync::{AtomicU64, Ordering};
 
 /// The processor time that the calling thread has used so far. Costs a system call.
 pub fn thread_time() -> Duration {

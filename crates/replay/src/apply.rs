@@ -1,0 +1,169 @@
+//! What one thread does with its part of a range.
+
+use std::sync::Arc;
+
+use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_log::{Block, BlockKind, RecordRef};
+use freshet_storage::{Catalog, Guard, KeyBuffer, Table};
+
+use crate::{LogBytes, ReplayError, Target};
+
+/// A record that ended at `tombstone`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deleted {
+    /// Its table.
+    pub fid: Fid,
+    /// Its id.
+    pub rid: Rid,
+    /// Where the log says so.
+    pub tombstone: Stamp,
+}
+
+/// A record whose table was not known yet: the catalog record is in another thread's part.
+struct Deferred {
+    kind: RecordKind,
+    fid: Fid,
+    rid: Rid,
+    address: Stamp,
+    row: Vec<u8>,
+}
+
+/// What a thread has found in its part, to be finished when all have.
+#[derive(Default)]
+pub(crate) struct Found {
+    deferred: Vec<Deferred>,
+    pub(crate) deleted: Vec<Deleted>,
+    pub(crate) records: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Found {
+    pub(crate) fn merge(&mut self, other: Self) {
+        self.deferred.extend(other.deferred);
+        self.deleted.extend(other.deleted);
+        self.records += other.records;
+        self.bytes += other.bytes;
+    }
+}
+
+/// One thread's means of replay.
+pub(crate) struct Applier {
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) log: Arc<dyn LogBytes>,
+    pub(crate) target: Target,
+    buffer: Vec<u8>,
+    key: KeyBuffer,
+}
+
+impl Applier {
+    pub(crate) fn new(catalog: Arc<Catalog>, log: Arc<dyn LogBytes>, target: Target) -> Self {
+        Self { catalog, log, target, buffer: Vec::new(), key: KeyBuffer::new() }
+    }
+
+    /// Replays `[from, to)`, which begins and ends at block boundaries.
+    pub(crate) fn part(
+        &mut self,
+        guard: &Guard<'_>,
+        from: Stamp,
+        to: Stamp,
+        found: &mut Found,
+    ) -> Result<(), ReplayError> {
+        let length = usize::try_from(to.since(from)).expect("parts are smaller than the address space");
+        let mut buffer = std::mem::take(&mut self.buffer);
+        if buffer.len() < length {
+            buffer.resize(length, 0);
+        }
+        let result = match self.log.read(from, &mut buffer[..length]) {
+            Ok(()) => self.blocks(guard, from, &buffer[..length], found),
+            Err(cause) => Err(ReplayError::Read { at: from, cause }),
+        };
+        self.buffer = buffer;
+        result
+    }
+
+    fn blocks(&mut self, guard: &Guard<'_>, from: Stamp, bytes: &[u8], found: &mut Found) -> Result<(), ReplayError> {
+        let mut at = 0;
+        while at < bytes.len() {
+            let stamp = from.plus(at as u64);
+            let block = Block::parse(&bytes[at..], stamp).map_err(|cause| ReplayError::Block { at: stamp, cause })?;
+            if block.header().kind == BlockKind::Schema {
+                for record in block.records().filter(|record| record.header.fid == Fid::CATALOG) {
+                    self.catalog
+                        .enter_row(record.header.rid, record.row)
+                        .map_err(|cause| ReplayError::Catalog { at: record.address, cause })?;
+                }
+            }
+            for record in block.records() {
+                self.record(guard, record, found)?;
+            }
+            at += block.bytes().len();
+        }
+        found.bytes += bytes.len() as u64;
+        Ok(())
+    }
+
+    #[inline]
+    fn record(&mut self, guard: &Guard<'_>, record: RecordRef<'_>, found: &mut Found) -> Result<(), ReplayError> {
+        let header = &record.header;
+        found.records += 1;
+        let Some(table) = self.catalog.get(header.fid) else {
+            found.deferred.push(Deferred {
+                kind: header.kind,
+                fid: header.fid,
+                rid: header.rid,
+                address: record.address,
+                row: record.row.to_vec(),
+            });
+            return Ok(());
+        };
+        if header.kind == RecordKind::Delete {
+            found.deleted.push(Deleted { fid: header.fid, rid: header.rid, tombstone: record.address });
+        }
+        apply(table, guard, self.target, &mut self.key, header.kind, header.rid, record.address, record.row)
+    }
+
+    /// What had to wait until every part was through.
+    pub(crate) fn finish(&mut self, guard: &Guard<'_>, found: &mut Found) -> Result<(), ReplayError> {
+        for Deferred { kind, fid, rid, address, row } in found.deferred.drain(..) {
+            let table = self.catalog.get(fid).ok_or(ReplayError::Foreign { at: address, fid, rid })?;
+            if kind == RecordKind::Delete {
+                found.deleted.push(Deleted { fid, rid, tombstone: address });
+            }
+            apply(table, guard, self.target, &mut self.key, kind, rid, address, &row)?;
+        }
+        Ok(())
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+#[inline]
+fn apply(
+    table: &Table,
+    guard: &Guard<'_>,
+    target: Target,
+    key: &mut KeyBuffer,
+    kind: RecordKind,
+    rid: Rid,
+    address: Stamp,
+    row: &[u8],
+) -> Result<(), ReplayError> {
+    let foreign = ReplayError::Foreign { at: address, fid: table.fid(), rid };
+    if !table.accepts(row) {
+        return Err(foreign);
+    }
+    // The word before the index entries: whoever finds the entry finds the record.
+    let stored = match target {
+        Target::Announce => table.replay_store(rid, address),
+        Target::Restore => table.restore(rid, address),
+    };
+    if !stored {
+        return Err(foreign);
+    }
+    if kind == RecordKind::Insert {
+        for (tree, definition) in table.indexes().iter().zip(&table.definition().indexes) {
+            // There already, if this range was replayed before.
+            tree.insert(guard, definition.key_of(row, key), rid).expect("definitions bound the length of keys");
+        }
+    }
+    Ok(())
+}

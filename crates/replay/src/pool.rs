@@ -1,0 +1,219 @@
+//! Replay by several threads: each takes every n-th partition (Query Fresh, section 3.4.2).
+
+use std::{
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering::Relaxed},
+        mpsc::{Receiver, Sender, channel},
+    },
+    thread::JoinHandle,
+    time::Duration,
+};
+
+use freshet_base::{Stamp, cpu::Meter};
+use freshet_storage::{Catalog, Participant, Participants};
+
+use crate::{
+    LogBytes, ReplayError, Target,
+    apply::{Applier, Deleted, Found},
+};
+
+/// A range with its partitions, which the threads divide among themselves.
+struct Job {
+    cuts: Arc<[Stamp]>,
+    target: Target,
+}
+
+type Outcome = Result<Found, ReplayError>;
+
+struct Helper {
+    jobs: Option<Sender<Job>>,
+    outcomes: Receiver<Outcome>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What replay has done so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ReplayStatistics {
+    /// Records seen.
+    pub records: u64,
+    /// Bytes of log scanned.
+    pub bytes: u64,
+    /// Processor time of all replay threads.
+    pub cpu: Duration,
+}
+
+/// The replay threads of a node. The thread that calls [`Replay::replay`] is one of them.
+pub struct Replay {
+    lead: Mutex<Lead>,
+    threads: usize,
+    records: AtomicU64,
+    bytes: AtomicU64,
+    cpu: Arc<Meter>,
+    deleted: Mutex<Vec<Deleted>>,
+    pub(crate) catalog: Arc<Catalog>,
+    pub(crate) log: Arc<dyn LogBytes>,
+}
+
+struct Lead {
+    participant: Participant,
+    applier: Applier,
+    helpers: Vec<Helper>,
+}
+
+impl std::fmt::Debug for Replay {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Replay({} threads)", self.threads)
+    }
+}
+
+/// Replays every `step`-th part of the job, from the `first` on.
+fn share(
+    applier: &mut Applier,
+    participant: &Participant,
+    job: &Job,
+    first: usize,
+    step: usize,
+    cpu: &Meter,
+) -> Outcome {
+    let mut stint = cpu.begin();
+    applier.target = job.target;
+    let mut found = Found::default();
+    for part in job.cuts.windows(2).skip(first).step_by(step) {
+        // Pinned for one part at a time, so that nodes of the indexes can go meanwhile.
+        let guard = participant.pin_without_snapshot();
+        applier.part(&guard, part[0], part[1], &mut found)?;
+    }
+    stint.note();
+    Ok(found)
+}
+
+impl Replay {
+    /// Replay by `threads` threads in all (at least one).
+    ///
+    /// # Panics
+    /// When there are not enough participants' places, or a thread cannot be made: a node sets
+    /// both up when it starts.
+    pub fn new(
+        threads: usize,
+        catalog: &Arc<Catalog>,
+        participants: &Arc<Participants>,
+        log: &Arc<dyn LogBytes>,
+    ) -> Self {
+        let threads = threads.max(1);
+        let applier = || Applier::new(Arc::clone(catalog), Arc::clone(log), Target::Announce);
+        let cpu = Arc::new(Meter::default());
+        let helpers = (1..threads)
+            .map(|number| {
+                let (jobs, inbox) = channel::<Job>();
+                let (outbox, outcomes) = channel();
+                let participant = participants.join().expect("a place for every replay thread");
+                let (mut applier, cpu) = (applier(), Arc::clone(&cpu));
+                let thread = std::thread::Builder::new()
+                    .name(format!("replay-{number}"))
+                    .spawn(move || {
+                        for job in inbox {
+                            let outcome = share(&mut applier, &participant, &job, number, threads, &cpu);
+                            if outbox.send(outcome).is_err() {
+                                break;
+                            }
+                        }
+                    })
+                    .expect("a thread for replay");
+                Helper { jobs: Some(jobs), outcomes, thread: Some(thread) }
+            })
+            .collect();
+        let participant = participants.join().expect("a place for every replay thread");
+        Self {
+            lead: Mutex::new(Lead { participant, applier: applier(), helpers }),
+            threads,
+            records: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            cpu,
+            deleted: Mutex::new(Vec::new()),
+            catalog: Arc::clone(catalog),
+            log: Arc::clone(log),
+        }
+    }
+
+    /// How many threads replay.
+    pub fn threads(&self) -> usize {
+        self.threads
+    }
+
+    /// Replays `[from, to)`, cut into parts at `ends`, which are block boundaries in ascending order; those outside the
+    /// range are passed over. When this returns, all of the range is replayed.
+    ///
+    /// # Errors
+    /// See [`ReplayError`].
+    pub fn replay(&self, from: Stamp, to: Stamp, ends: &[Stamp], target: Target) -> Result<(), ReplayError> {
+        if from >= to {
+            return Ok(());
+        }
+        let inside = ends.iter().copied().filter(|end| *end > from && *end < to);
+        let cuts: Arc<[Stamp]> = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
+        let job = Job { cuts, target };
+        let mut lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner);
+        let Lead { participant, applier, helpers } = &mut *lead;
+        // A short range is not worth waking anybody for.
+        let helping = if job.cuts.len() > 2 { helpers.as_slice() } else { &[] };
+        for helper in helping {
+            let job = Job { cuts: Arc::clone(&job.cuts), target };
+            helper.jobs.as_ref().expect("open until dropped").send(job).expect("helpers live as long as this");
+        }
+        let step = helping.len() + 1;
+        let step = if helping.is_empty() { 1 } else { step };
+        let mut outcome = share(applier, participant, &job, 0, step, &self.cpu);
+        for helper in helping {
+            let theirs = helper.outcomes.recv().expect("helpers live as long as this");
+            match (&mut outcome, theirs) {
+                (Ok(found), Ok(theirs)) => found.merge(theirs),
+                (Ok(_), Err(error)) => outcome = Err(error),
+                (Err(_), _) => {}
+            }
+        }
+        let mut found = outcome?;
+        let guard = participant.pin_without_snapshot();
+        applier.target = target;
+        applier.finish(&guard, &mut found)?;
+        self.records.fetch_add(found.records, Relaxed);
+        self.bytes.fetch_add(found.bytes, Relaxed);
+        match target {
+            Target::Announce => {
+                if !found.deleted.is_empty() {
+                    self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
+                }
+            }
+            Target::Restore => self.forget_restored(&guard, &found.deleted)?,
+        }
+        Ok(())
+    }
+
+    /// Records that live replay has seen deleted since the last call: their remains go
+    /// when every snapshot sees the deletion.
+    pub fn take_deleted(&self) -> Vec<Deleted> {
+        std::mem::take(&mut self.deleted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Totals since the start.
+    pub fn statistics(&self) -> ReplayStatistics {
+        ReplayStatistics { records: self.records.load(Relaxed), bytes: self.bytes.load(Relaxed), cpu: self.cpu.total() }
+    }
+
+    /// Deletions that were not taken yet and lie at or above `at`, where the log is cut, never happened.
+    pub(crate) fn drop_deleted(&self, at: Stamp) {
+        self.deleted.lock().unwrap_or_else(PoisonError::into_inner).retain(|deleted| deleted.tombstone < at);
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        let lead = self.lead.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for helper in &mut lead.helpers {
+            helper.jobs = None;
+            if let Some(thread) = helper.thread.take() {
+                let _ = thread.join();
+            }
+        }
+    }
+}

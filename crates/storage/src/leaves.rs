@@ -1,0 +1,112 @@
+//! Leaves that a transaction has read, remembered until it certifies.
+
+use std::{
+    cell::{Cell, RefCell},
+    ops::ControlFlow,
+    sync::Arc,
+};
+
+use freshet_base::{Fid, Rid};
+
+use crate::{
+    catalog::Catalog,
+    index::{BTree, Direction, LeafVersion, Range, ScanBuffer},
+    reclaim::{Guard, Pin},
+};
+
+/// Reads indexes of one catalog and remembers the [`LeafVersion`]s that held what was read. It does not
+/// borrow the guard, so that it can live beside it; it checks instead that it is used under one pin at a time.
+#[derive(Debug)]
+pub struct LeafSet {
+    /// Keeps the indexes, and so the leaves that are pinned.
+    catalog: Arc<Catalog>,
+    pin: Cell<Option<Pin>>,
+    leaves: RefCell<Vec<LeafVersion<'static>>>,
+}
+
+impl LeafSet {
+    /// An empty set.
+    pub fn new(catalog: &Arc<Catalog>) -> Self {
+        Self { catalog: Arc::clone(catalog), pin: Cell::new(None), leaves: RefCell::new(Vec::new()) }
+    }
+
+    fn index(&self, fid: Fid, index: usize) -> &BTree {
+        &self.catalog.get(fid).expect("a table of this catalog").indexes()[index]
+    }
+
+    fn push(&self, guard: &Guard<'_>, leaf: LeafVersion<'_>) {
+        let pin = guard.pin();
+        let first = self.pin.get().unwrap_or(pin);
+        assert_eq!(first, pin, "leaves of one pin");
+        self.pin.set(Some(pin));
+        // SAFETY: only the lifetime changes. A leaf lives as long as its index, which `catalog` keeps (this
+        // function is called with leaves from `index` only), or, once unlinked, as long as any pin under which it was
+        // reachable; `unchanged` looks at it under this pin only.
+        let leaf = unsafe { std::mem::transmute::<LeafVersion<'_>, LeafVersion<'static>>(leaf) };
+        self.leaves.borrow_mut().push(leaf);
+    }
+
+    /// As [`BTree::get`], remembering the leaves.
+    ///
+    /// # Panics
+    /// When the set holds leaves of another pin, or there is no such index.
+    pub fn get(
+        &self,
+        guard: &Guard<'_>,
+        fid: Fid,
+        index: usize,
+        key: &[u8],
+        visit: impl FnMut(Rid) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.index(fid, index).get_certified(guard, key, |leaf| self.push(guard, leaf), visit)
+    }
+
+    /// As [`BTree::scan`], remembering the leaves.
+    ///
+    /// # Panics
+    /// When the set holds leaves of another pin, or there is no such index.
+    #[allow(clippy::too_many_arguments)]
+    pub fn scan(
+        &self,
+        guard: &Guard<'_>,
+        fid: Fid,
+        index: usize,
+        range: Range<'_>,
+        direction: Direction,
+        buffer: &mut ScanBuffer,
+        visit: impl FnMut(&[u8], Rid) -> ControlFlow<()>,
+    ) -> ControlFlow<()> {
+        self.index(fid, index).scan(guard, range, direction, buffer, |leaf| self.push(guard, leaf), visit)
+    }
+
+    /// Whether nothing has come into leaf number `leaf`, or gone from it, since it was read.
+    ///
+    /// # Panics
+    /// When the set holds leaves of another pin, or not as many.
+    #[inline]
+    pub fn unchanged(&self, guard: &Guard<'_>, leaf: usize) -> bool {
+        assert_eq!(self.pin.get(), Some(guard.pin()), "leaves are looked at under the pin that they were read under");
+        self.leaves.borrow()[leaf].unchanged()
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.leaves.borrow().len()
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Forgets all but the first `length`.
+    pub fn truncate(&self, length: usize) {
+        self.leaves.borrow_mut().truncate(length);
+    }
+
+    /// Forgets all: before the pin ends.
+    pub fn clear(&self) {
+        self.leaves.borrow_mut().clear();
+        self.pin.set(None);
+    }
+}

@@ -1,0 +1,103 @@
+//! Certify: would the transaction have read the same at its stamp as at its snapshot?
+//!
+//! Serializable transactions are equivalent to their execution one by one in stamp order, if each
+//! reads what all those with smaller stamps have left. So after the stamp is taken, nothing that was read may have been changed
+//! by a transaction with a stamp between the snapshot and it. That covers records that were looked at and not seen;
+//! and for ranges the records that came into them: a leaf of the index that has not changed since
+//! tells that none came (a first filter), else the range is looked through again. Index leaves alone
+//! are not enough in a multi-version store, where an entry may be there before its record is visible: those
+//! records are in the read set as looked at and not seen.
+//!
+//! A transaction with a smaller stamp that is still undecided is waited for, bounded;
+//! waits only go to smaller stamps, so there is no circle of them.
+
+use std::ops::{Bound, ControlFlow};
+
+use freshet_base::{Fid, Stamp};
+use freshet_storage::{LeafSet, index::ScanBuffer};
+
+use crate::{CommitError, Transaction, transaction::Direction};
+
+/// A range of keys that a transaction has read, and the leaves in which it was.
+#[derive(Debug)]
+pub(crate) struct ScannedRange {
+    fid: Fid,
+    index: usize,
+    low: Bound<Vec<u8>>,
+    high: Bound<Vec<u8>>,
+    /// Where its leaves begin and end in the transaction's set.
+    leaves: (usize, usize),
+}
+
+fn owned(bound: Bound<&[u8]>) -> Bound<Vec<u8>> {
+    bound.map(<[u8]>::to_vec)
+}
+
+fn borrowed(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
+}
+
+impl ScannedRange {
+    pub(crate) fn key(fid: Fid, index: usize, key: &[u8], first: usize, leaves: &LeafSet) -> Self {
+        let key = Bound::Included(key);
+        Self { fid, index, low: owned(key), high: owned(key), leaves: (first, leaves.len()) }
+    }
+
+    /// What a scan has covered that began in `range` and broke off at `last`, if it did.
+    pub(crate) fn scan(
+        fid: Fid,
+        index: usize,
+        (low, high): (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        last: Option<Vec<u8>>,
+        first: usize,
+        leaves: &LeafSet,
+    ) -> Self {
+        let (low, high) = match (last, direction) {
+            (None, _) => (owned(low), owned(high)),
+            (Some(last), Direction::Forward) => (owned(low), Bound::Included(last)),
+            (Some(last), Direction::Backward) => (Bound::Included(last), owned(high)),
+        };
+        Self { fid, index, low, high, leaves: (first, leaves.len()) }
+    }
+}
+
+impl Transaction<'_> {
+    /// Validates what was read, for a transaction that has taken `stamp`.
+    pub(crate) fn certify(&self, stamp: Stamp) -> Result<(), CommitError> {
+        let state = self.worker.state.borrow();
+        let catalog = &self.worker.core.catalog;
+        let context = self.context();
+        for (fid, rid) in &state.reads {
+            let table = catalog.get(*fid).expect("tables are never dropped");
+            if table.changed_before(self.guard(), *rid, stamp, &context)? {
+                return Err(CommitError::ReadChanged);
+            }
+        }
+        let mut buffer = ScanBuffer::default();
+        for range in &state.ranges {
+            if (range.leaves.0..range.leaves.1).all(|leaf| self.worker.leaves.unchanged(self.guard(), leaf)) {
+                continue;
+            }
+            let table = catalog.get(range.fid).expect("tables are never dropped");
+            let mut result = Ok(());
+            let _ = table.indexes()[range.index].scan(
+                self.guard(),
+                (borrowed(&range.low), borrowed(&range.high)),
+                Direction::Forward,
+                &mut buffer,
+                |_| {},
+                |_, rid| {
+                    result = match table.changed_before(self.guard(), rid, stamp, &context) {
+                        Ok(false) => return ControlFlow::Continue(()),
+                        Ok(true) => Err(CommitError::Phantom),
+                        Err(cause) => Err(cause.into()),
+                    };
+                    ControlFlow::Break(())
+                },
+            );
+            result?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,158 @@
+//! From execution to the log: one way, top down.
+
+use freshet_base::{Fid, Isolation, RecordKind, Stamp};
+use freshet_log::{BlockKind, ReserveError, Writer};
+
+use crate::{
+    CommitError, Ticket, Transaction, garbage::Garbage, snapshots::Primary, transaction::Write, worker::Inner,
+};
+
+impl From<ReserveError> for CommitError {
+    fn from(error: ReserveError) -> Self {
+        match error {
+            ReserveError::TransactionTooLarge { .. } => Self::TooLarge(error.to_string()),
+            _ => Self::Log(error.to_string()),
+        }
+    }
+}
+
+impl Transaction<'_> {
+    /// Commits: takes the stamp, validates if serializable, and puts the block into the log's
+    /// buffer. Then the transaction has taken effect on this node, and nothing else can undo it but the loss of
+    /// the node; it is committed when the ticket resolves. Blocks while the log's buffer is full.
+    ///
+    /// # Errors
+    /// Why it was rolled back instead.
+    pub fn commit(self) -> Result<Ticket, CommitError> {
+        let worker = self.worker;
+        let Some(primary) = worker.core.snapshots.primary() else {
+            // A standby's read view is persistent already, wherever it must be.
+            return Ok(Ticket { stamp: None, until: Stamp::ZERO });
+        };
+        if worker.state.borrow().writes.is_empty() {
+            return Ok(self.read_only_ticket(primary));
+        }
+        if let Some(why) = worker.core.gate.refusal() {
+            return Err(CommitError::Refused(why));
+        }
+        let mut inner = worker.inner.borrow_mut();
+        let inner = &mut *inner;
+        // Records that this transaction both inserted and deleted have never been.
+        self.drop_vanished(inner);
+        if worker.state.borrow().writes.is_empty() {
+            return Ok(self.read_only_ticket(primary));
+        }
+        let result =
+            if primary.log.is_volatile() { self.log_volatile(primary, inner) } else { self.log_block(primary, inner) };
+        let ticket = result?;
+        self.finished.set(true);
+        worker.tidy(inner, &self);
+        Ok(ticket)
+    }
+
+    /// A reader's answer waits until what it has read is persistent (invariant 1).
+    fn read_only_ticket(&self, primary: &Primary) -> Ticket {
+        let seen = self.worker.seen.get();
+        let until = if seen == Stamp::ZERO || primary.log.is_volatile() { Stamp::ZERO } else { seen.plus(1) };
+        Ticket { stamp: None, until }
+    }
+
+    fn drop_vanished(&self, inner: &mut Inner) {
+        let mut state = self.worker.state.borrow_mut();
+        let vanished = |write: &mut Write| write.inserted && write.installed.kind() == RecordKind::Delete;
+        if state.writes.iter_mut().any(|write| vanished(write)) {
+            for write in state.writes.extract_if(.., vanished) {
+                self.undo_write(write, &mut inner.rids);
+            }
+        }
+    }
+
+    /// Takes the stamp, decides, and fills the reserved range of the log with the block, or with a skip block.
+    fn log_block(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
+        let worker = self.worker;
+        let writer = Self::writer(primary, &mut inner.writer)?;
+        let kind = self.build_block(&mut inner.builder)?;
+        let length = inner.builder.seal_records();
+        writer.throttle()?;
+        let owner = worker.owner.get().expect("it has written");
+        worker.core.owners.committing(owner);
+        let reservation = writer.reserve(length)?;
+        let stamp = reservation.stamp();
+        worker.core.owners.stamp(owner, stamp);
+        if self.isolation == Isolation::Serializable
+            && let Err(error) = self.certify(stamp)
+        {
+            worker.core.owners.decided(owner, false);
+            reservation.skip();
+            return Err(error);
+        }
+        worker.core.owners.decided(owner, true);
+        reservation.fill(inner.builder.finish(stamp, primary.term, kind));
+        self.publish(stamp, inner);
+        Ok(Ticket { stamp: Some(stamp), until: stamp.plus(length) })
+    }
+
+    /// The same without a log: only the stamp is taken.
+    fn log_volatile(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
+        let worker = self.worker;
+        let owner = worker.owner.get().expect("it has written");
+        let records = worker.state.borrow().writes.len();
+        worker.core.owners.committing(owner);
+        // As much as the block would at least have had.
+        let length = (freshet_log::block::BLOCK_HEADER + records * freshet_log::block::RECORD_HEADER) as u64;
+        let stamp = Self::writer(primary, &mut inner.writer)?.reserve_volatile(length)?;
+        worker.core.owners.stamp(owner, stamp);
+        if self.isolation == Isolation::Serializable {
+            // `undo` publishes the outcome.
+            self.certify(stamp)?;
+        }
+        worker.core.owners.decided(owner, true);
+        inner.builder.begin();
+        self.publish(stamp, inner);
+        Ok(Ticket { stamp: Some(stamp), until: Stamp::ZERO })
+    }
+
+    /// The worker's place in the log, taken when it first writes.
+    fn writer<'i>(primary: &Primary, place: &'i mut Option<Writer>) -> Result<&'i mut Writer, CommitError> {
+        match place {
+            Some(writer) => Ok(writer),
+            none => Ok(none.insert(primary.log.writer().map_err(|cause| CommitError::Log(cause.to_string()))?)),
+        }
+    }
+
+    fn build_block(&self, builder: &mut freshet_log::BlockBuilder) -> Result<BlockKind, CommitError> {
+        let state = self.worker.state.borrow();
+        let mut kind = BlockKind::Redo;
+        builder.begin();
+        for Write { fid, installed, inserted } in &state.writes {
+            let record = if *inserted { RecordKind::Insert } else { installed.kind() };
+            builder
+                .push(installed.prev(), *fid, installed.rid(), record, installed.logged_row(self.guard()))
+                .map_err(|full| CommitError::TooLarge(full.to_string()))?;
+            if *fid == Fid::CATALOG {
+                kind = BlockKind::Schema;
+            }
+        }
+        Ok(kind)
+    }
+
+    /// Gives every version its final stamp: its record's address in the log.
+    fn publish(&self, stamp: Stamp, inner: &mut Inner) {
+        let mut state = self.worker.state.borrow_mut();
+        let offsets = inner.builder.offsets();
+        for (position, Write { fid, installed, inserted }) in state.writes.drain(..).enumerate() {
+            // Without a block, any distinct places above the stamp will do.
+            let offset = offsets.get(position).map_or(position as u64 + 1, |offset| u64::from(*offset));
+            let address = stamp.plus(offset);
+            let rid = installed.rid();
+            if fid == Fid::CATALOG {
+                let catalog = &self.worker.core.catalog;
+                catalog.enter_row(rid, installed.row()).expect("the row was checked before it was inserted");
+            }
+            installed.commit(address);
+            if !inserted {
+                inner.garbage.push(Garbage { fid, rid, stamp: address });
+            }
+        }
+    }
+}

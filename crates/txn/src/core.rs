@@ -1,0 +1,46 @@
+//! What all workers of one node share.
+
+use std::sync::Arc;
+
+use freshet_base::sync::Mutex;
+use freshet_storage::{Catalog, Owners, Participants, RecordSource};
+
+use crate::{CommitGate, Snapshots, garbage::Garbage};
+
+/// The shared state of a node's transactions. Engine composes it; workers live on it.
+pub struct Core {
+    /// Who may hold what.
+    pub participants: Arc<Participants>,
+    /// Who owns uncommitted versions.
+    pub owners: Owners,
+    /// The tables.
+    pub catalog: Arc<Catalog>,
+    /// Where snapshots come from.
+    pub snapshots: Snapshots,
+    /// Where versions come from that are not in memory.
+    pub source: Arc<dyn RecordSource>,
+    /// Where commits are let through.
+    pub gate: Arc<CommitGate>,
+    /// Garbage that workers left behind when they ended.
+    pub(crate) left: Mutex<Vec<Garbage>>,
+}
+
+impl std::fmt::Debug for Core {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Core").field("catalog", &self.catalog).field("snapshots", &self.snapshots).finish()
+    }
+}
+
+impl Core {
+    /// Composes the parts.
+    pub fn new(
+        participants: Arc<Participants>,
+        catalog: Arc<Catalog>,
+        snapshots: Snapshots,
+        source: Arc<dyn RecordSource>,
+        gate: Arc<CommitGate>,
+    ) -> Arc<Self> {
+        let owners = Owners::new(participants.limit());
+        Arc::new(Self { participants, owners, catalog, snapshots, source, gate, left: Mutex::new(Vec::new()) })
+    }
+}

@@ -1,0 +1,112 @@
+//! What can go wrong, by operation.
+
+use std::borrow::Cow;
+
+use freshet_storage::{InstallError, ReadError};
+use thiserror::Error;
+
+/// Why a write was not done. The transaction may go on.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WriteError {
+    /// Another transaction changed the record since our snapshot, or is about to: roll back and try again.
+    #[error("another transaction changed the same record first: roll back and try again")]
+    Conflict,
+    /// A record with this key is there.
+    #[error("a record with the same key exists in unique index {index:?}")]
+    UniqueViolation {
+        /// Which index.
+        index: String,
+    },
+    /// There is no such record in our snapshot.
+    #[error("there is no such record")]
+    NotFound,
+    /// The row is too short for the table's keys, or too long.
+    #[error("a row of {length} bytes does not fit table {table:?}")]
+    Row {
+        /// Which table.
+        table: String,
+        /// The row's length in bytes.
+        length: usize,
+    },
+    /// The transaction is read-only, or the node is a standby.
+    #[error("cannot write: {0}")]
+    ReadOnly(&'static str),
+    /// The table has no more record ids.
+    #[error("table {0:?} has no more record ids")]
+    TableFull(String),
+    /// The record could not be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+}
+
+impl From<InstallError> for WriteError {
+    fn from(error: InstallError) -> Self {
+        match error {
+            InstallError::Conflict => Self::Conflict,
+            InstallError::Gone => Self::NotFound,
+            InstallError::Read(cause) => Self::Read(cause),
+        }
+    }
+}
+
+/// Why a transaction was rolled back instead of committed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum CommitError {
+    /// Serializable only: a record that it read was changed before its stamp.
+    #[error("a record that this transaction has read was changed meanwhile: try again")]
+    ReadChanged,
+    /// Serializable only: a record has come into or gone from a range that it read.
+    #[error("the records in a range that this transaction has read changed meanwhile: try again")]
+    Phantom,
+    /// What it read could not be looked at again.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// Its block is larger than the log's buffer allows.
+    #[error("the transaction writes more than fits one block of the log: {0}")]
+    TooLarge(String),
+    /// The safety level cannot be kept at the moment.
+    #[error("refused, and rolled back: {0}")]
+    Refused(String),
+    /// The log takes no more blocks.
+    #[error("the log cannot be written, so the transaction was rolled back: {0}")]
+    Log(String),
+}
+
+/// Why a one-shot procedure did not commit. Its transaction was rolled back.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum ProcedureError {
+    /// A read failed.
+    #[error(transparent)]
+    Read(#[from] ReadError),
+    /// A write failed.
+    #[error(transparent)]
+    Write(#[from] WriteError),
+    /// The commit failed.
+    #[error(transparent)]
+    Commit(#[from] CommitError),
+    /// The procedure itself chose to roll back.
+    #[error("rolled back by the procedure: {0}")]
+    Aborted(Cow<'static, str>),
+    /// It lost every one of its tries to other transactions.
+    #[error("gave up after {tries} tries, the last one: {last}")]
+    Exhausted {
+        /// How often it ran.
+        tries: u32,
+        /// How the last try ended.
+        last: Box<ProcedureError>,
+    },
+}
+
+impl ProcedureError {
+    /// Whether the same procedure may succeed when it is run again.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Self::Read(cause) => *cause == ReadError::Stalled,
+            Self::Write(cause) => matches!(cause, WriteError::Conflict | WriteError::Read(ReadError::Stalled)),
+            Self::Commit(cause) => {
+                matches!(cause, CommitError::ReadChanged | CommitError::Phantom | CommitError::Read(ReadError::Stalled))
+            }
+            Self::Aborted(_) | Self::Exhausted { .. } => false,
+        }
+    }
+}

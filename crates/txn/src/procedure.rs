@@ -1,0 +1,46 @@
+//! One-shot procedures: all inputs known, run to completion, tried again when they lose a race.
+
+use freshet_base::{Isolation, sync::Backoff};
+
+use crate::{ProcedureError, Ticket, Transaction, Worker};
+
+/// How often a procedure is run before its caller hears that it keeps losing.
+pub const RETRIES: u32 = 1000;
+
+impl Worker {
+    /// Runs a procedure as one transaction and commits it. When it loses a race against another
+    /// transaction it is rolled back and run again, up to [`RETRIES`] times. Does not wait for the commit to be
+    /// persistent: the ticket tells.
+    ///
+    /// # Errors
+    /// What the procedure returned, or why its commit failed; it has left no trace then.
+    pub fn execute<T>(
+        &self,
+        isolation: Isolation,
+        mut procedure: impl FnMut(&Transaction<'_>) -> Result<T, ProcedureError>,
+    ) -> Result<(T, Ticket), ProcedureError> {
+        let mut backoff = Backoff::new();
+        for tries in 1.. {
+            let transaction = self.begin(isolation);
+            let error = match procedure(&transaction) {
+                Ok(value) => match transaction.commit() {
+                    Ok(ticket) => return Ok((value, ticket)),
+                    Err(cause) => ProcedureError::Commit(cause),
+                },
+                Err(cause) => {
+                    transaction.roll_back();
+                    cause
+                }
+            };
+            self.count_rollback(&error);
+            if !error.is_retryable() {
+                return Err(error);
+            }
+            if tries == RETRIES {
+                return Err(ProcedureError::Exhausted { tries, last: Box::new(error) });
+            }
+            backoff.pause();
+        }
+        unreachable!("the loop returns")
+    }
+}

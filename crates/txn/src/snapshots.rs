@@ -1,0 +1,59 @@
+//! Which stamp a transaction that begins now reads at.
+
+use std::sync::{Arc, OnceLock};
+
+use freshet_base::{Stamp, Term, Watermark};
+use freshet_log::Log;
+
+/// A node's reign: where its transactions get their stamps.
+#[derive(Debug)]
+pub struct Primary {
+    /// The stream of this term.
+    pub log: Arc<Log>,
+    /// The term.
+    pub term: Term,
+}
+
+/// Where snapshots come from: the end of the log on a primary, the read view on a standby.
+#[derive(Debug)]
+pub struct Snapshots {
+    visible: Arc<Watermark>,
+    primary: OnceLock<Primary>,
+}
+
+impl Snapshots {
+    /// Snapshots of a standby whose read view is `visible`.
+    pub fn standby(visible: Arc<Watermark>) -> Self {
+        Self { visible, primary: OnceLock::new() }
+    }
+
+    /// From now on this node is the primary: transactions may write, and read at the end of `primary`'s log.
+    /// Snapshots taken before stay what they are (Query Fresh, section 3.4.4).
+    ///
+    /// # Panics
+    /// When it is one already, or the log begins below what was visible.
+    pub fn reign(&self, primary: Primary) {
+        assert!(primary.log.reserved() >= self.visible.get(), "a term begins above all that was visible before");
+        assert!(self.primary.set(primary).is_ok(), "a node becomes primary once");
+    }
+
+    /// The reign, if this node is the primary.
+    #[inline]
+    pub fn primary(&self) -> Option<&Primary> {
+        self.primary.get()
+    }
+
+    /// The stamp at which a transaction that begins now reads: it sees what is below. Never goes back.
+    #[inline]
+    pub fn current(&self) -> Stamp {
+        match self.primary.get() {
+            Some(primary) => primary.log.reserved(),
+            None => self.visible.get(),
+        }
+    }
+
+    /// The standby's read view: what is replayed here and persistent globally.
+    pub fn visible(&self) -> &Arc<Watermark> {
+        &self.visible
+    }
+}

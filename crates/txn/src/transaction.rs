@@ -1,0 +1,399 @@
+//! Execute: reads of a snapshot, and writes as uncommitted versions at chain heads.
+
+use std::{
+    cell::Cell,
+    fmt,
+    ops::{Bound, ControlFlow},
+};
+
+use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
+pub use freshet_storage::index::Direction;
+use freshet_storage::{
+    Guard, Installed, KeyBuffer, Newest, Owner, ReadContext, ReadError, Reclaimed, Table, Visible,
+    index::{InsertError, ScanBuffer},
+};
+
+use crate::{WriteError, certify::ScannedRange, worker::Worker};
+
+/// A record as a transaction sees it. Its row stays readable until the transaction ends, whatever
+/// happens to the record.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'t> {
+    /// Which record.
+    pub rid: Rid,
+    /// Its row.
+    pub row: &'t [u8],
+}
+
+/// An uncommitted version of this transaction.
+#[derive(Debug)]
+pub(crate) struct Write {
+    pub(crate) fid: Fid,
+    pub(crate) installed: Installed,
+    /// Inserted by this transaction, so that nobody else has ever seen the record.
+    pub(crate) inserted: bool,
+}
+
+/// What a running transaction remembers. Kept by the worker, so that its memory is used again.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) writes: Vec<Write>,
+    /// Serializable only: records read, seen or not.
+    pub(crate) reads: Vec<(Fid, Rid)>,
+    /// Serializable only: ranges read, and the leaves that held them.
+    pub(crate) ranges: Vec<ScannedRange>,
+    buffers: Vec<ScanBuffer>,
+}
+
+/// A transaction. Dropped without [`Transaction::commit`], it is rolled back.
+///
+/// Methods take `&self`, so that rows that were read stay usable while writing. Nothing
+/// here blocks on other transactions for longer than one of them needs to finish its commit.
+pub struct Transaction<'w> {
+    pub(crate) worker: &'w Worker,
+    guard: Guard<'w>,
+    snapshot: Stamp,
+    pub(crate) isolation: Isolation,
+    read_only: bool,
+    pub(crate) finished: Cell<bool>,
+}
+
+impl fmt::Debug for Transaction<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Transaction(snapshot {}, {})", self.snapshot, self.isolation)
+    }
+}
+
+impl<'w> Transaction<'w> {
+    #[inline]
+    pub(crate) fn begin(worker: &'w Worker, isolation: Isolation, read_only: bool) -> Self {
+        let snapshots = &worker.core.snapshots;
+        let (guard, snapshot) = worker.participant.pin(|| snapshots.current());
+        worker.owner.set(None);
+        worker.seen.set(Stamp::ZERO);
+        Self { worker, guard, snapshot, isolation, read_only, finished: Cell::new(false) }
+    }
+
+    /// Everything below this stamp is visible to the transaction, and nothing else but its own writes.
+    pub fn snapshot(&self) -> Stamp {
+        self.snapshot
+    }
+
+    /// The worker that runs it.
+    pub fn worker(&self) -> &'w Worker {
+        self.worker
+    }
+
+    #[inline]
+    pub(crate) fn guard(&self) -> &Guard<'w> {
+        &self.guard
+    }
+
+    #[inline]
+    pub(crate) fn context(&self) -> ReadContext<'_> {
+        ReadContext {
+            snapshot: self.snapshot,
+            me: self.worker.owner.get(),
+            owners: &self.worker.core.owners,
+            source: &*self.worker.core.source,
+            horizon: self.worker.horizon.get(),
+        }
+    }
+
+    #[inline]
+    fn validates(&self) -> bool {
+        self.isolation == Isolation::Serializable && !self.read_only
+    }
+
+    // --- reads -------------------------------------------------------------------------------
+
+    /// The record of this id, if the transaction sees one.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    #[inline]
+    pub fn read(&self, table: &Table, rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
+        let visible = table.read(&self.guard, rid, &self.context())?;
+        if self.validates() {
+            self.worker.state.borrow_mut().reads.push((table.fid(), rid));
+        }
+        let Some(visible) = visible else { return Ok(None) };
+        if let Some(stamp) = visible.stamp
+            && stamp > self.worker.seen.get()
+        {
+            self.worker.seen.set(stamp);
+        }
+        Ok(visible.row.map(|row| Record { rid, row }))
+    }
+
+    /// The record with exactly this key in the table's index number `index`; the first one,
+    /// by record id, if the index is not unique.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    ///
+    /// # Panics
+    /// When the table has no such index.
+    #[inline]
+    pub fn get(&self, table: &Table, index: usize, key: &[u8]) -> Result<Option<Record<'_>>, ReadError> {
+        let definition = &table.definition().indexes[index];
+        let mut result = Ok(None);
+        let visit = |rid| {
+            // An index entry is a hint: the row says whether it has the key.
+            result = self.read(table, rid).map(|record| record.filter(|record| definition.matches(record.row, key)));
+            if matches!(result, Ok(None)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        if self.validates() {
+            let leaves = &self.worker.leaves;
+            let first = leaves.len();
+            let _ = leaves.get(&self.guard, table.fid(), index, key, visit);
+            if matches!(result, Ok(Some(_))) && definition.unique {
+                // Whoever puts another record under this key must delete this one, which we have read.
+                leaves.truncate(first);
+            } else {
+                let range = ScannedRange::key(table.fid(), index, key, first, leaves);
+                self.worker.state.borrow_mut().ranges.push(range);
+            }
+        } else {
+            let _ = table.indexes()[index].get(&self.guard, key, visit);
+        }
+        result
+    }
+
+    /// Visits the records whose keys in index number `index` lie in `range`, in the order of
+    /// `direction`, until `visit` breaks off.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    ///
+    /// # Panics
+    /// When the table has no such index.
+    pub fn scan<'t>(
+        &'t self,
+        table: &Table,
+        index: usize,
+        range: (Bound<&[u8]>, Bound<&[u8]>),
+        direction: Direction,
+        mut visit: impl FnMut(&[u8], Record<'t>) -> ControlFlow<()>,
+    ) -> Result<(), ReadError> {
+        let definition = &table.definition().indexes[index];
+        let validates = self.validates();
+        let mut buffer = self.worker.state.borrow_mut().buffers.pop().unwrap_or_default();
+        let mut result = Ok(());
+        let mut last = None;
+        let visit = |key: &[u8], rid| {
+            let flow = match self.read(table, rid) {
+                Ok(Some(record)) if definition.matches(record.row, key) => visit(key, record),
+                Ok(_) => ControlFlow::Continue(()),
+                Err(cause) => {
+                    result = Err(cause);
+                    ControlFlow::Break(())
+                }
+            };
+            if validates && flow.is_break() {
+                last = Some(key.to_vec());
+            }
+            flow
+        };
+        if validates {
+            let leaves = &self.worker.leaves;
+            let first = leaves.len();
+            let _ = leaves.scan(&self.guard, table.fid(), index, range, direction, &mut buffer, visit);
+            let range = ScannedRange::scan(table.fid(), index, range, direction, last, first, leaves);
+            self.worker.state.borrow_mut().ranges.push(range);
+        } else {
+            let _ = table.indexes()[index].scan(&self.guard, range, direction, &mut buffer, |_| {}, visit);
+        }
+        self.worker.state.borrow_mut().buffers.push(buffer);
+        result
+    }
+
+    // --- writes ------------------------------------------------------------------------------
+
+    fn may_write(&self, table: &Table, row: Option<&[u8]>) -> Result<Owner, WriteError> {
+        if self.read_only {
+            return Err(WriteError::ReadOnly("the transaction is read-only"));
+        }
+        if self.worker.core.snapshots.primary().is_none() {
+            return Err(WriteError::ReadOnly("this node is a standby; write on the primary"));
+        }
+        if let Some(row) = row
+            && !table.accepts(row)
+        {
+            return Err(WriteError::Row { table: table.definition().name.clone(), length: row.len() });
+        }
+        Ok(self.worker.owner.get().unwrap_or_else(|| {
+            let owner = self.worker.core.owners.begin(self.worker.participant.index());
+            self.worker.owner.set(Some(owner));
+            owner
+        }))
+    }
+
+    /// Adds a record and enters it into all indexes.
+    ///
+    /// # Errors
+    /// [`WriteError::UniqueViolation`] when a unique key is taken, [`WriteError::Conflict`]
+    /// when it may be about to be; nothing has changed then.
+    pub fn insert(&self, table: &Table, row: &[u8]) -> Result<Rid, WriteError> {
+        let owner = self.may_write(table, Some(row))?;
+        let mut inner = self.worker.inner.borrow_mut();
+        let place = inner.rids.take(table);
+        let installed =
+            table.insert(place, owner, row).map_err(|_| WriteError::TableFull(table.definition().name.clone()))?;
+        let context = self.context();
+        let mut key = KeyBuffer::new();
+        for (number, definition) in table.definition().indexes.iter().enumerate() {
+            let tree = &table.indexes()[number];
+            let key = definition.key_of(row, &mut key);
+            let entered = if definition.unique {
+                tree.insert_admitted(&self.guard, key, place.rid, |other| {
+                    // Under the leaf's latch, so of two inserters of one key the second sees the first.
+                    match table.newest(&self.guard, other, &context, |row| definition.matches(row, key)) {
+                        Ok(None) => Ok(()),
+                        Ok(Some(Newest::Committed)) => {
+                            Err(WriteError::UniqueViolation { index: definition.name.clone() })
+                        }
+                        Ok(Some(Newest::Uncommitted)) => Err(WriteError::Conflict),
+                        Err(cause) => Err(cause.into()),
+                    }
+                })
+            } else {
+                tree.insert(&self.guard, key, place.rid).map_err(InsertError::KeyTooLong)
+            };
+            match entered {
+                Ok(_) => {}
+                Err(InsertError::KeyTooLong(_)) => unreachable!("definitions bound the length of keys"),
+                Err(InsertError::Refused(error)) => {
+                    self.leave_indexes(table, place.rid, row, number);
+                    table.roll_back(&self.guard, installed);
+                    inner.rids.put(table.fid(), place);
+                    return Err(error);
+                }
+            }
+        }
+        self.worker.state.borrow_mut().writes.push(Write { fid: table.fid(), installed, inserted: true });
+        Ok(place.rid)
+    }
+
+    /// Takes the entries that `row` has in the first `count` indexes away.
+    pub(crate) fn leave_indexes(&self, table: &Table, rid: Rid, row: &[u8], count: usize) {
+        let mut key = KeyBuffer::new();
+        for (tree, definition) in table.indexes().iter().zip(&table.definition().indexes).take(count) {
+            tree.remove(&self.guard, definition.key_of(row, &mut key), rid);
+        }
+    }
+
+    /// Gives a record a new row. When that changes one of its keys, the record is deleted and
+    /// inserted anew; the id that it has from then on is returned.
+    ///
+    /// # Errors
+    /// [`WriteError::Conflict`] when another transaction changed it since the snapshot, or is
+    /// about to; [`WriteError::NotFound`] when the transaction sees no such record; [`WriteError::UniqueViolation`].
+    pub fn update(&self, table: &Table, rid: Rid, row: &[u8]) -> Result<Rid, WriteError> {
+        let owner = self.may_write(table, Some(row))?;
+        let (old, own) = match table.read(&self.guard, rid, &self.context())? {
+            Some(Visible { row: Some(row), stamp }) => (row, stamp.is_none()),
+            _ => return Err(WriteError::NotFound),
+        };
+        if !table.definition().indexes.iter().all(|index| index.same_key(old, row)) {
+            self.write(table, rid, owner, None, own)?;
+            return self.insert(table, row).inspect_err(|_| self.take_back(table, rid, owner, old, own));
+        }
+        self.write(table, rid, owner, Some(row), own)?;
+        Ok(rid)
+    }
+
+    /// Undoes this transaction's deletion of a record whose row was `old`; `own` says whether
+    /// that was its own already.
+    fn take_back(&self, table: &Table, rid: Rid, owner: Owner, old: &[u8], own: bool) {
+        if !own {
+            let write = self.worker.state.borrow_mut().writes.pop().expect("just written");
+            self.undo_write(write, &mut self.worker.inner.borrow_mut().rids);
+            return;
+        }
+        self.write(table, rid, owner, Some(old), true).expect("its own version is on top");
+        let mut key = KeyBuffer::new();
+        for (tree, definition) in table.indexes().iter().zip(&table.definition().indexes) {
+            tree.insert(&self.guard, definition.key_of(old, &mut key), rid).expect("definitions bound keys");
+        }
+    }
+
+    /// Deletes a record.
+    ///
+    /// # Errors
+    /// As for [`Transaction::update`].
+    pub fn delete(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
+        let owner = self.may_write(table, None)?;
+        match table.read(&self.guard, rid, &self.context())? {
+            Some(Visible { row: Some(_), stamp }) => self.write(table, rid, owner, None, stamp.is_none()),
+            _ => Err(WriteError::NotFound),
+        }
+    }
+
+    /// Puts a version on top of a record that the transaction sees, or replaces its `own` one.
+    fn write(&self, table: &Table, rid: Rid, owner: Owner, row: Option<&[u8]>, own: bool) -> Result<(), WriteError> {
+        let mut state = self.worker.state.borrow_mut();
+        if own {
+            // A transaction rarely writes a record twice, and if so, soon after.
+            let mut writes = state.writes.iter_mut().rev();
+            let own = writes.find(|write| write.installed.rid() == rid && write.fid == table.fid());
+            let own = own.expect("what carries its name is in its write set");
+            if own.inserted && row.is_none() {
+                // Nobody else ever sees this record.
+                self.leave_indexes(table, rid, own.installed.row(), table.indexes().len());
+            }
+            table.replace(&self.guard, &mut own.installed, owner, row);
+            return Ok(());
+        }
+        let installed = table.install(&self.guard, rid, owner, row, &self.context())?;
+        state.writes.push(Write { fid: table.fid(), installed, inserted: false });
+        Ok(())
+    }
+
+    // --- the end -----------------------------------------------------------------------------
+
+    /// Undoes everything. The same as dropping it.
+    pub fn roll_back(self) {}
+
+    /// Takes all uncommitted versions back, newest first.
+    pub(crate) fn undo(&self) {
+        if let Some(owner) = self.worker.owner.get() {
+            self.worker.core.owners.decided(owner, false);
+        }
+        let mut state = self.worker.state.borrow_mut();
+        let mut inner = self.worker.inner.borrow_mut();
+        while let Some(write) = state.writes.pop() {
+            self.undo_write(write, &mut inner.rids);
+        }
+    }
+
+    /// Takes one version back; of an inserted record nothing stays.
+    pub(crate) fn undo_write(&self, write: Write, rids: &mut crate::rids::Rids) {
+        let table = self.worker.core.catalog.get(write.fid).expect("tables are never dropped");
+        let (rid, tombstone) = (write.installed.rid(), write.installed.prev());
+        if write.inserted {
+            if write.installed.kind() != RecordKind::Delete {
+                self.leave_indexes(table, rid, write.installed.row(), table.indexes().len());
+            }
+            table.roll_back(&self.guard, write.installed);
+            rids.put(write.fid, Reclaimed { rid, tombstone });
+        } else {
+            table.roll_back(&self.guard, write.installed);
+        }
+    }
+}
+
+impl Drop for Transaction<'_> {
+    fn drop(&mut self) {
+        if !self.finished.get() {
+            self.undo();
+        }
+        let mut state = self.worker.state.borrow_mut();
+        state.reads.clear();
+        state.ranges.clear();
+        drop(state);
+        self.worker.leaves.clear();
+        self.worker.refresh_horizon();
+        self.worker.owner.set(None);
+    }
+}

@@ -1,0 +1,218 @@
+//! A worker: one thread's place in the engine, and what it keeps between transactions.
+
+use std::{
+    cell::{Cell, RefCell},
+    fmt,
+    sync::Arc,
+};
+
+use freshet_base::{Isolation, Stamp};
+use freshet_log::{BlockBuilder, Writer};
+use freshet_storage::{LeafSet, Owner, Participant};
+use serde::Serialize;
+use thiserror::Error;
+
+use crate::{
+    CommitError, ProcedureError, Transaction, WriteError, core::Core, garbage::GarbageQueue, rids::Rids,
+    transaction::State,
+};
+
+/// How many transactions a worker ends between two looks at what the others still read.
+const HORIZON_EVERY: u32 = 16;
+/// How many pieces of garbage a worker frees at most when it ends a transaction.
+const FREE_AT_ONCE: usize = 512;
+
+/// Why there is no worker.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum WorkerError {
+    /// Every place is taken.
+    #[error("all {limit} worker places are taken: end a session, or raise `workers`")]
+    TooMany {
+        /// How many there are.
+        limit: usize,
+    },
+}
+
+/// Rolled-back transactions of one worker, by cause.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rollbacks {
+    /// Another transaction wrote the same record first.
+    pub write_conflict: u64,
+    /// Certification: a record read was changed.
+    pub read_changed: u64,
+    /// Certification: a range read was changed.
+    pub phantom: u64,
+    /// A key that must be unique was not.
+    pub unique: u64,
+    /// The procedure itself chose to.
+    pub user: u64,
+    /// Anything else.
+    pub other: u64,
+}
+
+/// One thread's way into the engine. One transaction at a time.
+pub struct Worker {
+    pub(crate) core: Arc<Core>,
+    pub(crate) participant: Participant,
+    pub(crate) inner: RefCell<Inner>,
+    pub(crate) state: RefCell<State>,
+    /// Serializable only: the leaves that held what the running transaction has read.
+    pub(crate) leaves: LeafSet,
+    /// A stamp at or below which every snapshot reads, as of a few transactions ago.
+    pub(crate) horizon: Cell<Stamp>,
+    until_horizon: Cell<u32>,
+    /// The running transaction's name, once it has written.
+    pub(crate) owner: Cell<Option<Owner>>,
+    /// The largest stamp that the running transaction has seen.
+    pub(crate) seen: Cell<Stamp>,
+    rollbacks: Cell<Rollbacks>,
+}
+
+/// What only the end of a transaction touches.
+pub(crate) struct Inner {
+    /// Made when this node first lets this worker write.
+    pub(crate) writer: Option<Writer>,
+    pub(crate) builder: BlockBuilder,
+    pub(crate) rids: Rids,
+    pub(crate) garbage: GarbageQueue,
+}
+
+impl fmt::Debug for Worker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Worker({})", self.participant.index())
+    }
+}
+
+impl Worker {
+    /// Takes a place among the node's workers.
+    ///
+    /// # Errors
+    /// When none is free.
+    pub fn new(core: &Arc<Core>) -> Result<Self, WorkerError> {
+        let participant = core.participants.join().map_err(|full| WorkerError::TooMany { limit: full.limit })?;
+        Ok(Self {
+            core: Arc::clone(core),
+            participant,
+            inner: RefCell::new(Inner {
+                writer: None,
+                builder: BlockBuilder::new(),
+                rids: Rids::default(),
+                garbage: GarbageQueue::default(),
+            }),
+            state: RefCell::new(State::default()),
+            leaves: LeafSet::new(&core.catalog),
+            horizon: Cell::new(Stamp::ZERO),
+            until_horizon: Cell::new(0),
+            owner: Cell::new(None),
+            seen: Cell::new(Stamp::ZERO),
+            rollbacks: Cell::new(Rollbacks::default()),
+        })
+    }
+
+    /// Begins a transaction. On a standby it can only read.
+    ///
+    /// # Panics
+    /// When this worker has one already.
+    pub fn begin(&self, isolation: Isolation) -> Transaction<'_> {
+        Transaction::begin(self, isolation, false)
+    }
+
+    /// Begins a transaction that only reads: its snapshot is a state between two commits, so it is serializable
+    /// without validation.
+    ///
+    /// # Panics
+    /// When this worker has one already.
+    pub fn begin_read_only(&self) -> Transaction<'_> {
+        Transaction::begin(self, Isolation::Snapshot, true)
+    }
+
+    /// What all workers share.
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// How often this worker's procedures were rolled back, by cause.
+    pub fn rollbacks(&self) -> Rollbacks {
+        self.rollbacks.get()
+    }
+
+    pub(crate) fn count_rollback(&self, error: &ProcedureError) {
+        let mut counts = self.rollbacks.get();
+        let count = match error {
+            ProcedureError::Write(WriteError::Conflict) => &mut counts.write_conflict,
+            ProcedureError::Write(WriteError::UniqueViolation { .. }) => &mut counts.unique,
+            ProcedureError::Commit(CommitError::ReadChanged) => &mut counts.read_changed,
+            ProcedureError::Commit(CommitError::Phantom) => &mut counts.phantom,
+            ProcedureError::Aborted(_) => &mut counts.user,
+            _ => &mut counts.other,
+        };
+        *count += 1;
+        self.rollbacks.set(counts);
+    }
+
+    /// Looks now and then at what the others still read. Reads shared memory only.
+    #[inline]
+    pub(crate) fn refresh_horizon(&self) -> bool {
+        let left = self.until_horizon.get();
+        if left > 0 {
+            self.until_horizon.set(left - 1);
+            return false;
+        }
+        self.until_horizon.set(HORIZON_EVERY);
+        self.horizon.set(self.oldest_needed());
+        true
+    }
+
+    /// Frees what nobody reads any more, at the end of a transaction.
+    #[inline]
+    pub(crate) fn tidy(&self, inner: &mut Inner, transaction: &Transaction<'_>) {
+        if self.refresh_horizon() {
+            inner.garbage.adopt(&self.core);
+            inner.rids.share(&self.core.catalog, false);
+        }
+        let context = transaction.context();
+        inner.garbage.free(FREE_AT_ONCE, &self.core, transaction.guard(), &context, &mut inner.rids);
+    }
+
+    /// The stamp at and above which versions are still needed. A tombstone also stays until it is
+    /// committed: whoever misses the record must be able to say what its absence depends on.
+    fn oldest_needed(&self) -> Stamp {
+        let snapshots = &self.core.snapshots;
+        let oldest = self.core.participants.horizon(|| snapshots.current());
+        match snapshots.primary() {
+            Some(primary) if !primary.log.is_volatile() => oldest.min(self.core.gate.committed().get()),
+            _ => oldest,
+        }
+    }
+
+    /// Frees all of this worker's garbage that nobody can see any more. For idle moments.
+    ///
+    /// # Panics
+    /// When this worker has a transaction.
+    pub fn collect_garbage(&self) {
+        loop {
+            let before = self.inner.borrow().garbage.len();
+            self.until_horizon.set(0);
+            let transaction = self.begin_read_only();
+            self.tidy(&mut self.inner.borrow_mut(), &transaction);
+            transaction.roll_back();
+            let after = self.inner.borrow().garbage.len();
+            if after == 0 || after >= before {
+                break;
+            }
+        }
+        self.participant.collect();
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        if self.inner.try_borrow().is_ok() && !std::thread::panicking() {
+            self.collect_garbage();
+        }
+        if let Ok(mut inner) = self.inner.try_borrow_mut() {
+            inner.garbage.leave(&self.core);
+            inner.rids.share(&self.core.catalog, true);
+        }
+    }
+}
