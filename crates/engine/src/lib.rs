@@ -1,1 +1,15 @@
-//! Placeholder.
+//! The one place where the parts are composed: a [`Database`], with the commit
+//! pipeline of a primary or the replay pipeline of a standby.
+#![forbid(unsafe_code)]
+
+mod database;
+mod hash;
+mod source;
+
+pub use database::{CreateTableError, Database};
+pub use freshet_base::{Isolation, Safety, Stamp};
+pub use freshet_storage::{IndexDefinition, KeyEncoding, KeyPart, Table, TableDefinition};
+pub use freshet_txn::{
+    CommitError, Direction, OutcomeOpen, ProcedureError, Record, Ticket, Transaction, Worker, WorkerError, WriteError,
+};
+pub use hash::StateHash;

@@ -1,0 +1,97 @@
+//! The database of one node.
+
+use std::sync::Arc;
+
+use freshet_base::{Isolation, Stamp, Term, Watermark};
+use freshet_log::{Log, LogConfig, LogOpenError, block::BLOCK_HEADER};
+use freshet_storage::{Catalog, CatalogError, Participants, Table, TableDefinition};
+use freshet_txn::{CommitGate, Core, OutcomeOpen, Primary, ProcedureError, Snapshots, Ticket, Worker, WorkerError};
+use thiserror::Error;
+
+use crate::source::LogSource;
+
+/// Why a table was not made.
+#[derive(Debug, Error)]
+pub enum CreateTableError {
+    /// The definition is none, or there are too many tables, or one of that name.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The transaction that makes it failed.
+    #[error(transparent)]
+    Procedure(#[from] ProcedureError),
+    /// No worker is free to make it.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    /// It is made, but whether that will last is not known.
+    #[error(transparent)]
+    Open(#[from] OutcomeOpen),
+}
+
+/// A node's database. Cheap to clone; all clones are the same database.
+#[derive(Clone, Debug)]
+pub struct Database {
+    pub(crate) core: Arc<Core>,
+}
+
+impl Database {
+    /// A database without a log, for `workers` threads at once: stamps are taken, nothing is kept.
+    ///
+    /// # Errors
+    /// When the log's configuration makes no sense.
+    pub fn volatile(workers: usize) -> Result<Self, LogOpenError> {
+        let visible = Arc::new(Watermark::new(Stamp::ZERO));
+        let source = Arc::new(LogSource::new(Arc::clone(&visible)));
+        let gate = Arc::new(CommitGate::new(Stamp::ZERO));
+        let config = LogConfig { capacity: 1 << 16, writers: workers, ..LogConfig::default() };
+        let log = Log::open(config, None, Stamp(BLOCK_HEADER as u64), Term(1))?;
+        let core =
+            Core::new(Participants::new(workers), Arc::new(Catalog::new()), Snapshots::standby(visible), source, gate);
+        core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1) });
+        Ok(Self { core })
+    }
+
+    /// A worker: what a thread needs to run transactions.
+    ///
+    /// # Errors
+    /// When all places are taken.
+    pub fn worker(&self) -> Result<Worker, WorkerError> {
+        Worker::new(&self.core)
+    }
+
+    /// The table of this name.
+    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
+        self.core.catalog.by_name(name)
+    }
+
+    /// Makes a table, in a transaction of its own, and waits until it is committed.
+    ///
+    /// # Errors
+    /// See [`CreateTableError`].
+    pub fn create_table(&self, definition: &TableDefinition) -> Result<&Arc<Table>, CreateTableError> {
+        let row = Catalog::row_of(definition)?;
+        if self.table(&definition.name).is_some() {
+            return Err(CatalogError::Exists(definition.name.clone()).into());
+        }
+        let worker = self.worker()?;
+        let catalog = self.core.catalog.table();
+        let ((), ticket) = worker.execute(Isolation::Snapshot, |transaction| {
+            transaction.insert(catalog, &row)?;
+            Ok(())
+        })?;
+        self.wait(ticket)?;
+        Ok(self.table(&definition.name).expect("a committed catalog record has entered the catalog"))
+    }
+
+    /// Blocks until a commit holds.
+    ///
+    /// # Errors
+    /// [`OutcomeOpen`] when that cannot be known.
+    pub fn wait(&self, ticket: Ticket) -> Result<(), OutcomeOpen> {
+        self.core.gate.wait(ticket, None)
+    }
+
+    /// What workers share.
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+}
