@@ -80,6 +80,26 @@ impl Watermark {
     /// [`WaitError::Deadline`] when `deadline` passes first (never without one),
     /// [`WaitError::Closed`] when the watermark was closed below `target`.
     pub fn wait(&self, target: Stamp, deadline: Option<Instant>) -> Result<Stamp, WaitError> {
+        self.wait_unless(target, deadline, || false)
+    }
+
+    /// Makes everyone who waits in [`Watermark::wait_unless`] look at its condition again.
+    pub fn wake(&self) {
+        drop(self.closed.lock().expect("no code panics under this mutex"));
+        self.changed.notify_all();
+    }
+
+    /// Like [`Watermark::wait`], but also ends when `give_up` says so: it is asked before every sleep, and
+    /// [`Watermark::wake`] ends a sleep. It must neither block nor use this watermark's waits.
+    ///
+    /// # Errors
+    /// As [`Watermark::wait`]; [`WaitError::Closed`] also when `give_up` said so.
+    pub fn wait_unless(
+        &self,
+        target: Stamp,
+        deadline: Option<Instant>,
+        give_up: impl Fn() -> bool,
+    ) -> Result<Stamp, WaitError> {
         let now = self.get();
         if now >= target {
             return Ok(now);
@@ -91,7 +111,7 @@ impl Watermark {
             if now >= target {
                 break Ok(now);
             }
-            if *closed {
+            if *closed || give_up() {
                 break Err(WaitError::Closed);
             }
             closed = match self.sleep(closed, deadline) {
