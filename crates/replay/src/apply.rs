@@ -81,7 +81,13 @@ impl Applier {
         result
     }
 
-    fn blocks(&mut self, guard: &Guard<'_>, from: Stamp, bytes: &[u8], found: &mut Found) -> Result<(), ReplayError> {
+    pub(crate) fn blocks(
+        &mut self,
+        guard: &Guard<'_>,
+        from: Stamp,
+        bytes: &[u8],
+        found: &mut Found,
+    ) -> Result<(), ReplayError> {
         let mut at = 0;
         while at < bytes.len() {
             let stamp = from.plus(at as u64);

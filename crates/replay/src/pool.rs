@@ -19,9 +19,12 @@ use crate::{
 };
 
 /// A range with its partitions, which the threads divide among themselves.
+#[derive(Clone)]
 struct Job {
     cuts: Arc<[Stamp]>,
     target: Target,
+    /// The range's bytes, if somebody has read them already.
+    bytes: Option<Arc<Vec<u8>>>,
 }
 
 type Outcome = Result<Found, ReplayError>;
@@ -82,7 +85,13 @@ fn share(
     for part in job.cuts.windows(2).skip(first).step_by(step) {
         // Pinned for one part at a time, so that nodes of the indexes can go meanwhile.
         let guard = participant.pin_without_snapshot();
-        applier.part(&guard, part[0], part[1], &mut found)?;
+        match &job.bytes {
+            None => applier.part(&guard, part[0], part[1], &mut found)?,
+            Some(bytes) => {
+                let within = |stamp: Stamp| stamp.since(job.cuts[0]) as usize;
+                applier.blocks(&guard, part[0], &bytes[within(part[0])..within(part[1])], &mut found)?;
+            }
+        }
     }
     stint.note();
     Ok(found)
@@ -114,6 +123,7 @@ impl Replay {
                     .spawn(move || {
                         for job in inbox {
                             let outcome = share(&mut applier, &participant, &job, number, threads, &cpu);
+                            drop(job);
                             if outbox.send(outcome).is_err() {
                                 break;
                             }
@@ -147,19 +157,47 @@ impl Replay {
     /// # Errors
     /// See [`ReplayError`].
     pub fn replay(&self, from: Stamp, to: Stamp, ends: &[Stamp], target: Target) -> Result<(), ReplayError> {
+        self.run(from, to, ends, target, None)
+    }
+
+    /// Replays blocks that are in memory already, the first of which starts at `from`; otherwise as
+    /// [`Replay::replay`]. Gives the memory back.
+    ///
+    /// # Errors
+    /// See [`ReplayError`].
+    pub fn replay_bytes(
+        &self,
+        from: Stamp,
+        bytes: Vec<u8>,
+        ends: &[Stamp],
+        target: Target,
+    ) -> Result<Vec<u8>, ReplayError> {
+        let to = from.plus(bytes.len() as u64);
+        let bytes = Arc::new(bytes);
+        self.run(from, to, ends, target, Some(Arc::clone(&bytes)))?;
+        Ok(Arc::into_inner(bytes).expect("every thread has finished"))
+    }
+
+    fn run(
+        &self,
+        from: Stamp,
+        to: Stamp,
+        ends: &[Stamp],
+        target: Target,
+        bytes: Option<Arc<Vec<u8>>>,
+    ) -> Result<(), ReplayError> {
         if from >= to {
             return Ok(());
         }
         let inside = ends.iter().copied().filter(|end| *end > from && *end < to);
         let cuts: Arc<[Stamp]> = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
-        let job = Job { cuts, target };
+        let job = Job { cuts, target, bytes };
         let mut lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner);
         let Lead { participant, applier, helpers } = &mut *lead;
         // A short range is not worth waking anybody for.
         let helping = if job.cuts.len() > 2 { helpers.as_slice() } else { &[] };
         for helper in helping {
-            let job = Job { cuts: Arc::clone(&job.cuts), target };
-            helper.jobs.as_ref().expect("open until dropped").send(job).expect("helpers live as long as this");
+            helper.jobs.as_ref().expect("open until dropped").send(job.clone()).expect("helpers live as long as this");
         }
         let step = helping.len() + 1;
         let step = if helping.is_empty() { 1 } else { step };
