@@ -7,9 +7,13 @@
 //! come over a wire, and both inputs and outcomes can be serialised.
 #![forbid(unsafe_code)]
 
+mod engine;
 pub mod journal;
 pub mod list;
+pub mod procedure;
 pub mod random;
 pub mod row;
+pub mod table;
 pub mod tpcc;
+pub mod ycsb;
 pub mod zipf;

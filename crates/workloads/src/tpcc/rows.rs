@@ -284,6 +284,11 @@ layout! {
     }
 }
 
+impl PopulationRow {
+    /// The one value of its ID.
+    pub const ONLY: u8 = 1;
+}
+
 impl StockData {
     /// The width of one S_DIST_xx.
     pub const DISTRICT_WIDTH: usize = 24;
