@@ -7,22 +7,37 @@
 //! - [`buffer`]: the ring that workers copy blocks into (all of this crate's `unsafe` is there)
 //! - [`stream`]: reserving, filling, and the group commit of a primary
 //! - [`segments`] on a [`medium`]: where the bytes persist
+//! - [`control`]: the directory, its owner and its term history
+//! - [`scan`] and [`tail`]: reading it again after a restart, and judging where it ends
+//! - [`standby`]: the log of a node that receives it
+//! - [`inspect`]: looking at it from outside
 //!
 //! The log never learns of replicas: it offers a [`stream::Sink`].
 
 pub mod block;
 pub mod buffer;
+pub mod control;
 mod core;
+pub mod inspect;
 pub mod medium;
+#[cfg(all(test, loom))]
+mod model;
+pub mod scan;
 pub mod segments;
+pub mod standby;
 pub mod stream;
+pub mod tail;
 
 pub use crate::core::{LogFailure, LogReader, LogStatistics, ReadError};
 pub use crate::{
     block::{Block, BlockBuilder, BlockError, BlockHeader, BlockKind, RecordHeader, RecordKind, RecordRef},
+    control::{Control, ControlError, LogDirectory},
+    scan::{BlockScanner, Chunk, LogSource},
     segments::{SegmentStore, StoreConfig, StoreError},
+    standby::{ReceiveError, Receiver, StandbyLog, Writable},
     stream::{
         AttachError, Batch, DurableError, Log, LogConfig, LogOpenError, Reservation, ReserveError, Sink, SinkHandle,
         TooManyWriters, Writer,
     },
+    tail::{Tail, TailError, Torn, find_tail},
 };

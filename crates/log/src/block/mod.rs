@@ -31,6 +31,7 @@
 mod build;
 mod parse;
 
+pub use freshet_base::RecordKind;
 use freshet_base::{Fid, Rid, Stamp, Term};
 
 pub(crate) use build::TERM_BLOCK;
@@ -91,34 +92,22 @@ impl BlockKind {
     }
 }
 
-/// What a record does to its row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RecordKind {
-    /// A new RID; its keys enter the indexes.
-    Insert,
-    /// A new version of a RID that exists.
-    Update,
-    /// The row ends here; its bytes are the row as it was or empty.
-    Delete,
+/// How the log writes a kind of record.
+const fn record_code(kind: RecordKind) -> u8 {
+    match kind {
+        RecordKind::Insert => 1,
+        RecordKind::Update => 2,
+        RecordKind::Delete => 3,
+    }
 }
 
-impl RecordKind {
-    const fn code(self) -> u8 {
-        match self {
-            Self::Insert => 1,
-            Self::Update => 2,
-            Self::Delete => 3,
-        }
-    }
-
-    const fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::Insert,
-            2 => Self::Update,
-            3 => Self::Delete,
-            _ => return None,
-        })
-    }
+const fn record_kind(code: u8) -> Option<RecordKind> {
+    Some(match code {
+        1 => RecordKind::Insert,
+        2 => RecordKind::Update,
+        3 => RecordKind::Delete,
+        _ => return None,
+    })
 }
 
 /// A block's header, decoded.
@@ -199,7 +188,7 @@ impl RecordHeader {
     fn encode(&self) -> [u8; RECORD_HEADER] {
         let mut bytes = [0; RECORD_HEADER];
         bytes[0..8].copy_from_slice(&self.prev.map_or(NO_ADDRESS, |at| at.0).to_le_bytes());
-        let word = (self.rid.0 & Rid::MAX.0) | (u64::from(self.kind.code()) << Rid::BITS);
+        let word = (self.rid.0 & Rid::MAX.0) | (u64::from(record_code(self.kind)) << Rid::BITS);
         bytes[8..16].copy_from_slice(&word.to_le_bytes());
         bytes[16..20].copy_from_slice(&self.fid.0.to_le_bytes());
         bytes[20..24].copy_from_slice(&self.length.to_le_bytes());

@@ -4,7 +4,7 @@ use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 
 use super::{
     BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, FORMAT, MAX_BLOCK, NO_ADDRESS, RECORD_HEADER, RecordHeader,
-    RecordKind, seal,
+    record_kind, seal,
 };
 
 /// Why bytes are not a block of this log at this place.
@@ -94,7 +94,7 @@ pub(super) fn peek(bytes: &[u8]) -> Result<BlockHeader, BlockError> {
 pub(super) fn record_header(bytes: &[u8], at: u32) -> Result<RecordHeader, BlockError> {
     let Some(bytes) = bytes.first_chunk::<RECORD_HEADER>() else { return Err(BlockError::Record(at)) };
     let (prev, word) = (u64_at(bytes, 0), u64_at(bytes, 8));
-    let kind = RecordKind::from_code((word >> Rid::BITS) as u8).ok_or(BlockError::Record(at))?;
+    let kind = record_kind((word >> Rid::BITS) as u8).ok_or(BlockError::Record(at))?;
     if word >> (Rid::BITS + 8) != 0 || u32_at(bytes, 28) != 0 {
         return Err(BlockError::Record(at));
     }

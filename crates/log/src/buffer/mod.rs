@@ -63,6 +63,8 @@ pub struct LogBuffer {
     frontier: CachePadded<AtomicU64>,
     filled: CachePadded<AtomicU64>,
     generation: AtomicU64,
+    /// Below this the ring holds nothing, whatever the frontier says.
+    floor: AtomicU64,
     /// Where the flusher is: `released` never passes it.
     flushed: AtomicU64,
     released: Watermark,
@@ -82,6 +84,7 @@ impl LogBuffer {
             frontier: CachePadded::new(AtomicU64::new(start.0)),
             filled: CachePadded::new(AtomicU64::new(start.0)),
             generation: AtomicU64::new(0),
+            floor: AtomicU64::new(0),
             flushed: AtomicU64::new(start.0),
             released: Watermark::new(start),
         };
@@ -97,6 +100,26 @@ impl LogBuffer {
     #[inline]
     pub(crate) fn frontier(&self) -> &AtomicU64 {
         &self.frontier
+    }
+
+    /// Hands everything below `to` out for writing: the receiver's way.
+    pub(crate) fn claim(&self, to: Stamp) {
+        // AcqRel: like the workers' `fetch_add`; fence W follows before anything is written.
+        self.frontier.fetch_max(to.0, Ordering::AcqRel);
+    }
+
+    /// Everything below was handed out for writing.
+    pub(crate) fn claimed(&self) -> Stamp {
+        Stamp(self.frontier.load(Ordering::Acquire))
+    }
+
+    /// Sets the frontier back to `at`, where workers go on: some of what was claimed above never came. What
+    /// that may have overwritten counts as overwritten for good. Nobody writes meanwhile.
+    pub(crate) fn restart(&self, at: Stamp) {
+        let reached = self.frontier.load(Ordering::Acquire);
+        self.floor.fetch_max(reached.saturating_sub(self.capacity()), Ordering::AcqRel);
+        // Release: pairs with the acquire in `read`.
+        self.frontier.store(at.0, Ordering::Release);
     }
 
     /// Everything below is written and may be read. Acquire: pairs with the release in [`LogBuffer::fill_to`].
@@ -198,14 +221,13 @@ impl LogBuffer {
         }
         // Fence A of the module's protocol: the copy before the checks.
         fence(Ordering::Acquire);
-        // Relaxed, twice: ordered by fence A.
+        // Relaxed: ordered by fence A.
         let same = self.generation.load(Ordering::Relaxed) == generation;
-        let frontier = self.frontier.load(Ordering::Relaxed);
-        if same && (self.released.get() <= at || frontier <= at.0.saturating_add(self.capacity())) {
-            RingRead::Copied
-        } else {
-            RingRead::Overwritten
-        }
+        // Acquire: pairs with the release in `restart`; a frontier that was set back comes with its floor.
+        let frontier = self.frontier.load(Ordering::Acquire);
+        let floor = self.floor.load(Ordering::Relaxed);
+        let kept = at.0 >= floor && frontier <= at.0.saturating_add(self.capacity());
+        if same && (self.released.get() <= at || kept) { RingRead::Copied } else { RingRead::Overwritten }
     }
 
     /// How often the end was taken back, twice over; odd while that is under way. Acquire: pairs with the

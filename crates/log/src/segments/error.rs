@@ -146,7 +146,7 @@ pub enum StoreError {
 
 impl StoreError {
     /// Wraps what the operating system said.
-    pub(super) fn io(doing: &'static str, file: PathBuf, offset: u64, needed: u64, source: io::Error) -> Self {
+    pub(crate) fn io(doing: &'static str, file: PathBuf, offset: u64, needed: u64, source: io::Error) -> Self {
         if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded) {
             Self::NoSpace { file, needed }
         } else {

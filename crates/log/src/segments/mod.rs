@@ -111,7 +111,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl SegmentStore {
-    /// Opens the log on `medium`, checks every segment's header, and completes a cut that was interrupted. An empty medium is an empty log.
+    /// Opens the log on `medium`, checks every segment's header, and completes a cut that was interrupted. An empty
+    /// medium is an empty log.
     ///
     /// # Errors
     /// [`StoreError`] for whatever does not fit together.
@@ -120,7 +121,31 @@ impl SegmentStore {
     /// When the configured segment size is not a multiple of 4096.
     pub fn open(medium: Arc<dyn Medium>, config: StoreConfig) -> Result<Self, StoreError> {
         assert!(config.segment_size >= MIN_SEGMENT && config.segment_size.is_multiple_of(MIN_SEGMENT));
-        let names = medium.list().map_err(|source| StoreError::io("list", medium.path(""), 0, 0, source))?;
+        let names = list(&*medium)?;
+        let store = Self::open_segments(medium, &names, config)?;
+        if names.iter().any(|name| name == cut::CUT_NAME) {
+            store.complete_cut()?;
+        }
+        Ok(store)
+    }
+
+    /// Opens the log on `medium` for looking only, with the configuration that its oldest segment names. Changes nothing.
+    ///
+    /// # Errors
+    /// As [`SegmentStore::open`].
+    pub(crate) fn look(medium: Arc<dyn Medium>) -> Result<Self, StoreError> {
+        let names = list(&*medium)?;
+        let config = match names.iter().filter_map(|name| segment_start(name)).min() {
+            Some(start) => {
+                let (_, header) = read_header(&*medium, start)?;
+                StoreConfig { cluster: header.cluster, segment_size: header.size.max(1) }
+            }
+            None => StoreConfig { cluster: ClusterId(0), segment_size: DEFAULT_SEGMENT },
+        };
+        Self::open_segments(medium, &names, config)
+    }
+
+    fn open_segments(medium: Arc<dyn Medium>, names: &[String], config: StoreConfig) -> Result<Self, StoreError> {
         let mut starts: Vec<u64> = names.iter().filter_map(|name| segment_start(name)).collect();
         starts.sort_unstable();
         let mut segments = Segments::default();
@@ -143,7 +168,7 @@ impl SegmentStore {
             false if segments.0.is_empty() => None,
             false => return Err(StoreError::Watermark { file: medium.path(MARK_NAME) }),
         };
-        let store = Self {
+        Ok(Self {
             shared: Arc::new(Shared {
                 medium,
                 config,
@@ -153,11 +178,7 @@ impl SegmentStore {
                 failed: AtomicBool::new(false),
                 preparer: prepare::Preparer::default(),
             }),
-        };
-        if names.iter().any(|name| name == cut::CUT_NAME) {
-            store.complete_cut()?;
-        }
-        Ok(store)
+        })
     }
 
     /// Opens or makes the log in a directory that exists.
@@ -395,13 +416,17 @@ impl Shared {
     }
 }
 
-fn open_segment(medium: &dyn Medium, config: &StoreConfig, start: u64) -> Result<Arc<dyn MediumFile>, StoreError> {
+fn list(medium: &dyn Medium) -> Result<Vec<String>, StoreError> {
+    medium.list().map_err(|source| StoreError::io("list", medium.path(""), 0, 0, source))
+}
+
+fn read_header(medium: &dyn Medium, start: u64) -> Result<(Arc<dyn MediumFile>, FileHeader), StoreError> {
     let name = segment_name(start);
     let path = || medium.path(&name);
     let file = medium.open(&name).map_err(|e| StoreError::io("open", path(), 0, 0, e))?;
     let found = file.size().map_err(|e| StoreError::io("ask the size of", path(), 0, 0, e))?;
     if found < SEGMENT_HEADER {
-        return Err(StoreError::Length { file: path(), found, expected: SEGMENT_HEADER + config.segment_size });
+        return Err(StoreError::Length { file: path(), found, expected: SEGMENT_HEADER });
     }
     let mut bytes = [0; USED];
     file.read(0, &mut bytes).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
@@ -412,6 +437,16 @@ fn open_segment(medium: &dyn Medium, config: &StoreConfig, start: u64) -> Result
     if header.kind != FileKind::Segment {
         return Err(StoreError::Header { file: path(), what: "it is a saved tail, not a segment".to_owned() });
     }
+    let expected = SEGMENT_HEADER.saturating_add(header.size);
+    if found != expected {
+        return Err(StoreError::Length { file: path(), found, expected });
+    }
+    Ok((file, header))
+}
+
+fn open_segment(medium: &dyn Medium, config: &StoreConfig, start: u64) -> Result<Arc<dyn MediumFile>, StoreError> {
+    let (file, header) = read_header(medium, start)?;
+    let path = || medium.path(&segment_name(start));
     if header.cluster != config.cluster {
         return Err(StoreError::ForeignCluster { file: path(), found: header.cluster, expected: config.cluster });
     }
@@ -421,10 +456,6 @@ fn open_segment(medium: &dyn Medium, config: &StoreConfig, start: u64) -> Result
     if header.start.0 != start || !start.is_multiple_of(header.size) {
         let what = format!("its header says that it starts at {}, its name {start}", header.start);
         return Err(StoreError::Header { file: path(), what });
-    }
-    let expected = SEGMENT_HEADER + config.segment_size;
-    if found != expected {
-        return Err(StoreError::Length { file: path(), found, expected });
     }
     Ok(file)
 }

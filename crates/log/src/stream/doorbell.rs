@@ -34,6 +34,7 @@ impl Doorbell {
     /// Wakes the sleeper if it sleeps for lack of work: for whoever made some.
     #[inline]
     pub(crate) fn ring_if_asleep(&self) {
+        Self::in_single_order();
         if self.state.load(Ordering::SeqCst) == ASLEEP {
             self.wake();
         }
@@ -42,6 +43,7 @@ impl Doorbell {
     /// Wakes the sleeper, also from a nap: for whoever waits for an answer.
     #[inline]
     pub(crate) fn ring(&self) {
+        Self::in_single_order();
         if self.state.load(Ordering::SeqCst) != AWAKE {
             self.wake();
         }
@@ -66,8 +68,17 @@ impl Doorbell {
         self.rest(if light { ASLEEP } else { NAPPING }, Some(length), urgent);
     }
 
+    /// loom takes SeqCst loads and stores for acquire and release, and knows the single order of fences only: in models
+    /// this stands between the two accesses of each side that are SeqCst themselves.
+    #[inline]
+    fn in_single_order() {
+        #[cfg(loom)]
+        freshet_base::sync::fence(Ordering::SeqCst);
+    }
+
     fn rest(&self, depth: u32, length: Option<Duration>, work: impl Fn() -> bool) {
         self.state.store(depth, Ordering::SeqCst);
+        Self::in_single_order();
         if !work() {
             let mut guard = self.lock.lock().expect("no code panics under this mutex");
             while self.state.load(Ordering::SeqCst) == depth {

@@ -1,0 +1,342 @@
+//! A node's log directory: who it belongs to, which terms it has lived through, and that only one process has it.
+//!
+//! The file `control` is a few lines of text, so that it can be read in an emergency:
+//!
+//! ```text
+//! freshet control 1
+//! cluster 000102030405060708090a0b0c0d0e0f
+//! node 0011223344556677
+//! segment-size 67108864
+//! heard 2 0011223344556677
+//! term 1 0
+//! term 2 81234
+//! crc 89abcdef
+//! ```
+//!
+//! `heard` is the latest term the node knows of, and who reigns in it (`-` if unknown). Each `term` line says at which
+//! stamp a term began; the last line is the CRC-32C of all bytes before it. The file
+//! is never changed in place: a new one is written, synced and renamed over it.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Write},
+    path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
+};
+
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
+
+use crate::segments::{MIN_SEGMENT, SegmentStore, StoreConfig, StoreError};
+
+const CONTROL: &str = "control";
+const LOCK: &str = "lock";
+const HEAD: &str = "freshet control ";
+const FORMAT: u32 = 1;
+
+/// What the control file says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Control {
+    /// The cluster that the log belongs to.
+    pub cluster: ClusterId,
+    /// The node that the log belongs to.
+    pub node: NodeId,
+    /// How much of the log a segment holds, in bytes.
+    pub segment_size: u64,
+    /// Which term began where, ascending in both.
+    pub terms: Vec<(Term, Stamp)>,
+    /// The latest term that this node has heard of, and whose it is: everything earlier is refused.
+    pub heard: (Term, Option<NodeId>),
+}
+
+/// Why a log directory could not be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ControlError {
+    /// Another process has the directory.
+    #[error("{} is in use by another process: stop that one first, or use another directory", .0.display())]
+    Locked(PathBuf),
+    /// There is no log in the directory.
+    #[error("{} holds no Freshet log (no control file): check the path, or initialise a node there", .0.display())]
+    NoLog(PathBuf),
+    /// There is a log in the directory already.
+    #[error("{} holds a Freshet log already: use another directory, or empty this one", .0.display())]
+    Exists(PathBuf),
+    /// Written by another version.
+    #[error("{file} has format {found}, this version reads {FORMAT}: start the version that wrote it", file = .file.display())]
+    Format {
+        /// The control file.
+        file: PathBuf,
+        /// The format it names.
+        found: String,
+    },
+    /// The file is not what was written.
+    #[error("{file} is damaged ({what}): restore it from a backup, or empty the directory and let the node join its cluster again", file = .file.display())]
+    Damaged {
+        /// The control file.
+        file: PathBuf,
+        /// What does not hold.
+        what: String,
+    },
+    /// The operating system refused something.
+    #[error("cannot {doing} {file}: {source}; check the disk and the permissions", file = .file.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With which file or directory.
+        file: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+}
+
+impl Control {
+    fn encode(&self) -> String {
+        let mut text = format!("{HEAD}{FORMAT}\ncluster {}\nnode {}\n", self.cluster, self.node);
+        text.push_str(&format!("segment-size {}\n", self.segment_size));
+        let holder = self.heard.1.map_or_else(|| "-".to_owned(), |node| node.to_string());
+        text.push_str(&format!("heard {} {holder}\n", self.heard.0));
+        for (term, start) in &self.terms {
+            text.push_str(&format!("term {term} {start}\n"));
+        }
+        let crc = crc32c::crc32c(text.as_bytes());
+        text.push_str(&format!("crc {crc:08x}\n"));
+        text
+    }
+
+    fn decode(text: &str, file: &Path) -> Result<Self, ControlError> {
+        let damaged = |what: &str| ControlError::Damaged { file: file.to_owned(), what: what.to_owned() };
+        let first = text.lines().next().unwrap_or_default();
+        let format = first.strip_prefix(HEAD).ok_or_else(|| damaged("it does not begin as a control file does"))?;
+        if format != FORMAT.to_string() {
+            return Err(ControlError::Format { file: file.to_owned(), found: format.to_owned() });
+        }
+        let at = text.rfind("crc ").ok_or_else(|| damaged("it has no checksum"))?;
+        let crc = text[at + 4..].strip_suffix('\n').and_then(|crc| u32::from_str_radix(crc, 16).ok());
+        if crc != Some(crc32c::crc32c(&text.as_bytes()[..at])) {
+            return Err(damaged("its checksum does not hold"));
+        }
+        let mut lines = text[..at].lines().skip(1);
+        let mut field = |name: &str| {
+            let line = lines.next().and_then(|line| line.strip_prefix(name)?.strip_prefix(' '));
+            line.ok_or_else(|| damaged(&format!("no {name} where it should be")))
+        };
+        let bad = |name: &str| damaged(&format!("its {name} is none"));
+        let cluster = u128::from_str_radix(field("cluster")?, 16).map_err(|_| bad("cluster"))?;
+        let node = u64::from_str_radix(field("node")?, 16).map_err(|_| bad("node"))?;
+        let segment_size: u64 = field("segment-size")?.parse().map_err(|_| bad("segment size"))?;
+        if segment_size < MIN_SEGMENT || !segment_size.is_multiple_of(MIN_SEGMENT) {
+            return Err(bad("segment size"));
+        }
+        let heard = field("heard")?.split_once(' ').ok_or_else(|| bad("latest term"))?;
+        let holder = match heard.1 {
+            "-" => None,
+            node => Some(NodeId(u64::from_str_radix(node, 16).map_err(|_| bad("latest term"))?)),
+        };
+        let heard = (Term(heard.0.parse().map_err(|_| bad("latest term"))?), holder);
+        let mut terms: Vec<(Term, Stamp)> = Vec::new();
+        for line in lines {
+            let pair = line.strip_prefix("term ").and_then(|rest| rest.split_once(' '));
+            let pair = pair.and_then(|(term, start)| Some((Term(term.parse().ok()?), Stamp(start.parse().ok()?))));
+            let pair = pair.ok_or_else(|| bad("term history"))?;
+            if terms.last().is_some_and(|last| last.0 >= pair.0 || last.1 > pair.1) {
+                return Err(bad("term history"));
+            }
+            terms.push(pair);
+        }
+        Ok(Self { cluster: ClusterId(cluster), node: NodeId(node), segment_size, terms, heard })
+    }
+
+    /// The newest term; zero before the first.
+    pub fn term(&self) -> Term {
+        self.terms.last().map_or(Term(0), |last| last.0)
+    }
+
+    /// The configuration of this log's store.
+    pub fn store_config(&self) -> StoreConfig {
+        StoreConfig { cluster: self.cluster, segment_size: self.segment_size }
+    }
+}
+
+/// Up to where two nodes' logs are the same, by their term histories: none when one history continues the other (then the
+/// shorter log is a prefix of the longer), else the stamp from which they differ. A node that rejoins cuts its log there.
+pub fn fork(mine: &[(Term, Stamp)], theirs: &[(Term, Stamp)]) -> Option<Stamp> {
+    let common = mine.iter().zip(theirs).take_while(|(a, b)| a == b).count();
+    let begins = |history: &[(Term, Stamp)]| history.get(common).map(|next| next.1);
+    match (begins(mine), begins(theirs)) {
+        (None, None) => None,
+        (Some(at), None) | (None, Some(at)) => Some(at),
+        (Some(a), Some(b)) => Some(a.min(b)),
+    }
+}
+
+/// A log directory that this process owns until it is dropped.
+#[derive(Debug)]
+pub struct LogDirectory {
+    path: PathBuf,
+    control: Mutex<Control>,
+    /// Locked for as long as it is open.
+    _lock: File,
+}
+
+impl LogDirectory {
+    /// Makes a new log directory, with its parents.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::Exists`] when there is a log in it.
+    pub fn create(path: &Path, control: Control) -> Result<Self, ControlError> {
+        fs::create_dir_all(path).map_err(|source| io_error("make the directory", path, source))?;
+        let lock = take_lock(path)?;
+        let exists = path.join(CONTROL).try_exists();
+        if exists.map_err(|source| io_error("look into", path, source))? {
+            return Err(ControlError::Exists(path.to_owned()));
+        }
+        replace(path, &control)?;
+        Ok(Self { path: path.to_owned(), control: Mutex::new(control), _lock: lock })
+    }
+
+    /// Opens a log directory.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::NoLog`] when there is no log in it.
+    pub fn open(path: &Path) -> Result<Self, ControlError> {
+        // Before the lock, which would make a file in whatever directory this is.
+        let control = read_control(path)?;
+        let lock = take_lock(path)?;
+        drop(control);
+        // Again: it may have changed until the lock was ours.
+        let control = read_control(path)?;
+        Ok(Self { path: path.to_owned(), control: Mutex::new(control), _lock: lock })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What its control file says.
+    pub fn control(&self) -> Control {
+        self.control.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the control file, durably.
+    ///
+    /// # Errors
+    /// [`ControlError::Io`]; the old one stays then.
+    pub fn update(&self, change: impl FnOnce(&mut Control)) -> Result<(), ControlError> {
+        let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut changed = control.clone();
+        change(&mut changed);
+        replace(&self.path, &changed)?;
+        *control = changed;
+        Ok(())
+    }
+
+    /// Opens the segments in it.
+    ///
+    /// # Errors
+    /// As [`SegmentStore::open`].
+    pub fn open_store(&self) -> Result<SegmentStore, StoreError> {
+        SegmentStore::open_directory(&self.path, self.control().store_config())
+    }
+}
+
+/// Reads the control file of a directory without owning it: for looking only.
+///
+/// # Errors
+/// [`ControlError`].
+pub fn read_control(directory: &Path) -> Result<Control, ControlError> {
+    let file = directory.join(CONTROL);
+    match fs::read_to_string(&file) {
+        Ok(text) => Control::decode(&text, &file),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Err(ControlError::NoLog(directory.to_owned())),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+            Err(ControlError::Damaged { file, what: "it is no text".to_owned() })
+        }
+        Err(source) => Err(io_error("read", &file, source)),
+    }
+}
+
+fn io_error(doing: &'static str, file: &Path, source: io::Error) -> ControlError {
+    ControlError::Io { doing, file: file.to_owned(), source }
+}
+
+fn take_lock(directory: &Path) -> Result<File, ControlError> {
+    let path = directory.join(LOCK);
+    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let file = opened.map_err(|source| io_error("open", &path, source))?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => Err(ControlError::Locked(directory.to_owned())),
+        Err(TryLockError::Error(source)) => Err(io_error("lock", &path, source)),
+    }
+}
+
+/// Writes, syncs, renames, syncs the directory: at every moment one of the two is there, whole.
+fn replace(directory: &Path, control: &Control) -> Result<(), ControlError> {
+    let (file, unfinished) = (directory.join(CONTROL), directory.join("control.new"));
+    let write = || {
+        let mut new = File::create(&unfinished)?;
+        new.write_all(control.encode().as_bytes())?;
+        new.sync_all()?;
+        fs::rename(&unfinished, &file)?;
+        File::open(directory)?.sync_all()
+    };
+    write().map_err(|source| io_error("replace", &file, source))
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn control() -> Control {
+        Control {
+            cluster: ClusterId(0x0102),
+            node: NodeId(9),
+            segment_size: 64 << 20,
+            terms: vec![(Term(1), Stamp(0)), (Term(3), Stamp(4096))],
+            heard: (Term(4), Some(NodeId(9))),
+        }
+    }
+
+    #[test]
+    fn it_is_read_as_it_was_written_and_one_process_has_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        assert!(matches!(LogDirectory::open(&path), Err(ControlError::NoLog(_))));
+        let made = LogDirectory::create(&path, control()).unwrap();
+        assert!(matches!(LogDirectory::open(&path), Err(ControlError::Locked(_))));
+        made.update(|control| control.terms.push((Term(4), Stamp(8192)))).unwrap();
+        drop(made);
+        assert!(matches!(LogDirectory::create(&path, control()), Err(ControlError::Exists(_))));
+        let opened = LogDirectory::open(&path).unwrap().control();
+        assert_eq!(opened.term(), Term(4));
+        assert_eq!(opened.terms[..2], control().terms);
+        assert_eq!(opened.cluster, ClusterId(0x0102));
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let text = control().encode();
+        let file = Path::new("control");
+        assert_eq!(Control::decode(&text, file).unwrap(), control());
+        for bit in 0..text.len() * 8 {
+            let mut bytes = text.clone().into_bytes();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            if let Ok(text) = String::from_utf8(bytes) {
+                // Upper and lower case of the checksum's digits mean the same.
+                assert!(Control::decode(&text, file).map_or(true, |c| c == control()), "bit {bit}: {text}");
+            }
+        }
+        for length in 0..text.len() {
+            assert!(Control::decode(&text[..length], file).is_err());
+        }
+    }
+
+    #[test]
+    fn histories_part_where_the_first_unshared_term_begins() {
+        let h = |terms: &[(u32, u64)]| -> Vec<_> { terms.iter().map(|(t, s)| (Term(*t), Stamp(*s))).collect() };
+        assert_eq!(fork(&h(&[(1, 0)]), &h(&[(1, 0)])), None);
+        assert_eq!(fork(&h(&[(1, 0)]), &h(&[(1, 0), (2, 80)])), Some(Stamp(80)));
+        assert_eq!(fork(&h(&[(1, 0), (2, 80)]), &h(&[(1, 0), (3, 64)])), Some(Stamp(64)));
+        assert_eq!(fork(&h(&[]), &h(&[(1, 0)])), Some(Stamp(0)));
+    }
+}

@@ -1,0 +1,397 @@
+//! A standby's log: bytes arrive in the ring, are persisted from there, and are read from there by replay.
+//!
+//! There are no workers. One [`Receiver`] puts the primary's bytes where they belong; one thread makes them
+//! durable; the caller says how far it has replayed. `received >= persisted`, and what is both persisted and replayed
+//! gives its room back (ready to receive, Query Fresh section 3.2).
+//!
+//! # Access protocol
+//!
+//! Only the holder of the [`Receiver`] writes to the ring above `received`, or cuts. The flusher is
+//! behind a mutex that its thread takes for one flush at a time; a cut takes it too, so it never meets a flush. `arrived`
+//! is stored before the look at the bell, by the receiver; the flushing thread looks at it after it announced its sleep.
+
+use std::{
+    io,
+    os::fd::BorrowedFd,
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+use freshet_base::{Stamp, Term, Watermark};
+
+use crate::{
+    buffer::{Flusher, RawPiece},
+    core::{Core, LogFailure, LogReader, LogStatistics},
+    segments::{SegmentStore, StoreError},
+    stream::{Log, LogConfig, LogOpenError, doorbell::Doorbell},
+};
+
+/// Why bytes from the primary were not taken.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// They do not follow what was received.
+    #[error("bytes for {at} arrived, but the log was received up to {received}: join the primary again")]
+    Gap {
+        /// Where the bytes belong.
+        at: Stamp,
+        /// How far the log was received.
+        received: Stamp,
+    },
+    /// There is no room for them yet; the sender did not keep to the flow control.
+    #[error("bytes up to {end} arrived, but there is room up to {free} only: the primary ignores the flow control")]
+    NoRoom {
+        /// The end of the bytes.
+        end: Stamp,
+        /// Where the room ends.
+        free: Stamp,
+    },
+    /// The log failed or was closed.
+    #[error("the standby's log is closed")]
+    Closed,
+    /// The log failed.
+    #[error(transparent)]
+    Failed(#[from] LogFailure),
+}
+
+#[derive(Debug)]
+struct Shared {
+    core: Arc<Core>,
+    received: Watermark,
+    /// As `received`; for the bell's protocol.
+    arrived: AtomicU64,
+    replayed: AtomicU64,
+    closing: AtomicBool,
+    bell: Doorbell,
+    flusher: Mutex<Option<Flusher>>,
+}
+
+impl Shared {
+    fn flusher(&self) -> MutexGuard<'_, Option<Flusher>> {
+        self.flusher.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives back the room of what is persisted and replayed.
+    fn release_room(&self) {
+        // Acquire: pairs with the release half in `note_replayed`; the replay's reads come before the room is given up.
+        self.core.buffer.release(Stamp(self.replayed.load(Ordering::Acquire)));
+    }
+
+    fn check_open(&self) -> Result<(), ReceiveError> {
+        if let Some(failure) = self.core.failure() {
+            return Err(failure.clone().into());
+        }
+        if self.closing.load(Ordering::SeqCst) { Err(ReceiveError::Closed) } else { Ok(()) }
+    }
+}
+
+/// A standby's log.
+#[derive(Debug)]
+pub struct StandbyLog {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// The one who puts the primary's bytes into a standby's log.
+#[derive(Debug)]
+pub struct Receiver {
+    shared: Arc<Shared>,
+}
+
+impl StandbyLog {
+    /// Starts a standby's log at `start`, where `store` ends, with a ring of `capacity` bytes (a power of two, at least 4096).
+    /// A standby without a disk has a store in memory ([`SegmentStore::in_memory`]): the log is the database.
+    ///
+    /// # Errors
+    /// [`LogOpenError`] for an impossible capacity, a store that cannot go on, or no thread.
+    pub fn open(capacity: usize, store: SegmentStore, start: Stamp) -> Result<(Self, Receiver), LogOpenError> {
+        LogConfig { capacity, partition: 4096, ..LogConfig::default() }.check()?;
+        store.resume(start)?;
+        let (core, flusher) = Core::new(capacity, Some(store), start);
+        let shared = Arc::new(Shared {
+            core,
+            received: Watermark::new(start),
+            arrived: AtomicU64::new(start.0),
+            replayed: AtomicU64::new(start.0),
+            closing: AtomicBool::new(false),
+            bell: Doorbell::new(),
+            flusher: Mutex::new(Some(flusher)),
+        });
+        let flushing = Arc::clone(&shared);
+        let spawned = thread::Builder::new().name("log-persist".to_owned()).spawn(move || persist(&flushing));
+        let thread = Mutex::new(Some(spawned.map_err(LogOpenError::Thread)?));
+        Ok((Self { shared: Arc::clone(&shared), thread }, Receiver { shared }))
+    }
+
+    /// How far the primary's bytes have arrived; a block boundary.
+    pub fn received(&self) -> &Watermark {
+        &self.shared.received
+    }
+
+    /// How far they are durable here.
+    pub fn persisted(&self) -> &Watermark {
+        &self.shared.core.durable
+    }
+
+    /// Says that replay is done with everything below `to`.
+    pub fn note_replayed(&self, to: Stamp) {
+        // AcqRel: pairs with the acquire in `release_room`.
+        self.shared.replayed.fetch_max(to.0, Ordering::AcqRel);
+        self.shared.release_room();
+    }
+
+    /// The primary may send up to here: `min(persisted, replayed)` plus the ring's size.
+    pub fn free_until(&self) -> Stamp {
+        self.shared.core.buffer.released().plus(self.shared.core.buffer.capacity())
+    }
+
+    /// A handle that reads this log from any thread, also after a promotion.
+    pub fn reader(&self) -> LogReader {
+        LogReader { core: Arc::clone(&self.shared.core) }
+    }
+
+    /// The store behind it.
+    pub fn store(&self) -> &SegmentStore {
+        self.shared.core.store.as_ref().expect("a standby's log has a store")
+    }
+
+    /// Why it takes nothing more, if it failed.
+    pub fn failure(&self) -> Option<LogFailure> {
+        self.shared.core.failure().cloned()
+    }
+
+    /// What it did so far.
+    pub fn statistics(&self) -> LogStatistics {
+        self.shared.core.statistics()
+    }
+
+    /// Makes everything received durable and ends the thread; nothing is received any more.
+    ///
+    /// # Errors
+    /// [`LogFailure`] when the log failed, now or before.
+    pub fn close(&self) -> Result<(), LogFailure> {
+        self.stop();
+        if self.shared.flusher().is_none() {
+            // Promoted: the ring and the store are the primary's now.
+            return Ok(());
+        }
+        self.shared.received.close();
+        self.shared.core.durable.close();
+        self.shared.core.buffer.close();
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    fn stop(&self) {
+        self.shared.closing.store(true, Ordering::SeqCst);
+        self.shared.bell.ring();
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(thread) = thread
+            && thread.join().is_err()
+        {
+            self.shared.core.fail(LogFailure::bug());
+        }
+    }
+
+    /// Turns this log into a primary's, in the reign `term`, at the place where it was received up to; everything
+    /// received is durable then. Readers go on. `config.capacity` is ignored: the ring stays.
+    ///
+    /// # Errors
+    /// [`LogOpenError`]; the log is closed then.
+    pub fn promote(&self, receiver: Receiver, config: LogConfig, term: Term) -> Result<Log, LogOpenError> {
+        assert!(Arc::ptr_eq(&self.shared, &receiver.shared), "the receiver of this log");
+        let config = LogConfig { capacity: self.shared.core.buffer.capacity() as usize, ..config };
+        config.check()?;
+        self.stop();
+        if let Some(failure) = self.failure() {
+            return Err(failure.into());
+        }
+        let flusher =
+            self.shared.flusher().take().expect("only a promotion takes the flusher, and it takes the receiver");
+        let end = self.shared.received.get();
+        assert_eq!(self.shared.core.durable.get(), end, "everything received was flushed");
+        // Nobody holds room back any more but the flusher.
+        self.shared.core.buffer.restart(end);
+        self.shared.core.buffer.release(Stamp::MAX);
+        Log::on(Arc::clone(&self.shared.core), flusher, config, end, term)
+    }
+}
+
+impl Drop for StandbyLog {
+    fn drop(&mut self) {
+        // A promoted log goes on without this handle; else whoever wanted to know of a failure has called `close`.
+        self.stop();
+    }
+}
+
+impl Receiver {
+    /// How far the log was received.
+    pub fn received(&self) -> Stamp {
+        self.shared.received.get()
+    }
+
+    /// Blocks until the ring has room up to `end`.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the log was closed or failed meanwhile.
+    pub fn wait_room(&self, end: Stamp) -> Result<(), ReceiveError> {
+        self.shared.check_open()?;
+        let target = Stamp(end.0.saturating_sub(self.shared.core.buffer.capacity()));
+        match self.shared.core.buffer.wait_released(target) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.shared.check_open().err().unwrap_or(ReceiveError::Closed)),
+        }
+    }
+
+    /// The place for `length` bytes at `at`, at or above what was received. They count once [`Receiver::received_to`] is called.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Gap`] below what was received, [`ReceiveError::NoRoom`] beyond the room.
+    pub fn writable(&mut self, at: Stamp, length: u64) -> Result<Writable<'_>, ReceiveError> {
+        self.shared.check_open()?;
+        let received = self.received();
+        let buffer = &self.shared.core.buffer;
+        let free = buffer.released().plus(buffer.capacity());
+        if at < received {
+            return Err(ReceiveError::Gap { at, received });
+        }
+        let end = Stamp(at.0.saturating_add(length));
+        if end > free {
+            return Err(ReceiveError::NoRoom { end, free });
+        }
+        buffer.claim(end);
+        Ok(Writable { core: &self.shared.core, at, length })
+    }
+
+    /// Says that everything below `to` was written; `to` is a block boundary.
+    ///
+    /// # Panics
+    /// When it was never claimed by [`Receiver::writable`].
+    pub fn received_to(&mut self, to: Stamp) {
+        let shared = &self.shared;
+        assert!(to <= shared.core.buffer.claimed(), "received bytes have a place");
+        shared.core.buffer.fill_to(to);
+        shared.arrived.fetch_max(to.0, Ordering::SeqCst);
+        shared.received.advance(to);
+        shared.bell.ring();
+    }
+
+    /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node enters a term only after that.
+    /// Blocks while a flush is under way.
+    ///
+    /// # Errors
+    /// [`StoreError`]; opening the store again completes the cut.
+    pub fn cut(&mut self, at: Stamp) -> Result<(), StoreError> {
+        let shared = &self.shared;
+        let mut guard = shared.flusher();
+        let flusher = guard.as_mut().expect("the flusher stays while there is a receiver");
+        if at >= shared.received.get() {
+            return Ok(());
+        }
+        shared.core.buffer.cut(flusher, at);
+        shared.arrived.fetch_min(at.0, Ordering::SeqCst);
+        shared.received.cut(at);
+        shared.replayed.fetch_min(at.0, Ordering::AcqRel);
+        if at < shared.core.durable.get() {
+            shared.core.durable.cut(at);
+            shared.core.store.as_ref().map_or(Ok(()), |store| store.cut(at))?;
+        }
+        Ok(())
+    }
+}
+
+/// A range of the ring that is waiting for the primary's bytes.
+#[derive(Debug)]
+pub struct Writable<'r> {
+    core: &'r Core,
+    at: Stamp,
+    length: u64,
+}
+
+impl Writable<'_> {
+    /// Bytes that are still missing.
+    pub fn missing(&self) -> u64 {
+        self.length
+    }
+
+    /// One read from a socket or file straight into the ring, without a copy. Returns how many bytes
+    /// came; zero when the other side has closed.
+    ///
+    /// # Errors
+    /// What the operating system says, [`io::ErrorKind::WouldBlock`] included.
+    pub fn read_from(&mut self, source: BorrowedFd<'_>) -> io::Result<usize> {
+        let got = self.core.buffer.receive(self.at, self.length, source)?;
+        self.at = self.at.plus(got as u64);
+        self.length -= got as u64;
+        Ok(got)
+    }
+
+    /// Copies bytes that are in memory already; takes as many as are missing and returns how many.
+    pub fn copy_from(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.length as usize);
+        self.core.buffer.write(self.at, &bytes[..taken]);
+        self.at = self.at.plus(taken as u64);
+        self.length -= taken as u64;
+        taken
+    }
+
+    /// The memory itself, for a one-sided writer (a network card, another process). Whoever lets somebody write there
+    /// does so only until the receiver is told or used again.
+    pub fn raw(&mut self) -> [RawPiece; 2] {
+        self.core.buffer.raw(self.at, self.length)
+    }
+}
+
+/// Marks the log as failed when its thread ends by a panic, so that nobody waits for ever.
+struct EndsLog<'a>(&'a Shared);
+
+impl Drop for EndsLog<'_> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            self.0.core.fail(LogFailure::bug());
+            self.0.received.close();
+        }
+    }
+}
+
+/// The persisting thread's whole life.
+fn persist(shared: &Arc<Shared>) {
+    let _guard = EndsLog(shared);
+    let sync_watermark = || match &shared.core.store {
+        Some(store) => store.sync_watermark(),
+        None => Ok(()),
+    };
+    let result = loop {
+        match flush_once(shared) {
+            Ok(true) => {}
+            Ok(false) if shared.closing.load(Ordering::SeqCst) => break sync_watermark().map_err(LogFailure::from),
+            Ok(false) => {
+                let durable = || shared.core.durable.get().0;
+                shared.bell.sleep(|| {
+                    shared.arrived.load(Ordering::SeqCst) > durable() || shared.closing.load(Ordering::SeqCst)
+                });
+            }
+            Err(failure) => break Err(failure),
+        }
+    };
+    if let Err(failure) = result {
+        shared.core.fail(failure);
+        shared.received.close();
+    }
+}
+
+/// Flushes what has arrived; returns whether there was something.
+fn flush_once(shared: &Shared) -> Result<bool, LogFailure> {
+    let mut guard = shared.flusher();
+    let Some(flusher) = guard.as_mut() else { return Ok(false) };
+    let (from, to) = (shared.core.durable.get(), Stamp(shared.arrived.load(Ordering::SeqCst)));
+    if from >= to {
+        return Ok(false);
+    }
+    shared.core.flush(flusher, from, to)?;
+    drop(guard);
+    shared.release_room();
+    shared.core.note_thread_cpu();
+    Ok(true)
+}

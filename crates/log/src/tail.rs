@@ -1,0 +1,134 @@
+//! Where the log ends after a restart.
+//!
+//! A crash may tear what was written and not yet synced, at any byte and in any order of pages. All of that
+//! lies at or above the watermark that was noted last, except what a loss of power took of the note itself,
+//! and it is at most [`MAX_UNSYNCED`] bytes. So for the first place `x` where no whole block is:
+//!
+//! | watermark | behind `x` | it is |
+//! |---|---|---|
+//! | above `x` | anything | damage |
+//! | at or below `x` | a whole block at `x + MAX_UNSYNCED` or above | damage: `x` was durable before that was written |
+//! | at or below `x` | anything but zeros | a torn tail: cut, and told |
+//! | at or below `x` | zeros only | a clean end |
+//!
+//! Damage stops the node. Nothing is ever skipped.
+
+use std::path::PathBuf;
+
+use freshet_base::{Stamp, Term};
+
+use crate::{
+    block::{Block, BlockError},
+    core::MAX_UNSYNCED,
+    scan::{BlockScanner, Chunk, LogSource, look_behind},
+    segments::{SegmentStore, StoreError},
+};
+
+/// Where a log ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Tail {
+    /// Everything below is whole blocks.
+    pub end: Stamp,
+    /// What must be cut off there before anything is appended ([`Tail::settle`]).
+    pub cut: Option<Torn>,
+    /// How many blocks were looked at.
+    pub blocks: u64,
+    /// The term of the last of them.
+    pub term: Option<Term>,
+}
+
+impl Tail {
+    /// Makes the log end here: cuts off what is torn, durably. Do it before anything is appended, or the remains
+    /// could be taken for blocks one day.
+    ///
+    /// # Errors
+    /// [`StoreError`] when it cannot be cut.
+    pub fn settle(&self, store: &SegmentStore) -> Result<(), StoreError> {
+        if self.cut.is_some() { store.cut(self.end) } else { Ok(()) }
+    }
+}
+
+/// The remains of a write that a crash interrupted. None of it was acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the log's last {bytes} bytes, from {at} on, were being written in a crash and are cut off ({why})")]
+pub struct Torn {
+    /// Where it starts.
+    pub at: Stamp,
+    /// How far it reaches, in bytes.
+    pub bytes: u64,
+    /// Why it is no block.
+    pub why: BlockError,
+}
+
+/// Why the end of the log was not found.
+#[derive(Debug, thiserror::Error)]
+pub enum TailError {
+    /// A part of the log that was durable is not what was written.
+    #[error(
+        "the log is damaged: {file} at offset {offset} (stamp {at}): {what}; do not delete anything: restore the file \
+         from a backup, or empty this log directory and let the node join its cluster again",
+        file = .file.display()
+    )]
+    Damage {
+        /// The damaged file.
+        file: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// Where in the virtual log.
+        at: Stamp,
+        /// What is wrong there, and how that is known.
+        what: String,
+    },
+    /// The log could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// The error for a block that must be there, at `at`, and is not: for whoever reads below the durable watermark.
+pub fn damage(source: &dyn LogSource, at: Stamp, what: String) -> TailError {
+    let (file, offset) = source.locate(at);
+    TailError::Damage { file, offset, at, what }
+}
+
+/// Looks for the end of the log from `from` on, a block boundary, checking every block. `watermark` is what was noted as
+/// durable ([`crate::SegmentStore::watermark`]). Start at the watermark itself to look at the tail only,
+/// when replay checks what lies below.
+///
+/// # Errors
+/// [`TailError::Damage`] by the table of this module; [`TailError::Store`] when the log cannot be read.
+pub fn find_tail(source: &dyn LogSource, from: Stamp, watermark: Stamp) -> Result<Tail, TailError> {
+    let mut tail = Tail { end: from, cut: None, blocks: 0, term: None };
+    let mut scanner = BlockScanner::new(source, from, Stamp::MAX, u64::MAX / 2);
+    let mut reuse = Chunk::default();
+    while let Some(chunk) = scanner.next_chunk(reuse)? {
+        let mut at = 0;
+        while at < chunk.bytes.len() {
+            match Block::parse(&chunk.bytes[at..], tail.end) {
+                Ok(block) => {
+                    tail.blocks += 1;
+                    tail.term = Some(block.header().term);
+                    at += block.bytes().len();
+                    tail.end = block.end();
+                }
+                Err(why) => return judge(source, tail, why, watermark),
+            }
+        }
+        reuse = chunk;
+    }
+    judge(source, tail, scanner.stopped().unwrap_or(BlockError::Empty), watermark)
+}
+
+/// Decides by the table of this module what a bad block at `tail.end` is.
+fn judge(source: &dyn LogSource, tail: Tail, why: BlockError, watermark: Stamp) -> Result<Tail, TailError> {
+    let at = tail.end;
+    if at < watermark {
+        return Err(damage(source, at, format!("{why}; the log was durable up to {watermark}")));
+    }
+    let behind = look_behind(source, at, at.plus(MAX_UNSYNCED))?;
+    if let Some(block) = behind.block {
+        let what = format!("{why}; a whole block at {block} proves that the log was durable beyond this place");
+        return Err(damage(source, at, what));
+    }
+    let cut = behind.written_to.map(|end| Torn { at, bytes: end.since(at), why });
+    Ok(Tail { cut, ..tail })
+}

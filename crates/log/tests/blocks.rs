@@ -1,0 +1,145 @@
+//! The block format: what is built is read back, and nothing else is ever taken for a block.
+
+use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
+use freshet_log::{
+    Block, BlockBuilder, BlockError, BlockHeader, BlockKind, RecordHeader, RecordKind,
+    block::{BLOCK_HEADER, BlockFull, MAX_RECORDS, RECORD_HEADER, skip_header, term_block},
+};
+use proptest::prelude::*;
+
+type Record = (Option<u64>, u32, u64, u8, Vec<u8>);
+
+fn kind(code: u8) -> RecordKind {
+    [RecordKind::Insert, RecordKind::Update, RecordKind::Delete][usize::from(code % 3)]
+}
+
+fn build(records: &[Record], stamp: u64) -> Vec<u8> {
+    let mut builder = BlockBuilder::new();
+    builder.begin();
+    for (prev, fid, rid, code, row) in records {
+        builder.push(prev.map(Stamp), Fid(*fid), Rid(*rid), kind(*code), row).unwrap();
+    }
+    let length = builder.seal_records();
+    let block = builder.finish(Stamp(stamp), Term(5), BlockKind::Redo).to_vec();
+    assert_eq!(length, block.len() as u64);
+    block
+}
+
+fn records() -> impl Strategy<Value = Vec<Record>> {
+    let record = (
+        proptest::option::of(0..u64::MAX),
+        any::<u32>(),
+        0..=Rid::MAX.0,
+        any::<u8>(),
+        proptest::collection::vec(any::<u8>(), 0..60),
+    );
+    proptest::collection::vec(record, 0..8)
+}
+
+proptest! {
+    #[test]
+    fn what_is_built_is_read_back(records in records(), at in 0..1u64 << 60, behind in 0..20usize) {
+        let at = at & !7;
+        let mut bytes = build(&records, at);
+        let length = bytes.len();
+        bytes.extend(std::iter::repeat_n(0xA5, behind));
+        let block = Block::parse(&bytes, Stamp(at)).unwrap();
+        prop_assert_eq!(block.bytes().len(), length);
+        prop_assert_eq!(block.header().serial_key, at);
+        prop_assert_eq!(block.records().len(), records.len());
+        let mut distance = BLOCK_HEADER as u64;
+        for (found, (prev, fid, rid, code, row)) in block.records().zip(&records) {
+            prop_assert_eq!(found.address, Stamp(at + distance));
+            prop_assert_eq!(u64::from(found.header.block_back), distance);
+            prop_assert_eq!(found.header.prev, prev.map(Stamp));
+            prop_assert_eq!((found.header.fid, found.header.rid), (Fid(*fid), Rid(*rid)));
+            prop_assert_eq!(found.header.kind, kind(*code));
+            prop_assert_eq!(found.row, &row[..]);
+            // By its address alone, too.
+            prop_assert_eq!(RecordHeader::decode(&bytes[distance as usize..]).unwrap(), found.header);
+            distance += (RECORD_HEADER + row.len()) as u64;
+        }
+    }
+
+    #[test]
+    fn any_bytes_are_safe(bytes in proptest::collection::vec(any::<u8>(), 0..200), at in any::<u64>()) {
+        let _ = BlockHeader::peek(&bytes);
+        let _ = RecordHeader::decode(&bytes);
+        prop_assert!(Block::parse(&bytes, Stamp(at)).is_err());
+    }
+
+    /// Bytes that look like a block in all but a few places.
+    #[test]
+    fn damaged_blocks_are_refused(
+        records in records(),
+        flips in proptest::collection::vec((any::<proptest::sample::Index>(), 1..=255u8), 1..4),
+        keep in any::<proptest::sample::Index>(),
+    ) {
+        let whole = build(&records, 4096);
+        let mut bytes = whole.clone();
+        for (place, bits) in flips {
+            let place = place.index(bytes.len());
+            bytes[place] ^= bits;
+        }
+        if bytes != whole {
+            prop_assert!(Block::parse(&bytes, Stamp(4096)).is_err());
+        }
+        prop_assert!(Block::parse(&whole[..keep.index(whole.len())], Stamp(4096)).is_err());
+        prop_assert!(Block::parse(&whole, Stamp(4104)).is_err());
+    }
+}
+
+#[test]
+fn each_wrong_thing_has_its_name() {
+    let block = build(&[(None, 1, 2, 0, vec![1, 2, 3])], 64);
+    let with = |place: usize, value: u8| {
+        let mut bytes = block.clone();
+        bytes[place] = value;
+        Block::parse(&bytes, Stamp(64)).unwrap_err()
+    };
+    assert_eq!(Block::parse(&[0; 64], Stamp(0)).unwrap_err(), BlockError::Empty);
+    assert_eq!(with(0, 33), BlockError::Length(33));
+    assert_eq!(with(31, 9), BlockError::Format { found: 9 });
+    assert_eq!(with(30, 9), BlockError::Kind(9));
+    assert_eq!(with(8, 72), BlockError::Stamp { found: Stamp(72), at: Stamp(64) });
+    assert!(matches!(with(66, 0xFF), BlockError::Checksum { .. }));
+    assert_eq!(with(0, 80), BlockError::Truncated { need: 80, have: 72 });
+    assert_eq!(Block::parse(&block[..16], Stamp(64)).unwrap_err(), BlockError::Truncated { need: 32, have: 16 });
+}
+
+#[test]
+fn a_skip_block_is_whole_whatever_its_body() {
+    let mut bytes = vec![0xEE; 96];
+    bytes[..BLOCK_HEADER].copy_from_slice(&skip_header(Stamp(800), 96, Term(2)));
+    let block = Block::parse(&bytes, Stamp(800)).unwrap();
+    assert_eq!((block.header().kind, block.end(), block.records().count()), (BlockKind::Skip, Stamp(896), 0));
+    // Its length is covered although its body is not.
+    for bit in 0..BLOCK_HEADER * 8 {
+        let mut flipped = bytes.clone();
+        flipped[bit / 8] ^= 1 << (bit % 8);
+        assert!(Block::parse(&flipped, Stamp(800)).is_err(), "bit {bit}");
+    }
+}
+
+#[test]
+fn a_term_block_names_the_node() {
+    let bytes = term_block(Stamp(8), Term(7), NodeId(9));
+    let block = Block::parse(&bytes, Stamp(8)).unwrap();
+    assert_eq!(block.begins_term(), Some((Term(7), NodeId(9))));
+}
+
+#[test]
+fn a_block_takes_so_many_records_and_no_more() {
+    let mut builder = BlockBuilder::new();
+    builder.begin();
+    for i in 0..MAX_RECORDS as u64 {
+        builder.push(None, Fid(1), Rid(i), RecordKind::Insert, &[]).unwrap();
+    }
+    assert_eq!(builder.push(None, Fid(1), Rid(0), RecordKind::Insert, &[]), Err(BlockFull));
+    builder.seal_records();
+    let block = builder.finish(Stamp(0), Term(1), BlockKind::Redo);
+    assert_eq!(Block::parse(block, Stamp(0)).unwrap().records().len(), MAX_RECORDS);
+    // The memory is used again.
+    builder.begin();
+    assert_eq!(builder.push(None, Fid(1), Rid(0), RecordKind::Delete, &[]), Ok(32));
+}

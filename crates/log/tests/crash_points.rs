@@ -1,0 +1,385 @@
+//! A crash at every operation on the medium, with what was not synced lost, kept or torn by pages: the log that is found
+//! afterwards is a prefix of what was written, and covers everything that was acknowledged.
+//!
+//! The fault model. A file is what was synced, plus a list of writes since. A crash makes every later operation fail; the
+//! image after it applies to each file some pages (512 bytes) of its unsynced writes, chosen at random. Making and
+//! removing files is durable at once, as the contract of `Medium` says. FRESHET_SEED repeats a run.
+
+use std::{
+    collections::BTreeMap,
+    env, io,
+    path::PathBuf,
+    sync::{Arc, Mutex},
+};
+
+use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_log::{
+    Block, BlockBuilder, BlockKind, DurableError, Log, LogConfig, RecordKind, ReserveError, SegmentStore, StoreConfig,
+    StoreError, find_tail,
+    medium::{Medium, MediumFile},
+};
+
+const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 4096 };
+const PAGE: usize = 512;
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fault {
+    /// From this operation on nothing works.
+    Crash,
+    /// This write puts half of its bytes down and fails.
+    ShortWrite,
+    /// This operation finds the medium full.
+    Full,
+    /// This sync fails; the writes before it are neither lost nor safe.
+    Sync,
+}
+
+#[derive(Default)]
+struct State {
+    files: BTreeMap<String, FileState>,
+    operations: u64,
+    fault: Option<(u64, Fault)>,
+    crashed: bool,
+    hit: bool,
+}
+
+#[derive(Clone, Default)]
+struct FileState {
+    synced: Vec<u8>,
+    pending: Vec<(usize, Vec<u8>)>,
+}
+
+impl FileState {
+    fn now(&self) -> Vec<u8> {
+        let mut bytes = self.synced.clone();
+        for (at, written) in &self.pending {
+            bytes[*at..*at + written.len()].copy_from_slice(written);
+        }
+        bytes
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Operation {
+    Write,
+    Sync,
+    Make,
+    Other,
+}
+
+impl State {
+    /// Counts an operation; an error when it is to fail.
+    fn step(&mut self, operation: Operation) -> io::Result<Option<Fault>> {
+        self.operations += 1;
+        if self.crashed {
+            return Err(io::Error::other("crashed"));
+        }
+        let Some((at, fault)) = self.fault else { return Ok(None) };
+        // The fault waits for the first operation at or after its turn that can have it.
+        let fits = match fault {
+            Fault::Crash => true,
+            Fault::ShortWrite => operation == Operation::Write,
+            Fault::Full => operation == Operation::Make || operation == Operation::Write,
+            Fault::Sync => operation == Operation::Sync,
+        };
+        if self.hit || self.operations < at || !fits {
+            return Ok(None);
+        }
+        self.hit = true;
+        match fault {
+            Fault::Crash => {
+                self.crashed = true;
+                Err(io::Error::other("crashed"))
+            }
+            Fault::Full => Err(io::ErrorKind::StorageFull.into()),
+            Fault::Sync => Err(io::Error::other("the disk did not answer")),
+            Fault::ShortWrite => Ok(Some(fault)),
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct FaultyMedium(Arc<Mutex<State>>);
+
+impl std::fmt::Debug for FaultyMedium {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("FaultyMedium")
+    }
+}
+
+#[derive(Debug)]
+struct FaultyFile(FaultyMedium, String);
+
+/// xorshift: small, and the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+impl FaultyMedium {
+    fn with_fault(at: u64, fault: Fault) -> Self {
+        let medium = Self::default();
+        medium.0.lock().unwrap().fault = Some((at, fault));
+        medium
+    }
+
+    /// What is there after the crash.
+    fn image(&self, random: &mut Random) -> Self {
+        let state = self.0.lock().unwrap();
+        let mut files = BTreeMap::new();
+        // Mostly torn, at times all lost or all kept (as after kill -9).
+        let style = random.below(4);
+        for (name, file) in &state.files {
+            let mut bytes = file.synced.clone();
+            for (at, written) in &file.pending {
+                let mut done = 0;
+                while done < written.len() {
+                    let here = at + done;
+                    let part = (PAGE - here % PAGE).min(written.len() - done);
+                    let keep = match style {
+                        0 => false,
+                        1 => true,
+                        _ => random.below(2) == 0,
+                    };
+                    if keep {
+                        bytes[here..here + part].copy_from_slice(&written[done..done + part]);
+                    }
+                    done += part;
+                }
+            }
+            files.insert(name.clone(), FileState { synced: bytes, pending: Vec::new() });
+        }
+        Self(Arc::new(Mutex::new(State { files, ..State::default() })))
+    }
+
+    fn operations(&self) -> u64 {
+        self.0.lock().unwrap().operations
+    }
+}
+
+impl Medium for FaultyMedium {
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.0.lock().unwrap().files.keys().cloned().collect())
+    }
+
+    fn create(&self, name: &str, size: u64, first: &[u8]) -> io::Result<Arc<dyn MediumFile>> {
+        let mut state = self.0.lock().unwrap();
+        state.step(Operation::Make)?;
+        let mut synced = vec![0; size as usize];
+        synced[..first.len()].copy_from_slice(first);
+        state.files.insert(name.to_owned(), FileState { synced, pending: Vec::new() });
+        Ok(Arc::new(FaultyFile(self.clone(), name.to_owned())))
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn MediumFile>> {
+        Ok(Arc::new(FaultyFile(self.clone(), name.to_owned())))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut state = self.0.lock().unwrap();
+        state.step(Operation::Other)?;
+        state.files.remove(name);
+        Ok(())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        PathBuf::from(format!("faulty:{name}"))
+    }
+}
+
+impl MediumFile for FaultyFile {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.0.0.lock().unwrap().files[&self.1].synced.len() as u64)
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        let mut state = self.0.0.lock().unwrap();
+        let short = state.step(Operation::Write)?.is_some();
+        let written = if short { &bytes[..bytes.len() / 2] } else { bytes };
+        let file = state.files.get_mut(&self.1).expect("an open file is not removed here");
+        file.pending.push((offset as usize, written.to_vec()));
+        if short { Err(io::ErrorKind::WriteZero.into()) } else { Ok(()) }
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        let bytes = self.0.0.lock().unwrap().files[&self.1].now();
+        into.copy_from_slice(&bytes[offset as usize..offset as usize + into.len()]);
+        Ok(())
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.write(offset, &vec![0; length as usize])
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.0.0.lock().unwrap();
+        state.step(Operation::Sync)?;
+        let file = state.files.get_mut(&self.1).expect("an open file is not removed here");
+        file.synced = file.now();
+        file.pending.clear();
+        Ok(())
+    }
+}
+
+fn seed() -> u64 {
+    let seed = env::var("FRESHET_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed = seed.unwrap_or_else(|| {
+        std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64) | 1
+    });
+    println!("FRESHET_SEED={seed}");
+    seed
+}
+
+/// What a run was told and what it wrote.
+#[derive(Default)]
+struct Story {
+    acknowledged: Stamp,
+    blocks: BTreeMap<Stamp, Vec<u8>>,
+}
+
+/// Writes blocks from `start` on until the medium fails or there are enough.
+fn write(medium: &FaultyMedium, start: Stamp, random: &mut Random, story: &mut Story) {
+    let Ok(store) = SegmentStore::open(Arc::new(medium.clone()), CONFIG) else { return };
+    let config = LogConfig { capacity: 4096, partition: 1024, batch_bytes: 1024, ..LogConfig::default() };
+    let Ok(log) = Log::open(config, Some(store), start, Term(1)) else { return };
+    let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
+    for i in 0..40 {
+        builder.begin();
+        for record in 0..random.below(3) + 1 {
+            let row = vec![i as u8; random.below(200) as usize];
+            builder.push(None, Fid(1), Rid(record), RecordKind::Insert, &row).unwrap();
+        }
+        let length = builder.seal_records();
+        let reservation = match writer.reserve(length) {
+            Ok(reservation) => reservation,
+            Err(ReserveError::Failed(_)) => break,
+            Err(error) => panic!("{error}"),
+        };
+        let (stamp, end) = (reservation.stamp(), reservation.end());
+        let block = builder.finish(stamp, Term(1), BlockKind::Redo);
+        story.blocks.insert(stamp, block.to_vec());
+        reservation.fill(block);
+        if random.below(3) == 0 {
+            match log.wait_durable(end, None) {
+                Ok(durable) => story.acknowledged = story.acknowledged.max(durable),
+                Err(DurableError::Failed(_)) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+    drop(writer);
+    let failed = log.close().is_err();
+    assert_eq!(failed, log.failure().is_some());
+    story.acknowledged = story.acknowledged.max(log.durable());
+}
+
+/// Opens what is left and checks it against the story; returns where the log ends.
+fn check(medium: &FaultyMedium, story: &mut Story, context: &str) -> Stamp {
+    let store = SegmentStore::open(Arc::new(medium.clone()), CONFIG).unwrap_or_else(|e| panic!("{context}: {e}"));
+    let tail = find_tail(&store, Stamp(0), store.watermark()).unwrap_or_else(|e| panic!("{context}: {e}"));
+    assert!(tail.end >= story.acknowledged, "{context}: ends at {}, acknowledged {}", tail.end, story.acknowledged);
+    let mut at = Stamp(0);
+    while at < tail.end {
+        let written = &story.blocks[&at];
+        let mut found = vec![0; written.len()];
+        store.read(at, &mut found).unwrap();
+        assert_eq!(&found, written, "{context}: block at {at}");
+        at = Block::parse(&found, at).unwrap().end();
+    }
+    tail.settle(&store).unwrap();
+    story.blocks.split_off(&tail.end);
+    tail.end
+}
+
+#[test]
+fn a_crash_at_every_operation_loses_nothing_acknowledged() {
+    let seed = seed();
+    let whole = FaultyMedium::default();
+    write(&whole, Stamp(0), &mut Random(seed), &mut Story::default());
+    // The timing of the group commit differs from run to run, so this is about how many there are.
+    let operations = whole.operations();
+    assert!(operations > 30);
+    for at in 1..=operations {
+        for fault in [Fault::Crash, Fault::ShortWrite, Fault::Full, Fault::Sync] {
+            let context = format!("seed {seed}, {fault:?} at {at}");
+            let mut random = Random(seed ^ (at << 8));
+            let mut story = Story::default();
+            let medium = FaultyMedium::with_fault(at, fault);
+            write(&medium, Stamp(0), &mut random, &mut story);
+            let image = medium.image(&mut random);
+            let end = check(&image, &mut story, &context);
+            if at % 3 == 0 {
+                // It goes on from there, crashes again, and still nothing is lost.
+                let so_far = image.operations();
+                image.0.lock().unwrap().fault = Some((so_far + 1 + random.below(60), Fault::Crash));
+                write(&image, end, &mut random, &mut story);
+                check(&image.image(&mut random), &mut story, &format!("{context}, again"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_crash_at_every_operation_of_a_cut_leaves_it_undone_or_done() {
+    let seed = seed();
+    let mut random = Random(seed);
+    let (whole, mut story) = (FaultyMedium::default(), Story::default());
+    write(&whole, Stamp(0), &mut random, &mut story);
+    let end = check(&whole, &mut story, "before the cut");
+    let at = *story.blocks.keys().nth(5).unwrap();
+    for crash in 1..20 {
+        let medium = whole.image(&mut Random(1));
+        let store = SegmentStore::open(Arc::new(medium.clone()), CONFIG).unwrap();
+        let so_far = medium.operations();
+        medium.0.lock().unwrap().fault = Some((so_far + crash, Fault::Crash));
+        let done = store.cut(at);
+        let image = medium.image(&mut random);
+        let store = SegmentStore::open(Arc::new(image), CONFIG).unwrap();
+        let found = find_tail(&store, Stamp(0), store.watermark()).unwrap();
+        match done {
+            Ok(()) => assert_eq!((found.end, found.cut), (at, None)),
+            Err(StoreError::Io { .. }) => assert!(found.end == at || found.end == end, "crash {crash}: {found:?}"),
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
+#[test]
+fn a_failed_log_says_why_and_takes_nothing_more() {
+    let medium = FaultyMedium::with_fault(6, Fault::Full);
+    let store = SegmentStore::open(Arc::new(medium), CONFIG).unwrap();
+    let log = Log::open(
+        LogConfig { capacity: 8192, partition: 1024, ..LogConfig::default() },
+        Some(store),
+        Stamp(0),
+        Term(1),
+    )
+    .unwrap();
+    let mut writer = log.writer().unwrap();
+    let error = loop {
+        match writer.reserve(1024) {
+            Ok(reservation) => {
+                let end = reservation.end();
+                reservation.skip();
+                let _ = log.wait_durable(end, None);
+            }
+            Err(error) => break error,
+        }
+    };
+    let text = error.to_string();
+    assert!(text.contains("no space left for faulty:") && text.contains("restart"), "{text}");
+    let durable = log.durable();
+    assert!(matches!(log.wait_durable(durable.plus(1), None), Err(DurableError::Failed(_))));
+    assert!(writer.throttle().is_ok() && writer.reserve(1024).is_err());
+    assert!(log.close().is_err());
+}

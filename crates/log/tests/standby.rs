@@ -1,0 +1,164 @@
+//! A standby's log: received, persisted, read back, cut, promoted.
+
+use std::{
+    io::Write,
+    os::{fd::AsFd, unix::net::UnixStream},
+    thread,
+};
+
+use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+use freshet_log::{
+    Block, BlockBuilder, BlockKind, LogConfig, ReadError, ReceiveError, RecordKind, SegmentStore, StandbyLog,
+    StoreConfig, find_tail,
+};
+
+const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
+const RING: usize = 16 << 10;
+
+fn block(at: Stamp, length: usize, term: u32) -> Vec<u8> {
+    let mut builder = BlockBuilder::new();
+    builder.begin();
+    builder.push(None, Fid(1), Rid(at.0), RecordKind::Insert, &vec![at.0 as u8; length - 64]).unwrap();
+    builder.seal_records();
+    builder.finish(at, Term(term), BlockKind::Redo).to_vec()
+}
+
+/// `[from, from + count * 208)` as a primary would send it.
+fn batch(from: Stamp, count: u64, term: u32) -> Vec<u8> {
+    (0..count).flat_map(|i| block(from.plus(208 * i), 208, term)).collect()
+}
+
+#[test]
+fn a_stream_of_bytes_becomes_a_log() {
+    let (log, mut receiver) = StandbyLog::open(RING, SegmentStore::in_memory(CONFIG), Stamp(0)).unwrap();
+    let (mut primary, standby) = UnixStream::pair().unwrap();
+    const BATCH: u64 = 30 * 208;
+    const END: Stamp = Stamp(40 * BATCH);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            for i in 0..40 {
+                primary.write_all(&batch(Stamp(i * BATCH), 30, 1)).unwrap();
+            }
+        });
+        let (log, reader) = (&log, log.reader());
+        scope.spawn(move || {
+            // Replays as it comes, and reads old parts meanwhile.
+            let mut at = Stamp(0);
+            while at < END {
+                let to = log.received().wait(at.plus(208), None).unwrap();
+                while at < to {
+                    for place in [at, Stamp(at.0 / 416 * 208)] {
+                        let mut bytes = [0; 208];
+                        reader.read(place, &mut bytes).unwrap();
+                        assert_eq!(
+                            Block::parse(&bytes, place).unwrap().records().next().unwrap().header.rid.0,
+                            place.0
+                        );
+                    }
+                    at = at.plus(208);
+                }
+                log.note_replayed(at);
+            }
+        });
+        let mut at = Stamp(0);
+        while at < END {
+            let end = at.plus(BATCH);
+            receiver.wait_room(end).unwrap();
+            let mut place = receiver.writable(at, BATCH).unwrap();
+            while place.missing() > 0 {
+                assert!(place.read_from(standby.as_fd()).unwrap() > 0);
+            }
+            receiver.received_to(end);
+            at = end;
+        }
+        log.persisted().wait(END, None).unwrap();
+    });
+    log.close().unwrap();
+    assert_eq!(find_tail(log.store(), Stamp(0), log.store().watermark()).unwrap().end, END);
+}
+
+fn receive(receiver: &mut freshet_log::Receiver, bytes: &[u8]) {
+    let at = receiver.received();
+    let mut place = receiver.writable(at, bytes.len() as u64).unwrap();
+    // In odd pieces.
+    for piece in bytes.chunks(37) {
+        assert_eq!(place.copy_from(piece), piece.len());
+    }
+    receiver.received_to(at.plus(bytes.len() as u64));
+}
+
+#[test]
+fn room_is_what_is_persisted_and_replayed() {
+    let (log, mut receiver) = StandbyLog::open(RING, SegmentStore::in_memory(CONFIG), Stamp(0)).unwrap();
+    receive(&mut receiver, &batch(Stamp(0), 50, 1));
+    log.persisted().wait(Stamp(50 * 208), None).unwrap();
+    assert_eq!(log.free_until(), Stamp(RING as u64), "nothing is replayed yet");
+    assert!(matches!(receiver.writable(Stamp(50 * 208), 16 << 10), Err(ReceiveError::NoRoom { .. })));
+    assert!(matches!(receiver.writable(Stamp(208), 8), Err(ReceiveError::Gap { .. })));
+    log.note_replayed(Stamp(20 * 208));
+    assert_eq!(log.free_until(), Stamp(RING as u64 + 20 * 208));
+}
+
+#[test]
+fn a_cut_takes_back_what_the_old_primary_never_had_acknowledged() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SegmentStore::open_directory(directory.path(), CONFIG).unwrap();
+    let (log, mut receiver) = StandbyLog::open(RING, store, Stamp(0)).unwrap();
+    receive(&mut receiver, &batch(Stamp(0), 30, 1));
+    log.persisted().wait(Stamp(30 * 208), None).unwrap();
+    log.note_replayed(Stamp(20 * 208));
+    let (reader, at) = (log.reader(), Stamp(20 * 208));
+    receiver.cut(at).unwrap();
+    assert_eq!((log.received().get(), log.persisted().get(), log.store().end()), (at, at, at));
+    let mut bytes = [0; 208];
+    assert!(matches!(reader.read(at, &mut bytes), Err(ReadError::Beyond { .. })));
+    reader.read(Stamp(19 * 208), &mut bytes).unwrap();
+    receive(&mut receiver, &batch(at, 40, 2));
+    log.persisted().wait(at.plus(40 * 208), None).unwrap();
+    reader.read(at, &mut bytes).unwrap();
+    assert_eq!(Block::parse(&bytes, at).unwrap().header().term, Term(2));
+    // Beyond the ring, from the store.
+    log.note_replayed(Stamp::MAX);
+    receive(&mut receiver, &batch(at.plus(40 * 208), 60, 2));
+    reader.read(at, &mut bytes).unwrap();
+    assert_eq!(Block::parse(&bytes, at).unwrap().header().term, Term(2));
+    log.close().unwrap();
+}
+
+#[test]
+fn a_promoted_standby_goes_on_as_the_primary() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = SegmentStore::open_directory(directory.path(), CONFIG).unwrap();
+    let (standby, mut receiver) = StandbyLog::open(RING, store.clone(), Stamp(0)).unwrap();
+    let reader = standby.reader();
+    receive(&mut receiver, &batch(Stamp(0), 50, 1));
+    let at = receiver.received();
+    // A batch that never came whole: its bytes are in the ring, and overwrote what was there before.
+    standby.persisted().wait(at, None).unwrap();
+    standby.note_replayed(at);
+    receiver.writable(at, 12 << 10).unwrap().copy_from(&[0xEE; 12 << 10]);
+    let log = standby.promote(receiver, LogConfig { partition: 1 << 10, ..LogConfig::default() }, Term(2)).unwrap();
+    standby.close().unwrap();
+    drop(standby);
+    assert_eq!((log.start(), log.reserved()), (at, at));
+    // What the lost batch overwrote comes from the store.
+    let mut bytes = [0; 208];
+    reader.read(Stamp(0), &mut bytes).unwrap();
+    assert!(Block::parse(&bytes, Stamp(0)).is_ok());
+    let began = log.begin_term(NodeId(3)).unwrap();
+    log.wait_durable(began, None).unwrap();
+    let mut writer = log.writer().unwrap();
+    for _ in 0..200 {
+        let reservation = writer.reserve(208).unwrap();
+        let bytes = block(reservation.stamp(), 208, 2);
+        reservation.fill(&bytes);
+    }
+    drop(writer);
+    let end = log.reserved();
+    log.wait_durable(end, None).unwrap();
+    reader.read(Stamp(end.0 - 208), &mut bytes).unwrap();
+    assert_eq!(Block::parse(&bytes, Stamp(end.0 - 208)).unwrap().header().term, Term(2));
+    log.close().unwrap();
+    let tail = find_tail(&store, Stamp(0), store.watermark()).unwrap();
+    assert_eq!((tail.end, tail.term), (end, Some(Term(2))));
+}
