@@ -369,7 +369,9 @@ impl CommitRule {
         let stall = stalls.map(|(_, since)| since.after(timeout)).min();
         let grace = (!self.settled).then(|| self.started.after(timeout));
         let refusal = match (self.config.when_missing, self.blocked_since) {
-            (WhenMissing::RefuseAfter(patience), Some(since)) if !self.refusing => Some(since.after(patience)),
+            (WhenMissing::RefuseAfter(patience), Some(since)) if !self.refusing && self.config.needed().is_some() => {
+                Some(since.after(patience))
+            }
             _ => None,
         };
         [stall, grace, refusal].into_iter().flatten().min()

@@ -273,6 +273,11 @@ impl Flow {
         self.told
     }
 
+    /// When the last frame was sent.
+    pub fn last_frame(&self) -> Moment {
+        self.last_frame
+    }
+
     /// How far it has room.
     pub fn credit(&self) -> Stamp {
         self.may_send_until

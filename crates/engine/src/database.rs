@@ -1,11 +1,11 @@
 //! The database of one node.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Instant};
 
 use freshet_base::{Isolation, Stamp, Term, Watermark};
 use freshet_log::{Log, LogConfig, LogOpenError, block::BLOCK_HEADER};
 use freshet_storage::{Catalog, CatalogError, Participants, Table, TableDefinition};
-use freshet_txn::{CommitGate, Core, OutcomeOpen, Primary, ProcedureError, Snapshots, Ticket, Worker, WorkerError};
+use freshet_txn::{Core, OpenGate, OutcomeOpen, Primary, ProcedureError, Snapshots, Ticket, Worker, WorkerError};
 use thiserror::Error;
 
 use crate::source::LogSource;
@@ -40,13 +40,16 @@ impl Database {
     /// When the log's configuration makes no sense.
     pub fn volatile(workers: usize) -> Result<Self, LogOpenError> {
         let visible = Arc::new(Watermark::new(Stamp::ZERO));
-        let source = Arc::new(LogSource::new(Arc::clone(&visible)));
-        let gate = Arc::new(CommitGate::new(Stamp::ZERO));
         let config = LogConfig { capacity: 1 << 16, writers: workers, ..LogConfig::default() };
+        // No transaction has stamp zero: elsewhere a term block is there.
         let log = Log::open(config, None, Stamp(BLOCK_HEADER as u64), Term(1))?;
-        let core =
-            Core::new(Participants::new(workers), Arc::new(Catalog::new()), Snapshots::standby(visible), source, gate);
-        core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1) });
+        let core = Core::new(
+            Participants::new(workers),
+            Arc::new(Catalog::new()),
+            Snapshots::standby(visible),
+            Arc::new(LogSource::default()),
+        );
+        core.snapshots.reign(Primary { log: Arc::new(log), term: Term(1), gate: Arc::new(OpenGate) });
         Ok(Self { core })
     }
 
@@ -82,12 +85,33 @@ impl Database {
         Ok(self.table(&definition.name).expect("a committed catalog record has entered the catalog"))
     }
 
-    /// Blocks until a commit holds.
+    /// Blocks until a commit holds, without a deadline. Asks the group commit not to wait for company.
     ///
     /// # Errors
     /// [`OutcomeOpen`] when that cannot be known.
     pub fn wait(&self, ticket: Ticket) -> Result<(), OutcomeOpen> {
-        self.core.gate.wait(ticket, None)
+        self.wait_until(ticket, None)
+    }
+
+    /// Blocks until a commit holds, or `deadline` passes.
+    ///
+    /// # Errors
+    /// [`OutcomeOpen`] when that cannot be known.
+    pub fn wait_until(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+        let Some(primary) = self.core.snapshots.primary() else { return Ok(()) };
+        if ticket.until == Stamp::ZERO {
+            return Ok(());
+        }
+        primary.log.nudge(ticket.until);
+        primary.gate.wait(ticket.until, deadline)
+    }
+
+    /// What a wait for the ticket would say now; `None` while it would go on.
+    pub fn outcome(&self, ticket: Ticket) -> Option<Result<(), OutcomeOpen>> {
+        match self.core.snapshots.primary() {
+            Some(primary) if ticket.until != Stamp::ZERO => primary.gate.outcome(ticket.until),
+            _ => Some(Ok(())),
+        }
     }
 
     /// What workers share.

@@ -4,6 +4,7 @@
 
 mod database;
 mod hash;
+pub mod node;
 mod source;
 
 pub use database::{CreateTableError, Database};
@@ -13,3 +14,4 @@ pub use freshet_txn::{
     CommitError, Direction, OutcomeOpen, ProcedureError, Record, Ticket, Transaction, Worker, WorkerError, WriteError,
 };
 pub use hash::StateHash;
+pub use node::{Domain, LogSettings, Node, NodeConfig, NodeStatus, OnLoss, Role};

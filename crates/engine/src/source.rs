@@ -11,35 +11,35 @@ use freshet_storage::{LoadError, Loaded, RecordSource};
 const GUESS: usize = 512;
 
 /// The log as a source of versions.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct LogSource {
     /// Set when the log is open; nothing is in the log only before.
     reader: OnceLock<LogReader>,
     /// On a standby: its read view. Above it, a take-over could cut what was replayed.
-    limit: LimitedBy,
-}
-
-/// What bounds the versions that may be made from the log.
-#[derive(Debug)]
-pub(crate) struct LimitedBy {
-    pub(crate) visible: Arc<Watermark>,
-    /// Set when this node becomes primary: then nothing above can be cut while it lives.
-    pub(crate) primary: OnceLock<()>,
+    visible: OnceLock<Arc<Watermark>>,
+    /// Set when this node becomes primary: then nothing is cut any more while it lives.
+    reigns: OnceLock<()>,
 }
 
 impl LogSource {
-    pub(crate) fn new(visible: Arc<Watermark>) -> Self {
-        Self { reader: OnceLock::new(), limit: LimitedBy { visible, primary: OnceLock::new() } }
-    }
-
     /// The log is open.
     pub(crate) fn open(&self, reader: LogReader) {
         assert!(self.reader.set(reader).is_ok(), "a node opens its log once");
     }
 
+    /// This node is a standby with this read view.
+    pub(crate) fn limit_to(&self, visible: Arc<Watermark>) {
+        assert!(self.visible.set(visible).is_ok(), "a node has one read view");
+    }
+
     /// This node is the primary.
     pub(crate) fn unlimited(&self) {
-        let _ = self.limit.primary.set(());
+        let _ = self.reigns.set(());
+    }
+
+    /// How far the log is filled.
+    pub(crate) fn filled(&self) -> Stamp {
+        self.reader.get().map_or(Stamp::ZERO, LogReader::filled)
     }
 
     fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LoadError> {
@@ -52,7 +52,7 @@ impl RecordSource for LogSource {
     fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
         let mut bytes = [0; GUESS];
         // The record may be the log's last: then there are fewer bytes behind it.
-        let filled = self.reader.get().map_or(Stamp::ZERO, LogReader::filled);
+        let filled = self.filled();
         let have = (filled.since(address) as usize).min(GUESS);
         if have < RECORD_HEADER {
             return Err(LoadError::Mismatch { address });
@@ -75,7 +75,10 @@ impl RecordSource for LogSource {
     }
 
     fn limit(&self) -> Stamp {
-        if self.limit.primary.get().is_some() { Stamp::MAX } else { self.limit.visible.get() }
+        match (self.reigns.get(), self.visible.get()) {
+            (None, Some(visible)) => visible.get(),
+            _ => Stamp::MAX,
+        }
     }
 }
 

@@ -6,7 +6,7 @@
 use std::{
     io::{self, IoSlice, Read, Write},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{
@@ -134,6 +134,12 @@ pub enum ReceiveError {
         peer: SocketAddr,
         /// How long it was given.
         patience: Duration,
+    },
+    /// There is no place to put the payload.
+    #[error("what arrived has no place here: {why}")]
+    NoPlace {
+        /// Why not.
+        why: String,
     },
     /// What came is not a frame.
     #[error("{peer}: {source}")]
@@ -364,6 +370,30 @@ impl Sender {
     pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
         self.patience = patience;
         self.stream.set_write_timeout(patience)
+    }
+
+    /// Says that nothing more will be sent; what was sent still arrives.
+    pub fn finish(&self) {
+        // An error means that it is closed already.
+        let _ = self.stream.shutdown(Shutdown::Write);
+    }
+
+    /// Ends the connection such that the last message arrives: a connection that is closed over unread bytes is
+    /// reset, which would take the message with it. Blocks until the other side has closed too, at most for `patience`.
+    pub fn farewell(mut self, patience: Duration) {
+        self.finish();
+        let deadline = Instant::now() + patience;
+        let mut discarded = [0; 4096];
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
+                return;
+            }
+            match self.stream.read(&mut discarded) {
+                Ok(0) | Err(_) => return,
+                Ok(_) => {}
+            }
+        }
     }
 
     /// Sends a message without payload.

@@ -17,7 +17,7 @@ use std::{
 
 use freshet_base::Stamp;
 use freshet_log::{BlockScanner, Chunk, SegmentStore, StoreError, Tail, TailError, find_tail, tail::damage};
-use freshet_replay::{LogBytes, Replay, ReplayError, Target};
+use freshet_replay::{Deleted, LogBytes, Replay, ReplayError, Target};
 use freshet_storage::{Catalog, Participants};
 use thiserror::Error;
 
@@ -38,15 +38,6 @@ pub enum Phase {
     },
     /// Finished.
     Ready,
-}
-
-/// What a restart found and did.
-#[derive(Clone, Copy, Debug)]
-pub struct Restored {
-    /// Where the log ends, and what was cut off there.
-    pub tail: Tail,
-    /// Time spent in replay.
-    pub replay: Duration,
 }
 
 /// Why a node could not come back. Nothing was changed, but for a torn tail that was cut off.
@@ -83,7 +74,9 @@ impl LogBytes for Segments {
     }
 }
 
-/// Replays the whole log below `end` into the data arrays, with `threads` threads. Nobody reads yet.
+/// Replays the whole log below `end` with `threads` threads: into the data arrays for a primary,
+/// into the replay arrays for a standby, whose log may yet be cut. Nobody reads yet. Returns how long it took, and for a
+/// standby the records that it has seen deleted.
 ///
 /// # Errors
 /// See [`RestoreError`].
@@ -93,8 +86,9 @@ pub fn restore(
     threads: usize,
     catalog: &Arc<Catalog>,
     participants: &Arc<Participants>,
+    target: Target,
     mut progress: impl FnMut(Phase),
-) -> Result<Duration, RestoreError> {
+) -> Result<(Duration, Vec<Deleted>), RestoreError> {
     let begun = Instant::now();
     let segments: Arc<dyn LogBytes> = Arc::new(Segments(store.clone()));
     let replay = Replay::new(threads, catalog, participants, &segments);
@@ -105,7 +99,7 @@ pub fn restore(
     progress(Phase::Replay { done: 0, of });
     while let Some(chunk) = scanner.next_chunk(reuse)? {
         let Chunk { at, bytes, ends } = chunk;
-        let bytes = replay.replay_bytes(at, bytes, &ends, Target::Restore).map_err(|error| match error {
+        let bytes = replay.replay_bytes(at, bytes, &ends, target).map_err(|error| match error {
             // Everything below the end was found whole, or was noted as durable.
             ReplayError::Block { at, cause } => damage(store, at, cause.to_string()).into(),
             other => RestoreError::Replay(other),
@@ -117,5 +111,5 @@ pub fn restore(
         let what = scanner.stopped().map_or_else(|| "the log ends here".to_owned(), |why| why.to_string());
         return Err(damage(store, scanner.position(), what).into());
     }
-    Ok(begun.elapsed())
+    Ok((begun.elapsed(), replay.take_deleted()))
 }

@@ -7,7 +7,10 @@
 use std::{
     collections::HashMap,
     fmt,
-    sync::{Arc, OnceLock, PoisonError, RwLock},
+    sync::{
+        Arc, OnceLock, PoisonError, RwLock,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use freshet_base::{Fid, Rid};
@@ -62,6 +65,8 @@ impl std::error::Error for CatalogError {}
 pub struct Catalog {
     tables: Box<[OnceLock<Arc<Table>>]>,
     names: RwLock<HashMap<String, Fid>>,
+    /// Whether tables that enter from now on look at what replay announces.
+    consult_replay: AtomicBool,
 }
 
 impl fmt::Debug for Catalog {
@@ -76,8 +81,11 @@ impl Catalog {
 
     /// A catalog with only the catalog table in it.
     pub fn new() -> Self {
-        let catalog =
-            Self { tables: (0..Self::LIMIT).map(|_| OnceLock::new()).collect(), names: RwLock::new(HashMap::new()) };
+        let catalog = Self {
+            tables: (0..Self::LIMIT).map(|_| OnceLock::new()).collect(),
+            names: RwLock::new(HashMap::new()),
+            consult_replay: AtomicBool::new(false),
+        };
         let name = IndexDefinition::new("freshet_catalog_name", true, &[KeyPart::bytes(0, NAME as u16)]);
         let definition = TableDefinition::new("freshet_catalog", vec![name]);
         catalog.enter(Fid::CATALOG, definition).expect("the catalog is empty");
@@ -107,6 +115,14 @@ impl Catalog {
         self.get(Fid::CATALOG).expect("made with the catalog")
     }
 
+    /// This node is a standby: readers of all tables, now and later, look at what replay announces.
+    pub fn consult_replay(&self) {
+        // Under the lock, so that no table enters between the two steps.
+        let _names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        self.consult_replay.store(true, Ordering::SeqCst);
+        self.iter().for_each(|table| table.consult_replay());
+    }
+
     /// Adds a table. Does nothing when just this one is there already (replay is idempotent).
     ///
     /// # Errors
@@ -126,6 +142,9 @@ impl Catalog {
         }
         let name = definition.name.clone();
         let table = Table::new(fid, definition).map_err(CatalogError::Definition)?;
+        if self.consult_replay.load(Ordering::SeqCst) {
+            table.consult_replay();
+        }
         names.insert(name, fid);
         Ok(place.get_or_init(|| Arc::new(table)))
     }

@@ -32,9 +32,7 @@ impl Transaction<'_> {
         if worker.state.borrow().writes.is_empty() {
             return Ok(self.read_only_ticket(primary));
         }
-        if let Some(why) = worker.core.gate.refusal() {
-            return Err(CommitError::Refused(why));
-        }
+        primary.gate.admit().map_err(CommitError::Refused)?;
         let mut inner = worker.inner.borrow_mut();
         let inner = &mut *inner;
         // Records that this transaction both inserted and deleted have never been.

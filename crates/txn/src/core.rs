@@ -5,7 +5,7 @@ use std::sync::Arc;
 use freshet_base::sync::Mutex;
 use freshet_storage::{Catalog, Owners, Participants, RecordSource};
 
-use crate::{CommitGate, Snapshots, garbage::Garbage};
+use crate::{Snapshots, garbage::Garbage};
 
 /// The shared state of a node's transactions. Engine composes it; workers live on it.
 pub struct Core {
@@ -19,8 +19,6 @@ pub struct Core {
     pub snapshots: Snapshots,
     /// Where versions come from that are not in memory.
     pub source: Arc<dyn RecordSource>,
-    /// Where commits are let through.
-    pub gate: Arc<CommitGate>,
     /// Garbage that workers left behind when they ended.
     pub(crate) left: Mutex<Vec<Garbage>>,
 }
@@ -38,9 +36,8 @@ impl Core {
         catalog: Arc<Catalog>,
         snapshots: Snapshots,
         source: Arc<dyn RecordSource>,
-        gate: Arc<CommitGate>,
     ) -> Arc<Self> {
         let owners = Owners::new(participants.limit());
-        Arc::new(Self { participants, owners, catalog, snapshots, source, gate, left: Mutex::new(Vec::new()) })
+        Arc::new(Self { participants, owners, catalog, snapshots, source, left: Mutex::new(Vec::new()) })
     }
 }

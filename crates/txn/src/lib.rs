@@ -22,7 +22,7 @@ mod worker;
 pub use self::{
     core::Core,
     error::{CommitError, ProcedureError, WriteError},
-    gate::{CommitGate, OutcomeOpen, Ticket},
+    gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
     procedure::RETRIES,
     snapshots::{Primary, Snapshots},
     transaction::{Direction, Record, Transaction},

@@ -5,13 +5,22 @@ use std::sync::{Arc, OnceLock};
 use freshet_base::{Stamp, Term, Watermark};
 use freshet_log::Log;
 
+use crate::CommitGate;
+
 /// A node's reign: where its transactions get their stamps.
-#[derive(Debug)]
 pub struct Primary {
     /// The stream of this term.
     pub log: Arc<Log>,
     /// The term.
     pub term: Term,
+    /// Where its commits are let through.
+    pub gate: Arc<dyn CommitGate>,
+}
+
+impl std::fmt::Debug for Primary {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Primary(term {}, committed {})", self.term, self.gate.committed())
+    }
 }
 
 /// Where snapshots come from: the end of the log on a primary, the read view on a standby.

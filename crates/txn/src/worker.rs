@@ -180,7 +180,7 @@ impl Worker {
         let snapshots = &self.core.snapshots;
         let oldest = self.core.participants.horizon(|| snapshots.current());
         match snapshots.primary() {
-            Some(primary) if !primary.log.is_volatile() => oldest.min(self.core.gate.committed().get()),
+            Some(primary) if !primary.log.is_volatile() => oldest.min(primary.gate.committed()),
             _ => oldest,
         }
     }

@@ -136,6 +136,9 @@ impl GroupCommit<'_> {
             sinks.handed = filled;
         }
         shared.core.flush(flusher, self.done, filled)?;
+        for seat in &shared.sinks().seats {
+            seat.sink.durable(filled);
+        }
         shared.release_room();
         shared.core.note_thread_cpu();
         self.done = filled;

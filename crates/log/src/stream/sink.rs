@@ -28,6 +28,11 @@ pub trait Sink: Send + Sync {
     /// A batch is filled and its local flush is about to begin. Called by the group commit, in stamp order and without
     /// gaps: notes the range, wakes its own thread and returns. It never blocks.
     fn batch(&self, batch: &Batch<'_>);
+
+    /// The log is durable here up to `to`. Called by the group commit after each flush; it does not block long.
+    fn durable(&self, to: Stamp) {
+        let _ = to;
+    }
 }
 
 pub(super) struct Seat {

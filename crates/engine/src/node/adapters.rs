@@ -1,0 +1,244 @@
+//! What binds replication to the log and to replay.
+
+use std::{
+    path::PathBuf,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use freshet_base::{ClusterId, Stamp, WaitError};
+use freshet_cluster::term::{Fence, Reign, TermHistory};
+use freshet_log::{Batch, Control, LogDirectory, LogReader, Receiver, Sink, StandbyLog, inspect::save_tail};
+use freshet_replay::{Replay, Target};
+use freshet_replication::{
+    log_access::{LogReadError, LogSource, StandbyStore, StoreError},
+    primary::{CommitError, Primary},
+    standby::{ReplayError, ReplayTarget},
+    terms::{TermState, TermStore, TermStoreError},
+};
+use freshet_txn::{CommitGate, OutcomeOpen};
+
+use super::janitor::Janitor;
+
+/// The primary's log, for its shippers.
+pub(super) struct Shipped(pub LogReader);
+
+impl LogSource for Shipped {
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
+        read_log(&self.0, at, into)
+    }
+}
+
+fn read_log(reader: &LogReader, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
+    reader.read(at, into).map_err(|cause| match cause {
+        freshet_log::ReadError::Gone { at, capacity } => {
+            LogReadError::Gone { at, oldest: Stamp(reader.filled().0.saturating_sub(capacity)) }
+        }
+        other => LogReadError::Failed { at, why: other.to_string() },
+    })
+}
+
+/// Hands the group commit's batches to the primary's shippers.
+pub(super) struct ShipSink(pub Arc<Primary>);
+
+impl Sink for ShipSink {
+    fn batch(&self, batch: &Batch<'_>) {
+        self.0.batch_ready(batch.from, batch.to, batch.partition_ends);
+    }
+
+    fn durable(&self, to: Stamp) {
+        self.0.durable_advanced(to);
+    }
+}
+
+/// The commit rule, for transactions.
+pub(super) struct RuleGate(pub Arc<Primary>);
+
+fn open(error: CommitError) -> OutcomeOpen {
+    use freshet_cluster::commit_rule::Refusal;
+    match error {
+        CommitError::Deadline => OutcomeOpen::Deadline,
+        CommitError::Stopped => OutcomeOpen::Stopped,
+        CommitError::Refused(Refusal::Fenced { by }) => OutcomeOpen::Fenced(by),
+        CommitError::Refused(refusal) => OutcomeOpen::Refused(refusal.to_string()),
+    }
+}
+
+impl CommitGate for RuleGate {
+    fn committed(&self) -> Stamp {
+        self.0.commit().committed().get()
+    }
+
+    fn admit(&self) -> Result<(), String> {
+        self.0.commit().admit().map_err(|refusal| refusal.to_string())
+    }
+
+    fn wait(&self, until: Stamp, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+        self.0.commit().wait(until, deadline).map_err(open)
+    }
+
+    fn outcome(&self, until: Stamp) -> Option<Result<(), OutcomeOpen>> {
+        self.0.commit().outcome(until).map(|outcome| outcome.map_err(open))
+    }
+}
+
+/// A standby's log, for its receiving thread.
+pub(super) struct ReceivedLog {
+    pub log: StandbyLog,
+    /// Taken when this node becomes primary.
+    pub receiver: Mutex<Option<Receiver>>,
+    /// Where cut tails are saved; `None` in domain `none`.
+    directory: Option<PathBuf>,
+    replayed: AtomicU64,
+    capacity: u64,
+}
+
+impl ReceivedLog {
+    pub fn new(log: StandbyLog, receiver: Receiver, directory: Option<PathBuf>, capacity: usize) -> Self {
+        Self {
+            log,
+            receiver: Mutex::new(Some(receiver)),
+            directory,
+            replayed: AtomicU64::new(0),
+            capacity: capacity as u64,
+        }
+    }
+
+    fn with_receiver<T>(&self, use_it: impl FnOnce(&mut Receiver) -> T) -> Option<T> {
+        self.receiver.lock().unwrap_or_else(PoisonError::into_inner).as_mut().map(use_it)
+    }
+
+    fn cluster(&self) -> ClusterId {
+        self.log.store().config().cluster
+    }
+}
+
+fn failed(why: impl std::fmt::Display) -> StoreError {
+    StoreError { why: why.to_string() }
+}
+
+impl StandbyStore for ReceivedLog {
+    fn received(&self) -> Stamp {
+        self.log.received().get()
+    }
+
+    fn persisted(&self) -> Stamp {
+        self.log.persisted().get()
+    }
+
+    fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    fn free_until(&self) -> Stamp {
+        self.log.free_until()
+    }
+
+    fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
+        let outcome = self.with_receiver(|receiver| {
+            let mut place = receiver.writable(at, bytes.len() as u64).map_err(failed)?;
+            place.copy_from(bytes);
+            Ok(())
+        });
+        outcome.unwrap_or_else(|| Err(failed("this node is not a standby any more")))
+    }
+
+    fn mark_received(&self, to: Stamp) {
+        self.with_receiver(|receiver| receiver.received_to(to));
+    }
+
+    fn mark_replayed(&self, to: Stamp) {
+        self.replayed.fetch_max(to.0, Ordering::SeqCst);
+        self.log.note_replayed(to);
+    }
+
+    fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
+        match self.log.persisted().wait(beyond.plus(1), Some(Instant::now() + patience)) {
+            Ok(stamp) => Ok(stamp),
+            Err(WaitError::Deadline) => Ok(self.log.persisted().get()),
+            Err(WaitError::Closed) => Err(match self.log.failure() {
+                Some(failure) => failed(failure),
+                None => failed("the log is closed"),
+            }),
+        }
+    }
+
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
+        read_log(&self.log.reader(), at, into)
+    }
+
+    fn save_tail(&self, from: Stamp) -> Result<Option<PathBuf>, StoreError> {
+        let Some(directory) = &self.directory else { return Ok(None) };
+        let to = self.received();
+        if from >= to {
+            return Ok(None);
+        }
+        self.log.persisted().wait(to, None).map_err(failed)?;
+        let path = (0..)
+            .map(|number: u32| directory.join(format!("tail-{:020}-{number}.saved", from.0)))
+            .find(|path| !path.exists())
+            .expect("some number is free");
+        save_tail(&path, self.cluster(), self.log.store(), from, to).map_err(failed)?;
+        Ok(Some(path))
+    }
+
+    fn cut(&self, at: Stamp) -> Result<(), StoreError> {
+        match self.with_receiver(|receiver| receiver.cut(at)) {
+            Some(outcome) => outcome.map_err(failed),
+            None => Err(failed("this node is not a standby any more")),
+        }
+    }
+}
+
+/// Replay, for the standby's coordinator.
+pub(super) struct LiveReplay {
+    pub replay: Arc<Replay>,
+    pub janitor: Arc<Janitor>,
+    /// How far was replayed, or begun.
+    pub end: AtomicU64,
+}
+
+impl ReplayTarget for LiveReplay {
+    fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
+        self.end.fetch_max(to.0, Ordering::SeqCst);
+        self.replay
+            .replay(from, to, partition_ends, Target::Announce)
+            .map_err(|cause| ReplayError { at: from, why: cause.to_string() })
+    }
+
+    fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
+        let end = Stamp(self.end.load(Ordering::SeqCst));
+        if at < end {
+            let outcome = self.replay.cut(at, end);
+            outcome.map_err(|cause| ReplayError { at, why: cause.to_string() })?;
+            self.janitor.cut(at);
+            self.end.store(at.0, Ordering::SeqCst);
+        }
+        Ok(())
+    }
+}
+
+/// Terms in the control file.
+pub(super) struct ControlTerms(pub Arc<LogDirectory>);
+
+impl TermStore for ControlTerms {
+    fn save(&self, state: &TermState) -> Result<(), TermStoreError> {
+        self.0
+            .update(|control| {
+                control.terms = state.history.reigns().iter().map(|reign| (reign.term, reign.start)).collect();
+                control.heard = (state.fence.highest(), state.fence.holder());
+            })
+            .map_err(|cause| TermStoreError { why: cause.to_string() })
+    }
+}
+
+/// What the control file says of terms. A history that holds nothing is that of an empty standby.
+pub(super) fn term_state(control: &Control) -> Result<TermState, String> {
+    let reigns: Vec<Reign> = control.terms.iter().map(|(term, start)| Reign { term: *term, start: *start }).collect();
+    let history = TermHistory::try_from(reigns).map_err(|cause| cause.to_string())?;
+    let highest = control.heard.0.max(history.last_term());
+    Ok(TermState { cluster: Some(control.cluster), history, fence: Fence::new(highest, control.heard.1) })
+}

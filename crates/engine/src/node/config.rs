@@ -1,0 +1,168 @@
+//! How a node is set up. Every key has a default; unknown keys are errors.
+
+use std::{path::PathBuf, time::Duration};
+
+use freshet_base::Safety;
+use freshet_cluster::commit_rule::{AbsurdRule, RuleConfig, WhenMissing};
+use freshet_log::LogConfig;
+use serde::{Deserialize, Serialize};
+
+/// Where the log becomes persistent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Domain {
+    /// In files, with `fdatasync`.
+    #[default]
+    File,
+    /// Nowhere: for measuring, or for memory that survives by other means. A primary keeps its log only
+    /// as long as standbys need it; a standby keeps all of it in memory.
+    None,
+}
+
+impl std::str::FromStr for Domain {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "file" => Ok(Self::File),
+            "none" => Ok(Self::None),
+            _ => Err(format!("unknown persistence domain {text:?}: use file or none")),
+        }
+    }
+}
+
+impl std::fmt::Display for Domain {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::File => "file",
+            Self::None => "none",
+        })
+    }
+}
+
+/// What a primary does when it lacks the standbys without which nothing commits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum OnLoss {
+    /// Commits wait until enough standbys are back.
+    #[default]
+    Block,
+    /// After a deadline, commits are refused until enough standbys are back.
+    Refuse,
+}
+
+/// Sizes and times of the log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct LogSettings {
+    /// Size of the log buffer in bytes, a power of two. A transaction may write half of it at most.
+    pub buffer_bytes: usize,
+    /// Size of a log segment in bytes, a multiple of 4096; fixed when the directory is made.
+    pub segment_bytes: u64,
+    /// A group commit of this size is flushed at once.
+    pub batch_bytes: u64,
+    /// A block waits for its group commit this long at most, in microseconds.
+    pub interval_us: u64,
+    /// Size of the log's partitions for parallel replay, in bytes, a power of two.
+    pub partition_bytes: u64,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        let log = LogConfig::default();
+        Self {
+            buffer_bytes: log.capacity,
+            segment_bytes: 64 << 20,
+            batch_bytes: log.batch_bytes,
+            interval_us: log.interval.as_micros() as u64,
+            partition_bytes: log.partition,
+        }
+    }
+}
+
+/// How a node is set up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct NodeConfig {
+    /// The directory of the log; needed in domain `file`.
+    pub directory: Option<PathBuf>,
+    /// Where the log becomes persistent.
+    pub domain: Domain,
+    /// Where this node listens for other nodes: "host:port"; port 0 lets the system choose.
+    pub listen: String,
+    /// The primary to follow, "host:port": with it this node is a standby.
+    pub join: Option<String>,
+    /// Where other nodes reach this one, if not where it listens.
+    pub advertise: Option<String>,
+    /// Other nodes that may exist, beside those that the primary knows.
+    pub peers: Vec<String>,
+    /// What a commit waits for.
+    pub safety: Safety,
+    /// How many standbys the cluster is meant to have: what very-safe and quorum count on.
+    pub standbys: u32,
+    /// What happens to commits without enough standbys.
+    pub on_loss: OnLoss,
+    /// With `on-loss = "refuse"`: how long commits wait before they are refused, in milliseconds.
+    pub refuse_after_ms: u64,
+    /// How long a standby may leave something unacknowledged before it leaves the in-sync set, in milliseconds.
+    pub standby_timeout_ms: u64,
+    /// How many threads replay, at restart and on a standby.
+    pub replay_threads: usize,
+    /// Whether a standby acknowledges only what it has replayed.
+    pub synchronous_replay: bool,
+    /// How many workers (sessions) there can be at once.
+    pub workers: usize,
+    /// Sizes and times of the log.
+    pub log: LogSettings,
+}
+
+impl Default for NodeConfig {
+    fn default() -> Self {
+        Self {
+            directory: None,
+            domain: Domain::File,
+            listen: "127.0.0.1:7401".into(),
+            join: None,
+            advertise: None,
+            peers: Vec::new(),
+            safety: Safety::TwoSafe,
+            standbys: 0,
+            on_loss: OnLoss::Block,
+            refuse_after_ms: 5000,
+            standby_timeout_ms: 2000,
+            replay_threads: 1,
+            synchronous_replay: false,
+            workers: 128,
+            log: LogSettings::default(),
+        }
+    }
+}
+
+impl NodeConfig {
+    pub(crate) fn log_config(&self) -> LogConfig {
+        LogConfig {
+            capacity: self.log.buffer_bytes,
+            batch_bytes: self.log.batch_bytes,
+            interval: Duration::from_micros(self.log.interval_us),
+            partition: self.log.partition_bytes,
+            writers: self.workers + 8,
+        }
+    }
+
+    pub(crate) fn rule(&self) -> Result<RuleConfig, AbsurdRule> {
+        let rule = RuleConfig {
+            standby_timeout: Duration::from_millis(self.standby_timeout_ms),
+            when_missing: match self.on_loss {
+                OnLoss::Block => WhenMissing::Block,
+                OnLoss::Refuse => WhenMissing::RefuseAfter(Duration::from_millis(self.refuse_after_ms)),
+            },
+            ..RuleConfig::new(self.safety, self.standbys)
+        };
+        rule.check()?;
+        Ok(rule)
+    }
+
+    /// Places for workers, replay threads and the engine's own.
+    pub(crate) fn participants(&self) -> usize {
+        self.workers + 2 * self.replay_threads.max(1) + 4
+    }
+}

@@ -1,0 +1,235 @@
+//! A node: a database, its log, and its place in a cluster.
+//!
+//! Start, in this order: the directory and its owner, the end of the log, replay,
+//! then one of two compositions.
+//!
+//! - A primary enters a new term at the end of its log (also one that only restarted: see the cluster crate's
+//!   `term`), opens the log there, and lets the group commit ship to standbys.
+//! - A standby opens its log for receiving, follows its primary, and replays.
+//!
+//! A standby that is [promoted](Node::promote) becomes the first kind without a restart, and readers that were there go on
+//! (Query Fresh, section 3.4.4). The other way goes through a restart with `join`.
+
+mod adapters;
+mod config;
+mod janitor;
+mod reign;
+mod standby;
+mod start;
+mod status;
+
+use std::{
+    path::PathBuf,
+    sync::{Arc, Mutex, PoisonError},
+    time::Instant,
+};
+
+use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
+use freshet_log::{Log, LogDirectory, Torn};
+use freshet_replay::Replay;
+use freshet_replication::{endpoint::Endpoint, takeover::PromoteOptions, terms::Terms};
+use freshet_txn::{OutcomeOpen, Ticket};
+use thiserror::Error;
+
+pub use self::{
+    config::{Domain, LogSettings, NodeConfig, OnLoss},
+    start::{StartError, StartPhase},
+    status::{NodeStatus, RoleStatus},
+};
+use self::{reign::Reign, standby::Following};
+use crate::{Database, source::LogSource};
+
+/// What a node is at the moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It takes writes.
+    Primary,
+    /// It follows a primary.
+    Standby,
+    /// A take-over that was begun here failed half-way: restart the node.
+    Failed,
+    /// It was stopped.
+    Stopped,
+}
+
+enum Composition {
+    Primary(Reign),
+    Standby(Following),
+    Failed,
+    Stopped,
+}
+
+/// A take-over that succeeded.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize)]
+pub struct Promotion {
+    /// The new term.
+    pub term: Term,
+    /// Where it begins.
+    pub at: Stamp,
+}
+
+/// Why a node was not promoted.
+#[derive(Debug, Error)]
+pub enum PromoteError {
+    /// Only a standby can be.
+    #[error("this node is no standby, so there is nothing to promote")]
+    NotStandby,
+    /// The take-over was refused or failed.
+    #[error(transparent)]
+    TakeOver(#[from] freshet_replication::takeover::PromoteError),
+    /// The term has begun, but the node could not begin to reign in it.
+    #[error("the new term has begun, but this node cannot reign: {0}; restart it without `join`")]
+    Reign(String),
+}
+
+/// A running node.
+pub struct Node {
+    config: NodeConfig,
+    id: NodeId,
+    cluster: ClusterId,
+    address: String,
+    database: Database,
+    source: Arc<LogSource>,
+    terms: Terms,
+    /// Keeps the directory ours.
+    _directory: Option<Arc<LogDirectory>>,
+    /// The live replay of a node that is or was a standby.
+    replay: Option<Arc<Replay>>,
+    endpoint: Endpoint,
+    composition: Mutex<Composition>,
+    torn: Option<Torn>,
+    started: Instant,
+}
+
+impl std::fmt::Debug for Node {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Node({} {:?})", self.id, self.role())
+    }
+}
+
+impl Node {
+    fn composition(&self) -> std::sync::MutexGuard<'_, Composition> {
+        self.composition.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its database.
+    pub fn database(&self) -> &Database {
+        &self.database
+    }
+
+    /// How it was set up.
+    pub fn config(&self) -> &NodeConfig {
+        &self.config
+    }
+
+    /// Itself.
+    pub fn id(&self) -> NodeId {
+        self.id
+    }
+
+    /// Its cluster.
+    pub fn cluster(&self) -> ClusterId {
+        self.cluster
+    }
+
+    /// Where other nodes reach it.
+    pub fn address(&self) -> &str {
+        &self.address
+    }
+
+    /// What a crash had left at the end of its log, and was cut off when it started.
+    pub fn torn(&self) -> Option<&Torn> {
+        self.torn.as_ref()
+    }
+
+    /// What it is at the moment.
+    pub fn role(&self) -> Role {
+        match &*self.composition() {
+            Composition::Primary(_) => Role::Primary,
+            Composition::Standby(_) => Role::Standby,
+            Composition::Failed => Role::Failed,
+            Composition::Stopped => Role::Stopped,
+        }
+    }
+
+    /// The primary's log, while this node is one.
+    pub fn log(&self) -> Option<&Arc<Log>> {
+        self.database.core().snapshots.primary().map(|primary| &primary.log)
+    }
+
+    /// Blocks until a commit holds, or `deadline` passes.
+    ///
+    /// # Errors
+    /// [`OutcomeOpen`] when that cannot be known.
+    pub fn wait(&self, ticket: Ticket, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
+        self.database.wait_until(ticket, deadline)
+    }
+
+    /// Blocks until transactions that begin here see everything below `stamp`; on a primary they do at once.
+    ///
+    /// # Errors
+    /// [`WaitError`] when `deadline` passes first, or the node stops.
+    pub fn wait_visible(&self, stamp: Stamp, deadline: Option<Instant>) -> Result<Stamp, WaitError> {
+        let snapshots = &self.database.core().snapshots;
+        match snapshots.primary() {
+            Some(_) => Ok(snapshots.current()),
+            None => snapshots.visible().wait(stamp, deadline),
+        }
+    }
+
+    /// Makes this standby the primary of a new term (Query Fresh, section 3.4.4): consults the other nodes, fetches what they have
+    /// more, finishes replay, and reigns. Readers go on. With `force` also when that may lose acknowledged commits.
+    /// Blocks for as long as all that takes.
+    ///
+    /// # Errors
+    /// See [`PromoteError`]; but for [`PromoteError::Reign`] the node is a standby as before.
+    pub fn promote(&self, force: bool) -> Result<Promotion, PromoteError> {
+        let mut composition = self.composition();
+        let Composition::Standby(following) = &*composition else { return Err(PromoteError::NotStandby) };
+        let options = PromoteOptions { force, ..PromoteOptions::default() };
+        let promoted = freshet_replication::takeover::promote(&following.standby, &options)?;
+        let Composition::Standby(following) = std::mem::replace(&mut *composition, Composition::Failed) else {
+            unreachable!("it was a standby a moment ago, under the same lock")
+        };
+        let reign = following.into_reign(self, &promoted).map_err(PromoteError::Reign)?;
+        *composition = Composition::Primary(reign);
+        Ok(Promotion { term: promoted.term, at: promoted.start })
+    }
+
+    /// Follows the primary at `address` from now on. Does nothing unless this node is a standby.
+    pub fn follow(&self, address: &str) {
+        if let Composition::Standby(following) = &*self.composition() {
+            following.standby.follow(address);
+        }
+    }
+
+    /// Stops: everything that was reserved is flushed, connections and threads end. Transactions that are still running
+    /// fail when they commit.
+    ///
+    /// # Errors
+    /// What went wrong with the log, now or before.
+    pub fn stop(&self) -> Result<(), String> {
+        self.endpoint.set_service(None);
+        let composition = std::mem::replace(&mut *self.composition(), Composition::Stopped);
+        match composition {
+            Composition::Primary(reign) => reign.stop(),
+            Composition::Standby(following) => following.stop(),
+            Composition::Failed | Composition::Stopped => Ok(()),
+        }
+    }
+
+    /// Tails of the log that were saved before they were cut off.
+    pub fn saved_tails(&self) -> Vec<PathBuf> {
+        match &*self.composition() {
+            Composition::Standby(following) => following.standby.status().saved_tails,
+            _ => Vec::new(),
+        }
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        // Whoever wants to know what went wrong calls `stop`.
+        let _ = self.stop();
+    }
+}

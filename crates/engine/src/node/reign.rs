@@ -1,0 +1,107 @@
+//! The composition of a primary: execute, certify, log, persist, ship, ack, commit.
+
+use std::{sync::Arc, thread::JoinHandle};
+
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_log::{Log, SinkHandle};
+use freshet_replication::{
+    endpoint::Endpoint,
+    primary::{Primary as Shipping, PrimaryConfig, Reigning},
+    terms::Terms,
+};
+use freshet_txn::{Core, Primary};
+
+use super::{
+    adapters::{RuleGate, ShipSink, Shipped},
+    config::{Domain, NodeConfig},
+    standby::JanitorThread,
+};
+use crate::source::LogSource;
+
+/// A primary's parts.
+pub(super) struct Reign {
+    pub log: Arc<Log>,
+    pub shipping: Arc<Shipping>,
+    sink: Option<Arc<SinkHandle>>,
+    /// In domain `none`: gives room back that no standby needs any more.
+    holder: Option<JoinHandle<()>>,
+    /// Of a node that was a standby.
+    pub janitor: Option<JanitorThread>,
+}
+
+/// What a reign needs to know of its node.
+pub(super) struct Throne<'n> {
+    pub config: &'n NodeConfig,
+    pub node: NodeId,
+    pub cluster: ClusterId,
+    pub address: &'n str,
+    pub terms: &'n Terms,
+    pub endpoint: &'n Endpoint,
+    pub core: &'n Arc<Core>,
+    pub source: &'n LogSource,
+    pub peers: Vec<String>,
+}
+
+impl Reign {
+    /// Begins to reign in `term`, which `throne.terms` has entered, with a log that was opened at `start`.
+    pub fn begin(throne: &Throne<'_>, log: Log, term: Term, start: Stamp) -> Result<Self, String> {
+        let config = throne.config;
+        let log = Arc::new(log);
+        let rule = config.rule().map_err(|cause| cause.to_string())?;
+        let shipping_config = PrimaryConfig {
+            partition: config.log.partition_bytes,
+            largest_block: config.log.buffer_bytes as u64 / 2,
+            peers: throne.peers.clone(),
+            ..PrimaryConfig::new(rule)
+        };
+        let who =
+            Reigning { cluster: throne.cluster, node: throne.node, address: throne.address.to_owned(), term, start };
+        let shipped = Arc::new(Shipped(log.reader()));
+        let shipping = Shipping::start(who, shipping_config, shipped, throne.terms.clone());
+        let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
+        let sink = log.attach(Arc::new(ShipSink(Arc::clone(&shipping)))).map_err(|cause| cause.to_string())?;
+        let sink = Arc::new(sink);
+        let end = log.begin_term(throne.node).map_err(|cause| cause.to_string())?;
+        log.nudge(end);
+        let holder = match config.domain {
+            Domain::File => None,
+            Domain::None => Some(hold_for_standbys(&shipping, &sink)?),
+        };
+        throne.source.unlimited();
+        let gate = Arc::new(RuleGate(Arc::clone(&shipping)));
+        throne.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
+        throne.endpoint.set_service(Some(shipping.service()));
+        Ok(Self { log, shipping, sink: Some(sink), holder, janitor: None })
+    }
+
+    pub fn stop(mut self) -> Result<(), String> {
+        if let Some(janitor) = self.janitor.take() {
+            janitor.stop();
+        }
+        let closed = self.log.close().map_err(|cause| cause.to_string());
+        self.shipping.stop();
+        self.sink = None;
+        if let Some(holder) = self.holder.take() {
+            // It ends with the committed watermark; a panic there was reported already.
+            let _ = holder.join();
+        }
+        closed
+    }
+}
+
+/// Without a store, workers may not overwrite what standbys have yet to be sent: what is committed has been
+/// sent to everyone that the safety level waits for.
+fn hold_for_standbys(shipping: &Arc<Shipping>, sink: &Arc<SinkHandle>) -> Result<JoinHandle<()>, String> {
+    let committed = Arc::clone(shipping.commit().committed());
+    let sink = Arc::clone(sink);
+    std::thread::Builder::new()
+        .name("log-hold".into())
+        .spawn(move || {
+            let mut at = Stamp::ZERO;
+            while let Ok(to) = committed.wait(at.plus(1), None) {
+                sink.release(to);
+                at = to;
+            }
+        })
+        .map_err(|cause| format!("cannot start a thread: {cause}"))
+}

@@ -1,0 +1,306 @@
+//! From a configuration to a running node.
+
+use std::{
+    sync::{Arc, Mutex, atomic::AtomicU64},
+    time::{Duration, Instant},
+};
+
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_cluster::{commit_rule::AbsurdRule, term::TermHistory};
+use freshet_fabric::tcp::ListenError;
+use freshet_log::{
+    Control, ControlError, Log, LogDirectory, LogOpenError, SegmentStore, StandbyLog, StoreConfig, StoreError,
+};
+use freshet_recovery::{Phase, RestoreError};
+use freshet_replay::{Deleted, LogBytes, Replay, Target};
+use freshet_replication::{
+    endpoint::{CallError, Endpoint, call},
+    standby::{ReplayMode, Standby, StandbyConfig, Starting},
+    terms::{BeginError, TermState, Terms, VolatileTerms},
+    wire::{Hello, Purpose, Reply},
+};
+use freshet_storage::{Catalog, Participants};
+use freshet_txn::{Core, Snapshots};
+use thiserror::Error;
+
+use super::{
+    Composition, Node,
+    adapters::{ControlTerms, LiveReplay, ReceivedLog, term_state},
+    config::{Domain, NodeConfig},
+    janitor::Janitor,
+    reign::{Reign, Throne},
+    standby::{Following, JanitorThread},
+};
+use crate::{Database, source::LogSource};
+
+/// How long the primary may take to say which cluster it is of.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// How far the start of a node has come.
+pub type StartPhase = Phase;
+
+/// Why a node did not start. Nothing was lost by it.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// Something in the configuration makes no sense.
+    #[error("configuration: {0}")]
+    Config(String),
+    /// The safety level can never be reached.
+    #[error("configuration: {0}")]
+    Safety(#[from] AbsurdRule),
+    /// The directory or its control file.
+    #[error(transparent)]
+    Control(#[from] ControlError),
+    /// The log's segments.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The log could not be replayed.
+    #[error(transparent)]
+    Restore(#[from] RestoreError),
+    /// The log could not be opened.
+    #[error(transparent)]
+    Log(#[from] LogOpenError),
+    /// The address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// The primary to join cannot be asked which cluster it is of.
+    #[error("cannot join: {0}")]
+    Join(#[from] CallError),
+    /// The new term cannot begin.
+    #[error("cannot reign: {0}")]
+    Begin(#[from] BeginError),
+    /// Another node reigns.
+    #[error(
+        "another node reigns since term {term}, and this one was primary before: start it with `join` and that node's \
+         address, so that it becomes a standby"
+    )]
+    Superseded {
+        /// The other's term.
+        term: Term,
+    },
+    /// The operating system gave no thread, or the like.
+    #[error("{0}")]
+    System(String),
+}
+
+/// What lies on disk, or nothing.
+struct Ground {
+    directory: Option<Arc<LogDirectory>>,
+    store: Option<SegmentStore>,
+    id: NodeId,
+    cluster: ClusterId,
+    terms: Terms,
+}
+
+impl Node {
+    /// Starts a node: restart from its log if there is one, then as a primary, or with `join` as a standby. `progress` hears how
+    /// far that is. Returns when a primary can take transactions; a standby follows as soon as it reaches its primary.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(config: NodeConfig, mut progress: impl FnMut(Phase)) -> Result<Arc<Self>, StartError> {
+        config.log_config().check()?;
+        config.rule()?;
+        let ground = Ground::find(&config)?;
+        progress(Phase::Tail);
+        let (end, torn) = match &ground.store {
+            Some(store) => {
+                let tail = freshet_recovery::settle_tail(store)?;
+                (tail.end, tail.cut)
+            }
+            None => (Stamp::ZERO, None),
+        };
+        let catalog = Arc::new(Catalog::new());
+        let participants = Participants::new(config.participants());
+        let standby = config.join.is_some();
+        let target = if standby { Target::Announce } else { Target::Restore };
+        let mut deleted = Vec::new();
+        if let Some(store) = &ground.store {
+            let threads = config.replay_threads;
+            let restored =
+                freshet_recovery::restore(store, end, threads, &catalog, &participants, target, &mut progress)?;
+            deleted = restored.1;
+        }
+        let source = Arc::new(LogSource::default());
+        let endpoint = Endpoint::open(ground.id, &config.listen)?;
+        let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
+        let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn };
+        let node = if standby { parts.follow(deleted)? } else { parts.reign()? };
+        progress(Phase::Ready);
+        Ok(Arc::new(node))
+    }
+}
+
+fn random() -> Result<u128, StartError> {
+    let mut bytes = [0; 16];
+    let failed = |cause: std::io::Error| StartError::System(format!("cannot read /dev/urandom: {cause}"));
+    let mut urandom = std::fs::File::open("/dev/urandom").map_err(failed)?;
+    std::io::Read::read_exact(&mut urandom, &mut bytes).map_err(failed)?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+impl Ground {
+    fn find(config: &NodeConfig) -> Result<Self, StartError> {
+        let path = match (&config.directory, config.domain) {
+            (Some(path), Domain::File) => path,
+            (None, Domain::File) => return Err(StartError::Config("domain file needs a directory".into())),
+            (_, Domain::None) => return Self::in_memory(config),
+        };
+        match LogDirectory::open(path) {
+            Ok(directory) => Self::existing(directory, config),
+            Err(ControlError::NoLog(_)) => {
+                let (id, cluster) = Self::names(config)?;
+                let heard = (Term(0), None);
+                let control =
+                    Control { cluster, node: id, segment_size: config.log.segment_bytes, terms: Vec::new(), heard };
+                Self::existing(LogDirectory::create(path, control)?, config)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn existing(directory: LogDirectory, config: &NodeConfig) -> Result<Self, StartError> {
+        let control = directory.control();
+        let state = term_state(&control).map_err(StartError::Config)?;
+        let highest = state.fence.highest();
+        if config.join.is_none() && highest > control.term() && state.fence.holder() != Some(control.node) {
+            return Err(StartError::Superseded { term: highest });
+        }
+        let store = directory.open_store()?;
+        let directory = Arc::new(directory);
+        let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
+        let (id, cluster) = (control.node, control.cluster);
+        Ok(Self { directory: Some(directory), store: Some(store), id, cluster, terms })
+    }
+
+    fn in_memory(config: &NodeConfig) -> Result<Self, StartError> {
+        let (id, cluster) = Self::names(config)?;
+        let store_config = StoreConfig { cluster, segment_size: config.log.segment_bytes };
+        // A standby's log is its database; a primary's is only on its way.
+        let store = config.join.as_ref().map(|_| SegmentStore::in_memory(store_config));
+        let state = TermState { cluster: Some(cluster), ..TermState::empty() };
+        let terms = Terms::new(state, Arc::new(VolatileTerms));
+        Ok(Self { directory: None, store, id, cluster, terms })
+    }
+
+    /// A new node's own name, and that of its cluster: a new one, or its primary's.
+    fn names(config: &NodeConfig) -> Result<(NodeId, ClusterId), StartError> {
+        let id = NodeId(random()? as u64);
+        let Some(primary) = &config.join else { return Ok((id, ClusterId(random()?))) };
+        let hello = Hello { cluster: None, node: id, address: config.listen.clone(), purpose: Purpose::Identify };
+        match call(primary, &hello, Term(0), PATIENCE)? {
+            (Reply::Cluster(cluster), _) => Ok((id, cluster)),
+            _ => Err(CallError::Unexpected { address: primary.clone() }.into()),
+        }
+    }
+}
+
+/// What both compositions are made of.
+struct Parts {
+    config: NodeConfig,
+    ground: Ground,
+    catalog: Arc<Catalog>,
+    participants: Arc<Participants>,
+    source: Arc<LogSource>,
+    endpoint: Endpoint,
+    address: String,
+    end: Stamp,
+    torn: Option<freshet_log::Torn>,
+}
+
+impl Parts {
+    fn reign(self) -> Result<Node, StartError> {
+        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn } = self;
+        let state = ground.terms.get();
+        let term = Term(state.fence.highest().max(state.history.last_term()).0 + 1);
+        ground.terms.begin(term, ground.id, end, end)?;
+        let log = Log::open(config.log_config(), ground.store.clone(), end, term)?;
+        source.open(log.reader());
+        let visible = Arc::new(freshet_base::Watermark::new(end));
+        let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);
+        let throne = Throne {
+            config: &config,
+            node: ground.id,
+            cluster: ground.cluster,
+            address: &address,
+            terms: &ground.terms,
+            endpoint: &endpoint,
+            core: &core,
+            source: &source,
+            peers: config.peers.clone(),
+        };
+        let reign = Reign::begin(&throne, log, term, end).map_err(StartError::System)?;
+        Ok(Node {
+            id: ground.id,
+            cluster: ground.cluster,
+            terms: ground.terms,
+            _directory: ground.directory,
+            config,
+            address,
+            database: Database { core },
+            source,
+            replay: None,
+            endpoint,
+            composition: Mutex::new(Composition::Primary(reign)),
+            torn,
+            started: Instant::now(),
+        })
+    }
+
+    fn follow(self, deleted: Vec<Deleted>) -> Result<Node, StartError> {
+        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn } = self;
+        let store = ground.store.clone().expect("a standby has a store");
+        // Reigns that the log never reached are none of its history.
+        let state = ground.terms.get();
+        if state.history != TermHistory::default() {
+            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end));
+            adopted.map_err(|cause| StartError::System(cause.to_string()))?;
+        }
+        let (log, receiver) = StandbyLog::open(config.log.buffer_bytes, store, end)?;
+        source.open(log.reader());
+        let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
+        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes));
+        let janitor = Arc::new(Janitor::new(deleted));
+        let target =
+            LiveReplay { replay: Arc::clone(&replay), janitor: Arc::clone(&janitor), end: AtomicU64::new(end.0) };
+        let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
+        let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes));
+        let starting = Starting {
+            node: ground.id,
+            address: address.clone(),
+            leader: config.join.clone(),
+            replayed: end,
+            // Not known before the primary has said it: then readers see what is here.
+            global: Stamp::ZERO,
+        };
+        let standby_config = StandbyConfig {
+            replay: if config.synchronous_replay { ReplayMode::Synchronous } else { ReplayMode::Pipelined },
+            peers: config.peers.clone(),
+            ..StandbyConfig::default()
+        };
+        let standby =
+            Standby::start(starting, standby_config, Arc::clone(&log) as _, Arc::new(target), ground.terms.clone())
+                .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
+        let visible = Arc::clone(standby.visible());
+        source.limit_to(Arc::clone(&visible));
+        let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);
+        core.catalog.consult_replay();
+        let janitor = JanitorThread::start(janitor, &core, &replay).map_err(StartError::System)?;
+        endpoint.set_service(Some(standby.service()));
+        Ok(Node {
+            id: ground.id,
+            cluster: ground.cluster,
+            terms: ground.terms,
+            _directory: ground.directory,
+            config,
+            address,
+            database: Database { core },
+            source,
+            replay: Some(replay),
+            endpoint,
+            composition: Mutex::new(Composition::Standby(Following { standby, log, janitor })),
+            torn,
+            started: Instant::now(),
+        })
+    }
+}

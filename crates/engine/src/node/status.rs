@@ -1,0 +1,116 @@
+//! What `status` shows of a node.
+
+use std::time::Duration;
+
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_replication::status::{OwnStatus, PrimaryStatus};
+use serde::Serialize;
+
+use super::{Composition, Domain, Node};
+
+/// By role.
+#[derive(Clone, Debug, Serialize)]
+#[serde(tag = "role", rename_all = "kebab-case")]
+pub enum RoleStatus {
+    /// A primary and its standbys.
+    Primary {
+        /// Stamps handed out end here.
+        reserved: Stamp,
+        /// Filled without a gap up to here.
+        filled: Stamp,
+        /// Bytes of log since the start.
+        log_bytes: u64,
+        /// Group commits since the start.
+        batches: u64,
+        /// Processor time of the group commit.
+        log_cpu: Duration,
+        /// Shipping and the commit rule.
+        #[serde(flatten)]
+        shipping: Box<PrimaryStatus>,
+    },
+    /// A standby as it sees itself.
+    Standby {
+        /// Receiving, replay, and lag.
+        #[serde(flatten)]
+        own: Box<OwnStatus>,
+        /// Records replayed since the start.
+        replayed_records: u64,
+        /// Processor time of all replay threads.
+        replay_threads_cpu: Duration,
+    },
+    /// A take-over that was begun here failed half-way: restart the node.
+    Failed,
+    /// It was stopped.
+    Stopped,
+}
+
+/// As things stand on one node.
+#[derive(Clone, Debug, Serialize)]
+pub struct NodeStatus {
+    /// Itself.
+    pub node: NodeId,
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// The latest term it has heard of.
+    pub term: Term,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// Where its log becomes persistent.
+    pub domain: Domain,
+    /// Since when it runs.
+    pub uptime: Duration,
+    /// Transactions that begin now see everything below.
+    pub read_view: Stamp,
+    /// Every running transaction sees everything below: versions older than this are reclaimed.
+    pub oldest_reader: Stamp,
+    /// Tables, the catalog not counted.
+    pub tables: usize,
+    /// What a crash had left at the end of the log, and was cut off at the start.
+    pub torn_at_start: Option<String>,
+    /// By role.
+    #[serde(flatten)]
+    pub role: RoleStatus,
+}
+
+impl Node {
+    /// As things stand.
+    pub fn status(&self) -> NodeStatus {
+        let core = self.database.core();
+        let role = match &*self.composition() {
+            Composition::Primary(reign) => {
+                let log = reign.log.statistics();
+                RoleStatus::Primary {
+                    reserved: reign.log.reserved(),
+                    filled: reign.log.filled(),
+                    log_bytes: log.bytes,
+                    batches: log.batches,
+                    log_cpu: log.thread_cpu,
+                    shipping: Box::new(reign.shipping.status()),
+                }
+            }
+            Composition::Standby(following) => {
+                let replay = self.replay.as_ref().map(|replay| replay.statistics()).unwrap_or_default();
+                RoleStatus::Standby {
+                    own: Box::new(following.standby.status()),
+                    replayed_records: replay.records,
+                    replay_threads_cpu: replay.cpu,
+                }
+            }
+            Composition::Failed => RoleStatus::Failed,
+            Composition::Stopped => RoleStatus::Stopped,
+        };
+        NodeStatus {
+            node: self.id,
+            cluster: self.cluster,
+            term: self.terms.get().fence.highest(),
+            address: self.address.clone(),
+            domain: self.config.domain,
+            uptime: self.started.elapsed(),
+            read_view: core.snapshots.current(),
+            oldest_reader: core.participants.horizon(|| core.snapshots.current()),
+            tables: core.catalog.iter().count() - 1,
+            torn_at_start: self.torn.map(|torn| torn.to_string()),
+            role,
+        }
+    }
+}

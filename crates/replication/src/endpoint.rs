@@ -1,0 +1,220 @@
+//! Where a node listens. It stays open when the node changes its role.
+
+use std::{
+    io,
+    net::SocketAddr,
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use freshet_base::{
+    NodeId, Term,
+    sync::{Arc, AtomicU64, Mutex, Ordering},
+};
+use freshet_fabric::tcp::{Connection, ListenError, Listener, ListenerCloser};
+
+use crate::wire::{self, DecodeError, Hello, Kind, Refusal, Reply};
+
+/// A stranger has this long to say who it is.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// No more strangers are listened to at once.
+const STRANGERS: u64 = 32;
+
+/// A role: answers those who connect. Called in a thread of its own, which may block.
+pub trait Service: Send + Sync {
+    /// Takes over a connection whose greeting was read.
+    fn serve(&self, hello: Hello, connection: Connection);
+}
+
+/// The listening socket and its thread.
+pub struct Endpoint {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    closer: ListenerCloser,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    node: NodeId,
+    service: Mutex<Option<Arc<dyn Service>>>,
+    strangers: AtomicU64,
+}
+
+impl std::fmt::Debug for Endpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Endpoint({})", self.address)
+    }
+}
+
+impl Endpoint {
+    /// Listens on `address` ("host:port"; port 0 lets the system choose) for `node`.
+    ///
+    /// # Errors
+    /// [`ListenError`] when the address is not ours or in use.
+    pub fn open(node: NodeId, address: &str) -> Result<Self, ListenError> {
+        let failed = |source: io::Error| ListenError { address: address.to_owned(), source };
+        let listener = Listener::bind(address)?;
+        let bound = listener.address().map_err(failed)?;
+        let closer = listener.closer().map_err(failed)?;
+        let shared = Arc::new(Shared { node, service: Mutex::new(None), strangers: AtomicU64::new(0) });
+        let for_thread = Arc::clone(&shared);
+        let thread = thread::Builder::new()
+            .name("listen".into())
+            .spawn(move || listen(&listener, &for_thread))
+            .map_err(failed)?;
+        Ok(Self { shared, address: bound, closer, thread: Some(thread) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on `service` answers; without one, everybody is told that this node has no role at present.
+    pub fn set_service(&self, service: Option<Arc<dyn Service>>) {
+        *self.shared.service.lock().expect("no code panics under this mutex") = service;
+    }
+}
+
+impl Drop for Endpoint {
+    fn drop(&mut self) {
+        self.set_service(None);
+        self.closer.close();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported already.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn listen(listener: &Listener, shared: &Arc<Shared>) {
+    loop {
+        match listener.accept() {
+            Ok(None) => return,
+            Ok(Some(connection)) => greet(connection, shared),
+            // Too many open files, or a connection that ended before it was accepted: the next may do better.
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}
+
+fn greet(connection: Connection, shared: &Arc<Shared>) {
+    if shared.strangers.fetch_add(1, Ordering::SeqCst) >= STRANGERS {
+        shared.strangers.fetch_sub(1, Ordering::SeqCst);
+        return;
+    }
+    let for_thread = Arc::clone(shared);
+    let spawned = thread::Builder::new().name("greet".into()).spawn(move || {
+        if let Some((hello, connection)) = introduce(connection) {
+            let service = for_thread.service.lock().expect("no code panics under this mutex").clone();
+            match service {
+                Some(service) => service.serve(hello, connection),
+                None => refuse(connection, Refusal::NotPrimary { node: for_thread.node, leader: None }),
+            }
+        }
+        for_thread.strangers.fetch_sub(1, Ordering::SeqCst);
+    });
+    if spawned.is_err() {
+        shared.strangers.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn introduce(mut connection: Connection) -> Option<(Hello, Connection)> {
+    connection.set_patience(Some(PATIENCE)).ok()?;
+    let header = connection.receiver().receive().ok()?;
+    if header.kind != Kind::Hello as u8 || header.payload != 0 {
+        return None;
+    }
+    match wire::decode_first::<Hello>("greeting", connection.receiver().immediate()) {
+        Ok(hello) => Some((hello, connection)),
+        Err(error) => {
+            refuse(connection, Refusal::Violation(error.to_string()));
+            None
+        }
+    }
+}
+
+/// Answers and ends the connection.
+pub(crate) fn refuse(connection: Connection, refusal: Refusal) {
+    answer(connection, Term(0), &Reply::Refused(refusal));
+}
+
+/// Answers; the connection ends when the answer was read, or not.
+pub(crate) fn answer(mut connection: Connection, term: Term, reply: &Reply) {
+    // If it cannot be told, it will notice.
+    let _ = connection.sender().send(Kind::Reply as u8, term, &wire::encode_first(reply));
+}
+
+/// Why a call to another node had no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// It cannot be reached.
+    #[error(transparent)]
+    Connect(#[from] freshet_fabric::tcp::ConnectError),
+    /// It went away.
+    #[error(transparent)]
+    Send(#[from] freshet_fabric::tcp::SendError),
+    /// It went away, or is silent.
+    #[error(transparent)]
+    Receive(#[from] freshet_fabric::tcp::ReceiveError),
+    /// It speaks another language.
+    #[error("{address}: {source}")]
+    Decode {
+        /// Who.
+        address: String,
+        /// What is wrong.
+        source: DecodeError,
+    },
+    /// It refuses.
+    #[error("{address} refuses: {refusal}")]
+    Refused {
+        /// Who.
+        address: String,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// It answers something else.
+    #[error("{address} gave an answer that does not fit the question")]
+    Unexpected {
+        /// Who.
+        address: String,
+    },
+    /// The system.
+    #[error("a connection to {address} cannot be set up: {source}")]
+    System {
+        /// To whom.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Connects, introduces itself, and waits for the answer; at most `patience` for each step.
+///
+/// # Errors
+/// [`CallError`]; a refusal is one.
+pub fn call(address: &str, hello: &Hello, term: Term, patience: Duration) -> Result<(Reply, Connection), CallError> {
+    let mut connection = freshet_fabric::tcp::connect(address, patience)?;
+    connection
+        .set_patience(Some(patience))
+        .map_err(|source| CallError::System { address: address.to_owned(), source })?;
+    let reply = ask(&mut connection, address, hello, term)?;
+    Ok((reply, connection))
+}
+
+/// The introduction and the answer, on a connection that is there already.
+///
+/// # Errors
+/// [`CallError`]; a refusal is one.
+pub fn ask(connection: &mut Connection, address: &str, hello: &Hello, term: Term) -> Result<Reply, CallError> {
+    connection.sender().send(Kind::Hello as u8, term, &wire::encode_first(hello))?;
+    let header = connection.receiver().receive()?;
+    if header.kind != Kind::Reply as u8 || header.payload != 0 {
+        return Err(CallError::Unexpected { address: address.to_owned() });
+    }
+    match wire::decode_first::<Reply>("answer", connection.receiver().immediate()) {
+        Ok(Reply::Refused(refusal)) => Err(CallError::Refused { address: address.to_owned(), refusal }),
+        Ok(reply) => Ok(reply),
+        Err(source) => Err(CallError::Decode { address: address.to_owned(), source }),
+    }
+}

@@ -1,0 +1,189 @@
+//! Who may follow whom, and from where: decided from what both sides say, without any I/O.
+
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_cluster::term::{Agreement, TermHistory};
+
+use crate::wire::{Continue, Refusal, Welcome};
+
+/// The side that has the log.
+#[derive(Clone, Debug)]
+pub struct Host {
+    /// Its cluster.
+    pub cluster: ClusterId,
+    /// Itself.
+    pub node: NodeId,
+    /// The term in which it sends.
+    pub term: Term,
+    /// Its terms.
+    pub history: TermHistory,
+    /// How far its log reaches: everything that may have been sent to anybody lies below.
+    pub end: Stamp,
+    /// The smallest ring to which every block can be sent.
+    pub needed_capacity: u64,
+    /// It sends something at least this often, in milliseconds.
+    pub keep_alive_ms: u32,
+}
+
+/// What was agreed, from the sender's side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// To be sent to the receiver.
+    pub welcome: Welcome,
+    /// Persistent at the receiver, once it has cut its log.
+    pub persisted: Stamp,
+    /// Where the receiver's ring has room up to, once it has cut its log.
+    pub may_send_until: Stamp,
+}
+
+/// Decides whether the node that introduces itself may continue its log from this host's.
+///
+/// # Errors
+/// [`Refusal`], to be sent to it. [`Refusal::Fenced`] with a term above the host's means that the host itself is of the past.
+pub fn consider(
+    host: &Host,
+    cluster: Option<ClusterId>,
+    node: NodeId,
+    fence: Term,
+    log: &Continue,
+) -> Result<Agreed, Refusal> {
+    check_cluster(host, cluster)?;
+    if node == host.node {
+        return Err(Refusal::Myself { node });
+    }
+    if fence > host.term {
+        return Err(Refusal::Fenced { asked: host.term, highest: fence, holder: None, leader: None });
+    }
+    if log.capacity < host.needed_capacity {
+        return Err(Refusal::BufferTooSmall { capacity: log.capacity, needed: host.needed_capacity });
+    }
+    if log.persisted > log.received {
+        return Err(Refusal::Violation("more of a log is persistent than there is".into()));
+    }
+    let cut_at = agree(&host.history, host.end, &log.history, log.received)?;
+    let room = cut_at.0.saturating_add(log.capacity);
+    Ok(Agreed {
+        persisted: log.persisted.min(cut_at),
+        may_send_until: Stamp(log.may_send_until.0.min(room)),
+        welcome: Welcome {
+            cluster: host.cluster,
+            node: host.node,
+            term: host.term,
+            history: host.history.clone(),
+            cut_at,
+            end: host.end,
+            keep_alive_ms: host.keep_alive_ms,
+        },
+    })
+}
+
+/// Whether somebody of `cluster` may talk to this host at all; a node without a cluster may.
+///
+/// # Errors
+/// [`Refusal::OtherCluster`].
+pub fn check_cluster(host: &Host, cluster: Option<ClusterId>) -> Result<(), Refusal> {
+    match cluster {
+        Some(ours) if ours != host.cluster => {
+            Err(Refusal::OtherCluster { node: host.node, theirs: host.cluster, ours })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn agree(ours: &TermHistory, end: Stamp, theirs: &TermHistory, their_end: Stamp) -> Result<Stamp, Refusal> {
+    match ours.agreement(end, theirs, their_end) {
+        Agreement::Upto(stamp) => Ok(stamp),
+        Agreement::SameTermTwice { term, here, there } => Err(Refusal::SameTermTwice { term, here, there }),
+    }
+}
+
+/// The receiver checks what it was answered, with its own eyes.
+///
+/// # Errors
+/// [`Refusal`], to be sent back.
+pub fn check_welcome(
+    welcome: &Welcome,
+    cluster: Option<ClusterId>,
+    history: &TermHistory,
+    received: Stamp,
+) -> Result<(), Refusal> {
+    if let Some(ours) = cluster.filter(|ours| *ours != welcome.cluster) {
+        return Err(Refusal::OtherCluster { node: welcome.node, theirs: welcome.cluster, ours });
+    }
+    let cut_at = agree(&welcome.history, welcome.end, history, received)?;
+    if cut_at != welcome.cut_at {
+        return Err(Refusal::Violation(format!(
+            "the sender wants the log cut at {}, the terms of both say {cut_at}",
+            welcome.cut_at
+        )));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use freshet_cluster::term::Reign;
+
+    fn history(reigns: &[(u32, u64)]) -> TermHistory {
+        let reigns: Vec<_> = reigns.iter().map(|(t, s)| Reign { term: Term(*t), start: Stamp(*s) }).collect();
+        reigns.try_into().unwrap()
+    }
+
+    fn host() -> Host {
+        Host {
+            cluster: ClusterId(7),
+            node: NodeId(1),
+            term: Term(3),
+            history: history(&[(1, 0), (3, 500)]),
+            end: Stamp(900),
+            needed_capacity: 100,
+            keep_alive_ms: 200,
+        }
+    }
+
+    fn log(reigns: &[(u32, u64)], received: u64) -> Continue {
+        Continue {
+            history: history(reigns),
+            received: Stamp(received),
+            persisted: Stamp(received),
+            capacity: 1000,
+            may_send_until: Stamp(received + 1000),
+        }
+    }
+
+    #[test]
+    fn an_empty_standby_adopts_the_cluster_and_starts_at_zero() {
+        let agreed = consider(&host(), None, NodeId(2), Term(0), &log(&[], 0)).unwrap();
+        assert_eq!((agreed.welcome.cut_at, agreed.welcome.cluster), (Stamp(0), ClusterId(7)));
+        check_welcome(&agreed.welcome, None, &TermHistory::default(), Stamp(0)).unwrap();
+    }
+
+    #[test]
+    fn an_old_primary_cuts_what_was_never_acknowledged() {
+        let old = log(&[(1, 0)], 640);
+        let agreed = consider(&host(), Some(ClusterId(7)), NodeId(2), Term(1), &old).unwrap();
+        assert_eq!((agreed.welcome.cut_at, agreed.persisted), (Stamp(500), Stamp(500)));
+        assert_eq!(agreed.may_send_until, Stamp(1500), "the ring has less room once the log is shorter");
+        check_welcome(&agreed.welcome, Some(ClusterId(7)), &old.history, Stamp(640)).unwrap();
+        let lie = Welcome { cut_at: Stamp(400), ..agreed.welcome };
+        assert!(matches!(
+            check_welcome(&lie, Some(ClusterId(7)), &old.history, Stamp(640)),
+            Err(Refusal::Violation(_))
+        ));
+    }
+
+    #[test]
+    fn strangers_are_refused_with_a_reason() {
+        let refusal = |cluster, node, fence, log: &Continue| {
+            consider(&host(), cluster, NodeId(node), Term(fence), log).unwrap_err().to_string()
+        };
+        let good = log(&[(1, 0)], 100);
+        let text = refusal(Some(ClusterId(8)), 2, 1, &good);
+        assert!(text.contains("belongs to cluster") && text.contains("empty directory"), "{text}");
+        assert!(refusal(None, 1, 1, &good).contains("itself"));
+        assert!(refusal(None, 2, 4, &good).contains("term 3 is over: term 4"));
+        assert!(refusal(None, 2, 1, &Continue { capacity: 99, ..good.clone() }).contains("at least 100"));
+        assert!(refusal(None, 2, 3, &log(&[(1, 0), (3, 400)], 600)).contains("cannot be reconciled"));
+        assert!(refusal(None, 2, 3, &Continue { persisted: Stamp(101), ..good }).contains("violation"));
+    }
+}

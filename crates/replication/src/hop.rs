@@ -1,0 +1,78 @@
+//! Finding where blocks end by hopping from header to header.
+
+use freshet_base::Stamp;
+
+/// What lies at the beginning of some bytes of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hops {
+    /// Whole blocks end here, as a distance from the first byte.
+    pub whole: usize,
+    /// The length of the block that does not fit, if its header is there.
+    pub next: Option<usize>,
+    /// Ends of blocks that cross a multiple of the partition size, as distances; the last is `whole` unless that is zero.
+    pub ends: Vec<u32>,
+}
+
+/// The bytes are no blocks of this log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no block begins at {at} of the log: {why}; the log on this node is damaged")]
+pub struct NotABlock {
+    at: Stamp,
+    why: &'static str,
+}
+
+/// A block's header is this long.
+const HEADER: usize = 32;
+
+/// Hops through `bytes`, which begin with a block at `at`.
+pub fn hop(bytes: &[u8], at: Stamp, partition: u64) -> Result<Hops, NotABlock> {
+    let mut hops = Hops { whole: 0, next: None, ends: Vec::new() };
+    while let Some(header) = bytes.get(hops.whole..).and_then(|rest| rest.first_chunk::<HEADER>()) {
+        let here = at.plus(hops.whole as u64);
+        let length = block_length(header, here)?;
+        if length > bytes.len() - hops.whole {
+            hops.next = Some(length);
+            break;
+        }
+        hops.whole += length;
+        let end = at.plus(hops.whole as u64);
+        if here.0 / partition != end.0 / partition {
+            hops.ends.push(hops.whole as u32);
+        }
+    }
+    if hops.whole > 0 && hops.ends.last() != Some(&(hops.whole as u32)) {
+        hops.ends.push(hops.whole as u32);
+    }
+    Ok(hops)
+}
+
+fn block_length(header: &[u8; HEADER], at: Stamp) -> Result<usize, NotABlock> {
+    let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
+    let stamp = u64::from_le_bytes(std::array::from_fn(|byte| header[8 + byte]));
+    if length < HEADER || !length.is_multiple_of(8) {
+        return Err(NotABlock { at, why: "its length is impossible" });
+    }
+    if stamp != at.0 {
+        return Err(NotABlock { at, why: "its stamp is another" });
+    }
+    Ok(length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tests::blocks;
+
+    #[test]
+    fn whole_blocks_and_partition_ends_are_found() {
+        let (bytes, ends) = blocks(Stamp(1000), &[64, 40, 400, 48]);
+        assert_eq!(ends.last(), Some(&Stamp(1552)));
+        let hops = hop(&bytes, Stamp(1000), 512).unwrap();
+        assert_eq!(hops, Hops { whole: 552, next: None, ends: vec![64, 552] });
+        let hops = hop(&bytes[..500], Stamp(1000), 512).unwrap();
+        assert_eq!(hops, Hops { whole: 104, next: Some(400), ends: vec![64, 104] });
+        assert_eq!(hop(&bytes[..20], Stamp(1000), 512).unwrap().whole, 0);
+        assert!(hop(&bytes, Stamp(1008), 512).is_err());
+        assert!(hop(&[0; 64], Stamp(0), 512).is_err());
+    }
+}

@@ -1,0 +1,98 @@
+//! What replication asks of a log; the engine binds these to the log crate, tests to memory.
+
+use std::{path::PathBuf, time::Duration};
+
+use freshet_base::Stamp;
+
+/// Why bytes of the log cannot be had.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LogReadError {
+    /// They are no longer kept.
+    #[error("the log from {at} on is no longer kept here, the oldest byte is at {oldest}")]
+    Gone {
+        /// What was asked for.
+        at: Stamp,
+        /// What there is.
+        oldest: Stamp,
+    },
+    /// The device, or the log itself, failed.
+    #[error("the log cannot be read at {at}: {why}")]
+    Failed {
+        /// What was asked for.
+        at: Stamp,
+        /// What the log says.
+        why: String,
+    },
+}
+
+/// A log that can be read while it grows.
+pub trait LogSource: Send + Sync {
+    /// Fills `into` with the log from `at` on, all of which was handed over before.
+    ///
+    /// # Errors
+    /// [`LogReadError`] when that part is gone or cannot be read.
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError>;
+}
+
+/// Why a standby's log cannot go on. It stops the standby.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the standby's log failed: {why}")]
+pub struct StoreError {
+    /// What the log says: file, offset and remedy.
+    pub why: String,
+}
+
+/// A standby's log: a ring that is written by one receiving thread and persisted behind its back.
+///
+/// Only the receiving thread calls [`StandbyStore::write`] and [`StandbyStore::mark_received`], only the replay
+/// coordinator [`StandbyStore::mark_replayed`]; [`StandbyStore::cut`] is called while both rest.
+pub trait StandbyStore: Send + Sync {
+    /// The end of the log, persistent or not.
+    fn received(&self) -> Stamp;
+
+    /// The end of its persistent part.
+    fn persisted(&self) -> Stamp;
+
+    /// How many bytes the ring holds.
+    fn capacity(&self) -> u64;
+
+    /// Where the ring has room up to: min(persisted, replayed) + capacity.
+    fn free_until(&self) -> Stamp;
+
+    /// Puts `bytes` into the ring at `at`, at or above what was received. The caller has made sure that there is room.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the log has failed or was closed.
+    fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError>;
+
+    /// Everything below `to` is complete: it may be persisted.
+    fn mark_received(&self, to: Stamp);
+
+    /// Everything below `to` was replayed: once persistent too, its room may be used again.
+    fn mark_replayed(&self, to: Stamp);
+
+    /// Blocks until more than `beyond` is persistent, at most for `patience`; returns what is.
+    ///
+    /// # Errors
+    /// [`StoreError`] when nothing more will ever be persisted.
+    fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError>;
+
+    /// Reads the log back, from the ring or from where it is persistent.
+    ///
+    /// # Errors
+    /// [`LogReadError`] when that part is gone or cannot be read.
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError>;
+
+    /// Saves the log from `from` to its end into a file that can be inspected, and returns its name; `None` when there is nothing to
+    /// save or nowhere to save it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when that fails; nothing may then be cut.
+    fn save_tail(&self, from: Stamp) -> Result<Option<PathBuf>, StoreError>;
+
+    /// Removes everything at and above `at`, durably.
+    ///
+    /// # Errors
+    /// [`StoreError`] when that fails.
+    fn cut(&self, at: Stamp) -> Result<(), StoreError>;
+}

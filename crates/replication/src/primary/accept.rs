@@ -1,0 +1,149 @@
+//! Accept: answers those who connect to a primary.
+
+use freshet_base::{
+    Stamp, Term,
+    sync::{Arc, Ordering},
+};
+use freshet_cluster::{
+    commit_rule::Event,
+    flow::Flow,
+    term::{LogState, Verdict},
+};
+use freshet_fabric::tcp::Connection;
+
+use super::{Shared, ack, ship, ship::Shipper};
+use crate::{
+    endpoint::{Service, answer, refuse},
+    handshake::{check_cluster, consider},
+    takeover::serve_log,
+    wire::{self, Continue, Hello, Kind, Purpose, Refusal, Reply},
+};
+
+pub(super) struct PrimaryService(pub Arc<Shared>);
+
+impl Service for PrimaryService {
+    fn serve(&self, hello: Hello, connection: Connection) {
+        let shared = &self.0;
+        if shared.stopping() {
+            return refuse(connection, Refusal::NotPrimary { node: shared.who.node, leader: None });
+        }
+        if let Err(refusal) = check_cluster(&shared.host(), hello.cluster) {
+            return refuse(connection, refusal);
+        }
+        match hello.purpose.clone() {
+            Purpose::Join { fence, log } => {
+                if let Err((refusal, connection)) = join(shared, &hello, fence, &log, connection) {
+                    if let Refusal::Fenced { highest, .. } = &refusal {
+                        shared.fence(*highest);
+                    }
+                    if let Some(connection) = connection {
+                        refuse(connection, refusal);
+                    }
+                }
+            }
+            Purpose::Consult { term, binding } => {
+                let reply = consult(shared, &hello, term, binding)
+                    .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.who.node, log });
+                answer(connection, shared.who.term, &reply);
+            }
+            Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
+            Purpose::Announce { term, .. } => {
+                let reply = hear(shared, &hello, term).map_or_else(Reply::Refused, |()| Reply::Heard);
+                answer(connection, shared.who.term, &reply);
+            }
+            Purpose::Fetch { term, log } => {
+                if let Err(refusal) = hear(shared, &hello, term) {
+                    return refuse(connection, refusal);
+                }
+                // Fenced by now, but its log may be the most advanced.
+                let host = crate::handshake::Host { term, end: durable(shared), ..shared.host() };
+                let read = |at, into: &mut [u8]| shared.source.read(at, into);
+                serve_log(connection, &host, shared.config.partition, &hello, &log, read);
+            }
+        }
+    }
+}
+
+fn durable(shared: &Shared) -> Stamp {
+    shared.commit.reading().1
+}
+
+/// Somebody else speaks for a term; a later one ends this reign before it is answered.
+fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
+    match shared.terms.hear(term, hello.node) {
+        Ok(Verdict::Raised | Verdict::Current) => {
+            shared.fence(term);
+            Ok(())
+        }
+        Ok(Verdict::Refused { highest, holder }) => Err(Refusal::Fenced {
+            asked: term,
+            highest,
+            holder,
+            leader: (highest == shared.who.term).then(|| shared.who.address.clone()),
+        }),
+        Err(error) => Err(Refusal::Failed(error.to_string())),
+    }
+}
+
+fn consult(shared: &Shared, hello: &Hello, term: Term, binding: bool) -> Result<LogState, Refusal> {
+    if binding {
+        hear(shared, hello, term)?;
+    }
+    Ok(LogState { history: shared.history.clone(), end: durable(shared), in_sync: true })
+}
+
+type Declined = (Refusal, Option<Connection>);
+
+fn join(
+    shared: &Arc<Shared>,
+    hello: &Hello,
+    fence: Term,
+    log: &Continue,
+    mut connection: Connection,
+) -> Result<(), Declined> {
+    if let Some(by) = shared.commit.admit().err().and_then(|refusal| match refusal {
+        freshet_cluster::commit_rule::Refusal::Fenced { by } => Some(by),
+        freshet_cluster::commit_rule::Refusal::TooFewStandbys { .. } => None,
+    }) {
+        let refusal = Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, leader: None };
+        return Err((refusal, Some(connection)));
+    }
+    let agreed = match consider(&shared.host(), hello.cluster, hello.node, fence, log) {
+        Ok(agreed) => agreed,
+        Err(refusal) => return Err((refusal, Some(connection))),
+    };
+    let failed = |error: std::io::Error| Refusal::Failed(error.to_string());
+    let (closer, patience) = match (connection.closer(), connection.set_patience(Some(shared.config.patience))) {
+        (Ok(closer), Ok(())) => (closer, ()),
+        (Err(error), _) | (_, Err(error)) => return Err((failed(error), Some(connection))),
+    };
+    let () = patience;
+    let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome.clone()));
+    let lost = |error: freshet_fabric::tcp::SendError| (Refusal::Failed(error.to_string()), None);
+    connection.sender().send(Kind::Reply as u8, shared.who.term, &welcome).map_err(lost)?;
+    let (sender, receiver) = connection.split();
+    let now = shared.clock.now();
+    let flow = Flow::new(shared.config.flow, agreed.welcome.cut_at, agreed.may_send_until, now);
+    let shipper = Arc::new(Shipper::new(hello.node, flow, closer, sender.counters()));
+    let before = shared.shippers().insert(hello.node, Arc::clone(&shipper));
+    if let Some(before) = before {
+        // A newer connection of the same node: the old one is dead, whether it knows or not.
+        before.end();
+        shared.apply(Event::Left { standby: hello.node });
+    }
+    shared.met(hello.node, &hello.address);
+    shared.apply(Event::Joined { standby: hello.node, persisted: agreed.persisted });
+    shipper.replayed.store(log.may_send_until.0.saturating_sub(log.capacity), Ordering::Relaxed);
+    let short = hello.node.0 >> 48;
+    let (ships, acks) = (Arc::clone(&shipper), Arc::clone(&shipper));
+    let spawned = shared
+        .spawn(format!("ship-{short:04x}"), move |shared| ship::run(&shared, &ships, sender))
+        .and_then(|()| shared.spawn(format!("ack-{short:04x}"), move |shared| ack::run(&shared, &acks, receiver)));
+    if let Err(error) = spawned {
+        shared.lost(&shipper, error.to_string());
+    }
+    if shared.stopping() {
+        shipper.end();
+    }
+    Ok(())
+}

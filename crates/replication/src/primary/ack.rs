@@ -1,0 +1,69 @@
+//! Ack: one thread per standby hears what is persistent there.
+
+use freshet_base::sync::{Arc, Ordering};
+use freshet_cluster::{commit_rule::Event, flow::FlowError};
+use freshet_fabric::tcp::{ReceiveError, Receiver};
+
+use super::{Shared, ship::Shipper};
+use crate::wire::{self, Ack, DecodeError, Kind, Refusal};
+
+/// Why hearing ended.
+#[derive(Debug, thiserror::Error)]
+enum AckError {
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    #[error(transparent)]
+    Flow(#[from] FlowError),
+    #[error("a standby sent a frame of kind {kind} with {payload} bytes, which only a primary does")]
+    Unexpected { kind: u8, payload: u32 },
+    #[error("the standby said goodbye: {0}")]
+    Goodbye(Refusal),
+}
+
+/// The ack thread.
+pub(super) fn run(shared: &Arc<Shared>, shipper: &Arc<Shipper>, mut receiver: Receiver) {
+    let mut stint = shared.ack_cpu.begin();
+    let error = loop {
+        if let Err(error) = hear(shared, shipper, &mut receiver) {
+            break error;
+        }
+        stint.note();
+    };
+    if let AckError::Goodbye(Refusal::Fenced { highest, .. }) = &error {
+        shared.fence(*highest);
+    }
+    shared.lost(shipper, error.to_string());
+}
+
+fn hear(shared: &Shared, shipper: &Shipper, receiver: &mut Receiver) -> Result<(), AckError> {
+    let header = receiver.receive()?;
+    let unexpected = AckError::Unexpected { kind: header.kind, payload: header.payload };
+    if header.payload != 0 {
+        return Err(unexpected);
+    }
+    match Kind::from_code(header.kind) {
+        Some(Kind::Ack) => {
+            let ack: Ack = wire::decode("acknowledgement", receiver.immediate())?;
+            let grew = shipper.flow().acked(ack.persisted, ack.may_send_until)?;
+            shipper.replayed.store(ack.replayed.0, Ordering::Relaxed);
+            shipper.visible.store(ack.visible.0, Ordering::Relaxed);
+            if !shipper.ended() {
+                shared.apply(Event::Acked { standby: shipper.node, persisted: ack.persisted });
+            }
+            if grew {
+                let waits = {
+                    let boundaries = shared.boundaries();
+                    shipper.flow().waits_for_credit(&boundaries)
+                };
+                if waits {
+                    shipper.bell.ring();
+                }
+            }
+            Ok(())
+        }
+        Some(Kind::Goodbye) => Err(AckError::Goodbye(wire::decode("goodbye", receiver.immediate())?)),
+        _ => Err(unexpected),
+    }
+}

@@ -1,0 +1,74 @@
+//! Announce: tells every node that is not connected who reigns, until it has heard.
+//!
+//! A standby that missed the take-over would try its old primary for ever, and an old primary that was
+//! partitioned must learn that it is one.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use freshet_base::sync::Arc;
+
+use super::Shared;
+use crate::{
+    endpoint::{CallError, call},
+    wire::{Hello, Purpose, Refusal},
+};
+
+/// The first pause between two rounds, and the longest.
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+/// A node has this long to answer.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The announce thread.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let mut heard = BTreeSet::new();
+    let mut pause = PAUSE.0;
+    while !shared.stopping() {
+        let missing: Vec<String> = missing(shared).into_iter().filter(|address| !heard.contains(address)).collect();
+        for address in &missing {
+            if shared.stopping() {
+                return;
+            }
+            if announce(shared, address) {
+                heard.insert(address.clone());
+            }
+        }
+        let until = if missing.is_empty() {
+            None
+        } else {
+            pause = (pause * 2).min(PAUSE.1);
+            Some(Instant::now() + pause)
+        };
+        shared.announce.sleep(until);
+    }
+}
+
+/// Where nodes can be reached that are not connected now.
+fn missing(shared: &Shared) -> Vec<String> {
+    let connected: BTreeSet<_> = shared.shippers().keys().copied().collect();
+    let peers = shared.peers.lock().expect("no code panics under this mutex").clone();
+    let absent = |node| node != shared.who.node && !connected.contains(&node);
+    peers.into_iter().filter(|peer| peer.node.is_none_or(absent)).map(|peer| peer.address).collect()
+}
+
+/// Whether the node there has heard.
+fn announce(shared: &Shared, address: &str) -> bool {
+    let hello = Hello {
+        cluster: Some(shared.who.cluster),
+        node: shared.who.node,
+        address: shared.who.address.clone(),
+        purpose: Purpose::Announce { term: shared.who.term, address: shared.who.address.clone() },
+    };
+    match call(address, &hello, shared.who.term, PATIENCE) {
+        Ok(_) => true,
+        Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => {
+            shared.fence(highest);
+            true
+        }
+        // Another cluster's node, say: asking again would not help.
+        Err(CallError::Refused { .. }) => true,
+        Err(_) => false,
+    }
+}

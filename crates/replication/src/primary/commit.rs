@@ -1,0 +1,160 @@
+//! Commit: binds the commit rule to those who wait for it.
+
+use std::{collections::BTreeMap, time::Instant};
+
+use freshet_base::{
+    NodeId, Stamp, WaitError, Watermark,
+    sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
+};
+use freshet_cluster::{
+    Moment,
+    commit_rule::{CommitRule, Event, Member, Refusal, RuleConfig, Standing},
+};
+
+use crate::{bell::Bell, clock::Clock};
+
+/// Why the wait for a commit ended without it. In every case the outcome is open: the transaction is in the log, and may yet
+/// become durable everywhere, or be lost at a take-over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum CommitError {
+    /// The primary refuses commits, or is none any more.
+    #[error("the outcome of the transaction is open: {0}")]
+    Refused(Refusal),
+    /// Whoever waited gave up.
+    #[error("the outcome of the transaction is open: it was not durable everywhere before the deadline")]
+    Deadline,
+    /// The node stops.
+    #[error("the outcome of the transaction is open: the node stopped")]
+    Stopped,
+}
+
+/// What an event led to.
+pub(crate) struct Outcome {
+    /// `committed` has moved.
+    pub advanced: bool,
+    /// The standing or a member's place has.
+    pub changed: bool,
+}
+
+/// The commit rule, shared.
+///
+/// Waiting reads one watermark; the rule's mutex is taken a few times per batch, never per transaction.
+#[derive(Debug)]
+pub struct CommitStage {
+    rule: Mutex<CommitRule>,
+    clock: Clock,
+    committed: Arc<Watermark>,
+    /// Whether [`CommitRule::admit`] says no.
+    refusing: AtomicBool,
+    watch: Bell,
+    /// The watch sleeps until this moment.
+    watched: AtomicU64,
+}
+
+impl CommitStage {
+    pub(crate) fn new(config: RuleConfig, start: Stamp, clock: Clock) -> Self {
+        Self {
+            rule: Mutex::new(CommitRule::new(config, start, clock.now())),
+            clock,
+            committed: Arc::new(Watermark::new(start)),
+            refusing: AtomicBool::new(false),
+            watch: Bell::default(),
+            watched: AtomicU64::new(0),
+        }
+    }
+
+    fn rule(&self) -> MutexGuard<'_, CommitRule> {
+        self.rule.lock().expect("the rule panics only on a bug of its own")
+    }
+
+    pub(crate) fn apply(&self, event: Event) -> Outcome {
+        let (decision, refusal, deadline) = {
+            let mut rule = self.rule();
+            let decision = rule.apply(event, self.clock.now());
+            (decision, rule.admit().err(), rule.next_deadline())
+        };
+        let was_refusing = self.refusing.swap(refusal.is_some(), Ordering::SeqCst);
+        let advanced = self.committed.advance(decision.committed);
+        if refusal.is_some() && !was_refusing {
+            // Those who wait look at `refusing` again.
+            self.committed.wake();
+        }
+        if let Some(deadline) = deadline
+            && deadline.0 < self.watched.load(Ordering::SeqCst)
+        {
+            self.watch.ring();
+        }
+        Outcome { advanced, changed: decision.changed }
+    }
+
+    /// For the watch thread: sleeps until time alone can change something, or that may have become sooner.
+    pub(crate) fn sleep_until_deadline(&self) {
+        let (deadline, timeout) = {
+            let rule = self.rule();
+            (rule.next_deadline(), rule.config().standby_timeout)
+        };
+        // Deadlines come and go with every batch; whoever wakes once per time-out need not be told
+        // of those that begin later than its own sleep.
+        let until = deadline.unwrap_or(Moment(u64::MAX)).min(self.clock.now().after(timeout));
+        self.watched.store(until.0, Ordering::SeqCst);
+        // An event between the reading and the store rang nobody.
+        let sooner = self.rule().next_deadline().is_some_and(|deadline| deadline < until);
+        if !sooner {
+            self.watch.sleep(Some(self.clock.instant(until)));
+        }
+    }
+
+    pub(crate) fn stop(&self) {
+        self.committed.close();
+        self.watch.ring();
+    }
+
+    pub(crate) fn places(&self) -> BTreeMap<NodeId, Member> {
+        self.rule().members().map(|(node, member)| (node, *member)).collect()
+    }
+
+    pub(crate) fn reading(&self) -> (Standing, Stamp, BTreeMap<NodeId, Member>) {
+        let rule = self.rule();
+        let members = rule.members().map(|(node, member)| (node, *member)).collect();
+        (rule.standing(), rule.durable(), members)
+    }
+
+    /// Up to here the client may be told "committed"; also the globally persistent stamp.
+    pub fn committed(&self) -> &Arc<Watermark> {
+        &self.committed
+    }
+
+    /// How the promise of the safety level stands.
+    pub fn standing(&self) -> Standing {
+        self.rule().standing()
+    }
+
+    /// Whether a writer may start. One atomic load while all is well.
+    ///
+    /// # Errors
+    /// [`Refusal`] while commits are refused, or this node is not the primary any more.
+    pub fn admit(&self) -> Result<(), Refusal> {
+        if self.refusing.load(Ordering::SeqCst) { self.rule().admit() } else { Ok(()) }
+    }
+
+    /// Blocks until everything below `to` (the end of a block) is committed.
+    ///
+    /// # Errors
+    /// [`CommitError`]; the outcome is then open.
+    pub fn wait(&self, to: Stamp, deadline: Option<Instant>) -> Result<(), CommitError> {
+        let refused = || self.refusing.load(Ordering::SeqCst);
+        match self.committed.wait_unless(to, deadline, refused) {
+            Ok(_) => Ok(()),
+            Err(WaitError::Deadline) => Err(CommitError::Deadline),
+            Err(WaitError::Closed) => Err(self.admit().map_or_else(CommitError::Refused, |()| CommitError::Stopped)),
+        }
+    }
+
+    /// What [`CommitStage::wait`] would say now; `None` while the wait would go on.
+    pub fn outcome(&self, to: Stamp) -> Option<Result<(), CommitError>> {
+        if self.committed.get() >= to {
+            return Some(Ok(()));
+        }
+        self.admit().err().map(|refusal| Err(CommitError::Refused(refusal)))
+    }
+}

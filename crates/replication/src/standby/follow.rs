@@ -1,0 +1,264 @@
+//! Follow: whom, and again and again until told otherwise.
+
+use std::{
+    sync::MutexGuard,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    NodeId,
+    sync::{Arc, Condvar, Mutex},
+};
+use freshet_fabric::tcp::Closer;
+
+use super::{
+    Shared,
+    receive::{self, SessionError},
+};
+use crate::{status::LinkStatus, wire::Refusal};
+
+/// Why a standby does not follow anybody yet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this standby could not join {leader}: {why}")]
+pub struct JoinError {
+    /// Whom it tried to reach.
+    pub leader: String,
+    /// What went wrong last.
+    pub why: String,
+}
+
+/// What the receiving thread is told, and what it says of itself.
+pub(crate) struct Follow {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+struct State {
+    leader: Option<String>,
+    /// Counts changes of the above, so that an attempt on the old one is given up.
+    order: u64,
+    /// How many want the receiving thread to rest.
+    rests: u32,
+    resting: bool,
+    stopped: bool,
+    closer: Option<Closer>,
+    following: Option<NodeId>,
+    joined_once: bool,
+    last_failure: Option<String>,
+    failed: Option<String>,
+}
+
+impl Follow {
+    pub fn new(leader: Option<String>) -> Self {
+        let state = State {
+            leader,
+            order: 0,
+            rests: 0,
+            resting: false,
+            stopped: false,
+            closer: None,
+            following: None,
+            joined_once: false,
+            last_failure: None,
+            failed: None,
+        };
+        Self { state: Mutex::new(state), changed: Condvar::new() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("no code panics under this mutex")
+    }
+
+    /// Gives up the present connection, and follows `leader` from now on.
+    pub fn lead(&self, leader: Option<String>) {
+        let mut state = self.lock();
+        state.leader = leader;
+        state.interrupt();
+        self.changed.notify_all();
+    }
+
+    pub fn leader(&self) -> Option<String> {
+        self.lock().leader.clone()
+    }
+
+    /// The node whose log flows at present.
+    pub fn following(&self) -> Option<NodeId> {
+        self.lock().following
+    }
+
+    /// Gives up the present connection; the next attempt will be told why.
+    pub fn interrupt(&self) {
+        self.lock().interrupt();
+        self.changed.notify_all();
+    }
+
+    /// The standby cannot go on.
+    pub fn fail(&self, why: String) {
+        let mut state = self.lock();
+        state.failed.get_or_insert(why);
+        state.interrupt();
+        self.changed.notify_all();
+    }
+
+    pub fn failure(&self) -> Option<String> {
+        self.lock().failed.clone()
+    }
+
+    pub fn stop(&self) {
+        let mut state = self.lock();
+        state.stopped = true;
+        state.interrupt();
+        self.changed.notify_all();
+    }
+
+    /// Makes the receiving thread rest, and blocks until it does; it goes on when the result is dropped.
+    pub fn rest(&self) -> Rest<'_> {
+        let mut state = self.lock();
+        state.rests += 1;
+        state.interrupt();
+        self.changed.notify_all();
+        while !state.resting && !state.stopped {
+            state = self.changed.wait(state).expect("no code panics under this mutex");
+        }
+        Rest(self)
+    }
+
+    /// A connection is being used from now on; false if it is not wanted any more.
+    pub fn connected(&self, order: u64, closer: Closer) -> bool {
+        let mut state = self.lock();
+        if state.order != order || state.stopped {
+            closer.close();
+            return false;
+        }
+        state.closer = Some(closer);
+        true
+    }
+
+    /// The log flows.
+    pub fn joined(&self, node: NodeId) {
+        let mut state = self.lock();
+        state.following = Some(node);
+        state.joined_once = true;
+        state.last_failure = None;
+        self.changed.notify_all();
+    }
+
+    pub fn order(&self) -> u64 {
+        self.lock().order
+    }
+
+    pub fn wait_joined(&self, deadline: Instant) -> Result<(), JoinError> {
+        let mut state = self.lock();
+        loop {
+            if state.joined_once && state.failed.is_none() {
+                return Ok(());
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if state.failed.is_some() || state.stopped || left.is_zero() {
+                let why = state.failed.clone().or_else(|| state.last_failure.clone());
+                return Err(JoinError {
+                    leader: state.leader.clone().unwrap_or_else(|| "anybody".into()),
+                    why: why.unwrap_or_else(|| "there was no answer in time".into()),
+                });
+            }
+            state = self.changed.wait_timeout(state, left).expect("no code panics under this mutex").0;
+        }
+    }
+
+    pub fn status(&self) -> LinkStatus {
+        let state = self.lock();
+        match (&state.failed, &state.leader, state.following) {
+            (Some(why), _, _) => LinkStatus::Failed { why: why.clone() },
+            (None, Some(address), Some(node)) => LinkStatus::Following { node, address: address.clone() },
+            (None, Some(address), None) => {
+                LinkStatus::Connecting { address: address.clone(), last_failure: state.last_failure.clone() }
+            }
+            (None, None, _) => LinkStatus::Resting,
+        }
+    }
+
+    /// Blocks until there is somebody to follow; `None` when the standby stops.
+    fn next(&self) -> Option<(String, u64)> {
+        let mut state = self.lock();
+        loop {
+            if state.stopped {
+                return None;
+            }
+            state.resting = state.rests > 0 || state.failed.is_some();
+            match &state.leader {
+                Some(leader) if !state.resting => return Some((leader.clone(), state.order)),
+                _ => {}
+            }
+            self.changed.notify_all();
+            state = self.changed.wait(state).expect("no code panics under this mutex");
+        }
+    }
+
+    /// The attempt, or the connection, ended; pauses unless there is news.
+    fn ended(&self, order: u64, why: &SessionError, pause: Duration) {
+        let mut state = self.lock();
+        state.closer = None;
+        state.following = None;
+        state.last_failure = Some(why.to_string());
+        self.changed.notify_all();
+        let until = Instant::now() + pause;
+        while state.order == order && !state.stopped && state.rests == 0 && state.failed.is_none() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            state = self.changed.wait_timeout(state, left).expect("no code panics under this mutex").0;
+        }
+    }
+}
+
+impl State {
+    fn interrupt(&mut self) {
+        self.order += 1;
+        if let Some(closer) = self.closer.take() {
+            closer.close();
+        }
+    }
+}
+
+/// The receiving thread rests while this lives.
+pub(crate) struct Rest<'f>(&'f Follow);
+
+impl Drop for Rest<'_> {
+    fn drop(&mut self) {
+        let mut state = self.0.lock();
+        state.rests -= 1;
+        state.resting = false;
+        self.0.changed.notify_all();
+    }
+}
+
+/// The receiving thread.
+pub(super) fn run(shared: &Arc<Shared>) {
+    let (first, longest) = shared.config.back_off;
+    let mut pause = first;
+    let mut dice = shared.node.0 | 1;
+    while let Some((leader, order)) = shared.follow.next() {
+        let outcome = receive::join(shared, &leader, order);
+        shared.acks.disconnect(outcome.refusal());
+        match &outcome {
+            SessionError::Local(why) => shared.follow.fail(why.clone()),
+            // Somebody else is the primary, and this node knows where.
+            SessionError::Call(crate::endpoint::CallError::Refused {
+                refusal: Refusal::NotPrimary { leader: Some(next), .. } | Refusal::Fenced { leader: Some(next), .. },
+                ..
+            }) if *next != leader && *next != shared.address && shared.follow.order() == order => {
+                shared.follow.lead(Some(next.clone()));
+            }
+            _ => {}
+        }
+        pause = if outcome.followed() { first } else { (pause * 2).min(longest) };
+        // Jitter keeps standbys that lost the same primary from coming back in step.
+        dice ^= dice << 13;
+        dice ^= dice >> 7;
+        dice ^= dice << 17;
+        let jitter = pause.mul_f64((dice % 1000) as f64 / 2000.0);
+        shared.follow.ended(order, &outcome, pause / 2 + jitter);
+    }
+    shared.acks.disconnect(None);
+}

@@ -1,0 +1,351 @@
+//! The standby's side: receive, persist, ack, replay, visible.
+//!
+//! Threads: `receive` follows the primary, reads batches into the log buffer and reconnects for ever; `ack` waits for the
+//! log's flusher and tells the primary; `replay` hands batches to the [`ReplayTarget`]. The flusher itself belongs to the log.
+
+mod ack;
+mod follow;
+mod lag;
+mod persist;
+mod receive;
+mod replay;
+mod service;
+mod visible;
+
+use std::{
+    io,
+    path::PathBuf,
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    NodeId, Stamp, Watermark,
+    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
+};
+use freshet_cluster::term::LogState;
+use freshet_fabric::cpu::Meter;
+
+use self::{ack::AckStage, follow::Follow, lag::LagMeter, replay::ReplayStage, visible::VisibleStage};
+pub use self::{
+    follow::JoinError,
+    receive::SessionError,
+    replay::{ReplayError, ReplayTarget},
+};
+use crate::{
+    clock::Clock,
+    endpoint::Service,
+    log_access::StandbyStore,
+    status::OwnStatus,
+    terms::Terms,
+    wire::{Continue, Peer, Peers},
+};
+
+/// When the primary is told that a batch has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum ReplayMode {
+    /// Once it is persistent; replay follows by itself (replay pipelining, Query Fresh section 3.2).
+    #[default]
+    Pipelined,
+    /// Once it is replayed too: readers here see at once what a client was told, and replay is on the commit path.
+    Synchronous,
+}
+
+/// A standby's parameters.
+#[derive(Clone, Debug)]
+pub struct StandbyConfig {
+    /// When batches are acknowledged.
+    pub replay: ReplayMode,
+    /// No more bytes than this are handed to the replay target at once.
+    pub replay_piece: u64,
+    /// How long the primary may be silent, or take nothing in, before the connection is given up.
+    pub patience: Duration,
+    /// The first pause before connecting again, and the longest.
+    pub back_off: (Duration, Duration),
+    /// Other nodes that may exist, beside those that the primary tells of.
+    pub peers: Vec<String>,
+}
+
+impl Default for StandbyConfig {
+    fn default() -> Self {
+        Self {
+            replay: ReplayMode::Pipelined,
+            replay_piece: 4 << 20,
+            patience: Duration::from_secs(5),
+            back_off: (Duration::from_millis(20), Duration::from_secs(2)),
+            peers: Vec::new(),
+        }
+    }
+}
+
+pub(crate) struct Shared {
+    pub node: NodeId,
+    /// Where other nodes reach this one.
+    pub address: String,
+    pub config: StandbyConfig,
+    pub store: Arc<dyn StandbyStore>,
+    pub terms: Terms,
+    pub clock: Clock,
+    follow: Follow,
+    acks: AckStage,
+    replay: ReplayStage,
+    visible: VisibleStage,
+    lag: Mutex<LagMeter>,
+    peers: Mutex<Vec<Peer>>,
+    promise: Mutex<Option<(u32, freshet_base::Safety)>>,
+    saved_tails: Mutex<Vec<PathBuf>>,
+    receive_cpu: Meter,
+    ack_cpu: Meter,
+    replay_cpu: Meter,
+    stopping: AtomicBool,
+}
+
+/// A node that follows a primary, or waits to be told to.
+pub struct Standby {
+    pub(crate) shared: Arc<Shared>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for Standby {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Standby({})", self.shared.node)
+    }
+}
+
+/// What a standby starts from.
+#[derive(Clone, Debug)]
+pub struct Starting {
+    /// This node.
+    pub node: NodeId,
+    /// Where other nodes reach it.
+    pub address: String,
+    /// Whom to follow; `None` to wait until it is told.
+    pub leader: Option<String>,
+    /// The restart has replayed the log up to here.
+    pub replayed: Stamp,
+    /// Known to be persistent wherever the safety level demands, at most what is persistent here: readers see that much at once.
+    pub global: Stamp,
+}
+
+impl Standby {
+    /// Starts to follow. `store` holds the log as it was recovered, `terms` what it says of itself.
+    ///
+    /// # Errors
+    /// What the system says when a thread cannot be started.
+    pub fn start(
+        starting: Starting,
+        config: StandbyConfig,
+        store: Arc<dyn StandbyStore>,
+        target: Arc<dyn ReplayTarget>,
+        terms: Terms,
+    ) -> io::Result<Self> {
+        let peers = config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
+        store.mark_replayed(starting.replayed);
+        let shared = Arc::new(Shared {
+            node: starting.node,
+            address: starting.address,
+            follow: Follow::new(starting.leader),
+            acks: AckStage::default(),
+            replay: ReplayStage::new(target, starting.replayed, store.received()),
+            visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted())),
+            lag: Mutex::new(LagMeter::default()),
+            peers: Mutex::new(peers),
+            promise: Mutex::new(None),
+            saved_tails: Mutex::default(),
+            receive_cpu: Meter::default(),
+            ack_cpu: Meter::default(),
+            replay_cpu: Meter::default(),
+            stopping: AtomicBool::new(false),
+            clock: Clock::start(),
+            config,
+            store,
+            terms,
+        });
+        let standby = Self { shared, threads: Mutex::default() };
+        standby.spawn("receive", follow::run)?;
+        standby.spawn("ack", persist::run)?;
+        standby.spawn("replay", replay::run)?;
+        Ok(standby)
+    }
+
+    fn spawn(&self, name: &str, run: fn(&Arc<Shared>)) -> io::Result<()> {
+        let shared = Arc::clone(&self.shared);
+        let thread = thread::Builder::new().name(name.into()).spawn(move || run(&shared))?;
+        self.threads.lock().expect("no code panics under this mutex").push(thread);
+        Ok(())
+    }
+
+    /// Up to here readers see everything, and beyond it nothing.
+    pub fn visible(&self) -> &Arc<Watermark> {
+        self.shared.visible.watermark()
+    }
+
+    /// Answers those who connect to this node's endpoint.
+    pub fn service(&self) -> Arc<dyn Service> {
+        Arc::new(service::StandbyService(Arc::clone(&self.shared)))
+    }
+
+    /// Follows the node at `address` from now on, without a restart.
+    pub fn follow(&self, address: &str) {
+        self.shared.follow.lead(Some(address.to_owned()));
+    }
+
+    /// Blocks until the standby follows its primary for the first time.
+    ///
+    /// # Errors
+    /// [`JoinError`] with what went wrong last when `deadline` passes, at once when the standby cannot go on.
+    pub fn wait_joined(&self, deadline: Instant) -> Result<(), JoinError> {
+        self.shared.follow.wait_joined(deadline)
+    }
+
+    /// Everyone this standby knows of.
+    pub fn peers(&self) -> Vec<Peer> {
+        self.shared.peers().clone()
+    }
+
+    /// As things stand, without asking anybody.
+    pub fn status(&self) -> OwnStatus {
+        self.shared.status()
+    }
+
+    /// Lets the connection and all threads go. What was received stays, and may be promoted or followed from later.
+    pub fn stop(&self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        self.shared.follow.stop();
+        self.shared.replay.stop();
+        let threads = std::mem::take(&mut *self.threads.lock().expect("no code panics under this mutex"));
+        for thread in threads {
+            // A panic there was reported already.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Standby {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    pub(crate) fn stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn peers(&self) -> MutexGuard<'_, Vec<Peer>> {
+        self.peers.lock().expect("no code panics under this mutex")
+    }
+
+    fn lag(&self) -> MutexGuard<'_, LagMeter> {
+        self.lag.lock().expect("no code panics under this mutex")
+    }
+
+    pub(crate) fn follow(&self) -> &Follow {
+        &self.follow
+    }
+
+    pub(crate) fn replay(&self) -> &ReplayStage {
+        &self.replay
+    }
+
+    /// What the primary said of the cluster: its number of standbys and its safety level.
+    pub(crate) fn promised_safety(&self) -> Option<(u32, freshet_base::Safety)> {
+        *self.promise.lock().expect("no code panics under this mutex")
+    }
+
+    fn heard_peers(&self, message: Peers) {
+        *self.promise.lock().expect("no code panics under this mutex") = Some((message.standbys, message.safety));
+        let mut peers = self.peers();
+        let old = std::mem::replace(&mut *peers, message.peers);
+        for peer in old {
+            if peer.node.is_none() && peers.iter().all(|known| known.address != peer.address) {
+                peers.push(peer);
+            }
+        }
+    }
+
+    /// How this log would go on.
+    pub(crate) fn continuation(&self) -> Continue {
+        let received = self.store.received();
+        Continue {
+            history: self.terms.get().history,
+            received,
+            persisted: self.store.persisted().min(received),
+            capacity: self.store.capacity(),
+            may_send_until: self.store.free_until(),
+        }
+    }
+
+    /// What this log is like, for a candidate. To be read after the fence has risen: nothing persisted later is acknowledged to
+    /// an earlier term.
+    pub(crate) fn log_state(&self) -> LogState {
+        LogState {
+            history: self.terms.get().history,
+            end: self.store.persisted(),
+            in_sync: self.lag().in_sync().unwrap_or(false),
+        }
+    }
+
+    /// Recomputes what readers may see, after one of its three bounds has moved.
+    fn show(&self) {
+        self.visible.update(self.store.persisted());
+    }
+
+    /// Acknowledges if there is something new, and the connection still counts.
+    fn acknowledge(&self, anyway: bool) {
+        let replayed = self.visible.replayed();
+        let mut persisted = self.store.persisted();
+        if self.config.replay == ReplayMode::Synchronous {
+            persisted = persisted.min(replayed);
+        }
+        let ack = crate::wire::Ack {
+            persisted,
+            may_send_until: self.store.free_until(),
+            replayed,
+            visible: self.visible.watermark().get(),
+        };
+        // Order matters: the fence is looked at after `persisted` was read (see `log_state`).
+        self.acks.offer(ack, self.store.capacity() / 4, anyway, |term| self.terms.admits(term));
+    }
+
+    fn status(&self) -> OwnStatus {
+        let now = self.clock.now();
+        let (received, persisted) = (self.store.received(), self.store.persisted());
+        let (replayed, visible) = (self.visible.replayed(), self.visible.watermark().get());
+        let lag = self.lag();
+        OwnStatus {
+            node: self.node,
+            term: self.terms.get().fence.highest(),
+            link: self.follow.status(),
+            in_sync: lag.in_sync(),
+            silence: lag.silence(now),
+            received,
+            persisted,
+            replayed,
+            global: self.visible.global(),
+            visible,
+            receive_lag: lag.at(received, now),
+            persist_lag: lag.at(persisted, now),
+            replay_lag: lag.at(replayed, now),
+            visible_lag: lag.at(visible, now),
+            receive_cpu: self.receive_cpu.total(),
+            ack_cpu: self.ack_cpu.total(),
+            replay_cpu: self.replay_cpu.total(),
+            saved_tails: self.saved_tails.lock().expect("no code panics under this mutex").clone(),
+        }
+    }
+}
+
+/// Continues a resting standby's log from the node at `from`, up to `upto`, for a take-over.
+pub(crate) fn fetch(
+    shared: &Arc<Shared>,
+    from: &str,
+    purpose: crate::wire::Purpose,
+    term: freshet_base::Term,
+    upto: Stamp,
+) -> Result<(), SessionError> {
+    let order = shared.follow.order();
+    let outcome = receive::session(shared, from, order, purpose, term, Some(upto));
+    shared.acks.disconnect(outcome.as_ref().err().and_then(SessionError::refusal));
+    outcome
+}

@@ -1,0 +1,96 @@
+//! Answers those who connect to a standby.
+
+use freshet_base::{Term, sync::Arc};
+use freshet_cluster::term::{LogState, Verdict};
+use freshet_fabric::tcp::Connection;
+
+use super::Shared;
+use crate::{
+    endpoint::{Service, answer, refuse},
+    handshake::Host,
+    takeover::serve_log,
+    wire::{Hello, Purpose, Refusal, Reply},
+};
+
+pub(super) struct StandbyService(pub Arc<Shared>);
+
+impl Service for StandbyService {
+    fn serve(&self, hello: Hello, connection: Connection) {
+        let shared = &self.0;
+        let state = shared.terms.get();
+        if let (Some(theirs), Some(ours)) = (state.cluster, hello.cluster)
+            && ours != theirs
+        {
+            return refuse(connection, Refusal::OtherCluster { node: shared.node, theirs, ours });
+        }
+        match hello.purpose.clone() {
+            Purpose::Join { .. } => {
+                refuse(connection, Refusal::NotPrimary { node: shared.node, leader: shared.follow.leader() });
+            }
+            Purpose::Consult { term, binding } => {
+                let reply = consult(shared, &hello, term, binding)
+                    .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node, log });
+                answer(connection, term, &reply);
+            }
+            Purpose::Identify => match state.cluster {
+                Some(cluster) => answer(connection, Term(0), &Reply::Cluster(cluster)),
+                None => refuse(connection, Refusal::NotPrimary { node: shared.node, leader: None }),
+            },
+            Purpose::Announce { term, address } => {
+                let reply = match hear(shared, &hello, term) {
+                    Ok(()) => {
+                        if shared.follow.following() != Some(hello.node)
+                            || shared.follow.leader().as_ref() != Some(&address)
+                        {
+                            shared.follow.lead(Some(address));
+                        }
+                        Reply::Heard
+                    }
+                    Err(refusal) => Reply::Refused(refusal),
+                };
+                answer(connection, term, &reply);
+            }
+            Purpose::Fetch { term, log } => {
+                let Some(cluster) = state.cluster else {
+                    return refuse(connection, Refusal::NotPrimary { node: shared.node, leader: None });
+                };
+                if let Err(refusal) = hear(shared, &hello, term) {
+                    return refuse(connection, refusal);
+                }
+                let host = Host {
+                    cluster,
+                    node: shared.node,
+                    term,
+                    history: shared.terms.get().history,
+                    end: shared.store.persisted(),
+                    needed_capacity: 0,
+                    keep_alive_ms: 1000,
+                };
+                let read = |at, into: &mut [u8]| shared.store.read(at, into);
+                serve_log(connection, &host, 64 << 10, &hello, &log, read);
+            }
+        }
+    }
+}
+
+fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
+    match shared.terms.hear(term, hello.node) {
+        Ok(Verdict::Raised) => {
+            // The present primary is of the past; its frames are refused from here on.
+            shared.follow.interrupt();
+            Ok(())
+        }
+        Ok(Verdict::Current) => Ok(()),
+        Ok(Verdict::Refused { highest, holder }) => {
+            Err(Refusal::Fenced { asked: term, highest, holder, leader: shared.follow.leader() })
+        }
+        Err(error) => Err(Refusal::Failed(error.to_string())),
+    }
+}
+
+fn consult(shared: &Shared, hello: &Hello, term: Term, binding: bool) -> Result<LogState, Refusal> {
+    if binding {
+        hear(shared, hello, term)?;
+    }
+    Ok(shared.log_state())
+}

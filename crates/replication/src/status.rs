@@ -1,0 +1,147 @@
+//! What `status` shows.
+
+use std::time::Duration;
+
+use freshet_base::{NodeId, Safety, Stamp, Term};
+use freshet_cluster::{
+    commit_rule::{Place, Standing},
+    flow::Mode,
+};
+use serde::Serialize;
+
+/// A primary and its standbys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct PrimaryStatus {
+    /// Itself.
+    pub node: NodeId,
+    /// Its term.
+    pub term: Term,
+    /// What a commit promises.
+    pub safety: Safety,
+    /// How the promise stands.
+    pub standing: Standing,
+    /// Handed over by the group commit.
+    pub available: Stamp,
+    /// Persistent here.
+    pub durable: Stamp,
+    /// Persistent wherever the safety level demands.
+    pub committed: Stamp,
+    /// Everyone who ever joined during this reign.
+    pub standbys: Vec<StandbyStatus>,
+    /// Processor time of all shipping threads.
+    pub ship_cpu: Duration,
+    /// Processor time of all threads that read acknowledgements.
+    pub ack_cpu: Duration,
+}
+
+/// One standby, as its primary sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct StandbyStatus {
+    /// Itself.
+    pub node: NodeId,
+    /// Where it can be reached.
+    pub address: String,
+    /// Whether there is a connection.
+    pub connected: bool,
+    /// Its relation to the in-sync set.
+    pub place: Place,
+    /// Whether a commit waits for it, or could.
+    pub in_sync: bool,
+    /// How it is fed, while connected.
+    pub mode: Option<Mode>,
+    /// Sent to it.
+    pub shipped: Stamp,
+    /// Persistent there.
+    pub acked: Stamp,
+    /// Replayed there.
+    pub replayed: Stamp,
+    /// Visible to readers there.
+    pub visible: Stamp,
+    /// Bytes handed over here and not yet sent.
+    pub ship_lag_bytes: u64,
+    /// Bytes handed over here and not yet persistent there.
+    pub ack_lag_bytes: u64,
+    /// Bytes committed here and not yet visible there.
+    pub visible_lag_bytes: u64,
+    /// Bytes sent over the present connection, headers included.
+    pub sent_bytes: u64,
+    /// Why the last connection ended.
+    pub last_loss: Option<String>,
+}
+
+/// What a standby is doing about its primary.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(tag = "link", rename_all = "kebab-case")]
+pub enum LinkStatus {
+    /// It follows nobody.
+    Resting,
+    /// It tries to reach its primary.
+    Connecting {
+        /// Where.
+        address: String,
+        /// Why the last attempt, or the last connection, failed.
+        last_failure: Option<String>,
+    },
+    /// The log flows.
+    Following {
+        /// Whom.
+        node: NodeId,
+        /// Where.
+        address: String,
+    },
+    /// It cannot go on: an operator is needed.
+    Failed {
+        /// Why, where, and what to do.
+        why: String,
+    },
+}
+
+/// How far one step lies behind the primary's log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize)]
+pub struct Lag {
+    /// In bytes of log.
+    pub bytes: u64,
+    /// In time: how long ago the primary's log went beyond this point; zero when nothing is missing.
+    pub time: Duration,
+}
+
+/// A standby, as it sees itself; computed without asking anybody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OwnStatus {
+    /// Itself.
+    pub node: NodeId,
+    /// The latest term heard of.
+    pub term: Term,
+    /// Its connection.
+    pub link: LinkStatus,
+    /// Whether the primary counts on it, as far as it said; `None` before the first word.
+    pub in_sync: Option<bool>,
+    /// How long ago the primary said anything; `None` before the first word.
+    pub silence: Option<Duration>,
+    /// In the log buffer.
+    pub received: Stamp,
+    /// Persistent here.
+    pub persisted: Stamp,
+    /// Replayed.
+    pub replayed: Stamp,
+    /// Persistent wherever the safety level demands, as far as the primary said.
+    pub global: Stamp,
+    /// Visible to readers.
+    pub visible: Stamp,
+    /// How far each of these is behind the primary's log.
+    pub receive_lag: Lag,
+    /// As above.
+    pub persist_lag: Lag,
+    /// As above.
+    pub replay_lag: Lag,
+    /// As above.
+    pub visible_lag: Lag,
+    /// Processor time of receiving.
+    pub receive_cpu: Duration,
+    /// Processor time of acknowledging.
+    pub ack_cpu: Duration,
+    /// Processor time of coordinating replay, including what the target does in the same thread.
+    pub replay_cpu: Duration,
+    /// Tails that were saved before the log was cut.
+    pub saved_tails: Vec<std::path::PathBuf>,
+}

@@ -1,0 +1,355 @@
+//! Take-over: a standby becomes the primary of a new term (Query Fresh, section 3.4.4).
+//!
+//! 1. Rest: nothing more is received from the old primary.
+//! 2. Sound out: what are the peers' logs like, and would a take-over succeed? Nobody promises anything yet, so a hopeless
+//!    attempt disturbs nobody.
+//! 3. Consult: everyone who can be reached promises the new term, which fences the old primary there, and says
+//!    again what it holds. The own fence rises first.
+//! 4. Fetch: whatever a more advanced log holds.
+//! 5. Finish: everything received is persistent and replayed.
+//! 6. Begin: the new term is written to the own history, durably. From here on this node is the primary.
+//!
+//! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which makes the new
+//! reign known to everybody, and gives its service to the endpoint.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{Safety, Stamp, Term};
+use freshet_cluster::{
+    Moment,
+    term::{Candidacy, LogState, Plan, TermHistory},
+};
+use freshet_fabric::tcp::Connection;
+
+use crate::{
+    endpoint::{CallError, call, refuse},
+    handshake::{Host, check_cluster, consider},
+    hop::hop,
+    log_access::LogReadError,
+    standby::{SessionError, Standby},
+    terms::BeginError,
+    wire::{self, Ack, BatchNote, Continue, Hello, Kind, Peer, Purpose, Refusal, Reply},
+};
+
+/// How to take over.
+#[derive(Clone, Debug)]
+pub struct PromoteOptions {
+    /// The level under which the old primary committed; `None` for what it said itself.
+    pub safety: Option<Safety>,
+    /// How many standbys it was configured with; `None` for what it said itself.
+    pub standbys: Option<u32>,
+    /// Goes on although acknowledged commits may be lost.
+    pub force: bool,
+    /// How long a peer may take to answer.
+    pub patience: Duration,
+    /// How long replay and persistence of what was received may take.
+    pub deadline: Duration,
+}
+
+impl Default for PromoteOptions {
+    fn default() -> Self {
+        Self {
+            safety: None,
+            standbys: None,
+            force: false,
+            patience: Duration::from_secs(2),
+            deadline: Duration::from_secs(600),
+        }
+    }
+}
+
+/// A take-over that succeeded: this node is the primary, and has to act as one.
+#[derive(Clone, Debug)]
+pub struct Promoted {
+    /// The new term.
+    pub term: Term,
+    /// Where it begins: the end of the log, persistent and replayed.
+    pub start: Stamp,
+    /// All terms of the log, the new one included.
+    pub history: TermHistory,
+    /// Everyone who is known.
+    pub peers: Vec<Peer>,
+    /// Who answered, the others being those to whom the take-over has yet to be announced.
+    pub heard: Vec<String>,
+}
+
+/// Why a take-over did not take place.
+#[derive(Debug, thiserror::Error)]
+pub enum PromoteError {
+    /// Too few nodes answered.
+    #[error(
+        "{heard} of the {needed} nodes answered that a take-over has to consult, so acknowledged commits might be lost; \
+         bring more nodes back, or force the take-over{unreachable}"
+    )]
+    TooFew {
+        /// How many answered, this one included.
+        heard: u32,
+        /// How many it takes.
+        needed: u32,
+        /// Who did not, and why.
+        unreachable: String,
+    },
+    /// Nobody was in sync.
+    #[error(
+        "no node that answered was in the in-sync set when its primary last spoke, so acknowledged commits might be lost; \
+         bring such a node back, or force the take-over{unreachable}"
+    )]
+    NoneInSync {
+        /// Who did not answer, and why.
+        unreachable: String,
+    },
+    /// Two nodes reigned in one term.
+    #[error(
+        "the log of {with} and this one cannot be reconciled: two nodes reigned in term {term}; an operator must choose"
+    )]
+    SameTermTwice {
+        /// The peer.
+        with: String,
+        /// The term.
+        term: Term,
+    },
+    /// Others want to reign too.
+    #[error("another node is taking over at the same time: terms rose to {0}")]
+    Contested(Term),
+    /// The missing part of the log could not be fetched.
+    #[error("the end of the log could not be fetched from {from}: {source}")]
+    Fetch {
+        /// From whom.
+        from: String,
+        /// What went wrong.
+        source: SessionError,
+    },
+    /// The standby had failed before, or fails now.
+    #[error("this standby cannot take over: {0}")]
+    Local(String),
+    /// Replay or persistence takes too long.
+    #[error("what was received is not persistent and replayed within {0:?}")]
+    Deadline(Duration),
+    /// The term cannot begin.
+    #[error(transparent)]
+    Begin(#[from] BeginError),
+}
+
+/// One who was asked.
+enum Voice {
+    Log { peer: Peer, log: LogState },
+    Higher { highest: Term },
+    Silent { why: String },
+}
+
+/// Turns a standby into the primary of a new term; afterwards it rests for good and is to be stopped. When it fails the standby follows its primary
+/// again, which may have been fenced by then.
+///
+/// # Errors
+/// [`PromoteError`] says what is missing.
+pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
+    let shared = &standby.shared;
+    let rest = shared.follow().rest();
+    if let Some(why) = shared.follow().failure() {
+        return Err(PromoteError::Local(why));
+    }
+    let promised = shared.promised_safety();
+    let safety = options.safety.or(promised.map(|promised| promised.1)).unwrap_or(Safety::OneSafe);
+    let standbys = options.standbys.or(promised.map(|promised| promised.0));
+    let peers = standby.peers();
+    let mut candidacy = Candidacy::new(shared.node, shared.log_state(), &shared.terms.get().fence);
+    let mut binding = false;
+    for _round in 0..16 {
+        if binding && !hear_myself(standby, &candidacy)? {
+            candidacy.again(Term(shared.terms.get().fence.highest().0 + 1));
+        }
+        candidacy.fetched(shared.log_state());
+        let voices = consult(standby, &peers, candidacy.term(), binding, options.patience);
+        let mut known = Vec::new();
+        let mut unreachable = String::new();
+        for voice in voices {
+            match voice {
+                Voice::Log { peer, log } => {
+                    candidacy.promised(peer.node.expect("who answers has a name"), log);
+                    known.push(peer);
+                }
+                Voice::Higher { highest } => candidacy.refused(highest),
+                Voice::Silent { why } => unreachable.push_str(&format!("; {why}")),
+            }
+        }
+        let nodes = standbys.map_or_else(|| peers.len().max(1) as u32, |standbys| standbys + 1);
+        let name = |node| known.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone());
+        match candidacy.plan(safety, nodes, options.force) {
+            Plan::HigherTerm { at_least } => candidacy.again(at_least),
+            Plan::TooFew { heard, needed } => return Err(PromoteError::TooFew { heard, needed, unreachable }),
+            Plan::NoneInSync => return Err(PromoteError::NoneInSync { unreachable }),
+            Plan::SameTermTwice { with, term } => {
+                return Err(PromoteError::SameTermTwice { with: name(with).unwrap_or_default(), term });
+            }
+            // It would succeed: now in earnest.
+            Plan::Fetch { .. } | Plan::Reign { .. } if !binding => {
+                binding = true;
+                candidacy.again(candidacy.term());
+            }
+            Plan::Fetch { from, upto, .. } => {
+                let from = name(from).unwrap_or_default();
+                fetch(standby, &from, candidacy.term(), upto).map_err(|source| PromoteError::Fetch { from, source })?;
+                // What was fetched must be persistent before it counts as held.
+                finish(standby, options.deadline)?;
+            }
+            Plan::Reign { term } => {
+                let start = finish(standby, options.deadline)?;
+                let history = shared.terms.begin(term, shared.node, start, start)?;
+                shared.follow().lead(None);
+                drop(rest);
+                let heard = known.into_iter().map(|peer| peer.address).collect();
+                return Ok(Promoted { term, start, history, peers, heard });
+            }
+        }
+    }
+    Err(PromoteError::Contested(candidacy.term()))
+}
+
+/// Raises the own fence to the candidate's term; false when somebody was quicker.
+fn hear_myself(standby: &Standby, candidacy: &Candidacy) -> Result<bool, PromoteError> {
+    let verdict = standby.shared.terms.hear(candidacy.term(), standby.shared.node);
+    match verdict.map_err(|error| PromoteError::Local(error.to_string()))? {
+        freshet_cluster::term::Verdict::Refused { .. } => Ok(false),
+        freshet_cluster::term::Verdict::Raised | freshet_cluster::term::Verdict::Current => Ok(true),
+    }
+}
+
+/// Asks everyone at once.
+fn consult(standby: &Standby, peers: &[Peer], term: Term, binding: bool, patience: Duration) -> Vec<Voice> {
+    let shared = &standby.shared;
+    let others = peers.iter().filter(|peer| peer.node != Some(shared.node) && peer.address != shared.address);
+    thread::scope(|scope| {
+        let asked: Vec<_> =
+            others.map(|peer| scope.spawn(move || ask(standby, peer, term, binding, patience))).collect();
+        asked.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
+    })
+}
+
+fn ask(standby: &Standby, peer: &Peer, term: Term, binding: bool, patience: Duration) -> Voice {
+    let shared = &standby.shared;
+    let hello = Hello {
+        cluster: shared.terms.get().cluster,
+        node: shared.node,
+        address: shared.address.clone(),
+        purpose: Purpose::Consult { term, binding },
+    };
+    match call(&peer.address, &hello, term, patience) {
+        Ok((Reply::Log { node, log }, _)) => {
+            Voice::Log { peer: Peer { node: Some(node), address: peer.address.clone() }, log }
+        }
+        Ok(_) => Voice::Silent { why: format!("{} gave an answer that does not fit", peer.address) },
+        Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => Voice::Higher { highest },
+        Err(error) => Voice::Silent { why: error.to_string() },
+    }
+}
+
+/// Gets the log of the node at `from`, through the same code that follows a primary.
+fn fetch(standby: &Standby, from: &str, term: Term, upto: Stamp) -> Result<(), SessionError> {
+    let shared = &standby.shared;
+    let purpose = Purpose::Fetch { term, log: shared.continuation() };
+    crate::standby::fetch(shared, from, purpose, term, upto)
+}
+
+/// Blocks until everything received is persistent and replayed.
+fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> {
+    let shared = &standby.shared;
+    let end = shared.store.received();
+    let deadline = Instant::now() + patience;
+    let mut persisted = shared.store.persisted();
+    while persisted < end {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(PromoteError::Deadline(patience));
+        }
+        persisted =
+            shared.store.wait_persisted(persisted, left).map_err(|error| PromoteError::Local(error.to_string()))?;
+    }
+    shared.replay().finish(end).map_err(|error| PromoteError::Local(error.to_string()))?;
+    Ok(end)
+}
+
+/// Sends the log to a candidate, as far as it is persistent here, and ends the connection. One piece at a time:
+/// the next follows when the candidate has acknowledged the last.
+pub(crate) fn serve_log(
+    mut connection: Connection,
+    host: &Host,
+    partition: u64,
+    hello: &Hello,
+    log: &Continue,
+    read: impl Fn(Stamp, &mut [u8]) -> Result<(), LogReadError>,
+) {
+    let agreed =
+        check_cluster(host, hello.cluster).and_then(|()| consider(host, hello.cluster, hello.node, Term(0), log));
+    let agreed = match agreed {
+        Ok(agreed) => agreed,
+        Err(refusal) => return refuse(connection, refusal),
+    };
+    let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome.clone()));
+    if connection.sender().send(Kind::Reply as u8, host.term, &welcome).is_err() {
+        return;
+    }
+    let (mut sender, mut receiver) = connection.split();
+    let mut at = agreed.welcome.cut_at;
+    let mut room = agreed.may_send_until;
+    let mut piece = vec![0; PIECE];
+    while at < host.end {
+        if room > at {
+            match next_piece(&mut piece, at, host.end.min(room), partition, &read) {
+                Err(why) => {
+                    // If it cannot be told, it will notice.
+                    let _ = sender.send(Kind::Goodbye as u8, host.term, &wire::encode(&Refusal::Failed(why)));
+                    return;
+                }
+                Ok(None) => {}
+                Ok(Some(ends)) => {
+                    let length = *ends.last().expect("a piece has an end") as usize;
+                    let note =
+                        BatchNote { global: Stamp::ZERO, time: Moment::default(), end: host.end, in_sync: true, ends };
+                    let payload = [&piece[..length], &[]];
+                    let immediate = wire::encode(&note);
+                    if sender.write_with_imm(Kind::Batch as u8, host.term, at.0, payload, &immediate).is_err() {
+                        return;
+                    }
+                    at = at.plus(length as u64);
+                }
+            }
+        }
+        // Whatever it says of its room; silence ends the connection.
+        let Ok(header) = receiver.receive() else { return };
+        match (Kind::from_code(header.kind), header.payload) {
+            (Some(Kind::Ack), 0) => match wire::decode::<Ack>("acknowledgement", receiver.immediate()) {
+                Ok(ack) => room = room.max(ack.may_send_until),
+                Err(_) => return,
+            },
+            _ => return,
+        }
+    }
+    // The candidate hangs up when it has everything.
+    while receiver.receive().is_ok_and(|header| header.payload == 0) {}
+}
+
+const PIECE: usize = 1 << 20;
+
+/// Whole blocks from `at` on, into `piece`; `None` when the room is too small for one.
+fn next_piece(
+    piece: &mut Vec<u8>,
+    at: Stamp,
+    upto: Stamp,
+    partition: u64,
+    read: &impl Fn(Stamp, &mut [u8]) -> Result<(), LogReadError>,
+) -> Result<Option<Vec<u32>>, String> {
+    let room = upto.since(at) as usize;
+    let mut length = room.min(PIECE);
+    loop {
+        piece.resize(length.max(PIECE), 0);
+        read(at, &mut piece[..length]).map_err(|error| error.to_string())?;
+        let hops = hop(&piece[..length], at, partition).map_err(|error| error.to_string())?;
+        match hops.next {
+            Some(block) if hops.whole == 0 && block <= room => length = block,
+            _ => return Ok((hops.whole > 0).then_some(hops.ends)),
+        }
+    }
+}

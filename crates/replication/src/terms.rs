@@ -1,0 +1,158 @@
+//! What a node must remember of terms across a restart.
+
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_cluster::term::{BadHistory, Fence, TermHistory, Verdict};
+use serde::{Deserialize, Serialize};
+
+use freshet_base::sync::{Arc, Mutex, MutexGuard};
+
+/// The persistent part of a node's place in its cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TermState {
+    /// Which cluster; `None` before an empty standby has joined one.
+    pub cluster: Option<ClusterId>,
+    /// Which part of the own log was written in which term.
+    pub history: TermHistory,
+    /// The latest term heard of, and whose it is.
+    pub fence: Fence,
+}
+
+impl TermState {
+    /// An empty node that belongs to no cluster.
+    pub fn empty() -> Self {
+        Self { cluster: None, history: TermHistory::default(), fence: Fence::new(Term(0), None) }
+    }
+
+    /// A node whose log has this history and which has heard of nothing later.
+    pub fn of(cluster: ClusterId, history: TermHistory) -> Self {
+        let fence = Fence::new(history.last_term(), None);
+        Self { cluster: Some(cluster), history, fence }
+    }
+}
+
+/// The state could not be made durable; nothing that rests on it may be answered.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the terms of this node cannot be written: {why}")]
+pub struct TermStoreError {
+    /// What the system says, with the file's name.
+    pub why: String,
+}
+
+/// Keeps a [`TermState`]; the engine binds it to the control file.
+pub trait TermStore: Send + Sync {
+    /// Makes `state` durable before it returns.
+    ///
+    /// # Errors
+    /// [`TermStoreError`] when that fails; the earlier state is then still there.
+    fn save(&self, state: &TermState) -> Result<(), TermStoreError>;
+}
+
+/// Does not outlive its process; for tests and for domain `none`.
+#[derive(Debug, Default)]
+pub struct VolatileTerms;
+
+impl TermStore for VolatileTerms {
+    fn save(&self, _: &TermState) -> Result<(), TermStoreError> {
+        Ok(())
+    }
+}
+
+/// A node's terms: one per node, shared by its roles. Every change is durable before it is visible.
+#[derive(Clone)]
+pub struct Terms {
+    state: Arc<Mutex<TermState>>,
+    store: Arc<dyn TermStore>,
+}
+
+impl std::fmt::Debug for Terms {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Terms").field(&self.get()).finish()
+    }
+}
+
+/// Why a reign cannot begin.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum BeginError {
+    /// The term or the position is not new.
+    #[error(transparent)]
+    History(#[from] BadHistory),
+    /// The term is another node's, or past.
+    #[error("term {asked} cannot begin here: term {highest} is in force")]
+    Fenced {
+        /// The term asked for.
+        asked: Term,
+        /// The one in force.
+        highest: Term,
+    },
+    /// It could not be written.
+    #[error(transparent)]
+    Store(#[from] TermStoreError),
+}
+
+impl Terms {
+    /// Wraps what was read from `store` when the node started.
+    pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
+        Self { state: Arc::new(Mutex::new(state)), store }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, TermState> {
+        self.state.lock().expect("no code panics under this mutex")
+    }
+
+    /// As things stand.
+    pub fn get(&self) -> TermState {
+        self.lock().clone()
+    }
+
+    /// Whether a frame of `term` may be taken in. Cheap.
+    pub fn admits(&self, term: Term) -> bool {
+        self.lock().fence.admits(term)
+    }
+
+    /// `node` speaks as the primary, or as a candidate, of `term`. A fence that rises is durable when this returns.
+    ///
+    /// # Errors
+    /// [`TermStoreError`]: then nothing has changed, and nothing may be answered.
+    pub fn hear(&self, term: Term, node: NodeId) -> Result<Verdict, TermStoreError> {
+        self.change(|state| Ok(state.fence.hear(term, node)))
+    }
+
+    /// The log was cut at `end` and goes on with the log of the primary whose history this is.
+    ///
+    /// # Errors
+    /// [`TermStoreError`]: then nothing has changed.
+    pub fn adopt(&self, cluster: ClusterId, history: TermHistory) -> Result<(), TermStoreError> {
+        self.change(|state| {
+            state.cluster = Some(cluster);
+            state.history = history;
+            Ok(())
+        })
+    }
+
+    /// The node begins to reign in `term` at the end of its log.
+    ///
+    /// # Errors
+    /// [`BeginError`]: then nothing has changed.
+    pub fn begin(&self, term: Term, node: NodeId, start: Stamp, end: Stamp) -> Result<TermHistory, BeginError> {
+        self.change(|state| {
+            if let Verdict::Refused { highest, .. } = state.fence.hear(term, node) {
+                return Err(BeginError::Fenced { asked: term, highest });
+            }
+            // Reigns that the log never reached are none of its history.
+            state.history = state.history.cut(end);
+            state.history.begin(term, start)?;
+            Ok(state.history.clone())
+        })
+    }
+
+    fn change<T, E: From<TermStoreError>>(&self, change: impl FnOnce(&mut TermState) -> Result<T, E>) -> Result<T, E> {
+        let mut state = self.lock();
+        let mut next = state.clone();
+        let result = change(&mut next)?;
+        if next != *state {
+            self.store.save(&next)?;
+            *state = next;
+        }
+        Ok(result)
+    }
+}

@@ -1,0 +1,9 @@
+//! Real sockets on the loopback, logs in memory, and no sleeps: every wait is for something that will happen.
+
+mod fixture;
+mod joining;
+mod replaying;
+mod taking_over;
+mod waiting;
+
+pub(crate) use fixture::blocks;

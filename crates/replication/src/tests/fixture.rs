@@ -1,0 +1,385 @@
+use std::{
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    ClusterId, NodeId, Safety, Stamp, Term,
+    sync::{Arc, Condvar, Mutex, MutexGuard},
+};
+use freshet_cluster::{commit_rule::RuleConfig, term::TermHistory};
+
+use crate::{
+    endpoint::Endpoint,
+    log_access::{LogReadError, LogSource, StandbyStore, StoreError},
+    primary::{Primary, PrimaryConfig, Reigning},
+    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, Starting},
+    terms::{TermState, Terms, VolatileTerms},
+};
+
+pub const CLUSTER: ClusterId = ClusterId(0xC0FFEE);
+/// Longer than anything takes; a test that waits this long has failed.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Blocks of these lengths, from `at` on, and where they end.
+pub fn blocks(at: Stamp, lengths: &[usize]) -> (Vec<u8>, Vec<Stamp>) {
+    let (mut bytes, mut ends) = (Vec::new(), Vec::new());
+    for length in lengths {
+        let stamp = at.plus(bytes.len() as u64);
+        let start = bytes.len();
+        bytes.resize(start + length, (stamp.0 / 8 % 251) as u8);
+        bytes[start..start + 4].copy_from_slice(&(*length as u32).to_le_bytes());
+        bytes[start + 8..start + 16].copy_from_slice(&stamp.0.to_le_bytes());
+        ends.push(stamp.plus(*length as u64));
+    }
+    (bytes, ends)
+}
+
+/// Blocks until `done`, by asking again and again; panics when it takes too long.
+#[track_caller]
+pub fn until(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !done() {
+        assert!(Instant::now() < deadline, "this never happened: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// A log in memory, for both sides.
+#[derive(Default)]
+pub struct MemoryLog {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    bytes: Vec<u8>,
+    received: u64,
+    persisted: u64,
+    replayed: u64,
+    capacity: u64,
+    oldest: u64,
+    /// Nothing beyond this is persisted.
+    gate: Option<u64>,
+    highest_claim: u64,
+    saved: Vec<(u64, Vec<u8>)>,
+}
+
+impl MemoryLog {
+    pub fn with_capacity(capacity: u64) -> Arc<Self> {
+        let log = Self::default();
+        log.lock().capacity = capacity;
+        Arc::new(log)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap()
+    }
+
+    pub fn bytes(&self) -> Vec<u8> {
+        let state = self.lock();
+        state.bytes[..state.received as usize].to_vec()
+    }
+
+    /// Nothing beyond `gate` becomes persistent from now on.
+    pub fn gate(&self, gate: Option<u64>) {
+        let mut state = self.lock();
+        state.gate = gate;
+        state.persist();
+        self.changed.notify_all();
+    }
+
+    pub fn drop_below(&self, oldest: u64) {
+        self.lock().oldest = oldest;
+    }
+
+    pub fn saved(&self) -> Vec<(u64, Vec<u8>)> {
+        self.lock().saved.clone()
+    }
+
+    /// As a primary's log.
+    fn append(&self, bytes: &[u8]) {
+        let mut state = self.lock();
+        state.bytes.extend_from_slice(bytes);
+        state.received = state.bytes.len() as u64;
+        state.persisted = state.received;
+    }
+}
+
+impl State {
+    fn persist(&mut self) {
+        self.persisted = self.persisted.max(self.received.min(self.gate.unwrap_or(u64::MAX)));
+    }
+
+    fn free(&self) -> u64 {
+        self.persisted.min(self.replayed) + self.capacity
+    }
+}
+
+impl LogSource for MemoryLog {
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
+        let state = self.lock();
+        if at.0 < state.oldest {
+            return Err(LogReadError::Gone { at, oldest: Stamp(state.oldest) });
+        }
+        let range = state.bytes.get(at.0 as usize..at.0 as usize + into.len());
+        into.copy_from_slice(range.expect("only what was handed over is read"));
+        Ok(())
+    }
+}
+
+impl StandbyStore for MemoryLog {
+    fn received(&self) -> Stamp {
+        Stamp(self.lock().received)
+    }
+
+    fn persisted(&self) -> Stamp {
+        Stamp(self.lock().persisted)
+    }
+
+    fn capacity(&self) -> u64 {
+        self.lock().capacity
+    }
+
+    fn free_until(&self) -> Stamp {
+        Stamp(self.lock().free())
+    }
+
+    fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        let end = at.0 + bytes.len() as u64;
+        assert!(end <= state.free(), "the ring was overrun: {end} beyond {}", state.free());
+        state.highest_claim = state.highest_claim.max(end);
+        if state.bytes.len() < end as usize {
+            state.bytes.resize(end as usize, 0);
+        }
+        state.bytes[at.0 as usize..end as usize].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    fn mark_received(&self, to: Stamp) {
+        let mut state = self.lock();
+        state.received = to.0;
+        state.persist();
+        self.changed.notify_all();
+    }
+
+    fn mark_replayed(&self, to: Stamp) {
+        self.lock().replayed = to.0;
+    }
+
+    fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
+        let deadline = Instant::now() + patience;
+        let mut state = self.lock();
+        while state.persisted <= beyond.0 {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            state = self.changed.wait_timeout(state, left).unwrap().0;
+        }
+        Ok(Stamp(state.persisted))
+    }
+
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
+        LogSource::read(self, at, into)
+    }
+
+    fn save_tail(&self, from: Stamp) -> Result<Option<PathBuf>, StoreError> {
+        let mut state = self.lock();
+        let tail = state.bytes[from.0 as usize..state.received as usize].to_vec();
+        state.saved.push((from.0, tail));
+        Ok(Some(PathBuf::from(format!("tail-{from}"))))
+    }
+
+    fn cut(&self, at: Stamp) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        state.received = state.received.min(at.0);
+        state.persisted = state.persisted.min(at.0);
+        state.replayed = state.replayed.min(at.0);
+        let end = state.received as usize;
+        state.bytes.truncate(end);
+        Ok(())
+    }
+}
+
+/// Checks that replay gets the log whole and in order, and can be held up.
+#[derive(Default)]
+pub struct Tape {
+    state: Mutex<TapeState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct TapeState {
+    upto: u64,
+    gate: Option<u64>,
+    cuts: Vec<u64>,
+    calls: Vec<(u64, Vec<u64>)>,
+}
+
+impl Tape {
+    pub fn gate(&self, gate: Option<u64>) {
+        self.state.lock().unwrap().gate = gate;
+        self.changed.notify_all();
+    }
+
+    pub fn cuts(&self) -> Vec<u64> {
+        self.state.lock().unwrap().cuts.clone()
+    }
+
+    pub fn calls(&self) -> Vec<(u64, Vec<u64>)> {
+        self.state.lock().unwrap().calls.clone()
+    }
+}
+
+impl ReplayTarget for Tape {
+    fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
+        let mut state = self.state.lock().unwrap();
+        while state.gate.is_some_and(|gate| to.0 > gate) {
+            state = self.changed.wait(state).unwrap();
+        }
+        assert_eq!(from.0, state.upto, "replay has no gaps");
+        assert_eq!(partition_ends.last(), Some(&to));
+        assert!(partition_ends.is_sorted());
+        state.upto = to.0;
+        state.calls.push((from.0, partition_ends.iter().map(|end| end.0).collect()));
+        Ok(())
+    }
+
+    fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
+        let mut state = self.state.lock().unwrap();
+        state.upto = state.upto.min(at.0);
+        state.cuts.push(at.0);
+        Ok(())
+    }
+}
+
+pub struct PrimaryNode {
+    pub endpoint: Endpoint,
+    pub primary: Primary,
+    pub log: Arc<MemoryLog>,
+    pub terms: Terms,
+}
+
+pub fn rule(safety: Safety, standbys: u32) -> RuleConfig {
+    // Whatever is not about time-outs must not depend on them.
+    RuleConfig { standby_timeout: PATIENCE * 2, ..RuleConfig::new(safety, standbys) }
+}
+
+pub fn config(rule: RuleConfig) -> PrimaryConfig {
+    PrimaryConfig { partition: 512, largest_block: 1024, ..PrimaryConfig::new(rule) }
+}
+
+impl PrimaryNode {
+    /// A primary in its first term.
+    pub fn first(config: PrimaryConfig) -> Self {
+        let endpoint = Endpoint::open(NodeId(1), "127.0.0.1:0").unwrap();
+        let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1))), Arc::new(VolatileTerms));
+        Self::reign(endpoint, NodeId(1), config, Arc::new(MemoryLog::default()), terms)
+    }
+
+    pub fn reign(endpoint: Endpoint, node: NodeId, config: PrimaryConfig, log: Arc<MemoryLog>, terms: Terms) -> Self {
+        let who = Reigning {
+            cluster: CLUSTER,
+            node,
+            address: endpoint.address().to_string(),
+            term: terms.get().history.last_term(),
+            start: Stamp(log.lock().received),
+        };
+        let primary = Primary::start(who, config, Arc::clone(&log) as Arc<dyn LogSource>, terms.clone()).unwrap();
+        endpoint.set_service(Some(primary.service()));
+        Self { endpoint, primary, log, terms }
+    }
+
+    pub fn address(&self) -> String {
+        self.endpoint.address().to_string()
+    }
+
+    pub fn end(&self) -> Stamp {
+        StandbyStore::received(&*self.log)
+    }
+
+    /// Appends blocks of these lengths as one batch, not yet durable here.
+    pub fn ship(&self, lengths: &[usize]) -> Stamp {
+        let from = self.end();
+        let (bytes, ends) = blocks(from, lengths);
+        self.log.append(&bytes);
+        let partition_ends: Vec<_> = ends.iter().copied().filter(|end| end.0 % 3 == 0).collect();
+        let to = *ends.last().unwrap();
+        self.primary.batch_ready(from, to, &partition_ends);
+        to
+    }
+
+    /// Appends a batch and makes it durable here.
+    pub fn write(&self, lengths: &[usize]) -> Stamp {
+        let to = self.ship(lengths);
+        self.primary.durable_advanced(to);
+        to
+    }
+
+    #[track_caller]
+    pub fn commits(&self, to: Stamp) {
+        self.primary.commit().wait(to, Some(Instant::now() + PATIENCE)).unwrap();
+    }
+}
+
+pub struct StandbyNode {
+    pub endpoint: Endpoint,
+    pub standby: Standby,
+    pub log: Arc<MemoryLog>,
+    pub tape: Arc<Tape>,
+    pub terms: Terms,
+}
+
+pub const CAPACITY: u64 = 8192;
+
+impl StandbyNode {
+    pub fn empty(node: u64, leader: &str) -> Self {
+        Self::with(node, Some(leader.to_owned()), StandbyConfig::default(), MemoryLog::with_capacity(CAPACITY))
+    }
+
+    pub fn with(node: u64, leader: Option<String>, config: StandbyConfig, log: Arc<MemoryLog>) -> Self {
+        let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
+        Self::resume(NodeId(node), leader, config, log, terms)
+    }
+
+    pub fn resume(
+        node: NodeId,
+        leader: Option<String>,
+        config: StandbyConfig,
+        log: Arc<MemoryLog>,
+        terms: Terms,
+    ) -> Self {
+        let endpoint = Endpoint::open(node, "127.0.0.1:0").unwrap();
+        let config = StandbyConfig { back_off: (Duration::from_millis(1), Duration::from_millis(20)), ..config };
+        let tape = Arc::new(Tape::default());
+        let replayed = StandbyStore::received(&*log);
+        tape.state.lock().unwrap().upto = replayed.0;
+        let starting =
+            Starting { node, address: endpoint.address().to_string(), leader, replayed, global: Stamp::ZERO };
+        let store = Arc::clone(&log) as Arc<dyn StandbyStore>;
+        let target = Arc::clone(&tape) as Arc<dyn ReplayTarget>;
+        let standby = Standby::start(starting, config, store, target, terms.clone()).unwrap();
+        endpoint.set_service(Some(standby.service()));
+        Self { endpoint, standby, log, tape, terms }
+    }
+
+    pub fn address(&self) -> String {
+        self.endpoint.address().to_string()
+    }
+
+    #[track_caller]
+    pub fn joined(&self) {
+        self.standby.wait_joined(Instant::now() + PATIENCE).unwrap();
+    }
+
+    #[track_caller]
+    pub fn shows(&self, to: Stamp) {
+        self.standby
+            .visible()
+            .wait(to, Some(Instant::now() + PATIENCE))
+            .unwrap_or_else(|error| panic!("{to} never became visible ({error}): {:#?}", self.standby.status()));
+    }
+}

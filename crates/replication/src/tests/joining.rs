@@ -1,0 +1,247 @@
+use std::time::{Duration, Instant};
+
+use freshet_base::{ClusterId, NodeId, Safety, Stamp, Term, sync::Arc};
+use freshet_cluster::{commit_rule::Standing, flow::Mode, term::TermHistory};
+use freshet_fabric::tcp::connect;
+
+use super::fixture::*;
+use crate::{
+    endpoint::{CallError, call},
+    log_access::StandbyStore,
+    primary::PrimaryConfig,
+    standby::StandbyConfig,
+    status::{Lag, LinkStatus},
+    terms::{TermState, Terms, VolatileTerms},
+    wire::{self, Ack, Continue, Hello, Kind, Purpose, Refusal, Reply},
+};
+
+fn hello(node: u64, purpose: Purpose) -> Hello {
+    Hello { cluster: Some(CLUSTER), node: NodeId(node), address: String::new(), purpose }
+}
+
+fn empty_log(capacity: u64) -> Continue {
+    Continue {
+        history: TermHistory::default(),
+        received: Stamp(0),
+        persisted: Stamp(0),
+        capacity,
+        may_send_until: Stamp(capacity),
+    }
+}
+
+#[test]
+fn an_empty_standby_joins_while_the_log_grows() {
+    let config = PrimaryConfig { boundaries: 4, ..config(rule(Safety::TwoSafe, 1)) };
+    let primary = PrimaryNode::first(config);
+    for _ in 0..200 {
+        primary.write(&[64, 200, 136]);
+    }
+    let standby = StandbyNode::empty(2, &primary.address());
+    for _ in 0..300 {
+        primary.write(&[48, 72]);
+    }
+    standby.joined();
+    let end = primary.write(&[64]);
+    primary.commits(end);
+    standby.shows(end);
+    assert!(standby.log.bytes() == primary.log.bytes());
+    assert_eq!(standby.terms.get().cluster, Some(CLUSTER));
+    until("it is in sync", || primary.primary.commit().standing() == Standing::Safe);
+    let status = primary.primary.status();
+    let there = &status.standbys[0];
+    assert_eq!((there.node, there.in_sync, there.mode, there.acked), (NodeId(2), true, Some(Mode::Live), end));
+    assert_eq!((there.ship_lag_bytes, there.ack_lag_bytes), (0, 0));
+    until("an idle standby has no lag", || standby.standby.status().visible_lag == Lag::default());
+    until("it knows that it is in sync", || standby.standby.status().in_sync == Some(true));
+    assert!(matches!(standby.standby.status().link, LinkStatus::Following { node: NodeId(1), .. }));
+    assert!(standby.tape.calls().iter().any(|(_, ends)| ends.len() > 1), "there was something to divide");
+}
+
+#[test]
+fn a_batch_larger_than_the_credit_goes_in_pieces_and_the_ring_wraps() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let log = MemoryLog::with_capacity(1536);
+    let standby = StandbyNode::with(2, Some(primary.address()), StandbyConfig::default(), Arc::clone(&log));
+    standby.joined();
+    let mut end = Stamp(0);
+    for _ in 0..20 {
+        // 7 kB in one batch through a ring of 1.5 kB; MemoryLog::write asserts that it is never overrun.
+        end = primary.write(&[96; 75]);
+    }
+    primary.commits(end);
+    standby.shows(end);
+    assert!(log.bytes() == primary.log.bytes());
+}
+
+#[test]
+fn a_standby_that_dies_comes_back_and_continues() {
+    let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 1)));
+    let standby = StandbyNode::empty(2, &primary.address());
+    standby.joined();
+    let first = primary.write(&[64; 10]);
+    primary.commits(first);
+    let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
+    drop(standby);
+    until("the loss is noticed", || !primary.primary.status().standbys[0].connected);
+    let second = primary.write(&[64; 10]);
+    assert_eq!(primary.primary.commit().outcome(second), None, "a quorum of two needs it");
+    assert!(matches!(primary.primary.commit().standing(), Standing::Blocked { needed: 1, .. }));
+    let standby = StandbyNode::resume(NodeId(2), Some(primary.address()), StandbyConfig::default(), log, terms);
+    primary.commits(second);
+    standby.shows(second);
+    assert!(standby.log.bytes() == primary.log.bytes());
+    assert!(primary.primary.status().standbys[0].last_loss.is_some());
+}
+
+#[test]
+fn the_reconnecting_standby_of_a_restarted_primary_waits_for_it() {
+    // The port is free again before the new primary listens, so this also tests refused connections.
+    let endpoint_address = {
+        let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+        primary.address()
+    };
+    let standby = StandbyNode::empty(2, &endpoint_address);
+    let failed = |link| matches!(link, LinkStatus::Connecting { last_failure: Some(_), .. });
+    until("it tries and fails", || failed(standby.standby.status().link));
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    standby.standby.follow(&primary.address());
+    let end = primary.write(&[64]);
+    standby.shows(end);
+}
+
+#[test]
+fn a_corrupted_batch_is_never_acknowledged() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    // Between the two sits somebody who flips one bit of a payload, once.
+    let meddler = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let through = meddler.local_addr().unwrap().to_string();
+    let target = primary.address();
+    std::thread::spawn(move || {
+        for (connection, from_standby) in meddler.incoming().enumerate() {
+            let mut from_standby = from_standby.unwrap();
+            let mut from_primary = std::net::TcpStream::connect(&target).unwrap();
+            let (mut a, mut b) = (from_standby.try_clone().unwrap(), from_primary.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut a, &mut b));
+            std::thread::spawn(move || {
+                use std::io::{Read, Write};
+                let mut buffer = [0; 4096];
+                while let Ok(count @ 1..) = from_primary.read(&mut buffer) {
+                    // The blocks below are filled with this byte, and nothing else has ten of them.
+                    let spot = buffer[..count].windows(10).position(|window| window == [8; 10]);
+                    if let Some(spot) = spot.filter(|_| connection == 0) {
+                        buffer[spot + 5] ^= 1;
+                    }
+                    if from_standby.write_all(&buffer[..count]).is_err() {
+                        break;
+                    }
+                }
+                let _ = from_standby.shutdown(std::net::Shutdown::Both);
+                let _ = from_primary.shutdown(std::net::Shutdown::Both);
+            });
+        }
+    });
+    let standby = StandbyNode::empty(2, &through);
+    standby.joined();
+    primary.write(&[64]);
+    let end = primary.write(&[200]);
+    primary.commits(end);
+    standby.shows(end);
+    assert!(standby.log.bytes() == primary.log.bytes());
+    assert!(primary.primary.status().standbys[0].last_loss.is_some(), "the connection was dropped in between");
+}
+
+#[test]
+fn strangers_are_told_why_they_are_not_let_in() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let join = |log| Purpose::Join { fence: Term(0), log };
+    let ask = |hello: &Hello| match call(&primary.address(), hello, Term(0), PATIENCE) {
+        Err(CallError::Refused { refusal, .. }) => refusal,
+        other => panic!("{:?}", other.map(|answer| answer.0)),
+    };
+    let other = Hello { cluster: Some(ClusterId(5)), ..hello(2, join(empty_log(CAPACITY))) };
+    assert!(matches!(ask(&other), Refusal::OtherCluster { theirs: CLUSTER, ours: ClusterId(5), .. }));
+    assert!(matches!(ask(&hello(2, join(empty_log(100)))), Refusal::BufferTooSmall { capacity: 100, needed: 1536 }));
+    assert!(matches!(ask(&hello(1, join(empty_log(CAPACITY)))), Refusal::Myself { node: NodeId(1) }));
+    // Another version gets a readable answer too.
+    let mut connection = connect(&primary.address(), PATIENCE).unwrap();
+    let greeting = wire::encode_first_as(99, &hello(2, join(empty_log(CAPACITY))));
+    connection.sender().send(Kind::Hello as u8, Term(0), &greeting).unwrap();
+    connection.receiver().receive().unwrap();
+    let reply: Reply = wire::decode_first("answer", connection.receiver().immediate()).unwrap();
+    let Reply::Refused(refusal) = reply else { panic!("{reply:?}") };
+    assert!(refusal.to_string().contains("version 99"), "{refusal}");
+    // A standby says so in its status, and to whoever waits for it to join.
+    let log = MemoryLog::with_capacity(CAPACITY);
+    let terms = Terms::new(TermState::of(ClusterId(5), TermHistory::default()), Arc::new(VolatileTerms));
+    let standby = StandbyNode::resume(NodeId(3), Some(primary.address()), StandbyConfig::default(), log, terms);
+    let refused = |link| matches!(link, LinkStatus::Connecting { last_failure: Some(why), .. } if why.contains("belongs to cluster"));
+    until("it says why", || refused(standby.standby.status().link));
+    let error = standby.standby.wait_joined(Instant::now()).unwrap_err().to_string();
+    assert!(error.contains("belongs to cluster"), "{error}");
+}
+
+#[test]
+fn without_a_store_a_standby_that_fell_behind_is_dropped_with_a_reason() {
+    let primary = PrimaryNode::first(PrimaryConfig { boundaries: 2, ..config(rule(Safety::OneSafe, 1)) });
+    for _ in 0..20 {
+        primary.write(&[64; 4]);
+    }
+    primary.log.drop_below(1024);
+    let standby = StandbyNode::empty(2, &primary.address());
+    let told =
+        |link| matches!(link, LinkStatus::Connecting { last_failure: Some(why), .. } if why.contains("no longer kept"));
+    until("it is told why", || told(standby.standby.status().link));
+    let end = primary.end();
+    primary.commits(end);
+}
+
+#[test]
+fn a_standby_that_lies_is_hung_up_on() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let join = Purpose::Join { fence: Term(0), log: empty_log(CAPACITY) };
+    let (reply, mut connection) = call(&primary.address(), &hello(2, join), Term(0), PATIENCE).unwrap();
+    assert!(matches!(reply, Reply::Welcome(_)));
+    let lie = Ack { persisted: Stamp(999), may_send_until: Stamp(0), replayed: Stamp(0), visible: Stamp(0) };
+    connection.sender().send(Kind::Ack as u8, Term(1), &wire::encode(&lie)).unwrap();
+    until("the loss is recorded", || {
+        let status = primary.primary.status();
+        status.standbys[0].last_loss.as_ref().is_some_and(|why| why.contains("acknowledged the log up to 999"))
+    });
+}
+
+#[test]
+fn two_connections_of_one_standby_are_one_standby() {
+    let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 2)));
+    let join = || Purpose::Join { fence: Term(0), log: empty_log(CAPACITY) };
+    let (_, first) = call(&primary.address(), &hello(2, join()), Term(0), PATIENCE).unwrap();
+    let (_, _second) = call(&primary.address(), &hello(2, join()), Term(0), PATIENCE).unwrap();
+    let (_, mut receiver) = first.split();
+    receiver.set_patience(Some(PATIENCE)).unwrap();
+    while receiver.receive().is_ok() {}
+    until("the second one is connected", || primary.primary.status().standbys[0].connected);
+    assert_eq!(primary.primary.status().standbys.len(), 1);
+}
+
+#[test]
+fn a_keep_alive_is_answered_and_silence_ends_a_connection() {
+    let mut config = config(rule(Safety::OneSafe, 1));
+    config.flow.keep_alive = Duration::from_millis(5);
+    config.patience = Duration::from_millis(60);
+    let primary = PrimaryNode::first(config);
+    let standby = StandbyNode::empty(2, &primary.address());
+    standby.joined();
+    let sent = || primary.primary.status().standbys[0].sent_bytes;
+    let before = sent();
+    until("keep-alives are sent", || sent() > before + 500);
+    assert!(primary.primary.status().standbys[0].connected);
+    assert_eq!(primary.primary.status().standbys[0].last_loss, None);
+    // Somebody who joins and says nothing.
+    let join = Purpose::Join { fence: Term(0), log: empty_log(CAPACITY) };
+    let (_, _silent) = call(&primary.address(), &hello(3, join), Term(0), PATIENCE).unwrap();
+    until("it is given up", || {
+        let status = primary.primary.status();
+        let silent = status.standbys.iter().find(|standby| standby.node == NodeId(3));
+        silent.is_some_and(|silent| silent.last_loss.as_ref().is_some_and(|why| why.contains("silent")))
+    });
+    assert_eq!(StandbyStore::received(&*standby.log), Stamp(0));
+}

@@ -1,0 +1,56 @@
+use freshet_base::{Safety, Stamp};
+
+use super::fixture::*;
+use crate::{
+    log_access::StandbyStore,
+    standby::{ReplayMode, StandbyConfig},
+};
+
+#[test]
+fn acknowledgements_do_not_wait_for_pipelined_replay() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let standby = StandbyNode::empty(2, &primary.address());
+    standby.joined();
+    standby.tape.gate(Some(0));
+    let end = primary.write(&[64; 5]);
+    primary.commits(end);
+    assert_eq!(standby.standby.visible().get(), Stamp(0));
+    let lag = standby.standby.status();
+    assert_eq!((lag.persist_lag.bytes, lag.replay_lag.bytes), (0, end.0));
+    standby.tape.gate(None);
+    standby.shows(end);
+}
+
+#[test]
+fn synchronous_replay_is_on_the_commit_path() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let config = StandbyConfig { replay: ReplayMode::Synchronous, ..StandbyConfig::default() };
+    let log = MemoryLog::with_capacity(CAPACITY);
+    let standby = StandbyNode::with(2, Some(primary.address()), config, log);
+    standby.joined();
+    standby.tape.gate(Some(0));
+    let end = primary.write(&[64; 5]);
+    until("it is persistent there", || StandbyStore::persisted(&*standby.log) == end);
+    assert_eq!(primary.primary.commit().outcome(end), None);
+    standby.tape.gate(None);
+    primary.commits(end);
+    standby.shows(end);
+}
+
+#[test]
+fn replay_that_stands_still_holds_back_the_sender_not_its_memory() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let standby = StandbyNode::empty(2, &primary.address());
+    standby.joined();
+    standby.tape.gate(Some(0));
+    let mut end = Stamp(0);
+    for _ in 0..100 {
+        end = primary.write(&[64; 20]);
+    }
+    let shipped = || primary.primary.status().standbys[0].shipped;
+    until("the ring is full", || shipped().0 > CAPACITY - 64 * 20 * 2);
+    assert!(shipped().0 <= CAPACITY);
+    primary.commits(end);
+    standby.tape.gate(None);
+    standby.shows(end);
+}

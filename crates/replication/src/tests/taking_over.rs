@@ -1,0 +1,162 @@
+use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
+use freshet_cluster::commit_rule::Standing;
+
+use super::fixture::*;
+use crate::{
+    endpoint::call,
+    log_access::StandbyStore,
+    primary::{CommitError, PrimaryConfig},
+    standby::StandbyConfig,
+    takeover::{PromoteError, PromoteOptions, Promoted, promote},
+    wire::{Hello, Purpose},
+};
+
+/// Makes a promoted standby the primary, as the engine does.
+fn crown(node: StandbyNode, promoted: &Promoted, config: PrimaryConfig) -> PrimaryNode {
+    let StandbyNode { endpoint, standby, log, terms, .. } = node;
+    endpoint.set_service(None);
+    standby.stop();
+    let name = NodeId(standby.status().node.0);
+    let peers = promoted.peers.iter().map(|peer| peer.address.clone()).collect();
+    PrimaryNode::reign(endpoint, name, PrimaryConfig { peers, ..config }, log, terms)
+}
+
+fn trio(safety: Safety) -> (PrimaryNode, StandbyNode, StandbyNode) {
+    let primary = PrimaryNode::first(config(rule(safety, 2)));
+    let (a, b) = (StandbyNode::empty(2, &primary.address()), StandbyNode::empty(3, &primary.address()));
+    a.joined();
+    b.joined();
+    let knows_all = |node: &StandbyNode| node.standby.peers().iter().filter(|peer| peer.node.is_some()).count() == 3;
+    until("everyone knows everyone", || knows_all(&a) && knows_all(&b));
+    (primary, a, b)
+}
+
+#[test]
+fn a_standby_takes_over_and_the_other_follows() {
+    let (primary, a, b) = trio(Safety::VerySafe);
+    let end = primary.write(&[64; 8]);
+    primary.commits(end);
+    drop(primary);
+    let reader = Arc::clone(b.standby.visible());
+    let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+    assert_eq!((promoted.term, promoted.start), (Term(2), end));
+    let primary = crown(a, &promoted, config(rule(Safety::Quorum(2), 2)));
+    let end = primary.write(&[64; 8]);
+    primary.commits(end);
+    b.shows(end);
+    assert_eq!(reader.get(), end, "a reader's watermark outlives the take-over");
+    assert!(b.log.bytes() == primary.log.bytes());
+    assert_eq!(b.terms.get().history, promoted.history);
+}
+
+#[test]
+fn what_only_another_standby_holds_is_fetched() {
+    let (primary, a, b) = trio(Safety::Quorum(2));
+    let first = primary.write(&[64; 4]);
+    primary.commits(first);
+    until("both have it", || StandbyStore::persisted(&*a.log) == first && StandbyStore::persisted(&*b.log) == first);
+    // The network parts a from the primary; b acknowledges on.
+    a.standby.follow("127.0.0.1:1");
+    until("the loss is noticed", || primary.primary.status().standbys.iter().any(|standby| !standby.connected));
+    let end = primary.write(&[200; 90]);
+    primary.commits(end);
+    drop(primary);
+    let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+    assert_eq!(promoted.start, end);
+    assert!(a.log.bytes() == b.log.bytes());
+}
+
+#[test]
+fn too_few_voices_are_not_enough_unless_forced() {
+    let (primary, a, b) = trio(Safety::Quorum(2));
+    let end = primary.write(&[64; 4]);
+    primary.commits(end);
+    drop(primary);
+    drop(b);
+    let options = PromoteOptions::default();
+    let error = promote(&a.standby, &options).unwrap_err();
+    assert!(matches!(error, PromoteError::TooFew { heard: 1, needed: 2, .. }), "{error}");
+    assert_eq!(a.terms.get().fence.highest(), Term(1), "a hopeless attempt disturbs nobody");
+    let promoted = promote(&a.standby, &PromoteOptions { force: true, ..options }).unwrap();
+    assert_eq!(promoted.term, Term(2));
+}
+
+#[test]
+fn a_partitioned_old_primary_is_refused_and_rejoins_without_its_tail() {
+    let (old, a, b) = trio(Safety::Quorum(2));
+    let end = old.write(&[64; 4]);
+    old.commits(end);
+    until("both have it", || StandbyStore::persisted(&*a.log) == end && StandbyStore::persisted(&*b.log) == end);
+    // Partitioned: nobody reaches the old primary at its address, and its connections are cut.
+    old.endpoint.set_service(None);
+    a.standby.follow("127.0.0.1:1");
+    b.standby.follow("127.0.0.1:1");
+    until("it is alone", || old.primary.status().standbys.iter().all(|standby| !standby.connected));
+    let lost = old.write(&[128; 3]);
+    let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+    let new = crown(a, &promoted, config(rule(Safety::Quorum(2), 2)));
+    let fresh = new.write(&[64; 2]);
+    new.commits(fresh);
+    b.shows(fresh);
+    assert_eq!(old.primary.commit().outcome(lost), None, "nothing is acknowledged in the old term");
+    // The partition heals: whatever the old primary says is refused, and it learns.
+    let knock = Hello {
+        cluster: Some(CLUSTER),
+        node: NodeId(1),
+        address: old.address(),
+        purpose: Purpose::Announce { term: Term(1), address: old.address() },
+    };
+    let refused = call(&b.address(), &knock, Term(1), PATIENCE).unwrap_err().to_string();
+    assert!(refused.contains("term 1 is over: term 2 is in force"), "{refused}");
+    old.endpoint.set_service(Some(old.primary.service()));
+    until("it hears of the new term", || matches!(old.primary.commit().standing(), Standing::Fenced { by: Term(2) }));
+    assert!(matches!(old.primary.commit().outcome(lost), Some(Err(CommitError::Refused(_)))));
+    // It comes back as a standby.
+    let PrimaryNode { endpoint, primary, log, terms } = old;
+    drop((endpoint, primary));
+    let tail = log.bytes()[end.0 as usize..].to_vec();
+    let capacity = MemoryLog::with_capacity(CAPACITY);
+    capacity.write(Stamp(0), &log.bytes()).unwrap();
+    capacity.mark_received(lost);
+    let again = StandbyNode::resume(NodeId(1), Some(new.address()), StandbyConfig::default(), capacity, terms);
+    again.joined();
+    again.shows(fresh);
+    assert!(again.log.bytes() == new.log.bytes());
+    assert_eq!(again.log.saved(), vec![(end.0, tail)]);
+    assert_eq!(again.tape.cuts(), vec![end.0]);
+    assert_eq!(again.standby.status().saved_tails.len(), 1);
+}
+
+#[test]
+fn a_living_primary_is_deposed_without_loss() {
+    let (old, a, b) = trio(Safety::OneSafe);
+    let mut end = Stamp(0);
+    for _ in 0..50 {
+        end = old.write(&[64; 3]);
+    }
+    old.commits(end);
+    let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+    assert_eq!(promoted.start, end, "the old primary was asked for what it held");
+    assert!(matches!(old.primary.commit().standing(), Standing::Fenced { by: Term(2) }));
+    let new = crown(a, &promoted, config(rule(Safety::OneSafe, 2)));
+    let end = new.write(&[64]);
+    b.shows(end);
+}
+
+#[test]
+fn a_standby_that_was_put_out_does_not_take_over_by_itself() {
+    let primary = PrimaryNode::first(config(freshet_cluster::commit_rule::RuleConfig {
+        standby_timeout: std::time::Duration::from_millis(30),
+        ..rule(Safety::TwoSafe, 1)
+    }));
+    let standby = StandbyNode::empty(2, &primary.address());
+    standby.joined();
+    standby.log.gate(Some(0));
+    let end = primary.write(&[64; 4]);
+    primary.commits(end);
+    until("it was told", || standby.standby.status().in_sync == Some(false));
+    let address = primary.address();
+    drop(primary);
+    let error = promote(&standby.standby, &PromoteOptions::default()).unwrap_err().to_string();
+    assert!(error.contains("acknowledged commits might be lost") && error.contains(&address), "{error}");
+}

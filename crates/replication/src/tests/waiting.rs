@@ -1,0 +1,95 @@
+use std::time::{Duration, Instant};
+
+use freshet_base::{Safety, Stamp, Term};
+use freshet_cluster::commit_rule::{Place, Refusal, RuleConfig, Standing, WhenMissing};
+
+use super::fixture::*;
+use crate::primary::CommitError;
+
+#[test]
+fn two_safe_goes_on_without_a_standby_that_stalls_and_takes_it_back() {
+    let rule = RuleConfig { standby_timeout: Duration::from_millis(50), ..RuleConfig::new(Safety::TwoSafe, 1) };
+    let primary = PrimaryNode::first(config(rule));
+    let standby = StandbyNode::empty(2, &primary.address());
+    standby.joined();
+    let end = primary.write(&[64]);
+    primary.commits(end);
+    until("in sync", || primary.primary.commit().standing() == Standing::Safe);
+    // It receives, and persists nothing more.
+    standby.log.gate(Some(end.0));
+    let end = primary.write(&[64; 4]);
+    primary.commits(end);
+    assert!(matches!(primary.primary.commit().standing(), Standing::Degraded { in_sync: 0, .. }));
+    assert!(standby.standby.visible().get() < end, "what is not persistent there is not shown there");
+    standby.log.gate(None);
+    until("it is back", || primary.primary.commit().standing() == Standing::Safe);
+    assert_eq!(primary.primary.status().standbys[0].place, Place::InSync);
+    standby.shows(end);
+}
+
+#[test]
+fn very_safe_refuses_after_its_patience_and_says_that_the_outcome_is_open() {
+    let rule = RuleConfig {
+        standby_timeout: Duration::from_millis(20),
+        when_missing: WhenMissing::RefuseAfter(Duration::from_millis(30)),
+        ..RuleConfig::new(Safety::VerySafe, 2)
+    };
+    let primary = PrimaryNode::first(config(rule));
+    let one = StandbyNode::empty(2, &primary.address());
+    one.joined();
+    let end = primary.write(&[64]);
+    let error = primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).unwrap_err();
+    assert!(matches!(error, CommitError::Refused(Refusal::TooFewStandbys { needed: 2, in_sync: 1, .. })), "{error:?}");
+    assert!(error.to_string().contains("outcome of the transaction is open"), "{error}");
+    assert!(primary.primary.commit().admit().is_err(), "new writers are told before they start");
+    let two = StandbyNode::empty(3, &primary.address());
+    primary_commits_again(&primary, end);
+    assert_eq!(primary.primary.commit().admit(), Ok(()));
+    two.shows(end);
+}
+
+/// While commits are refused a wait ends at once; afterwards it succeeds.
+fn primary_commits_again(primary: &PrimaryNode, end: Stamp) {
+    until("commits go on", || primary.primary.commit().wait(end, Some(Instant::now() + PATIENCE)).is_ok());
+    until("writers are let in", || primary.primary.commit().admit().is_ok());
+}
+
+#[test]
+fn a_commit_waits_for_the_slower_of_disk_and_standby() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let standby = StandbyNode::empty(2, &primary.address());
+    standby.joined();
+    let end = primary.ship(&[64; 3]);
+    until("the standby holds it", || primary.primary.status().standbys[0].acked == end);
+    assert_eq!(primary.primary.commit().outcome(end), None, "not durable here");
+    assert_eq!(standby.standby.visible().get(), Stamp(0), "not shown before it is committed");
+    primary.primary.durable_advanced(end);
+    primary.commits(end);
+    standby.shows(end);
+}
+
+#[test]
+fn giving_up_is_told_apart_from_refusal() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let end = primary.write(&[64]);
+    let wait = |deadline| primary.primary.commit().wait(end, deadline);
+    assert_eq!(wait(Some(Instant::now())), Err(CommitError::Deadline));
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| wait(None));
+        primary.primary.fence(Term(9));
+        assert_eq!(waiting.join().unwrap(), Err(CommitError::Refused(Refusal::Fenced { by: Term(9) })));
+    });
+    primary.primary.stop();
+    assert_eq!(wait(None), Err(CommitError::Refused(Refusal::Fenced { by: Term(9) })));
+}
+
+#[test]
+fn a_stopped_primary_leaves_nobody_waiting() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let end = primary.write(&[64]);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| primary.primary.commit().wait(end, None));
+        primary.primary.stop();
+        assert_eq!(waiting.join().unwrap(), Err(CommitError::Stopped));
+    });
+}

@@ -1,0 +1,380 @@
+//! The messages, as they travel in the immediate values of frames.
+//!
+//! Every first message of a connection, and its answer, begins with the protocol's version, so that two
+//! versions can at least say so to one another.
+
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_cluster::{
+    Moment,
+    term::{LogState, TermHistory},
+};
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+
+/// Changes with every change of a message.
+pub const PROTOCOL: u16 = 1;
+
+/// What a frame is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Kind {
+    /// The first frame of a connection, from whoever connected: [`Hello`].
+    Hello = 1,
+    /// Its answer: [`Reply`].
+    Reply = 2,
+    /// Blocks, with a [`BatchNote`].
+    Batch = 3,
+    /// A [`BatchNote`] without blocks: the globally persistent stamp advanced, or the connection was silent. The standby answers a keep-alive.
+    Watermark = 4,
+    /// What the standby holds: [`Ack`].
+    Ack = 5,
+    /// Who else is in the cluster: [`Peers`].
+    Peers = 6,
+    /// The sender ends the connection: [`Refusal`].
+    Goodbye = 7,
+}
+
+impl Kind {
+    /// The kind with this code.
+    pub fn from_code(code: u8) -> Option<Self> {
+        Some(match code {
+            1 => Self::Hello,
+            2 => Self::Reply,
+            3 => Self::Batch,
+            4 => Self::Watermark,
+            5 => Self::Ack,
+            6 => Self::Peers,
+            7 => Self::Goodbye,
+            _ => return None,
+        })
+    }
+}
+
+/// Who connects, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Hello {
+    /// Its cluster; `None` while it belongs to none.
+    pub cluster: Option<ClusterId>,
+    /// Itself.
+    pub node: NodeId,
+    /// Where it can be reached, for the list of peers; empty when nowhere.
+    pub address: String,
+    /// What it wants.
+    pub purpose: Purpose,
+}
+
+/// Where a log stands that wants to be continued.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Continue {
+    /// Its terms.
+    pub history: TermHistory,
+    /// Its end.
+    pub received: Stamp,
+    /// The end of its persistent part.
+    pub persisted: Stamp,
+    /// How many bytes its ring holds.
+    pub capacity: u64,
+    /// Where its ring has room up to.
+    pub may_send_until: Stamp,
+}
+
+/// What a connection is for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// A standby wants to follow.
+    Join {
+        /// The latest term it has heard of.
+        fence: Term,
+        /// Its log.
+        log: Continue,
+    },
+    /// A candidate wants to have the log as far as it goes.
+    Fetch {
+        /// The candidate's term.
+        term: Term,
+        /// Its log.
+        log: Continue,
+    },
+    /// A candidate asks what the log is like.
+    Consult {
+        /// The candidate's term.
+        term: Term,
+        /// Whether the answer is a promise to refuse every earlier term.
+        binding: bool,
+    },
+    /// Somebody wants to know which cluster this is: a node that is about to join it with an empty directory.
+    Identify,
+    /// A new primary makes itself known.
+    Announce {
+        /// Its term.
+        term: Term,
+        /// Where to follow it.
+        address: String,
+    },
+}
+
+/// The answer to a [`Hello`].
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Reply {
+    /// To Join and Fetch: the log follows.
+    Welcome(Welcome),
+    /// To Consult.
+    Log {
+        /// Who answers.
+        node: NodeId,
+        /// Its log.
+        log: LogState,
+    },
+    /// To Identify.
+    Cluster(ClusterId),
+    /// To Announce.
+    Heard,
+    /// To anything.
+    Refused(Refusal),
+}
+
+/// How a log goes on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Welcome {
+    /// The cluster; an empty standby adopts it.
+    pub cluster: ClusterId,
+    /// Who sends.
+    pub node: NodeId,
+    /// Its term.
+    pub term: Term,
+    /// Its terms.
+    pub history: TermHistory,
+    /// The receiver's log is the sender's up to here: cut what lies beyond. Blocks follow from here.
+    pub cut_at: Stamp,
+    /// Where the sender's log ends now; for Fetch also where the blocks will end.
+    pub end: Stamp,
+    /// The sender is silent no longer than this, in milliseconds.
+    pub keep_alive_ms: u32,
+}
+
+/// Why a connection is refused or ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Refusal {
+    /// Two clusters met.
+    #[error("{node} belongs to cluster {theirs}, not to {ours}: check the address, or start with an empty directory")]
+    OtherCluster {
+        /// Who refuses.
+        node: NodeId,
+        /// Its cluster.
+        theirs: ClusterId,
+        /// The cluster of whoever connected.
+        ours: ClusterId,
+    },
+    /// A later term is in force.
+    #[error("term {asked} is over: term {highest} is in force{}", at(.leader))]
+    Fenced {
+        /// The term of whoever is refused.
+        asked: Term,
+        /// The term in force.
+        highest: Term,
+        /// Its holder, where known.
+        holder: Option<NodeId>,
+        /// Where that can be reached, if known.
+        leader: Option<String>,
+    },
+    /// Only a primary has standbys.
+    #[error("{node} is not a primary{}", at(.leader))]
+    NotPrimary {
+        /// Who refuses.
+        node: NodeId,
+        /// Whom it follows, if anybody.
+        leader: Option<String>,
+    },
+    /// Two nodes reigned in the same term.
+    #[error(
+        "the logs cannot be reconciled: term {term} begins at {here} in the one and at {there} in the other; \
+         decide which node is right and start the other with an empty directory"
+    )]
+    SameTermTwice {
+        /// That term.
+        term: Term,
+        /// In the log of whoever refuses.
+        here: Stamp,
+        /// In the other.
+        there: Stamp,
+    },
+    /// The standby's ring cannot hold what is sent at once.
+    #[error("a log buffer of {capacity} bytes is too small for this primary: configure at least {needed}")]
+    BufferTooSmall {
+        /// The standby's.
+        capacity: u64,
+        /// What it takes.
+        needed: u64,
+    },
+    /// The log that the standby lacks is not there any more.
+    #[error(
+        "the log from {from} on is no longer kept by the primary: {why}; \
+         start the standby with an empty directory from a checkpoint, or use persistence domain file on the primary"
+    )]
+    LogGone {
+        /// What is lacking.
+        from: Stamp,
+        /// What the log says.
+        why: String,
+    },
+    /// A node met itself.
+    #[error("{node} connected to itself: check the address of the primary")]
+    Myself {
+        /// That node.
+        node: NodeId,
+    },
+    /// The other side did what it should not.
+    #[error("protocol violation: {0}")]
+    Violation(String),
+    /// The node cannot go on.
+    #[error("the node cannot go on: {0}")]
+    Failed(String),
+    /// A newer connection of the same standby took its place, or the node stops.
+    #[error("the connection is no longer needed: {0}")]
+    Superseded(String),
+}
+
+fn at(leader: &Option<String>) -> String {
+    leader.as_ref().map_or(String::new(), |address| format!("; the primary is at {address}"))
+}
+
+/// What travels with a batch or alone.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BatchNote {
+    /// Everything below is persistent wherever the safety level demands.
+    pub global: Stamp,
+    /// When this was sent, by the primary's clock.
+    pub time: Moment,
+    /// How far the primary's log reached then.
+    pub end: Stamp,
+    /// Whether the standby is in the in-sync set.
+    pub in_sync: bool,
+    /// Ends of blocks at which the batch can be divided among replay threads, as distances from its beginning,
+    /// ascending; the last is its length.
+    pub ends: Vec<u32>,
+}
+
+/// What a standby holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ack {
+    /// Its log is persistent up to here (and replayed, if replay is synchronous).
+    pub persisted: Stamp,
+    /// Ready to receive up to here.
+    pub may_send_until: Stamp,
+    /// Replayed up to here.
+    pub replayed: Stamp,
+    /// Its readers see up to here.
+    pub visible: Stamp,
+}
+
+/// A node that can be reached.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Peer {
+    /// Its name; `None` for an address from the configuration whose node was never met.
+    pub node: Option<NodeId>,
+    /// Where.
+    pub address: String,
+}
+
+/// Everyone whom the primary knows, itself included.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Peers {
+    /// In no order.
+    pub peers: Vec<Peer>,
+    /// The number of standbys configured on the primary.
+    pub standbys: u32,
+    /// The safety level, as the primary's configuration prints it.
+    pub safety: freshet_base::Safety,
+}
+
+/// Bytes that are not the message which their frame announced.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// Another version.
+    #[error("the other side speaks protocol version {theirs}, this one {PROTOCOL}: run the same version on both")]
+    Version {
+        /// Its version.
+        theirs: u16,
+    },
+    /// Nonsense.
+    #[error("a {what} cannot be understood: {why}")]
+    Malformed {
+        /// What it should be.
+        what: &'static str,
+        /// What the decoder says.
+        why: String,
+    },
+}
+
+/// Encodes any message.
+pub fn encode<T: Serialize>(message: &T) -> Vec<u8> {
+    postcard::to_allocvec(message).expect("messages consist of plain data")
+}
+
+/// Decodes a message; `what` names it in the error.
+///
+/// # Errors
+/// [`DecodeError::Malformed`]; bytes left over are an error too.
+pub fn decode<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, DecodeError> {
+    let malformed = |why: String| DecodeError::Malformed { what, why };
+    match postcard::take_from_bytes(bytes) {
+        Ok((message, [])) => Ok(message),
+        Ok((_, rest)) => Err(malformed(format!("{} bytes are left over", rest.len()))),
+        Err(error) => Err(malformed(error.to_string())),
+    }
+}
+
+/// Encodes a [`Hello`] or a [`Reply`], with the version in front.
+pub fn encode_first<T: Serialize>(message: &T) -> Vec<u8> {
+    encode_first_as(PROTOCOL, message)
+}
+
+/// Speaks as another version would; for tests.
+pub(crate) fn encode_first_as<T: Serialize>(version: u16, message: &T) -> Vec<u8> {
+    let mut bytes = version.to_le_bytes().to_vec();
+    bytes.extend(encode(message));
+    bytes
+}
+
+/// Decodes a [`Hello`] or a [`Reply`].
+///
+/// # Errors
+/// [`DecodeError`].
+pub fn decode_first<T: DeserializeOwned>(what: &'static str, bytes: &[u8]) -> Result<T, DecodeError> {
+    let Some((version, rest)) = bytes.split_first_chunk::<2>() else {
+        return Err(DecodeError::Malformed { what, why: "it is empty".into() });
+    };
+    let theirs = u16::from_le_bytes(*version);
+    if theirs != PROTOCOL {
+        return Err(DecodeError::Version { theirs });
+    }
+    decode(what, rest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_come_back_and_nonsense_does_not() {
+        let hello = Hello {
+            cluster: Some(ClusterId(7)),
+            node: NodeId(1),
+            address: "host:1".into(),
+            purpose: Purpose::Consult { term: Term(3), binding: true },
+        };
+        let bytes = encode_first(&hello);
+        assert_eq!(decode_first::<Hello>("greeting", &bytes), Ok(hello.clone()));
+        for length in 0..bytes.len() {
+            assert!(decode_first::<Hello>("greeting", &bytes[..length]).is_err());
+        }
+        let error = decode_first::<Hello>("greeting", &encode_first_as(9, &hello)).unwrap_err().to_string();
+        assert!(error.contains("version 9"), "{error}");
+        assert!(decode::<Ack>("acknowledgement", &[0xFF; 64]).is_err());
+    }
+
+    #[test]
+    fn a_history_from_the_wire_is_checked() {
+        let bad = vec![(Term(2), Stamp(5)), (Term(1), Stamp(9))];
+        assert!(decode::<TermHistory>("history", &encode(&bad)).is_err());
+    }
+}
