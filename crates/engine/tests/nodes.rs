@@ -1,0 +1,176 @@
+//! Whole nodes in one process, over real sockets and files.
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use freshet_engine::{
+    Database, Domain, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Role, Safety, StateHash, Stamp, Table,
+    TableDefinition,
+};
+
+fn definition() -> TableDefinition {
+    TableDefinition::new(
+        "things",
+        vec![
+            IndexDefinition::new("things_id", true, &[KeyPart::unsigned(0, 8)]),
+            IndexDefinition::new("things_group", false, &[KeyPart::unsigned(8, 8)]),
+        ],
+    )
+}
+
+fn row(id: u64, group: u64, value: u64) -> Vec<u8> {
+    [id, group, value].iter().flat_map(|column| column.to_le_bytes()).collect()
+}
+
+fn config(directory: Option<&Path>) -> NodeConfig {
+    let mut config = NodeConfig {
+        directory: directory.map(Path::to_owned),
+        domain: if directory.is_some() { Domain::File } else { Domain::None },
+        listen: "127.0.0.1:0".into(),
+        replay_threads: 2,
+        ..NodeConfig::default()
+    };
+    config.log.buffer_bytes = 4 << 20;
+    config.log.segment_bytes = 1 << 20;
+    config
+}
+
+fn start(config: NodeConfig) -> Arc<Node> {
+    Node::start(config, |_| {}).unwrap()
+}
+
+/// Inserts, updates, deletes and moves records; waits for the last commit and returns its end.
+fn churn(database: &Database, table: &Table, from: u64, to: u64) -> Stamp {
+    let worker = database.worker().unwrap();
+    let mut last = None;
+    for id in from..to {
+        let ((), ticket) = worker
+            .execute(Isolation::Serializable, |txn| {
+                txn.insert(table, &row(id, id % 7, 0))?;
+                if id >= 10 {
+                    let old = txn.get(table, 0, &(id - 10).to_be_bytes())?.expect("inserted before");
+                    match id % 3 {
+                        0 => drop(txn.update(table, old.rid, &row(id - 10, (id - 10) % 7, id))?),
+                        1 => drop(txn.update(table, old.rid, &row(id - 10, id + 1000, id))?),
+                        _ if id % 2 == 0 => txn.delete(table, old.rid)?,
+                        _ => {}
+                    }
+                    if id % 3 == 2 && id % 2 == 0 {
+                        txn.insert(table, &row(id - 10, 5, id))?;
+                        let again = txn.get(table, 0, &(id - 10).to_be_bytes())?.expect("just inserted");
+                        if id % 4 == 0 {
+                            txn.update(table, again.rid, &row(id - 10, 5, id + 1))?;
+                        }
+                    }
+                }
+                Ok(())
+            })
+            .unwrap();
+        last = Some(ticket);
+    }
+    let ticket = last.expect("something was done");
+    database.wait(ticket).unwrap();
+    ticket.until
+}
+
+fn hash(node: &Node) -> (u64, u64) {
+    let worker = node.database().worker().unwrap();
+    let txn = worker.begin_read_only();
+    let hash = StateHash::of(&txn).unwrap();
+    (hash.hash, hash.records)
+}
+
+fn soon() -> Option<Instant> {
+    Some(Instant::now() + Duration::from_secs(20))
+}
+
+#[test]
+fn a_node_comes_back_from_its_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let before = {
+        let node = start(config(Some(directory.path())));
+        let table = node.database().create_table(&definition()).unwrap().clone();
+        churn(node.database(), &table, 0, 3000);
+        let before = hash(&node);
+        node.stop().unwrap();
+        before
+    };
+    for round in 0..3u64 {
+        let node = start(config(Some(directory.path())));
+        assert!(node.torn().is_none());
+        if round == 0 {
+            assert_eq!(hash(&node), before);
+        }
+        let table = node.database().table("things").unwrap().clone();
+        churn(node.database(), &table, 100_000 * (round + 1), 100_000 * (round + 1) + 500);
+        node.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_standby_sees_what_its_primary_commits() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for directories in [[None, None], [Some(first.path()), Some(second.path())]] {
+        let primary =
+            start(NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(directories[0]) });
+        let standby = start(NodeConfig { join: Some(primary.address().into()), ..config(directories[1]) });
+        assert_eq!((primary.role(), standby.role()), (Role::Primary, Role::Standby));
+        let table = primary.database().create_table(&definition()).unwrap().clone();
+        for part in 0..4u64 {
+            let end = churn(primary.database(), &table, part * 1000, part * 1000 + 1000);
+            standby.wait_visible(end, soon()).unwrap();
+            assert_eq!(hash(&standby), hash(&primary));
+        }
+        let worker = standby.database().worker().unwrap();
+        let txn = worker.begin(Isolation::Snapshot);
+        let theirs = standby.database().table("things").unwrap();
+        assert!(txn.insert(theirs, &row(1, 1, 1)).unwrap_err().to_string().contains("standby"));
+        drop(txn);
+        primary.stop().unwrap();
+        standby.stop().unwrap();
+    }
+}
+
+#[test]
+fn a_standby_takes_over_and_the_old_primary_rejoins() {
+    let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let cluster = |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+    let old = start(cluster(0));
+    let join = Some(old.address().to_owned());
+    let second = start(NodeConfig { join: join.clone(), ..cluster(1) });
+    let third = start(NodeConfig { join, ..cluster(2) });
+    let table = old.database().create_table(&definition()).unwrap().clone();
+    let end = churn(old.database(), &table, 0, 2000);
+    second.wait_visible(end, soon()).unwrap();
+    third.wait_visible(end, soon()).unwrap();
+    let before = hash(&old);
+    let reader = second.database().worker().unwrap();
+    let long = reader.begin_read_only();
+    let seen = StateHash::of(&long).unwrap();
+    old.stop().unwrap();
+    drop(old);
+    let promotion = second.promote(false).unwrap();
+    assert_eq!(second.role(), Role::Primary);
+    assert!(promotion.at >= end);
+    assert_eq!(hash(&second), before);
+    let table = second.database().table("things").unwrap().clone();
+    let end = churn(second.database(), &table, 10_000, 12_000);
+    assert_eq!(StateHash::of(&long).unwrap(), seen, "a reader that was there goes on as if nothing had happened");
+    third.wait_visible(end, soon()).unwrap();
+    assert_eq!(hash(&third), hash(&second));
+    let back = start(NodeConfig { join: Some(second.address().into()), ..cluster(0) });
+    back.wait_visible(end, soon()).unwrap();
+    assert_eq!(hash(&back), hash(&second));
+    let end = churn(second.database(), &table, 20_000, 20_500);
+    for node in [&third, &back] {
+        node.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(node), hash(&second));
+    }
+    drop(long);
+    for node in [second, third, back] {
+        node.stop().unwrap();
+    }
+}
