@@ -297,11 +297,16 @@ impl Candidacy {
         self.higher = self.higher.max(Some(highest));
     }
 
+    /// Begins again with the same term: whoever was only sounded out is now asked for a promise.
+    pub fn in_earnest(&mut self) {
+        self.heard.clear();
+        self.higher = None;
+    }
+
     /// Begins again with a larger term: every promise has to be asked for again.
     pub fn again(&mut self, at_least: Term) {
         self.term = Term(at_least.0.max(self.term.0 + 1));
-        self.heard.clear();
-        self.higher = None;
+        self.in_earnest();
     }
 
     /// The candidate's own log has changed: it has fetched.

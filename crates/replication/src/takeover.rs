@@ -187,7 +187,7 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
             // It would succeed: now in earnest.
             Plan::Fetch { .. } | Plan::Reign { .. } if !binding => {
                 binding = true;
-                candidacy.again(candidacy.term());
+                candidacy.in_earnest();
             }
             Plan::Fetch { from, upto, .. } => {
                 let from = name(from).unwrap_or_default();

@@ -36,9 +36,7 @@ impl Service for PrimaryService {
                     if let Refusal::Fenced { highest, .. } = &refusal {
                         shared.fence(*highest);
                     }
-                    if let Some(connection) = connection {
-                        refuse(connection, refusal);
-                    }
+                    refuse(connection, refusal);
                 }
             }
             Purpose::Consult { term, binding } => {
@@ -92,7 +90,7 @@ fn consult(shared: &Shared, hello: &Hello, term: Term, binding: bool) -> Result<
     Ok(LogState { history: shared.history.clone(), end: durable(shared), in_sync: true })
 }
 
-type Declined = (Refusal, Option<Connection>);
+type Declined = (Refusal, Connection);
 
 fn join(
     shared: &Arc<Shared>,
@@ -106,22 +104,18 @@ fn join(
         freshet_cluster::commit_rule::Refusal::TooFewStandbys { .. } => None,
     }) {
         let refusal = Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, leader: None };
-        return Err((refusal, Some(connection)));
+        return Err((refusal, connection));
     }
     let agreed = match consider(&shared.host(), hello.cluster, hello.node, fence, log) {
         Ok(agreed) => agreed,
-        Err(refusal) => return Err((refusal, Some(connection))),
+        Err(refusal) => return Err((refusal, connection)),
     };
     let failed = |error: std::io::Error| Refusal::Failed(error.to_string());
-    let (closer, patience) = match (connection.closer(), connection.set_patience(Some(shared.config.patience))) {
-        (Ok(closer), Ok(())) => (closer, ()),
-        (Err(error), _) | (_, Err(error)) => return Err((failed(error), Some(connection))),
+    let closer = match connection.set_patience(Some(shared.config.patience)).and_then(|()| connection.closer()) {
+        Ok(closer) => closer,
+        Err(error) => return Err((failed(error), connection)),
     };
-    let () = patience;
-    let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome.clone()));
-    let lost = |error: freshet_fabric::tcp::SendError| (Refusal::Failed(error.to_string()), None);
-    connection.sender().send(Kind::Reply as u8, shared.who.term, &welcome).map_err(lost)?;
-    let (sender, receiver) = connection.split();
+    let (mut sender, receiver) = connection.split();
     let now = shared.clock.now();
     let flow = Flow::new(shared.config.flow, agreed.welcome.cut_at, agreed.may_send_until, now);
     let shipper = Arc::new(Shipper::new(hello.node, flow, closer, sender.counters()));
@@ -134,6 +128,12 @@ fn join(
     shared.met(hello.node, &hello.address);
     shared.apply(Event::Joined { standby: hello.node, persisted: agreed.persisted });
     shipper.replayed.store(log.may_send_until.0.saturating_sub(log.capacity), Ordering::Relaxed);
+    // The standby is counted before it is told so.
+    let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));
+    if let Err(error) = sender.send(Kind::Reply as u8, shared.who.term, &welcome) {
+        shared.lost(&shipper, error.to_string());
+        return Ok(());
+    }
     let short = hello.node.0 >> 48;
     let (ships, acks) = (Arc::clone(&shipper), Arc::clone(&shipper));
     let spawned = shared

@@ -67,8 +67,8 @@ fn announce(shared: &Shared, address: &str) -> bool {
             shared.fence(highest);
             true
         }
-        // Another cluster's node, say: asking again would not help.
-        Err(CallError::Refused { .. }) => true,
+        // Asking again would not help. Other refusals come from nodes that are between two roles.
+        Err(CallError::Refused { refusal: Refusal::OtherCluster { .. }, .. }) => true,
         Err(_) => false,
     }
 }

@@ -331,15 +331,14 @@ impl Shared {
     /// A connection ended; `why` is kept for `status`.
     fn lost(&self, shipper: &Arc<Shipper>, why: String) {
         shipper.end();
+        if let Some(why) = shipper.first_reason(why) {
+            self.losses.lock().expect("no code panics under this mutex").insert(shipper.node, why);
+        }
         let mut shippers = self.shippers();
+        // A newer connection may have taken its place.
         if shippers.get(&shipper.node).is_some_and(|current| Arc::ptr_eq(current, shipper)) {
             shippers.remove(&shipper.node);
             drop(shippers);
-            let own = shipper.reason.lock().expect("no code panics under this mutex").take();
-            let why = own.unwrap_or(why);
-            let mut losses = self.losses.lock().expect("no code panics under this mutex");
-            losses.insert(shipper.node, why);
-            drop(losses);
             self.apply(Event::Left { standby: shipper.node });
             self.announce.ring();
         }

@@ -32,8 +32,16 @@ pub(crate) struct Shipper {
     pub counters: Arc<Counters>,
     closer: Closer,
     ended: AtomicBool,
-    /// Why this side ended it, if it did.
-    pub reason: Mutex<Option<String>>,
+    /// Why it ended: what was noticed first.
+    reason: Mutex<Reason>,
+}
+
+#[derive(Default)]
+enum Reason {
+    #[default]
+    Unknown,
+    Known(String),
+    Told,
 }
 
 /// Why shipping ended.
@@ -60,7 +68,7 @@ impl Shipper {
             counters,
             closer,
             ended: AtomicBool::new(false),
-            reason: Mutex::new(None),
+            reason: Mutex::default(),
         }
     }
 
@@ -73,6 +81,16 @@ impl Shipper {
         self.ended.store(true, Ordering::SeqCst);
         self.closer.close();
         self.bell.ring();
+    }
+
+    /// One of the two threads has ended because of `why`; the first reason known is returned, once.
+    pub fn first_reason(&self, why: String) -> Option<String> {
+        let mut reason = self.reason.lock().expect("no code panics under this mutex");
+        match std::mem::replace(&mut *reason, Reason::Told) {
+            Reason::Unknown => Some(why),
+            Reason::Known(why) => Some(why),
+            Reason::Told => None,
+        }
     }
 
     pub fn ended(&self) -> bool {
@@ -90,7 +108,7 @@ pub(super) fn run(shared: &Arc<Shared>, shipper: &Arc<Shipper>, mut sender: Send
         let refusal = Refusal::LogGone { from: shipper.flow().shipped(), why: error.to_string() };
         if sender.send(Kind::Goodbye as u8, shared.who.term, &wire::encode(&refusal)).is_ok() {
             shipper.ended.store(true, Ordering::SeqCst);
-            *shipper.reason.lock().expect("no code panics under this mutex") = Some(refusal.to_string());
+            *shipper.reason.lock().expect("no code panics under this mutex") = Reason::Known(refusal.to_string());
             return sender.finish();
         }
     }
@@ -152,9 +170,11 @@ impl ShipLoop<'_> {
     fn sleep(&mut self) {
         // First the wish, then the look: either this look sees the newest `committed`, or whoever
         // moves it sees the wish (both SeqCst).
-        let waits_for_commit = self.shipper.flow().told() < self.shipper.flow().shipped();
-        let silent = self.shared.clock.now().since(self.shipper.flow().last_frame());
-        let wish = waits_for_commit && silent >= self.shared.config.flow.watermark_delay;
+        let wish = {
+            let flow = self.shipper.flow();
+            let silent = self.shared.clock.now().since(flow.last_frame());
+            flow.told() < flow.shipped() && silent >= self.shared.config.flow.watermark_delay
+        };
         self.shipper.wants_watermark.store(wish, Ordering::SeqCst);
         if let Next::Wait { until } = self.next() {
             self.shipper.bell.sleep(Some(self.shared.clock.instant(until)));

@@ -56,6 +56,7 @@ fn what_only_another_standby_holds_is_fetched() {
     primary.commits(first);
     until("both have it", || StandbyStore::persisted(&*a.log) == first && StandbyStore::persisted(&*b.log) == first);
     // The network parts a from the primary; b acknowledges on.
+    a.endpoint.set_service(None);
     a.standby.follow("127.0.0.1:1");
     until("the loss is noticed", || primary.primary.status().standbys.iter().any(|standby| !standby.connected));
     let end = primary.write(&[200; 90]);
