@@ -1,0 +1,126 @@
+//! What is measured, and how.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use freshet_base::{Isolation, Safety};
+use freshet_workloads::ycsb::mix::Mix;
+
+use crate::{config::Domain, pin::Pin};
+
+/// Which workload.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Bench {
+    /// The full mix of TPC-C, one terminal a thread, without think times.
+    Tpcc(TpccOptions),
+    /// YCSB: the core workloads A to F, or SiloR's mix of 70 % reads and 30 % blind writes.
+    Ycsb(YcsbOptions),
+}
+
+impl Bench {
+    pub(crate) fn common(&self) -> &Common {
+        match self {
+            Self::Tpcc(options) => &options.common,
+            Self::Ycsb(options) => &options.common,
+        }
+    }
+}
+
+/// Options of both.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Common {
+    /// Threads that run transactions.
+    #[arg(long, value_name = "T", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=200))]
+    pub(crate) threads: u16,
+    /// How long is measured, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = seconds)]
+    pub(crate) seconds: f64,
+    /// How long is run before that, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = seconds)]
+    pub(crate) warmup: f64,
+    /// si or serializable.
+    #[arg(long, value_name = "LEVEL", default_value_t = Isolation::Serializable)]
+    pub(crate) isolation: Isolation,
+    /// Where the log persists. With none and no standbys there is no log at all.
+    #[arg(long, value_name = "DOMAIN", value_enum, default_value = "none")]
+    pub(crate) domain: Domain,
+    /// Where logs are kept; removed afterwards is only what the benchmark made. [default: a fresh directory on
+    /// /dev/shm, or where temporary files go]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// 1-safe, 2-safe, very-safe or quorum:K.
+    #[arg(long, value_name = "LEVEL", default_value_t = Safety::TwoSafe)]
+    pub(crate) safety: Safety,
+    /// Standbys, each a process of its own.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u32).range(0..=16))]
+    pub(crate) standbys: u32,
+    /// Threads that replay the log on each standby.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(crate) replay_threads: u16,
+    /// Standbys acknowledge only what they have replayed.
+    #[arg(long)]
+    pub(crate) synchronous_replay: bool,
+    /// The processors of the primary and, behind a slash, of the standbys: 0/1. [default: all for all]
+    #[arg(long, value_name = "PRIMARY-CPUS[/STANDBY-CPUS]")]
+    pub(crate) pin: Option<Pin>,
+    /// A group commit begins when this many bytes have come together.
+    #[arg(long, value_name = "BYTES", default_value_t = 512 << 10)]
+    pub(crate) batch_bytes: u64,
+    /// A group commit begins at the latest after this many microseconds.
+    #[arg(long, value_name = "US", default_value_t = 1_000)]
+    pub(crate) interval_us: u64,
+    /// Transactions that a thread may have under way to durability; at the limit it waits.
+    #[arg(long, value_name = "N", default_value_t = 1 << 16, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) window: u32,
+    /// The seed of all random numbers.
+    #[arg(long, value_name = "SEED", env = "FRESHET_SEED", default_value_t = 42)]
+    pub(crate) seed: u64,
+    /// Print one JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Options of `freshet bench tpcc`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TpccOptions {
+    /// Warehouses; threads have their home warehouses in turn.
+    #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) warehouses: u16,
+    /// Check the consistency conditions 1 to 12 afterwards, on all nodes.
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Options of `freshet bench ycsb`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct YcsbOptions {
+    /// Records.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..1 << 40))]
+    pub(crate) records: u64,
+    /// A, B, C, D, E, F or 70/30.
+    #[arg(long, value_name = "MIX", default_value_t = Mix::SeventyThirty)]
+    pub(crate) mix: Mix,
+    /// Zipfian skew: 0 is uniform, 0.99 is YCSB's usual one.
+    #[arg(long, value_name = "T", default_value_t = 0.0)]
+    pub(crate) theta: f64,
+    /// Operations in one transaction.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) operations: u16,
+    /// Fields of a record. [default: 1 for 70/30, otherwise 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) fields: Option<u16>,
+    /// Bytes of a field.
+    #[arg(long, value_name = "BYTES", default_value_t = 100, value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub(crate) field_bytes: u16,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    text.parse::<f64>()
+        .ok()
+        .filter(|seconds| (0.0..=86_400.0).contains(seconds))
+        .ok_or_else(|| "a number of seconds from 0 to 86400 is needed".to_owned())
+}

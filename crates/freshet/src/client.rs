@@ -1,0 +1,312 @@
+//! A client's end of a connection to a node.
+//!
+//! Requests are sent as they come; a thread reads the answers and gives each to whoever waits for it, with the time
+//! at which it arrived.
+
+use std::{
+    collections::HashMap,
+    io::Write,
+    net::{Shutdown, TcpStream, ToSocketAddrs},
+    sync::{
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::{self, JoinHandle},
+    time::{Duration, Instant},
+};
+
+use freshet_base::Stamp;
+use serde::{Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+use crate::protocol::{self, Answer, Ask, Call, Frames, Request, Response, VERSION, Watermarks};
+
+/// Why there is no answer, or not the one that was hoped for.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub(crate) enum ClientError {
+    /// The node cannot be reached.
+    #[error("cannot connect to {address}: {cause}; is a node running there?")]
+    Unreachable {
+        /// Where.
+        address: String,
+        /// Why not.
+        cause: String,
+    },
+    /// The connection ended before the answer came.
+    #[error("the connection to {address} was lost: what was under way may or may not have been done")]
+    Lost {
+        /// To whom.
+        address: String,
+    },
+    /// No answer came in time.
+    #[error("no answer from {address} within {waited:?}: what was asked for may or may not be done")]
+    Silent {
+        /// From whom.
+        address: String,
+        /// How long was waited.
+        waited: Duration,
+    },
+    /// The node did nothing.
+    #[error("refused by {address}: {reason}")]
+    Refused {
+        /// By whom.
+        address: String,
+        /// Why.
+        reason: String,
+    },
+    /// The transaction was rolled back.
+    #[error("rolled back: {0}")]
+    RolledBack(String),
+    /// What becomes of the transaction is not known.
+    #[error("{0}")]
+    Open(String),
+    /// The node answered something else than was asked.
+    #[error("{address} answered with something unexpected: {answer}")]
+    Unexpected {
+        /// Who.
+        address: String,
+        /// What.
+        answer: String,
+    },
+}
+
+/// An answer and when it came.
+#[derive(Debug)]
+pub(crate) struct Arrived {
+    pub(crate) at: Instant,
+    pub(crate) answer: Answer,
+}
+
+/// Where an answer goes.
+type Waiter = Box<dyn FnOnce(Arrived) + Send>;
+
+#[derive(Default)]
+struct Waiters {
+    by_id: HashMap<u64, Waiter>,
+    lost: bool,
+}
+
+/// A connection to a node. Any thread may use it.
+pub(crate) struct Client {
+    address: String,
+    stream: Mutex<TcpStream>,
+    waiters: Arc<Mutex<Waiters>>,
+    next: AtomicU64,
+    reader: Option<JoinHandle<()>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// What a procedure call came to.
+#[derive(Debug)]
+pub(crate) struct Done<T> {
+    /// Everything below this was persistent first.
+    pub(crate) until: Stamp,
+    /// What the procedure returned.
+    pub(crate) result: T,
+}
+
+impl Client {
+    /// Connects and says hello.
+    ///
+    /// # Errors
+    /// [`ClientError::Unreachable`], or that the node speaks another version.
+    pub(crate) fn connect(address: &str, patience: Duration) -> Result<Self, ClientError> {
+        let unreachable =
+            |cause: String| ClientError::Unreachable { address: address.to_owned(), cause };
+        let mut last = "the name has no address".to_owned();
+        let addresses = address.to_socket_addrs().map_err(|cause| unreachable(cause.to_string()))?;
+        for candidate in addresses {
+            match TcpStream::connect_timeout(&candidate, patience) {
+                Ok(stream) => {
+                    let client = Self::over(address, stream).map_err(|cause| unreachable(cause.to_string()))?;
+                    return match client.ask(Ask::Hello { version: VERSION }, patience)? {
+                        Answer::Hello { .. } => Ok(client),
+                        other => Err(client.unexpected(&other)),
+                    };
+                }
+                Err(cause) => last = cause.to_string(),
+            }
+        }
+        Err(unreachable(last))
+    }
+
+    fn over(address: &str, stream: TcpStream) -> std::io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(Duration::from_secs(10)))?;
+        let reading = stream.try_clone()?;
+        let waiters = Arc::new(Mutex::new(Waiters::default()));
+        let theirs = Arc::clone(&waiters);
+        let reader = thread::Builder::new().name("answers".to_owned()).spawn(move || {
+            let mut frames = Frames::new(&reading);
+            while let Ok(Response { id, answer }) = frames.next() {
+                let at = Instant::now();
+                let waiter = lock(&theirs).by_id.remove(&id);
+                if let Some(waiter) = waiter {
+                    waiter(Arrived { at, answer });
+                }
+            }
+            let _ = reading.shutdown(Shutdown::Both);
+            let mut waiters = lock(&theirs);
+            waiters.lost = true;
+            // Dropping a waiter tells its owner.
+            let dropped = std::mem::take(&mut waiters.by_id);
+            drop(waiters);
+            drop(dropped);
+        })?;
+        Ok(Self {
+            address: address.to_owned(),
+            stream: Mutex::new(stream),
+            waiters,
+            next: AtomicU64::new(0),
+            reader: Some(reader),
+        })
+    }
+
+    /// Whom it is connected to.
+    pub(crate) fn address(&self) -> &str {
+        &self.address
+    }
+
+    fn lost(&self) -> ClientError {
+        ClientError::Lost { address: self.address.clone() }
+    }
+
+    fn unexpected(&self, answer: &Answer) -> ClientError {
+        match answer {
+            Answer::Refused { reason } => {
+                ClientError::Refused { address: self.address.clone(), reason: reason.clone() }
+            }
+            Answer::RolledBack { reason } => ClientError::RolledBack(reason.clone()),
+            Answer::OutcomeOpen { reason } => ClientError::Open(reason.clone()),
+            other => {
+                let mut answer = format!("{other:?}");
+                answer.truncate(answer.floor_char_boundary(200));
+                ClientError::Unexpected { address: self.address.clone(), answer }
+            }
+        }
+    }
+
+    /// Sends a request; `waiter` is called with its answer, on the thread that reads answers, or dropped when the
+    /// connection is lost first.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`]; `waiter` was dropped then.
+    pub(crate) fn send(&self, ask: Ask, waiter: impl FnOnce(Arrived) + Send + 'static) -> Result<(), ClientError> {
+        // Relaxed: the number only has to be different from the others.
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut frame = Vec::with_capacity(256);
+        protocol::encode(&Request { id, ask }, &mut frame).map_err(|cause| ClientError::Refused {
+            address: self.address.clone(),
+            reason: cause.to_string(),
+        })?;
+        {
+            let mut waiters = lock(&self.waiters);
+            if waiters.lost {
+                return Err(self.lost());
+            }
+            waiters.by_id.insert(id, Box::new(waiter));
+        }
+        let mut stream = lock(&self.stream);
+        if stream.write_all(&frame).is_err() {
+            let _ = stream.shutdown(Shutdown::Both);
+            drop(lock(&self.waiters).by_id.remove(&id));
+            return Err(self.lost());
+        }
+        Ok(())
+    }
+
+    /// Sends a request and waits for its answer.
+    ///
+    /// # Errors
+    /// [`ClientError::Lost`] or [`ClientError::Silent`].
+    pub(crate) fn ask(&self, ask: Ask, patience: Duration) -> Result<Answer, ClientError> {
+        let (sender, receiver) = mpsc::sync_channel(1);
+        self.send(ask, move |arrived| drop(sender.send(arrived)))?;
+        match receiver.recv_timeout(patience) {
+            Ok(arrived) => Ok(arrived.answer),
+            Err(mpsc::RecvTimeoutError::Disconnected) => Err(self.lost()),
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                Err(ClientError::Silent { address: self.address.clone(), waited: patience })
+            }
+        }
+    }
+
+    /// The node's status, as JSON.
+    pub(crate) fn status(&self, patience: Duration) -> Result<String, ClientError> {
+        match self.ask(Ask::Status, patience)? {
+            Answer::Status(json) => Ok(json),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Where the node's watermarks are.
+    pub(crate) fn watermarks(&self, patience: Duration) -> Result<Watermarks, ClientError> {
+        match self.ask(Ask::Watermarks, patience)? {
+            Answer::Watermarks(watermarks) => Ok(watermarks),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Makes the node the primary; returns its term and where that began.
+    pub(crate) fn promote(&self, force: bool, patience: Duration) -> Result<(u32, Stamp), ClientError> {
+        match self.ask(Ask::Promote { force }, patience)? {
+            Answer::Promoted { term, at } => Ok((term, at)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Snapshot, hash and number of all records, when everything below `at` is visible.
+    pub(crate) fn hash(&self, at: Option<Stamp>, patience: Duration) -> Result<(Stamp, u64, u64), ClientError> {
+        let deadline_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
+        match self.ask(Ask::Hash { at, deadline_ms }, patience)? {
+            Answer::Hash { at, hash, records } => Ok((at, hash, records)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// The request that calls a procedure.
+    pub(crate) fn call_request(procedure: &str, arguments: &impl Serialize, deadline: Duration) -> Ask {
+        Ask::Call(Call {
+            procedure: procedure.to_owned(),
+            arguments: postcard::to_stdvec(arguments).expect("inputs can be encoded"),
+            deadline_ms: u64::try_from(deadline.as_millis()).unwrap_or(u64::MAX),
+        })
+    }
+
+    /// Calls a procedure and waits until it is committed.
+    ///
+    /// # Errors
+    /// Anything that [`ClientError`] knows.
+    pub(crate) fn call<T: DeserializeOwned>(
+        &self,
+        procedure: &str,
+        arguments: &impl Serialize,
+        patience: Duration,
+    ) -> Result<Done<T>, ClientError> {
+        // A little more than the node: its word on how it ended is worth more than our silence.
+        let answer =
+            self.ask(Self::call_request(procedure, arguments, patience), patience + Duration::from_secs(1))?;
+        match answer {
+            Answer::Committed { until, ref result, .. } => match postcard::from_bytes(result) {
+                Ok(result) => Ok(Done { until, result }),
+                Err(_) => Err(self.unexpected(&answer)),
+            },
+            other => Err(self.unexpected(&other)),
+        }
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = lock(&self.stream).shutdown(Shutdown::Both);
+        if let Some(reader) = self.reader.take()
+            && reader.thread().id() != thread::current().id()
+        {
+            let _ = reader.join();
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! Flags of `freshet serve`, and the environment variables of the same names.
+
+use std::{
+    ffi::OsString,
+    net::SocketAddr,
+    path::PathBuf,
+};
+
+use clap::{Args, CommandFactory};
+use freshet_base::{Isolation, Safety};
+
+use super::{ConfigError, Domain, OnLoss, Settings};
+use crate::pin::Cpus;
+
+/// Environment variables that are ours and no configuration keys.
+const OTHERS: [&str; 1] = ["FRESHET_SEED"];
+
+/// What the command line and the environment say. What they leave open comes from the file, or is the default.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Flags {
+    /// TOML file with the same keys as the flags, without the dashes in front; those that begin with log- are in a
+    /// table [log]. The environment beats the file, and flags beat both. Unknown keys are errors.
+    #[arg(long, value_name = "FILE", env = "FRESHET_CONFIG")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Where clients connect: address and port; port 0 takes a free one. [default: 127.0.0.1:7400]
+    #[arg(long, value_name = "ADDRESS", env = "FRESHET_ADDRESS", help_heading = "Addresses")]
+    pub(crate) address: Option<SocketAddr>,
+    /// Where other nodes connect: address and port; port 0 takes a free one. [default: 127.0.0.1:7401]
+    #[arg(long, value_name = "ADDRESS", env = "FRESHET_LISTEN", help_heading = "Addresses")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// Makes this node a standby: the `listen` address of the primary, host:port. [default: none, a primary]
+    #[arg(long, value_name = "ADDRESS", env = "FRESHET_JOIN", help_heading = "Addresses")]
+    pub(crate) join: Option<String>,
+    /// How other nodes reach this one, host:port, when that is not the `listen` address. [default: as listen]
+    #[arg(long, value_name = "ADDRESS", env = "FRESHET_ADVERTISE", help_heading = "Addresses")]
+    pub(crate) advertise: Option<String>,
+    /// The `listen` addresses of the other nodes, with commas between them: a take-over asks them. [default: none]
+    #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', env = "FRESHET_PEERS", help_heading = "Addresses")]
+    pub(crate) peers: Option<Vec<String>>,
+
+    /// Where the log is kept; it is made when it is not there. [default: freshet-data]
+    #[arg(long, value_name = "DIR", env = "FRESHET_DIRECTORY", help_heading = "Log")]
+    pub(crate) directory: Option<PathBuf>,
+    /// Where the bytes of the log persist. [default: file]
+    #[arg(long, value_name = "DOMAIN", env = "FRESHET_DOMAIN", help_heading = "Log")]
+    pub(crate) domain: Option<Domain>,
+    /// The buffer that workers copy their blocks into, in bytes, a power of two. [default: 67108864]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_BUFFER_BYTES", help_heading = "Log")]
+    pub(crate) log_buffer_bytes: Option<u64>,
+    /// The size of a log file, in bytes, a power of two; fixed when the log is made. [default: 67108864]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_SEGMENT_BYTES", help_heading = "Log")]
+    pub(crate) log_segment_bytes: Option<u64>,
+    /// A group commit begins when this many bytes have come together. [default: 524288]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_BATCH_BYTES", help_heading = "Log")]
+    pub(crate) log_batch_bytes: Option<u64>,
+    /// A group commit begins at the latest after this many microseconds. [default: 1000]
+    #[arg(long, value_name = "US", env = "FRESHET_LOG_INTERVAL_US", help_heading = "Log")]
+    pub(crate) log_interval_us: Option<u64>,
+    /// How many bytes of the log a replay thread takes at a time. [default: 65536]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_PARTITION_BYTES", help_heading = "Log")]
+    pub(crate) log_partition_bytes: Option<u64>,
+
+    /// Where a commit must be persistent before its client hears of it: 1-safe (here), 2-safe (here and on all
+    /// standbys in sync; goes on degraded without any), very-safe (on every standby), quorum:K (on K nodes, this
+    /// one included). [default: 2-safe]
+    #[arg(long, value_name = "LEVEL", env = "FRESHET_SAFETY", help_heading = "Safety")]
+    pub(crate) safety: Option<Safety>,
+    /// How many standbys the cluster has: very-safe and quorum:K count on them. [default: 0]
+    #[arg(long, value_name = "N", env = "FRESHET_STANDBYS", help_heading = "Safety")]
+    pub(crate) standbys: Option<u32>,
+    /// What happens to commits when the safety level cannot be kept: they wait, or are refused. [default: block]
+    #[arg(long, value_name = "POLICY", env = "FRESHET_ON_LOSS", help_heading = "Safety")]
+    pub(crate) on_loss: Option<OnLoss>,
+    /// A standby that has not acknowledged anything for this many milliseconds is taken for lost. [default: 3000]
+    #[arg(long, value_name = "MS", env = "FRESHET_STANDBY_TIMEOUT_MS", help_heading = "Safety")]
+    pub(crate) standby_timeout_ms: Option<u64>,
+    /// With on-loss refuse: commits are refused when the level was not kept for this many milliseconds.
+    /// [default: 5000]
+    #[arg(long, value_name = "MS", env = "FRESHET_REFUSE_AFTER_MS", help_heading = "Safety")]
+    pub(crate) refuse_after_ms: Option<u64>,
+    /// What concurrent transactions may do to one another: si or serializable. [default: serializable]
+    #[arg(long, value_name = "LEVEL", env = "FRESHET_ISOLATION", help_heading = "Safety")]
+    pub(crate) isolation: Option<Isolation>,
+
+    /// Threads that execute procedures. [default: 2]
+    #[arg(long, value_name = "N", env = "FRESHET_WORKERS", help_heading = "Resources")]
+    pub(crate) workers: Option<usize>,
+    /// Threads that replay the log, on a standby and at restart. [default: 2]
+    #[arg(long, value_name = "N", env = "FRESHET_REPLAY_THREADS", help_heading = "Resources")]
+    pub(crate) replay_threads: Option<usize>,
+    /// A standby acknowledges only what it has also replayed. [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", env = "FRESHET_SYNCHRONOUS_REPLAY", help_heading = "Resources")]
+    pub(crate) synchronous_replay: Option<bool>,
+    /// The processors that this node may use, like 0 or 0,2-3. [default: all]
+    #[arg(long, value_name = "CPUS", env = "FRESHET_PIN", help_heading = "Resources")]
+    pub(crate) pin: Option<Cpus>,
+}
+
+/// Moves what was said from flags to settings.
+macro_rules! overlay {
+    ($($flag:expr => $setting:expr),* $(,)?) => {
+        $(if let Some(value) = &$flag { $setting = value.clone().into(); })*
+    };
+}
+
+impl Flags {
+    /// Puts what was said in the place of what `settings` says.
+    pub(crate) fn apply(&self, settings: &mut Settings) {
+        let log = &mut settings.log;
+        overlay! {
+            self.address => settings.address,
+            self.listen => settings.listen,
+            self.join => settings.join,
+            self.advertise => settings.advertise,
+            self.peers => settings.peers,
+            self.directory => settings.directory,
+            self.domain => settings.domain,
+            self.safety => settings.safety,
+            self.standbys => settings.standbys,
+            self.on_loss => settings.on_loss,
+            self.standby_timeout_ms => settings.standby_timeout_ms,
+            self.refuse_after_ms => settings.refuse_after_ms,
+            self.isolation => settings.isolation,
+            self.workers => settings.workers,
+            self.replay_threads => settings.replay_threads,
+            self.synchronous_replay => settings.synchronous_replay,
+            self.pin => settings.pin,
+            self.log_buffer_bytes => log.buffer_bytes,
+            self.log_segment_bytes => log.segment_bytes,
+            self.log_batch_bytes => log.batch_bytes,
+            self.log_interval_us => log.interval_us,
+            self.log_partition_bytes => log.partition_bytes,
+        }
+    }
+}
+
+/// Refuses variables that look like ours and are none.
+///
+/// # Errors
+/// [`ConfigError::Environment`] names the first.
+pub(crate) fn check_environment(vars: impl Iterator<Item = (OsString, OsString)>) -> Result<(), ConfigError> {
+    let command = crate::cli::Cli::command();
+    let serve = command.find_subcommand("serve").expect("there is a command serve");
+    let known = |name: &str| {
+        OTHERS.contains(&name) || serve.get_arguments().any(|arg| arg.get_env().is_some_and(|env| env == name))
+    };
+    for (name, _) in vars {
+        let name = name.to_string_lossy();
+        if name.starts_with("FRESHET_") && !known(&name) {
+            return Err(ConfigError::Environment(name.into_owned()));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,243 @@
+//! The configuration of a node: defaults, a file, the environment, and flags, each of which beats the one before.
+//!
+//! [`Settings`] has a value for every key, [`Flags`] those that were given on the command line or in the
+//! environment. A key is spelled the same everywhere: `replay-threads` in the file, `--replay-threads` as a flag,
+//! `FRESHET_REPLAY_THREADS` in the environment.
+
+mod flags;
+#[cfg(test)]
+mod tests;
+
+use std::{
+    fs, io,
+    net::{Ipv4Addr, SocketAddr},
+    path::{Path, PathBuf},
+};
+
+use clap::ValueEnum;
+use freshet_base::{Isolation, Safety};
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+pub(crate) use self::flags::Flags;
+use crate::pin::Cpus;
+
+/// Where the bytes of the log persist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Domain {
+    /// In preallocated files, flushed before a commit counts.
+    #[default]
+    File,
+    /// Nowhere: the log is in memory only, for measuring.
+    None,
+}
+
+/// What a primary does when its safety level cannot be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum OnLoss {
+    /// Commits wait until it can be kept again.
+    #[default]
+    Block,
+    /// Commits are refused with an error of their own after `refuse-after-ms`.
+    Refuse,
+}
+
+/// All that a node can be told. Unknown keys are errors.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(crate) struct Settings {
+    /// Where clients connect.
+    pub(crate) address: SocketAddr,
+    /// Where the log is kept.
+    pub(crate) directory: PathBuf,
+    /// Where the bytes of the log persist.
+    pub(crate) domain: Domain,
+    /// Where other nodes connect.
+    pub(crate) listen: SocketAddr,
+    /// The primary's `listen` address: this node is its standby.
+    pub(crate) join: Option<String>,
+    /// How other nodes reach this node's `listen` address, when not by that.
+    pub(crate) advertise: Option<String>,
+    /// The other nodes' `listen` addresses, for take-overs.
+    pub(crate) peers: Vec<String>,
+    /// Where a commit must be persistent before the client hears of it.
+    pub(crate) safety: Safety,
+    /// How many standbys belong to the cluster.
+    pub(crate) standbys: u32,
+    /// What happens when the safety level cannot be kept.
+    pub(crate) on_loss: OnLoss,
+    /// After this long without an acknowledgement a standby is taken for lost.
+    pub(crate) standby_timeout_ms: u64,
+    /// With `on-loss = "refuse"`: after this long commits are refused.
+    pub(crate) refuse_after_ms: u64,
+    /// Threads that replay the log, on a standby and at restart.
+    pub(crate) replay_threads: usize,
+    /// Acknowledge only what is replayed.
+    pub(crate) synchronous_replay: bool,
+    /// Threads that execute procedures.
+    pub(crate) workers: usize,
+    /// What concurrent transactions may do to one another.
+    pub(crate) isolation: Isolation,
+    /// The processors that this node may use.
+    pub(crate) pin: Option<Cpus>,
+    /// The log's sizes and times.
+    pub(crate) log: LogSettings,
+}
+
+/// The log's sizes and times.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(crate) struct LogSettings {
+    /// The buffer that workers copy their blocks into.
+    pub(crate) buffer_bytes: u64,
+    /// One file.
+    pub(crate) segment_bytes: u64,
+    /// A group commit begins when this much has come together ...
+    pub(crate) batch_bytes: u64,
+    /// ... or after this long.
+    pub(crate) interval_us: u64,
+    /// What one replay thread takes at a time.
+    pub(crate) partition_bytes: u64,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let loopback = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        Self {
+            address: loopback(7400),
+            directory: PathBuf::from("freshet-data"),
+            domain: Domain::File,
+            listen: loopback(7401),
+            join: None,
+            advertise: None,
+            peers: Vec::new(),
+            safety: Safety::TwoSafe,
+            standbys: 0,
+            on_loss: OnLoss::Block,
+            standby_timeout_ms: 3_000,
+            refuse_after_ms: 5_000,
+            replay_threads: 2,
+            synchronous_replay: false,
+            workers: 2,
+            isolation: Isolation::Serializable,
+            pin: None,
+            log: LogSettings::default(),
+        }
+    }
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        Self {
+            buffer_bytes: 64 << 20,
+            segment_bytes: 64 << 20,
+            batch_bytes: 512 << 10,
+            interval_us: 1_000,
+            partition_bytes: 64 << 10,
+        }
+    }
+}
+
+/// Why there is no configuration to start with.
+#[derive(Debug, Error)]
+pub(crate) enum ConfigError {
+    /// The file cannot be read.
+    #[error("cannot read the configuration file {path}: {cause}")]
+    Unreadable {
+        /// Which file.
+        path: PathBuf,
+        /// Why not.
+        cause: io::Error,
+    },
+    /// The file is not TOML, or has an unknown key, or a value that does not fit.
+    #[error("configuration file {path}: {cause}(`freshet serve --help` lists all keys)")]
+    File {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong, with line and column.
+        cause: toml::de::Error,
+    },
+    /// The environment names a key that does not exist.
+    #[error("environment variable {0} is not known: `freshet serve --help` lists all")]
+    Environment(String),
+    /// A value that no node can run with.
+    #[error("{key} = {value}: {remedy}")]
+    Value {
+        /// Which key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What would do.
+        remedy: String,
+    },
+}
+
+impl Settings {
+    /// Puts the configuration together.
+    ///
+    /// # Errors
+    /// See [`ConfigError`].
+    pub(crate) fn gather(flags: &Flags) -> Result<Self, ConfigError> {
+        flags::check_environment(std::env::vars_os())?;
+        let mut settings = match &flags.config {
+            Some(path) => Self::read(path)?,
+            None => Self::default(),
+        };
+        flags.apply(&mut settings);
+        settings.check()?;
+        Ok(settings)
+    }
+
+    fn read(path: &Path) -> Result<Self, ConfigError> {
+        let text = fs::read_to_string(path)
+            .map_err(|cause| ConfigError::Unreadable { path: path.to_path_buf(), cause })?;
+        toml::from_str(&text).map_err(|cause| ConfigError::File { path: path.to_path_buf(), cause })
+    }
+
+    /// Whether a node can run with it.
+    ///
+    /// # Errors
+    /// [`ConfigError::Value`] names the first key that is wrong.
+    pub(crate) fn check(&self) -> Result<(), ConfigError> {
+        let within = |key, value: u64, low: u64, high: u64| {
+            if (low..=high).contains(&value) {
+                return Ok(());
+            }
+            let remedy = format!("use a number from {low} to {high}");
+            Err(ConfigError::Value { key, value: value.to_string(), remedy })
+        };
+        within("workers", self.workers as u64, 1, 256)?;
+        within("replay-threads", self.replay_threads as u64, 1, 64)?;
+        within("standbys", u64::from(self.standbys), 0, 64)?;
+        within("standby-timeout-ms", self.standby_timeout_ms, 10, 3_600_000)?;
+        within("refuse-after-ms", self.refuse_after_ms, 1, 3_600_000)?;
+        let log = &self.log;
+        within("log.buffer-bytes", log.buffer_bytes, 1 << 16, 1 << 36)?;
+        within("log.segment-bytes", log.segment_bytes, 1 << 16, 1 << 36)?;
+        within("log.batch-bytes", log.batch_bytes, 1, log.buffer_bytes)?;
+        within("log.interval-us", log.interval_us, 0, 10_000_000)?;
+        within("log.partition-bytes", log.partition_bytes, 1 << 10, log.buffer_bytes)?;
+        for (key, bytes) in [("log.buffer-bytes", log.buffer_bytes), ("log.segment-bytes", log.segment_bytes)] {
+            if !bytes.is_power_of_two() {
+                let remedy = format!("use a power of two, like {}", bytes.next_power_of_two());
+                return Err(ConfigError::Value { key, value: bytes.to_string(), remedy });
+            }
+        }
+        if let Safety::Quorum(k) = self.safety
+            && k > self.standbys + 1
+        {
+            let remedy = format!(
+                "a quorum of {k} nodes needs at least {} standbys: set standbys, or a smaller quorum",
+                k - 1
+            );
+            return Err(ConfigError::Value { key: "safety", value: self.safety.to_string(), remedy });
+        }
+        if self.address == self.listen && self.address.port() != 0 {
+            let remedy = "clients and nodes need different ports: change address or listen".to_owned();
+            return Err(ConfigError::Value { key: "address", value: self.address.to_string(), remedy });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,285 @@
+//! The frames between clients and nodes.
+//!
+//! A connection carries frames both ways, each of them a length (u32, little endian, at most [`MAX_FRAME`]) and so
+//! many bytes: a [`Request`] or [`Response`] in postcard's encoding. Requests bear a number that the client chooses;
+//! responses bear the number of their request and come in any order, so that a client may have many requests under
+//! way. The first request is [`Ask::Hello`].
+//!
+//! A peer that breaks the rules is told so once, as far as that is possible, and the connection ends. Nothing that
+//! comes over it makes a node panic, hang, or reserve memory that the peer has not filled.
+
+#[cfg(test)]
+mod tests;
+
+use std::io::{self, Read};
+
+use freshet_base::Stamp;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use thiserror::Error;
+
+/// The version of this protocol.
+pub(crate) const VERSION: u32 = 1;
+
+/// The most bytes that a frame may have.
+pub(crate) const MAX_FRAME: usize = 4 << 20;
+
+/// Bytes of a frame's length.
+const PREFIX: usize = 4;
+
+/// What a client wants, under a number of its choice.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Request {
+    /// The response will bear it.
+    pub(crate) id: u64,
+    /// What is wanted.
+    pub(crate) ask: Ask,
+}
+
+/// What a client may want.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Ask {
+    /// Comes first. Answered by [`Answer::Hello`].
+    Hello {
+        /// The client's [`VERSION`].
+        version: u32,
+    },
+    /// Answered by [`Answer::Status`].
+    Status,
+    /// Cheap. Answered by [`Answer::Watermarks`].
+    Watermarks,
+    /// Makes this standby the primary. Answered by [`Answer::Promoted`].
+    Promote {
+        /// Even when other nodes cannot be asked whether they know more.
+        force: bool,
+    },
+    /// Hashes all records. Answered by [`Answer::Hash`].
+    Hash {
+        /// Not before everything below this is visible here.
+        at: Option<Stamp>,
+        /// How long that may take, in milliseconds.
+        deadline_ms: u64,
+    },
+    /// Runs a procedure as a transaction. Answered by [`Answer::Committed`] or one of its relatives.
+    Call(Call),
+    /// Answered by [`Answer::Visible`] as soon as everything below the stamp is visible here.
+    WaitVisible {
+        /// The stamp.
+        stamp: Stamp,
+        /// How long that may take, in milliseconds.
+        deadline_ms: u64,
+    },
+}
+
+/// A procedure and its input.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Call {
+    /// The procedure's name, like `tpcc/run`.
+    pub(crate) procedure: String,
+    /// Its input, in postcard's encoding.
+    pub(crate) arguments: Vec<u8>,
+    /// How long the client wants to wait, in milliseconds.
+    pub(crate) deadline_ms: u64,
+}
+
+/// A node's answer to the request of that number.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Response {
+    /// The request's number; [`Response::NOBODY`] when it could not be made out.
+    pub(crate) id: u64,
+    /// The answer.
+    pub(crate) answer: Answer,
+}
+
+impl Response {
+    /// The number of a request whose number could not be read.
+    pub(crate) const NOBODY: u64 = u64::MAX;
+}
+
+/// What a node may answer.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Answer {
+    /// The connection stands.
+    Hello {
+        /// The node's [`VERSION`].
+        version: u32,
+    },
+    /// The node's status, as JSON.
+    Status(String),
+    /// Where the node's watermarks are.
+    Watermarks(Watermarks),
+    /// The node is the primary now.
+    Promoted {
+        /// Its term.
+        term: u32,
+        /// Where that began.
+        at: Stamp,
+    },
+    /// The hash of all records.
+    Hash {
+        /// The snapshot.
+        at: Stamp,
+        /// The hash.
+        hash: u64,
+        /// How many records there are.
+        records: u64,
+    },
+    /// The transaction is committed, by the rule of the safety level.
+    Committed {
+        /// Its place in the commit order; `None` when it wrote nothing.
+        stamp: Option<Stamp>,
+        /// Everything below this was persistent first.
+        until: Stamp,
+        /// What the procedure returned, in postcard's encoding.
+        result: Vec<u8>,
+    },
+    /// The transaction was rolled back; it has left no trace.
+    RolledBack {
+        /// Why.
+        reason: String,
+    },
+    /// Whether the transaction will survive is open: it is neither committed nor rolled back.
+    OutcomeOpen {
+        /// Why.
+        reason: String,
+    },
+    /// Nothing was done.
+    Refused {
+        /// Why, and what would help.
+        reason: String,
+    },
+    /// Everything below this is visible here.
+    Visible {
+        /// The read view.
+        stamp: Stamp,
+    },
+}
+
+/// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is `None`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Watermarks {
+    /// The term that the node is in.
+    pub(crate) term: u32,
+    /// Whether the node is the primary.
+    pub(crate) primary: bool,
+    /// Primary: stamps up to here were handed out. It is what a transaction that begins now reads.
+    pub(crate) reserved: Option<Stamp>,
+    /// Primary: persistent here.
+    pub(crate) durable: Option<Stamp>,
+    /// Primary: the clients may have been told.
+    pub(crate) committed: Option<Stamp>,
+    /// Standby: arrived here.
+    pub(crate) received: Option<Stamp>,
+    /// Standby: persistent here.
+    pub(crate) persisted: Option<Stamp>,
+    /// Standby: replayed.
+    pub(crate) replayed: Option<Stamp>,
+    /// The read view.
+    pub(crate) visible: Stamp,
+}
+
+/// Why a connection ended.
+#[derive(Debug, Error)]
+pub(crate) enum FrameError {
+    /// The peer closed the connection between two frames.
+    #[error("the connection was closed")]
+    Closed,
+    /// The connection broke.
+    #[error("the connection broke: {0}")]
+    Broken(#[from] io::Error),
+    /// A frame is longer than allowed.
+    #[error("a frame of {length} bytes is longer than the {MAX_FRAME} that are allowed")]
+    TooLong {
+        /// Its length.
+        length: usize,
+    },
+    /// A frame is not what it should be.
+    #[error("a frame of {length} bytes cannot be understood: {cause}")]
+    Malformed {
+        /// Its length.
+        length: usize,
+        /// Why not.
+        cause: String,
+    },
+}
+
+/// Appends a frame.
+///
+/// # Errors
+/// [`FrameError::TooLong`]; nothing was appended then.
+pub(crate) fn encode<T: Serialize>(message: &T, into: &mut Vec<u8>) -> Result<(), FrameError> {
+    let bytes = postcard::to_stdvec(message)
+        .map_err(|cause| FrameError::Malformed { length: 0, cause: cause.to_string() })?;
+    let length = bytes.len();
+    let prefix = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME).ok_or(FrameError::TooLong { length })?;
+    into.extend_from_slice(&prefix.to_le_bytes());
+    into.extend_from_slice(&bytes);
+    Ok(())
+}
+
+/// Takes frames from a stream of bytes.
+#[derive(Debug)]
+pub(crate) struct Frames<R> {
+    stream: R,
+    /// Bytes that came and were not taken: `buffer[taken..]`.
+    buffer: Vec<u8>,
+    taken: usize,
+}
+
+/// How much is read at once, and so how far a buffer grows ahead of what has arrived.
+const CHUNK: usize = 64 << 10;
+
+impl<R: Read> Frames<R> {
+    pub(crate) fn new(stream: R) -> Self {
+        Self { stream, buffer: Vec::new(), taken: 0 }
+    }
+
+    /// The next frame's message. Blocks until it is there.
+    ///
+    /// # Errors
+    /// See [`FrameError`]. Nothing more can be taken then.
+    pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Result<T, FrameError> {
+        loop {
+            let have = &self.buffer[self.taken..];
+            if let Some(prefix) = have.first_chunk::<PREFIX>() {
+                let length = u32::from_le_bytes(*prefix) as usize;
+                if length > MAX_FRAME {
+                    return Err(FrameError::TooLong { length });
+                }
+                if let Some(frame) = have.get(PREFIX..PREFIX + length) {
+                    let malformed = |cause: &str| FrameError::Malformed { length, cause: cause.to_owned() };
+                    let (message, rest) =
+                        postcard::take_from_bytes(frame).map_err(|cause| malformed(&cause.to_string()))?;
+                    if !rest.is_empty() {
+                        return Err(malformed("bytes are left over"));
+                    }
+                    self.taken += PREFIX + length;
+                    return Ok(message);
+                }
+            }
+            self.fill()?;
+        }
+    }
+
+    fn fill(&mut self) -> Result<(), FrameError> {
+        self.buffer.drain(..self.taken);
+        self.taken = 0;
+        let have = self.buffer.len();
+        self.buffer.resize(have + CHUNK, 0);
+        let count = loop {
+            match self.stream.read(&mut self.buffer[have..]) {
+                Err(cause) if cause.kind() == io::ErrorKind::Interrupted => {}
+                Err(cause) => {
+                    self.buffer.truncate(have);
+                    return Err(cause.into());
+                }
+                Ok(count) => break count,
+            }
+        };
+        self.buffer.truncate(have + count);
+        match (count, have) {
+            (0, 0) => Err(FrameError::Closed),
+            (0, _) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+            _ => Ok(()),
+        }
+    }
+}

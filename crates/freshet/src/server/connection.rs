@@ -1,0 +1,263 @@
+//! One client's connection: a thread that reads requests and one that writes answers.
+//!
+//! The reader stops reading while so much is under way that the client had better read its answers first; so a
+//! connection's memory is bounded, whatever its client does.
+
+use std::{
+    io::Write,
+    mem,
+    net::{Shutdown, TcpStream},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use super::{Shared, completion::Pending, work::Work};
+use crate::protocol::{self, Answer, Ask, FrameError, Frames, Request, Response, VERSION};
+
+/// Requests of one connection that may be under way.
+const UNDER_WAY: usize = 1024;
+/// Bytes of answers that may wait for a client to read them, when a request is read.
+const UNREAD: usize = 8 << 20;
+/// A client that reads nothing for so long is given up.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// The longest wait that a client may ask for.
+const LONGEST: Duration = Duration::from_secs(24 * 3600);
+
+/// What the two threads of a connection, and those who answer, share.
+pub(super) struct Connection {
+    state: Mutex<State>,
+    /// Something is to be written, or nothing more will come.
+    to_write: Condvar,
+    /// There is room for another request.
+    to_read: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    answers: Vec<u8>,
+    under_way: usize,
+    /// No more requests come.
+    ended: bool,
+    /// No more answers can be delivered.
+    broken: bool,
+}
+
+/// Whom to answer. Every request is answered exactly once.
+pub(super) struct Reply {
+    connection: Arc<Connection>,
+    id: u64,
+}
+
+impl Reply {
+    /// Answers, and has it sent.
+    pub(super) fn send(self, answer: Answer) {
+        self.append(answer).flush();
+    }
+
+    /// Answers, without haste: [`Connection::flush`] has all answers sent at once.
+    pub(super) fn append(self, answer: Answer) -> Arc<Connection> {
+        self.connection.append(self.id, answer);
+        self.connection
+    }
+}
+
+impl Connection {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn append(&self, id: u64, answer: Answer) {
+        let mut state = self.lock();
+        state.under_way -= 1;
+        if !state.broken {
+            let response = Response { id, answer };
+            if let Err(cause) = protocol::encode(&response, &mut state.answers) {
+                // It was done, but cannot be told in full.
+                let reason = format!("the answer cannot be sent: {cause}");
+                let answer = Answer::OutcomeOpen { reason };
+                protocol::encode(&Response { id, answer }, &mut state.answers).expect("a short answer fits a frame");
+            }
+        }
+        if state.under_way + 1 == UNDER_WAY {
+            self.to_read.notify_one();
+        }
+    }
+
+    /// Has everything sent that was appended.
+    pub(super) fn flush(&self) {
+        self.to_write.notify_one();
+    }
+
+    /// Blocks until another request may be read; `false` when none is to be read any more.
+    fn admit(&self) -> bool {
+        let mut state = self.lock();
+        while !state.broken && (state.under_way >= UNDER_WAY || state.answers.len() > UNREAD) {
+            state = self.to_read.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.under_way += usize::from(!state.broken);
+        !state.broken
+    }
+
+    fn break_off(&self) {
+        let mut state = self.lock();
+        state.broken = true;
+        state.answers = Vec::new();
+        self.to_read.notify_one();
+        self.to_write.notify_one();
+    }
+
+    /// Writes answers until none can come any more.
+    fn write(&self, stream: &mut TcpStream) {
+        let mut sending = Vec::new();
+        loop {
+            let mut state = self.lock();
+            while state.answers.is_empty() && !state.broken && !(state.ended && state.under_way == 0) {
+                state = self.to_write.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            if state.answers.is_empty() {
+                return;
+            }
+            mem::swap(&mut state.answers, &mut sending);
+            self.to_read.notify_one();
+            drop(state);
+            if stream.write_all(&sending).is_err() {
+                self.break_off();
+                return;
+            }
+            sending.clear();
+        }
+    }
+}
+
+/// Serves a client in threads of its own.
+pub(super) fn open(shared: &Arc<Shared>, stream: TcpStream) {
+    let shared = Arc::clone(shared);
+    let begun = thread::Builder::new().name("client".to_owned()).spawn({
+        let shared = Arc::clone(&shared);
+        move || {
+            // Whatever goes wrong here is between this client and its connection.
+            let _ = serve(&shared, &stream);
+            let _ = stream.shutdown(Shutdown::Both);
+            shared.connections.fetch_sub(1, Ordering::Relaxed);
+        }
+    });
+    if begun.is_err() {
+        shared.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+fn serve(shared: &Arc<Shared>, stream: &TcpStream) -> std::io::Result<()> {
+    stream.set_nodelay(true)?;
+    stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
+    // So that a stopping server is noticed.
+    stream.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let connection = Arc::new(Connection {
+        state: Mutex::new(State::default()),
+        to_write: Condvar::new(),
+        to_read: Condvar::new(),
+    });
+    let mut writing = stream.try_clone()?;
+    let writer = {
+        let connection = Arc::clone(&connection);
+        thread::Builder::new().name("client answers".to_owned()).spawn(move || {
+            connection.write(&mut writing);
+            // Also wakes the reader when answers cannot be delivered.
+            let _ = writing.shutdown(Shutdown::Both);
+        })?
+    };
+    read(shared, &connection, stream);
+    connection.lock().ended = true;
+    connection.flush();
+    let _ = writer.join();
+    Ok(())
+}
+
+/// Reads requests until there are no more.
+fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, stream: &TcpStream) {
+    let mut frames = Frames::new(stream);
+    let mut greeted = false;
+    while connection.admit() {
+        let next = loop {
+            match frames.next::<Request>() {
+                Err(FrameError::Broken(cause)) if is_timeout(&cause) && !shared.is_stopping() => {}
+                next => break next,
+            }
+        };
+        let reply = |id| Reply { connection: Arc::clone(connection), id };
+        match next {
+            Ok(Request { id, ask: Ask::Hello { version } }) => {
+                let reply = reply(id);
+                if version != VERSION {
+                    let reason = format!("this node speaks version {VERSION} of the protocol, the client {version}");
+                    return reply.send(Answer::Refused { reason });
+                }
+                greeted = true;
+                reply.send(Answer::Hello { version: VERSION });
+            }
+            Ok(Request { id, .. }) if !greeted => {
+                let reason = "the first request must be Hello".to_owned();
+                return reply(id).send(Answer::Refused { reason });
+            }
+            Ok(Request { id, ask }) => dispatch(shared, reply(id), ask),
+            Err(FrameError::Closed | FrameError::Broken(_)) => {
+                connection.lock().under_way -= 1;
+                return;
+            }
+            Err(cause) => return reply(Response::NOBODY).send(Answer::Refused { reason: cause.to_string() }),
+        }
+    }
+}
+
+fn is_timeout(cause: &std::io::Error) -> bool {
+    matches!(cause.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
+}
+
+/// When a wait of so many milliseconds ends.
+pub(super) fn deadline(milliseconds: u64) -> Instant {
+    Instant::now() + Duration::from_millis(milliseconds).min(LONGEST)
+}
+
+fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
+    match ask {
+        Ask::Hello { .. } => unreachable!("it was answered already"),
+        Ask::Status => reply.send(Answer::Status(shared.host.status())),
+        Ask::Watermarks => reply.send(Answer::Watermarks(shared.host.watermarks())),
+        Ask::Promote { force } => promote(shared, reply, force),
+        Ask::WaitVisible { stamp, deadline_ms } => {
+            let answer = Answer::Visible { stamp };
+            shared.views.push(Pending { until: stamp, deadline: deadline(deadline_ms), reply, answer });
+        }
+        Ask::Hash { at, deadline_ms } => {
+            shared.long.push(Work::Hash { at, deadline: deadline(deadline_ms), reply });
+        }
+        Ask::Call(call) => {
+            if let Some(answer) = shared.procedures.answer_at_once(&call) {
+                return reply.send(answer);
+            }
+            let lane = if shared.procedures.is_long(&call.procedure) { &shared.long } else { &shared.quick };
+            lane.push(Work::Call { deadline: deadline(call.deadline_ms), call, reply });
+        }
+    }
+}
+
+/// A take-over has a thread of its own; there is one at a time.
+fn promote(shared: &Arc<Shared>, reply: Reply, force: bool) {
+    if shared.promoting.swap(true, Ordering::SeqCst) {
+        let reason = "a take-over by this node is under way: look at its status".to_owned();
+        return reply.send(Answer::Refused { reason });
+    }
+    let this = Arc::clone(shared);
+    let run = move || {
+        let answer = match this.host.promote(force) {
+            Ok((term, at)) => Answer::Promoted { term, at },
+            Err(reason) => Answer::Refused { reason },
+        };
+        this.promoting.store(false, Ordering::SeqCst);
+        reply.send(answer);
+    };
+    // Without a thread the reply is dropped, and the client hears nothing: it looks at the status then.
+    if thread::Builder::new().name("promote".to_owned()).spawn(run).is_err() {
+        shared.promoting.store(false, Ordering::SeqCst);
+    }
+}

@@ -1,0 +1,177 @@
+//! The clients' end of a node: connections, workers, and answers.
+//!
+//! | thread | does | ends when |
+//! |---|---|---|
+//! | one that accepts | opens connections | the server stops |
+//! | two for each connection, [`connection`] | read requests, write answers | the client has gone |
+//! | `workers` and one for long work, [`work`] | run procedures, never wait for a commit | the server stops |
+//! | two that wait, [`completion`] | answer when a commit, or a read view, has come so far | the server stops |
+//!
+//! A worker hands a finished transaction with its ticket over and goes on with the next. All answers of one group
+//! commit to one connection go out with one write. A connection that goes away loses only its answers.
+
+mod completion;
+mod connection;
+mod procedures;
+#[cfg(test)]
+mod tests;
+mod work;
+
+use std::{
+    io,
+    net::{SocketAddr, TcpListener, TcpStream},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicUsize, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Instant,
+};
+
+use freshet_base::{Isolation, Stamp};
+use freshet_engine::Database;
+
+use self::{
+    completion::Completions,
+    procedures::Procedures,
+    work::{Lane, Work},
+};
+use crate::{Failure, protocol::Watermarks};
+
+/// Connections at once; whoever comes then is refused.
+const CONNECTIONS: usize = 1024;
+
+/// A node, as far as its clients are concerned.
+pub(crate) trait Host: Send + Sync {
+    /// Its database.
+    fn database(&self) -> &Database;
+    /// Where its watermarks are. Cheap.
+    fn watermarks(&self) -> Watermarks;
+    /// Its status, as JSON.
+    fn status(&self) -> String;
+    /// Makes it the primary; returns its term and where that begins. May take a while.
+    fn promote(&self, force: bool) -> Result<(u32, Stamp), String>;
+    /// Blocks until everything below `stamp` is visible.
+    fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String>;
+}
+
+/// What all threads of a server share.
+struct Shared {
+    host: Arc<dyn Host>,
+    procedures: Procedures,
+    quick: Lane,
+    long: Lane,
+    commits: Completions,
+    views: Completions,
+    promoting: AtomicBool,
+    stopping: AtomicBool,
+    connections: AtomicUsize,
+}
+
+impl Shared {
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+}
+
+/// A running server. Dropping it ends it.
+pub(crate) struct Server {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Server {
+    /// Serves `host` at `address`, with so many workers for procedures of this isolation level. The database must have
+    /// places for [`Server::places`] workers.
+    ///
+    /// # Errors
+    /// When the address cannot be had.
+    pub(crate) fn start(
+        host: Arc<dyn Host>,
+        address: SocketAddr,
+        workers: usize,
+        isolation: Isolation,
+    ) -> Result<Self, Failure> {
+        let refused = |cause: io::Error| {
+            Failure::new(format!("cannot listen for clients at {address}: {cause}; choose another --address"))
+        };
+        let listener = TcpListener::bind(address).map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        let shared = Arc::new(Shared {
+            host,
+            procedures: Procedures::new(isolation),
+            quick: Lane::default(),
+            long: Lane::default(),
+            commits: Completions::default(),
+            views: Completions::default(),
+            promoting: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            connections: AtomicUsize::new(0),
+        });
+        let mut server = Self { shared, address, threads: Vec::new() };
+        for number in 0..workers {
+            server.spawn(format!("worker {number}"), |shared| work::run(&shared, &shared.quick))?;
+        }
+        server.spawn("long worker".to_owned(), |shared| work::run(&shared, &shared.long))?;
+        server.spawn("commit answers".to_owned(), |shared| completion::answer_commits(&shared))?;
+        server.spawn("view answers".to_owned(), |shared| completion::answer_views(&shared))?;
+        server.spawn("accept".to_owned(), move |shared| accept(&shared, &listener))?;
+        Ok(server)
+    }
+
+    /// How many workers a server with `workers` may have at the same time.
+    pub(crate) fn places(workers: usize) -> usize {
+        // One for long work; that may load with as many threads again, and make tables with one more.
+        2 * workers + 2
+    }
+
+    fn spawn(&mut self, name: String, run: impl FnOnce(Arc<Shared>) + Send + 'static) -> Result<(), Failure> {
+        let shared = Arc::clone(&self.shared);
+        self.threads.push(thread::Builder::new().name(name).spawn(move || run(shared))?);
+        Ok(())
+    }
+
+    /// Where clients connect.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::SeqCst);
+        for lane in [&self.shared.quick, &self.shared.long] {
+            lane.stop();
+        }
+        self.shared.commits.stop();
+        self.shared.views.stop();
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect(self.address);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
+    for stream in listener.incoming() {
+        if shared.is_stopping() {
+            return;
+        }
+        match stream {
+            Ok(stream) => {
+                if shared.connections.fetch_add(1, Ordering::Relaxed) < CONNECTIONS {
+                    connection::open(shared, stream);
+                } else {
+                    shared.connections.fetch_sub(1, Ordering::Relaxed);
+                }
+            }
+            // No more descriptors, or the client has gone already.
+            Err(_) => thread::sleep(std::time::Duration::from_millis(10)),
+        }
+    }
+}
+
+/// Work that a worker is to do.
+type Job = Work;
