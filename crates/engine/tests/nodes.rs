@@ -50,7 +50,7 @@ fn churn(database: &Database, table: &Table, from: u64, to: u64) -> Stamp {
         let ((), ticket) = worker
             .execute(Isolation::Serializable, |txn| {
                 txn.insert(table, &row(id, id % 7, 0))?;
-                if id >= 10 {
+                if id >= from + 10 {
                     let old = txn.get(table, 0, &(id - 10).to_be_bytes())?.expect("inserted before");
                     match id % 3 {
                         0 => drop(txn.update(table, old.rid, &row(id - 10, (id - 10) % 7, id))?),

@@ -84,7 +84,8 @@ impl LogBuffer {
             frontier: CachePadded::new(AtomicU64::new(start.0)),
             filled: CachePadded::new(AtomicU64::new(start.0)),
             generation: AtomicU64::new(0),
-            floor: AtomicU64::new(0),
+            // Nothing below was ever in this ring.
+            floor: AtomicU64::new(start.0),
             flushed: AtomicU64::new(start.0),
             released: Watermark::new(start),
         };
