@@ -176,11 +176,18 @@ impl<K: Key> Index<K> for Freshet {
                 let mut left = SCANNED;
                 let key = K::of(*n);
                 let range = (Bound::Included(key.as_ref()), Bound::Unbounded);
-                let _ = self.tree.scan(&guard, range, Direction::Forward, &mut buffer, |_| {}, |key, rid| {
-                    sum += rid.0 + u64::from(key[key.len() - 1]);
-                    left -= 1;
-                    if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-                });
+                let _ = self.tree.scan(
+                    &guard,
+                    range,
+                    Direction::Forward,
+                    &mut buffer,
+                    |_| {},
+                    |key, rid| {
+                        sum += rid.0 + u64::from(key[key.len() - 1]);
+                        left -= 1;
+                        if left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+                    },
+                );
             }
         });
         sum

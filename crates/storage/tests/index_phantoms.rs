@@ -27,12 +27,23 @@ fn key(n: u64) -> Vec<u8> {
 }
 
 /// The leaves of a scan from `low` to `high`, both included.
-fn scan<'g>(tree: &'g BTree, guard: &'g Guard<'_>, low: &[u8], high: &[u8], direction: Direction) -> Vec<LeafVersion<'g>> {
+fn scan<'g>(
+    tree: &'g BTree,
+    guard: &'g Guard<'_>,
+    low: &[u8],
+    high: &[u8],
+    direction: Direction,
+) -> Vec<LeafVersion<'g>> {
     let mut leaves = Vec::new();
     let range = (Bound::Included(low), Bound::Included(high));
-    let _ = tree.scan(guard, range, direction, &mut ScanBuffer::new(), |leaf| leaves.push(leaf), |_, _| {
-        ControlFlow::Continue(())
-    });
+    let _ = tree.scan(
+        guard,
+        range,
+        direction,
+        &mut ScanBuffer::new(),
+        |leaf| leaves.push(leaf),
+        |_, _| ControlFlow::Continue(()),
+    );
     leaves
 }
 
@@ -101,10 +112,15 @@ fn an_insertion_of_a_key_that_was_missed_is_noticed() {
         let wanted = key(random.below(2000));
         let mut leaves = Vec::new();
         let mut rids = Vec::new();
-        let _ = tree.get_certified(&guard, &wanted, |leaf| leaves.push(leaf), |rid| {
-            rids.push(rid);
-            ControlFlow::Continue(())
-        });
+        let _ = tree.get_certified(
+            &guard,
+            &wanted,
+            |leaf| leaves.push(leaf),
+            |rid| {
+                rids.push(rid);
+                ControlFlow::Continue(())
+            },
+        );
         assert!(!leaves.is_empty() && leaves.iter().all(LeafVersion::unchanged));
         for _ in 0..random.below(30) {
             let other = key(random.below(2000));
@@ -113,7 +129,7 @@ fn an_insertion_of_a_key_that_was_missed_is_noticed() {
             }
         }
         // Some keys get so many pairs that they fill several leaves.
-        let copies = if wanted[3] % 16 == 0 { 300 } else { 1 };
+        let copies = if wanted[3].is_multiple_of(16) { 300 } else { 1 };
         for copy in 0..copies {
             assert!(tree.insert(&guard, &wanted, Rid((round + 1) * 1000 + copy)).unwrap());
         }

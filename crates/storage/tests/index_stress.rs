@@ -92,10 +92,17 @@ fn scans_are_exact_under_writes() {
     for direction in [Direction::Forward, Direction::Backward] {
         let mut pairs = Vec::new();
         let all = (Bound::Unbounded, Bound::Unbounded);
-        let _ = shared.tree.scan(&guard, all, direction, &mut ScanBuffer::new(), |_| {}, |key, rid| {
-            pairs.push((key.to_vec(), rid.0));
-            ControlFlow::Continue(())
-        });
+        let _ = shared.tree.scan(
+            &guard,
+            all,
+            direction,
+            &mut ScanBuffer::new(),
+            |_| {},
+            |key, rid| {
+                pairs.push((key.to_vec(), rid.0));
+                ControlFlow::Continue(())
+            },
+        );
         if direction == Direction::Backward {
             pairs.reverse();
         }
@@ -189,19 +196,33 @@ fn read(shared: &Shared, seed: u64, n: u64) {
         let direction = if random.below(2) == 0 { Direction::Forward } else { Direction::Backward };
         let range = (low.as_ref().map(Vec::as_slice), high.as_ref().map(Vec::as_slice));
         pairs.clear();
-        let _ = shared.tree.scan(&guard, range, direction, &mut buffer, |leaf| leaves.push(leaf), |key, rid| {
-            pairs.push((key.to_vec(), rid));
-            ControlFlow::Continue(())
-        });
+        let _ = shared.tree.scan(
+            &guard,
+            range,
+            direction,
+            &mut buffer,
+            |leaf| leaves.push(leaf),
+            |key, rid| {
+                pairs.push((key.to_vec(), rid));
+                ControlFlow::Continue(())
+            },
+        );
         check(shared, &pairs, range, direction);
         // If the leaves are unchanged after a second scan, it must have found the same.
         let mut again = 0;
         let mut same = true;
-        let _ = shared.tree.scan(&guard, range, direction, &mut buffer, |_| {}, |key, rid| {
-            same &= pairs.get(again).is_some_and(|pair| pair.0 == key && pair.1 == rid);
-            again += 1;
-            ControlFlow::Continue(())
-        });
+        let _ = shared.tree.scan(
+            &guard,
+            range,
+            direction,
+            &mut buffer,
+            |_| {},
+            |key, rid| {
+                same &= pairs.get(again).is_some_and(|pair| pair.0 == key && pair.1 == rid);
+                again += 1;
+                ControlFlow::Continue(())
+            },
+        );
         if leaves.iter().all(LeafVersion::unchanged) {
             assert!(same && again == pairs.len(), "unchanged leaves, but {again} pairs after {}", pairs.len());
             shared.kept_promises.fetch_add(1, Relaxed);

@@ -14,7 +14,7 @@ use super::{
 use crate::reclaim::Guard;
 
 /// Cache lines of a node that are asked for as soon as it is known.
-const PREFETCHED_LINES: usize = 4;
+const PREFETCHED_LINES: usize = 10;
 
 /// A leaf at a version.
 #[derive(Clone, Copy, Debug)]

@@ -26,7 +26,7 @@
 //! not may call the methods marked *optimistic* and must validate before believing
 //! the result. Those methods take any garbage for their input: indexes are clamped or checked, nothing panics.
 
-use std::cmp::Ordering;
+use std::{cmp::Ordering, hint::select_unpredictable};
 
 use freshet_base::{
     Rid,
@@ -106,6 +106,20 @@ pub(super) enum Room {
     AfterRewrite,
     /// Only after a split.
     None,
+}
+
+/// Moves all words but the last `BY` up by so many places. Under the latch.
+fn shift_up<const BY: usize>(words: &[AtomicU32]) {
+    for i in (BY..words.len()).rev() {
+        words[i].store(words[i - BY].load(Relaxed), Relaxed);
+    }
+}
+
+/// Moves all words but the first `BY` down by so many places. Under the latch.
+fn shift_down<const BY: usize>(words: &[AtomicU32]) {
+    for i in BY..words.len() {
+        words[i - BY].store(words[i].load(Relaxed), Relaxed);
+    }
 }
 
 /// The page; `N` is its size in words.
@@ -209,18 +223,22 @@ impl<const N: usize> Page<N> {
     /// The first pair whose head is not below `head`.
     #[inline(always)]
     fn lower_head(&self, shape: &Shape, head: u32) -> usize {
+        let Some(heads) = self.words.get(shape.heads..shape.heads + shape.count) else { return 0 };
         let mut base = 0;
-        let mut size = shape.count;
+        let mut size = heads.len();
         if size == 0 {
             return 0;
         }
         while size > 1 {
             let half = size / 2;
-            // Compiles to a conditional move: the outcome is a coin toss, bad for branch prediction.
-            base += if self.head(shape, base + half - 1) < head { half } else { 0 };
+            // SAFETY: `base + size <= heads.len()` holds at the start and is kept by both outcomes, and `half < size`.
+            let probe = unsafe { heads.get_unchecked(base + half - 1) }.load(Relaxed);
+            // The outcome is a coin toss: bad for branch prediction.
+            base = select_unpredictable(probe < head, base + half, base);
             size -= half;
         }
-        base + usize::from(self.head(shape, base) < head)
+        // SAFETY: `base + 1 <= heads.len()`, as above.
+        base + usize::from(unsafe { heads.get_unchecked(base) }.load(Relaxed) < head)
     }
 
     /// Several keys agree in their first bytes after the prefix: compare the rest.
@@ -419,12 +437,8 @@ impl<const N: usize> Page<N> {
     fn insert_ready(&self, index: usize, key: &[u8], rid: u64) {
         let shape = self.shape();
         let (pairs, count) = (shape.pairs(), shape.count);
-        for i in (index..count).rev() {
-            self.store(shape.heads + i + 1, self.word(shape.heads + i));
-        }
-        for i in (pairs + 2 * index..pairs + 2 * count).rev() {
-            self.store(i + 2, self.word(i));
-        }
+        shift_up::<1>(&self.words[shape.heads + index..=shape.heads + count]);
+        shift_up::<2>(&self.words[pairs + 2 * index..pairs + 2 * count + 2]);
         self.write_pair(&shape, index, &key[shape.prefix..], rid);
         self.set(0, count + 1, shape.capacity);
     }
@@ -459,12 +473,8 @@ impl<const N: usize> Page<N> {
         let (pairs, count) = (shape.pairs(), shape.count);
         let (dead, lowest) = self.halves(1);
         self.set(1, dead + rest_words(self.suffix_length(&shape, index)), lowest);
-        for i in index + 1..count {
-            self.store(shape.heads + i - 1, self.word(shape.heads + i));
-        }
-        for i in pairs + 2 * (index + 1)..pairs + 2 * count {
-            self.store(i - 2, self.word(i));
-        }
+        shift_down::<1>(&self.words[shape.heads + index..shape.heads + count]);
+        shift_down::<2>(&self.words[pairs + 2 * index..pairs + 2 * count]);
         self.set(0, count - 1, shape.capacity);
         let (last, run) = self.run();
         if last != BEFORE_FIRST && index as u32 <= last {

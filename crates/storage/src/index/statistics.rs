@@ -31,34 +31,35 @@ impl BTree {
             if self.latch.is(version) {
                 // SAFETY: validated, under a pin.
                 statistics.height = unsafe { Node::at(root) }.header().level + 1;
-                self.count(guard, root, &mut statistics);
+                count(guard, root, &mut statistics);
                 break;
             }
         }
         statistics.bytes = statistics.leaves * LEAF_BYTES as u64 + statistics.inners * INNER_BYTES as u64;
         statistics
     }
+}
 
-    /// Adds what is below `pointer`, which was read from a node that was validated since.
-    fn count(&self, guard: &Guard<'_>, pointer: Pointer, statistics: &mut Statistics) {
-        // SAFETY: linked after the pin.
-        let node = unsafe { Node::at(pointer) };
-        let Some(version) = node.header().latch.read() else { return };
-        match node {
-            Node::Leaf(leaf) => {
-                statistics.leaves += 1;
-                statistics.entries += leaf.page.shape().count as u64;
-            }
-            Node::Inner(inner) => {
-                let children = inner.children();
-                if inner.header.latch.is(version) {
-                    statistics.inners += 1;
-                    for child in children {
-                        self.count(guard, child, statistics);
-                    }
-                } else if inner.header.latch.read().is_some() {
-                    self.count(guard, pointer, statistics);
+/// Adds what is below `pointer`, which was read from a node that was validated since.
+#[expect(clippy::only_used_in_recursion, reason = "it proves the pin")]
+fn count(guard: &Guard<'_>, pointer: Pointer, statistics: &mut Statistics) {
+    // SAFETY: linked after the pin.
+    let node = unsafe { Node::at(pointer) };
+    let Some(version) = node.header().latch.read() else { return };
+    match node {
+        Node::Leaf(leaf) => {
+            statistics.leaves += 1;
+            statistics.entries += leaf.page.shape().count as u64;
+        }
+        Node::Inner(inner) => {
+            let children = inner.children();
+            if inner.header.latch.is(version) {
+                statistics.inners += 1;
+                for child in children {
+                    count(guard, child, statistics);
                 }
+            } else if inner.header.latch.read().is_some() {
+                count(guard, pointer, statistics);
             }
         }
     }
