@@ -1,10 +1,10 @@
 //! What a user may say.
 
-use std::process::ExitCode;
+use std::{path::PathBuf, process::ExitCode};
 
 use clap::{Args, Parser, Subcommand};
 
-use crate::{Failure, bench, config::Flags};
+use crate::{Failure, bench, config::Flags, inspect, promote, serve, status};
 
 /// A main-memory transactional database: what one node commits is durable on the others before the client hears of
 /// it, and can be read there at once.
@@ -25,6 +25,19 @@ pub(crate) enum Command {
     /// given in a file (--config), in the environment or as a flag; the later beats the former. When the node can
     /// serve it prints one line, `ready` and a JSON object with its addresses. SIGTERM and SIGINT end it cleanly.
     Serve(Box<Serve>),
+    /// Show how a node and its cluster are.
+    ///
+    /// The command ends with an error when the node cannot be asked; not when it says that something is wrong.
+    Status(StatusOptions),
+    /// Make a standby the primary.
+    ///
+    /// It asks the other nodes for what they have, finishes replay, and begins a new term; the other standbys follow it,
+    /// and whatever the old primary still sends is refused. Refused itself when acknowledged commits might be lost, unless
+    /// with --force.
+    Promote(PromoteOptions),
+    /// Look into files: a log directory, or the tail of one that a node has saved.
+    #[command(subcommand)]
+    Inspect(Inspect),
     /// Measure the engine: tpcc or ycsb.
     ///
     /// The primary runs within this process, standbys beside it in processes of their own.
@@ -42,10 +55,70 @@ pub(crate) struct Serve {
     pub(crate) while_stdin: bool,
 }
 
+/// Options of `freshet status`.
+#[derive(Debug, Args)]
+pub(crate) struct StatusOptions {
+    /// Where the node's clients connect: host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    /// Print the node's own JSON object instead of a table.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// How long to wait for the answer, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 5)]
+    pub(crate) patience: u64,
+}
+
+/// Options of `freshet promote`.
+#[derive(Debug, Args)]
+pub(crate) struct PromoteOptions {
+    /// Where the standby's clients connect: host:port.
+    #[arg(value_name = "ADDRESS")]
+    pub(crate) address: String,
+    /// Take over even when that may lose acknowledged commits.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// How long to wait for the answer, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 600)]
+    pub(crate) patience: u64,
+}
+
+/// What can be looked into.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Inspect {
+    /// Show the blocks of a log: where they are, what they are, whether their checksums are right.
+    ///
+    /// Ends with a summary, and with an error when something in the log is no block.
+    Log(InspectLog),
+}
+
+/// Options of `freshet inspect log`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectLog {
+    /// A node's directory, the directory of its log, or a saved tail.
+    #[arg(value_name = "DIR")]
+    pub(crate) path: PathBuf,
+    /// Show blocks from this stamp on.
+    #[arg(long, value_name = "STAMP", default_value_t = 0)]
+    pub(crate) from: u64,
+    /// Show blocks below this stamp. [default: all]
+    #[arg(long, value_name = "STAMP")]
+    pub(crate) to: Option<u64>,
+    /// Show the records of each block, too.
+    #[arg(long)]
+    pub(crate) records: bool,
+    /// Show nothing but damage and the summary.
+    #[arg(long)]
+    pub(crate) summary: bool,
+}
+
 impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
-            Command::Serve(_) => Err(Failure::new("not yet")),
+            Command::Serve(options) => serve::run(&options),
+            Command::Status(options) => status::run(&options),
+            Command::Promote(options) => promote::run(&options),
+            Command::Inspect(Inspect::Log(options)) => inspect::run(&options),
             Command::Bench(options) => bench::run(options),
         }
     }

@@ -12,9 +12,16 @@
 
 mod bench;
 mod cli;
+mod client;
 mod config;
+mod inspect;
 mod pin;
 mod process;
+mod promote;
+mod protocol;
+mod serve;
+mod server;
+mod status;
 mod units;
 
 use std::process::ExitCode;
@@ -59,5 +66,11 @@ fn main() -> ExitCode {
             eprintln!("freshet: {message}");
             ExitCode::FAILURE
         }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
     }
 }

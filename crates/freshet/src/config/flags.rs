@@ -48,16 +48,16 @@ pub(crate) struct Flags {
     /// The buffer that workers copy their blocks into, in bytes, a power of two. [default: 67108864]
     #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_BUFFER_BYTES", help_heading = "Log")]
     pub(crate) log_buffer_bytes: Option<u64>,
-    /// The size of a log file, in bytes, a power of two; fixed when the log is made. [default: 67108864]
+    /// The size of a log file, in bytes, a multiple of 4096; fixed when the log is made. [default: 67108864]
     #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_SEGMENT_BYTES", help_heading = "Log")]
     pub(crate) log_segment_bytes: Option<u64>,
-    /// A group commit begins when this many bytes have come together. [default: 524288]
+    /// A group commit begins when this many bytes have come together. [default: 1048576]
     #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_BATCH_BYTES", help_heading = "Log")]
     pub(crate) log_batch_bytes: Option<u64>,
     /// A group commit begins at the latest after this many microseconds. [default: 1000]
     #[arg(long, value_name = "US", env = "FRESHET_LOG_INTERVAL_US", help_heading = "Log")]
     pub(crate) log_interval_us: Option<u64>,
-    /// How many bytes of the log a replay thread takes at a time. [default: 65536]
+    /// How many bytes of the log a replay thread takes at a time, a power of two. [default: 65536]
     #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_PARTITION_BYTES", help_heading = "Log")]
     pub(crate) log_partition_bytes: Option<u64>,
 
@@ -72,7 +72,7 @@ pub(crate) struct Flags {
     /// What happens to commits when the safety level cannot be kept: they wait, or are refused. [default: block]
     #[arg(long, value_name = "POLICY", env = "FRESHET_ON_LOSS", help_heading = "Safety")]
     pub(crate) on_loss: Option<OnLoss>,
-    /// A standby that has not acknowledged anything for this many milliseconds is taken for lost. [default: 3000]
+    /// A standby that has not acknowledged anything for this many milliseconds is taken for lost. [default: 2000]
     #[arg(long, value_name = "MS", env = "FRESHET_STANDBY_TIMEOUT_MS", help_heading = "Safety")]
     pub(crate) standby_timeout_ms: Option<u64>,
     /// With on-loss refuse: commits are refused when the level was not kept for this many milliseconds.

@@ -16,6 +16,7 @@ use std::{
 
 use clap::ValueEnum;
 use freshet_base::{Isolation, Safety};
+use freshet_engine::NodeConfig;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -116,7 +117,7 @@ impl Default for Settings {
             safety: Safety::TwoSafe,
             standbys: 0,
             on_loss: OnLoss::Block,
-            standby_timeout_ms: 3_000,
+            standby_timeout_ms: 2_000,
             refuse_after_ms: 5_000,
             replay_threads: 2,
             synchronous_replay: false,
@@ -133,7 +134,7 @@ impl Default for LogSettings {
         Self {
             buffer_bytes: 64 << 20,
             segment_bytes: 64 << 20,
-            batch_bytes: 512 << 10,
+            batch_bytes: 1 << 20,
             interval_us: 1_000,
             partition_bytes: 64 << 10,
         }
@@ -219,11 +220,15 @@ impl Settings {
         within("log.batch-bytes", log.batch_bytes, 1, log.buffer_bytes)?;
         within("log.interval-us", log.interval_us, 0, 10_000_000)?;
         within("log.partition-bytes", log.partition_bytes, 1 << 10, log.buffer_bytes)?;
-        for (key, bytes) in [("log.buffer-bytes", log.buffer_bytes), ("log.segment-bytes", log.segment_bytes)] {
+        for (key, bytes) in [("log.buffer-bytes", log.buffer_bytes), ("log.partition-bytes", log.partition_bytes)] {
             if !bytes.is_power_of_two() {
                 let remedy = format!("use a power of two, like {}", bytes.next_power_of_two());
                 return Err(ConfigError::Value { key, value: bytes.to_string(), remedy });
             }
+        }
+        if !log.segment_bytes.is_multiple_of(4096) {
+            let (key, value) = ("log.segment-bytes", log.segment_bytes.to_string());
+            return Err(ConfigError::Value { key, value, remedy: "use a multiple of 4096".to_owned() });
         }
         if let Safety::Quorum(k) = self.safety
             && k > self.standbys + 1
@@ -239,5 +244,46 @@ impl Settings {
             return Err(ConfigError::Value { key: "address", value: self.address.to_string(), remedy });
         }
         Ok(())
+    }
+}
+
+impl Settings {
+    /// The same for the engine, which needs places for `workers` workers.
+    pub(crate) fn node(&self, workers: usize) -> NodeConfig {
+        NodeConfig {
+            directory: (self.domain == Domain::File).then(|| self.directory.clone()),
+            domain: self.domain.into(),
+            listen: self.listen.to_string(),
+            join: self.join.clone(),
+            advertise: self.advertise.clone(),
+            peers: self.peers.clone(),
+            safety: self.safety,
+            standbys: self.standbys,
+            on_loss: match self.on_loss {
+                OnLoss::Block => freshet_engine::OnLoss::Block,
+                OnLoss::Refuse => freshet_engine::OnLoss::Refuse,
+            },
+            refuse_after_ms: self.refuse_after_ms,
+            standby_timeout_ms: self.standby_timeout_ms,
+            replay_threads: self.replay_threads,
+            synchronous_replay: self.synchronous_replay,
+            workers,
+            log: freshet_engine::LogSettings {
+                buffer_bytes: usize::try_from(self.log.buffer_bytes).unwrap_or(usize::MAX),
+                segment_bytes: self.log.segment_bytes,
+                batch_bytes: self.log.batch_bytes,
+                interval_us: self.log.interval_us,
+                partition_bytes: self.log.partition_bytes,
+            },
+        }
+    }
+}
+
+impl From<Domain> for freshet_engine::Domain {
+    fn from(domain: Domain) -> Self {
+        match domain {
+            Domain::File => Self::File,
+            Domain::None => Self::None,
+        }
     }
 }

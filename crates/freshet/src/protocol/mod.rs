@@ -157,23 +157,15 @@ pub(crate) enum Answer {
 /// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Watermarks {
-    /// The term that the node is in.
-    pub(crate) term: u32,
     /// Whether the node is the primary.
     pub(crate) primary: bool,
-    /// Primary: stamps up to here were handed out. It is what a transaction that begins now reads.
+    /// Primary: stamps up to here were handed out.
     pub(crate) reserved: Option<Stamp>,
     /// Primary: persistent here.
     pub(crate) durable: Option<Stamp>,
     /// Primary: the clients may have been told.
     pub(crate) committed: Option<Stamp>,
-    /// Standby: arrived here.
-    pub(crate) received: Option<Stamp>,
-    /// Standby: persistent here.
-    pub(crate) persisted: Option<Stamp>,
-    /// Standby: replayed.
-    pub(crate) replayed: Option<Stamp>,
-    /// The read view.
+    /// What a transaction that begins now sees: everything below.
     pub(crate) visible: Stamp,
 }
 

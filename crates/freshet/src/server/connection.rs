@@ -43,22 +43,38 @@ struct State {
     broken: bool,
 }
 
-/// Whom to answer. Every request is answered exactly once.
+/// Whom to answer. Every request is answered exactly once: a reply that is dropped says that nothing is known.
 pub(super) struct Reply {
-    connection: Arc<Connection>,
+    /// Empty once it was answered.
+    connection: Option<Arc<Connection>>,
     id: u64,
 }
 
 impl Reply {
+    fn new(connection: &Arc<Connection>, id: u64) -> Self {
+        Self { connection: Some(Arc::clone(connection)), id }
+    }
+
     /// Answers, and has it sent.
     pub(super) fn send(self, answer: Answer) {
         self.append(answer).flush();
     }
 
     /// Answers, without haste: [`Connection::flush`] has all answers sent at once.
-    pub(super) fn append(self, answer: Answer) -> Arc<Connection> {
-        self.connection.append(self.id, answer);
-        self.connection
+    pub(super) fn append(mut self, answer: Answer) -> Arc<Connection> {
+        let connection = self.connection.take().expect("it was not answered, as it still exists");
+        connection.append(self.id, answer);
+        connection
+    }
+}
+
+impl Drop for Reply {
+    fn drop(&mut self) {
+        if let Some(connection) = self.connection.take() {
+            let reason = "the node could not go on with this request: its outcome is open".to_owned();
+            connection.append(self.id, Answer::OutcomeOpen { reason });
+            connection.flush();
+        }
     }
 }
 
@@ -184,7 +200,7 @@ fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, stream: &TcpStream) 
                 next => break next,
             }
         };
-        let reply = |id| Reply { connection: Arc::clone(connection), id };
+        let reply = |id| Reply::new(connection, id);
         match next {
             Ok(Request { id, ask: Ask::Hello { version } }) => {
                 let reply = reply(id);
@@ -256,7 +272,7 @@ fn promote(shared: &Arc<Shared>, reply: Reply, force: bool) {
         this.promoting.store(false, Ordering::SeqCst);
         reply.send(answer);
     };
-    // Without a thread the reply is dropped, and the client hears nothing: it looks at the status then.
+    // Without a thread the reply is dropped, which answers too.
     if thread::Builder::new().name("promote".to_owned()).spawn(run).is_err() {
         shared.promoting.store(false, Ordering::SeqCst);
     }

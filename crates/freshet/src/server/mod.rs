@@ -12,7 +12,7 @@
 
 mod completion;
 mod connection;
-mod procedures;
+pub(crate) mod procedures;
 #[cfg(test)]
 mod tests;
 mod work;
@@ -34,7 +34,7 @@ use freshet_engine::Database;
 use self::{
     completion::Completions,
     procedures::Procedures,
-    work::{Lane, Work},
+    work::Lane,
 };
 use crate::{Failure, protocol::Watermarks};
 
@@ -172,6 +172,3 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
         }
     }
 }
-
-/// Work that a worker is to do.
-type Job = Work;

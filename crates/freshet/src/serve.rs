@@ -1,0 +1,200 @@
+//! `freshet serve`: a node and its server, until a signal ends them.
+
+use std::{
+    io::{self, Read, Write},
+    process::ExitCode,
+    sync::{Arc, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use freshet_base::Stamp;
+use freshet_engine::{Database, Node, node::StartPhase};
+use serde::Serialize;
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::{
+    Failure,
+    cli::Serve,
+    config::Settings,
+    process,
+    protocol::Watermarks,
+    server::{Host, Server},
+};
+
+/// What a node prints when it can serve.
+#[derive(Serialize)]
+struct Ready<'a> {
+    /// Where clients connect.
+    address: String,
+    /// Where other nodes connect.
+    listen: &'a str,
+    role: String,
+    node: String,
+    cluster: String,
+    pid: u32,
+}
+
+/// Runs a node.
+pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
+    let settings = Settings::gather(&options.flags)?;
+    if let Some(cpus) = &settings.pin {
+        cpus.pin()?;
+    }
+    // Before there are threads that a signal could hit.
+    let (end, ended) = mpsc::channel();
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let on_signal = end.clone();
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for signal in signals.forever() {
+            let _ = on_signal.send(());
+            if signal == SIGINT {
+                // Whoever asks again wants it now.
+                let _ = signal_hook::flag::register_conditional_default(SIGINT, Arc::new(true.into()));
+            }
+        }
+    })?;
+    if options.while_stdin {
+        thread::Builder::new().name("standard input".to_owned()).spawn(move || {
+            let _ = io::stdin().read_to_end(&mut Vec::new());
+            let _ = end.send(());
+        })?;
+    }
+    die_of_panics();
+
+    let mut progress = Progress::default();
+    let node = Node::start(settings.node(Server::places(settings.workers)), |phase| progress.show(phase))?;
+    if let Some(torn) = node.torn() {
+        eprintln!("freshet: a crash had left an unfinished end of the log, which was cut off: {torn}");
+    }
+    let host: Arc<dyn Host> = Arc::new(NodeHost { node: Arc::clone(&node), begun: Instant::now() });
+    let server = Server::start(host, settings.address, settings.workers, settings.isolation)?;
+    let ready = Ready {
+        address: server.address().to_string(),
+        listen: node.address(),
+        role: format!("{:?}", node.role()).to_lowercase(),
+        node: node.id().to_string(),
+        cluster: node.cluster().to_string(),
+        pid: std::process::id(),
+    };
+    let mut out = io::stdout();
+    writeln!(out, "ready {}", serde_json::to_string(&ready)?)?;
+    out.flush()?;
+
+    // An error means that nobody is left who could end it, which cannot be while the signal thread lives.
+    let _ = ended.recv();
+    let stopped = node.stop();
+    drop(server);
+    match stopped {
+        Ok(()) => Ok(ExitCode::SUCCESS),
+        Err(cause) => Err(Failure::new(format!("the node has stopped, but not cleanly: {cause}"))),
+    }
+}
+
+/// A node whose code has found itself to be wrong does not go on: what is acknowledged is safe in its log, and a
+/// standby takes over or a restart brings it back.
+fn die_of_panics() {
+    let report = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        report(panic);
+        eprintln!("freshet: the node ends here, as by kill -9; nothing acknowledged is lost: start it again");
+        std::process::abort();
+    }));
+}
+
+/// Shows the progress of a restart that takes long.
+#[derive(Default)]
+struct Progress {
+    begun: Option<Instant>,
+    shown: Option<Instant>,
+}
+
+impl Progress {
+    /// Between two lines.
+    const EVERY: Duration = Duration::from_secs(1);
+
+    fn show(&mut self, phase: StartPhase) {
+        let StartPhase::Replay { done, of } = phase else { return };
+        let now = Instant::now();
+        let begun = *self.begun.get_or_insert(now);
+        if now - *self.shown.get_or_insert(now) < Self::EVERY || of == 0 {
+            return;
+        }
+        self.shown = Some(now);
+        let rate = done as f64 / (now - begun).as_secs_f64();
+        eprintln!(
+            "freshet: replaying the log: {:.0} % of {}, {}/s, {:.0} s left",
+            done as f64 * 100.0 / of as f64,
+            crate::units::bytes(of),
+            crate::units::bytes(rate as u64),
+            of.saturating_sub(done) as f64 / rate.max(1.0)
+        );
+    }
+}
+
+/// A node as its clients see it.
+pub(crate) struct NodeHost {
+    pub(crate) node: Arc<Node>,
+    pub(crate) begun: Instant,
+}
+
+/// What a node's status says beyond the engine's.
+#[derive(Serialize)]
+struct FullStatus {
+    version: &'static str,
+    pid: u32,
+    #[serde(flatten)]
+    node: freshet_engine::NodeStatus,
+    resident_bytes: u64,
+    peak_resident_bytes: u64,
+}
+
+impl Host for NodeHost {
+    fn database(&self) -> &Database {
+        self.node.database()
+    }
+
+    fn watermarks(&self) -> Watermarks {
+        let snapshots = &self.database().core().snapshots;
+        let primary = snapshots.primary();
+        Watermarks {
+            primary: primary.is_some(),
+            reserved: primary.map(|primary| primary.log.reserved()),
+            durable: primary.map(|primary| primary.log.durable()),
+            committed: primary.map(|primary| primary.gate.committed()),
+            visible: snapshots.current(),
+        }
+    }
+
+    fn status(&self) -> String {
+        let status = FullStatus {
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            node: self.node.status(),
+            resident_bytes: process::resident_bytes(),
+            peak_resident_bytes: process::peak_resident_bytes(),
+        };
+        serde_json::to_string(&status).unwrap_or_else(|cause| format!("{{\"error\":{:?}}}", cause.to_string()))
+    }
+
+    fn promote(&self, force: bool) -> Result<(u32, Stamp), String> {
+        match self.node.promote(force) {
+            Ok(promotion) => {
+                eprintln!(
+                    "freshet: this node is the primary since {:?} after its start, in term {}",
+                    self.begun.elapsed(),
+                    promotion.term
+                );
+                Ok((promotion.term.0, promotion.at))
+            }
+            Err(cause) => Err(crate::Failure::from(cause).to_string()),
+        }
+    }
+
+    fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {
+        self.node.wait_visible(stamp, Some(deadline)).map_err(|cause| cause.to_string())
+    }
+}

@@ -1,0 +1,196 @@
+//! A server on a volatile database, and clients that behave and that do not.
+
+use std::{
+    io::{Read, Write},
+    time::Duration,
+};
+
+use freshet_workloads::{
+    journal::Mark,
+    tpcc::{
+        consistency::Verdict,
+        input::{Request, Terminal},
+        outcome::Outcome,
+        population::{Population, Scale},
+    },
+};
+
+use super::*;
+use crate::{
+    client::{Client, ClientError},
+    protocol::{self, Answer, Ask, Call, Frames, MAX_FRAME, Response, VERSION},
+    server::procedures::LoadTpcc,
+};
+
+struct Volatile(Database);
+
+impl Host for Volatile {
+    fn database(&self) -> &Database {
+        &self.0
+    }
+    fn watermarks(&self) -> Watermarks {
+        Watermarks { primary: true, visible: self.0.core().snapshots.current(), ..Watermarks::default() }
+    }
+    fn status(&self) -> String {
+        "{\"role\":\"primary\"}".to_owned()
+    }
+    fn promote(&self, _force: bool) -> Result<(u32, Stamp), String> {
+        Err("this node is no standby".to_owned())
+    }
+    fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {
+        while self.watermarks().visible < stamp {
+            if Instant::now() >= deadline {
+                return Err("not visible".to_owned());
+            }
+            thread::yield_now();
+        }
+        Ok(stamp)
+    }
+}
+
+const SOON: Duration = Duration::from_secs(20);
+
+fn serve() -> Server {
+    let database = Database::volatile(Server::places(2)).unwrap();
+    let any = SocketAddr::from(([127, 0, 0, 1], 0));
+    Server::start(Arc::new(Volatile(database)), any, 2, Isolation::Serializable).unwrap()
+}
+
+fn connect(server: &Server) -> Client {
+    Client::connect(&server.address().to_string(), SOON).unwrap()
+}
+
+#[test]
+fn procedures_run_and_answer() {
+    let server = serve();
+    let client = connect(&server);
+    assert!(matches!(
+        client.call::<Vec<Verdict>>("tpcc/check", &(), SOON),
+        Err(ClientError::Refused { reason, .. }) if reason.contains("load the workload first")
+    ));
+    let population = Population { scale: Scale::small(1), seed: 1, loaded_at: 0 };
+    let loaded = client.call::<Population>("tpcc/load", &LoadTpcc { population, threads: 1 }, SOON).unwrap();
+    assert_eq!(loaded.result, population);
+    assert!(client.call::<u64>("tpcc/progress", &(), SOON).unwrap().result > 1_000);
+    assert_eq!(client.call::<Population>("tpcc/population", &(), SOON).unwrap().result, population);
+
+    let mut terminal = Terminal::new(&population, population.constants(), 2, 0, 1);
+    let mut acknowledged = Vec::new();
+    for sequence in 0..200 {
+        let mark = Mark { client: 7, sequence };
+        let request = Request { mark: Some(mark), input: terminal.next(0) };
+        let outcome = client.call::<Outcome>("tpcc/run", &request, SOON).unwrap().result;
+        if !request.input.kind().is_read_only() && !matches!(outcome, Outcome::RolledBack(_)) {
+            acknowledged.push(mark);
+        }
+    }
+    let absent = Mark { client: 8, sequence: 0 };
+    acknowledged.push(absent);
+    assert_eq!(client.call::<Vec<Mark>>("journal/missing", &acknowledged, SOON).unwrap().result, [absent]);
+    let verdicts = client.call::<Vec<Verdict>>("tpcc/check", &(), SOON).unwrap().result;
+    assert!(verdicts.len() == 12 && verdicts.iter().all(|verdict| verdict.ok), "{verdicts:?}");
+    let (at, hash, records) = client.hash(None, SOON).unwrap();
+    assert_eq!(client.hash(Some(at), SOON).unwrap(), (at, hash, records));
+    assert!(client.hash(Some(Stamp::MAX), Duration::from_millis(1)).is_err());
+}
+
+#[test]
+fn a_request_can_be_refused_or_rolled_back() {
+    let server = serve();
+    let client = connect(&server);
+    client.call::<()>("journal/create", &(), SOON).unwrap();
+    client.call::<()>("journal/create", &(), SOON).unwrap();
+    let mark = Mark { client: 1, sequence: 1 };
+    client.call::<()>("journal/write", &mark, SOON).unwrap();
+    let again = client.call::<()>("journal/write", &mark, SOON).unwrap_err();
+    assert!(matches!(&again, ClientError::RolledBack(reason) if reason.contains("journal_key")), "{again}");
+    for (procedure, arguments) in [("journal/write", vec![]), ("no/such", vec![1])] {
+        let call = Call { procedure: procedure.to_owned(), arguments, deadline_ms: 10_000 };
+        let answer = client.ask(Ask::Call(call), SOON).unwrap();
+        assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
+    }
+    assert!(matches!(client.promote(false, SOON), Err(ClientError::Refused { .. })));
+    assert!(client.status(SOON).unwrap().contains("primary"));
+    let late = client.ask(Ask::WaitVisible { stamp: Stamp::MAX, deadline_ms: 1 }, SOON).unwrap();
+    assert!(matches!(late, Answer::Refused { .. }), "{late:?}");
+    let visible = client.watermarks(SOON).unwrap().visible;
+    let seen = client.ask(Ask::WaitVisible { stamp: visible, deadline_ms: 1000 }, SOON).unwrap();
+    assert_eq!(seen, Answer::Visible { stamp: visible });
+}
+
+/// More requests than may be under way, sent before any answer is read.
+#[test]
+fn requests_can_be_pipelined() {
+    let server = serve();
+    let client = connect(&server);
+    client.call::<()>("journal/create", &(), SOON).unwrap();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let count = 3_000;
+    for sequence in 0..count {
+        let ask = Client::call_request("journal/write", &Mark { client: 1, sequence }, SOON);
+        let sender = sender.clone();
+        client.send(ask, move |arrived| sender.send(arrived.answer).unwrap()).unwrap();
+    }
+    for _ in 0..count {
+        let answer = receiver.recv_timeout(SOON).unwrap();
+        assert!(matches!(answer, Answer::Committed { .. }), "{answer:?}");
+    }
+}
+
+fn raw(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.address()).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    stream
+}
+
+/// Sends bytes and reads until the server closes the connection.
+fn converse(server: &Server, bytes: &[u8]) -> Vec<Answer> {
+    let mut stream = raw(server);
+    stream.write_all(bytes).unwrap();
+    let mut frames = Frames::new(stream);
+    let mut answers = Vec::new();
+    while let Ok(Response { answer, .. }) = frames.next() {
+        answers.push(answer);
+    }
+    answers
+}
+
+fn request(ask: Ask) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    protocol::encode(&protocol::Request { id: 1, ask }, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn whoever_breaks_the_rules_is_told_and_dismissed() {
+    let server = serve();
+    let hello = request(Ask::Hello { version: VERSION });
+    let too_long = u32::try_from(MAX_FRAME + 1).unwrap().to_le_bytes().to_vec();
+    for (bytes, greeted, says) in [
+        (request(Ask::Status), 0, "first request must be Hello"),
+        (request(Ask::Hello { version: 999 }), 0, "version"),
+        (too_long.clone(), 0, "longer than"),
+        (b"\x05\0\0\0GET /".to_vec(), 0, "cannot be understood"),
+        ([hello.clone(), too_long].concat(), 1, "longer than"),
+        ([hello.clone(), b"\x03\0\0\0\xff\xff\xff".to_vec()].concat(), 1, "cannot be understood"),
+    ] {
+        let answers = converse(&server, &bytes);
+        assert_eq!(answers.len(), greeted + 1, "{answers:?}");
+        let last = answers.last().unwrap();
+        assert!(matches!(last, Answer::Refused { reason } if reason.contains(says)), "{last:?}");
+    }
+    // And one that leaves in the middle of a frame, or with requests under way.
+    raw(&server).write_all(&hello[..3]).unwrap();
+    raw(&server).write_all(&[hello, request(Ask::Hash { at: None, deadline_ms: 1000 })].concat()).unwrap();
+    assert!(connect(&server).status(SOON).is_ok());
+}
+
+#[test]
+fn a_server_that_ends_lets_nobody_wait() {
+    let server = serve();
+    let client = connect(&server);
+    let mut stream = raw(&server);
+    drop(server);
+    assert!(stream.read(&mut [0]).is_ok_and(|count| count == 0) || stream.take_error().is_ok());
+    assert!(client.status(Duration::from_secs(5)).is_err());
+}

@@ -1,0 +1,152 @@
+//! `freshet status`: how a node and its cluster are.
+
+use std::{
+    fmt::Write,
+    process::ExitCode,
+    time::Duration,
+};
+
+use serde_json::Value;
+
+use crate::{Failure, cli::StatusOptions, client::Client, units};
+
+/// Shows a node's status.
+pub(crate) fn run(options: &StatusOptions) -> Result<ExitCode, Failure> {
+    let patience = Duration::from_secs(options.patience);
+    let json = Client::connect(&options.address, patience)?.status(patience)?;
+    if options.json {
+        println!("{json}");
+    } else {
+        print!("{}", table(&serde_json::from_str(&json)?));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A number within `value`; 0 when there is none.
+pub(crate) fn number(value: &Value, key: &str) -> u64 {
+    value[key].as_u64().unwrap_or(0)
+}
+
+/// A time within `value`, as the engine writes it; zero when there is none.
+pub(crate) fn time(value: &Value, key: &str) -> Duration {
+    let part = |name: &str| value[key][name].as_u64().unwrap_or(0);
+    Duration::new(part("secs"), u32::try_from(part("nanos")).unwrap_or(0))
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Null => "-".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+/// A status for people. Keys that it does not know are left out: a newer node may have more.
+fn table(status: &Value) -> String {
+    let mut out = String::new();
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(out, "{name:<16} {value}");
+    };
+    let role = text(&status["role"]);
+    line("node", format!("{} at {} (pid {})", text(&status["node"]), text(&status["address"]), number(status, "pid")));
+    line("cluster", text(&status["cluster"]));
+    line("role", format!("{role} in term {}", text(&status["term"])));
+    line("up", format!("{:.0?}, Freshet {}", time(status, "uptime"), text(&status["version"])));
+    line("read view", format!("{}, oldest reader {}", text(&status["read_view"]), text(&status["oldest_reader"])));
+    line(
+        "memory",
+        format!(
+            "{}, at most {} so far",
+            units::bytes(number(status, "resident_bytes")),
+            units::bytes(number(status, "peak_resident_bytes"))
+        ),
+    );
+    if let Some(torn) = status["torn_at_start"].as_str() {
+        line("cut at start", torn.to_owned());
+    }
+    match role.as_str() {
+        "primary" => {
+            let standing = &status["standing"];
+            let mut stands = text(&standing["standing"]);
+            if let Some(in_sync) = standing["in_sync"].as_u64() {
+                let of = standing["needed"].as_u64().map(|needed| format!("{needed} needed"));
+                let of = of.unwrap_or_else(|| format!("{} configured", number(standing, "configured")));
+                let _ = write!(stands, ", {in_sync} standby(s) in sync, {of}");
+            }
+            line("safety", format!("{}: {stands}", text(&status["safety"])));
+            for step in ["reserved", "filled", "durable", "committed"] {
+                line(step, text(&status[step]));
+            }
+            let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
+            for standby in standbys {
+                line("standby", format!("{} at {}", text(&standby["node"]), text(&standby["address"])));
+                let sync = if standby["in_sync"] == true { "in sync" } else { "not in sync" };
+                let connected = if standby["connected"] == true { "connected" } else { "not connected" };
+                line("", format!("{connected}, {sync}, place {}, {}", text(&standby["place"]), text(&standby["mode"])));
+                line(
+                    "",
+                    format!(
+                        "behind by: ship {}, ack {}, visible {}",
+                        units::bytes(number(standby, "ship_lag_bytes")),
+                        units::bytes(number(standby, "ack_lag_bytes")),
+                        units::bytes(number(standby, "visible_lag_bytes"))
+                    ),
+                );
+                if let Some(loss) = standby["last_loss"].as_str() {
+                    line("", format!("last connection ended: {loss}"));
+                }
+            }
+            if standbys.is_empty() {
+                line("standbys", "none has joined".to_owned());
+            }
+        }
+        "standby" => {
+            let link = &status["link"];
+            let mut follows = format!("{} {}", text(&link["link"]), link["address"].as_str().unwrap_or(""));
+            for key in ["last_failure", "why"] {
+                if let Some(why) = link[key].as_str() {
+                    let _ = write!(follows, ": {why}");
+                }
+            }
+            line("primary", follows);
+            line("in sync", text(&status["in_sync"]));
+            for (step, lag) in [
+                ("received", "receive_lag"),
+                ("persisted", "persist_lag"),
+                ("replayed", "replay_lag"),
+                ("visible", "visible_lag"),
+            ] {
+                let lag = &status[lag];
+                let behind = units::bytes(number(lag, "bytes"));
+                line(step, format!("{}, behind by {behind} and {:.1?}", text(&status[step]), time(lag, "time")));
+            }
+            for tail in status["saved_tails"].as_array().map_or(&[][..], Vec::as_slice) {
+                line("saved tail", text(tail));
+            }
+        }
+        _ => {}
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_is_readable_even_when_it_is_strange() {
+        for json in [
+            "{}",
+            "[]",
+            r#"{"role":"primary","standing":{"standing":"blocked","in_sync":1,"needed":2},"standbys":[{}]}"#,
+            r#"{"role":"standby","link":{"link":"failed","why":"another cluster"},"visible_lag":{"bytes":2048,"time":{"secs":1,"nanos":5}}}"#,
+        ] {
+            let table = table(&serde_json::from_str(json).unwrap());
+            assert!(table.contains("role"), "{table}");
+        }
+        let blocked = table(&serde_json::json!({
+            "role": "primary", "safety": "quorum:3", "standing": {"standing": "blocked", "in_sync": 1, "needed": 2},
+        }));
+        assert!(blocked.contains("quorum:3: blocked, 1 standby(s) in sync, 2 needed"), "{blocked}");
+    }
+}
