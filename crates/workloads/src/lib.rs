@@ -7,6 +7,7 @@
 //! come over a wire, and both inputs and outcomes can be serialised.
 #![forbid(unsafe_code)]
 
+mod batch;
 mod engine;
 pub mod journal;
 pub mod list;

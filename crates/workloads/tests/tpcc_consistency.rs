@@ -186,7 +186,7 @@ fn details_name_the_first_violations() {
     let txn = worker.begin(Isolation::Snapshot);
     for customer in 1..=10 {
         let key = keys::customer(1, 1, customer);
-        change(&txn, &tables.customer, &key, Customer::YTD_PAYMENT, |paid| paid + 5_00).unwrap();
+        change(&txn, &tables.customer, &key, Customer::YTD_PAYMENT, |paid| paid + 500).unwrap();
     }
     let verdicts = check(&txn, &tables).unwrap();
     let text = verdicts[11].to_string();

@@ -57,7 +57,7 @@ fn tables_have_their_rows() {
             if id <= 1_000 {
                 assert_eq!(found.row.get(Customer::LAST), last_name(id as u16 - 1));
             }
-            assert_eq!((found.row.get(Customer::BALANCE), found.row.get(Customer::SINCE)), (-10_00, NOW));
+            assert_eq!((found.row.get(Customer::BALANCE), found.row.get(Customer::SINCE)), (-1_000, NOW));
         })?;
         assert_eq!(count, [11_000, 1_100]);
         tables.customer_data.scan_all(txn, |found| {
@@ -67,7 +67,7 @@ fn tables_have_their_rows() {
         let mut payments = 0;
         tables.history.scan_all(txn, |found| {
             payments += 1;
-            assert_eq!(found.row.get(History::AMOUNT), 10_00);
+            assert_eq!(found.row.get(History::AMOUNT), 1_000);
         })?;
         assert_eq!(payments, 11_000);
 

@@ -225,18 +225,18 @@ fn a_payment_does_what_its_clause_says() {
             customer_warehouse: 2,
             customer_district: 5,
             customer: input::Customer::Number(number),
-            amount: 1_234_56,
+            amount: 123_456,
             paid_at: NOW,
         }));
         let Outcome::Payment(outcome) = outcome else { panic!("{outcome:?}") };
-        assert_eq!((outcome.customer, outcome.balance), (number, -10_00 - 1_234_56));
+        assert_eq!((outcome.customer, outcome.balance), (number, -1_000 - 123_456));
         let (customer, data) = read(&single.database, |txn| {
             let key = keys::customer(2, 5, number);
             let data = single.tables.customer_data.need(txn, &key, "")?.row.get(CustomerData::DATA);
             Ok((single.tables.customer.need(txn, &key, "")?.row.to_row(), data))
         });
         assert_eq!(customer.get(Customer::BALANCE), outcome.balance);
-        assert_eq!(customer.get(Customer::YTD_PAYMENT), 10_00 + 1_234_56);
+        assert_eq!(customer.get(Customer::YTD_PAYMENT), 1_000 + 123_456);
         assert_eq!(customer.get(Customer::PAYMENT_COUNT), 2);
         credits.insert(outcome.credit.0);
         if outcome.credit.0 == *b"BC" {
@@ -251,9 +251,9 @@ fn a_payment_does_what_its_clause_says() {
     assert_eq!(credits.len(), 2, "both kinds of customers were tried");
     read(&single.database, |txn| {
         let warehouse = single.tables.warehouse.need(txn, &keys::warehouse(1), "")?.row;
-        assert_eq!(warehouse.get(Warehouse::YTD), 10 * 60 * 10_00 + 60 * 1_234_56);
+        assert_eq!(warehouse.get(Warehouse::YTD), 10 * 60 * 1_000 + 60 * 123_456);
         let district = single.tables.district.need(txn, &keys::district(1, 2), "")?.row;
-        assert_eq!(district.get(District::YTD), 60 * 10_00 + 60 * 1_234_56);
+        assert_eq!(district.get(District::YTD), 60 * 1_000 + 60 * 123_456);
         Ok(())
     });
     assert_consistent(&single.database, &single.tables);
@@ -278,7 +278,7 @@ fn a_last_name_means_the_customer_in_the_middle() {
             .with(Customer::LAST, last)
             .with(Customer::FIRST, freshet_workloads::row::Text::new(first.as_bytes()));
         let inserted = worker.execute(Isolation::Snapshot, |txn| single.tables.customer.insert(txn, &row));
-        inserted.unwrap();
+        let _ = inserted.unwrap();
         let payment = input::Payment {
             warehouse: 1,
             district: 1,
@@ -308,7 +308,7 @@ fn a_delivery_and_what_readers_see_of_it() {
         Ok(single.tables.orders.need(txn, &keys::order(1, 4, 43), "")?.row.get(Order::C_ID))
     });
     let before = status(customer);
-    assert_eq!((before.order, before.carrier, before.balance), (43, 0, -10_00));
+    assert_eq!((before.order, before.carrier, before.balance), (43, 0, -1_000));
     assert!(before.lines.iter().all(|line| line.delivered_at == 0));
 
     for number in 43..=61 {

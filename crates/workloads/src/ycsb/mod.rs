@@ -3,3 +3,10 @@
 
 pub mod input;
 pub mod mix;
+mod run;
+mod tables;
+
+pub use run::{Outcome, Scratch, run, transact};
+pub use tables::{Population, PopulationRow, Tables, definitions, load};
+
+pub use crate::batch::LoadError;

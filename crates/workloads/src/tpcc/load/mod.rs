@@ -5,43 +5,20 @@
 //! load in which order. The row of `tpcc_population` comes last; without it, the
 //! load was interrupted.
 
-pub(crate) mod batch;
 mod people;
 mod things;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use self::batch::Batch;
-use super::{
-    population::{Population, WrongScale},
-    rows::PopulationRow,
-    tables::Tables,
-};
+use super::{population::Population, rows::PopulationRow, tables::Tables};
+pub use crate::batch::LoadError;
 use crate::{
-    engine::{Database, ProcedureError, Ticket, Worker, WorkerError},
+    batch::Batch,
+    engine::{Database, Ticket, Worker},
     procedure::read_only,
     random::Random,
     row::Row,
 };
-
-/// Why loading ended early.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LoadError {
-    /// Such a database cannot be.
-    #[error(transparent)]
-    Scale(#[from] WrongScale),
-    /// The tables hold something.
-    #[error(
-        "the tables are not empty: load into a fresh database, or run with what was loaded (an interrupted load cannot be continued)"
-    )]
-    NotEmpty,
-    /// No worker.
-    #[error(transparent)]
-    Worker(#[from] WorkerError),
-    /// A transaction failed.
-    #[error("loading failed: {0}")]
-    Procedure(#[from] ProcedureError),
-}
 
 /// Whose stream of random numbers it is.
 #[derive(Clone, Copy)]

@@ -45,10 +45,10 @@ impl Loader<'_> {
                 .with(Customer::PHONE, digits(random))
                 .with(Customer::SINCE, self.population.loaded_at)
                 .with(Customer::CREDIT, Text(credit))
-                .with(Customer::CREDIT_LIMIT, 50_000_00)
+                .with(Customer::CREDIT_LIMIT, 5_000_000)
                 .with(Customer::DISCOUNT, random.within(0, 5_000) as u16)
-                .with(Customer::BALANCE, -10_00)
-                .with(Customer::YTD_PAYMENT, 10_00)
+                .with(Customer::BALANCE, -1_000)
+                .with(Customer::YTD_PAYMENT, 1_000)
                 .with(Customer::PAYMENT_COUNT, 1)
                 .with(Customer::DELIVERY_COUNT, 0);
             batch.insert(&self.tables.customer, &row)?;
@@ -66,7 +66,7 @@ impl Loader<'_> {
                 .with(History::C_D_ID, district)
                 .with(History::C_ID, id)
                 .with(History::PAYMENT_COUNT, 1)
-                .with(History::AMOUNT, 10_00)
+                .with(History::AMOUNT, 1_000)
                 .with(History::DATA, letters(random, 12));
             batch.insert(&self.tables.history, &row)?;
         }
@@ -109,7 +109,7 @@ impl Loader<'_> {
                     .with(OrderLine::SUPPLY_W_ID, warehouse)
                     .with(OrderLine::DELIVERY_D, if delivered { self.population.loaded_at } else { 0 })
                     .with(OrderLine::QUANTITY, 5)
-                    .with(OrderLine::AMOUNT, if delivered { 0 } else { random.within(1, 9_999_99) as i32 })
+                    .with(OrderLine::AMOUNT, if delivered { 0 } else { random.within(1, 999_999) as i32 })
                     .with(OrderLine::DIST_INFO, letters(random, 24));
                 batch.insert(&self.tables.order_line, &row)?;
             }

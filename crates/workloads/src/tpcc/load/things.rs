@@ -12,8 +12,8 @@ use crate::{
     },
 };
 
-/// W_YTD of a fresh warehouse for each of its customers: 300,000.00 for 10 * 3,000.
-const YTD_PER_CUSTOMER: i64 = 10_00;
+/// W_YTD of a fresh warehouse for each of its customers, in cents: 300,000.00 for 10 * 3,000.
+const YTD_PER_CUSTOMER: i64 = 1_000;
 
 /// I_DATA or S_DATA: 26 to 50 characters, with ORIGINAL in one of ten.
 fn data(random: &mut Random, originals: &mut Selection) -> Text<50> {
@@ -35,7 +35,7 @@ impl Loader<'_> {
                 .with(Item::ID, id)
                 .with(Item::IMAGE_ID, random.within(1, 10_000) as u32)
                 .with(Item::NAME, letters(random, 14))
-                .with(Item::PRICE, random.within(1_00, 100_00) as i32)
+                .with(Item::PRICE, random.within(100, 10_000) as i32)
                 .with(Item::DATA, data(random, &mut originals));
             batch.insert(&self.tables.item, &row)?;
         }

@@ -1,13 +1,32 @@
-//! Rows on their way into the database, many in one transaction.
+//! Loading: rows on their way into the database, many in one transaction.
 
 use freshet_base::Isolation;
 
-use super::LoadError;
 use crate::{
-    engine::{ProcedureError, Ticket, Transaction, Worker},
+    engine::{ProcedureError, Ticket, Transaction, Worker, WorkerError},
     row::{Layout, Row},
     table::Typed,
+    tpcc::population::WrongScale,
 };
+
+/// Why loading ended early.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// Such a database cannot be.
+    #[error(transparent)]
+    Scale(#[from] WrongScale),
+    /// The tables hold something.
+    #[error(
+        "the tables are not empty: load into a fresh database, or run with what was loaded (an interrupted load cannot be continued)"
+    )]
+    NotEmpty,
+    /// No worker.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    /// A transaction failed.
+    #[error("loading failed: {0}")]
+    Procedure(#[from] ProcedureError),
+}
 
 /// Rows in one transaction at most: its block stays well below a megabyte.
 const ROWS: u64 = 512;

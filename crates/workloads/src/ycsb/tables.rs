@@ -1,0 +1,196 @@
+//! The table, and its initial records.
+
+use std::{
+    ops::ControlFlow,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use serde::{Deserialize, Serialize};
+
+use super::{input::fill, mix::Shape};
+use crate::{
+    batch::{Batch, LoadError},
+    engine::{
+        CreateTableError, Database, Direction, IndexDefinition, KeyPart, ProcedureError, Table, TableDefinition,
+        Ticket, Transaction,
+    },
+    journal::{self, JournalRow},
+    procedure::read_only,
+    random::mix,
+    row::{Row, layout},
+    table::{self, NoTable, Typed, create_missing},
+};
+
+/// The table's name, as in YCSB.
+const NAME: &str = "usertable";
+/// Records that a loading thread takes at once.
+const SHARE: u64 = 10_000;
+
+layout! {
+    /// What was loaded: one row, written last, so that its presence says that the load is complete.
+    PopulationRow = "ycsb_population" {
+        /// Always 1: the primary key.
+        ID: u8,
+        /// How many records.
+        RECORDS: u64,
+        /// Fields of a record.
+        FIELDS: u16,
+        /// Bytes of a field.
+        FIELD_BYTES: u16,
+        /// The seed of the values.
+        SEED: u64,
+    }
+}
+
+/// The initial records, with the keys 0 to `records - 1`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Population {
+    /// How many.
+    pub records: u64,
+    /// What they look like.
+    pub shape: Shape,
+    /// The seed of their values.
+    pub seed: u64,
+}
+
+/// Handles on the tables. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Tables {
+    pub(super) records: Arc<Table>,
+    population: Typed<PopulationRow>,
+    /// The journal.
+    pub journal: Typed<JournalRow>,
+}
+
+/// The definitions of all tables, the journal included.
+pub fn definitions() -> Vec<TableDefinition> {
+    let key = IndexDefinition::new("usertable_key", true, &[KeyPart::bytes(0, Shape::KEY as u16)]);
+    vec![
+        TableDefinition::new(NAME, vec![key]),
+        table::definition::<PopulationRow>(table::part(PopulationRow::ID, PopulationRow::ID), &[]),
+        journal::definition(),
+    ]
+}
+
+impl Tables {
+    /// Makes those tables that are not there yet, and finds all. Blocks until they are committed.
+    ///
+    /// # Errors
+    /// See [`CreateTableError`].
+    pub fn create(database: &Database) -> Result<Self, CreateTableError> {
+        create_missing(database, definitions())?;
+        Ok(Self::open(database).expect("all tables have just been made"))
+    }
+
+    /// Finds the tables.
+    ///
+    /// # Errors
+    /// [`NoTable`] names the first that is missing.
+    pub fn open(database: &Database) -> Result<Self, NoTable> {
+        Ok(Self {
+            records: Arc::clone(database.table(NAME).ok_or(NoTable(NAME))?),
+            population: Typed::open(database)?,
+            journal: Typed::open(database)?,
+        })
+    }
+
+    /// What was loaded.
+    ///
+    /// # Errors
+    /// [`ProcedureError::Aborted`] when loading has not come to its end.
+    pub fn population(&self, txn: &Transaction<'_>) -> Result<Population, ProcedureError> {
+        let absent = "the load of YCSB is not complete: load it into a fresh database";
+        let row = self.population.need(txn, &[1], absent)?.row;
+        Ok(Population {
+            records: row.get(PopulationRow::RECORDS),
+            shape: Shape { fields: row.get(PopulationRow::FIELDS), field_bytes: row.get(PopulationRow::FIELD_BYTES) },
+            seed: row.get(PopulationRow::SEED),
+        })
+    }
+
+    /// The largest key there is: where a run that inserts goes on.
+    ///
+    /// # Errors
+    /// That of the scan.
+    pub fn largest_key(&self, txn: &Transaction<'_>) -> Result<Option<u64>, ProcedureError> {
+        let mut largest = None;
+        txn.scan(&self.records, 0, table::ALL, Direction::Backward, |key, _| {
+            largest = key.try_into().ok().map(u64::from_be_bytes);
+            ControlFlow::Break(())
+        })?;
+        Ok(largest)
+    }
+}
+
+/// Writes a whole row.
+#[inline]
+pub(super) fn fill_row(row: &mut [u8], key: u64, seed: u64) {
+    let (start, values) = row.split_at_mut(Shape::KEY);
+    start.copy_from_slice(&key.to_be_bytes());
+    fill(values, seed);
+}
+
+/// Loads the records into an empty table with `threads` workers. `progress` hears from all of them how many rows have
+/// come since it was last called.
+///
+/// Blocks until everything is in; the ticket tells when it is committed.
+///
+/// # Errors
+/// See [`LoadError`]. What was loaded stays then, incomplete.
+///
+/// # Panics
+/// When `threads` is zero.
+pub fn load(
+    database: &Database,
+    tables: &Tables,
+    population: &Population,
+    threads: usize,
+    progress: &(dyn Fn(u64) + Sync),
+) -> Result<Option<Ticket>, LoadError> {
+    assert!(threads > 0, "somebody has to load");
+    let worker = database.worker()?;
+    if read_only(&worker, |txn| tables.largest_key(txn))?.0.is_some() {
+        return Err(LoadError::NotEmpty);
+    }
+    let next = AtomicU64::new(0);
+    let load_shares = || -> Result<(), LoadError> {
+        let worker = database.worker()?;
+        let mut batch = Batch::new(&worker, progress);
+        let mut row = vec![0; population.shape.row_bytes()];
+        loop {
+            // Relaxed: the counter hands out numbers and orders nothing else.
+            let start = next.fetch_add(SHARE, Ordering::Relaxed);
+            if start >= population.records {
+                batch.finish()?;
+                return Ok(());
+            }
+            for key in start..population.records.min(start + SHARE) {
+                fill_row(&mut row, key, mix(population.seed ^ key));
+                batch.insert_with(|txn| Ok(txn.insert(&tables.records, &row).map(drop)?))?;
+            }
+        }
+    };
+    drop(worker);
+    std::thread::scope(|scope| -> Result<(), LoadError> {
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(load_shares)).collect();
+        let mut result = load_shares();
+        for other in others {
+            let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            result = result.and(other);
+        }
+        result
+    })?;
+    let row = Row::new()
+        .with(PopulationRow::ID, 1)
+        .with(PopulationRow::RECORDS, population.records)
+        .with(PopulationRow::FIELDS, population.shape.fields)
+        .with(PopulationRow::FIELD_BYTES, population.shape.field_bytes)
+        .with(PopulationRow::SEED, population.seed);
+    let worker = database.worker()?;
+    let mut batch = Batch::new(&worker, progress);
+    batch.insert(&tables.population, &row)?;
+    batch.finish()
+}
