@@ -228,9 +228,10 @@ impl Flow {
         self.last_frame = now;
     }
 
-    /// [`Next::SendOld`] found that the first block alone exceeds the credit.
-    pub fn credit_too_small(&mut self) {
-        self.short_of = Some(self.may_send_until);
+    /// [`Next::SendOld`] found that the first block alone does not fit below `upto`, as it was told then; the credit may have
+    /// grown since.
+    pub fn credit_too_small(&mut self, upto: Stamp) {
+        self.short_of = Some(upto);
     }
 
     /// The standby says what it holds and how far it has room. Returns whether the room grew.
@@ -342,9 +343,11 @@ mod tests {
         ends.push(Stamp(500), Stamp(510), &[]);
         let mut flow = Flow::new(config(), Stamp(0), Stamp(100), MS(0));
         assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendOld { from: Stamp(0), upto: Stamp(100) });
-        flow.credit_too_small();
+        flow.credit_too_small(Stamp(100));
         assert!(matches!(flow.next(&ends, Stamp(0), MS(0)), Next::Wait { .. }));
         assert_eq!(flow.acked(Stamp(0), Stamp(600)), Ok(true));
+        // The credit grew between the decision and the attempt: the attempt speaks of the old credit.
+        flow.credit_too_small(Stamp(100));
         assert_eq!(flow.next(&ends, Stamp(0), MS(0)), Next::SendOld { from: Stamp(0), upto: Stamp(500) });
     }
 

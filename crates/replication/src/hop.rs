@@ -1,6 +1,7 @@
 //! Finding where blocks end by hopping from header to header.
 
 use freshet_base::Stamp;
+use freshet_log::{BlockError, BlockHeader, block::BLOCK_HEADER};
 
 /// What lies at the beginning of some bytes of the log.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,21 +16,22 @@ pub struct Hops {
 
 /// The bytes are no blocks of this log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("no block begins at {at} of the log: {why}; the log on this node is damaged")]
+#[error("no block begins at {at} of the log: {source}; the log on this node is damaged")]
 pub struct NotABlock {
     at: Stamp,
-    why: &'static str,
+    source: BlockError,
 }
-
-/// A block's header is this long.
-const HEADER: usize = 32;
 
 /// Hops through `bytes`, which begin with a block at `at`.
 pub fn hop(bytes: &[u8], at: Stamp, partition: u64) -> Result<Hops, NotABlock> {
     let mut hops = Hops { whole: 0, next: None, ends: Vec::new() };
-    while let Some(header) = bytes.get(hops.whole..).and_then(|rest| rest.first_chunk::<HEADER>()) {
+    while let Some(rest) = bytes.get(hops.whole..).filter(|rest| rest.len() >= BLOCK_HEADER) {
         let here = at.plus(hops.whole as u64);
-        let length = block_length(header, here)?;
+        let header = BlockHeader::peek(rest).map_err(|source| NotABlock { at: here, source })?;
+        if header.stamp != here {
+            return Err(NotABlock { at: here, source: BlockError::Stamp { found: header.stamp, at: here } });
+        }
+        let length = header.length as usize;
         if length > bytes.len() - hops.whole {
             hops.next = Some(length);
             break;
@@ -44,18 +46,6 @@ pub fn hop(bytes: &[u8], at: Stamp, partition: u64) -> Result<Hops, NotABlock> {
         hops.ends.push(hops.whole as u32);
     }
     Ok(hops)
-}
-
-fn block_length(header: &[u8; HEADER], at: Stamp) -> Result<usize, NotABlock> {
-    let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize;
-    let stamp = u64::from_le_bytes(std::array::from_fn(|byte| header[8 + byte]));
-    if length < HEADER || !length.is_multiple_of(8) {
-        return Err(NotABlock { at, why: "its length is impossible" });
-    }
-    if stamp != at.0 {
-        return Err(NotABlock { at, why: "its stamp is another" });
-    }
-    Ok(length)
 }
 
 #[cfg(test)]

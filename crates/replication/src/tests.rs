@@ -3,6 +3,7 @@
 mod fixture;
 mod joining;
 mod replaying;
+mod storm;
 mod taking_over;
 mod waiting;
 

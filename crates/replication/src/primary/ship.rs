@@ -203,7 +203,7 @@ impl ShipLoop<'_> {
             }
         };
         if hops.whole == 0 {
-            self.shipper.flow().credit_too_small();
+            self.shipper.flow().credit_too_small(upto);
             return Ok(());
         }
         self.ends = hops.ends;

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use freshet_base::{Stamp, Term, sync::Mutex};
+use freshet_cluster::Moment;
 use freshet_fabric::tcp::Sender;
 
 use crate::wire::{self, Ack, Kind, Refusal};
@@ -22,12 +23,19 @@ struct Link {
     /// Not acknowledged beyond this: the log is received from here on, and what was cut away does not count.
     persisted: Stamp,
     credit: Stamp,
+    last: Moment,
 }
 
 impl AckStage {
     /// A connection was made, on which the primary knows of `persisted` and `credit`.
     pub fn connect(&self, sender: Sender, term: Term, persisted: Stamp, credit: Stamp) {
-        *self.link.lock().expect("no code panics under this mutex") = Some(Link { sender, term, persisted, credit });
+        let link = Link { sender, term, persisted, credit, last: Moment::default() };
+        *self.link.lock().expect("no code panics under this mutex") = Some(link);
+    }
+
+    /// When something was said last on the present connection.
+    pub fn last(&self) -> Option<Moment> {
+        self.link.lock().expect("no code panics under this mutex").as_ref().map(|link| link.last)
     }
 
     /// The connection is over; if `why` is known, the primary is told.
@@ -43,7 +51,7 @@ impl AckStage {
 
     /// Sends `ack` if more is persistent than the primary knows, if the room has grown by `worth_telling` bytes, or `anyway`; and
     /// only if `admits` says, now, that the connection's term counts. A lost connection is noticed by the receiving thread.
-    pub fn offer(&self, ack: Ack, worth_telling: u64, anyway: bool, admits: impl Fn(Term) -> bool) {
+    pub fn offer(&self, ack: Ack, now: Moment, worth_telling: u64, anyway: bool, admits: impl Fn(Term) -> bool) {
         let mut guard = self.link.lock().expect("no code panics under this mutex");
         let Some(link) = guard.as_mut() else { return };
         let news = ack.persisted > link.persisted || ack.may_send_until.since(link.credit) >= worth_telling;
@@ -52,6 +60,7 @@ impl AckStage {
         }
         link.persisted = link.persisted.max(ack.persisted);
         link.credit = link.credit.max(ack.may_send_until);
+        link.last = now;
         let _ = link.sender.send(Kind::Ack as u8, link.term, &wire::encode(&ack));
     }
 }

@@ -305,7 +305,8 @@ impl Shared {
             visible: self.visible.watermark().get(),
         };
         // Order matters: the fence is looked at after `persisted` was read (see `log_state`).
-        self.acks.offer(ack, self.store.capacity() / 4, anyway, |term| self.terms.admits(term));
+        let now = self.clock.now();
+        self.acks.offer(ack, now, self.store.capacity() / 4, anyway, |term| self.terms.admits(term));
     }
 
     fn status(&self) -> OwnStatus {

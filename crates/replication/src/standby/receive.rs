@@ -113,7 +113,8 @@ fn welcome_in(
         raise(shared, welcome.term, welcome.node)?;
     }
     enter(shared, welcome)?;
-    let patience = shared.config.patience.max(Duration::from_millis(u64::from(welcome.keep_alive_ms) * 5));
+    let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
+    let patience = shared.config.patience.max(keep_alive * 5);
     let system = |source| CallError::System { address: connection_name(welcome), source };
     connection.set_patience(Some(patience)).map_err(system)?;
     let (sender, receiver) = connection.split();
@@ -124,7 +125,7 @@ fn welcome_in(
     }
     shared.acknowledge(true);
     let mut stint = shared.receive_cpu.begin();
-    let mut session = Session { shared, receiver, term: welcome.term, scratch: vec![0; SCRATCH], until };
+    let mut session = Session { shared, receiver, term: welcome.term, scratch: vec![0; SCRATCH], until, keep_alive };
     while until.is_none_or(|until| shared.store.received() < until) {
         session.frame(&mut stint)?;
     }
@@ -179,6 +180,7 @@ struct Session<'a> {
     term: Term,
     scratch: Vec<u8>,
     until: Option<Stamp>,
+    keep_alive: Duration,
 }
 
 impl Session<'_> {
@@ -214,7 +216,9 @@ impl Session<'_> {
             Some(Kind::Watermark) => {
                 let note: BatchNote = wire::decode("watermark", self.receiver.immediate())?;
                 self.heard(&note);
-                self.shared.acknowledge(true);
+                // A watermark needs no answer of its own; silence would be taken for death.
+                let silence = self.shared.acks.last().map(|last| self.shared.clock.now().since(last));
+                self.shared.acknowledge(silence.is_some_and(|silence| silence >= self.keep_alive / 2));
             }
             Some(Kind::Peers) => {
                 let message: Peers = wire::decode("list of peers", self.receiver.immediate())?;

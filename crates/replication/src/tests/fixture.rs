@@ -30,6 +30,7 @@ pub fn blocks(at: Stamp, lengths: &[usize]) -> (Vec<u8>, Vec<Stamp>) {
         bytes.resize(start + length, (stamp.0 / 8 % 251) as u8);
         bytes[start..start + 4].copy_from_slice(&(*length as u32).to_le_bytes());
         bytes[start + 8..start + 16].copy_from_slice(&stamp.0.to_le_bytes());
+        (bytes[start + 30], bytes[start + 31]) = (1, freshet_log::block::FORMAT);
         ends.push(stamp.plus(*length as u64));
     }
     (bytes, ends)
@@ -321,7 +322,10 @@ impl PrimaryNode {
 
     #[track_caller]
     pub fn commits(&self, to: Stamp) {
-        self.primary.commit().wait(to, Some(Instant::now() + PATIENCE)).unwrap();
+        self.primary
+            .commit()
+            .wait(to, Some(Instant::now() + PATIENCE))
+            .unwrap_or_else(|error| panic!("{to} was never committed ({error}): {:#?}", self.primary.status()));
     }
 }
 

@@ -238,10 +238,13 @@ fn a_keep_alive_is_answered_and_silence_ends_a_connection() {
     // Somebody who joins and says nothing.
     let join = Purpose::Join { fence: Term(0), log: empty_log(CAPACITY) };
     let (_, _silent) = call(&primary.address(), &hello(3, join), Term(0), PATIENCE).unwrap();
+    let mut loss = None;
     until("it is given up", || {
         let status = primary.primary.status();
-        let silent = status.standbys.iter().find(|standby| standby.node == NodeId(3));
-        silent.is_some_and(|silent| silent.last_loss.as_ref().is_some_and(|why| why.contains("silent")))
+        loss =
+            status.standbys.into_iter().find(|standby| standby.node == NodeId(3)).and_then(|silent| silent.last_loss);
+        loss.is_some()
     });
+    assert!(loss.as_ref().is_some_and(|why| why.contains("silent")), "{loss:?}");
     assert_eq!(StandbyStore::received(&*standby.log), Stamp(0));
 }

@@ -1,0 +1,80 @@
+//! Random weather over a primary and two standbys with real sockets, under a seed: batches of all sizes, lost connections,
+//! disks and replay that stand still. What is told to clients and shown to readers is held against what is really persistent.
+
+use freshet_base::{Safety, Stamp};
+
+use super::fixture::*;
+use crate::{log_access::StandbyStore, primary::PrimaryConfig, standby::StandbyConfig};
+
+struct Dice(u64);
+
+impl Dice {
+    fn below(&mut self, n: u64) -> u64 {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) % n
+    }
+}
+
+#[test]
+fn nothing_is_told_or_shown_that_is_not_persistent_enough() {
+    let seed = std::env::var("FRESHET_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(77_u64);
+    println!("FRESHET_SEED={seed}");
+    for (round, safety) in [Safety::VerySafe, Safety::Quorum(2), Safety::Quorum(3)].into_iter().enumerate() {
+        storm(Dice(seed + round as u64), safety);
+    }
+}
+
+fn storm(mut dice: Dice, safety: Safety) {
+    let primary = PrimaryNode::first(PrimaryConfig { boundaries: 8, ..config(rule(safety, 2)) });
+    let standby = |node| {
+        let log = MemoryLog::with_capacity(4096);
+        StandbyNode::with(node, Some(primary.address()), StandbyConfig::default(), log)
+    };
+    let standbys = [standby(2), standby(3)];
+    let needed = match safety {
+        Safety::Quorum(k) => k as usize - 1,
+        _ => standbys.len(),
+    };
+    let mut told = Stamp(0);
+    for _ in 0..400 {
+        let one = &standbys[dice.below(2) as usize];
+        let here = StandbyStore::received(&*one.log).0;
+        match dice.below(12) {
+            0..=5 => {
+                let lengths: Vec<usize> = (0..1 + dice.below(6)).map(|_| 32 + 8 * dice.below(120) as usize).collect();
+                primary.write(&lengths);
+            }
+            // The connection is lost; it comes back at once.
+            6 => one.standby.follow(&primary.address()),
+            7 => one.log.gate(Some(here)),
+            8 => one.log.gate(None),
+            9 => one.tape.gate(Some(here)),
+            _ => one.tape.gate(None),
+        }
+        // The promise first, then the truth, which only grows.
+        let committed = primary.primary.commit().committed().get();
+        let held = |node: &StandbyNode| StandbyStore::persisted(&*node.log);
+        assert!(committed >= told, "committed went back");
+        told = committed;
+        assert!(standbys.iter().filter(|node| held(node) >= committed).count() >= needed, "{committed} under {safety}");
+        for node in &standbys {
+            let visible = node.standby.visible().get();
+            assert!(
+                visible <= held(node) && visible <= primary.primary.commit().committed().get(),
+                "{visible} is shown"
+            );
+        }
+    }
+    for node in &standbys {
+        node.log.gate(None);
+        node.tape.gate(None);
+    }
+    let end = primary.end();
+    primary.commits(end);
+    for node in &standbys {
+        node.shows(end);
+        assert!(node.log.bytes() == primary.log.bytes());
+    }
+}
