@@ -5,7 +5,7 @@ use freshet_base::{
     sync::{Arc, Ordering},
 };
 use freshet_cluster::{
-    commit_rule::Event,
+    commit_rule::{self, Event},
     flow::Flow,
     term::{LogState, Verdict},
 };
@@ -14,7 +14,7 @@ use freshet_fabric::tcp::Connection;
 use super::{Shared, ack, ship, ship::Shipper};
 use crate::{
     endpoint::{Service, answer, refuse},
-    handshake::{check_cluster, consider},
+    handshake::{Agreed, Host, check_cluster, consider},
     takeover::serve_log,
     wire::{self, Continue, Hello, Kind, Purpose, Refusal, Reply},
 };
@@ -31,14 +31,10 @@ impl Service for PrimaryService {
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
-            Purpose::Join { fence, log } => {
-                if let Err((refusal, connection)) = join(shared, &hello, fence, &log, connection) {
-                    if let Refusal::Fenced { highest, .. } = &refusal {
-                        shared.fence(*highest);
-                    }
-                    refuse(connection, refusal);
-                }
-            }
+            Purpose::Join { fence, log } => match agree(shared, &hello, fence, &log) {
+                Ok(agreed) => join(shared, &hello, &log, agreed, connection),
+                Err(refusal) => refuse(connection, refusal),
+            },
             Purpose::Consult { term, binding } => {
                 let reply = consult(shared, &hello, term, binding)
                     .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.who.node, log });
@@ -54,7 +50,7 @@ impl Service for PrimaryService {
                     return refuse(connection, refusal);
                 }
                 // Fenced by now, but its log may be the most advanced.
-                let host = crate::handshake::Host { term, end: durable(shared), ..shared.host() };
+                let host = Host { term, end: durable(shared), ..shared.host() };
                 let read = |at, into: &mut [u8]| shared.source.read(at, into);
                 serve_log(connection, &host, shared.config.partition, &hello, &log, read);
             }
@@ -90,30 +86,23 @@ fn consult(shared: &Shared, hello: &Hello, term: Term, binding: bool) -> Result<
     Ok(LogState { history: shared.history.clone(), end: durable(shared), in_sync: true })
 }
 
-type Declined = (Refusal, Connection);
-
-fn join(
-    shared: &Arc<Shared>,
-    hello: &Hello,
-    fence: Term,
-    log: &Continue,
-    mut connection: Connection,
-) -> Result<(), Declined> {
-    if let Some(by) = shared.commit.admit().err().and_then(|refusal| match refusal {
-        freshet_cluster::commit_rule::Refusal::Fenced { by } => Some(by),
-        freshet_cluster::commit_rule::Refusal::TooFewStandbys { .. } => None,
-    }) {
-        let refusal = Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, leader: None };
-        return Err((refusal, connection));
+/// Whether the standby may join, and from where.
+fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<Agreed, Refusal> {
+    if let Err(commit_rule::Refusal::Fenced { by }) = shared.commit.admit() {
+        return Err(Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, leader: None });
     }
-    let agreed = match consider(&shared.host(), hello.cluster, hello.node, fence, log) {
-        Ok(agreed) => agreed,
-        Err(refusal) => return Err((refusal, connection)),
-    };
-    let failed = |error: std::io::Error| Refusal::Failed(error.to_string());
+    let agreed = consider(&shared.host(), hello.cluster, hello.node, fence, log);
+    if let Err(Refusal::Fenced { highest, .. }) = &agreed {
+        // The standby has heard of a later term than this one.
+        shared.fence(*highest);
+    }
+    agreed
+}
+
+fn join(shared: &Arc<Shared>, hello: &Hello, log: &Continue, agreed: Agreed, mut connection: Connection) {
     let closer = match connection.set_patience(Some(shared.config.patience)).and_then(|()| connection.closer()) {
         Ok(closer) => closer,
-        Err(error) => return Err((failed(error), connection)),
+        Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
     let (mut sender, receiver) = connection.split();
     let now = shared.clock.now();
@@ -131,8 +120,7 @@ fn join(
     // The standby is counted before it is told so.
     let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));
     if let Err(error) = sender.send(Kind::Reply as u8, shared.who.term, &welcome) {
-        shared.lost(&shipper, error.to_string());
-        return Ok(());
+        return shared.lost(&shipper, error.to_string());
     }
     let short = hello.node.0 >> 48;
     let (ships, acks) = (Arc::clone(&shipper), Arc::clone(&shipper));
@@ -145,5 +133,4 @@ fn join(
     if shared.stopping() {
         shipper.end();
     }
-    Ok(())
 }

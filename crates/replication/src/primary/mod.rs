@@ -89,6 +89,9 @@ pub struct Reigning {
     pub start: Stamp,
 }
 
+/// Gives room in the log buffer back.
+type Release = Box<dyn Fn(Stamp) + Send + Sync>;
+
 pub(crate) struct Shared {
     config: PrimaryConfig,
     who: Reigning,
@@ -103,7 +106,7 @@ pub(crate) struct Shared {
     peers: Mutex<Vec<Peer>>,
     peers_version: AtomicU64,
     announce: Bell,
-    release: Mutex<Option<Box<dyn Fn(Stamp) + Send + Sync>>>,
+    release: Mutex<Option<Release>>,
     stopping: AtomicBool,
     ship_cpu: Meter,
     ack_cpu: Meter,
@@ -330,10 +333,11 @@ impl Shared {
 
     /// A connection ended; `why` is kept for `status`.
     fn lost(&self, shipper: &Arc<Shipper>, why: String) {
-        shipper.end();
+        // Before the other thread is ended: its end has no reason of its own.
         if let Some(why) = shipper.first_reason(why) {
             self.losses.lock().expect("no code panics under this mutex").insert(shipper.node, why);
         }
+        shipper.end();
         let mut shippers = self.shippers();
         // A newer connection may have taken its place.
         if shippers.get(&shipper.node).is_some_and(|current| Arc::ptr_eq(current, shipper)) {

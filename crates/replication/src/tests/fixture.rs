@@ -329,7 +329,17 @@ impl PrimaryNode {
     }
 }
 
+/// A test that fails while replay is held up ends all the same.
+pub struct Opener(Arc<Tape>);
+
+impl Drop for Opener {
+    fn drop(&mut self) {
+        self.0.gate(None);
+    }
+}
+
 pub struct StandbyNode {
+    pub _opener: Opener,
     pub endpoint: Endpoint,
     pub standby: Standby,
     pub log: Arc<MemoryLog>,
@@ -367,7 +377,7 @@ impl StandbyNode {
         let target = Arc::clone(&tape) as Arc<dyn ReplayTarget>;
         let standby = Standby::start(starting, config, store, target, terms.clone()).unwrap();
         endpoint.set_service(Some(standby.service()));
-        Self { endpoint, standby, log, tape, terms }
+        Self { _opener: Opener(Arc::clone(&tape)), endpoint, standby, log, tape, terms }
     }
 
     pub fn address(&self) -> String {

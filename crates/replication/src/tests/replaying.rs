@@ -15,8 +15,10 @@ fn acknowledgements_do_not_wait_for_pipelined_replay() {
     let end = primary.write(&[64; 5]);
     primary.commits(end);
     assert_eq!(standby.standby.visible().get(), Stamp(0));
-    let lag = standby.standby.status();
-    assert_eq!((lag.persist_lag.bytes, lag.replay_lag.bytes), (0, end.0));
+    until("the lag says so", || {
+        let lag = standby.standby.status();
+        (lag.persist_lag.bytes, lag.replay_lag.bytes) == (0, end.0)
+    });
     standby.tape.gate(None);
     standby.shows(end);
 }
