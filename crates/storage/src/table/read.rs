@@ -69,6 +69,7 @@ impl Table {
         context: &ReadContext<'_>,
     ) -> Result<Option<Visible<'g>>, ReadError> {
         let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
+        Version::prefetch_row(head.as_ptr());
         self.walk(head, rid, context)
     }
 
