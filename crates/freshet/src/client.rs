@@ -24,7 +24,7 @@ use crate::protocol::{self, Answer, Ask, Call, Frames, Request, Response, VERSIO
 
 /// Why there is no answer, or not the one that was hoped for.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub(crate) enum ClientError {
+pub enum ClientError {
     /// The node cannot be reached.
     #[error("cannot connect to {address}: {cause}; is a node running there?")]
     Unreachable {
@@ -73,9 +73,11 @@ pub(crate) enum ClientError {
 
 /// An answer and when it came.
 #[derive(Debug)]
-pub(crate) struct Arrived {
-    pub(crate) at: Instant,
-    pub(crate) answer: Answer,
+pub struct Arrived {
+    /// When it came.
+    pub at: Instant,
+    /// The answer.
+    pub answer: Answer,
 }
 
 /// Where an answer goes.
@@ -88,7 +90,7 @@ struct Waiters {
 }
 
 /// A connection to a node. Any thread may use it.
-pub(crate) struct Client {
+pub struct Client {
     address: String,
     stream: Mutex<TcpStream>,
     waiters: Arc<Mutex<Waiters>>,
@@ -102,11 +104,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 /// What a procedure call came to.
 #[derive(Debug)]
-pub(crate) struct Done<T> {
+pub struct Done<T> {
     /// Everything below this was persistent first.
-    pub(crate) until: Stamp,
+    pub until: Stamp,
     /// What the procedure returned.
-    pub(crate) result: T,
+    pub result: T,
 }
 
 impl Client {
@@ -114,9 +116,8 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Unreachable`], or that the node speaks another version.
-    pub(crate) fn connect(address: &str, patience: Duration) -> Result<Self, ClientError> {
-        let unreachable =
-            |cause: String| ClientError::Unreachable { address: address.to_owned(), cause };
+    pub fn connect(address: &str, patience: Duration) -> Result<Self, ClientError> {
+        let unreachable = |cause: String| ClientError::Unreachable { address: address.to_owned(), cause };
         let mut last = "the name has no address".to_owned();
         let addresses = address.to_socket_addrs().map_err(|cause| unreachable(cause.to_string()))?;
         for candidate in addresses {
@@ -166,8 +167,13 @@ impl Client {
         })
     }
 
+    /// Ends the connection: whoever waits for an answer hears that it is lost.
+    pub fn close(&self) {
+        let _ = lock(&self.stream).shutdown(Shutdown::Both);
+    }
+
     /// Whom it is connected to.
-    pub(crate) fn address(&self) -> &str {
+    pub fn address(&self) -> &str {
         &self.address
     }
 
@@ -195,14 +201,12 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Lost`]; `waiter` was dropped then.
-    pub(crate) fn send(&self, ask: Ask, waiter: impl FnOnce(Arrived) + Send + 'static) -> Result<(), ClientError> {
+    pub fn send(&self, ask: Ask, waiter: impl FnOnce(Arrived) + Send + 'static) -> Result<(), ClientError> {
         // Relaxed: the number only has to be different from the others.
         let id = self.next.fetch_add(1, Ordering::Relaxed);
         let mut frame = Vec::with_capacity(256);
-        protocol::encode(&Request { id, ask }, &mut frame).map_err(|cause| ClientError::Refused {
-            address: self.address.clone(),
-            reason: cause.to_string(),
-        })?;
+        protocol::encode(&Request { id, ask }, &mut frame)
+            .map_err(|cause| ClientError::Refused { address: self.address.clone(), reason: cause.to_string() })?;
         {
             let mut waiters = lock(&self.waiters);
             if waiters.lost {
@@ -223,7 +227,7 @@ impl Client {
     ///
     /// # Errors
     /// [`ClientError::Lost`] or [`ClientError::Silent`].
-    pub(crate) fn ask(&self, ask: Ask, patience: Duration) -> Result<Answer, ClientError> {
+    pub fn ask(&self, ask: Ask, patience: Duration) -> Result<Answer, ClientError> {
         let (sender, receiver) = mpsc::sync_channel(1);
         self.send(ask, move |arrived| drop(sender.send(arrived)))?;
         match receiver.recv_timeout(patience) {
@@ -236,7 +240,7 @@ impl Client {
     }
 
     /// The node's status, as JSON.
-    pub(crate) fn status(&self, patience: Duration) -> Result<String, ClientError> {
+    pub fn status(&self, patience: Duration) -> Result<String, ClientError> {
         match self.ask(Ask::Status, patience)? {
             Answer::Status(json) => Ok(json),
             other => Err(self.unexpected(&other)),
@@ -244,7 +248,7 @@ impl Client {
     }
 
     /// Where the node's watermarks are.
-    pub(crate) fn watermarks(&self, patience: Duration) -> Result<Watermarks, ClientError> {
+    pub fn watermarks(&self, patience: Duration) -> Result<Watermarks, ClientError> {
         match self.ask(Ask::Watermarks, patience)? {
             Answer::Watermarks(watermarks) => Ok(watermarks),
             other => Err(self.unexpected(&other)),
@@ -252,7 +256,7 @@ impl Client {
     }
 
     /// Makes the node the primary; returns its term and where that began.
-    pub(crate) fn promote(&self, force: bool, patience: Duration) -> Result<(u32, Stamp), ClientError> {
+    pub fn promote(&self, force: bool, patience: Duration) -> Result<(u32, Stamp), ClientError> {
         match self.ask(Ask::Promote { force }, patience)? {
             Answer::Promoted { term, at } => Ok((term, at)),
             other => Err(self.unexpected(&other)),
@@ -260,7 +264,7 @@ impl Client {
     }
 
     /// Snapshot, hash and number of all records, when everything below `at` is visible.
-    pub(crate) fn hash(&self, at: Option<Stamp>, patience: Duration) -> Result<(Stamp, u64, u64), ClientError> {
+    pub fn hash(&self, at: Option<Stamp>, patience: Duration) -> Result<(Stamp, u64, u64), ClientError> {
         let deadline_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);
         match self.ask(Ask::Hash { at, deadline_ms }, patience)? {
             Answer::Hash { at, hash, records } => Ok((at, hash, records)),
@@ -269,7 +273,7 @@ impl Client {
     }
 
     /// The request that calls a procedure.
-    pub(crate) fn call_request(procedure: &str, arguments: &impl Serialize, deadline: Duration) -> Ask {
+    pub fn call_request(procedure: &str, arguments: &impl Serialize, deadline: Duration) -> Ask {
         Ask::Call(Call {
             procedure: procedure.to_owned(),
             arguments: postcard::to_stdvec(arguments).expect("inputs can be encoded"),
@@ -281,15 +285,14 @@ impl Client {
     ///
     /// # Errors
     /// Anything that [`ClientError`] knows.
-    pub(crate) fn call<T: DeserializeOwned>(
+    pub fn call<T: DeserializeOwned>(
         &self,
         procedure: &str,
         arguments: &impl Serialize,
         patience: Duration,
     ) -> Result<Done<T>, ClientError> {
         // A little more than the node: its word on how it ended is worth more than our silence.
-        let answer =
-            self.ask(Self::call_request(procedure, arguments, patience), patience + Duration::from_secs(1))?;
+        let answer = self.ask(Self::call_request(procedure, arguments, patience), patience + Duration::from_secs(1))?;
         match answer {
             Answer::Committed { until, ref result, .. } => match postcard::from_bytes(result) {
                 Ok(result) => Ok(Done { until, result }),
@@ -302,7 +305,7 @@ impl Client {
 
 impl Drop for Client {
     fn drop(&mut self) {
-        let _ = lock(&self.stream).shutdown(Shutdown::Both);
+        self.close();
         if let Some(reader) = self.reader.take()
             && reader.thread().id() != thread::current().id()
         {

@@ -19,11 +19,6 @@ pub(crate) fn resident_bytes() -> u64 {
     status_field("VmRSS").unwrap_or(0)
 }
 
-/// How many processors this process may run on.
-pub(crate) fn processors() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

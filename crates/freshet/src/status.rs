@@ -1,10 +1,6 @@
 //! `freshet status`: how a node and its cluster are.
 
-use std::{
-    fmt::Write,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{fmt::Write, process::ExitCode, time::Duration};
 
 use serde_json::Value;
 

@@ -3,6 +3,7 @@
 
 mod driver;
 mod options;
+mod probe;
 mod report;
 mod subject;
 mod tpcc;
@@ -10,7 +11,7 @@ mod ycsb;
 
 use std::process::ExitCode;
 
-pub(crate) use self::options::Bench;
+pub(crate) use self::{options::Bench, report::loading_style};
 use crate::Failure;
 
 /// Runs a benchmark and prints what it found.

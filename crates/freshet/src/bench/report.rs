@@ -97,6 +97,10 @@ pub(crate) struct Freshness {
     /// Of 100 looks, 99 found more.
     pub(crate) p1: f64,
     pub(crate) min: f64,
+    /// Bytes of log that the standby's read view is behind: half of the looks found less.
+    pub(crate) behind_bytes_p50: f64,
+    /// 99 of 100 looks found less.
+    pub(crate) behind_bytes_p99: f64,
 }
 
 /// Microseconds.
@@ -181,10 +185,12 @@ impl Report {
                 log: per_transaction(measured.log_cpu),
                 replay: measured.replay_cpu.map(per_transaction),
             },
-            freshness: measured.freshness.map(|spread| Freshness {
+            freshness: measured.freshness.zip(measured.behind_bytes).map(|(spread, behind)| Freshness {
                 mean: spread.mean(),
                 p1: spread.percentile(1.0),
                 min: spread.percentile(0.0),
+                behind_bytes_p50: behind.percentile(50.0),
+                behind_bytes_p99: behind.percentile(99.0),
             }),
             visibility_us: measured.visibility_us.map(|spread| Visibility {
                 p50: spread.percentile(50.0),
@@ -229,11 +235,10 @@ impl fmt::Display for Report {
         let CpuPerTransaction { forward, log, replay } = &self.cpu_us_per_txn;
         let replay = replay.map(|replay| format!(", replay {replay:.2} us")).unwrap_or_default();
         line("CPU a transaction", format!("forward {forward:.2} us, log {log:.2} us{replay}"))?;
-        if let Some(Freshness { mean, p1, min }) = &self.freshness {
-            line(
-                "freshness",
-                format!("mean {:.3} %, p1 {:.3} %, min {:.3} %", mean * 100.0, p1 * 100.0, min * 100.0),
-            )?;
+        if let Some(Freshness { mean, p1, min, behind_bytes_p50, behind_bytes_p99 }) = &self.freshness {
+            line("freshness", format!("mean {:.3} %, p1 {:.3} %, min {:.3} %", mean * 100.0, p1 * 100.0, min * 100.0))?;
+            let (p50, p99) = (bytes(*behind_bytes_p50 as u64), bytes(*behind_bytes_p99 as u64));
+            line("read view behind by", format!("p50 {p50}, p99 {p99}"))?;
         }
         if let Some(Visibility { p50, p99, max, samples }) = &self.visibility_us {
             let samples = grouped(*samples);
@@ -253,7 +258,10 @@ impl fmt::Display for Report {
         )?;
         line("loading", format!("{} rows in {:.1} s", grouped(load.rows), load.seconds))?;
         if let Some(violated) = &self.check {
-            line("consistency", if violated.is_empty() { "conditions 1 to 12 hold".into() } else { violated.join("; ") })?;
+            line(
+                "consistency",
+                if violated.is_empty() { "conditions 1 to 12 hold".into() } else { violated.join("; ") },
+            )?;
         }
         Ok(())
     }
@@ -288,8 +296,7 @@ impl Loading {
             rows,
             seconds: self.begun.elapsed().as_secs_f64(),
             resident_bytes,
-            overhead_bytes_per_record: row_bytes
-                .map(|bytes| resident_bytes as f64 / rows.max(1) as f64 - bytes as f64),
+            overhead_bytes_per_record: row_bytes.map(|bytes| resident_bytes as f64 / rows.max(1) as f64 - bytes as f64),
         }
     }
 }

@@ -1,22 +1,57 @@
-//! What is measured: a primary within this process, and its standbys.
+//! What is measured: a primary within this process, and its standbys in processes of their own.
 
-use std::time::{Duration, Instant};
+use std::{
+    path::PathBuf,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use freshet_base::Stamp;
-use freshet_engine::Database;
+use freshet_engine::{Database, Node, NodeConfig, OnLoss, node::RoleStatus};
+use freshet_workloads::{
+    procedure::read_only,
+    tpcc::{consistency, tables::Tables},
+};
+use serde_json::Value;
+use tempfile::TempDir;
 
-use super::{options::Common, report::Spread};
-use crate::{Failure, config::Domain};
+use super::{
+    options::Common,
+    probe::{Probe, Sighted},
+    report::Spread,
+};
+use crate::{Failure, children::NodeProcess, client::Client, config::Domain, status};
+
+/// How long a standby may take to start, to catch up, or to answer.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The primary within this process, and its standbys.
 pub(crate) struct Subject {
-    database: Database,
+    // Dropped in this order: connections, standbys, the primary, files.
+    standbys: Vec<Standby>,
+    primary: Primary,
+    _scratch: Option<TempDir>,
+}
+
+enum Primary {
+    /// Without a log.
+    Volatile(Database),
+    /// With one.
+    Logged(Arc<Node>),
+}
+
+struct Standby {
+    client: Arc<Client>,
+    process: NodeProcess,
 }
 
 /// Where things stood when the measurement began.
 pub(crate) struct Begun {
     at: Instant,
     reserved: Stamp,
+    log_cpu: Duration,
+    replay_cpu: Vec<Duration>,
+    probes: Vec<Probe>,
 }
 
 /// What was observed while the measurement lasted.
@@ -28,12 +63,14 @@ pub(crate) struct Measured {
     pub(crate) logged: bool,
     /// Bytes that went to the log.
     pub(crate) log_bytes: u64,
-    /// Processor time of the primary's log: flushing and shipping.
+    /// Processor time of the primary's log: flushing, shipping and hearing acknowledgements.
     pub(crate) log_cpu: Duration,
     /// Processor time of replay, of the standby that used most.
     pub(crate) replay_cpu: Option<Duration>,
     /// Standby read view / primary read view; of the worst standby.
     pub(crate) freshness: Option<Spread>,
+    /// Bytes of log between the two read views; of the same standby.
+    pub(crate) behind_bytes: Option<Spread>,
     /// From acknowledged to visible, in microseconds; of the worst standby.
     pub(crate) visibility_us: Option<Spread>,
 }
@@ -43,32 +80,204 @@ impl Subject {
         if let Some(pin) = &common.pin {
             pin.primary.pin()?;
         }
-        if common.standbys > 0 || common.domain != Domain::None {
-            return Err(Failure::new("not yet"));
+        let workers = usize::from(common.threads) * 2 + 4;
+        if common.standbys == 0 && common.domain == Domain::None {
+            let primary = Primary::Volatile(Database::volatile(workers)?);
+            return Ok(Self { standbys: Vec::new(), primary, _scratch: None });
         }
-        Ok(Self { database: Database::volatile(usize::from(common.threads) + 2)? })
+        let scratch = scratch(common)?;
+        let directory = |name: &str| scratch.path().join(name);
+        let mut config = NodeConfig {
+            directory: (common.domain == Domain::File).then(|| directory("primary")),
+            domain: common.domain.into(),
+            listen: "127.0.0.1:0".to_owned(),
+            safety: common.safety,
+            standbys: common.standbys,
+            on_loss: OnLoss::Block,
+            // Loading is no reason to give a standby up.
+            standby_timeout_ms: 30_000,
+            workers,
+            ..NodeConfig::default()
+        };
+        config.log.batch_bytes = common.batch_bytes;
+        config.log.interval_us = common.interval_us;
+        let node = Node::start(config, |_| {})?;
+        let mut standbys = Vec::new();
+        for number in 1..=common.standbys {
+            standbys.push(Standby::start(common, node.address(), directory(&format!("standby-{number}")))?);
+        }
+        let subject = Self { standbys, primary: Primary::Logged(node), _scratch: Some(scratch) };
+        subject.wait_for_standbys()?;
+        Ok(subject)
     }
 
     pub(crate) fn database(&self) -> &Database {
-        &self.database
+        match &self.primary {
+            Primary::Volatile(database) => database,
+            Primary::Logged(node) => node.database(),
+        }
     }
 
     fn reserved(&self) -> Stamp {
-        self.database.core().snapshots.current()
+        self.database().core().snapshots.current()
+    }
+
+    /// Blocks until every standby is in sync.
+    fn wait_for_standbys(&self) -> Result<(), Failure> {
+        let Primary::Logged(node) = &self.primary else { return Ok(()) };
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let in_sync = match node.status().role {
+                RoleStatus::Primary { shipping, .. } => {
+                    shipping.standbys.iter().filter(|standby| standby.in_sync).count()
+                }
+                _ => 0,
+            };
+            if in_sync == self.standbys.len() {
+                return Ok(());
+            }
+            if Instant::now() > deadline {
+                let said: Vec<String> = self.standbys.iter().map(|standby| standby.process.messages()).collect();
+                return Err(Failure::new(format!("the standbys do not come into sync: {}", said.join("; "))));
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn log_cpu(&self) -> Duration {
+        let Primary::Logged(node) = &self.primary else { return Duration::ZERO };
+        match node.status().role {
+            RoleStatus::Primary { log_cpu, shipping, .. } => log_cpu + shipping.ship_cpu + shipping.ack_cpu,
+            _ => Duration::ZERO,
+        }
     }
 
     /// The measurement begins.
     pub(crate) fn begin(&self) -> Begun {
-        Begun { at: Instant::now(), reserved: self.reserved() }
+        let mut probes = Vec::new();
+        if let Primary::Logged(node) = &self.primary {
+            probes.extend(self.standbys.iter().map(|standby| Probe::start(node, &standby.client)));
+        }
+        Begun {
+            replay_cpu: self.standbys.iter().map(Standby::replay_cpu).collect(),
+            log_cpu: self.log_cpu(),
+            reserved: self.reserved(),
+            at: Instant::now(),
+            probes,
+        }
     }
 
     /// The measurement ends.
     pub(crate) fn end(&self, begun: Begun) -> Measured {
-        let reserved = self.reserved();
-        Measured { time: begun.at.elapsed(), log_bytes: reserved.since(begun.reserved), ..Measured::default() }
+        let (time, reserved) = (begun.at.elapsed(), self.reserved());
+        let log_cpu = self.log_cpu().saturating_sub(begun.log_cpu);
+        let replay_cpu = self
+            .standbys
+            .iter()
+            .zip(&begun.replay_cpu)
+            .map(|(standby, before)| standby.replay_cpu().saturating_sub(*before))
+            .max();
+        let mut worst: Option<(Spread, Spread)> = None;
+        let mut visibility: Option<Spread> = None;
+        for Sighted { freshness, behind_bytes, visibility_us } in begun.probes.into_iter().map(Probe::end) {
+            if worst.as_ref().is_none_or(|(worst, _)| freshness.mean() < worst.mean()) {
+                worst = Some((freshness, behind_bytes));
+            }
+            if visibility.as_ref().is_none_or(|worst| visibility_us.percentile(99.0) > worst.percentile(99.0)) {
+                visibility = Some(visibility_us);
+            }
+        }
+        let (freshness, behind_bytes) = worst.unzip();
+        Measured {
+            time,
+            logged: matches!(self.primary, Primary::Logged(_)),
+            log_bytes: reserved.since(begun.reserved),
+            log_cpu,
+            replay_cpu,
+            freshness,
+            behind_bytes,
+            visibility_us: visibility,
+        }
     }
 
-    pub(crate) fn stop(self) -> Result<(), Failure> {
-        Ok(())
+    /// Checks TPC-C's consistency conditions on all nodes, and that all hash to the same. Returns what is wrong.
+    pub(crate) fn check_tpcc(&self, tables: &Tables) -> Result<Vec<String>, Failure> {
+        let worker = self.database().worker()?;
+        let (verdicts, ticket) = read_only(&worker, |txn| consistency::check(txn, tables))?;
+        self.database().wait(ticket)?;
+        let mut wrong: Vec<String> =
+            verdicts.iter().filter(|verdict| !verdict.ok).map(|verdict| format!("primary: {verdict}")).collect();
+        let (state, _) = read_only(&worker, |txn| Ok(freshet_engine::StateHash::of(txn)?))?;
+        for (number, standby) in (1..).zip(&self.standbys) {
+            let (at, hash, records) = standby.client.hash(Some(state.at), PATIENCE)?;
+            if (at, hash, records) != (state.at, state.hash, state.records) {
+                wrong.push(format!("standby {number}: hash {hash:016x} over {records} at {at}, primary: {state}"));
+            }
+            let verdicts = standby.client.call::<Vec<consistency::Verdict>>("tpcc/check", &(), PATIENCE)?.result;
+            wrong.extend(verdicts.iter().filter(|it| !it.ok).map(|it| format!("standby {number}: {it}")));
+        }
+        Ok(wrong)
     }
+
+    /// Ends everything.
+    pub(crate) fn stop(self) -> Result<(), Failure> {
+        drop(self.standbys);
+        match self.primary {
+            Primary::Volatile(_) => Ok(()),
+            Primary::Logged(node) => node.stop().map_err(Failure::new),
+        }
+    }
+}
+
+impl Standby {
+    fn start(common: &Common, primary: &str, directory: PathBuf) -> Result<Self, Failure> {
+        let any = "127.0.0.1:0";
+        let mut flags: Vec<std::ffi::OsString> = Vec::new();
+        let mut flag = |name: &str, value: &std::ffi::OsStr| flags.extend([name.into(), value.to_owned()]);
+        for (name, value) in [
+            ("--address", any),
+            ("--listen", any),
+            ("--join", primary),
+            ("--domain", if common.domain == Domain::File { "file" } else { "none" }),
+            ("--workers", "1"),
+            ("--replay-threads", &common.replay_threads.to_string()),
+            ("--synchronous-replay", &common.synchronous_replay.to_string()),
+            ("--log-batch-bytes", &common.batch_bytes.to_string()),
+            ("--log-interval-us", &common.interval_us.to_string()),
+        ] {
+            flag(name, value.as_ref());
+        }
+        flag("--directory", directory.as_os_str());
+        if let Some(cpus) = common.pin.as_ref().and_then(|pin| pin.standbys.as_ref()) {
+            flag("--pin", cpus.to_string().as_ref());
+        }
+        let process = NodeProcess::start(&std::env::current_exe()?, flags, PATIENCE)?;
+        let client = Arc::new(Client::connect(&process.ready().address, PATIENCE)?);
+        Ok(Self { client, process })
+    }
+
+    fn status(&self) -> Value {
+        let json = self.client.status(PATIENCE).unwrap_or_default();
+        serde_json::from_str(&json).unwrap_or(Value::Null)
+    }
+
+    /// Processor time of replay so far: of the thread that coordinates it, which also replays, and of the others.
+    fn replay_cpu(&self) -> Duration {
+        let status = self.status();
+        let (first, all) = (status::time(&status, "replay_cpu"), status::time(&status, "replay_threads_cpu"));
+        first.max(all)
+    }
+}
+
+/// A directory for the logs that is removed in the end.
+fn scratch(common: &Common) -> Result<TempDir, Failure> {
+    let shared_memory = PathBuf::from("/dev/shm");
+    let base = match &common.dir {
+        Some(directory) => directory.clone(),
+        None if shared_memory.is_dir() => shared_memory,
+        None => std::env::temp_dir(),
+    };
+    tempfile::Builder::new().prefix("freshet-bench-").tempdir_in(&base).map_err(|cause| {
+        Failure::new(format!("cannot make a directory for logs in {}: {cause}; choose another --dir", base.display()))
+    })
 }

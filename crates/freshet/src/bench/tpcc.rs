@@ -29,8 +29,7 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
     let subject = Subject::start(common)?;
     let database = subject.database();
     let tables = Tables::create(database)?;
-    let population =
-        Population { scale: Scale::new(options.warehouses), seed: common.seed, loaded_at: now_micros() };
+    let population = Population { scale: Scale::new(options.warehouses), seed: common.seed, loaded_at: now_micros() };
 
     let loading = Loading::begin(expected_rows(&population), common.json);
     let threads = usize::from(common.threads).min(usize::from(options.warehouses));
@@ -58,9 +57,10 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
         }
     };
     let (tally, measured) = drive(database, common, make, || subject.begin(), |begun| subject.end(begun))?;
-    let mut report = Report::new(&format!("tpcc, {} warehouse(s)", options.warehouses), common, tally, measured, loading);
-    if options.check && false {
-        report.check = None;
+    let mut report =
+        Report::new(&format!("tpcc, {} warehouse(s)", options.warehouses), common, tally, measured, loading);
+    if options.check {
+        report.check = Some(subject.check_tpcc(&tables)?);
     }
     subject.stop()?;
     Ok(report)

@@ -22,8 +22,13 @@ pub(crate) fn run(options: &YcsbOptions) -> Result<Report, Failure> {
     let common = &options.common;
     let usual = options.mix.usual_shape();
     let shape = Shape { fields: options.fields.unwrap_or(usual.fields), field_bytes: options.field_bytes };
-    let workload =
-        Workload { mix: options.mix, records: options.records, shape, theta: options.theta, operations: options.operations };
+    let workload = Workload {
+        mix: options.mix,
+        records: options.records,
+        shape,
+        theta: options.theta,
+        operations: options.operations,
+    };
     let client = Client::new(workload, NewKeys::new(options.records, 0, 1), common.seed)?;
     let subject = Subject::start(common)?;
     let database = subject.database();

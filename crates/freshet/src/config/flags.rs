@@ -1,10 +1,6 @@
 //! Flags of `freshet serve`, and the environment variables of the same names.
 
-use std::{
-    ffi::OsString,
-    net::SocketAddr,
-    path::PathBuf,
-};
+use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory};
 use freshet_base::{Isolation, Safety};

@@ -192,8 +192,8 @@ impl Settings {
     }
 
     fn read(path: &Path) -> Result<Self, ConfigError> {
-        let text = fs::read_to_string(path)
-            .map_err(|cause| ConfigError::Unreadable { path: path.to_path_buf(), cause })?;
+        let text =
+            fs::read_to_string(path).map_err(|cause| ConfigError::Unreadable { path: path.to_path_buf(), cause })?;
         toml::from_str(&text).map_err(|cause| ConfigError::File { path: path.to_path_buf(), cause })
     }
 
@@ -233,10 +233,8 @@ impl Settings {
         if let Safety::Quorum(k) = self.safety
             && k > self.standbys + 1
         {
-            let remedy = format!(
-                "a quorum of {k} nodes needs at least {} standbys: set standbys, or a smaller quorum",
-                k - 1
-            );
+            let remedy =
+                format!("a quorum of {k} nodes needs at least {} standbys: set standbys, or a smaller quorum", k - 1);
             return Err(ConfigError::Value { key: "safety", value: self.safety.to_string(), remedy });
         }
         if self.address == self.listen && self.address.port() != 0 {

@@ -66,7 +66,8 @@ fn the_defaults_can_be_written_and_read() {
 
 #[test]
 fn unknown_keys_are_named_with_their_file() {
-    for (text, key) in [("wokers = 7", "wokers"), ("[log]\nsegment = 5", "segment"), ("safety = \"3-safe\"", "3-safe")] {
+    for (text, key) in [("wokers = 7", "wokers"), ("[log]\nsegment = 5", "segment"), ("safety = \"3-safe\"", "3-safe")]
+    {
         let (_directory, path) = written(text);
         let message = Settings::gather(&flags(&["--config", path.to_str().unwrap()])).unwrap_err().to_string();
         assert!(message.contains(key) && message.contains("node.toml"), "{message}");
@@ -94,7 +95,8 @@ fn absurd_values_are_refused_by_name() {
         let message = Settings::gather(&flags(args)).unwrap_err().to_string();
         assert!(message.starts_with(key), "{message}");
     }
-    for args in [["--workers", "-1"], ["--safety", "safe"], ["--listen", "here"], ["--pin", "x"], ["--domain", "tape"]] {
+    for args in [["--workers", "-1"], ["--safety", "safe"], ["--listen", "here"], ["--pin", "x"], ["--domain", "tape"]]
+    {
         assert!(Cli::try_parse_from(["freshet", "serve"].iter().chain(&args)).is_err(), "{args:?}");
     }
 }

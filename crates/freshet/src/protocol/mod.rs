@@ -18,26 +18,26 @@ use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub(crate) const VERSION: u32 = 1;
+pub const VERSION: u32 = 1;
 
 /// The most bytes that a frame may have.
-pub(crate) const MAX_FRAME: usize = 4 << 20;
+pub const MAX_FRAME: usize = 4 << 20;
 
 /// Bytes of a frame's length.
 const PREFIX: usize = 4;
 
 /// What a client wants, under a number of its choice.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Request {
+pub struct Request {
     /// The response will bear it.
-    pub(crate) id: u64,
+    pub id: u64,
     /// What is wanted.
-    pub(crate) ask: Ask,
+    pub ask: Ask,
 }
 
 /// What a client may want.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Ask {
+pub enum Ask {
     /// Comes first. Answered by [`Answer::Hello`].
     Hello {
         /// The client's [`VERSION`].
@@ -72,32 +72,32 @@ pub(crate) enum Ask {
 
 /// A procedure and its input.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Call {
+pub struct Call {
     /// The procedure's name, like `tpcc/run`.
-    pub(crate) procedure: String,
+    pub procedure: String,
     /// Its input, in postcard's encoding.
-    pub(crate) arguments: Vec<u8>,
+    pub arguments: Vec<u8>,
     /// How long the client wants to wait, in milliseconds.
-    pub(crate) deadline_ms: u64,
+    pub deadline_ms: u64,
 }
 
 /// A node's answer to the request of that number.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Response {
+pub struct Response {
     /// The request's number; [`Response::NOBODY`] when it could not be made out.
-    pub(crate) id: u64,
+    pub id: u64,
     /// The answer.
-    pub(crate) answer: Answer,
+    pub answer: Answer,
 }
 
 impl Response {
     /// The number of a request whose number could not be read.
-    pub(crate) const NOBODY: u64 = u64::MAX;
+    pub const NOBODY: u64 = u64::MAX;
 }
 
 /// What a node may answer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Answer {
+pub enum Answer {
     /// The connection stands.
     Hello {
         /// The node's [`VERSION`].
@@ -156,22 +156,22 @@ pub(crate) enum Answer {
 
 /// A node's watermarks: positions in the virtual log, in bytes. What a node does not have is `None`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Watermarks {
+pub struct Watermarks {
     /// Whether the node is the primary.
-    pub(crate) primary: bool,
+    pub primary: bool,
     /// Primary: stamps up to here were handed out.
-    pub(crate) reserved: Option<Stamp>,
+    pub reserved: Option<Stamp>,
     /// Primary: persistent here.
-    pub(crate) durable: Option<Stamp>,
+    pub durable: Option<Stamp>,
     /// Primary: the clients may have been told.
-    pub(crate) committed: Option<Stamp>,
+    pub committed: Option<Stamp>,
     /// What a transaction that begins now sees: everything below.
-    pub(crate) visible: Stamp,
+    pub visible: Stamp,
 }
 
 /// Why a connection ended.
 #[derive(Debug, Error)]
-pub(crate) enum FrameError {
+pub enum FrameError {
     /// The peer closed the connection between two frames.
     #[error("the connection was closed")]
     Closed,
@@ -198,9 +198,9 @@ pub(crate) enum FrameError {
 ///
 /// # Errors
 /// [`FrameError::TooLong`]; nothing was appended then.
-pub(crate) fn encode<T: Serialize>(message: &T, into: &mut Vec<u8>) -> Result<(), FrameError> {
-    let bytes = postcard::to_stdvec(message)
-        .map_err(|cause| FrameError::Malformed { length: 0, cause: cause.to_string() })?;
+pub fn encode<T: Serialize>(message: &T, into: &mut Vec<u8>) -> Result<(), FrameError> {
+    let bytes =
+        postcard::to_stdvec(message).map_err(|cause| FrameError::Malformed { length: 0, cause: cause.to_string() })?;
     let length = bytes.len();
     let prefix = u32::try_from(length).ok().filter(|_| length <= MAX_FRAME).ok_or(FrameError::TooLong { length })?;
     into.extend_from_slice(&prefix.to_le_bytes());
@@ -210,7 +210,7 @@ pub(crate) fn encode<T: Serialize>(message: &T, into: &mut Vec<u8>) -> Result<()
 
 /// Takes frames from a stream of bytes.
 #[derive(Debug)]
-pub(crate) struct Frames<R> {
+pub struct Frames<R> {
     stream: R,
     /// Bytes that came and were not taken: `buffer[taken..]`.
     buffer: Vec<u8>,
@@ -221,7 +221,8 @@ pub(crate) struct Frames<R> {
 const CHUNK: usize = 64 << 10;
 
 impl<R: Read> Frames<R> {
-    pub(crate) fn new(stream: R) -> Self {
+    /// Takes frames from this stream.
+    pub fn new(stream: R) -> Self {
         Self { stream, buffer: Vec::new(), taken: 0 }
     }
 
@@ -229,7 +230,7 @@ impl<R: Read> Frames<R> {
     ///
     /// # Errors
     /// See [`FrameError`]. Nothing more can be taken then.
-    pub(crate) fn next<T: DeserializeOwned>(&mut self) -> Result<T, FrameError> {
+    pub fn next<T: DeserializeOwned>(&mut self) -> Result<T, FrameError> {
         loop {
             let have = &self.buffer[self.taken..];
             if let Some(prefix) = have.first_chunk::<PREFIX>() {

@@ -26,8 +26,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         Just(Ask::Status),
         Just(Ask::Watermarks),
         any::<bool>().prop_map(|force| Ask::Promote { force }),
-        (any::<Option<u64>>(), any::<u64>())
-            .prop_map(|(at, deadline_ms)| Ask::Hash { at: at.map(Stamp), deadline_ms }),
+        (any::<Option<u64>>(), any::<u64>()).prop_map(|(at, deadline_ms)| Ask::Hash { at: at.map(Stamp), deadline_ms }),
         call.prop_map(|(procedure, arguments, deadline_ms)| Ask::Call(Call { procedure, arguments, deadline_ms })),
         (any::<u64>(), any::<u64>())
             .prop_map(|(stamp, deadline_ms)| Ask::WaitVisible { stamp: Stamp(stamp), deadline_ms }),

@@ -147,7 +147,7 @@ impl Connection {
 }
 
 /// Serves a client in threads of its own.
-pub(super) fn open(shared: &Arc<Shared>, stream: TcpStream) {
+pub(super) fn open(shared: &Arc<Shared>, number: u64, stream: TcpStream) {
     let shared = Arc::clone(shared);
     let begun = thread::Builder::new().name("client".to_owned()).spawn({
         let shared = Arc::clone(&shared);
@@ -155,24 +155,19 @@ pub(super) fn open(shared: &Arc<Shared>, stream: TcpStream) {
             // Whatever goes wrong here is between this client and its connection.
             let _ = serve(&shared, &stream);
             let _ = stream.shutdown(Shutdown::Both);
-            shared.connections.fetch_sub(1, Ordering::Relaxed);
+            shared.streams().remove(&number);
         }
     });
     if begun.is_err() {
-        shared.connections.fetch_sub(1, Ordering::Relaxed);
+        shared.streams().remove(&number);
     }
 }
 
 fn serve(shared: &Arc<Shared>, stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-    // So that a stopping server is noticed.
-    stream.set_read_timeout(Some(Duration::from_millis(500)))?;
-    let connection = Arc::new(Connection {
-        state: Mutex::new(State::default()),
-        to_write: Condvar::new(),
-        to_read: Condvar::new(),
-    });
+    let connection =
+        Arc::new(Connection { state: Mutex::new(State::default()), to_write: Condvar::new(), to_read: Condvar::new() });
     let mut writing = stream.try_clone()?;
     let writer = {
         let connection = Arc::clone(&connection);
@@ -194,14 +189,8 @@ fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, stream: &TcpStream) 
     let mut frames = Frames::new(stream);
     let mut greeted = false;
     while connection.admit() {
-        let next = loop {
-            match frames.next::<Request>() {
-                Err(FrameError::Broken(cause)) if is_timeout(&cause) && !shared.is_stopping() => {}
-                next => break next,
-            }
-        };
         let reply = |id| Reply::new(connection, id);
-        match next {
+        match frames.next::<Request>() {
             Ok(Request { id, ask: Ask::Hello { version } }) => {
                 let reply = reply(id);
                 if version != VERSION {
@@ -223,10 +212,6 @@ fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, stream: &TcpStream) 
             Err(cause) => return reply(Response::NOBODY).send(Answer::Refused { reason: cause.to_string() }),
         }
     }
-}
-
-fn is_timeout(cause: &std::io::Error) -> bool {
-    matches!(cause.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut)
 }
 
 /// When a wait of so many milliseconds ends.

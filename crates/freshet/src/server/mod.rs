@@ -18,24 +18,21 @@ mod tests;
 mod work;
 
 use std::{
+    collections::HashMap,
     io,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
-        Arc,
-        atomic::{AtomicBool, AtomicUsize, Ordering},
+        Arc, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, Ordering},
     },
     thread::{self, JoinHandle},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{Isolation, Stamp};
 use freshet_engine::Database;
 
-use self::{
-    completion::Completions,
-    procedures::Procedures,
-    work::Lane,
-};
+use self::{completion::Completions, procedures::Procedures, work::Lane};
 use crate::{Failure, protocol::Watermarks};
 
 /// Connections at once; whoever comes then is refused.
@@ -65,12 +62,17 @@ struct Shared {
     views: Completions,
     promoting: AtomicBool,
     stopping: AtomicBool,
-    connections: AtomicUsize,
+    /// Connections that are open, by a number of their own; only to end them with the server.
+    streams: Mutex<HashMap<u64, TcpStream>>,
 }
 
 impl Shared {
     fn is_stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn streams(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -107,7 +109,7 @@ impl Server {
             views: Completions::default(),
             promoting: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            connections: AtomicUsize::new(0),
+            streams: Mutex::new(HashMap::new()),
         });
         let mut server = Self { shared, address, threads: Vec::new() };
         for number in 0..workers {
@@ -148,6 +150,9 @@ impl Drop for Server {
         self.shared.views.stop();
         // Wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
+        for stream in self.shared.streams().values() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
@@ -155,20 +160,25 @@ impl Drop for Server {
 }
 
 fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
-    for stream in listener.incoming() {
+    for (number, stream) in (0..).zip(listener.incoming()) {
+        let Ok(stream) = stream.and_then(|stream| Ok((stream.try_clone()?, stream))) else {
+            // No more descriptors, or the client has gone already.
+            if shared.is_stopping() {
+                return;
+            }
+            thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        let (stream, ours) = stream;
+        let mut streams = shared.streams();
+        // Looked at under the lock: who ends the server finds every stream that is served.
         if shared.is_stopping() {
             return;
         }
-        match stream {
-            Ok(stream) => {
-                if shared.connections.fetch_add(1, Ordering::Relaxed) < CONNECTIONS {
-                    connection::open(shared, stream);
-                } else {
-                    shared.connections.fetch_sub(1, Ordering::Relaxed);
-                }
-            }
-            // No more descriptors, or the client has gone already.
-            Err(_) => thread::sleep(std::time::Duration::from_millis(10)),
+        if streams.len() < CONNECTIONS {
+            streams.insert(number, ours);
+            drop(streams);
+            connection::open(shared, number, stream);
         }
     }
 }

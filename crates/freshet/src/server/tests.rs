@@ -68,7 +68,7 @@ fn procedures_run_and_answer() {
         client.call::<Vec<Verdict>>("tpcc/check", &(), SOON),
         Err(ClientError::Refused { reason, .. }) if reason.contains("load the workload first")
     ));
-    let population = Population { scale: Scale::small(1), seed: 1, loaded_at: 0 };
+    let population = Population { scale: Scale::small(1), seed: 1, loaded_at: 1 };
     let loaded = client.call::<Population>("tpcc/load", &LoadTpcc { population, threads: 1 }, SOON).unwrap();
     assert_eq!(loaded.result, population);
     assert!(client.call::<u64>("tpcc/progress", &(), SOON).unwrap().result > 1_000);
@@ -78,7 +78,7 @@ fn procedures_run_and_answer() {
     let mut acknowledged = Vec::new();
     for sequence in 0..200 {
         let mark = Mark { client: 7, sequence };
-        let request = Request { mark: Some(mark), input: terminal.next(0) };
+        let request = Request { mark: Some(mark), input: terminal.next(2) };
         let outcome = client.call::<Outcome>("tpcc/run", &request, SOON).unwrap().result;
         if !request.input.kind().is_read_only() && !matches!(outcome, Outcome::RolledBack(_)) {
             acknowledged.push(mark);

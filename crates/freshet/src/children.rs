@@ -1,0 +1,207 @@
+//! Nodes in processes of their own: how the demo, the benchmarks and the tests start, stop and kill them.
+//!
+//! Nobody is left behind: a node ends with its standard input, and so with the process that started it, and dropping a
+//! [`NodeProcess`] kills it.
+
+use std::{
+    collections::VecDeque,
+    ffi::OsString,
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, ChildStdin, Command, ExitStatus, Stdio},
+    sync::{Arc, Mutex, PoisonError, mpsc},
+    thread,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde::Deserialize;
+use thiserror::Error;
+
+/// Lines of a node's messages that are kept.
+const LINES: usize = 200;
+
+/// Why there is no node.
+#[derive(Debug, Error)]
+pub enum SpawnError {
+    /// The process could not be started.
+    #[error("cannot start {program}: {cause}")]
+    Start {
+        /// Which program.
+        program: String,
+        /// Why not.
+        cause: std::io::Error,
+    },
+    /// It ended before it could serve.
+    #[error("the node ended ({status}) before it could serve: {messages}")]
+    Ended {
+        /// How.
+        status: String,
+        /// What it said.
+        messages: String,
+    },
+    /// It could not serve in time, and was killed.
+    #[error("the node could not serve within {patience:?}: {messages}")]
+    Silent {
+        /// How long was waited.
+        patience: Duration,
+        /// What it said.
+        messages: String,
+    },
+}
+
+/// What a node says when it can serve.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Ready {
+    /// Where clients connect.
+    pub address: String,
+    /// Where other nodes connect.
+    pub listen: String,
+    /// `primary` or `standby`.
+    pub role: String,
+}
+
+/// A node in a process of its own, which ends with it.
+#[derive(Debug)]
+pub struct NodeProcess {
+    child: Child,
+    /// While it is open the node lives.
+    stdin: Option<ChildStdin>,
+    messages: Arc<Mutex<VecDeque<String>>>,
+    ready: Ready,
+}
+
+impl NodeProcess {
+    /// Starts `program serve` with these flags and waits until it can serve.
+    ///
+    /// # Errors
+    /// See [`SpawnError`]; no process is left then.
+    pub fn start<I>(program: &Path, flags: I, patience: Duration) -> Result<Self, SpawnError>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
+        let mut command = Command::new(program);
+        command.args(["serve", "--while-stdin"]).args(flags.into_iter().map(Into::into));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // Flags alone decide; the environment is meant for nodes that a user starts.
+        for (name, _) in std::env::vars_os() {
+            if name.to_string_lossy().starts_with("FRESHET_") {
+                command.env_remove(name);
+            }
+        }
+        let mut child =
+            command.spawn().map_err(|cause| SpawnError::Start { program: program.display().to_string(), cause })?;
+        let messages = Arc::new(Mutex::new(VecDeque::new()));
+        let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        if let Some(stderr) = stderr {
+            let messages = Arc::clone(&messages);
+            thread::spawn(move || {
+                for line in BufReader::new(stderr).lines().map_while(Result::ok) {
+                    let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
+                    if messages.len() == LINES {
+                        messages.pop_front();
+                    }
+                    messages.push_back(line);
+                }
+            });
+        }
+        let (sender, receiver) = mpsc::channel();
+        if let Some(stdout) = stdout {
+            thread::spawn(move || {
+                for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                    if let Some(ready) = line.strip_prefix("ready ").and_then(|json| serde_json::from_str(json).ok()) {
+                        let _ = sender.send(ready);
+                    }
+                }
+            });
+        }
+        let said = |messages: &Mutex<VecDeque<String>>| {
+            Vec::from(messages.lock().unwrap_or_else(PoisonError::into_inner).clone()).join("\n")
+        };
+        match receiver.recv_timeout(patience) {
+            Ok(ready) => Ok(Self { child, stdin, messages, ready }),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                let _ = child.kill();
+                let status = child.wait().map_or_else(|cause| cause.to_string(), |status| status.to_string());
+                // Its last words may still be on their way.
+                thread::sleep(Duration::from_millis(50));
+                Err(SpawnError::Ended { status, messages: said(&messages) })
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                let _ = child.kill();
+                let _ = child.wait();
+                Err(SpawnError::Silent { patience, messages: said(&messages) })
+            }
+        }
+    }
+
+    /// What it said when it could serve.
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+
+    /// What it has complained about so far.
+    pub fn messages(&self) -> String {
+        Vec::from(self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()).join("\n")
+    }
+
+    /// Its process number.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) {
+            // It may have ended; its number is still ours, as nobody has waited for it.
+            let _ = kill_process(pid, signal);
+        }
+    }
+
+    /// SIGKILL, and waits until it is gone.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// SIGSTOP: it stands still.
+    pub fn pause(&self) {
+        self.signal(Signal::STOP);
+    }
+
+    /// SIGCONT: it goes on.
+    pub fn resume(&self) {
+        self.signal(Signal::CONT);
+    }
+
+    /// Asks it to end, and waits for that; kills it when it takes longer than `patience`.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn stop(&mut self, patience: Duration) -> std::io::Result<ExitStatus> {
+        drop(self.stdin.take());
+        self.signal(Signal::TERM);
+        let deadline = Instant::now() + patience;
+        loop {
+            if let Some(status) = self.child.try_wait()? {
+                return Ok(status);
+            }
+            if Instant::now() >= deadline {
+                self.child.kill()?;
+                return self.child.wait();
+            }
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// How it has ended, if it has.
+    pub fn ended(&mut self) -> Option<ExitStatus> {
+        self.child.try_wait().ok().flatten()
+    }
+}
+
+impl Drop for NodeProcess {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

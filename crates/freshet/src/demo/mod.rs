@@ -1,0 +1,213 @@
+//! `freshet demo`: a cluster on one machine that loses its primary, and nothing else.
+//!
+//! The story, in order: three nodes start; TPC-C is loaded; its mix runs on the primary while the standbys are read;
+//! the primary is killed; a standby is promoted and the load goes on there; the old primary comes back as a standby;
+//! and then everything is proved.
+
+mod cluster;
+mod load;
+mod proof;
+mod readers;
+mod table;
+
+use std::{
+    process::ExitCode,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use clap::Args;
+use freshet_workloads::tpcc::population::{Population, Scale};
+use indicatif::ProgressBar;
+use signal_hook::consts::{SIGINT, SIGTERM};
+
+use self::{
+    cluster::{Cluster, PATIENCE},
+    load::Load,
+    readers::Readers,
+    table::Table,
+};
+use crate::{
+    Failure,
+    bench::loading_style,
+    client::{Client, ClientError},
+    server::procedures::LoadTpcc,
+    units::{grouped, now_micros},
+};
+
+/// Options of `freshet demo`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct DemoOptions {
+    /// How long the load runs, in seconds, in all: half of it before the primary is killed. Starting, loading and the
+    /// proof come on top of it.
+    #[arg(long, value_name = "S", default_value_t = 20, value_parser = clap::value_parser!(u64).range(2..=86_400))]
+    seconds: u64,
+    /// Warehouses of TPC-C.
+    #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=100))]
+    warehouses: u16,
+    /// Where the nodes keep their logs; a directory within it is made and removed. [default: where temporary files go]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<std::path::PathBuf>,
+    /// Terminals of TPC-C, each of which has one transaction under way.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    terminals: u16,
+    /// The seed of all random numbers.
+    #[arg(long, value_name = "SEED", env = "FRESHET_SEED", default_value_t = 42)]
+    seed: u64,
+}
+
+/// Ends the story early when the user wants that.
+#[derive(Clone, Debug)]
+pub(crate) struct Interruption(Arc<AtomicBool>);
+
+impl Interruption {
+    /// Hears of Ctrl-C and SIGTERM; the second one ends the process at once.
+    fn listen() -> Result<Self, Failure> {
+        let flag = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;
+            signal_hook::flag::register(signal, Arc::clone(&flag))?;
+        }
+        Ok(Self(flag))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), Failure> {
+        if self.0.load(Ordering::Relaxed) { Err(Failure::new("interrupted; all nodes are stopped")) } else { Ok(()) }
+    }
+
+    /// Sleeps until then.
+    pub(crate) fn sleep_until(&self, then: Instant) -> Result<(), Failure> {
+        loop {
+            self.check()?;
+            let left = then.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Ok(());
+            }
+            thread::sleep(left.min(Duration::from_millis(50)));
+        }
+    }
+}
+
+/// Tells the story, with the time since it began.
+pub(crate) struct Teller(Instant);
+
+impl Teller {
+    pub(crate) fn say(&self, what: impl AsRef<str>) {
+        println!("[{:5.1} s] {}", self.0.elapsed().as_secs_f64(), what.as_ref());
+    }
+}
+
+/// Runs the demo.
+pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
+    let interruption = Interruption::listen()?;
+    let teller = Teller(Instant::now());
+    let mut cluster = Cluster::start(options.dir.as_deref(), &teller)?;
+    let population = Population { scale: Scale::new(options.warehouses), seed: options.seed, loaded_at: now_micros() };
+    fill(&cluster, population, &teller, &interruption)?;
+    cluster.wait_in_sync(2, &interruption)?;
+    teller.say("both standbys are in sync: a commit counts when two of the three nodes have it on disk");
+
+    let load = Load::start(&population, options.seed, options.terminals, cluster.address(cluster.primary()))?;
+    let readers = Readers::start(&population, options.seed, &cluster)?;
+    let half = Duration::from_millis(options.seconds * 500);
+    Table::show(&cluster, &load, &readers, half, &interruption)?;
+
+    // The worst moment is any moment: the load does not know.
+    let before = load.acknowledged();
+    let dead = cluster.primary();
+    let killed = Instant::now();
+    cluster.kill(dead);
+    teller.say(format!(
+        "SIGKILL for the primary, {}, under load; {} transactions had been acknowledged",
+        cluster.name(dead),
+        grouped(before)
+    ));
+    let (term, at) = cluster.promote_next()?;
+    let took_over = killed.elapsed();
+    let primary = cluster.primary();
+    load.go_on_at(cluster.address(primary));
+    teller.say(format!(
+        "{} is promoted: primary of term {term}, which begins at {at}; that took {:.0} ms",
+        cluster.name(primary),
+        took_over.as_secs_f64() * 1e3
+    ));
+    let first = load.first_acknowledged_since(&interruption, PATIENCE)?;
+    teller.say(format!(
+        "the clients go on there: first acknowledgement {:.0} ms after the kill",
+        first.saturating_duration_since(killed).as_secs_f64() * 1e3
+    ));
+    Table::show(&cluster, &load, &readers, half / 2, &interruption)?;
+
+    cluster.restart_as_standby(dead, &teller)?;
+    Table::show(&cluster, &load, &readers, half - half / 2, &interruption)?;
+    cluster.wait_in_sync(2, &interruption)?;
+    cluster.tell_saved_tail(dead, &teller)?;
+
+    readers.stop();
+    let result = load.stop()?;
+    teller.say(format!(
+        "the load has ended: {} transactions, {} of them with a mark that has to be found",
+        grouped(result.transactions),
+        grouped(result.acknowledged.len() as u64)
+    ));
+    let lost = proof::prove(&cluster, &result, &teller, &interruption)?;
+    cluster.stop(&teller);
+    if lost == 0 {
+        teller.say("nothing was lost");
+        Ok(ExitCode::SUCCESS)
+    } else {
+        teller.say(format!("{lost} of the proofs FAILED"));
+        Ok(ExitCode::FAILURE)
+    }
+}
+
+/// Loads TPC-C on the primary, and shows how far it is.
+fn fill(
+    cluster: &Cluster,
+    population: Population,
+    teller: &Teller,
+    interruption: &Interruption,
+) -> Result<(), Failure> {
+    let client = cluster.connect(cluster.primary())?;
+    let bar = ProgressBar::new(freshet_workloads::tpcc::load::expected_rows(&population));
+    bar.set_style(loading_style());
+    let begun = Instant::now();
+    let order = LoadTpcc { population, threads: 1 };
+    let loading = thread::scope(|scope| -> Result<(), Failure> {
+        let loader = scope.spawn(|| client.call::<Population>("tpcc/load", &order, Duration::from_secs(600)));
+        while !loader.is_finished() {
+            if let Ok(progress) = client.call::<u64>("tpcc/progress", &(), PATIENCE) {
+                bar.set_position(progress.result);
+            }
+            thread::sleep(Duration::from_millis(100));
+            if let Err(failure) = interruption.check() {
+                client.close();
+                return Err(failure);
+            }
+        }
+        loader.join().map_err(|_| Failure::new("the thread that loads panicked"))??;
+        Ok(())
+    });
+    bar.finish_and_clear();
+    loading?;
+    let rows = client.call::<u64>("tpcc/progress", &(), PATIENCE)?.result;
+    let (warehouses, seconds) = (population.scale.warehouses, begun.elapsed().as_secs_f64());
+    teller.say(format!("TPC-C with {warehouses} warehouse(s) is loaded: {} rows in {seconds:.1} s", grouped(rows)));
+    Ok(())
+}
+
+/// Connects, however long the node takes to be there.
+pub(crate) fn connect_patiently(address: &str, patience: Duration) -> Result<Client, ClientError> {
+    let deadline = Instant::now() + patience;
+    loop {
+        match Client::connect(address, Duration::from_secs(2)) {
+            Ok(client) => return Ok(client),
+            Err(error) if Instant::now() >= deadline => return Err(error),
+            Err(_) => thread::sleep(Duration::from_millis(20)),
+        }
+    }
+}

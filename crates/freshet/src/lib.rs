@@ -1,0 +1,78 @@
+//! The program `freshet`: a node of the database, and everything that goes with it. The binary only calls [`main`]; tests with
+//! real processes use [`client`] and [`children`].
+//!
+//! | module | is |
+//! |---|---|
+//! | [`cli`], [`config`] | what a user may say, and what follows from it |
+//! | [`protocol`] | the frames between clients and nodes |
+//! | [`server`], [`client`] | the two ends of it |
+//! | [`serve`], [`status`], [`promote`], [`inspect`] | the commands of that name |
+//! | [`bench`] | measures the engine within this process, standbys beside it |
+//! | [`children`] | nodes in processes of their own |
+//! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
+#![forbid(unsafe_code)]
+
+mod bench;
+pub mod children;
+mod cli;
+pub mod client;
+mod config;
+mod demo;
+mod inspect;
+mod pin;
+mod process;
+mod promote;
+pub mod protocol;
+mod serve;
+mod server;
+mod status;
+mod units;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Why a command ended without success: one message, for people.
+#[derive(Debug)]
+pub struct Failure(String);
+
+impl Failure {
+    /// A failure with this message.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Self {
+        let mut message = error.to_string();
+        let mut source = error.source();
+        while let Some(cause) = source {
+            let text = cause.to_string();
+            // Many errors already quote their cause.
+            if !message.contains(&text) {
+                message = format!("{message}: {text}");
+            }
+            source = cause.source();
+        }
+        Self(message)
+    }
+}
+
+/// Does what the command line says.
+pub fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    match cli.run() {
+        Ok(code) => code,
+        Err(Failure(message)) => {
+            eprintln!("freshet: {message}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
