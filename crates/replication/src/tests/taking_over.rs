@@ -1,5 +1,5 @@
 use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
-use freshet_cluster::commit_rule::Standing;
+use freshet_cluster::{Moment, commit_rule::Standing, term::TermHistory};
 
 use super::fixture::*;
 use crate::{
@@ -8,7 +8,7 @@ use crate::{
     primary::{CommitError, PrimaryConfig},
     standby::StandbyConfig,
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
-    wire::{Hello, Purpose},
+    wire::{self, Ack, BatchNote, Hello, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
 /// Makes a promoted standby the primary, as the engine does.
@@ -160,4 +160,69 @@ fn a_standby_that_was_put_out_does_not_take_over_by_itself() {
     drop(primary);
     let error = promote(&standby.standby, &PromoteOptions::default()).unwrap_err().to_string();
     assert!(error.contains("acknowledged commits might be lost") && error.contains(&address), "{error}");
+}
+
+/// A primary of our making, which has welcomed the standby with an empty log in term 3.
+fn impostor() -> (StandbyNode, freshet_fabric::tcp::Connection) {
+    let listener = freshet_fabric::tcp::Listener::bind("127.0.0.1:0").unwrap();
+    let standby = StandbyNode::empty(2, &listener.address().unwrap().to_string());
+    let mut connection = listener.accept().unwrap().unwrap();
+    connection.receiver().receive().unwrap();
+    let welcome = Reply::Welcome(Welcome {
+        cluster: CLUSTER,
+        node: NodeId(1),
+        term: Term(3),
+        history: TermHistory::first(Term(3)),
+        cut_at: Stamp(0),
+        end: Stamp(0),
+        keep_alive_ms: 60_000,
+    });
+    connection.sender().send(Kind::Reply as u8, Term(3), &wire::encode_first(&welcome)).unwrap();
+    standby.joined();
+    (standby, connection)
+}
+
+/// Sends one batch in `term` and returns what is acknowledged, and why the connection ends.
+fn ship_in(term: Term, connection: &mut freshet_fabric::tcp::Connection) -> (Stamp, Option<Refusal>) {
+    let (bytes, ends) = blocks(Stamp(0), &[64]);
+    let note = BatchNote { global: Stamp(0), time: Moment(1), end: ends[0], in_sync: true, ends: vec![64] };
+    let _ = connection.sender().write_with_imm(Kind::Batch as u8, term, 0, [&bytes, &[]], &wire::encode(&note));
+    let mut acked = Stamp(0);
+    while let Ok(header) = connection.receiver().receive() {
+        if header.kind == Kind::Goodbye as u8 {
+            return (acked, Some(wire::decode("goodbye", connection.receiver().immediate()).unwrap()));
+        }
+        let ack: Ack = wire::decode("acknowledgement", connection.receiver().immediate()).unwrap();
+        acked = acked.max(ack.persisted);
+        if acked == ends[0] {
+            break;
+        }
+    }
+    (acked, None)
+}
+
+#[test]
+fn a_batch_of_an_old_term_is_refused_on_a_living_connection() {
+    let (_standby, mut connection) = impostor();
+    let (acked, refusal) = ship_in(Term(2), &mut connection);
+    assert_eq!(acked, Stamp(0));
+    assert!(matches!(refusal, Some(Refusal::Fenced { asked: Term(2), highest: Term(3), .. })), "{refusal:?}");
+    // In the right term the same batch is welcome.
+    let (_standby, mut connection) = impostor();
+    assert_eq!(ship_in(Term(3), &mut connection), (Stamp(64), None));
+}
+
+#[test]
+fn whoever_has_promised_a_term_acknowledges_nothing_earlier() {
+    let (standby, mut connection) = impostor();
+    let consult = Hello {
+        cluster: Some(CLUSTER),
+        node: NodeId(9),
+        address: String::new(),
+        purpose: Purpose::Consult { term: Term(4), binding: true },
+    };
+    let (reply, _) = call(&standby.address(), &consult, Term(4), PATIENCE).unwrap();
+    assert!(matches!(reply, Reply::Log { node: NodeId(2), .. }));
+    assert_eq!(ship_in(Term(3), &mut connection).0, Stamp(0));
+    assert_eq!(standby.terms.get().fence.highest(), Term(4));
 }
