@@ -1,4 +1,5 @@
 use super::*;
+use crate::frame::HEADER;
 
 fn pair() -> (Connection, Connection) {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
