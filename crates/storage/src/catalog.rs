@@ -20,6 +20,9 @@ use crate::{
     table::Table,
 };
 
+/// The name of the catalog table.
+const CATALOG: &str = "freshet_catalog";
+
 /// Bytes of a table's name in its catalog row.
 const NAME: usize = 64;
 
@@ -87,7 +90,7 @@ impl Catalog {
             consult_replay: AtomicBool::new(false),
         };
         let name = IndexDefinition::new("freshet_catalog_name", true, &[KeyPart::bytes(0, NAME as u16)]);
-        let definition = TableDefinition::new("freshet_catalog", vec![name]);
+        let definition = TableDefinition::new(CATALOG, vec![name]);
         catalog.enter(Fid::CATALOG, definition).expect("the catalog is empty");
         // Record zero would be the catalog itself: it describes the others only.
         catalog
@@ -165,6 +168,16 @@ impl Catalog {
             .map_err(|cause| CatalogError::Row { fid: Fid::CATALOG, what: cause.to_string() })
     }
 
+    /// Whether `row` is just what [`Catalog::row_of`] makes of some definition but the catalog's own, so that nothing
+    /// but its name and its record id can keep it from [entering](Catalog::enter_row).
+    pub fn describes_table(row: &[u8]) -> bool {
+        let definition =
+            row.get(NAME..).and_then(|definition| postcard::from_bytes::<TableDefinition>(definition).ok());
+        definition.is_some_and(|definition| {
+            definition.name != CATALOG && Self::row_of(&definition).is_ok_and(|canonical| canonical == row)
+        })
+    }
+
     /// Adds the table that a catalog row, committed as record `rid` of the catalog, describes.
     ///
     /// # Errors
@@ -206,8 +219,13 @@ mod tests {
         assert_eq!(catalog.enter_row(Rid(1), &row).unwrap_err(), CatalogError::Exists("stock".into()));
         assert_eq!(catalog.by_name("stock").unwrap().fid(), Fid(1));
         assert_eq!(catalog.iter().count(), 2);
+        assert!(Catalog::describes_table(&row));
+        assert!(!Catalog::describes_table(&[&row[..], &[0]].concat()), "nothing behind it");
+        let itself = TableDefinition::new("freshet_catalog", definition.indexes.clone());
+        assert!(!Catalog::describes_table(&Catalog::row_of(&itself).unwrap()));
         for length in 0..row.len() {
             // Never a panic, whatever comes out of a log.
+            assert!(!Catalog::describes_table(&row[..length]));
             let _ = Catalog::new().enter_row(Rid(0), &row[..length]);
         }
         assert_eq!(catalog.enter_row(Rid(1 << 40), &row).unwrap_err(), CatalogError::Full);

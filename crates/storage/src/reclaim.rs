@@ -39,12 +39,14 @@ use std::{
     collections::VecDeque,
     fmt,
     marker::PhantomData,
+    // Not the facade's: loom's cannot be a receiver, and the count is not part of what is modelled.
+    sync::Arc,
 };
 
 use crossbeam_utils::CachePadded;
 use freshet_base::{
     Stamp,
-    sync::{Arc, AtomicBool, AtomicU64, Ordering, fence},
+    sync::{AtomicBool, AtomicU64, Ordering, fence},
 };
 
 /// Announced by a participant that is not pinned.

@@ -21,6 +21,12 @@ use freshet_base::sync::{AtomicU64, Ordering};
 
 use crate::array::Word;
 
+#[cfg(all(test, not(loom)))]
+thread_local! {
+    /// Versions that this thread has made and not freed: tests run in one thread each.
+    pub(crate) static LIVE: std::cell::Cell<i64> = const { std::cell::Cell::new(0) };
+}
+
 /// Set in `length` of a version that says that the record is deleted.
 const TOMBSTONE: u32 = 1 << 31;
 
@@ -55,6 +61,8 @@ impl Version {
         let layout = Self::layout(bytes.len());
         // SAFETY: the layout's size is at least that of `Version`.
         let Some(version) = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()) else { handle_alloc_error(layout) };
+        #[cfg(all(test, not(loom)))]
+        LIVE.with(|live| live.set(live.get() + 1));
         let flag = if row.is_none() { TOMBSTONE } else { 0 };
         // SAFETY: freshly allocated for exactly this, aligned, and owned by this function.
         unsafe {
@@ -114,6 +122,8 @@ impl Version {
         let version = version.cast::<Self>();
         // SAFETY: alive until here, by this function's contract.
         let length = unsafe { (*version).length } & !TOMBSTONE;
+        #[cfg(all(test, not(loom)))]
+        LIVE.with(|live| live.set(live.get() - 1));
         // SAFETY: made by `create` with the same length.
         unsafe { dealloc(version.cast(), Self::layout(length as usize)) };
     }

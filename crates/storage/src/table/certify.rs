@@ -11,10 +11,13 @@ use crate::{array::Word, reclaim::Guard, version::Version};
 /// What stands in the way of a unique key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Newest {
-    /// A record that is there, or is our own.
+    /// A record that the snapshot sees, or our own.
     Committed,
-    /// A record that another transaction is about to make, change or delete.
-    Uncommitted,
+    /// A record that has come since the snapshot.
+    CommittedSince,
+    /// A record that another transaction is about to make, change or delete, or has deleted since the snapshot: there
+    /// the first to come wins.
+    Contested,
 }
 
 impl Table {
@@ -60,9 +63,8 @@ impl Table {
         }
     }
 
-    /// Whether a record may stand in the way of a unique key: `None` when it is gone or its
-    /// newest version, committed or not, does not satisfy `has_key`; otherwise whether that version is committed.
-    /// Never blocks, but for the disk.
+    /// Whether a record may stand in the way of a unique key: `None` when it is gone for the context's snapshot
+    /// and for everybody since, or does not satisfy `has_key`. Never blocks, but for the disk.
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -73,26 +75,41 @@ impl Table {
         context: &ReadContext<'_>,
         mut has_key: impl FnMut(&'g [u8]) -> bool,
     ) -> Result<Option<Newest>, ReadError> {
-        let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
-        let mut current: *const Version = head.as_ptr();
-        let mut uncommitted_above = false;
-        loop {
-            // SAFETY: reached under `guard`.
-            let (state, row) = unsafe { (Self::state(current, context.me, context.owners), Version::row(current)) };
-            let has = row.is_some_and(&mut has_key);
-            match state {
-                State::Mine => return Ok(has.then_some(Newest::Committed)),
-                State::Committed(_) if uncommitted_above => return Ok(has.then_some(Newest::Uncommitted)),
-                State::Committed(_) => return Ok(has.then_some(Newest::Committed)),
-                State::Aborted => {}
-                State::Later | State::Committing(_) if has => return Ok(Some(Newest::Uncommitted)),
-                // It is being deleted or given another key, but may also be left as it was.
-                State::Later | State::Committing(_) => uncommitted_above = true,
-            }
-            // SAFETY: as above. Acquire: as in `walk`.
-            match Word(unsafe { &*current }.next.load(Ordering::Acquire)).as_pointer() {
-                Some(older) => current = older,
-                None => return Ok(None),
+        let mut backoff = Backoff::new();
+        'from_the_head: loop {
+            let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
+            let mut current: *const Version = head.as_ptr();
+            // Whether something above may be, or was since the snapshot, on its way to another key or to the end.
+            let mut going = false;
+            loop {
+                // SAFETY: reached under `guard`.
+                let (state, row) = unsafe { (Self::state(current, context.me, context.owners), Version::row(current)) };
+                let has = row.is_some_and(&mut has_key);
+                match state {
+                    State::Mine => return Ok(has.then_some(Newest::Committed)),
+                    State::Committed(_) if has && going => return Ok(Some(Newest::Contested)),
+                    State::Committed(stamp) if has && stamp < context.snapshot => return Ok(Some(Newest::Committed)),
+                    State::Committed(_) if has => return Ok(Some(Newest::CommittedSince)),
+                    State::Committed(stamp) if stamp < context.snapshot => return Ok(None),
+                    State::Later | State::Committing(_) if has => return Ok(Some(Newest::Contested)),
+                    State::Committed(_) | State::Later | State::Committing(_) => going = true,
+                    State::Aborted => {
+                        // Taken back: then what lies below counts. Or replaced: then its replacement does, which is on top.
+                        let word = self.data.get(rid).map_or(Word::EMPTY, |word| Word(word.load(Ordering::Acquire)));
+                        if word != Word::pointer(head.as_ptr()) {
+                            if backoff.rounds() > PATIENCE {
+                                return Err(ReadError::Stalled);
+                            }
+                            backoff.pause();
+                            continue 'from_the_head;
+                        }
+                    }
+                }
+                // SAFETY: as above. Acquire: as in `walk`.
+                match Word(unsafe { &*current }.next.load(Ordering::Acquire)).as_pointer() {
+                    Some(older) => current = older,
+                    None => return Ok(None),
+                }
             }
         }
     }

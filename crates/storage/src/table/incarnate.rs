@@ -49,8 +49,8 @@ impl Table {
                 let bytes = (loaded.kind != RecordKind::Delete).then_some(row.as_slice());
                 let version = Version::create(address.0, Word::EMPTY, bytes);
                 match oldest {
-                    // SAFETY: made in this loop, not yet published. Relaxed: published below with release.
                     Some(above) => {
+                        // SAFETY: made in this loop, not yet published. Relaxed: published below with release.
                         unsafe { above.as_ref() }.next.store(Word::pointer(version.as_ptr()).0, Ordering::Relaxed);
                     }
                     None => newest = Some(version),
@@ -93,7 +93,9 @@ impl Table {
             // SAFETY: unlinked by the exchange above, which succeeds for one reader only.
             unsafe { guard.retire(old.cast(), Version::free_chain) };
         } else {
-            self.trim(guard, rid, context.horizon);
+            // Versions only: whoever reads must not touch the indexes (it may hold one of their latches), and what
+            // becomes of a deleted record is for `reclaim_replayed` to say.
+            self.trim_versions(guard, rid, context.horizon);
         }
         Ok(true)
     }

@@ -10,7 +10,8 @@
 //!   visible to it; from then on only it may change the word, until it commits or takes its version back;
 //! - a reader replaces a log address by the version that it loaded from there;
 //! - a reader puts the sub-chain on top that replay has announced (below);
-//! - whoever trims clears the word of a record whose tombstone all can see.
+//! - whoever trims, on a primary, clears the word of a record whose tombstone all can see; on a standby, where
+//!   readers may put something newer on a tombstone, [`Table::reclaim_replayed`] does.
 //!
 //! `replay[rid]` is the largest log address that replay has seen for the record
 //! (Query Fresh, section 3.4.1), zero for none; it changes by `fetch_max`, and
@@ -20,10 +21,16 @@
 
 mod certify;
 mod incarnate;
+#[cfg(all(test, loom))]
+mod model;
 mod read;
 mod reclaim;
 mod record;
 mod replay;
+#[cfg(test)]
+mod scene;
+#[cfg(all(test, not(loom)))]
+mod tests;
 mod write;
 
 use std::fmt;
@@ -52,7 +59,7 @@ pub(crate) const RID_RANGE: u64 = 1024;
 
 /// How often one thread looks again at what another is about to finish. Beyond the first few
 /// rounds each yields the processor, so this is some tenths of a second.
-const PATIENCE: u32 = 200_000;
+const PATIENCE: u32 = if cfg!(loom) { 3 } else { 200_000 };
 
 /// One table.
 pub struct Table {

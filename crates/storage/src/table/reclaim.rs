@@ -14,43 +14,74 @@ pub struct Reclaimed {
     pub tombstone: Option<Stamp>,
 }
 
+/// How often the remains of a deleted record are looked through again because replay gives its id to others meanwhile.
+/// Beyond that some index entries stay, as hints that lead nowhere.
+const ROUNDS: u32 = 8;
+
+/// What trimming has cut off a chain.
+struct Cut {
+    /// The version that stays, the last of its chain.
+    last: *mut Version,
+    /// Its stamp.
+    stamp: Stamp,
+    /// What was below it: now nobody's but the cutter's.
+    chain: *mut Version,
+}
+
 impl Table {
-    /// Drops the versions of a record that nobody can see any more: those below the first one
-    /// older than `horizon`. When that is a tombstone and the newest, the record itself goes, its index entries with it,
-    /// and its id is free.
-    pub fn trim(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) -> Option<Reclaimed> {
-        let place = self.data.get(rid)?;
-        let head = Word(place.load(Ordering::Acquire)).as_pointer()?;
-        let mut current = head;
+    /// Cuts off what is below the first version older than `horizon`, from `head` on.
+    fn cut(_guard: &Guard<'_>, head: *mut Version, horizon: Stamp) -> Option<Cut> {
+        let mut last = head;
         let stamp = loop {
-            // SAFETY: here and below, versions are reached under `guard`.
-            let bits = unsafe { &*current }.stamp.load(Ordering::Acquire);
+            // SAFETY: here and below, versions are reached under the guard. Acquire: pairs with `Installed::commit`.
+            let bits = unsafe { &*last }.stamp.load(Ordering::Acquire);
             if bits < horizon.0 {
                 break Stamp(bits);
             }
-            // SAFETY: as above.
-            current = Word(unsafe { &*current }.next.load(Ordering::Acquire)).as_pointer()?;
+            // SAFETY: as above. Acquire: pairs with whoever linked the older version.
+            last = Word(unsafe { &*last }.next.load(Ordering::Acquire)).as_pointer()?;
         };
         // SAFETY: as above. AcqRel: whoever gets the chain sees it whole and is the only one to do so.
-        let chain = Word(unsafe { &*current }.next.swap(0, Ordering::AcqRel));
-        let chain = chain.as_pointer()?;
+        let chain = Word(unsafe { &*last }.next.swap(0, Ordering::AcqRel)).as_pointer()?;
+        Some(Cut { last, stamp, chain })
+    }
+
+    /// Drops the versions of a record that nobody can see any more: those below the first one
+    /// older than `horizon`. Touches no index.
+    pub(super) fn trim_versions(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) {
+        // Acquire: pairs with the release of whoever installed the head.
+        let head = self.data.get(rid).and_then(|place| Word(place.load(Ordering::Acquire)).as_pointer());
+        if let Some(Cut { chain, .. }) = head.and_then(|head| Self::cut(guard, head, horizon)) {
+            // SAFETY: unlinked by the cut, which gives a chain to one only.
+            unsafe { guard.retire(chain.cast(), Version::free_chain) };
+        }
+    }
+
+    /// On the primary: as [`Table::trim_versions`] says, and when what stays is a tombstone and the newest version, the
+    /// record itself goes, its index entries with it, and its id is free.
+    pub fn trim(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) -> Option<Reclaimed> {
+        let place = self.data.get(rid)?;
+        // Acquire: pairs with the release of whoever installed the head.
+        let head = Word(place.load(Ordering::Acquire)).as_pointer()?;
+        let Cut { last, stamp, chain } = Self::cut(guard, head, horizon)?;
         let mut reclaimed = None;
-        // SAFETY: as above.
-        if current == head && unsafe { Version::is_tombstone(current) } {
+        // SAFETY: reached under `guard`.
+        if last == head && unsafe { Version::is_tombstone(last) } {
             // SAFETY: as above; below a tombstone lies the row that it deleted.
             if let Some(row) = unsafe { Version::row(chain) } {
-                self.forget(guard, rid, row, stamp, |_, _| false);
+                self.forget(guard, rid, row, self.replayed(rid), |_, _| false);
             }
             // What replay announced for this record, on a primary that was a standby, is older than the tombstone.
             self.replay_forget(rid, stamp);
             // Nobody installs over a committed tombstone, and only we got its chain.
+            // AcqRel: whoever finds the id free finds its index entries gone. Failure: asserted.
             let result = place.compare_exchange(Word::pointer(head).0, 0, Ordering::AcqRel, Ordering::Relaxed);
             assert!(result.is_ok(), "a tombstone that all can see stays on top of {rid:?} of {self:?}");
             // SAFETY: unlinked just now; its chain goes separately.
             unsafe { guard.retire(head.cast(), Version::free) };
             reclaimed = Some(Reclaimed { rid, tombstone: Some(stamp) });
         }
-        // SAFETY: unlinked by the swap.
+        // SAFETY: unlinked by the cut.
         unsafe { guard.retire(chain.cast(), Version::free_chain) };
         reclaimed
     }
@@ -58,23 +89,21 @@ impl Table {
     /// Takes away the index entries that `row` of the dead record has, unless the id has been given to
     /// a record for which `keep(index, key)` says that it needs the same entry. On a standby,
     /// replay may give the id to another record at any moment: it announces that before it enters the indexes,
-    /// and the announcement is looked at under the latch of the entry's leaf.
+    /// and the announcement is looked at under the latch of the entry's leaf. `announced` is what `keep` knows of;
+    /// when there is something newer, the entry stays.
     fn forget(
         &self,
         guard: &Guard<'_>,
         rid: Rid,
         row: &[u8],
-        tombstone: Stamp,
+        announced: Option<Stamp>,
         mut keep: impl FnMut(usize, &[u8]) -> bool,
     ) {
         let mut key = KeyBuffer::new();
         for (number, (index, definition)) in self.indexes.iter().zip(&self.definition.indexes).enumerate() {
             let key = definition.key_of(row, &mut key);
             if !keep(number, key) {
-                let announced = self.replayed(rid).filter(|address| *address > tombstone);
-                index.remove_if(guard, key, rid, || {
-                    self.replayed(rid).filter(|address| *address > tombstone) == announced
-                });
+                index.remove_if(guard, key, rid, || self.replayed(rid) == announced);
             }
         }
     }
@@ -98,26 +127,24 @@ impl Table {
         if dead.kind != RecordKind::Delete || row.len() < self.min_row {
             return Err(LoadError::Mismatch { address: tombstone });
         }
-        // The rows of whoever has the id now: an entry that one of them needs stays.
-        let mut later = Vec::new();
-        let mut next = self.replayed(rid);
-        while let Some(address) = next.filter(|address| *address > tombstone) {
-            let mut row = Vec::new();
-            let loaded = context.source.load(address, self.fid, rid, &mut row)?;
-            if loaded.kind != RecordKind::Delete && row.len() >= self.min_row {
-                later.push(row);
+        for _ in 0..ROUNDS {
+            let announced = self.replayed(rid);
+            let later = self.rows_since(rid, announced, tombstone, context)?;
+            self.forget(guard, rid, &row, announced, |index, key| {
+                later.iter().any(|row| self.definition.indexes[index].matches(row, key))
+            });
+            if self.replayed(rid) == announced {
+                break;
             }
-            next = loaded.prev.filter(|prev| *prev < address);
         }
-        self.forget(guard, rid, &row, tombstone, |index, key| {
-            later.iter().any(|row| self.definition.indexes[index].matches(row, key))
-        });
         // What is in memory is the tombstone and older.
         let Some(place) = self.data.get(rid) else { return Ok(()) };
+        // Acquire: pairs with the release of whoever installed the head.
         let word = Word(place.load(Ordering::Acquire));
         let Some(head) = word.as_pointer() else { return Ok(()) };
         // SAFETY: reached under `guard`. Acquire: pairs with the release of its publication.
         let bits = unsafe { &*head }.stamp.load(Ordering::Acquire);
+        // AcqRel: whoever gets the chain sees it whole. Failure: a reader has just put something newer on top.
         if bits <= tombstone.0
             && place.compare_exchange(word.0, Word::EMPTY.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
@@ -125,5 +152,28 @@ impl Table {
             unsafe { guard.retire(head.cast(), Version::free_chain) };
         }
         Ok(())
+    }
+
+    /// The rows of whoever has had the id since `tombstone`, up to what is `announced`: the index entries that one of them
+    /// needs must stay.
+    fn rows_since(
+        &self,
+        rid: Rid,
+        announced: Option<Stamp>,
+        tombstone: Stamp,
+        context: &ReadContext<'_>,
+    ) -> Result<Vec<Vec<u8>>, LoadError> {
+        let mut rows = Vec::new();
+        let mut next = announced;
+        while let Some(address) = next.filter(|address| *address > tombstone) {
+            let mut row = Vec::new();
+            let loaded = context.source.load(address, self.fid, rid, &mut row)?;
+            // An update has the keys that the insertion had.
+            if loaded.kind == RecordKind::Insert && row.len() >= self.min_row {
+                rows.push(row);
+            }
+            next = loaded.prev.filter(|prev| *prev < address);
+        }
+        Ok(rows)
     }
 }

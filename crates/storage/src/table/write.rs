@@ -148,7 +148,8 @@ impl Table {
         }
     }
 
-    /// Replaces one's own uncommitted version. The old row stays readable for the rest of the pin.
+    /// Replaces one's own uncommitted version. The old row stays readable for the rest of the pin; whoever holds
+    /// the old version finds it given up, never committed, however long it looks.
     ///
     /// # Panics
     /// When `installed` is not on top of its record: then it was not of this table.
@@ -158,6 +159,9 @@ impl Table {
         let below = Word(unsafe { old.as_ref() }.next.load(Ordering::Acquire));
         let version = Version::create(me.stamp_bits(), below, row);
         self.exchange_own(installed.rid, old, Word::pointer(version.as_ptr()));
+        // SAFETY: as above. Release: pairs with the acquire load in `state`; whoever finds it given up finds
+        // another word than this version's. Without this it would keep the name of a transaction that ends.
+        unsafe { old.as_ref() }.stamp.store(ABORTED, Ordering::Release);
         installed.version = version;
         installed.kind = match (installed.kind, row) {
             (_, None) => RecordKind::Delete,

@@ -1,0 +1,353 @@
+//! Models of the indirection word and of chains: install against readers and roll-back, trimming against readers,
+//! sub-chains installed by two readers while replay goes on, and replay taken back.
+//!
+//! Tables are made without indexes here, which have models of their own.
+
+use freshet_base::{
+    Fid, RecordKind, Rid, Stamp,
+    sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, thread},
+};
+
+use super::{
+    Newest, ReadError, Reclaimed, Table,
+    scene::{FakeLog, context, see},
+};
+use crate::{
+    array::IndirectionArray,
+    definition::TableDefinition,
+    owner::Owners,
+    reclaim::{Participant, Participants},
+};
+
+const RID: Rid = Rid(0);
+
+/// Everything that threads share.
+struct Scene {
+    table: Table,
+    log: FakeLog,
+    owners: Owners,
+    participants: std::sync::Arc<Participants>,
+    /// The end of the virtual log.
+    end: AtomicU64,
+}
+
+impl Scene {
+    fn new() -> Arc<Self> {
+        let participants = Participants::new(3);
+        Arc::new(Self {
+            table: Table {
+                fid: Fid(1),
+                definition: TableDefinition::new("bare", Vec::new()),
+                min_row: 0,
+                data: IndirectionArray::new(),
+                replay: IndirectionArray::new(),
+                consult_replay: AtomicBool::new(false),
+                indexes: Vec::new(),
+                next_rid: AtomicU64::new(0),
+                free: Mutex::new(Vec::new()),
+            },
+            log: FakeLog::new(),
+            owners: Owners::new(3),
+            participants,
+            end: AtomicU64::new(8),
+        })
+    }
+
+    /// With one committed version, `first`.
+    fn with_record() -> Arc<Self> {
+        let scene = Self::new();
+        let owner = scene.owners.begin(0);
+        let place = Reclaimed { rid: RID, tombstone: None };
+        let installed = scene.table.insert(place, owner, b"first").unwrap();
+        scene.commit(owner, [installed]);
+        scene
+    }
+
+    /// A standby whose replay has announced nothing yet; its log holds versions at 10, 20 and 30.
+    fn standby() -> Arc<Self> {
+        let scene = Self::new();
+        scene.log.append(10, RID, RecordKind::Insert, None, b"ten");
+        scene.log.append(20, RID, RecordKind::Update, Some(10), b"twenty");
+        scene.log.append(30, RID, RecordKind::Update, Some(20), b"thirty");
+        scene.table.consult_replay();
+        scene
+    }
+
+    fn commit(&self, owner: crate::Owner, installed: impl IntoIterator<Item = super::Installed>) -> Stamp {
+        self.owners.committing(owner);
+        let stamp = Stamp(self.end.fetch_add(8, Ordering::SeqCst));
+        self.owners.stamp(owner, stamp);
+        self.owners.decided(owner, true);
+        for installed in installed {
+            installed.commit(stamp);
+        }
+        stamp
+    }
+
+    fn pin<'p>(&self, participant: &'p Participant) -> (crate::Guard<'p>, Stamp) {
+        participant.pin(|| Stamp(self.end.load(Ordering::SeqCst)))
+    }
+}
+
+/// All interleavings with few enough preemptions to be done soon.
+fn explore(preemptions: usize, model: impl Fn() + Send + Sync + 'static) {
+    let mut builder = loom::model::Builder::new();
+    builder.preemption_bound = Some(preemptions);
+    builder.check(model);
+}
+
+/// A reader sees a writer's version just when the writer's stamp is below its snapshot, whole, and the one before otherwise.
+#[test]
+fn a_reader_sees_a_commit_or_what_was_before() {
+    explore(3, || {
+        let scene = Scene::with_record();
+        let writer = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || {
+                let participant = scene.participants.join().unwrap();
+                let (guard, snapshot) = scene.pin(&participant);
+                let owner = scene.owners.begin(1);
+                let context = context(&scene.owners, &scene.log, snapshot.0, 0);
+                let installed = scene.table.install(&guard, RID, owner, Some(b"second"), &context).unwrap();
+                scene.commit(owner, [installed])
+            })
+        };
+        let seen = {
+            let participant = scene.participants.join().unwrap();
+            let (guard, snapshot) = scene.pin(&participant);
+            let context = context(&scene.owners, &scene.log, snapshot.0, 0);
+            match see(&scene.table, &guard, RID, &context) {
+                Ok(row) => Some((snapshot, row.map(<[u8]>::to_vec))),
+                Err(error) => {
+                    assert_eq!(error, ReadError::Stalled);
+                    None
+                }
+            }
+        };
+        let stamp = writer.join().unwrap();
+        if let Some((snapshot, row)) = seen {
+            assert_eq!(row.as_deref(), Some(if stamp < snapshot { &b"second"[..] } else { b"first" }));
+        }
+    });
+}
+
+/// Whatever a transaction does and takes back, a reader sees nothing of it, and what it reads is alive.
+#[test]
+fn a_reader_sees_nothing_of_a_roll_back() {
+    explore(3, || {
+        let scene = Scene::with_record();
+        let writer = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || {
+                let participant = scene.participants.join().unwrap();
+                {
+                    let (guard, snapshot) = scene.pin(&participant);
+                    let owner = scene.owners.begin(1);
+                    let context = context(&scene.owners, &scene.log, snapshot.0, 0);
+                    let installed = scene.table.install(&guard, RID, owner, None, &context).unwrap();
+                    scene.owners.decided(owner, false);
+                    scene.table.roll_back(&guard, installed);
+                }
+                participant.collect();
+            })
+        };
+        {
+            let participant = scene.participants.join().unwrap();
+            let (guard, snapshot) = scene.pin(&participant);
+            let context = context(&scene.owners, &scene.log, snapshot.0, 0);
+            assert_eq!(see(&scene.table, &guard, RID, &context).unwrap(), Some(&b"first"[..]));
+        }
+        writer.join().unwrap();
+    });
+}
+
+/// An own version that is replaced stays its transaction's to others, and whoever holds it gets past it also when
+/// that transaction is long over. (Else: a rival takes the key for free, or looks for ever.)
+#[test]
+fn a_replaced_version_stands_for_its_replacement() {
+    explore(3, || {
+        let scene = Scene::new();
+        let owner = scene.owners.begin(0);
+        let place = Reclaimed { rid: RID, tombstone: None };
+        let mut installed = scene.table.insert(place, owner, b"first").unwrap();
+        let writer = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || {
+                let participant = scene.participants.join().unwrap();
+                let guard = participant.pin_without_snapshot();
+                scene.table.replace(&guard, &mut installed, owner, Some(b"second"));
+                let stamp = scene.commit(owner, [installed]);
+                // The worker goes on.
+                scene.owners.begin(0);
+                stamp
+            })
+        };
+        let seen = {
+            let participant = scene.participants.join().unwrap();
+            let (guard, snapshot) = scene.pin(&participant);
+            let context = context(&scene.owners, &scene.log, snapshot.0, 0);
+            let newest = scene.table.newest(&guard, RID, &context, |_| true);
+            assert!(
+                matches!(
+                    newest,
+                    Ok(Some(Newest::Contested | Newest::CommittedSince | Newest::Committed)) | Err(ReadError::Stalled)
+                ),
+                "{newest:?}"
+            );
+            match see(&scene.table, &guard, RID, &context) {
+                Ok(row) => Some((snapshot, row.map(<[u8]>::to_vec))),
+                Err(error) => {
+                    assert_eq!(error, ReadError::Stalled);
+                    None
+                }
+            }
+        };
+        let stamp = writer.join().unwrap();
+        if let Some((snapshot, row)) = seen {
+            assert_eq!(row.as_deref(), (stamp < snapshot).then_some(&b"second"[..]));
+        }
+    });
+}
+
+/// Of two writers the first wins, the other one hears of a conflict; nobody's version is lost.
+#[test]
+fn the_first_of_two_writers_wins() {
+    explore(3, || {
+        let scene = Scene::with_record();
+        let write = |scene: &Scene, index: usize, row: &[u8]| {
+            let participant = scene.participants.join().unwrap();
+            let (guard, snapshot) = scene.pin(&participant);
+            let owner = scene.owners.begin(index);
+            let context = context(&scene.owners, &scene.log, snapshot.0, 0);
+            let installed = scene.table.install(&guard, RID, owner, Some(row), &context).ok()?;
+            Some((snapshot, scene.commit(owner, [installed])))
+        };
+        let other = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || write(&scene, 1, b"second"))
+        };
+        let mine = write(&scene, 2, b"third");
+        let theirs = other.join().unwrap();
+        match (mine, theirs) {
+            (None, None) => panic!("one of them wins"),
+            // Both, if one began after the other had ended.
+            (Some(mine), Some(theirs)) => assert!(mine.0 > theirs.1 || theirs.0 > mine.1),
+            _ => {}
+        }
+    });
+}
+
+/// What is trimmed at the horizon is nothing that an announced snapshot reads, and nothing is freed under a reader.
+#[test]
+fn trimming_leaves_what_readers_see() {
+    explore(3, || {
+        let scene = Scene::with_record();
+        let second = {
+            let participant = scene.participants.join().unwrap();
+            let (guard, snapshot) = scene.pin(&participant);
+            let owner = scene.owners.begin(1);
+            let context = context(&scene.owners, &scene.log, snapshot.0, 0);
+            let installed = scene.table.install(&guard, RID, owner, None, &context).unwrap();
+            (owner, installed)
+        };
+        let trimmer = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || {
+                let stamp = scene.commit(second.0, [second.1]);
+                let participant = scene.participants.join().unwrap();
+                {
+                    let guard = participant.pin_without_snapshot();
+                    let horizon = scene.participants.horizon(|| Stamp(scene.end.load(Ordering::SeqCst)));
+                    // The record goes if all see its end.
+                    let reclaimed = scene.table.trim(&guard, RID, horizon);
+                    assert_eq!(reclaimed.is_some(), stamp < horizon);
+                }
+                participant.collect();
+                stamp
+            })
+        };
+        let seen = {
+            let participant = scene.participants.join().unwrap();
+            let (guard, snapshot) = scene.pin(&participant);
+            let context = context(&scene.owners, &scene.log, snapshot.0, 0);
+            see(&scene.table, &guard, RID, &context).ok().map(|row| (snapshot, row.map(<[u8]>::to_vec)))
+        };
+        let stamp = trimmer.join().unwrap();
+        if let Some((snapshot, row)) = seen {
+            assert_eq!(row.as_deref(), (stamp >= snapshot).then_some(&b"first"[..]));
+        }
+    });
+}
+
+/// Two readers install what replay announces, while it announces more: each sees its snapshot.
+#[test]
+fn two_readers_install_what_replay_announces() {
+    explore(2, || {
+        let scene = Scene::standby();
+        assert!(scene.table.replay_store(RID, Stamp(10)));
+        assert!(scene.table.replay_store(RID, Stamp(20)));
+        let replay = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || {
+                assert!(scene.table.replay_store(RID, Stamp(30)));
+            })
+        };
+        let look = |scene: &Scene, snapshot: u64, expected: &[u8]| {
+            let participant = scene.participants.join().unwrap();
+            {
+                let (guard, _) = participant.pin(|| Stamp(snapshot));
+                let context = context(&scene.owners, &scene.log, snapshot, 0);
+                assert_eq!(see(&scene.table, &guard, RID, &context).unwrap(), Some(expected));
+            }
+            participant.collect();
+        };
+        let other = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || look(&scene, 15, b"ten"))
+        };
+        look(&scene, 25, b"twenty");
+        other.join().unwrap();
+        replay.join().unwrap();
+        look(&scene, 35, b"thirty");
+        look(&scene, 15, b"ten");
+    });
+}
+
+/// What lies above the limit is never seen, while a take-over cuts it off and replay begins anew.
+#[test]
+fn a_cut_is_never_seen() {
+    explore(3, || {
+        let scene = Scene::standby();
+        for address in [10, 20, 30] {
+            assert!(scene.table.replay_store(RID, Stamp(address)));
+        }
+        scene.log.limit.store(25, Ordering::Release);
+        let taker = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || {
+                scene.table.replay_cut(RID, Stamp(30), Some(Stamp(20)));
+                scene.log.cut(25);
+                scene.log.append(40, RID, RecordKind::Update, Some(20), b"forty");
+                assert!(scene.table.replay_store(RID, Stamp(40)));
+                scene.log.limit.store(45, Ordering::Release);
+            })
+        };
+        {
+            let participant = scene.participants.join().unwrap();
+            let limit = scene.log.limit.load(Ordering::Acquire);
+            let (guard, snapshot) = participant.pin(|| Stamp(limit));
+            let context = context(&scene.owners, &scene.log, snapshot.0, 0);
+            // A reader that was led to the place of the cut may give up; it never sees what was there.
+            match see(&scene.table, &guard, RID, &context) {
+                Ok(row) => assert_eq!(row, Some(if limit == 45 { &b"forty"[..] } else { b"twenty" })),
+                Err(ReadError::Load(super::LoadError::Mismatch { address })) => assert_eq!(address, Stamp(30)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        taker.join().unwrap();
+        let participant = scene.participants.join().unwrap();
+        let (guard, _) = participant.pin(|| Stamp(45));
+        let context = context(&scene.owners, &scene.log, 45, 0);
+        assert_eq!(see(&scene.table, &guard, RID, &context).unwrap(), Some(&b"forty"[..]));
+    });
+}

@@ -1,0 +1,53 @@
+//! Tables, one thread at a time: chains as writers, readers, replay and reclamation leave them.
+
+mod primary;
+mod standby;
+
+use std::ops::ControlFlow;
+
+use freshet_base::{Fid, Rid, Stamp, sync::Ordering};
+
+use super::Table;
+use crate::{
+    array::Word,
+    definition::{IndexDefinition, KeyPart, TableDefinition},
+    reclaim::Guard,
+    version::LIVE,
+};
+
+const RID: Rid = Rid(0);
+/// In these tests a row's key is its first byte.
+const A: &[u8] = b"a";
+const B: &[u8] = b"b";
+
+fn table() -> Table {
+    let index = IndexDefinition::new("letters", true, &[KeyPart::bytes(0, 1)]);
+    Table::new(Fid(1), TableDefinition::new("rows", vec![index])).unwrap()
+}
+
+/// Memory that versions of this thread take.
+fn live() -> i64 {
+    LIVE.with(std::cell::Cell::get)
+}
+
+/// The chain in memory, newest first: stamps, and at the end the log address that follows.
+fn chain(table: &Table, rid: Rid) -> (Vec<u64>, Option<Stamp>) {
+    let mut stamps = Vec::new();
+    let mut word = Word(table.data.get(rid).map_or(0, |word| word.load(Ordering::Acquire)));
+    while let Some(version) = word.as_pointer() {
+        // SAFETY: one thread at a time in these tests; what hangs from the word is alive.
+        let version = unsafe { &*version };
+        stamps.push(version.stamp.load(Ordering::Acquire));
+        word = Word(version.next.load(Ordering::Acquire));
+    }
+    (stamps, word.as_address())
+}
+
+fn entries(table: &Table, guard: &Guard<'_>, key: &[u8]) -> Vec<Rid> {
+    let mut found = Vec::new();
+    let _ = table.indexes[0].get(guard, key, |rid| {
+        found.push(rid);
+        ControlFlow::Continue(())
+    });
+    found
+}

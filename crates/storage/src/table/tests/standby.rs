@@ -1,0 +1,380 @@
+//! A standby's table: sub-chains from the log, long readers, ids that are used again, what is left of the dead.
+
+use std::sync::Arc;
+
+use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
+
+use super::{A, B, RID, chain, entries, live, table};
+use crate::{
+    owner::Owners,
+    reclaim::{Guard, Participant, Participants},
+    table::{
+        LoadError, ReadContext, ReadError, Table,
+        scene::{FakeLog, context, see},
+    },
+};
+
+/// A standby: a table, its log, and replay that has come to some address.
+struct Standby {
+    table: Table,
+    log: FakeLog,
+    owners: Owners,
+    participants: Arc<Participants>,
+    /// Whose life it is.
+    rid: Rid,
+    records: Vec<(u64, RecordKind, Option<u64>, &'static [u8])>,
+}
+
+impl Standby {
+    /// The whole life of one record id: first `a`, then `b`, then `a` again; with the row that each snapshot sees.
+    fn new() -> Self {
+        use RecordKind::{Delete, Insert, Update};
+        let records: Vec<(u64, RecordKind, Option<u64>, &'static [u8])> = vec![
+            (10, Insert, None, b"a10"),
+            (20, Update, Some(10), b"a20"),
+            (30, Delete, Some(20), b"a20"),
+            (40, Insert, Some(30), b"b40"),
+            (50, Update, Some(40), b"b50"),
+            (60, Update, Some(50), b"b60"),
+            (70, Delete, Some(60), b"b60"),
+            (80, Insert, Some(70), b"a80"),
+            (90, Update, Some(80), b"a90"),
+        ];
+        let table = table();
+        table.consult_replay();
+        let owners = Owners::new(4);
+        let standby =
+            Self { table, log: FakeLog::new(), owners, participants: Participants::new(16), rid: RID, records };
+        standby.append();
+        standby
+    }
+
+    fn append(&self) {
+        for (address, kind, prev, row) in &self.records {
+            self.log.append(*address, self.rid, *kind, *prev, row);
+        }
+    }
+
+    /// The same life for another record id.
+    fn begin_anew(&mut self) {
+        self.rid = Rid(self.rid.0 + 1);
+        self.append();
+    }
+
+    /// Replays the record at `address`.
+    fn replay(&self, guard: &Guard<'_>, address: u64) {
+        let (_, kind, _, row) = *self.records.iter().find(|record| record.0 == address).unwrap();
+        assert!(self.table.replay_store(self.rid, Stamp(address)));
+        if kind == RecordKind::Insert {
+            self.table.indexes[0].insert(guard, &row[..1], self.rid).unwrap();
+        }
+    }
+
+    fn expected(&self, snapshot: u64) -> Option<&'static [u8]> {
+        let newest = self.records.iter().rev().find(|record| record.0 < snapshot)?;
+        (newest.1 != RecordKind::Delete).then_some(newest.3)
+    }
+
+    fn context(&self, snapshot: u64, horizon: u64) -> ReadContext<'_> {
+        context(&self.owners, &self.log, snapshot, horizon)
+    }
+
+    /// What the announced snapshots, and readers that come at `now`, still need.
+    fn horizon(&self, now: u64) -> u64 {
+        self.participants.horizon(|| Stamp(now)).0
+    }
+
+    fn check(&self, guard: &Guard<'_>, snapshot: u64, horizon: u64) {
+        let seen = see(&self.table, guard, self.rid, &self.context(snapshot, horizon)).unwrap();
+        assert_eq!(seen, self.expected(snapshot), "at {snapshot}, trimmed at {horizon}");
+    }
+}
+
+const SNAPSHOTS: [u64; 10] = [5, 15, 25, 35, 45, 55, 65, 75, 85, 95];
+
+#[test]
+fn an_id_that_was_used_again_reads_right_at_each_snapshot_in_each_order() {
+    let before = live();
+    // Three snapshots in each order, each read twice.
+    let mut standby = Standby::new();
+    let participant = standby.participants.join().unwrap();
+    for first in SNAPSHOTS {
+        for second in SNAPSHOTS {
+            for third in SNAPSHOTS {
+                standby.begin_anew();
+                let guard = participant.pin_without_snapshot();
+                for (address, ..) in &standby.records {
+                    standby.replay(&guard, *address);
+                }
+                let horizon = first.min(second).min(third);
+                for snapshot in [first, second, third, first, second, third] {
+                    standby.check(&guard, snapshot, horizon);
+                }
+            }
+        }
+    }
+    drop((participant, standby));
+    assert_eq!(live(), before, "every version was freed with its table or its participant");
+}
+
+#[test]
+fn long_readers_read_right_while_replay_goes_on_and_others_reclaim() {
+    // Readers begin at each snapshot and stay until `stays` more records were replayed.
+    for stays in 0..SNAPSHOTS.len() {
+        for oldest_first in [true, false] {
+            let standby = Standby::new();
+            let replayer = standby.participants.join().unwrap();
+            let readers: Vec<Participant> = SNAPSHOTS.iter().map(|_| standby.participants.join().unwrap()).collect();
+            let mut pinned: Vec<(u64, Guard<'_>)> = Vec::new();
+            let mut deleted = Vec::new();
+            for (step, reader) in readers.iter().enumerate() {
+                let now = SNAPSHOTS[step];
+                if step > 0 {
+                    let (address, kind, ..) = standby.records[step - 1];
+                    standby.replay(&replayer.pin_without_snapshot(), address);
+                    if kind == RecordKind::Delete {
+                        deleted.push(address);
+                    }
+                }
+                pinned.retain(|(snapshot, _)| now - *snapshot <= stays as u64 * 10);
+                pinned.push((now, reader.pin(|| Stamp(now)).0));
+                let horizon = standby.horizon(now);
+                {
+                    let guard = replayer.pin_without_snapshot();
+                    deleted.retain(|tombstone| {
+                        let gone = *tombstone < horizon;
+                        if gone {
+                            let context = standby.context(now, horizon);
+                            standby.table.reclaim_replayed(&guard, RID, Stamp(*tombstone), &context).unwrap();
+                        }
+                        !gone
+                    });
+                }
+                let mut order: Vec<_> = pinned.iter().collect();
+                if !oldest_first {
+                    order.reverse();
+                }
+                for (snapshot, guard) in order {
+                    standby.check(guard, *snapshot, horizon);
+                    // By key too: the entry of what a reader sees is still there.
+                    if let Some(row) = standby.expected(*snapshot) {
+                        assert_eq!(entries(&standby.table, guard, &row[..1]), [RID], "at {snapshot}, now {now}");
+                    }
+                }
+            }
+            drop(pinned);
+            let guard = replayer.pin_without_snapshot();
+            for tombstone in deleted {
+                let context = standby.context(95, 95);
+                standby.table.reclaim_replayed(&guard, RID, Stamp(tombstone), &context).unwrap();
+            }
+            assert_eq!((entries(&standby.table, &guard, A), entries(&standby.table, &guard, B)), (vec![RID], vec![]));
+        }
+    }
+}
+
+#[test]
+fn nothing_at_or_above_the_limit_is_ever_made_into_a_version() {
+    for limit in (1..=101).step_by(5) {
+        let standby = Standby::new();
+        let participant = standby.participants.join().unwrap();
+        let guard = participant.pin_without_snapshot();
+        for (address, ..) in &standby.records {
+            standby.replay(&guard, *address);
+        }
+        standby.log.limit.store(limit, Ordering::Release);
+        for snapshot in SNAPSHOTS.into_iter().filter(|snapshot| *snapshot <= limit) {
+            standby.check(&guard, snapshot, 0);
+            assert!(chain(&standby.table, RID).0.iter().all(|stamp| *stamp < limit), "{limit}");
+        }
+        standby.log.limit.store(u64::MAX, Ordering::Release);
+        for snapshot in SNAPSHOTS {
+            standby.check(&guard, snapshot, 0);
+        }
+    }
+}
+
+#[test]
+fn a_detached_chain_goes_when_its_readers_have() {
+    let standby = Standby::new();
+    let (old, new) = (standby.participants.join().unwrap(), standby.participants.join().unwrap());
+    let before = live();
+    let (guard, _) = old.pin(|| Stamp(55));
+    for (address, ..) in &standby.records[..5] {
+        standby.replay(&guard, *address);
+    }
+    standby.check(&guard, 55, 0);
+    assert_eq!(chain(&standby.table, RID), (vec![50], Some(Stamp(40))));
+    for (address, ..) in &standby.records[5..] {
+        standby.replay(&guard, *address);
+    }
+    // The new reader needs the newest only, so what is between it and the old chain stays in the log.
+    let newer = new.pin(|| Stamp(95)).0;
+    standby.check(&newer, 95, 0);
+    assert_eq!(chain(&standby.table, RID), (vec![90], Some(Stamp(80))));
+    assert_eq!((new.waiting(), live() - before), (1, 2));
+    // The old reader gets what it needs from the log again.
+    standby.check(&guard, 55, 0);
+    assert_eq!(chain(&standby.table, RID).0, [90, 80, 70, 60, 50]);
+    drop(newer);
+    new.collect();
+    assert_eq!(new.waiting(), 1, "the old reader may hold it");
+    drop(guard);
+    new.collect();
+    assert_eq!((new.waiting(), live() - before), (0, 5));
+}
+
+#[test]
+fn a_hot_record_costs_a_reader_what_it_needs_and_memory_stays_bounded() {
+    let standby = Standby::new();
+    let (rid, count) = (Rid(1), 5000);
+    for number in 1..=count {
+        let (kind, prev) = match number {
+            1 => (RecordKind::Insert, None),
+            _ => (RecordKind::Update, Some((number - 1) * 10)),
+        };
+        standby.log.append(number * 10, rid, kind, prev, format!("h{number}").as_bytes());
+    }
+    let participant = standby.participants.join().unwrap();
+    let check = |snapshot: u64, horizon| {
+        let guard = participant.pin_without_snapshot();
+        let row = see(&standby.table, &guard, rid, &standby.context(snapshot, horizon)).unwrap().map(<[u8]>::to_vec);
+        assert_eq!(row, Some(format!("h{}", snapshot / 10).into_bytes()));
+    };
+    let before = live();
+    assert!(standby.table.replay_store(rid, Stamp(count * 10)));
+    let loads = FakeLog::loads();
+    check(count * 10 + 5, 0);
+    assert_eq!(FakeLog::loads() - loads, 1, "the newest version alone");
+    // A reader that began long ago needs all of them; later ones do not.
+    check(15, 0);
+    assert_eq!(chain(&standby.table, rid).0.len() as u64, count);
+    for number in count + 1..2 * count {
+        standby.log.append(
+            number * 10,
+            rid,
+            RecordKind::Update,
+            Some((number - 1) * 10),
+            format!("h{number}").as_bytes(),
+        );
+        assert!(standby.table.replay_store(rid, Stamp(number * 10)));
+        check(number * 10 + 5, number * 10 + 5);
+        participant.collect();
+        assert!(live() - before <= 2, "{} versions", live() - before);
+    }
+    assert_eq!(participant.waiting(), 0);
+}
+
+/// A reader on a standby drops old versions, but what becomes of a deleted record's index entries is not for it to
+/// say: replay may have given the id, and the key, to another record.
+#[test]
+fn a_reader_that_trims_leaves_indexes_alone() {
+    let standby = Standby::new();
+    let participant = standby.participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    standby.replay(&guard, 10);
+    standby.replay(&guard, 20);
+    standby.check(&guard, 25, 0);
+    standby.replay(&guard, 30);
+    standby.log.append(35, RID, RecordKind::Insert, Some(30), b"a35");
+    standby.check(&guard, 31, 31);
+    assert_eq!((chain(&standby.table, RID).0, entries(&standby.table, &guard, A)), (vec![30], vec![RID]));
+    // The same when the id has its new record already.
+    let standby = Standby::new();
+    standby.replay(&guard, 10);
+    standby.replay(&guard, 20);
+    standby.check(&guard, 25, 0);
+    standby.log.append(35, RID, RecordKind::Insert, Some(30), b"a35");
+    assert!(standby.table.replay_store(RID, Stamp(35)));
+    standby.log.limit.store(33, Ordering::Release);
+    standby.check(&guard, 31, 31);
+    assert_eq!(chain(&standby.table, RID).0, [30]);
+    standby.log.limit.store(u64::MAX, Ordering::Release);
+    let seen = see(&standby.table, &guard, RID, &standby.context(45, 31)).unwrap();
+    assert_eq!((seen, entries(&standby.table, &guard, A)), (Some(&b"a35"[..]), vec![RID]));
+}
+
+/// A node that was a standby and is the primary now: an inserter looks at the records under its key while it holds
+/// the latch of the key's leaf. What it loads then must not make it go for that latch again.
+#[test]
+fn an_inserter_under_a_latch_may_load_a_tombstone() {
+    let standby = Standby::new();
+    let participant = standby.participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    standby.replay(&guard, 10);
+    standby.replay(&guard, 20);
+    standby.check(&guard, 25, 0);
+    standby.replay(&guard, 30);
+    let context = standby.context(1000, 1000);
+    let admitted = standby.table.indexes[0].insert_admitted(&guard, A, Rid(7), |other| {
+        assert_eq!(standby.table.newest(&guard, other, &context, |row| row.starts_with(A)), Ok(None));
+        Ok::<(), ()>(())
+    });
+    assert_eq!(admitted, Ok(true));
+}
+
+/// Replay gives the id and the key away while the remains of the old record are being taken away.
+#[test]
+fn reclaiming_stops_before_a_record_that_replay_announces_meanwhile() {
+    for (announced_before, at) in [(30, 30), (70, 70), (70, 40)] {
+        let standby = Arc::new(Standby::new());
+        let participant = standby.participants.join().unwrap();
+        let guard = participant.pin_without_snapshot();
+        for (address, ..) in standby.records.iter().filter(|record| record.0 <= announced_before) {
+            standby.replay(&guard, *address);
+        }
+        let other = Arc::downgrade(&standby);
+        FakeLog::before_load(move |address| {
+            if address.0 == at
+                && let Some(standby) = other.upgrade()
+            {
+                let replayer = standby.participants.join().unwrap();
+                standby.replay(&replayer.pin_without_snapshot(), 80);
+            }
+        });
+        let context = standby.context(75, 75);
+        standby.table.reclaim_replayed(&guard, RID, Stamp(30), &context).unwrap();
+        FakeLog::before_load(|_| {});
+        assert_eq!(standby.table.replayed(RID), Some(Stamp(80)));
+        assert_eq!(entries(&standby.table, &guard, A), [RID], "the new record's entry, {announced_before}, {at}");
+    }
+}
+
+#[test]
+fn a_cut_takes_announcements_back() {
+    let standby = Standby::new();
+    let participant = standby.participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    for (address, ..) in &standby.records {
+        standby.replay(&guard, *address);
+    }
+    standby.log.limit.store(45, Ordering::Release);
+    standby.check(&guard, 45, 0);
+    for (address, _, prev, _) in standby.records.iter().rev().filter(|record| record.0 >= 45) {
+        standby.table.replay_cut(RID, Stamp(*address), prev.map(Stamp));
+    }
+    standby.log.cut(45);
+    assert_eq!(standby.table.replayed(RID), Some(Stamp(40)));
+    standby.log.append(50, RID, RecordKind::Delete, Some(40), b"b40");
+    assert!(standby.table.replay_store(RID, Stamp(50)));
+    standby.log.limit.store(u64::MAX, Ordering::Release);
+    assert_eq!(see(&standby.table, &guard, RID, &standby.context(95, 0)).unwrap(), None);
+    assert_eq!(see(&standby.table, &guard, RID, &standby.context(45, 0)).unwrap(), Some(&b"b40"[..]));
+}
+
+#[test]
+fn a_log_that_does_not_hold_the_record_is_an_error_and_leaks_nothing() {
+    let standby = Standby::new();
+    let participant = standby.participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    for (address, ..) in &standby.records {
+        standby.replay(&guard, *address);
+    }
+    standby.log.lose(50, RID);
+    let before = live();
+    let missing = Err(ReadError::Load(LoadError::Mismatch { address: Stamp(50) }));
+    assert_eq!(see(&standby.table, &guard, RID, &standby.context(45, 0)), missing);
+    assert_eq!((live(), chain(&standby.table, RID).0), (before, vec![]));
+    standby.check(&guard, 95, 0);
+    assert_eq!(see(&standby.table, &guard, RID, &standby.context(45, 0)), missing);
+}
