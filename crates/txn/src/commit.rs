@@ -58,7 +58,7 @@ impl Transaction<'_> {
     fn drop_vanished(&self, inner: &mut Inner) {
         let mut state = self.worker.state.borrow_mut();
         let vanished = |write: &mut Write| write.inserted && write.installed.kind() == RecordKind::Delete;
-        if state.writes.iter_mut().any(|write| vanished(write)) {
+        if state.writes.iter_mut().any(vanished) {
             for write in state.writes.extract_if(.., vanished) {
                 self.undo_write(write, &mut inner.rids);
             }

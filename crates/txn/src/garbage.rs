@@ -24,10 +24,6 @@ impl GarbageQueue {
         self.0.push_back(garbage);
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.0.len()
-    }
-
     /// Takes over what workers left behind that have ended.
     pub(crate) fn adopt(&mut self, core: &Core) {
         if let Ok(mut left) = core.left.try_lock() {
@@ -41,7 +37,8 @@ impl GarbageQueue {
         }
     }
 
-    /// Frees up to `most` records' old versions that nobody can see, and keeps the record ids that get free.
+    /// Frees up to `most` records' old versions that nobody can see, and keeps the record ids that get free. Returns
+    /// how many records it looked at.
     pub(crate) fn free(
         &mut self,
         most: usize,
@@ -49,11 +46,11 @@ impl GarbageQueue {
         guard: &Guard<'_>,
         context: &ReadContext<'_>,
         rids: &mut Rids,
-    ) {
-        for _ in 0..most {
+    ) -> usize {
+        for done in 0..most {
             match self.0.front() {
                 Some(oldest) if oldest.stamp < context.horizon => {}
-                _ => break,
+                _ => return done,
             }
             let garbage = self.0.pop_front().expect("just seen");
             let table = core.catalog.get(garbage.fid).expect("tables are never dropped");
@@ -61,5 +58,6 @@ impl GarbageQueue {
                 rids.put(garbage.fid, reclaimed);
             }
         }
+        most
     }
 }

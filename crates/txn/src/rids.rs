@@ -44,17 +44,23 @@ impl Rids {
         Reclaimed { rid, tombstone: None }
     }
 
-    /// An id whose record is gone, or never came to be. The catalog's are never used again.
+    /// An id whose record is gone, or never came to be. The catalog's records never go.
     pub(crate) fn put(&mut self, fid: Fid, reclaimed: Reclaimed) {
-        if fid != Fid::CATALOG {
+        if fid != Fid::CATALOG || reclaimed.tombstone.is_none() {
             self.of(fid).reclaimed.push(reclaimed);
         }
     }
 
-    /// Shares what is more than this worker will need soon.
+    /// Shares what is more than this worker will need soon; with `keep_none`, the rest of its ranges too.
     pub(crate) fn share(&mut self, catalog: &Catalog, keep_none: bool) {
         let keep = if keep_none { 0 } else { KEEP };
         for (fid, range) in self.0.iter_mut().enumerate() {
+            if keep_none {
+                let rest = (range.next.0..range.end.0).map(|rid| Reclaimed { rid: Rid(rid), tombstone: None });
+                // The last in comes out first: ascending ids again.
+                range.reclaimed.extend(rest.rev());
+                range.next = range.end;
+            }
             if range.reclaimed.len() > keep
                 && let Some(table) = catalog.get(Fid(fid as u32))
             {

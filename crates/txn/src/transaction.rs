@@ -9,7 +9,8 @@ use std::{
 use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{
-    Guard, Installed, KeyBuffer, Newest, Owner, ReadContext, ReadError, Reclaimed, Table, Visible,
+    Catalog, Guard, IndexDefinition, Installed, KeyBuffer, Newest, Owner, ReadContext, ReadError, Reclaimed, Table,
+    Visible,
     index::{InsertError, ScanBuffer},
 };
 
@@ -54,7 +55,8 @@ pub struct Transaction<'w> {
     guard: Guard<'w>,
     snapshot: Stamp,
     pub(crate) isolation: Isolation,
-    read_only: bool,
+    /// Why it cannot write, if it cannot.
+    read_only: Option<&'static str>,
     pub(crate) finished: Cell<bool>,
 }
 
@@ -68,6 +70,15 @@ impl<'w> Transaction<'w> {
     #[inline]
     pub(crate) fn begin(worker: &'w Worker, isolation: Isolation, read_only: bool) -> Self {
         let snapshots = &worker.core.snapshots;
+        // Before the snapshot is taken: one of a standby ends where replay was, and certification knows nothing of
+        // what replay has announced since, so such a transaction stays a reader when the node becomes primary.
+        let read_only = if read_only {
+            Some("the transaction is read-only")
+        } else if snapshots.primary().is_none() {
+            Some("this node was a standby when the transaction began; write on the primary")
+        } else {
+            None
+        };
         let (guard, snapshot) = worker.participant.pin(|| snapshots.current());
         worker.owner.set(None);
         worker.seen.set(Stamp::ZERO);
@@ -102,7 +113,7 @@ impl<'w> Transaction<'w> {
 
     #[inline]
     fn validates(&self) -> bool {
-        self.isolation == Isolation::Serializable && !self.read_only
+        self.isolation == Isolation::Serializable && self.read_only.is_none()
     }
 
     // --- reads -------------------------------------------------------------------------------
@@ -211,14 +222,11 @@ impl<'w> Transaction<'w> {
     // --- writes ------------------------------------------------------------------------------
 
     fn may_write(&self, table: &Table, row: Option<&[u8]>) -> Result<Owner, WriteError> {
-        if self.read_only {
-            return Err(WriteError::ReadOnly("the transaction is read-only"));
-        }
-        if self.worker.core.snapshots.primary().is_none() {
-            return Err(WriteError::ReadOnly("this node is a standby; write on the primary"));
+        if let Some(why) = self.read_only {
+            return Err(WriteError::ReadOnly(why));
         }
         if let Some(row) = row
-            && !table.accepts(row)
+            && !(table.accepts(row) && (table.fid() != Fid::CATALOG || Catalog::describes_table(row)))
         {
             return Err(WriteError::Row { table: table.definition().name.clone(), length: row.len() });
         }
@@ -233,29 +241,29 @@ impl<'w> Transaction<'w> {
     ///
     /// # Errors
     /// [`WriteError::UniqueViolation`] when a unique key is taken, [`WriteError::Conflict`]
-    /// when it may be about to be; nothing has changed then.
+    /// when it may be about to be, or was given up since the snapshot; nothing has changed then.
     pub fn insert(&self, table: &Table, row: &[u8]) -> Result<Rid, WriteError> {
         let owner = self.may_write(table, Some(row))?;
+        self.insert_instead(table, row, owner, None)
+    }
+
+    /// Inserts a record whose keys may be those of the record `instead`, which the caller is going to delete.
+    fn insert_instead(&self, table: &Table, row: &[u8], owner: Owner, instead: Option<Rid>) -> Result<Rid, WriteError> {
         let mut inner = self.worker.inner.borrow_mut();
         let place = inner.rids.take(table);
-        let installed =
-            table.insert(place, owner, row).map_err(|_| WriteError::TableFull(table.definition().name.clone()))?;
-        let context = self.context();
+        let full = || WriteError::TableFull(table.definition().name.clone());
+        if table.fid() == Fid::CATALOG && Catalog::fid_of(place.rid).is_none() {
+            return Err(full());
+        }
+        let installed = table.insert(place, owner, row).map_err(|_| full())?;
         let mut key = KeyBuffer::new();
         for (number, definition) in table.definition().indexes.iter().enumerate() {
             let tree = &table.indexes()[number];
             let key = definition.key_of(row, &mut key);
             let entered = if definition.unique {
+                // Under the leaf's latch, so of two inserters of one key the second sees the first.
                 tree.insert_admitted(&self.guard, key, place.rid, |other| {
-                    // Under the leaf's latch, so of two inserters of one key the second sees the first.
-                    match table.newest(&self.guard, other, &context, |row| definition.matches(row, key)) {
-                        Ok(None) => Ok(()),
-                        Ok(Some(Newest::Committed)) => {
-                            Err(WriteError::UniqueViolation { index: definition.name.clone() })
-                        }
-                        Ok(Some(Newest::Uncommitted)) => Err(WriteError::Conflict),
-                        Err(cause) => Err(cause.into()),
-                    }
+                    if Some(other) == instead { Ok(()) } else { self.admit(table, definition, key, other) }
                 })
             } else {
                 tree.insert(&self.guard, key, place.rid).map_err(InsertError::KeyTooLong)
@@ -267,12 +275,48 @@ impl<'w> Transaction<'w> {
                     self.leave_indexes(table, place.rid, row, number);
                     table.roll_back(&self.guard, installed);
                     inner.rids.put(table.fid(), place);
+                    if let WriteError::UniqueViolation { .. } = error {
+                        self.note_free_keys(table, row, number)?;
+                    }
                     return Err(error);
                 }
             }
         }
         self.worker.state.borrow_mut().writes.push(Write { fid: table.fid(), installed, inserted: true });
         Ok(place.rid)
+    }
+
+    /// Whether the record `other`, found under a unique key, leaves that key to us.
+    fn admit(&self, table: &Table, definition: &IndexDefinition, key: &[u8], other: Rid) -> Result<(), WriteError> {
+        let newest = table.newest(&self.guard, other, &self.context(), |row| definition.matches(row, key))?;
+        let violation = || WriteError::UniqueViolation { index: definition.name.clone() };
+        match newest {
+            None => Ok(()),
+            Some(Newest::Committed) => {
+                // That the record is there is something that the transaction has read.
+                if self.validates() {
+                    self.worker.state.borrow_mut().reads.push((table.fid(), other));
+                }
+                Err(violation())
+            }
+            // A serializable transaction must not know of it.
+            Some(Newest::CommittedSince) if self.validates() => Err(WriteError::Conflict),
+            Some(Newest::CommittedSince) => Err(violation()),
+            Some(Newest::Contested) => Err(WriteError::Conflict),
+        }
+    }
+
+    /// Serializable only: remembers that `row`'s keys in the first `count` indexes were free, as far as they are unique,
+    /// of a row that has been entered there and no longer is.
+    fn note_free_keys(&self, table: &Table, row: &[u8], count: usize) -> Result<(), ReadError> {
+        if self.validates() {
+            let mut key = KeyBuffer::new();
+            let definitions = table.definition().indexes.iter().enumerate().take(count);
+            for (index, definition) in definitions.filter(|(_, definition)| definition.unique) {
+                self.get(table, index, definition.key_of(row, &mut key))?;
+            }
+        }
+        Ok(())
     }
 
     /// Takes the entries that `row` has in the first `count` indexes away.
@@ -283,39 +327,43 @@ impl<'w> Transaction<'w> {
         }
     }
 
+    /// The row of a record that is to be written, and whether it is this transaction's own already.
+    fn present(&self, table: &Table, rid: Rid) -> Result<(&[u8], bool), WriteError> {
+        if table.fid() == Fid::CATALOG {
+            return Err(WriteError::ReadOnly("tables stay as they were made: the catalog takes new rows only"));
+        }
+        match table.read(&self.guard, rid, &self.context())? {
+            Some(Visible { row: Some(row), stamp }) => Ok((row, stamp.is_none())),
+            _ => {
+                // That there is no such record is something that the transaction has read.
+                self.read(table, rid)?;
+                Err(WriteError::NotFound)
+            }
+        }
+    }
+
     /// Gives a record a new row. When that changes one of its keys, the record is deleted and
     /// inserted anew; the id that it has from then on is returned.
     ///
     /// # Errors
     /// [`WriteError::Conflict`] when another transaction changed it since the snapshot, or is
-    /// about to; [`WriteError::NotFound`] when the transaction sees no such record; [`WriteError::UniqueViolation`].
+    /// about to; [`WriteError::NotFound`] when the transaction sees no such record; [`WriteError::UniqueViolation`]. Nothing
+    /// has changed then.
     pub fn update(&self, table: &Table, rid: Rid, row: &[u8]) -> Result<Rid, WriteError> {
         let owner = self.may_write(table, Some(row))?;
-        let (old, own) = match table.read(&self.guard, rid, &self.context())? {
-            Some(Visible { row: Some(row), stamp }) => (row, stamp.is_none()),
-            _ => return Err(WriteError::NotFound),
-        };
-        if !table.definition().indexes.iter().all(|index| index.same_key(old, row)) {
-            self.write(table, rid, owner, None, own)?;
-            return self.insert(table, row).inspect_err(|_| self.take_back(table, rid, owner, old, own));
+        let (old, own) = self.present(table, rid)?;
+        if table.definition().indexes.iter().all(|index| index.same_key(old, row)) {
+            self.write(table, rid, owner, Some(row), own)?;
+            return Ok(rid);
         }
-        self.write(table, rid, owner, Some(row), own)?;
-        Ok(rid)
-    }
-
-    /// Undoes this transaction's deletion of a record whose row was `old`; `own` says whether
-    /// that was its own already.
-    fn take_back(&self, table: &Table, rid: Rid, owner: Owner, old: &[u8], own: bool) {
-        if !own {
-            let write = self.worker.state.borrow_mut().writes.pop().expect("just written");
-            self.undo_write(write, &mut self.worker.inner.borrow_mut().rids);
-            return;
+        // The insertion first: it may fail, and to take back a deletion, others would have to have left the old keys alone.
+        let new = self.insert_instead(table, row, owner, Some(rid))?;
+        if let Err(error) = self.write(table, rid, owner, None, own) {
+            let inserted = self.worker.state.borrow_mut().writes.pop().expect("just inserted");
+            self.undo_write(inserted, &mut self.worker.inner.borrow_mut().rids);
+            return Err(error);
         }
-        self.write(table, rid, owner, Some(old), true).expect("its own version is on top");
-        let mut key = KeyBuffer::new();
-        for (tree, definition) in table.indexes().iter().zip(&table.definition().indexes) {
-            tree.insert(&self.guard, definition.key_of(old, &mut key), rid).expect("definitions bound keys");
-        }
+        Ok(new)
     }
 
     /// Deletes a record.
@@ -324,10 +372,8 @@ impl<'w> Transaction<'w> {
     /// As for [`Transaction::update`].
     pub fn delete(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
         let owner = self.may_write(table, None)?;
-        match table.read(&self.guard, rid, &self.context())? {
-            Some(Visible { row: Some(_), stamp }) => self.write(table, rid, owner, None, stamp.is_none()),
-            _ => Err(WriteError::NotFound),
-        }
+        let (_, own) = self.present(table, rid)?;
+        self.write(table, rid, owner, None, own)
     }
 
     /// Puts a version on top of a record that the transaction sees, or replaces its `own` one.
@@ -338,11 +384,18 @@ impl<'w> Transaction<'w> {
             let mut writes = state.writes.iter_mut().rev();
             let own = writes.find(|write| write.installed.rid() == rid && write.fid == table.fid());
             let own = own.expect("what carries its name is in its write set");
+            let mut vanished = None;
             if own.inserted && row.is_none() {
                 // Nobody else ever sees this record.
                 self.leave_indexes(table, rid, own.installed.row(), table.indexes().len());
+                vanished = self.validates().then(|| own.installed.row().to_vec());
             }
             table.replace(&self.guard, &mut own.installed, owner, row);
+            drop(state);
+            // Its keys are open to others again, but that they were free is something that the transaction has read.
+            if let Some(row) = vanished {
+                self.note_free_keys(table, &row, table.indexes().len())?;
+            }
             return Ok(());
         }
         let installed = table.install(&self.guard, rid, owner, row, &self.context())?;

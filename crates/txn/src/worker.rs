@@ -163,15 +163,15 @@ impl Worker {
         true
     }
 
-    /// Frees what nobody reads any more, at the end of a transaction.
+    /// Frees some of what nobody reads any more, at the end of a transaction. Returns how many records it looked at.
     #[inline]
-    pub(crate) fn tidy(&self, inner: &mut Inner, transaction: &Transaction<'_>) {
+    pub(crate) fn tidy(&self, inner: &mut Inner, transaction: &Transaction<'_>) -> usize {
         if self.refresh_horizon() {
             inner.garbage.adopt(&self.core);
             inner.rids.share(&self.core.catalog, false);
         }
         let context = transaction.context();
-        inner.garbage.free(FREE_AT_ONCE, &self.core, transaction.guard(), &context, &mut inner.rids);
+        inner.garbage.free(FREE_AT_ONCE, &self.core, transaction.guard(), &context, &mut inner.rids)
     }
 
     /// The stamp at and above which versions are still needed. A tombstone also stays until it is
@@ -191,13 +191,11 @@ impl Worker {
     /// When this worker has a transaction.
     pub fn collect_garbage(&self) {
         loop {
-            let before = self.inner.borrow().garbage.len();
             self.until_horizon.set(0);
             let transaction = self.begin_read_only();
-            self.tidy(&mut self.inner.borrow_mut(), &transaction);
+            let freed = self.tidy(&mut self.inner.borrow_mut(), &transaction);
             transaction.roll_back();
-            let after = self.inner.borrow().garbage.len();
-            if after == 0 || after >= before {
+            if freed < FREE_AT_ONCE {
                 break;
             }
         }

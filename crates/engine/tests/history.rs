@@ -1,0 +1,229 @@
+//! Random histories of several threads on a few records, recorded and then checked against a sorted map.
+//!
+//! Serializable: every transaction that committed with writes must have seen just what it sees when all of them run one by
+//! one in the order of their stamps. Snapshot: it must have seen the state at its snapshot and its own writes, and
+//! nobody else may have written what it wrote between its snapshot and its stamp. Whoever wrote nothing has seen the
+//! state at its snapshot, at either level.
+//!
+//! `FRESHET_SEED` repeats a run (as far as the scheduler does), `FRESHET_STRESS_SECONDS` makes it longer.
+
+mod items;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    thread,
+    time::{Duration, Instant, SystemTime},
+};
+
+use freshet_engine::{Database, Isolation, Stamp, Table};
+use items::{
+    Item, Txn, World,
+    operation::{Operation, Outcome, State},
+};
+
+const THREADS: usize = 3;
+const KEYS: u64 = 8;
+/// Transactions of each thread between two checks.
+const ROUND: usize = 400;
+
+/// Marsaglia's xorshift64*, so that a seed means the same everywhere.
+struct Random(u64);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+    }
+
+    fn below(&mut self, limit: u64) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 33) % limit
+    }
+}
+
+/// A transaction that committed.
+struct Committed {
+    snapshot: Stamp,
+    /// `None` when it wrote nothing.
+    stamp: Option<Stamp>,
+    steps: Vec<(Operation, Outcome)>,
+}
+
+fn transaction(txn: Txn<'_>, random: &mut Random) -> Option<Committed> {
+    let snapshot = txn.inner.snapshot();
+    let long = random.below(20) == 0;
+    let length = 1 + random.below(if long { 30 } else { 5 });
+    let mut steps = Vec::new();
+    for _ in 0..length {
+        let operation = Operation::draw(|limit| random.below(limit), KEYS);
+        let outcome = operation.run(&txn);
+        // Most give up then; some try something else.
+        let lost = outcome == Outcome::Conflict && random.below(3) != 0;
+        steps.push((operation, outcome));
+        if lost {
+            return None;
+        }
+        // So that there are interleavings on few processors too.
+        if random.below(3) == 0 {
+            thread::yield_now();
+        }
+    }
+    if random.below(10) == 0 {
+        return None;
+    }
+    let ticket = txn.commit().ok()?;
+    Some(Committed { snapshot, stamp: ticket.stamp, steps })
+}
+
+fn read_only(txn: Txn<'_>, random: &mut Random) -> Option<Committed> {
+    let snapshot = txn.inner.snapshot();
+    let mut steps = Vec::new();
+    for _ in 0..1 + random.below(8) {
+        let operation = Operation::draw(|limit| random.below(limit), KEYS);
+        if !operation.is_write() {
+            steps.push((operation, operation.run(&txn)));
+            thread::yield_now();
+        }
+    }
+    let ticket = txn.commit().unwrap();
+    assert_eq!(ticket.stamp, None);
+    Some(Committed { snapshot, stamp: None, steps })
+}
+
+fn round(database: &Database, table: &Table, level: Isolation, seed: u64) -> Vec<Committed> {
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..THREADS as u64)
+            .map(|number| {
+                scope.spawn(move || {
+                    let mut random = Random::new(seed ^ number << 32);
+                    // A worker of its own, which leaves its garbage to others when it ends.
+                    let worker = database.worker().unwrap();
+                    let mut committed = Vec::new();
+                    for _ in 0..ROUND {
+                        let done = if random.below(5) == 0 {
+                            read_only(Txn { table, inner: worker.begin_read_only() }, &mut random)
+                        } else {
+                            transaction(Txn { table, inner: worker.begin(level) }, &mut random)
+                        };
+                        committed.extend(done);
+                    }
+                    committed
+                })
+            })
+            .collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
+/// What a transaction sees from `state` on must be what it has seen. Writes that failed only for the sake of others
+/// (`Conflict`; and at snapshot isolation a key taken since the snapshot) tell nothing.
+fn replay(committed: &Committed, mut state: State, level: Isolation) -> State {
+    for (number, (operation, outcome)) in committed.steps.iter().enumerate() {
+        let failed = matches!(outcome, Outcome::Taken(_)) && level == Isolation::Snapshot;
+        if *outcome == Outcome::Conflict || failed {
+            continue;
+        }
+        let expected = operation.apply(&mut state);
+        assert_eq!(
+            *outcome, expected,
+            "step {number}, {operation:?}, of a transaction at {} with stamp {:?}: {:?}",
+            committed.snapshot, committed.stamp, committed.steps
+        );
+    }
+    state
+}
+
+/// The records that a transaction has written, by id: what it has made of those that it saw, and what it has left behind.
+/// What it has both made and taken away has never been for others.
+fn written(committed: &Committed, before: &State, after: &State) -> BTreeMap<u64, Option<Item>> {
+    let done = committed.steps.iter().filter(|(_, outcome)| *outcome == Outcome::Done);
+    let ids = done.flat_map(|(operation, _)| match *operation {
+        Operation::Insert(item) => vec![item.id],
+        Operation::Set { id, .. } | Operation::Delete(id) => vec![id],
+        Operation::Update { id, item } => vec![id, item.id],
+        _ => vec![],
+    });
+    ids.filter(|id| before.contains_key(id) || after.contains_key(id)).map(|id| (id, after.get(&id).copied())).collect()
+}
+
+/// Checks a round that began in `state`, and returns the state in which it ended.
+fn check(mut history: Vec<Committed>, state: State, level: Isolation) -> State {
+    history.sort_by_key(|committed| committed.stamp);
+    let readers = history.partition_point(|committed| committed.stamp.is_none());
+    let writers = history.split_off(readers);
+    // The state before each stamp, and at the end.
+    let mut states: Vec<(Stamp, State)> = vec![(Stamp::ZERO, state)];
+    let at = |states: &[(Stamp, State)], snapshot: Stamp| {
+        let seen = states.partition_point(|(stamp, _)| *stamp < snapshot);
+        states[seen - 1].1.clone()
+    };
+    let mut all_written: Vec<(Stamp, BTreeMap<u64, Option<Item>>)> = Vec::new();
+    for writer in &writers {
+        let stamp = writer.stamp.expect("a writer");
+        let (mut state, seen) = (states.last().expect("the first").1.clone(), at(&states, writer.snapshot));
+        let mine = match level {
+            Isolation::Serializable => {
+                let after = replay(writer, state.clone(), level);
+                written(writer, &state, &after)
+            }
+            Isolation::Snapshot => written(writer, &seen, &replay(writer, seen.clone(), level)),
+        };
+        for (other, theirs) in all_written.iter().rev().take_while(|(other, _)| *other >= writer.snapshot) {
+            let both: Vec<_> = mine.keys().filter(|id| theirs.contains_key(id)).collect();
+            assert!(both.is_empty(), "first updater wins: {both:?} at {other:?} and {stamp:?}");
+        }
+        for (id, item) in &mine {
+            match item {
+                Some(item) => state.insert(*id, *item),
+                None => state.remove(id),
+            };
+        }
+        let names: BTreeSet<_> = state.values().map(|item| item.name).collect();
+        assert_eq!(names.len(), state.len(), "names are unique: {state:?} after {stamp:?}, {:?}", writer.steps);
+        all_written.push((stamp, mine));
+        states.push((stamp, state));
+    }
+    for reader in &history {
+        replay(reader, at(&states, reader.snapshot), level);
+    }
+    states.pop().expect("the first").1
+}
+
+fn histories(level: Isolation) {
+    let seed = std::env::var("FRESHET_SEED").ok().map_or_else(
+        || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_nanos() as u64,
+        |seed| seed.parse().expect("FRESHET_SEED is a number"),
+    );
+    println!("FRESHET_SEED={seed}");
+    let seconds = std::env::var("FRESHET_STRESS_SECONDS").ok().map_or(1.5, |s| s.parse().expect("a number"));
+    let world = World::new(1, (0..KEYS / 2).map(|id| Item::plain(id, 0)));
+    let mut state: State = (0..KEYS / 2).map(|id| (id, Item::plain(id, 0))).collect();
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let (mut rounds, mut transactions, mut writers) = (0, 0, 0);
+    while rounds == 0 || Instant::now() < end {
+        let history = round(&world.database, &world.table, level, seed.wrapping_add(rounds));
+        transactions += history.len();
+        writers += history.iter().filter(|committed| committed.stamp.is_some()).count();
+        state = check(history, state, level);
+        assert_eq!(world.read(0).all(), state.values().copied().collect::<Vec<_>>());
+        rounds += 1;
+    }
+    println!("{rounds} rounds, {transactions} committed, {writers} of them with writes, at {level}");
+    // Nothing is left of what was deleted, replaced or rolled back.
+    world.workers[0].collect_garbage();
+    world.workers[0].collect_garbage();
+    let entries: Vec<_> = world.indexes().iter().map(|index| index.entries).collect();
+    assert_eq!(entries, [state.len() as u64; 3]);
+    assert!(world.table.take_rids().0.0 < 16 * 1024, "record ids are used again");
+}
+
+#[test]
+fn serializable_histories_are_those_of_the_stamp_order() {
+    histories(Isolation::Serializable);
+}
+
+#[test]
+fn snapshot_histories_read_snapshots_and_the_first_updater_wins() {
+    histories(Isolation::Snapshot);
+}
