@@ -7,7 +7,7 @@ use std::{
         Arc, OnceLock,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::Duration,
 };
 
 use freshet_base::{Stamp, Watermark};
@@ -141,7 +141,7 @@ impl Core {
             while at < to {
                 let end = to.min(at.plus(MAX_UNSYNCED));
                 store.append(at, &self.buffer.lend(flusher, at, end))?;
-                let before = Instant::now();
+                let before = std::time::Instant::now();
                 store.sync()?;
                 // Relaxed, here and below: counters without data behind them.
                 self.counters.sync_nanos.fetch_add(before.elapsed().as_nanos() as u64, Ordering::Relaxed);

@@ -317,6 +317,12 @@ mod tests {
     }
 
     #[test]
+    fn a_ring_that_starts_in_the_middle_holds_nothing_from_before() {
+        let (ring, _flusher) = LogBuffer::new(32, Stamp(64));
+        assert_eq!(ring.read(Stamp(48), &mut [0; 16]), RingRead::Overwritten);
+    }
+
+    #[test]
     fn a_cut_takes_bytes_back() {
         let (ring, mut flusher) = LogBuffer::new(64, Stamp(0));
         put(&ring, 0, &[1; 24]);

@@ -45,9 +45,13 @@ pub(super) struct Mark {
 }
 
 impl Mark {
-    /// What a new file begins with.
+    /// What a new file begins with. Both slots hold from the start, so that one is left whatever becomes of
+    /// a write to the other.
     pub(super) fn first(stamp: Stamp) -> Vec<u8> {
-        encode(0, stamp).to_vec()
+        let mut bytes = encode(0, stamp).to_vec();
+        bytes.resize(SLOT as usize, 0);
+        bytes.extend(encode(1, stamp));
+        bytes
     }
 
     /// Reads the newest slot; none when neither holds.

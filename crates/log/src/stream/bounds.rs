@@ -75,7 +75,12 @@ impl Bounds {
     #[inline]
     pub(crate) fn take(&self, slot: usize, reserved: &AtomicU64, length: u64) -> u64 {
         // Relaxed: a stale value is a smaller and thus still true promise.
+        #[cfg(not(loom))]
         let bound = reserved.load(Ordering::Relaxed);
+        // loom remembers only the last access to an atomic when it looks for orders to try: after a plain load by this
+        // thread it would never try to have the `fetch_add` below come before an earlier load by another.
+        #[cfg(loom)]
+        let bound = reserved.fetch_add(0, Ordering::Relaxed);
         // Release: whoever reads this bound sees what this writer filled before (acquire in `filled`).
         self.slots[slot].bound.store(bound, Ordering::Release);
         // SeqCst: its release half publishes the bound (acquire of `reserved` in `filled`), and it is this thread's half of

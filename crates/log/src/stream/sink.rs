@@ -26,10 +26,11 @@ pub struct Batch<'a> {
 /// Takes part in every group commit, before the local flush begins.
 pub trait Sink: Send + Sync {
     /// A batch is filled and its local flush is about to begin. Called by the group commit, in stamp order and without
-    /// gaps: notes the range, wakes its own thread and returns. It never blocks.
+    /// gaps: notes the range, wakes its own thread and returns. It never blocks, and
+    /// neither attaches, releases nor detaches from in here (the list of sinks is locked).
     fn batch(&self, batch: &Batch<'_>);
 
-    /// The log is durable here up to `to`. Called by the group commit after each flush; it does not block long.
+    /// The log is durable here up to `to`. Called by the group commit after each flush, under the same rules as [`Sink::batch`].
     fn durable(&self, to: Stamp) {
         let _ = to;
     }
