@@ -218,8 +218,23 @@ fn check_all(tree: &BTree, guard: &Guard<'_>, model: &BTreeSet<Pair>, buffer: &m
     assert_eq!(tree.statistics(guard).entries, model.len() as u64);
 }
 
+/// A short run; `PROPTEST_CASES` makes it longer, and `FRESHET_SEED` repeats one.
+fn configuration() -> ProptestConfig {
+    let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<u64>().expect("a number"));
+    let mut configuration = ProptestConfig { failure_persistence: None, ..ProptestConfig::default() };
+    configuration.cases = number("PROPTEST_CASES").map_or(48, |cases| cases as u32);
+    let seed = number("FRESHET_SEED").unwrap_or_else(new_seed);
+    println!("FRESHET_SEED={seed}");
+    configuration.rng_seed = prop::test_runner::RngSeed::Fixed(seed);
+    configuration
+}
+
+fn new_seed() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, ..ProptestConfig::default() })]
+    #![proptest_config(configuration())]
 
     #[test]
     fn the_index_is_a_sorted_set(steps in prop::collection::vec(step(), 1..40)) {

@@ -120,6 +120,54 @@ fn scans_are_exact_under_writes() {
     assert!(shared.scans.load(Relaxed) > 0 && shared.kept_promises.load(Relaxed) > 0);
 }
 
+/// A few leaves, in which a writer shifts, splits and merges without pause while a reader looks keys up: whatever half-done
+/// state a get may come across, it comes across here.
+#[test]
+fn gets_are_exact_under_writes() {
+    let participants = Participants::new(2);
+    let tree = BTree::new();
+    let key = |n: u64| [&n.to_be_bytes()[..], b"behind the head"].concat();
+    let fixed: Vec<u64> = (0..40).map(|n| n * 10 + 5).collect();
+    {
+        let participant = participants.join().unwrap();
+        for n in &fixed {
+            tree.insert(&participant.pin_without_snapshot(), &key(*n), Rid(*n)).unwrap();
+        }
+    }
+    let end = Instant::now() + stress_time() / 2;
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let participant = participants.join().unwrap();
+            while Instant::now() < end {
+                for (count, remove) in [(30, false), (30, true), (400, false), (400, true)] {
+                    for n in (0..count).filter(|n| n % 10 != 5) {
+                        let guard = participant.pin_without_snapshot();
+                        let done = match remove {
+                            false => tree.insert(&guard, &key(n), Rid(n)).unwrap(),
+                            true => tree.remove(&guard, &key(n), Rid(n)),
+                        };
+                        assert!(done);
+                    }
+                }
+            }
+            stop.store(true, Relaxed);
+        });
+        let participant = participants.join().unwrap();
+        while !stop.load(Relaxed) {
+            for n in &fixed {
+                let guard = participant.pin_without_snapshot();
+                let mut found = Vec::new();
+                let _ = tree.get(&guard, &key(*n), |rid| {
+                    found.push(rid);
+                    ControlFlow::Continue(())
+                });
+                assert!(found == [Rid(*n)], "{n} has {found:?}");
+            }
+        }
+    });
+}
+
 /// Ends the others' loops when one fails.
 struct StopOnPanic<'a>(&'a Shared);
 
@@ -227,7 +275,7 @@ fn read(shared: &Shared, seed: u64, n: u64) {
             assert!(same && again == pairs.len(), "unchanged leaves, but {again} pairs after {}", pairs.len());
             shared.kept_promises.fetch_add(1, Relaxed);
         }
-        for _ in 0..20 {
+        for _ in 0..50 {
             let key = &shared.fixed[random.below(shared.fixed.len() as u64) as usize];
             let mut last = None;
             let mut found = false;

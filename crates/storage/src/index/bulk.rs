@@ -32,7 +32,7 @@ pub enum BulkLoadError {
 /// One level under construction: pairs (or separators) that wait for their node, and the nodes that are finished.
 struct Level {
     waiting: Contents,
-    /// Words that the waiting ones take, with their common prefix.
+    /// Words that the waiting ones take at most: with all that they have in common as prefix.
     words: usize,
     prefix: usize,
     /// The children left of the first waiting separator and right of each; unused for leaves.
@@ -60,7 +60,7 @@ impl Level {
 
     fn push(&mut self, place: Place<'_>, words: usize) {
         self.waiting.push(place);
-        self.prefix = self.waiting.prefix(0..self.waiting.len());
+        self.prefix = self.waiting.common(0..self.waiting.len());
         self.words = words;
     }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use super::{
     key::{Place, common_prefix},
-    page::{HEADER, PAIR, prefix_words, rest_words},
+    page::{HEAD_BYTES, HEADER, PAIR, prefix_words, rest_words},
 };
 
 #[derive(Clone, Copy, Debug)]
@@ -72,8 +72,25 @@ impl Contents {
     }
 
     /// Bytes that all keys of the range begin with: as they are sorted, what the first and the last have in common.
-    pub(super) fn prefix(&self, range: Range<usize>) -> usize {
+    pub(super) fn common(&self, range: Range<usize>) -> usize {
         if range.is_empty() { 0 } else { common_prefix(self.key(range.start), self.key(range.end - 1)) }
+    }
+
+    /// How many of those bytes a page of the range should keep apart, and the words that the page then takes: no more than
+    /// with any other number of them.
+    ///
+    /// Beyond the point where the rests of all keys fit in their heads, a longer prefix saves nothing. Up to there, one
+    /// that is longer by four bytes takes one more word and saves at least that in the rest of the longest key; so the
+    /// best number is among the last four.
+    pub(super) fn layout(&self, range: Range<usize>) -> (usize, usize) {
+        let longest = self.pairs[range.clone()].iter().map(|pair| pair.length).max().unwrap_or(0);
+        let most = self.common(range.clone()).min(longest.saturating_sub(HEAD_BYTES));
+        // The longest of equally good ones tells more keys apart by their heads.
+        let candidates = (most.saturating_sub(3)..=most).rev();
+        candidates
+            .map(|prefix| (prefix, self.words_with(range.clone(), prefix)))
+            .min_by_key(|(_, words)| *words)
+            .expect("the range of candidates is not empty")
     }
 
     /// Words that a pair takes in a page with a prefix of `prefix` bytes.
@@ -81,9 +98,40 @@ impl Contents {
         PAIR + rest_words(self.pairs[index].length - prefix)
     }
 
+    fn words_with(&self, range: Range<usize>, prefix: usize) -> usize {
+        HEADER + prefix_words(prefix) + range.map(|index| self.pair_words(index, prefix)).sum::<usize>()
+    }
+
     /// Words that a page needs for the range.
     pub(super) fn words(&self, range: Range<usize>) -> usize {
-        let prefix = self.prefix(range.clone());
-        HEADER + prefix_words(prefix) + range.map(|index| self.pair_words(index, prefix)).sum::<usize>()
+        self.layout(range).1
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// What fits in a page with some prefix fits in the page that is made of it, or of a part of it.
+    #[test]
+    fn a_layout_is_the_smallest() {
+        for common in 0..30 {
+            for lengths in [[0, 0, 0], [0, 1, 3], [1, 4, 5], [2, 6, 6], [7, 7, 7], [3, 9, 20], [11, 12, 13]] {
+                let mut contents = Contents::default();
+                for (i, length) in lengths.into_iter().enumerate() {
+                    let mut key = vec![7; common];
+                    key.extend(std::iter::repeat_n(i as u8, length));
+                    contents.push(Place { key: &key, rid: i as u64 });
+                }
+                let (prefix, words) = contents.layout(0..3);
+                assert!(prefix <= contents.common(0..3));
+                for other in 0..=contents.common(0..3) {
+                    assert!(
+                        words <= contents.words_with(0..3, other),
+                        "{common} {lengths:?}: {prefix} against {other}"
+                    );
+                }
+            }
+        }
     }
 }

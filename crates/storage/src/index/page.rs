@@ -44,7 +44,7 @@ pub(super) const HEADER: usize = 4;
 /// Words that a pair takes besides its rest in the heap.
 pub(super) const PAIR: usize = 3;
 /// Locators up to this are lengths of suffixes without a rest.
-const HEAD_BYTES: usize = 4;
+pub(super) const HEAD_BYTES: usize = 4;
 /// `last` of a page that nothing was inserted into: its successor is index 0.
 const BEFORE_FIRST: u32 = 0xffff;
 /// Pages with fewer pairs than this are used to the last word.
@@ -500,9 +500,8 @@ impl<const N: usize> Page<N> {
 
     /// Replaces everything by a range of `contents`, which must fit. The run is forgotten.
     pub(super) fn rewrite(&self, contents: &Contents, range: std::ops::Range<usize>) {
-        let prefix = contents.prefix(range.clone());
-        let used = contents.words(range.clone());
-        debug_assert!(used <= N, "{used} words");
+        let (prefix, used) = contents.layout(range.clone());
+        assert!(used <= N, "{used} words do not fit in {N}: pages are rewritten only with what fits");
         let count = range.len();
         // As many slots as will be needed if further pairs are as long as these.
         let fixed = HEADER + prefix_words(prefix);

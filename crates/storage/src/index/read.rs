@@ -98,10 +98,7 @@ impl BTree {
             let Some(version) = next.header.latch.read() else {
                 return ControlFlow::Continue(Progress::From(place.rid));
             };
-            // The next leaf's version was read while this one still led to it.
-            if !leaf.header.latch.is(spot.version) {
-                return ControlFlow::Continue(Progress::From(place.rid));
-            }
+            // Whatever came between the two since is new, and this leaf's version tells of it.
             spot = Spot { leaf: next, version, spills: true };
             reported = false;
         }

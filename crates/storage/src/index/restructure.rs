@@ -39,8 +39,8 @@ fn choose_cut(contents: &Contents, pending: usize, run: u32) -> Cut {
         let behind = count - pending;
         return Cut { at: pending, pending_goes_right: behind * 10 < count };
     }
-    let prefix = contents.prefix(0..count);
-    let half = contents.words(0..count) / 2;
+    let (prefix, all) = contents.layout(0..count);
+    let half = all / 2;
     let mut words = 0;
     let mut at = 0;
     while at + 1 < count && words < half {

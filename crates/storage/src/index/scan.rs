@@ -208,10 +208,8 @@ impl BTree {
             // SAFETY: it was the next of a leaf that was validated since, so it was linked after the pin.
             let Node::Leaf(next) = (unsafe { Node::at(next) }) else { unreachable!("leaves are followed by leaves") };
             let Some(next_version) = next.header.latch.read() else { return ControlFlow::Continue(false) };
-            // The next leaf's version was read while this one still led to it: nothing is between them.
-            if !leaf.header.latch.is(version) {
-                return ControlFlow::Continue(false);
-            }
+            // This leaf may have been split since: then what is between the two was copied with it, or is new, and its
+            // version tells. The next one still begins where this one ended.
             spot = Spot { leaf: next, version: next_version, spills: false };
             index = 0;
         }
