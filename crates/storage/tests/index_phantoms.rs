@@ -140,6 +140,29 @@ fn an_insertion_of_a_key_that_was_missed_is_noticed() {
     }
 }
 
+/// A leaf that takes over what its neighbour held is not the leaf that was read.
+#[test]
+fn a_merge_is_noticed() {
+    let participants = Participants::new(1);
+    let participant = participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    let tree = BTree::new();
+    let pairs = (0..1000).map(|n| (key(n), Rid(n)));
+    tree.bulk_load(&guard, pairs, 100).unwrap();
+    let mut leaves = Vec::new();
+    let _ = tree.get_certified(&guard, &key(0), |leaf| leaves.push(leaf), |_| ControlFlow::Continue(()));
+    assert!(tree.statistics(&guard).leaves > 4);
+    for n in (1..1000).rev() {
+        assert!(tree.remove(&guard, &key(n), Rid(n)));
+        if tree.statistics(&guard).leaves == 1 {
+            assert!(!leaves[0].unchanged(), "the first leaf has merged with the second");
+            return;
+        }
+        assert!(leaves[0].unchanged(), "nothing in the first leaf was touched yet");
+    }
+    panic!("the leaves were never merged");
+}
+
 /// Two insertions of one key: the second sees the first. Also among so many stale pairs of the key that
 /// they fill several leaves.
 #[test]
