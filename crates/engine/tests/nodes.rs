@@ -7,7 +7,7 @@ use std::{
 };
 
 use freshet_engine::{
-    Database, Domain, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Role, Safety, StateHash, Stamp, Table,
+    Database, Domain, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Role, Safety, Stamp, StateHash, Table,
     TableDefinition,
 };
 
@@ -114,8 +114,7 @@ fn a_node_comes_back_from_its_log() {
 fn a_standby_sees_what_its_primary_commits() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     for directories in [[None, None], [Some(first.path()), Some(second.path())]] {
-        let primary =
-            start(NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(directories[0]) });
+        let primary = start(NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(directories[0]) });
         let standby = start(NodeConfig { join: Some(primary.address().into()), ..config(directories[1]) });
         assert_eq!((primary.role(), standby.role()), (Role::Primary, Role::Standby));
         let table = primary.database().create_table(&definition()).unwrap().clone();
@@ -137,7 +136,8 @@ fn a_standby_sees_what_its_primary_commits() {
 #[test]
 fn a_standby_takes_over_and_the_old_primary_rejoins() {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-    let cluster = |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+    let cluster =
+        |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
     let old = start(cluster(0));
     let join = Some(old.address().to_owned());
     let second = start(NodeConfig { join: join.clone(), ..cluster(1) });

@@ -76,7 +76,7 @@ pub enum PromoteError {
     NotStandby,
     /// The take-over was refused or failed.
     #[error(transparent)]
-    TakeOver(#[from] freshet_replication::takeover::PromoteError),
+    TakeOver(Box<freshet_replication::takeover::PromoteError>),
     /// The term has begun, but the node could not begin to reign in it.
     #[error("the new term has begun, but this node cannot reign: {0}; restart it without `join`")]
     Reign(String),
@@ -187,7 +187,8 @@ impl Node {
         let mut composition = self.composition();
         let Composition::Standby(following) = &*composition else { return Err(PromoteError::NotStandby) };
         let options = PromoteOptions { force, ..PromoteOptions::default() };
-        let promoted = freshet_replication::takeover::promote(&following.standby, &options)?;
+        let promoted = freshet_replication::takeover::promote(&following.standby, &options)
+            .map_err(|cause| PromoteError::TakeOver(Box::new(cause)))?;
         let Composition::Standby(following) = std::mem::replace(&mut *composition, Composition::Failed) else {
             unreachable!("it was a standby a moment ago, under the same lock")
         };
