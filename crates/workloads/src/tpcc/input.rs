@@ -1,8 +1,8 @@
 //! What a transaction is told: the input data of clauses 2.4.1 to 2.8.1, and
 //! the terminals that make it up.
 //!
-//! A transaction's effect is a function of its input and the database: times
-//! and the choice of the unused item come with the input.
+//! A transaction's effect is a function of its input and the database. So times come with the input, although clauses
+//! 2.4.1.6, 2.5.1.4 and 2.7.1.3 have the system take them: whoever makes up the input reads the clock.
 
 use std::fmt;
 
@@ -208,8 +208,9 @@ pub struct Terminal {
 }
 
 impl Terminal {
-    /// The terminal number `number` (from 0), at home in warehouse
-    /// `warehouse`. Terminals of one run share `constants` and the seed.
+    /// The terminal number `number` (from 0), at home in warehouse `warehouse`. Terminals of one run share
+    /// `constants` and the seed. Who gives them homes in turn, `number % warehouses + 1`, has up to ten terminals in
+    /// each warehouse, each with a district of its own (clause 2.8.1.1).
     ///
     /// # Panics
     /// When the population has no such warehouse.
@@ -224,7 +225,7 @@ impl Terminal {
             scale: population.scale,
             constants,
             warehouse,
-            district: (number % u64::from(DISTRICTS)) as u8 + 1,
+            district: (number / u64::from(population.scale.warehouses) % u64::from(DISTRICTS)) as u8 + 1,
         }
     }
 
@@ -275,11 +276,11 @@ impl Terminal {
         NewOrder { warehouse: self.warehouse, district, customer, entered_at: now, lines }
     }
 
-    /// Clause 2.5.1. With a single warehouse every customer is at home.
+    /// Clause 2.5.1. With a single warehouse every customer belongs to it, if not to the same district.
     fn payment(&mut self, now: u64) -> Payment {
         let random = &mut self.random;
         let district = random.within(1, u64::from(DISTRICTS)) as u8;
-        let remote = random.within(1, 100) > 85 && self.scale.warehouses > 1;
+        let remote = random.within(1, 100) > 85;
         let (customer_warehouse, customer_district) = if remote {
             let warehouse = another_warehouse(random, self.warehouse, self.scale.warehouses);
             (warehouse, random.within(1, u64::from(DISTRICTS)) as u8)
@@ -407,8 +408,20 @@ mod tests {
         for _ in 0..5_000 {
             assert!(terminal.new_order(NOW).lines.iter().all(|line| line.supply_warehouse == 1));
             let payment = terminal.payment(NOW);
-            assert_eq!((payment.customer_warehouse, payment.customer_district), (1, payment.district));
+            assert_eq!(payment.customer_warehouse, 1);
         }
+    }
+
+    #[test]
+    fn ten_terminals_of_a_warehouse_have_ten_districts() {
+        let population = Population { scale: Scale::new(10), seed: 1, loaded_at: 0 };
+        let places: std::collections::HashSet<_> = (0..100)
+            .map(|number| {
+                let terminal = Terminal::new(&population, population.constants(), 1, number, (number % 10) as u16 + 1);
+                (terminal.warehouse, terminal.district)
+            })
+            .collect();
+        assert_eq!(places.len(), 100);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! What a transaction answers: the output data that its terminal displays
-//! (clauses 2.4.3.3, 2.5.3.3, 2.6.3.3, 2.7.4.1 and 2.8.3.3).
+//! (clauses 2.4.3.3, 2.5.3.3, 2.6.3.3 and 2.8.3.3) or its result file records (2.7.2.2).
 
 use serde::{Deserialize, Serialize};
 
@@ -156,7 +156,7 @@ pub struct OrderStatus {
     pub lines: List<StatusLine, MOST_LINES>,
 }
 
-/// Clause 2.7.4.1: what the result file says.
+/// Clause 2.7.2.2: what the result file says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Delivery {
     /// O_CARRIER_ID.
