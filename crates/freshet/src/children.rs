@@ -179,8 +179,16 @@ impl NodeProcess {
     /// # Errors
     /// When it cannot be waited for.
     pub fn stop(&mut self, patience: Duration) -> std::io::Result<ExitStatus> {
-        drop(self.stdin.take());
         self.signal(Signal::TERM);
+        self.stop_by_input(patience)
+    }
+
+    /// The same without a signal, by the end of its standard input alone: when there is something between us and it.
+    ///
+    /// # Errors
+    /// When it cannot be waited for.
+    pub fn stop_by_input(&mut self, patience: Duration) -> std::io::Result<ExitStatus> {
+        drop(self.stdin.take());
         let deadline = Instant::now() + patience;
         loop {
             if let Some(status) = self.child.try_wait()? {

@@ -56,6 +56,7 @@ pub(crate) enum Command {
 
 /// Options of `freshet serve`.
 #[derive(Debug, Args)]
+#[command(args_override_self = true)]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) flags: Flags,

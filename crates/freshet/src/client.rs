@@ -143,7 +143,7 @@ impl Client {
         let theirs = Arc::clone(&waiters);
         let reader = thread::Builder::new().name("answers".to_owned()).spawn(move || {
             let mut frames = Frames::new(&reading);
-            while let Ok(Response { id, answer }) = frames.next() {
+            while let Ok(Response { id, answer }) = frames.next_frame() {
                 let at = Instant::now();
                 let waiter = lock(&theirs).by_id.remove(&id);
                 if let Some(waiter) = waiter {

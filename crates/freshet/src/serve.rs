@@ -12,7 +12,7 @@ use freshet_base::Stamp;
 use freshet_engine::{Database, Node, node::StartPhase};
 use serde::Serialize;
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGINT, SIGTERM, SIGXFSZ},
     iterator::Signals,
 };
 
@@ -49,14 +49,12 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let mut signals = Signals::new([SIGINT, SIGTERM])?;
     let on_signal = end.clone();
     thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for signal in signals.forever() {
+        for _ in signals.forever() {
             let _ = on_signal.send(());
-            if signal == SIGINT {
-                // Whoever asks again wants it now.
-                let _ = signal_hook::flag::register_conditional_default(SIGINT, Arc::new(true.into()));
-            }
         }
     })?;
+    // A limit on the size of files is an error like any other, and not to end the process.
+    signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     if options.while_stdin {
         thread::Builder::new().name("standard input".to_owned()).spawn(move || {
             let _ = io::stdin().read_to_end(&mut Vec::new());

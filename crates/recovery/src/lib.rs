@@ -60,6 +60,15 @@ pub enum RestoreError {
 /// See [`RestoreError`].
 pub fn settle_tail(store: &SegmentStore) -> Result<Tail, RestoreError> {
     let watermark = store.watermark();
+    // Without checkpoints the log begins at zero, and reaches at least as far as was noted.
+    let (begin, end) = store.extent().unwrap_or_default();
+    if begin > Stamp::ZERO {
+        return Err(damage(store, Stamp::ZERO, format!("the segments below {begin} are missing")).into());
+    }
+    if end < watermark {
+        let what = format!("the segments from {end} on are missing; the log was durable up to {watermark}");
+        return Err(damage(store, end, what).into());
+    }
     let tail = find_tail(store, watermark, watermark)?;
     tail.settle(store)?;
     Ok(tail)

@@ -11,7 +11,7 @@ use std::{
 
 use freshet_base::{ClusterId, Stamp, WaitError};
 use freshet_cluster::term::{Fence, Reign, TermHistory};
-use freshet_log::{Batch, Control, LogDirectory, LogReader, Receiver, Sink, StandbyLog, inspect::save_tail};
+use freshet_log::{Batch, Control, Log, LogDirectory, LogReader, Receiver, Sink, StandbyLog, inspect::save_tail};
 use freshet_replay::{Replay, Target};
 use freshet_replication::{
     log_access::{LogReadError, LogSource, StandbyStore, StoreError},
@@ -54,34 +54,52 @@ impl Sink for ShipSink {
     }
 }
 
-/// The commit rule, for transactions.
-pub(super) struct RuleGate(pub Arc<Primary>);
+/// The commit rule, for transactions. When the log fails, no commit will hold any more.
+pub(super) struct RuleGate {
+    pub shipping: Arc<Primary>,
+    pub log: Arc<Log>,
+}
 
-fn open(error: CommitError) -> OutcomeOpen {
-    use freshet_cluster::commit_rule::Refusal;
-    match error {
-        CommitError::Deadline => OutcomeOpen::Deadline,
-        CommitError::Stopped => OutcomeOpen::Stopped,
-        CommitError::Refused(Refusal::Fenced { by }) => OutcomeOpen::Fenced(by),
-        CommitError::Refused(refusal) => OutcomeOpen::Refused(refusal.to_string()),
+impl RuleGate {
+    fn open(&self, error: CommitError) -> OutcomeOpen {
+        use freshet_cluster::commit_rule::Refusal;
+        match error {
+            CommitError::Deadline => OutcomeOpen::Deadline,
+            CommitError::Stopped => match self.log.failure() {
+                Some(failure) => OutcomeOpen::LogFailed(failure.to_string()),
+                None => OutcomeOpen::Stopped,
+            },
+            CommitError::Refused(Refusal::Fenced { by }) => OutcomeOpen::Fenced(by),
+            CommitError::Refused(refusal) => OutcomeOpen::Refused(refusal.to_string()),
+        }
+    }
+
+    /// Ends the waits for commits when the log ends. Returns when it has.
+    pub fn watch(&self) {
+        // No log reaches this stamp: the wait ends when the watermark is closed.
+        let _ = self.log.durable_mark().wait(Stamp::MAX, None);
+        self.shipping.commit().committed().close();
     }
 }
 
 impl CommitGate for RuleGate {
     fn committed(&self) -> Stamp {
-        self.0.commit().committed().get()
+        self.shipping.commit().committed().get()
     }
 
     fn admit(&self) -> Result<(), String> {
-        self.0.commit().admit().map_err(|refusal| refusal.to_string())
+        self.shipping.commit().admit().map_err(|refusal| refusal.to_string())
     }
 
     fn wait(&self, until: Stamp, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {
-        self.0.commit().wait(until, deadline).map_err(open)
+        self.shipping.commit().wait(until, deadline).map_err(|error| self.open(error))
     }
 
     fn outcome(&self, until: Stamp) -> Option<Result<(), OutcomeOpen>> {
-        self.0.commit().outcome(until).map(|outcome| outcome.map_err(open))
+        if let Some(outcome) = self.shipping.commit().outcome(until) {
+            return Some(outcome.map_err(|error| self.open(error)));
+        }
+        self.log.failure().map(|failure| Err(OutcomeOpen::LogFailed(failure.to_string())))
     }
 }
 

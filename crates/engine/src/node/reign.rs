@@ -23,6 +23,8 @@ pub(super) struct Reign {
     pub log: Arc<Log>,
     pub shipping: Arc<Shipping>,
     sink: Option<Arc<SinkHandle>>,
+    /// Ends the waits for commits when the log ends.
+    watch: JoinHandle<()>,
     /// In domain `none`: gives room back that no standby needs any more.
     holder: Option<JoinHandle<()>>,
     /// Of a node that was a standby.
@@ -68,10 +70,13 @@ impl Reign {
             Domain::None => Some(hold_for_standbys(&shipping, &sink)?),
         };
         throne.source.unlimited();
-        let gate = Arc::new(RuleGate(Arc::clone(&shipping)));
+        let gate = Arc::new(RuleGate { shipping: Arc::clone(&shipping), log: Arc::clone(&log) });
+        let watched = Arc::clone(&gate);
+        let watch = std::thread::Builder::new().name("log-watch".into()).spawn(move || watched.watch());
+        let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
         throne.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
         throne.endpoint.set_service(Some(shipping.service()));
-        Ok(Self { log, shipping, sink: Some(sink), holder, janitor: None })
+        Ok(Self { log, shipping, sink: Some(sink), watch, holder, janitor: None })
     }
 
     pub fn stop(mut self) -> Result<(), String> {
@@ -81,8 +86,10 @@ impl Reign {
         let closed = self.log.close().map_err(|cause| cause.to_string());
         self.shipping.stop();
         self.sink = None;
+        // It has ended with the log; a panic there was reported already, as below.
+        let _ = self.watch.join();
         if let Some(holder) = self.holder.take() {
-            // It ends with the committed watermark; a panic there was reported already.
+            // It ends with the committed watermark.
             let _ = holder.join();
         }
         closed

@@ -112,7 +112,7 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     teller.say("both standbys are in sync: a commit counts when two of the three nodes have it on disk");
 
     let load = Load::start(&population, options.seed, options.terminals, cluster.address(cluster.primary()))?;
-    let readers = Readers::start(&population, options.seed, &cluster)?;
+    let mut readers = Readers::start(&population, options.seed, &cluster)?;
     let half = Duration::from_millis(options.seconds * 500);
     Table::show(&cluster, &load, &readers, half, &interruption)?;
 
@@ -143,6 +143,7 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     Table::show(&cluster, &load, &readers, half / 2, &interruption)?;
 
     cluster.restart_as_standby(dead, &teller)?;
+    readers.read_on(&cluster, dead)?;
     Table::show(&cluster, &load, &readers, half - half / 2, &interruption)?;
     cluster.wait_in_sync(2, &interruption)?;
     cluster.tell_saved_tail(dead, &teller)?;

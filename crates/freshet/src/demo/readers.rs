@@ -27,39 +27,51 @@ const PAUSE: Duration = Duration::from_millis(2);
 
 /// One reader for each standby.
 pub(crate) struct Readers {
+    population: Population,
+    seed: u64,
     stop: Arc<AtomicBool>,
     /// What each node's reader has read, by the node's number.
-    counts: Arc<Vec<AtomicU64>>,
+    counts: Arc<[AtomicU64]>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl Readers {
     /// Starts a reader on every standby. It stays there when the standby becomes the primary.
     pub(crate) fn start(population: &Population, seed: u64, cluster: &Cluster) -> Result<Self, Failure> {
-        let constants = Constants::of_run(population.constants(), &mut Random::stream(seed, u64::MAX));
-        let stop = Arc::new(AtomicBool::new(false));
-        let counts: Arc<Vec<AtomicU64>> = Arc::new((0..cluster.size()).map(|_| AtomicU64::new(0)).collect());
-        let mut threads = Vec::new();
+        let mut readers = Self {
+            population: *population,
+            seed,
+            stop: Arc::default(),
+            counts: (0..cluster.size()).map(|_| AtomicU64::new(0)).collect(),
+            threads: Vec::new(),
+        };
         for number in cluster.standbys() {
-            let mut terminal = Terminal::new(population, constants, seed, 1_000_000 + number as u64, 1);
-            let address = cluster.address(number).to_owned();
-            let (stop, counts) = (Arc::clone(&stop), Arc::clone(&counts));
-            threads.push(thread::Builder::new().name("reader".to_owned()).spawn(move || {
-                let patience = Duration::from_secs(5);
-                let Ok(client) = connect_patiently(&address, patience) else { return };
-                for kind in [Kind::OrderStatus, Kind::StockLevel].into_iter().cycle() {
-                    if stop.load(Ordering::Relaxed) {
-                        return;
-                    }
-                    let request = Request { mark: None, input: terminal.next_of(kind, now_micros()) };
-                    if client.call::<Outcome>("tpcc/run", &request, patience).is_ok() {
-                        counts[number].fetch_add(1, Ordering::Relaxed);
-                    }
-                    thread::sleep(PAUSE);
-                }
-            })?);
+            readers.read_on(cluster, number)?;
         }
-        Ok(Self { stop, counts, threads })
+        Ok(readers)
+    }
+
+    /// Starts a reader on this node.
+    pub(crate) fn read_on(&mut self, cluster: &Cluster, number: usize) -> Result<(), Failure> {
+        let constants = Constants::of_run(self.population.constants(), &mut Random::stream(self.seed, u64::MAX));
+        let mut terminal = Terminal::new(&self.population, constants, self.seed, 1_000_000 + number as u64, 1);
+        let address = cluster.address(number).to_owned();
+        let (stop, counts) = (Arc::clone(&self.stop), Arc::clone(&self.counts));
+        self.threads.push(thread::Builder::new().name("reader".to_owned()).spawn(move || {
+            let patience = Duration::from_secs(5);
+            let Ok(client) = connect_patiently(&address, patience) else { return };
+            for kind in [Kind::OrderStatus, Kind::StockLevel].into_iter().cycle() {
+                if stop.load(Ordering::Relaxed) {
+                    return;
+                }
+                let request = Request { mark: None, input: terminal.next_of(kind, now_micros()) };
+                if client.call::<Outcome>("tpcc/run", &request, patience).is_ok() {
+                    counts[number].fetch_add(1, Ordering::Relaxed);
+                }
+                thread::sleep(PAUSE);
+            }
+        })?);
+        Ok(())
     }
 
     /// Transactions read on this node so far.

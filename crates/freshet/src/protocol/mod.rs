@@ -230,7 +230,7 @@ impl<R: Read> Frames<R> {
     ///
     /// # Errors
     /// See [`FrameError`]. Nothing more can be taken then.
-    pub fn next<T: DeserializeOwned>(&mut self) -> Result<T, FrameError> {
+    pub fn next_frame<T: DeserializeOwned>(&mut self) -> Result<T, FrameError> {
         loop {
             let have = &self.buffer[self.taken..];
             if let Some(prefix) = have.first_chunk::<PREFIX>() {

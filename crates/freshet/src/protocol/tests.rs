@@ -50,7 +50,7 @@ fn take(bytes: &[u8], pieces: Vec<usize>) -> (Vec<Request>, FrameError) {
     let mut frames = Frames::new(Trickle { bytes, pieces });
     let mut taken = Vec::new();
     loop {
-        match frames.next() {
+        match frames.next_frame() {
             Ok(request) => taken.push(request),
             Err(end) => return (taken, end),
         }
@@ -115,6 +115,6 @@ fn memory_follows_what_arrived() {
     let mut bytes = (MAX_FRAME as u32).to_le_bytes().to_vec();
     bytes.extend_from_slice(&[0; 100]);
     let mut frames = Frames::new(&bytes[..]);
-    assert!(frames.next::<Request>().is_err());
+    assert!(frames.next_frame::<Request>().is_err());
     assert!(frames.buffer.capacity() < 4 * CHUNK);
 }

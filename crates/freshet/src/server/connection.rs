@@ -190,7 +190,7 @@ fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, stream: &TcpStream) 
     let mut greeted = false;
     while connection.admit() {
         let reply = |id| Reply::new(connection, id);
-        match frames.next::<Request>() {
+        match frames.next_frame::<Request>() {
             Ok(Request { id, ask: Ask::Hello { version } }) => {
                 let reply = reply(id);
                 if version != VERSION {

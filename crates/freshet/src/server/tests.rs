@@ -149,7 +149,7 @@ fn converse(server: &Server, bytes: &[u8]) -> Vec<Answer> {
     stream.write_all(bytes).unwrap();
     let mut frames = Frames::new(stream);
     let mut answers = Vec::new();
-    while let Ok(Response { answer, .. }) = frames.next() {
+    while let Ok(Response { answer, .. }) = frames.next_frame() {
         answers.push(answer);
     }
     answers

@@ -250,6 +250,15 @@ pub(super) fn run(shared: &Arc<Shared>) {
             }) if *next != leader && *next != shared.address && shared.follow.order() == order => {
                 shared.follow.lead(Some(next.clone()));
             }
+            // Trying again would change nothing.
+            SessionError::Call(crate::endpoint::CallError::Refused {
+                refusal:
+                    Refusal::OtherCluster { .. }
+                    | Refusal::SameTermTwice { .. }
+                    | Refusal::BufferTooSmall { .. }
+                    | Refusal::Myself { .. },
+                ..
+            }) => shared.follow.fail(outcome.to_string()),
             _ => {}
         }
         pause = if outcome.followed() { first } else { (pause * 2).min(longest) };

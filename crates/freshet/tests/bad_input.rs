@@ -1,0 +1,271 @@
+//! Bad input: each ends in one clear message and an error, and nothing is lost.
+
+mod common;
+
+use std::{
+    fs,
+    os::unix::fs::{FileExt, PermissionsExt},
+    path::{Path, PathBuf},
+    process::Command,
+};
+
+use common::{SOON, connect, create_journal, flags, missing, program, refused, start, wait_until, write};
+use freshet::children::NodeProcess;
+use freshet_workloads::journal::Mark;
+
+/// A log of a node that was stopped, with 1,000 marks.
+fn filled(directory: &Path) -> Vec<Mark> {
+    let mut node = start(directory, &[]);
+    let client = connect(&node);
+    create_journal(&client);
+    let writer = common::Writer::start(connect(&node), 1);
+    writer.wait_for(1_000);
+    let written = writer.stop();
+    assert!(node.stop(SOON).unwrap().success(), "{}", node.messages());
+    written.acknowledged
+}
+
+fn segments(directory: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<PathBuf> = fs::read_dir(directory)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "segment"))
+        .collect();
+    files.sort();
+    files
+}
+
+fn inspect(path: &Path, more: &[&str]) -> (bool, String) {
+    let output = Command::new(program()).args(["inspect", "log"]).arg(path).args(more).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    assert!(!text.contains("panicked"), "{text}");
+    (output.status.success(), text)
+}
+
+#[test]
+fn damage_below_the_watermark_stops_the_node_and_is_not_repaired_in_secret() {
+    let directory = tempfile::tempdir().unwrap();
+    let marks = filled(directory.path());
+    let (whole, text) = inspect(directory.path(), &["--records"]);
+    assert!(whole && text.contains("no damage") && text.contains("insert table"), "{text}");
+    let segment = segments(directory.path()).remove(0);
+    let file = fs::OpenOptions::new().read(true).write(true).open(&segment).unwrap();
+    let mut byte = [0];
+    let at = 20_000;
+    file.read_exact_at(&mut byte, at).unwrap();
+    file.write_all_at(&[byte[0] ^ 0x40], at).unwrap();
+
+    let message = refused(directory.path(), &[]);
+    assert!(message.contains(segment.file_name().unwrap().to_str().unwrap()), "{message}");
+    let (whole, text) = inspect(directory.path(), &["--summary"]);
+    assert!(!whole && text.contains("DAMAGE"), "{text}");
+    // Nothing was lost by looking: once the byte is right again, so is everything.
+    file.write_all_at(&byte, at).unwrap();
+    let node = start(directory.path(), &[]);
+    assert_eq!(missing(&connect(&node), &marks), []);
+}
+
+#[test]
+fn a_truncated_or_missing_segment_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let marks = filled(directory.path());
+    let segment = segments(directory.path()).remove(0);
+    let bytes = fs::read(&segment).unwrap();
+    fs::write(&segment, &bytes[..10_000]).unwrap();
+    let message = refused(directory.path(), &[]);
+    assert!(message.contains(segment.file_name().unwrap().to_str().unwrap()), "{message}");
+    inspect(directory.path(), &[]);
+    fs::remove_file(&segment).unwrap();
+    refused(directory.path(), &[]);
+    fs::write(&segment, &bytes).unwrap();
+    let node = start(directory.path(), &[]);
+    assert_eq!(missing(&connect(&node), &marks), []);
+}
+
+#[test]
+fn foreign_files_are_not_taken_for_a_log() {
+    let directory = tempfile::tempdir().unwrap();
+    filled(directory.path());
+    for (name, bytes) in [("control", &b"something else entirely"[..]), ("00000000000000000000.segment", &[7; 5_000])] {
+        let path = directory.path().join(name);
+        let before = fs::read(&path).unwrap();
+        fs::write(&path, bytes).unwrap();
+        let message = refused(directory.path(), &[]);
+        assert!(message.contains(name), "{message}");
+        fs::write(&path, before).unwrap();
+    }
+    drop(start(directory.path(), &[]));
+    // The log of one cluster within another's directory.
+    let other = tempfile::tempdir().unwrap();
+    filled(other.path());
+    let name = "00000000000000000000.segment";
+    fs::copy(other.path().join(name), directory.path().join(name)).unwrap();
+    let message = refused(directory.path(), &[]);
+    assert!(message.contains("cluster"), "{message}");
+}
+
+#[test]
+fn a_standby_of_another_cluster_is_turned_away() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let stranger = path("stranger");
+    let marks = filled(&stranger);
+    let primary = start(&path("primary"), &[]);
+    match NodeProcess::start(&program(), flags(&stranger, &["--join", &primary.ready().listen]), SOON) {
+        Err(refusal) => assert!(refusal.to_string().contains("cluster"), "{refusal}"),
+        Ok(node) => {
+            let status = wait_until(&node, "the link has failed", |status| status["link"]["link"] == "failed");
+            assert!(status["link"]["why"].as_str().unwrap().contains("cluster"), "{status}");
+        }
+    }
+    let node = start(&stranger, &[]);
+    assert_eq!(missing(&connect(&node), &marks), []);
+}
+
+#[test]
+fn directories_that_cannot_be_used_are_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, "not a directory").unwrap();
+    let message = refused(&file, &[]);
+    assert!(message.contains(file.to_str().unwrap()), "{message}");
+    let message = refused(&file.join("below"), &[]);
+    assert!(message.contains("below") || message.contains("file"), "{message}");
+    let (whole, text) = inspect(&directory.path().join("nowhere"), &[]);
+    assert!(!whole && text.contains("nowhere"), "{text}");
+
+    let closed = directory.path().join("closed");
+    fs::create_dir(&closed).unwrap();
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
+    // To whom permissions mean nothing it is just a directory.
+    if fs::read_dir(&closed).is_err() {
+        let message = refused(&closed, &[]);
+        assert!(message.contains("closed"), "{message}");
+    }
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
+
+    let owned = directory.path().join("owned");
+    let _node = start(&owned, &[]);
+    let message = refused(&owned, &[]);
+    assert!(message.contains("in use by another process"), "{message}");
+}
+
+#[test]
+fn absurd_options_are_refused_by_name() {
+    let directory = tempfile::tempdir().unwrap();
+    for (options, says) in [
+        (&["--workers", "0"][..], "workers"),
+        (&["--safety", "quorum:9"], "quorum"),
+        (&["--safety", "quorum:0"], "quorum"),
+        (&["--log-segment-bytes", "5"], "segment-bytes"),
+        (&["--log-buffer-bytes", "1099511627776"], "buffer-bytes"),
+        (&["--join", "nowhere.invalid:1"], "nowhere.invalid"),
+        (&["--join", "127.0.0.1:1"], "127.0.0.1:1"),
+        (&["--pin", "4000000"], "4000000"),
+        (&["--pin", "1000"], "1000"),
+        (&["--config", "/nowhere.toml"], "nowhere.toml"),
+    ] {
+        let message = refused(&directory.path().join("data"), options);
+        assert!(message.contains(says), "{options:?}: {message}");
+    }
+    let node = start(&directory.path().join("data"), &[]);
+    let taken = node.ready().address.clone();
+    let message = refused(&directory.path().join("other"), &["--address", &taken]);
+    assert!(message.contains(&taken), "{message}");
+    let message = refused(&directory.path().join("third"), &["--listen", &node.ready().listen.clone()]);
+    assert!(message.contains(&node.ready().listen), "{message}");
+}
+
+/// A shell script that runs the node in a smaller world.
+fn wrapper(directory: &Path, lines: &str) -> PathBuf {
+    let path = directory.join("node.sh");
+    fs::write(&path, format!("#!/bin/sh\n{lines}\nexec {} \"$@\"\n", program().display())).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    path
+}
+
+#[test]
+fn a_limit_on_file_sizes_is_an_error_and_not_a_death() {
+    let directory = tempfile::tempdir().unwrap();
+    let script = wrapper(directory.path(), "ulimit -f 64");
+    let data = directory.path().join("data");
+    match NodeProcess::start(&script, flags(&data, &[]), SOON) {
+        Err(refusal) => {
+            let message = refusal.to_string();
+            assert!(message.contains("exit status: 1") && message.contains("data"), "{message}");
+        }
+        Ok(node) => panic!("its files cannot be made: {}", node.messages()),
+    }
+    // Whatever was begun does not stand in the way of a second attempt.
+    let node = start(&data, &[]);
+    create_journal(&connect(&node));
+}
+
+#[test]
+fn a_full_disk_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let data = directory.path().join("disk");
+    fs::create_dir(&data).unwrap();
+    // A file system of its own, in a namespace of its own, that a copy is made of before it goes.
+    let probe = Command::new("unshare").args(["-rm", "true"]).output();
+    if !probe.is_ok_and(|output| output.status.success()) {
+        println!("not run: this system lets nobody mount a small file system");
+        return;
+    }
+    let (disk, copy) = (data.display(), directory.path().join("copy"));
+    let script = directory.path().join("node.sh");
+    let text = format!(
+        "#!/bin/sh\nexec unshare -rm sh -c 'mount -t tmpfs -o size=5m none {disk} || exit 77\n\
+         {} \"$@\"\nresult=$?\ncp -r {disk} {}\nexit $result' sh \"$@\"\n",
+        program().display(),
+        copy.display()
+    );
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let mut node = match NodeProcess::start(&script, flags(&data.join("log"), &[]), SOON) {
+        Ok(node) => node,
+        Err(refusal) => {
+            assert!(refusal.to_string().contains("77"), "{refusal}");
+            println!("not run: this system lets nobody mount a small file system");
+            return;
+        }
+    };
+    let client = connect(&node);
+    create_journal(&client);
+    let mut acknowledged = Vec::new();
+    let mut failure = String::new();
+    'full: for round in 0..200 {
+        let (sender, receiver) = std::sync::mpsc::channel();
+        for number in 0..500 {
+            let mark = Mark { client: 1, sequence: round * 500 + number };
+            let ask = freshet::client::Client::call_request("journal/write", &mark, SOON);
+            let sender = sender.clone();
+            if client.send(ask, move |arrived| drop(sender.send((mark, arrived.answer)))).is_err() {
+                break 'full;
+            }
+        }
+        drop(sender);
+        for (mark, answer) in receiver {
+            match answer {
+                freshet::protocol::Answer::Committed { .. } => acknowledged.push(mark),
+                other => failure = format!("{other:?}"),
+            }
+        }
+        if !failure.is_empty() {
+            break;
+        }
+    }
+    assert!(acknowledged.len() > 100, "{} acknowledged, then {failure}", acknowledged.len());
+    assert!(failure.contains("log cannot be written"), "{failure}");
+    // Those who only read are still served: what is here is here.
+    assert!(client.status(SOON).is_ok());
+    // The script is not the node: it is the end of its input that ends it.
+    let status = node.stop_by_input(SOON).unwrap();
+    assert!(!status.success(), "it says that something is wrong");
+    assert!(node.messages().lines().filter(|line| line.starts_with("freshet: ")).count() == 1, "{}", node.messages());
+    drop(node);
+    let node = start(&copy.join("log"), &[]);
+    let client = connect(&node);
+    assert_eq!(missing(&client, &acknowledged), []);
+    write(&client, 2, 1, SOON).unwrap();
+}

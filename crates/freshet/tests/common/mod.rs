@@ -1,0 +1,246 @@
+//! What the tests with real processes share. Every node ends with its test: it is killed when dropped, and ends with
+//! its standard input.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+        mpsc,
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use freshet::{
+    children::{NodeProcess, SpawnError},
+    client::{Arrived, Client, ClientError},
+    protocol::Answer,
+};
+use freshet_workloads::{journal::Mark, random::Random};
+use serde_json::Value;
+
+/// How long anything may take before a test gives up; it is never waited for in vain.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// The program under test.
+pub fn program() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_freshet"))
+}
+
+/// Random numbers whose seed is printed, and taken from FRESHET_SEED.
+pub fn random() -> Random {
+    let seed = std::env::var("FRESHET_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or_else(|| {
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        now.map_or(1, |since| u64::from(since.subsec_nanos()))
+    });
+    println!("FRESHET_SEED={seed}");
+    Random::new(seed)
+}
+
+/// Flags of a small node on free ports.
+pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
+    let mut flags: Vec<String> = [
+        "--address",
+        "127.0.0.1:0",
+        "--listen",
+        "127.0.0.1:0",
+        "--log-segment-bytes",
+        "1048576",
+        "--log-buffer-bytes",
+        "4194304",
+        "--replay-threads",
+        "2",
+    ]
+    .map(str::to_owned)
+    .into();
+    flags.extend(["--directory".to_owned(), directory.to_str().unwrap().to_owned()]);
+    flags.extend(more.iter().map(ToString::to_string));
+    flags
+}
+
+/// Starts a node that has to start.
+pub fn start(directory: &Path, more: &[&str]) -> NodeProcess {
+    NodeProcess::start(&program(), flags(directory, more), SOON).unwrap()
+}
+
+/// Starts a node that must not start, and returns what it says.
+pub fn refused(directory: &Path, more: &[&str]) -> String {
+    match NodeProcess::start(&program(), flags(directory, more), SOON) {
+        Err(SpawnError::Ended { status, messages }) => {
+            assert!(status.contains("exit status: 1") || status.contains("exit status: 2"), "{status}: {messages}");
+            let complaints = messages.lines().filter(|line| line.starts_with("freshet: ")).count();
+            assert!(complaints == 1 || messages.starts_with("error: "), "one clear message: {messages}");
+            assert!(!messages.contains("panicked"), "{messages}");
+            messages
+        }
+        other => panic!("the node should have refused to start: {other:?}"),
+    }
+}
+
+/// Connects to a node's clients' port.
+pub fn connect(node: &NodeProcess) -> Client {
+    Client::connect(&node.ready().address, SOON).unwrap()
+}
+
+/// A node's status.
+pub fn status(node: &NodeProcess) -> Value {
+    serde_json::from_str(&connect(node).status(SOON).unwrap()).unwrap()
+}
+
+/// Blocks until the node's status satisfies `condition`.
+pub fn wait_until(node: &NodeProcess, what: &str, condition: impl Fn(&Value) -> bool) -> Value {
+    let client = connect(node);
+    let deadline = Instant::now() + SOON;
+    loop {
+        let status: Value = serde_json::from_str(&client.status(SOON).unwrap()).unwrap();
+        if condition(&status) {
+            return status;
+        }
+        assert!(Instant::now() < deadline, "{what} has not come about: {status:#}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Standbys that the primary's commits wait for.
+pub fn in_sync(status: &Value) -> usize {
+    let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
+    standbys.iter().filter(|standby| standby["in_sync"] == true && standby["connected"] == true).count()
+}
+
+/// Makes the journal.
+pub fn create_journal(client: &Client) {
+    client.call::<()>("journal/create", &(), SOON).unwrap();
+}
+
+/// Writes a mark, waiting so long at most.
+pub fn write(client: &Client, client_number: u64, sequence: u64, patience: Duration) -> Result<(), ClientError> {
+    client.call::<()>("journal/write", &Mark { client: client_number, sequence }, patience).map(drop)
+}
+
+/// Those of the marks that a node does not have.
+pub fn missing(client: &Client, marks: &[Mark]) -> Vec<Mark> {
+    let mut missing = Vec::new();
+    for part in marks.chunks(50_000) {
+        missing.extend(client.call::<Vec<Mark>>("journal/missing", &part, SOON).unwrap().result);
+    }
+    missing
+}
+
+/// A client that keeps some marks under way until it is stopped or its connection ends.
+pub struct Writer {
+    stop: Arc<AtomicBool>,
+    count: Arc<AtomicU64>,
+    thread: JoinHandle<Written>,
+}
+
+/// What a [`Writer`] was told.
+#[derive(Debug, Default)]
+pub struct Written {
+    pub acknowledged: Vec<Mark>,
+    pub open: Vec<(Mark, String)>,
+    pub refused: Vec<(Mark, String)>,
+}
+
+/// Requests of a writer that are under way.
+const UNDER_WAY: u64 = 32;
+
+impl Writer {
+    /// Starts to write marks of `number`.
+    pub fn start(client: Client, number: u64) -> Self {
+        let (stop, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let thread = {
+            let (stop, count) = (Arc::clone(&stop), Arc::clone(&count));
+            std::thread::spawn(move || Self::run(&client, number, &stop, &count))
+        };
+        Self { stop, count, thread }
+    }
+
+    fn run(client: &Client, number: u64, stop: &AtomicBool, count: &AtomicU64) -> Written {
+        let written = Arc::new(Mutex::new(Written::default()));
+        let (sender, receiver) = mpsc::channel();
+        for _ in 0..UNDER_WAY {
+            sender.send(()).unwrap();
+        }
+        let mut sequence = 0;
+        let mut left = UNDER_WAY;
+        while receiver.recv().is_ok() {
+            left -= 1;
+            if stop.load(Ordering::Relaxed) {
+                if left == 0 {
+                    break;
+                }
+                continue;
+            }
+            sequence += 1;
+            let mark = Mark { client: number, sequence };
+            let witness = Witness { mark, written: Arc::clone(&written), sender: sender.clone(), told: false };
+            let ask = Client::call_request("journal/write", &mark, SOON);
+            left += 1;
+            if client.send(ask, |arrived| witness.tell(arrived)).is_err() {
+                break;
+            }
+            count.store(written.lock().unwrap().acknowledged.len() as u64, Ordering::Relaxed);
+        }
+        client.close();
+        // Whatever is still under way is told when the connection has ended.
+        drop(sender);
+        while receiver.recv_timeout(SOON).is_ok() {}
+        std::mem::take(&mut *written.lock().unwrap())
+    }
+
+    /// Blocks until so many marks are acknowledged.
+    pub fn wait_for(&self, marks: u64) {
+        let deadline = Instant::now() + SOON;
+        while self.count.load(Ordering::Relaxed) < marks {
+            assert!(Instant::now() < deadline && !self.thread.is_finished(), "nothing is acknowledged any more");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    /// Marks acknowledged so far.
+    pub fn count(&self) -> u64 {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the connection ends by itself.
+    pub fn join(self) -> Written {
+        self.thread.join().unwrap()
+    }
+
+    /// Lets what is under way come to its end.
+    pub fn stop(self) -> Written {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+struct Witness {
+    mark: Mark,
+    written: Arc<Mutex<Written>>,
+    sender: mpsc::Sender<()>,
+    told: bool,
+}
+
+impl Witness {
+    fn tell(mut self, arrived: Arrived) {
+        self.told = true;
+        let mut written = self.written.lock().unwrap();
+        match arrived.answer {
+            Answer::Committed { .. } => written.acknowledged.push(self.mark),
+            Answer::OutcomeOpen { reason } => written.open.push((self.mark, reason)),
+            Answer::Refused { reason } => written.refused.push((self.mark, reason)),
+            other => panic!("a mark cannot be {other:?}"),
+        }
+    }
+}
+
+impl Drop for Witness {
+    fn drop(&mut self) {
+        if !self.told {
+            self.written.lock().unwrap().open.push((self.mark, "the connection was lost".to_owned()));
+        }
+        let _ = self.sender.send(());
+    }
+}

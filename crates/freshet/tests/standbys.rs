@@ -1,0 +1,153 @@
+//! A standby that dies, stands still, or comes back, under each safety level.
+
+mod common;
+
+use std::{path::Path, time::Duration};
+
+use common::{SOON, Writer, connect, create_journal, in_sync, missing, start, status, wait_until, write};
+use freshet::{children::NodeProcess, client::ClientError};
+
+const NEVER: Duration = Duration::from_millis(300);
+
+struct Pair {
+    primary: NodeProcess,
+    standby: NodeProcess,
+    directory: tempfile::TempDir,
+}
+
+fn join(primary: &NodeProcess, directory: &Path) -> NodeProcess {
+    start(directory, &["--join", &primary.ready().listen])
+}
+
+/// A primary and a standby in sync.
+fn pair(flags: &[&str]) -> Pair {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = [&["--standbys", "1", "--standby-timeout-ms", "300"], flags].concat();
+    let primary = start(&directory.path().join("primary"), &flags);
+    let standby = join(&primary, &directory.path().join("standby"));
+    wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);
+    create_journal(&connect(&primary));
+    Pair { primary, standby, directory }
+}
+
+fn standing(node: &NodeProcess) -> String {
+    status(node)["standing"]["standing"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Both have the same state, and the marks.
+fn assert_equal(pair: &Pair, marks: &[freshet_workloads::journal::Mark]) {
+    let (primary, standby) = (connect(&pair.primary), connect(&pair.standby));
+    let state = primary.hash(None, SOON).unwrap();
+    assert_eq!(standby.hash(Some(state.0), SOON).unwrap(), state);
+    assert_eq!((missing(&primary, marks), missing(&standby, marks)), (vec![], vec![]));
+}
+
+#[test]
+fn very_safe_waits_for_a_standby_that_died() {
+    let mut pair = pair(&["--safety", "very-safe"]);
+    let client = connect(&pair.primary);
+    write(&client, 1, 1, SOON).unwrap();
+    pair.standby.kill();
+    // Neither committed nor rolled back.
+    let open = write(&client, 1, 2, NEVER).unwrap_err();
+    assert!(
+        matches!(&open, ClientError::Open(reason) if reason.contains("outcome of the transaction is open")),
+        "{open}"
+    );
+    wait_until(&pair.primary, "blocked", |status| status["standing"]["standing"] == "blocked");
+    let waiting = Writer::start(connect(&pair.primary), 2);
+    pair.standby = join(&pair.primary, &pair.directory.path().join("standby"));
+    waiting.wait_for(100);
+    let written = waiting.stop();
+    assert_eq!(standing(&pair.primary), "safe");
+    assert_equal(&pair, &written.acknowledged);
+}
+
+#[test]
+fn a_quorum_refuses_after_its_deadline_and_goes_on_when_it_can() {
+    let mut pair = pair(&["--safety", "quorum:2", "--on-loss", "refuse", "--refuse-after-ms", "300"]);
+    let client = connect(&pair.primary);
+    write(&client, 1, 1, SOON).unwrap();
+    pair.standby.pause();
+    // The first to wait hears that its outcome is open, who comes later that nothing was done.
+    assert!(matches!(write(&client, 1, 2, SOON), Err(ClientError::Open(_))));
+    assert_eq!(standing(&pair.primary), "refusing");
+    let refused = write(&client, 1, 3, SOON).unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused { .. }), "{refused}");
+    pair.standby.resume();
+    wait_until(&pair.primary, "safe again", |status| status["standing"]["standing"] == "safe");
+    write(&client, 1, 4, SOON).unwrap();
+    let marks = |sequences: &[u64]| {
+        sequences
+            .iter()
+            .map(|sequence| freshet_workloads::journal::Mark { client: 1, sequence: *sequence })
+            .collect::<Vec<_>>()
+    };
+    assert_equal(&pair, &marks(&[1, 4]));
+    assert_eq!(missing(&client, &marks(&[3])), marks(&[3]), "what was refused was not done");
+    pair.standby.kill();
+}
+
+#[test]
+fn two_safe_goes_on_degraded_without_a_standby_that_stands_still() {
+    let pair = pair(&["--safety", "2-safe"]);
+    let client = connect(&pair.primary);
+    write(&client, 1, 1, SOON).unwrap();
+    pair.standby.pause();
+    write(&client, 1, 2, SOON).unwrap();
+    assert_eq!(standing(&pair.primary), "degraded");
+    let writer = Writer::start(connect(&pair.primary), 2);
+    writer.wait_for(200);
+    pair.standby.resume();
+    wait_until(&pair.primary, "safe again", |status| status["standing"]["standing"] == "safe");
+    let written = writer.stop();
+    assert!(written.open.is_empty() && written.refused.is_empty(), "{written:?}");
+    assert_equal(&pair, &written.acknowledged);
+}
+
+#[test]
+fn one_safe_does_not_care() {
+    let mut pair = pair(&["--safety", "1-safe"]);
+    let writer = Writer::start(connect(&pair.primary), 1);
+    writer.wait_for(100);
+    pair.standby.kill();
+    writer.wait_for(writer.count() + 200);
+    // Killed, and back under load, on what it had.
+    pair.standby = join(&pair.primary, &pair.directory.path().join("standby"));
+    wait_until(&pair.standby, "follows", |status| status["link"]["link"] == "following");
+    writer.wait_for(writer.count() + 200);
+    assert_equal(&pair, &writer.stop().acknowledged);
+}
+
+#[test]
+fn a_standby_loses_nothing_by_being_killed_again_and_again() {
+    let mut random = common::random();
+    let mut pair = pair(&["--safety", "quorum:2"]);
+    let writer = Writer::start(connect(&pair.primary), 1);
+    for _ in 0..4 {
+        writer.wait_for(writer.count() + 100);
+        std::thread::sleep(Duration::from_micros(random.below(20_000)));
+        pair.standby.kill();
+        pair.standby = join(&pair.primary, &pair.directory.path().join("standby"));
+    }
+    writer.wait_for(writer.count() + 100);
+    let written = writer.stop();
+    assert!(written.open.is_empty() && written.refused.is_empty(), "{written:?}");
+    assert_equal(&pair, &written.acknowledged);
+}
+
+#[test]
+fn an_idle_standby_lags_by_nothing_and_can_be_read() {
+    let pair = pair(&["--safety", "2-safe"]);
+    let client = connect(&pair.primary);
+    for sequence in 0..50 {
+        write(&client, 1, sequence, SOON).unwrap();
+    }
+    wait_until(&pair.standby, "no lag", |status| {
+        ["receive_lag", "persist_lag", "replay_lag", "visible_lag"].iter().all(|lag| {
+            status[lag]["bytes"] == 0 && status[lag]["time"]["secs"] == 0 && status[lag]["time"]["nanos"] == 0
+        })
+    });
+    let refused = write(&connect(&pair.standby), 1, 99, SOON).unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused { reason, .. } if reason.contains("standby")), "{refused}");
+}

@@ -1,0 +1,116 @@
+//! Take-over, with an old primary that is dead, or only seems to be.
+
+mod common;
+
+use common::{SOON, Writer, connect, create_journal, in_sync, missing, start, status, wait_until, write};
+use freshet::{children::NodeProcess, client::ClientError};
+
+const QUORUM: [&str; 4] = ["--safety", "quorum:2", "--standbys", "2"];
+
+fn join(primary: &NodeProcess, directory: &std::path::Path) -> NodeProcess {
+    start(directory, &[&["--join", &primary.ready().listen], &QUORUM[..]].concat())
+}
+
+#[test]
+fn what_a_partitioned_primary_sends_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let old = start(&path("a"), &QUORUM);
+    let (new, third) = (join(&old, &path("b")), join(&old, &path("c")));
+    wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2);
+    create_journal(&connect(&old));
+    let writer = Writer::start(connect(&old), 1);
+    writer.wait_for(200);
+
+    // It stands still in the middle of its work, and the world goes on without it.
+    old.pause();
+    let (term, at) = connect(&new).promote(false, SOON).unwrap();
+    assert_eq!(status(&new)["role"], "primary");
+    let client = connect(&new);
+    write(&client, 2, 1, SOON).unwrap();
+    let again = client.promote(false, SOON).unwrap_err();
+    assert!(matches!(&again, ClientError::Refused { reason, .. } if reason.contains("nothing to promote")), "{again}");
+
+    // It wakes up and goes on as if nothing had happened.
+    old.resume();
+    let deposed = wait_until(&old, "fenced", |status| status["standing"]["standing"] == "fenced");
+    assert_eq!(deposed["standing"]["by"], term);
+    let written = writer.stop();
+    assert!(!written.open.is_empty(), "somebody was waiting when it stood still");
+    let says =
+        |reason: &str| reason.contains("another primary reigns") || reason.contains("another node became the primary");
+    for (mark, reason) in written.open.iter().chain(&written.refused) {
+        assert!(says(reason), "{mark:?}: {reason}");
+    }
+    let late = write(&connect(&old), 3, 1, SOON).unwrap_err();
+    assert!(matches!(late, ClientError::Open(_) | ClientError::Refused { .. } | ClientError::RolledBack(_)), "{late}");
+
+    // What was acknowledged is there, on both; what the old one took after its time is nowhere.
+    let state = client.hash(None, SOON).unwrap();
+    assert!(state.0 > at);
+    let reader = connect(&third);
+    assert_eq!(reader.hash(Some(state.0), SOON).unwrap(), state);
+    assert_eq!((missing(&client, &written.acknowledged), missing(&reader, &written.acknowledged)), (vec![], vec![]));
+    let mark = freshet_workloads::journal::Mark { client: 3, sequence: 1 };
+    assert_eq!(missing(&client, &[mark]), [mark]);
+
+    // It comes back as a standby; alone it refuses to be anything else.
+    let mut old = old;
+    old.stop(SOON).unwrap();
+    drop(old);
+    let back = join(&new, &path("a"));
+    wait_until(&new, "everybody in sync", |status| in_sync(status) == 2);
+    let state = connect(&new).hash(None, SOON).unwrap();
+    assert_eq!(connect(&back).hash(Some(state.0), SOON).unwrap(), state);
+}
+
+#[test]
+fn readers_go_on_through_a_take_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let two_safe = ["--safety", "2-safe", "--standbys", "1"];
+    let mut old = start(&path("a"), &two_safe);
+    let new = start(&path("b"), &[&["--join", &old.ready().listen], &two_safe[..]].concat());
+    wait_until(&old, "a standby in sync", |status| in_sync(status) == 1);
+    create_journal(&connect(&old));
+    let writer = Writer::start(connect(&old), 1);
+    writer.wait_for(300);
+    let stop = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let reader = {
+        let (client, stop) = (connect(&new), std::sync::Arc::clone(&stop));
+        std::thread::spawn(move || {
+            let mut reads = 0;
+            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
+                client.hash(None, SOON).unwrap();
+                reads += 1;
+            }
+            reads
+        })
+    };
+    old.kill();
+    let written = writer.join();
+    let client = connect(&new);
+    client.promote(false, SOON).unwrap();
+    assert_eq!(missing(&client, &written.acknowledged), []);
+    write(&client, 2, 1, SOON).unwrap();
+    stop.store(true, std::sync::atomic::Ordering::Relaxed);
+    assert!(reader.join().unwrap() > 0);
+}
+
+#[test]
+fn a_take_over_that_might_lose_something_needs_force() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let mut old = start(&path("a"), &QUORUM);
+    let (new, mut third) = (join(&old, &path("b")), join(&old, &path("c")));
+    wait_until(&old, "two standbys in sync", |status| in_sync(status) == 2);
+    create_journal(&connect(&old));
+    third.kill();
+    old.kill();
+    let client = connect(&new);
+    let refused = client.promote(false, SOON).unwrap_err();
+    assert!(matches!(&refused, ClientError::Refused { reason, .. } if reason.contains("force")), "{refused}");
+    assert_eq!(status(&new)["role"], "standby");
+    client.promote(true, SOON).unwrap();
+    assert_eq!(status(&new)["role"], "primary");
+}
