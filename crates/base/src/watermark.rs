@@ -3,14 +3,14 @@
 //! Access protocol: any thread may call any method. `value` grows by
 //! `fetch_max`. A waiter registers in `waiters` and then looks at `value`
 //! again; whoever advances looks at `waiters` after it has changed `value`.
-//! Both pairs are SeqCst, so one of the two sees the other (Dekker), and the
+//! A SeqCst fence stands between the two steps on both sides, so one of the two sees the other (Dekker), and the
 //! mutex is only touched when somebody waits.
 
 use std::time::Instant;
 
 use crate::{
     Stamp,
-    sync::{AtomicU64, Condvar, Mutex, Ordering},
+    sync::{AtomicU64, Condvar, Mutex, Ordering, fence},
 };
 
 /// Why a wait for a watermark ended without it.
@@ -55,6 +55,8 @@ impl Watermark {
     /// changes nothing. Returns whether it moved.
     pub fn advance(&self, to: Stamp) -> bool {
         let moved = self.value.fetch_max(to.0, Ordering::SeqCst) < to.0;
+        // Partner of the fence in `wait_unless`: the value before the waiters here, the waiters before the value there.
+        fence(Ordering::SeqCst);
         if moved && self.waiters.load(Ordering::SeqCst) != 0 {
             drop(self.closed.lock().expect("no code panics under this mutex"));
             self.changed.notify_all();
@@ -106,6 +108,7 @@ impl Watermark {
         }
         let mut closed = self.closed.lock().expect("no code panics under this mutex");
         self.waiters.fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         let result = loop {
             let now = Stamp(self.value.load(Ordering::SeqCst));
             if now >= target {

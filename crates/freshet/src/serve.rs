@@ -146,6 +146,8 @@ struct FullStatus {
     pid: u32,
     #[serde(flatten)]
     node: freshet_engine::NodeStatus,
+    /// Why the log takes no more, if so.
+    log_failure: Option<String>,
     resident_bytes: u64,
     peak_resident_bytes: u64,
 }
@@ -172,6 +174,7 @@ impl Host for NodeHost {
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             node: self.node.status(),
+            log_failure: self.node.log().and_then(|log| log.failure()).map(|failure| failure.to_string()),
             resident_bytes: process::resident_bytes(),
             peak_resident_bytes: process::peak_resident_bytes(),
         };

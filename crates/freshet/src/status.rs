@@ -60,6 +60,9 @@ fn table(status: &Value) -> String {
     if let Some(torn) = status["torn_at_start"].as_str() {
         line("cut at start", torn.to_owned());
     }
+    if let Some(failure) = status["log_failure"].as_str() {
+        line("LOG FAILED", format!("{failure}; nothing is committed any more: restart the node, or promote a standby"));
+    }
     match role.as_str() {
         "primary" => {
             let standing = &status["standing"];

@@ -1,11 +1,15 @@
 //! One-shot procedures: all inputs known, run to completion, tried again when they lose a race.
 
+use std::time::Duration;
+
 use freshet_base::{Isolation, sync::Backoff};
 
 use crate::{ProcedureError, Ticket, Transaction, Worker};
 
 /// How often a procedure is run before its caller hears that it keeps losing.
 pub const RETRIES: u32 = 1000;
+/// How many tries follow one another without sleeping in between.
+const QUICK: u32 = 32;
 
 impl Worker {
     /// Runs a procedure as one transaction and commits it. When it loses a race against another
@@ -39,7 +43,11 @@ impl Worker {
             if tries == RETRIES {
                 return Err(ProcedureError::Exhausted { tries, last: Box::new(error) });
             }
-            backoff.pause();
+            // Whoever holds the record may have lost the processor: after some quick tries, let it have this one.
+            match tries {
+                ..QUICK => backoff.pause(),
+                _ => std::thread::sleep(Duration::from_micros(50) * (tries - QUICK + 1).min(20)),
+            }
         }
         unreachable!("the loop returns")
     }

@@ -154,9 +154,17 @@ pub(super) fn answer_commits(shared: &Shared) {
     use freshet_engine::OutcomeOpen;
     let database = shared.host.database();
     let ticket = |until| Ticket { stamp: None, until };
+    // A log that cannot be written any more lets nobody through who is not through already.
+    let failed = || {
+        let failure = database.core().snapshots.primary()?.log.failure()?;
+        Some(Err(open_outcome(OutcomeOpen::LogFailed(failure.to_string()))))
+    };
     answer(
         &shared.commits,
-        |until| Some(database.outcome(ticket(until))?.map_err(open_outcome)),
+        |until| match database.outcome(ticket(until)) {
+            Some(outcome) => Some(outcome.map_err(open_outcome)),
+            None => failed(),
+        },
         // How it ended is asked for again at once.
         |until, deadline| drop(database.wait_until(ticket(until), Some(deadline))),
         || open_outcome(OutcomeOpen::Deadline),

@@ -41,21 +41,19 @@ pub fn random() -> Random {
 
 /// Flags of a small node on free ports.
 pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
-    let mut flags: Vec<String> = [
-        "--address",
-        "127.0.0.1:0",
-        "--listen",
-        "127.0.0.1:0",
-        "--log-segment-bytes",
-        "1048576",
-        "--log-buffer-bytes",
-        "4194304",
-        "--replay-threads",
-        "2",
-    ]
-    .map(str::to_owned)
-    .into();
-    flags.extend(["--directory".to_owned(), directory.to_str().unwrap().to_owned()]);
+    let mut flags = Vec::new();
+    for (name, value) in [
+        ("--address", "127.0.0.1:0"),
+        ("--listen", "127.0.0.1:0"),
+        ("--log-segment-bytes", "1048576"),
+        ("--log-buffer-bytes", "4194304"),
+        ("--replay-threads", "2"),
+        ("--directory", directory.to_str().unwrap()),
+    ] {
+        if !more.contains(&name) {
+            flags.extend([name.to_owned(), value.to_owned()]);
+        }
+    }
     flags.extend(more.iter().map(ToString::to_string));
     flags
 }
