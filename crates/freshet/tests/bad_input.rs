@@ -13,13 +13,13 @@ use common::{SOON, connect, create_journal, flags, missing, program, refused, st
 use freshet::children::NodeProcess;
 use freshet_workloads::journal::Mark;
 
-/// A log of a node that was stopped, with 1,000 marks.
+/// A log of a node that was stopped, with 3,000 marks.
 fn filled(directory: &Path, more: &[&str]) -> Vec<Mark> {
     let mut node = start(directory, more);
     let client = connect(&node);
     create_journal(&client);
     let writer = common::Writer::start(connect(&node), 1);
-    writer.wait_for(1_000);
+    writer.wait_for(3_000);
     let written = writer.stop();
     assert!(node.stop(SOON).unwrap().success(), "{}", node.messages());
     written.acknowledged
@@ -68,7 +68,7 @@ fn damage_below_the_watermark_stops_the_node_and_is_not_repaired_in_secret() {
 #[test]
 fn a_truncated_or_missing_segment_is_noticed() {
     let directory = tempfile::tempdir().unwrap();
-    let small = ["--log-segment-bytes", "32768"];
+    let small = ["--log-segment-bytes", "65536"];
     let marks = filled(directory.path(), &small);
     let segments = segments(directory.path());
     assert!(segments.len() > 2, "{segments:?}");
