@@ -244,14 +244,14 @@ fn seed() -> u64 {
 #[test]
 fn interleaved_transactions_keep_to_the_reference() {
     let config = ProptestConfig {
-        cases: 40,
+        cases: std::env::var("PROPTEST_CASES").ok().map_or(64, |cases| cases.parse().expect("a number")),
         failure_persistence: None,
         rng_seed: RngSeed::Fixed(seed()),
         ..ProptestConfig::default()
     };
-    let level = prop_oneof![Just(Isolation::Snapshot), Just(Isolation::Serializable)];
+    let level = prop_oneof![1 => Just(Isolation::Snapshot), 2 => Just(Isolation::Serializable)];
     let levels = prop::collection::vec(level, WORKERS);
-    let steps = prop::collection::vec(step(), 1..150);
+    let steps = prop::collection::vec(step(), 1..800);
     let result = TestRunner::new(config).run(&(levels, steps), |(levels, steps)| {
         check(&levels, steps);
         Ok(())

@@ -8,8 +8,9 @@ mod items;
 use std::ops::Bound::{self, Excluded, Included, Unbounded};
 
 use freshet_engine::{
+    CommitError,
     Direction::{Backward, Forward},
-    Isolation, WriteError,
+    Isolation, Ticket, WriteError,
 };
 use items::{Item, Txn, refused_if_serializable, tens};
 
@@ -26,34 +27,47 @@ at_both_levels!(
     predicate_write_skew,
     absence_learned_from_a_failed_write,
     presence_learned_from_a_unique_violation,
+    freedom_of_a_key_learned_from_an_insert_taken_back,
+    freedom_of_a_key_learned_from_a_violation_of_another,
 );
 
 const EVERYTHING: (Bound<u64>, Bound<u64>) = (Unbounded, Unbounded);
 
-/// A transaction that reads a predicate and writes elsewhere, while another one changes what is there and commits.
-fn phantom(level: Isolation, read: impl Fn(&Txn<'_>) -> Vec<Item>, intrude: impl Fn(&Txn<'_>)) {
+/// A transaction that reads a predicate and writes elsewhere, while another one changes what is there and commits. Whether
+/// certification noticed.
+fn intruded(
+    level: Isolation,
+    read: impl Fn(&Txn<'_>) -> Vec<Item>,
+    intrude: impl Fn(&Txn<'_>),
+    again: bool,
+) -> Result<Ticket, CommitError> {
     let world = tens();
     let reader = world.begin(0, level);
     let before = read(&reader);
     let intruder = world.begin(1, level);
     intrude(&intruder);
     let _ = intruder.commit().unwrap();
-    assert_eq!(read(&reader), before, "no phantom within the transaction");
+    if again {
+        assert_eq!(read(&reader), before, "no phantom within the transaction");
+    }
     reader.insert(Item::plain(1000, 0)).unwrap();
-    refused_if_serializable(level, reader.commit());
+    reader.commit()
 }
 
-/// The same, but with a change outside the predicate: no level minds.
+/// The change is within the predicate.
+fn phantom(level: Isolation, read: impl Fn(&Txn<'_>) -> Vec<Item>, intrude: impl Fn(&Txn<'_>)) {
+    // Whoever reads once more comes across the new record, and knows of it as one that was not seen. Who does not
+    // has only the range to go by.
+    for again in [true, false] {
+        refused_if_serializable(level, intruded(level, &read, &intrude, again));
+    }
+}
+
+/// The change is outside: no level minds.
 fn no_phantom(level: Isolation, read: impl Fn(&Txn<'_>) -> Vec<Item>, intrude: impl Fn(&Txn<'_>)) {
-    let world = tens();
-    let reader = world.begin(0, level);
-    let before = read(&reader);
-    let intruder = world.begin(1, level);
-    intrude(&intruder);
-    let _ = intruder.commit().unwrap();
-    assert_eq!(read(&reader), before);
-    reader.insert(Item::plain(1000, 0)).unwrap();
-    let _ = reader.commit().unwrap();
+    for again in [true, false] {
+        let _ = intruded(level, &read, &intrude, again).unwrap();
+    }
 }
 
 fn put(id: u64) -> impl Fn(&Txn<'_>) {
@@ -199,4 +213,25 @@ fn presence_learned_from_a_unique_violation(level: Isolation) {
     let _ = other.commit().unwrap();
     reader.insert(Item::plain(1000, 0)).unwrap();
     refused_if_serializable(level, reader.commit());
+}
+
+/// Whoever could insert a key has read that it was free, also when nothing of that is left to keep others from it.
+fn freedom_of_a_key_learned_from_an_insert_taken_back(level: Isolation) {
+    let insert_and_delete = |txn: &Txn<'_>| {
+        put(25)(txn);
+        txn.delete(25).unwrap();
+        Vec::new()
+    };
+    refused_if_serializable(level, intruded(level, insert_and_delete, put(25), false));
+    let _ = intruded(level, insert_and_delete, put(26), false).unwrap();
+}
+
+fn freedom_of_a_key_learned_from_a_violation_of_another(level: Isolation) {
+    let insert = |txn: &Txn<'_>| {
+        let result = txn.insert(Item { id: 25, name: 20, group: 1, value: 0 });
+        assert_eq!(result, Err(WriteError::UniqueViolation { index: "items_name".into() }));
+        Vec::new()
+    };
+    refused_if_serializable(level, intruded(level, insert, put(25), false));
+    let _ = intruded(level, insert, put(26), false).unwrap();
 }

@@ -324,8 +324,10 @@ fn reclaiming_stops_before_a_record_that_replay_announces_meanwhile() {
             standby.replay(&guard, *address);
         }
         let other = Arc::downgrade(&standby);
+        let mut once = false;
         FakeLog::before_load(move |address| {
             if address.0 == at
+                && !std::mem::replace(&mut once, true)
                 && let Some(standby) = other.upgrade()
             {
                 let replayer = standby.participants.join().unwrap();
