@@ -9,7 +9,7 @@ use super::{ConfigError, Domain, OnLoss, Settings};
 use crate::pin::Cpus;
 
 /// Environment variables that are ours and no configuration keys.
-const OTHERS: [&str; 1] = ["FRESHET_SEED"];
+const OTHERS: [&str; 3] = ["FRESHET_SEED", "FRESHET_ROUNDS", "FRESHET_STRESS_SECONDS"];
 
 /// What the command line and the environment say. What they leave open comes from the file, or is the default.
 #[derive(Clone, Debug, Default, Args)]
