@@ -4,7 +4,9 @@
 mod driver;
 mod options;
 mod probe;
+mod ratios;
 mod report;
+mod restart;
 mod subject;
 mod tpcc;
 mod ycsb;
@@ -16,14 +18,17 @@ use crate::Failure;
 
 /// Runs a benchmark and prints what it found.
 pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
-    let report = match &bench {
-        Bench::Tpcc(options) => tpcc::run(options)?,
-        Bench::Ycsb(options) => ycsb::run(options)?,
+    let (report, json) = match &bench {
+        Bench::Tpcc(options) => (tpcc::run(options)?, options.common.json),
+        Bench::Ycsb(options) => (ycsb::run(options)?, options.common.json),
+        Bench::Restart(options) => return restart::run(options),
+        Bench::Ratios(options) => return ratios::run(options),
     };
-    if bench.common().json {
+    if json {
         println!("{}", serde_json::to_string(&report)?);
     } else {
         print!("{report}");
     }
-    Ok(ExitCode::SUCCESS)
+    let holds = report.check.as_ref().is_none_or(Vec::is_empty);
+    Ok(if holds { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use freshet_base::{Isolation, Safety};
 use freshet_workloads::ycsb::mix::Mix;
 
+use super::{ratios::RatiosOptions, restart::RestartOptions};
 use crate::{config::Domain, pin::Pin};
 
 /// Which workload.
@@ -15,15 +16,10 @@ pub(crate) enum Bench {
     Tpcc(TpccOptions),
     /// YCSB: the core workloads A to F, or SiloR's mix of 70 % reads and 30 % blind writes.
     Ycsb(YcsbOptions),
-}
-
-impl Bench {
-    pub(crate) fn common(&self) -> &Common {
-        match self {
-            Self::Tpcc(options) => &options.common,
-            Self::Ycsb(options) => &options.common,
-        }
-    }
+    /// How fast a node comes back from its log.
+    Restart(RestartOptions),
+    /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
+    Ratios(RatiosOptions),
 }
 
 /// Options of both.

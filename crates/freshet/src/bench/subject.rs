@@ -1,7 +1,7 @@
 //! What is measured: a primary within this process, and its standbys in processes of their own.
 
 use std::{
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -85,7 +85,7 @@ impl Subject {
             let primary = Primary::Volatile(Database::volatile(workers)?);
             return Ok(Self { standbys: Vec::new(), primary, _scratch: None });
         }
-        let scratch = scratch(common)?;
+        let scratch = scratch(common.dir.as_deref())?;
         let directory = |name: &str| scratch.path().join(name);
         let mut config = NodeConfig {
             directory: (common.domain == Domain::File).then(|| directory("primary")),
@@ -270,10 +270,10 @@ impl Standby {
 }
 
 /// A directory for the logs that is removed in the end.
-fn scratch(common: &Common) -> Result<TempDir, Failure> {
+pub(crate) fn scratch(directory: Option<&Path>) -> Result<TempDir, Failure> {
     let shared_memory = PathBuf::from("/dev/shm");
-    let base = match &common.dir {
-        Some(directory) => directory.clone(),
+    let base = match directory {
+        Some(directory) => directory.to_owned(),
         None if shared_memory.is_dir() => shared_memory,
         None => std::env::temp_dir(),
     };
