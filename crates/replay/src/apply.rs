@@ -33,14 +33,24 @@ struct Deferred {
 pub(crate) struct Found {
     deferred: Vec<Deferred>,
     pub(crate) deleted: Vec<Deleted>,
+    /// At restart: the same with the rows that were deleted, whose index entries go at once.
+    pub(crate) dead: Vec<(Deleted, Vec<u8>)>,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
 
 impl Found {
+    fn note_deleted(&mut self, target: Target, deleted: Deleted, row: &[u8]) {
+        match target {
+            Target::Announce => self.deleted.push(deleted),
+            Target::Restore => self.dead.push((deleted, row.to_vec())),
+        }
+    }
+
     pub(crate) fn merge(&mut self, other: Self) {
         self.deferred.extend(other.deferred);
         self.deleted.extend(other.deleted);
+        self.dead.extend(other.dead);
         self.records += other.records;
         self.bytes += other.bytes;
     }
@@ -123,17 +133,18 @@ impl Applier {
             return Ok(());
         };
         if header.kind == RecordKind::Delete {
-            found.deleted.push(Deleted { fid: header.fid, rid: header.rid, tombstone: record.address });
+            let deleted = Deleted { fid: header.fid, rid: header.rid, tombstone: record.address };
+            found.note_deleted(self.target, deleted, record.row);
         }
         apply(table, guard, self.target, &mut self.key, header.kind, header.rid, record.address, record.row)
     }
 
     /// What had to wait until every part was through.
     pub(crate) fn finish(&mut self, guard: &Guard<'_>, found: &mut Found) -> Result<(), ReplayError> {
-        for Deferred { kind, fid, rid, address, row } in found.deferred.drain(..) {
+        for Deferred { kind, fid, rid, address, row } in std::mem::take(&mut found.deferred) {
             let table = self.catalog.get(fid).ok_or(ReplayError::Foreign { at: address, fid, rid })?;
             if kind == RecordKind::Delete {
-                found.deleted.push(Deleted { fid, rid, tombstone: address });
+                found.note_deleted(self.target, Deleted { fid, rid, tombstone: address }, &row);
             }
             apply(table, guard, self.target, &mut self.key, kind, rid, address, &row)?;
         }

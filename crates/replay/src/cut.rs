@@ -49,17 +49,15 @@ impl Replay {
 
     /// At restart, when everything up to some point is replayed: takes the index entries of records away
     /// that were deleted there, unless a later record of the same id needs them.
-    pub(crate) fn forget_restored(&self, guard: &Guard<'_>, deleted: &[Deleted]) -> Result<(), ReplayError> {
-        let mut row = Vec::new();
+    pub(crate) fn forget_restored(&self, guard: &Guard<'_>, dead: &[(Deleted, Vec<u8>)]) -> Result<(), ReplayError> {
         let mut newer = Vec::new();
-        for Deleted { fid, rid, tombstone } in deleted {
+        for (Deleted { fid, rid, tombstone }, row) in dead {
             let table = self.catalog.get(*fid).expect("its records were replayed");
             let Some(newest) = table.restored(*rid) else { continue };
-            self.load(*tombstone, *fid, *rid, &mut row)?;
             let newest_kind =
                 if newest == *tombstone { RecordKind::Delete } else { self.load(newest, *fid, *rid, &mut newer)? };
             let newest_row = (newest_kind != RecordKind::Delete).then_some(newer.as_slice());
-            table.forget_restored(guard, *rid, &row, newest_row);
+            table.forget_restored(guard, *rid, row, newest_row);
         }
         Ok(())
     }

@@ -222,7 +222,7 @@ impl Replay {
                     self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
                 }
             }
-            Target::Restore => self.forget_restored(&guard, &found.deleted)?,
+            Target::Restore => self.forget_restored(&guard, &found.dead)?,
         }
         Ok(())
     }

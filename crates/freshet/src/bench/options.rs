@@ -63,7 +63,7 @@ pub(crate) struct Common {
     #[arg(long, value_name = "BYTES", default_value_t = 512 << 10)]
     pub(crate) batch_bytes: u64,
     /// A group commit begins at the latest after this many microseconds.
-    #[arg(long, value_name = "US", default_value_t = 1_000)]
+    #[arg(long, value_name = "US", default_value_t = 2_000)]
     pub(crate) interval_us: u64,
     /// Transactions that a thread may have under way to durability; at the limit it waits.
     #[arg(long, value_name = "N", default_value_t = 1 << 16, value_parser = clap::value_parser!(u32).range(1..))]
