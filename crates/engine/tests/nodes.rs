@@ -174,3 +174,59 @@ fn a_standby_takes_over_and_the_old_primary_rejoins() {
         node.stop().unwrap();
     }
 }
+
+#[test]
+fn what_was_never_acknowledged_is_saved_and_cut() {
+    let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let cluster =
+        |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+    let old = start(cluster(0));
+    let join = Some(old.address().to_owned());
+    let second = start(NodeConfig { join: join.clone(), ..cluster(1) });
+    let third = start(NodeConfig { join: join.clone(), ..cluster(2) });
+    let table = old.database().create_table(&definition()).unwrap().clone();
+    let end = churn(old.database(), &table, 0, 500);
+    for node in [&second, &third] {
+        node.wait_visible(end, soon()).unwrap();
+    }
+    let acknowledged = hash(&old);
+    // Nobody hears of what comes now.
+    second.stop().unwrap();
+    third.stop().unwrap();
+    drop((second, third));
+    let worker = old.database().worker().unwrap();
+    let ((), lost) = worker
+        .execute(Isolation::Snapshot, |txn| {
+            txn.insert(&table, &row(1_000_000, 1, 1))?;
+            Ok(())
+        })
+        .unwrap();
+    old.log().unwrap().wait_durable(lost.until, soon()).unwrap();
+    let given_up = old.wait(lost, Some(Instant::now())).unwrap_err();
+    assert!(given_up.to_string().contains("outcome of the transaction is open"), "{given_up}");
+    drop(worker);
+    old.stop().unwrap();
+    drop(old);
+    let third = start(NodeConfig { join: join.clone(), ..cluster(2) });
+    let second = start(NodeConfig { join, peers: vec![third.address().to_owned()], ..cluster(1) });
+    second.promote(false).unwrap();
+    assert_eq!(hash(&second), acknowledged);
+    let back = start(NodeConfig { join: Some(second.address().into()), ..cluster(0) });
+    let table = second.database().table("things").unwrap().clone();
+    let end = churn(second.database(), &table, 10_000, 10_100);
+    for node in [&third, &back] {
+        node.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(node), hash(&second));
+    }
+    let saved = back.saved_tails();
+    assert_eq!(saved.len(), 1);
+    let found: Vec<_> = freshet_log::inspect::Inspection::open(&saved[0]).unwrap().map(Result::unwrap).collect();
+    let holds = |finding: &freshet_log::inspect::Finding| match finding {
+        freshet_log::inspect::Finding::Block { header, .. } => Some(header.stamp) == lost.stamp,
+        _ => false,
+    };
+    assert!(found.iter().any(holds), "the saved tail holds the lost block: {found:?}");
+    for node in [back, third, second] {
+        node.stop().unwrap();
+    }
+}
