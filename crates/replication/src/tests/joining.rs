@@ -174,8 +174,8 @@ fn strangers_are_told_why_they_are_not_let_in() {
     let log = MemoryLog::with_capacity(CAPACITY);
     let terms = Terms::new(TermState::of(ClusterId(5), TermHistory::default()), Arc::new(VolatileTerms));
     let standby = StandbyNode::resume(NodeId(3), Some(primary.address()), StandbyConfig::default(), log, terms);
-    let refused = |link| matches!(link, LinkStatus::Connecting { last_failure: Some(why), .. } if why.contains("belongs to cluster"));
-    until("it says why", || refused(standby.standby.status().link));
+    let refused = |link| matches!(link, LinkStatus::Failed { why } if why.contains("belongs to cluster"));
+    until("it says why and does not try again", || refused(standby.standby.status().link));
     let error = standby.standby.wait_joined(Instant::now()).unwrap_err().to_string();
     assert!(error.contains("belongs to cluster"), "{error}");
 }
