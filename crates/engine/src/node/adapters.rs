@@ -110,19 +110,12 @@ pub(super) struct ReceivedLog {
     pub receiver: Mutex<Option<Receiver>>,
     /// Where cut tails are saved; `None` in domain `none`.
     directory: Option<PathBuf>,
-    replayed: AtomicU64,
     capacity: u64,
 }
 
 impl ReceivedLog {
     pub fn new(log: StandbyLog, receiver: Receiver, directory: Option<PathBuf>, capacity: usize) -> Self {
-        Self {
-            log,
-            receiver: Mutex::new(Some(receiver)),
-            directory,
-            replayed: AtomicU64::new(0),
-            capacity: capacity as u64,
-        }
+        Self { log, receiver: Mutex::new(Some(receiver)), directory, capacity: capacity as u64 }
     }
 
     fn with_receiver<T>(&self, use_it: impl FnOnce(&mut Receiver) -> T) -> Option<T> {
@@ -169,7 +162,6 @@ impl StandbyStore for ReceivedLog {
     }
 
     fn mark_replayed(&self, to: Stamp) {
-        self.replayed.fetch_max(to.0, Ordering::SeqCst);
         self.log.note_replayed(to);
     }
 

@@ -230,21 +230,8 @@ impl Parts {
             peers: config.peers.clone(),
         };
         let reign = Reign::begin(&throne, log, term, end).map_err(StartError::System)?;
-        Ok(Node {
-            id: ground.id,
-            cluster: ground.cluster,
-            terms: ground.terms,
-            _directory: ground.directory,
-            config,
-            address,
-            database: Database { core },
-            source,
-            replay: None,
-            endpoint,
-            composition: Mutex::new(Composition::Primary(reign)),
-            torn,
-            started: Instant::now(),
-        })
+        let composition = Composition::Primary(reign);
+        Ok(Whole { config, ground, core, source, endpoint, address, torn, replay: None, composition }.node())
     }
 
     fn follow(self, deleted: Vec<Deleted>) -> Result<Node, StartError> {
@@ -287,7 +274,29 @@ impl Parts {
         core.catalog.consult_replay();
         let janitor = JanitorThread::start(janitor, &core, &replay).map_err(StartError::System)?;
         endpoint.set_service(Some(standby.service()));
-        Ok(Node {
+        let composition = Composition::Standby(Following { standby, log, janitor });
+        let replay = Some(replay);
+        Ok(Whole { config, ground, core, source, endpoint, address, torn, replay, composition }.node())
+    }
+}
+
+/// What a node of either kind is in the end.
+struct Whole {
+    config: NodeConfig,
+    ground: Ground,
+    core: Arc<Core>,
+    source: Arc<LogSource>,
+    endpoint: Endpoint,
+    address: String,
+    torn: Option<freshet_log::Torn>,
+    replay: Option<Arc<Replay>>,
+    composition: Composition,
+}
+
+impl Whole {
+    fn node(self) -> Node {
+        let Self { config, ground, core, source, endpoint, address, torn, replay, composition } = self;
+        Node {
             id: ground.id,
             cluster: ground.cluster,
             terms: ground.terms,
@@ -296,11 +305,11 @@ impl Parts {
             address,
             database: Database { core },
             source,
-            replay: Some(replay),
+            replay,
             endpoint,
-            composition: Mutex::new(Composition::Standby(Following { standby, log, janitor })),
+            composition: Mutex::new(composition),
             torn,
             started: Instant::now(),
-        })
+        }
     }
 }

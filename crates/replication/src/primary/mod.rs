@@ -17,7 +17,7 @@ use std::{
 };
 
 use freshet_base::{
-    ClusterId, NodeId, Stamp, Term, Watermark,
+    ClusterId, NodeId, Stamp, Term,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
@@ -187,27 +187,6 @@ impl Primary {
     /// `release` must not call back into this primary.
     pub fn on_release(&self, release: impl Fn(Stamp) + Send + Sync + 'static) {
         *self.shared.release.lock().expect("no code panics under this mutex") = Some(Box::new(release));
-    }
-
-    /// Lets a thread follow the log's durable watermark, for a log whose group commit cannot call
-    /// [`Primary::durable_advanced`] itself. Costs a wake-up per batch. The thread ends when the watermark is closed, or
-    /// when it moves after [`Primary::stop`].
-    ///
-    /// # Errors
-    /// What the system says when the thread cannot be started.
-    pub fn follow_durable(&self, durable: Arc<Watermark>) -> io::Result<()> {
-        let shared = Arc::downgrade(&self.shared);
-        thread::Builder::new().name("commit".into()).spawn(move || {
-            let mut at = Stamp::ZERO;
-            while let Ok(to) = durable.wait(at.plus(1), None) {
-                at = to;
-                match shared.upgrade() {
-                    Some(shared) if !shared.stopping() => shared.apply(Event::Durable(to)),
-                    _ => return,
-                }
-            }
-        })?;
-        Ok(())
     }
 
     /// The commit rule in force: who waits for a commit asks here.
