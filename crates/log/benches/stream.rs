@@ -6,7 +6,7 @@
 use std::{hint::black_box, path::Path, thread, time::Instant};
 
 use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
-use freshet_log::{BlockBuilder, BlockKind, Log, LogConfig, RecordKind, SegmentStore, StoreConfig, Writer, find_tail};
+use freshet_log::{BlockBuilder, BlockKind, Log, LogConfig, RecordKind, LogStore, StoreConfig, Writer, find_tail};
 
 const STORE: StoreConfig = StoreConfig { cluster: ClusterId(1), segment_size: 64 << 20 };
 /// Bytes that each run writes.
@@ -70,8 +70,8 @@ fn run(domain: Domain, length: usize, threads: u64, finish: bool, directory: &Pa
     let directory = tempfile::tempdir_in(directory).unwrap();
     let store = match domain {
         Domain::Volatile | Domain::Ring => None,
-        Domain::Memory => Some(SegmentStore::in_memory(STORE)),
-        Domain::File => Some(SegmentStore::open_directory(directory.path(), STORE).unwrap()),
+        Domain::Memory => Some(LogStore::in_memory(STORE)),
+        Domain::File => Some(LogStore::open_directory(directory.path(), STORE).unwrap()),
     };
     let volume = if domain == Domain::Volatile { VOLUME * 4 } else { VOLUME };
     let log = Log::open(LogConfig::default(), store, Stamp(0), Term(1)).unwrap();
@@ -121,7 +121,7 @@ fn checksum(length: usize) {
 
 fn tail(directory: &Path) {
     let directory = tempfile::tempdir_in(directory).unwrap();
-    let store = SegmentStore::open_directory(directory.path(), STORE).unwrap();
+    let store = LogStore::open_directory(directory.path(), STORE).unwrap();
     let log = Log::open(LogConfig::default(), Some(store.clone()), Stamp(0), Term(1)).unwrap();
     work(&mut log.writer().unwrap(), 208, VOLUME / 208, Domain::File, true);
     log.close().unwrap();
@@ -139,7 +139,7 @@ fn tail(directory: &Path) {
 
 fn latency(directory: &Path) {
     let directory = tempfile::tempdir_in(directory).unwrap();
-    let store = SegmentStore::open_directory(directory.path(), STORE).unwrap();
+    let store = LogStore::open_directory(directory.path(), STORE).unwrap();
     let log = Log::open(LogConfig::default(), Some(store), Stamp(0), Term(1)).unwrap();
     let mut writer = log.writer().unwrap();
     let mut builder = builder_for(208);

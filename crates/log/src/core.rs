@@ -14,12 +14,17 @@ use freshet_base::{Stamp, Watermark};
 
 use crate::{
     buffer::{Flusher, LogBuffer, RingRead},
-    segments::{SegmentStore, StoreError},
+    runs::{Run, Runs},
+    segments::StoreError,
+    store::LogStore,
 };
 
-/// At most this many bytes are ever written without being synced. So a valid block that lies at least as far behind a bad
+/// At most this many bytes of a stream are ever written without being synced. So a valid block that lies at least as far behind a bad
 /// one proves that the bad one was durable once (module `tail`).
 pub(crate) const MAX_UNSYNCED: u64 = 8 << 20;
+
+/// A stream's blocks are gathered from the ring and written in pieces of this size (SiloR, section 3.4).
+const WRITE: usize = 512 << 10;
 
 /// Why a log stopped taking transactions for good.
 #[derive(Clone, Debug)]
@@ -111,59 +116,201 @@ struct Counters {
     cpu_nanos: AtomicU64,
 }
 
+/// Who wants to know how a flush gets on.
+pub(crate) trait FlushWatcher {
+    /// The ring is not needed any more up to where all flushers are done, which is before it is durable: room goes back to workers
+    /// after the write, not after the sync (SiloR, section 3.4).
+    fn written(&self);
+
+    /// Everything below `to` is durable in all streams.
+    fn durable(&self, to: Stamp) -> Result<(), LogFailure>;
+}
+
 #[derive(Debug)]
 pub(crate) struct Core {
     pub(crate) buffer: LogBuffer,
-    pub(crate) store: Option<SegmentStore>,
+    pub(crate) store: Option<LogStore>,
     pub(crate) durable: Watermark,
+    /// Everything below can be read from the store, durable or not.
+    written: AtomicU64,
+    runs: Runs,
     failure: OnceLock<LogFailure>,
     counters: Counters,
 }
 
 impl Core {
-    pub(crate) fn new(capacity: usize, store: Option<SegmentStore>, start: Stamp) -> (Arc<Self>, Flusher) {
-        let (buffer, flusher) = LogBuffer::new(capacity, start);
+    /// A log of one flusher for each stream.
+    pub(crate) fn new(capacity: usize, store: Option<LogStore>, start: Stamp) -> (Arc<Self>, Vec<Flusher>) {
+        let streams = store.as_ref().map_or(1, LogStore::streams);
+        let (buffer, flushers) = LogBuffer::with_flushers(capacity, start, streams);
         let core = Self {
             buffer,
+            runs: Runs::new(store.as_ref(), start),
             store,
             durable: Watermark::new(start),
+            written: AtomicU64::new(start.0),
             failure: OnceLock::new(),
             counters: Counters::default(),
         };
-        (Arc::new(core), flusher)
+        (Arc::new(core), flushers)
     }
 
-    /// Makes `[from, to)` durable and says so. Nothing is said after an error.
+    /// How many streams there are.
+    pub(crate) fn streams(&self) -> usize {
+        self.store.as_ref().map_or(1, LogStore::streams)
+    }
+
+    /// Makes the flusher's share of `[from, to)` durable and tells `watcher`. After an error nothing can be said.
     #[cfg(not(loom))]
-    pub(crate) fn flush(&self, flusher: &mut Flusher, from: Stamp, to: Stamp) -> Result<(), LogFailure> {
-        if let Some(store) = &self.store {
-            let mut at = from;
-            while at < to {
-                let end = to.min(at.plus(MAX_UNSYNCED));
-                store.append(at, &self.buffer.lend(flusher, at, end))?;
-                let before = std::time::Instant::now();
-                store.sync()?;
-                // Relaxed, here and below: counters without data behind them.
-                self.counters.sync_nanos.fetch_add(before.elapsed().as_nanos() as u64, Ordering::Relaxed);
-                self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-                at = end;
+    pub(crate) fn flush(
+        &self,
+        flusher: &mut Flusher,
+        from: Stamp,
+        to: Stamp,
+        watcher: &impl FlushWatcher,
+    ) -> Result<(), LogFailure> {
+        match &self.store {
+            None => {
+                flusher.done(&self.buffer, to);
+                watcher.written();
+                watcher.durable(to)?;
+                self.counters.bytes.fetch_add(to.since(from), Ordering::Relaxed);
             }
+            Some(store) => match store.alone() {
+                Some(_) => self.flush_alone(store, flusher, from, to, watcher)?,
+                None => self.flush_share(store, flusher, to, watcher)?,
+            },
         }
-        flusher.done(&self.buffer, to);
-        self.durable.advance(to);
-        if let Some(store) = &self.store {
-            store.note_durable(to)?;
-        }
-        self.counters.bytes.fetch_add(to.since(from), Ordering::Relaxed);
         self.counters.batches.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
-    #[cfg(loom)]
-    pub(crate) fn flush(&self, flusher: &mut Flusher, _from: Stamp, to: Stamp) -> Result<(), LogFailure> {
-        flusher.done(&self.buffer, to);
-        self.durable.advance(to);
+    /// The only stream's share is everything, and lies in one piece.
+    #[cfg(not(loom))]
+    fn flush_alone(
+        &self,
+        store: &LogStore,
+        flusher: &mut Flusher,
+        from: Stamp,
+        to: Stamp,
+        watcher: &impl FlushWatcher,
+    ) -> Result<(), LogFailure> {
+        let segments = store.stream(0);
+        let mut at = from;
+        while at < to {
+            let end = to.min(at.plus(MAX_UNSYNCED));
+            segments.append(at, &self.buffer.lend(flusher, at, end))?;
+            flusher.done(&self.buffer, end);
+            // Release: pairs with the acquire in `read`.
+            self.written.fetch_max(end.0, Ordering::Release);
+            watcher.written();
+            self.sync(store, 0)?;
+            watcher.durable(end)?;
+            at = end;
+        }
+        segments.note_durable(to)?;
+        // Relaxed: a counter without data behind it.
+        self.counters.bytes.fetch_add(to.since(from), Ordering::Relaxed);
         Ok(())
+    }
+
+    /// One stream of several: its blocks are gathered.
+    #[cfg(not(loom))]
+    fn flush_share(
+        &self,
+        store: &LogStore,
+        flusher: &mut Flusher,
+        to: Stamp,
+        watcher: &impl FlushWatcher,
+    ) -> Result<(), LogFailure> {
+        let stream = flusher.stream();
+        let segments = store.stream(stream);
+        let (mut runs, mut gathered) = flusher.take_scratch();
+        self.runs.take(&self.buffer, store, flusher, to, &mut runs);
+        let mut unsynced = 0;
+        let mut bytes = 0;
+        let mut write = |gathered: &mut Vec<u8>, unsynced: &mut u64| -> Result<(), LogFailure> {
+            segments.append(segments.end(), &[gathered])?;
+            *unsynced += gathered.len() as u64;
+            bytes += gathered.len() as u64;
+            gathered.clear();
+            Ok(())
+        };
+        for Run { from, to } in &runs {
+            let mut at = *from;
+            while at < *to {
+                let end = to.0.min(at.0 + (WRITE - gathered.len()) as u64);
+                for piece in self.buffer.lend(flusher, at, Stamp(end)) {
+                    gathered.extend_from_slice(piece);
+                }
+                at = Stamp(end);
+                if gathered.len() == WRITE {
+                    write(&mut gathered, &mut unsynced)?;
+                    if unsynced >= MAX_UNSYNCED {
+                        self.sync(store, stream)?;
+                        unsynced = 0;
+                    }
+                }
+            }
+        }
+        if !gathered.is_empty() {
+            write(&mut gathered, &mut unsynced)?;
+        }
+        flusher.done(&self.buffer, to);
+        let all_written = self.runs.written(stream);
+        store.written_to(all_written);
+        // Release: pairs with the acquire in `read`.
+        self.written.fetch_max(all_written.0, Ordering::Release);
+        watcher.written();
+        if unsynced > 0 {
+            self.sync(store, stream)?;
+        }
+        let (durable, note) = self.runs.durable(stream, segments.end(), bytes > 0);
+        watcher.durable(durable)?;
+        if let Some(note) = note {
+            segments.note(note)?;
+        }
+        flusher.give_scratch(runs, gathered);
+        // Relaxed: a counter without data behind it.
+        self.counters.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
+    #[cfg(not(loom))]
+    fn sync(&self, store: &LogStore, stream: usize) -> Result<(), LogFailure> {
+        let before = std::time::Instant::now();
+        store.stream(stream).sync()?;
+        // Relaxed: counters without data behind them.
+        self.counters.sync_nanos.fetch_add(before.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Takes back everything at or above `at`, in the ring and, durably, in the store. All flushers are given: none is
+    /// at work.
+    pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Stamp) -> Result<(), StoreError> {
+        self.buffer.cut(flushers, at);
+        let Some(store) = &self.store else { return Ok(()) };
+        if at.0 < self.written.load(Ordering::Acquire) {
+            self.durable.cut(at);
+            self.written.fetch_min(at.0, Ordering::AcqRel);
+            store.cut(at)?;
+        }
+        self.runs.cut(store, at);
+        Ok(())
+    }
+
+    #[cfg(loom)]
+    pub(crate) fn flush(
+        &self,
+        flusher: &mut Flusher,
+        _from: Stamp,
+        to: Stamp,
+        watcher: &impl FlushWatcher,
+    ) -> Result<(), LogFailure> {
+        flusher.done(&self.buffer, to);
+        watcher.written();
+        watcher.durable(to)
     }
 
     /// Notes the processor time of the calling thread as the flushing thread's.
@@ -210,11 +357,11 @@ impl Core {
             let Some(store) = &self.store else {
                 return Err(ReadError::Gone { at, capacity: self.buffer.capacity() });
             };
-            // What is durable is in the store; the rest (there is some when the range reaches beyond the last flush) is tried
-            // again in the ring, which cannot lose it before it is durable. So each round gets on, unless a cut came between,
-            // after which the next round finds the new end.
-            let durable = self.durable.get();
-            let stored = (durable.since(at) as usize).min(into.len());
+            // What is written can be read from the store; the rest (there is some when the range reaches beyond the last flush)
+            // is tried again in the ring, which cannot lose it before it is written. So each round gets on, unless a cut came
+            // between, after which the next round finds the new end. Acquire: pairs with the releases in `flush`.
+            let written = Stamp(self.written.load(Ordering::Acquire));
+            let stored = (written.since(at) as usize).min(into.len());
             store.read(at, &mut into[..stored])?;
             if generation % 2 == 1 || self.buffer.generation() != generation {
                 freshet_base::sync::thread::yield_now();

@@ -6,7 +6,7 @@
 //! - [`block`]: what the log is made of, byte for byte
 //! - [`buffer`]: the ring that workers copy blocks into (all of this crate's `unsafe` is there)
 //! - [`stream`]: reserving, filling, and the group commit of a primary
-//! - [`segments`] on a [`medium`]: where the bytes persist
+//! - [`segments`] on a [`medium`]: where the bytes persist; [`store`]: one row of them for each stream
 //! - [`control`]: the directory, its owner and its term history
 //! - [`scan`] and [`tail`]: reading it again after a restart, and judging where it ends
 //! - [`standby`]: the log of a node that receives it
@@ -22,9 +22,11 @@ pub mod inspect;
 pub mod medium;
 #[cfg(all(test, loom))]
 mod model;
+mod runs;
 pub mod scan;
 pub mod segments;
 pub mod standby;
+pub mod store;
 pub mod stream;
 pub mod tail;
 
@@ -35,9 +37,10 @@ pub use crate::{
     scan::{BlockScanner, Chunk, LogSource},
     segments::{SegmentStore, StoreConfig, StoreError},
     standby::{ReceiveError, Receiver, StandbyLog, Writable},
+    store::LogStore,
     stream::{
-        AttachError, Batch, DurableError, Log, LogConfig, LogOpenError, Reservation, ReserveError, Sink, SinkHandle,
-        TooManyWriters, Writer,
+        AttachError, Batch, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError, Reservation,
+        ReserveError, Sink, SinkHandle, TooManyWriters, Writer,
     },
     tail::{Tail, TailError, Torn, find_tail},
 };

@@ -111,7 +111,7 @@ fn a_reader_notices_a_cut() {
                 }
             })
         };
-        ring.cut(&mut flusher, Stamp(8));
+        ring.cut(&mut [&mut flusher], Stamp(8));
         ring.write(Stamp(8), &[2; 16]);
         ring.fill_to(Stamp(24));
         reader.join().unwrap();

@@ -22,7 +22,17 @@ pub trait LogSource: Send + Sync {
 
     /// The file that holds `at`, and the offset there.
     fn locate(&self, at: Stamp) -> (PathBuf, u64);
+
+    /// Whether a block lies where its stamp says, as in the virtual log; in one stream of several, places are
+    /// positions, and blocks show themselves by their checksums alone.
+    fn places_are_stamps(&self) -> bool {
+        true
+    }
 }
+
+/// One stream of several, read by positions.
+#[derive(Debug)]
+pub(crate) struct Positions<'s>(pub(crate) &'s SegmentStore);
 
 impl LogSource for SegmentStore {
     fn extent(&self) -> Option<(Stamp, Stamp)> {
@@ -139,7 +149,7 @@ impl<'s> BlockScanner<'s> {
             }
             let here = self.at.plus(at as u64);
             match BlockHeader::peek(&bytes[at..]) {
-                Ok(header) if header.stamp != here => break Err(BlockError::Stamp { found: header.stamp, at: here }),
+                Ok(header) if header.stamp != here && self.source.places_are_stamps() => break Err(BlockError::Stamp { found: header.stamp, at: here }),
                 Ok(header) if header.length as usize > bytes.len() - at => {
                     let (need, have) = (u64::from(header.length), (bytes.len() - at) as u64);
                     break Err(BlockError::Truncated { need, have });
@@ -190,7 +200,8 @@ pub(crate) fn look_behind(source: &dyn LogSource, at: Stamp, blocks_from: Stamp)
             for place in (first..advance as usize).step_by(BLOCK_ALIGN) {
                 let here = from + place as u64;
                 let Some(stamp) = bytes.get(place + 8..place + 16) else { break };
-                if found.block.is_none() && stamp == here.to_le_bytes() && is_block(source, Stamp(here), until)? {
+                let may_be = !source.places_are_stamps() || stamp == here.to_le_bytes();
+                if found.block.is_none() && may_be && is_block(source, Stamp(here), until)? {
                     found.block = Some(Stamp(here));
                 }
             }
@@ -215,10 +226,10 @@ pub(crate) fn is_block(source: &dyn LogSource, at: Stamp, until: Stamp) -> Resul
     }
     source.read(at, &mut header)?;
     let Ok(header) = BlockHeader::peek(&header) else { return Ok(false) };
-    if header.stamp != at || u64::from(header.length) > until.since(at) {
+    if (source.places_are_stamps() && header.stamp != at) || u64::from(header.length) > until.since(at) {
         return Ok(false);
     }
     let mut bytes = vec![0; header.length as usize];
     source.read(at, &mut bytes)?;
-    Ok(Block::parse(&bytes, at).is_ok())
+    Ok(Block::parse(&bytes, header.stamp).is_ok())
 }

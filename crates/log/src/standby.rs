@@ -24,8 +24,8 @@ use freshet_base::{Stamp, Term, Watermark};
 
 use crate::{
     buffer::{Flusher, RawPiece},
-    core::{Core, LogFailure, LogReader, LogStatistics},
-    segments::{SegmentStore, StoreError},
+    core::{Core, FlushWatcher, LogFailure, LogReader, LogStatistics},
+    store::LogStore,
     stream::{Log, LogConfig, LogOpenError, doorbell::Doorbell},
 };
 
@@ -64,19 +64,40 @@ struct Shared {
     arrived: AtomicU64,
     replayed: AtomicU64,
     closing: AtomicBool,
-    bell: Doorbell,
-    flusher: Mutex<Option<Flusher>>,
+    bells: Box<[Doorbell]>,
+    /// One for each stream.
+    flushers: Box<[Mutex<Option<Flusher>>]>,
+    /// How far each of them is; changed by whoever has it.
+    done: Box<[AtomicU64]>,
 }
 
 impl Shared {
-    fn flusher(&self) -> MutexGuard<'_, Option<Flusher>> {
-        self.flusher.lock().unwrap_or_else(PoisonError::into_inner)
+    fn flusher(&self, stream: usize) -> MutexGuard<'_, Option<Flusher>> {
+        self.flushers[stream].lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives back the room of what is persisted and replayed.
     fn release_room(&self) {
         // Acquire: pairs with the release half in `note_replayed`; the replay's reads come before the room is given up.
         self.core.buffer.release(Stamp(self.replayed.load(Ordering::Acquire)));
+    }
+
+    fn ring(&self) {
+        for bell in &self.bells {
+            bell.ring();
+        }
+    }
+
+    /// Makes a stream's share of what has arrived durable; returns whether something had.
+    fn persist_share(&self, flusher: &mut Flusher) -> Result<bool, LogFailure> {
+        let done = &self.done[flusher.stream()];
+        let (from, to) = (Stamp(done.load(Ordering::SeqCst)), Stamp(self.arrived.load(Ordering::SeqCst)));
+        if from >= to {
+            return Ok(false);
+        }
+        self.core.flush(flusher, from, to, &self)?;
+        done.store(to.0, Ordering::SeqCst);
+        Ok(true)
     }
 
     fn check_open(&self) -> Result<(), ReceiveError> {
@@ -87,11 +108,23 @@ impl Shared {
     }
 }
 
+impl FlushWatcher for &Shared {
+    fn written(&self) {
+        self.release_room();
+    }
+
+    fn durable(&self, to: Stamp) -> Result<(), LogFailure> {
+        self.core.durable.advance(to);
+        Ok(())
+    }
+}
+
 /// A standby's log.
 #[derive(Debug)]
 pub struct StandbyLog {
     shared: Arc<Shared>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// One for each stream.
+    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// The one who puts the primary's bytes into a standby's log.
@@ -102,27 +135,39 @@ pub struct Receiver {
 
 impl StandbyLog {
     /// Starts a standby's log at `start`, where `store` ends, with a ring of `capacity` bytes (a power of two, at least 4096).
-    /// A standby without a disk has a store in memory ([`SegmentStore::in_memory`]): the log is the database.
+    /// A standby without a disk has a store in memory ([`LogStore::in_memory`]): the log is the database.
     ///
     /// # Errors
     /// [`LogOpenError`] for an impossible capacity, a store that cannot go on, or no thread.
-    pub fn open(capacity: usize, store: SegmentStore, start: Stamp) -> Result<(Self, Receiver), LogOpenError> {
+    pub fn open(
+        capacity: usize,
+        store: impl Into<LogStore>,
+        start: Stamp,
+    ) -> Result<(Self, Receiver), LogOpenError> {
+        let store = store.into();
         LogConfig { capacity, partition: 4096, ..LogConfig::default() }.check()?;
         store.resume(start)?;
-        let (core, flusher) = Core::new(capacity, Some(store), start);
+        // What is received here was committed or will be cut: no epoch of an earlier reign says anything about it.
+        store.stream(0).end_epochs()?;
+        let (core, flushers) = Core::new(capacity, Some(store), start);
         let shared = Arc::new(Shared {
             core,
             received: Watermark::new(start),
             arrived: AtomicU64::new(start.0),
             replayed: AtomicU64::new(start.0),
             closing: AtomicBool::new(false),
-            bell: Doorbell::new(),
-            flusher: Mutex::new(Some(flusher)),
+            bells: (0..flushers.len()).map(|_| Doorbell::new()).collect(),
+            done: flushers.iter().map(|_| AtomicU64::new(start.0)).collect(),
+            flushers: flushers.into_iter().map(|flusher| Mutex::new(Some(flusher))).collect(),
         });
-        let flushing = Arc::clone(&shared);
-        let spawned = thread::Builder::new().name("log-persist".to_owned()).spawn(move || persist(&flushing));
-        let thread = Mutex::new(Some(spawned.map_err(LogOpenError::Thread)?));
-        Ok((Self { shared: Arc::clone(&shared), thread }, Receiver { shared }))
+        let log = Self { shared: Arc::clone(&shared), threads: Mutex::default() };
+        for stream in 0..shared.flushers.len() {
+            let flushing = Arc::clone(&shared);
+            let named = thread::Builder::new().name(format!("log-persist-{stream}"));
+            let spawned = named.spawn(move || persist(&flushing, stream)).map_err(LogOpenError::Thread)?;
+            log.threads.lock().unwrap_or_else(PoisonError::into_inner).push(spawned);
+        }
+        Ok((log, Receiver { shared }))
     }
 
     /// How far the primary's bytes have arrived; a block boundary.
@@ -153,7 +198,7 @@ impl StandbyLog {
     }
 
     /// The store behind it.
-    pub fn store(&self) -> &SegmentStore {
+    pub fn store(&self) -> &LogStore {
         self.shared.core.store.as_ref().expect("a standby's log has a store")
     }
 
@@ -173,7 +218,7 @@ impl StandbyLog {
     /// [`LogFailure`] when the log failed, now or before.
     pub fn close(&self) -> Result<(), LogFailure> {
         self.stop();
-        if self.shared.flusher().is_none() {
+        if self.shared.flusher(0).is_none() {
             // Promoted: the ring and the store are the primary's now.
             return Ok(());
         }
@@ -185,12 +230,12 @@ impl StandbyLog {
 
     fn stop(&self) {
         self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.bell.ring();
-        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
-        if let Some(thread) = thread
-            && thread.join().is_err()
-        {
-            self.shared.core.fail(LogFailure::bug());
+        self.shared.ring();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.join().is_err() {
+                self.shared.core.fail(LogFailure::bug());
+            }
         }
     }
 
@@ -207,14 +252,14 @@ impl StandbyLog {
         if let Some(failure) = self.failure() {
             return Err(failure.into());
         }
-        let flusher =
-            self.shared.flusher().take().expect("only a promotion takes the flusher, and it takes the receiver");
+        let flusher = |stream| self.shared.flusher(stream).take().expect("only a promotion takes it, with the receiver");
+        let flushers = (0..self.shared.flushers.len()).map(flusher).collect();
         let end = self.shared.received.get();
         assert_eq!(self.shared.core.durable.get(), end, "everything received was flushed");
-        // Nobody holds room back any more but the flusher.
+        // Nobody holds room back any more but the flushers.
         self.shared.core.buffer.restart(end);
         self.shared.core.buffer.release(Stamp::MAX);
-        Log::on(Arc::clone(&self.shared.core), flusher, config, end, term)
+        Log::on(Arc::clone(&self.shared.core), flushers, config, end, term)
     }
 }
 
@@ -274,30 +319,35 @@ impl Receiver {
         shared.core.buffer.fill_to(to);
         shared.arrived.fetch_max(to.0, Ordering::SeqCst);
         shared.received.advance(to);
-        shared.bell.ring();
+        shared.ring();
     }
 
     /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node enters a term only after that.
     /// Blocks while a flush is under way.
     ///
     /// # Errors
-    /// [`StoreError`]; opening the store again completes the cut.
-    pub fn cut(&mut self, at: Stamp) -> Result<(), StoreError> {
+    /// [`LogFailure`]; opening the store again and cutting once more completes the cut.
+    pub fn cut(&mut self, at: Stamp) -> Result<(), LogFailure> {
         let shared = &self.shared;
-        let mut guard = shared.flusher();
-        let flusher = guard.as_mut().expect("the flusher stays while there is a receiver");
+        let mut guards: Vec<_> = (0..shared.flushers.len()).map(|stream| shared.flusher(stream)).collect();
+        let mut flushers: Vec<&mut Flusher> =
+            guards.iter_mut().map(|guard| guard.as_mut().expect("it stays while there is a receiver")).collect();
         if at >= shared.received.get() {
             return Ok(());
         }
-        shared.core.buffer.cut(flusher, at);
+        if flushers.len() > 1 {
+            // What was dealt out to streams and stays must be in them before their places above `at` are looked for.
+            for flusher in &mut flushers {
+                shared.persist_share(flusher)?;
+            }
+        }
+        for done in &shared.done {
+            done.fetch_min(at.0, Ordering::SeqCst);
+        }
         shared.arrived.fetch_min(at.0, Ordering::SeqCst);
         shared.received.cut(at);
         shared.replayed.fetch_min(at.0, Ordering::AcqRel);
-        if at < shared.core.durable.get() {
-            shared.core.durable.cut(at);
-            shared.core.store.as_ref().map_or(Ok(()), |store| store.cut(at))?;
-        }
-        Ok(())
+        Ok(shared.core.cut(&mut flushers, at)?)
     }
 }
 
@@ -355,21 +405,21 @@ impl Drop for EndsLog<'_> {
     }
 }
 
-/// The persisting thread's whole life.
-fn persist(shared: &Arc<Shared>) {
+/// A persisting thread's whole life.
+fn persist(shared: &Arc<Shared>, stream: usize) {
     let _guard = EndsLog(shared);
     let sync_watermark = || match &shared.core.store {
         Some(store) => store.sync_watermark(),
         None => Ok(()),
     };
     let result = loop {
-        match flush_once(shared) {
+        match flush_once(shared, stream) {
             Ok(true) => {}
             Ok(false) if shared.closing.load(Ordering::SeqCst) => break sync_watermark().map_err(LogFailure::from),
             Ok(false) => {
-                let durable = || shared.core.durable.get().0;
-                shared.bell.sleep(|| {
-                    shared.arrived.load(Ordering::SeqCst) > durable() || shared.closing.load(Ordering::SeqCst)
+                let done = shared.done[stream].load(Ordering::SeqCst);
+                shared.bells[stream].sleep(|| {
+                    shared.arrived.load(Ordering::SeqCst) > done || shared.closing.load(Ordering::SeqCst)
                 });
             }
             Err(failure) => break Err(failure),
@@ -381,17 +431,14 @@ fn persist(shared: &Arc<Shared>) {
     }
 }
 
-/// Flushes what has arrived; returns whether there was something.
-fn flush_once(shared: &Shared) -> Result<bool, LogFailure> {
-    let mut guard = shared.flusher();
+/// Flushes what has arrived of one stream; returns whether there was something.
+fn flush_once(shared: &Shared, stream: usize) -> Result<bool, LogFailure> {
+    let mut guard = shared.flusher(stream);
     let Some(flusher) = guard.as_mut() else { return Ok(false) };
-    let (from, to) = (shared.core.durable.get(), Stamp(shared.arrived.load(Ordering::SeqCst)));
-    if from >= to {
-        return Ok(false);
-    }
-    shared.core.flush(flusher, from, to)?;
+    let flushed = shared.persist_share(flusher)?;
     drop(guard);
-    shared.release_room();
-    shared.core.note_thread_cpu();
-    Ok(true)
+    if flushed {
+        shared.core.note_thread_cpu();
+    }
+    Ok(flushed)
 }

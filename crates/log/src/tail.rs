@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use freshet_base::{Stamp, Term};
 
 use crate::{
-    block::{Block, BlockError},
+    block::{Block, BlockError, BlockHeader},
     core::MAX_UNSYNCED,
     scan::{BlockScanner, Chunk, LogSource, look_behind},
     segments::{SegmentStore, StoreError},
@@ -98,29 +98,43 @@ pub fn damage(source: &dyn LogSource, at: Stamp, what: String) -> TailError {
 /// [`TailError::Damage`] by the table of this module; [`TailError::Store`] when the log cannot be read.
 pub fn find_tail(source: &dyn LogSource, from: Stamp, watermark: Stamp) -> Result<Tail, TailError> {
     let mut tail = Tail { end: from, cut: None, blocks: 0, term: None };
+    // Where the next block is to be; ahead of the end while a transaction has more blocks to come.
+    let mut at = from;
     let mut scanner = BlockScanner::new(source, from, Stamp::MAX, u64::MAX / 2);
     let mut reuse = Chunk::default();
     while let Some(chunk) = scanner.next_chunk(reuse)? {
-        let mut at = 0;
-        while at < chunk.bytes.len() {
-            match Block::parse(&chunk.bytes[at..], tail.end) {
+        while at < chunk.end() {
+            let bytes = &chunk.bytes[at.since(chunk.at) as usize..];
+            let stamp = match source.places_are_stamps() {
+                true => Ok(at),
+                false => BlockHeader::peek(bytes).map(|header| header.stamp),
+            };
+            match stamp.and_then(|stamp| Block::parse(bytes, stamp)) {
                 Ok(block) => {
                     tail.blocks += 1;
                     tail.term = Some(block.header().term);
-                    at += block.bytes().len();
-                    tail.end = block.end();
+                    at = at.plus(block.bytes().len() as u64);
+                    // In one stream of several, a transaction's other blocks lie elsewhere.
+                    if !(block.header().continued && source.places_are_stamps()) {
+                        tail.end = at;
+                    }
                 }
-                Err(why) => return judge(source, tail, why, watermark),
+                Err(why) => return judge(source, tail, at, why, watermark),
             }
         }
         reuse = chunk;
     }
-    judge(source, tail, scanner.stopped().unwrap_or(BlockError::Empty), watermark)
+    judge(source, tail, at, scanner.stopped().unwrap_or(BlockError::Empty), watermark)
 }
 
-/// Decides by the table of this module what a bad block at `tail.end` is.
-fn judge(source: &dyn LogSource, tail: Tail, why: BlockError, watermark: Stamp) -> Result<Tail, TailError> {
-    let at = tail.end;
+/// Decides by the table of this module what a bad block at `at` is.
+fn judge(
+    source: &dyn LogSource,
+    tail: Tail,
+    at: Stamp,
+    why: BlockError,
+    watermark: Stamp,
+) -> Result<Tail, TailError> {
     if at < watermark {
         return Err(damage(source, at, format!("{why}; the log was durable up to {watermark}")));
     }
@@ -129,6 +143,8 @@ fn judge(source: &dyn LogSource, tail: Tail, why: BlockError, watermark: Stamp) 
         let what = format!("{why}; a whole block at {block} proves that the log was durable beyond this place");
         return Err(damage(source, at, what));
     }
-    let cut = behind.written_to.map(|end| Torn { at, bytes: end.since(at), why });
+    // A transaction of which a block is missing is torn as a whole.
+    let half = (tail.end < at).then_some(at);
+    let cut = behind.written_to.or(half).map(|end| Torn { at: tail.end, bytes: end.since(tail.end), why });
     Ok(Tail { cut, ..tail })
 }

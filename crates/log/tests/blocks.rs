@@ -110,7 +110,7 @@ fn each_wrong_thing_has_its_name() {
 #[test]
 fn a_skip_block_is_whole_whatever_its_body() {
     let mut bytes = vec![0xEE; 96];
-    bytes[..BLOCK_HEADER].copy_from_slice(&skip_header(Stamp(800), 96, Term(2)));
+    bytes[..BLOCK_HEADER].copy_from_slice(&skip_header(Stamp(800), 96, Term(2), 3));
     let block = Block::parse(&bytes, Stamp(800)).unwrap();
     assert_eq!((block.header().kind, block.end(), block.records().count()), (BlockKind::Skip, Stamp(896), 0));
     // Its length is covered although its body is not.

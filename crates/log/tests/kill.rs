@@ -18,7 +18,7 @@ fn restart(directory: &LogDirectory) -> (Log, Stamp) {
     let tail = find_tail(&store, Stamp(0), store.watermark()).unwrap();
     tail.settle(&store).unwrap();
     let config = LogConfig { capacity: 64 << 10, partition: 4 << 10, batch_bytes: 8 << 10, ..LogConfig::default() };
-    (Log::open(config, Some(store), tail.end, Term(1)).unwrap(), tail.end)
+    (Log::open(config, Some(store.into()), tail.end, Term(1)).unwrap(), tail.end)
 }
 
 /// The child: writes for ever and prints what is durable.

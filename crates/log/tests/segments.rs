@@ -197,9 +197,11 @@ fn a_cut_takes_segments_and_watermark_back() {
     let lower = Stamp(208 * 10);
     fs::write(directory.path().join("cut"), {
         let mut note = [0u8; 1024];
-        note[8..16].copy_from_slice(&lower.0.to_le_bytes());
-        let crc = crc32c::crc32c(&note[..16]);
-        note[16..20].copy_from_slice(&crc.to_le_bytes());
+        for word in 1..5 {
+            note[8 * word..8 * word + 8].copy_from_slice(&lower.0.to_le_bytes());
+        }
+        let crc = crc32c::crc32c(&note[..40]);
+        note[40..44].copy_from_slice(&crc.to_le_bytes());
         note
     })
     .unwrap();

@@ -8,7 +8,7 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    Block, BlockBuilder, BlockKind, LogConfig, ReadError, ReceiveError, RecordKind, SegmentStore, StandbyLog,
+    Block, BlockBuilder, BlockKind, LogConfig, ReadError, ReceiveError, RecordKind, LogStore, StandbyLog,
     StoreConfig, find_tail,
 };
 
@@ -30,7 +30,7 @@ fn batch(from: Stamp, count: u64, term: u32) -> Vec<u8> {
 
 #[test]
 fn a_stream_of_bytes_becomes_a_log() {
-    let (log, mut receiver) = StandbyLog::open(RING, SegmentStore::in_memory(CONFIG), Stamp(0)).unwrap();
+    let (log, mut receiver) = StandbyLog::open(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
     let (mut primary, standby) = UnixStream::pair().unwrap();
     const BATCH: u64 = 30 * 208;
     const END: Stamp = Stamp(40 * BATCH);
@@ -89,7 +89,7 @@ fn receive(receiver: &mut freshet_log::Receiver, bytes: &[u8]) {
 
 #[test]
 fn room_is_what_is_persisted_and_replayed() {
-    let (log, mut receiver) = StandbyLog::open(RING, SegmentStore::in_memory(CONFIG), Stamp(0)).unwrap();
+    let (log, mut receiver) = StandbyLog::open(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();
     receive(&mut receiver, &batch(Stamp(0), 50, 1));
     log.persisted().wait(Stamp(50 * 208), None).unwrap();
     assert_eq!(log.free_until(), Stamp(RING as u64), "nothing is replayed yet");
@@ -102,14 +102,14 @@ fn room_is_what_is_persisted_and_replayed() {
 #[test]
 fn a_cut_takes_back_what_the_old_primary_never_had_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
-    let store = SegmentStore::open_directory(directory.path(), CONFIG).unwrap();
+    let store = LogStore::open_directory(directory.path(), CONFIG).unwrap();
     let (log, mut receiver) = StandbyLog::open(RING, store, Stamp(0)).unwrap();
     receive(&mut receiver, &batch(Stamp(0), 30, 1));
     log.persisted().wait(Stamp(30 * 208), None).unwrap();
     log.note_replayed(Stamp(20 * 208));
     let (reader, at) = (log.reader(), Stamp(20 * 208));
     receiver.cut(at).unwrap();
-    assert_eq!((log.received().get(), log.persisted().get(), log.store().end()), (at, at, at));
+    assert_eq!((log.received().get(), log.persisted().get(), log.store().stream(0).end()), (at, at, at));
     let mut bytes = [0; 208];
     assert!(matches!(reader.read(at, &mut bytes), Err(ReadError::Beyond { .. })));
     reader.read(Stamp(19 * 208), &mut bytes).unwrap();
@@ -128,7 +128,7 @@ fn a_cut_takes_back_what_the_old_primary_never_had_acknowledged() {
 #[test]
 fn a_promoted_standby_goes_on_as_the_primary() {
     let directory = tempfile::tempdir().unwrap();
-    let store = SegmentStore::open_directory(directory.path(), CONFIG).unwrap();
+    let store = LogStore::open_directory(directory.path(), CONFIG).unwrap();
     let (standby, mut receiver) = StandbyLog::open(RING, store.clone(), Stamp(0)).unwrap();
     let reader = standby.reader();
     receive(&mut receiver, &batch(Stamp(0), 50, 1));

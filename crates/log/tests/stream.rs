@@ -8,7 +8,7 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    AttachError, Batch, Block, BlockBuilder, BlockKind, Log, LogConfig, RecordKind, ReserveError, SegmentStore, Sink,
+    AttachError, Batch, Block, BlockBuilder, BlockKind, Log, LogConfig, RecordKind, ReserveError, LogStore, Sink,
     StoreConfig,
 };
 
@@ -45,7 +45,7 @@ fn blocks(log: &Log, from: Stamp, to: Stamp) -> Vec<(Stamp, BlockKind, Vec<u64>)
 #[test]
 fn many_writers_fill_one_log_without_gaps() {
     let directory = tempfile::tempdir().unwrap();
-    let stores = [SegmentStore::in_memory(CONFIG), SegmentStore::open_directory(directory.path(), CONFIG).unwrap()];
+    let stores = [LogStore::in_memory(CONFIG), LogStore::open_directory(directory.path(), CONFIG).unwrap()];
     for store in stores {
         let log = Log::open(small(), Some(store.clone()), Stamp(0), Term(1)).unwrap();
         thread::scope(|scope| {
@@ -100,7 +100,7 @@ impl Sink for Recorder {
 
 #[test]
 fn sinks_get_every_batch_with_its_partition_ends() {
-    let log = Log::open(small(), Some(SegmentStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(small(), Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
     let recorder = Arc::new(Recorder::default());
     let handle = log.attach(Arc::clone(&recorder) as _).unwrap();
     assert_eq!(handle.from(), Stamp(0));
@@ -169,7 +169,7 @@ fn a_volatile_log_is_durable_as_it_goes_and_takes_no_late_sink() {
 
 #[test]
 fn a_transaction_larger_than_half_the_ring_is_refused() {
-    let log = Log::open(small(), Some(SegmentStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(small(), Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
     let mut writer = log.writer().unwrap();
     assert!(matches!(writer.reserve(8 << 10).map(drop), Ok(())));
     assert!(matches!(
@@ -181,7 +181,7 @@ fn a_transaction_larger_than_half_the_ring_is_refused() {
 #[test]
 fn a_waiting_client_does_not_wait_for_the_interval() {
     let config = LogConfig { interval: Duration::from_secs(3600), ..small() };
-    let log = Log::open(config, Some(SegmentStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    let log = Log::open(config, Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
     let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
     for i in 0..50 {
         let (_, end) = write_one(&mut writer, &mut builder, i, &[1; 100]);

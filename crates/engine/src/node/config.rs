@@ -145,6 +145,7 @@ impl NodeConfig {
             interval: Duration::from_micros(self.log.interval_us),
             partition: self.log.partition_bytes,
             writers: self.workers + 8,
+            ..LogConfig::default()
         }
     }
 

@@ -214,7 +214,7 @@ impl Parts {
         let state = ground.terms.get();
         let term = Term(state.fence.highest().max(state.history.last_term()).0 + 1);
         ground.terms.begin(term, ground.id, end, end)?;
-        let log = Log::open(config.log_config(), ground.store.clone(), end, term)?;
+        let log = Log::open(config.log_config(), ground.store.clone().map(Into::into), end, term)?;
         source.open(log.reader());
         let visible = Arc::new(freshet_base::Watermark::new(end));
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);

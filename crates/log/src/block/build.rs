@@ -3,8 +3,8 @@
 use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 
 use super::{
-    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, MAX_BLOCK, MAX_RECORDS, RECORD_HEADER, RecordHeader, RecordKind,
-    seal,
+    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, MAX_BLOCK, MAX_RECORDS, MAX_STREAMS, RECORD_HEADER, RecordHeader,
+    RecordKind, seal,
 };
 
 /// A transaction writes more than one block can hold.
@@ -15,13 +15,24 @@ use super::{
 )]
 pub struct BlockFull;
 
-/// Builds one block at a time: `begin`, `push` for each record, `seal_records`, and once the stamp is
-/// known `finish`. The memory is kept from block to block.
+/// Builds the redo of one transaction at a time: `begin`, `push` for each record, `seal_records`, and once the stamp is
+/// known `finish`. That is one block, or, where the log is divided by pages, one for each stream that it touches
+/// ([`BlockBuilder::next_block_in`]), one behind the other. The memory is kept from transaction to transaction.
 #[derive(Debug, Default)]
 pub struct BlockBuilder {
     bytes: Vec<u8>,
     offsets: Vec<u32>,
+    blocks: Vec<Begun>,
+}
+
+/// A block under construction.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    start: usize,
+    end: usize,
+    records: u16,
     records_crc: u32,
+    stream: u8,
 }
 
 impl BlockBuilder {
@@ -30,14 +41,46 @@ impl BlockBuilder {
         Self::default()
     }
 
-    /// Forgets the last block and starts the next.
+    /// Forgets the last transaction and starts the next, in stream 0.
     pub fn begin(&mut self) {
-        self.bytes.clear();
-        self.bytes.resize(BLOCK_HEADER, 0);
-        self.offsets.clear();
+        self.begin_in(0);
     }
 
-    /// Adds a record and returns its distance from the start of the block: its address will be the block's
+    /// Forgets the last transaction and starts the next, in `stream`.
+    ///
+    /// # Panics
+    /// When there can be no such stream.
+    pub fn begin_in(&mut self, stream: u8) {
+        self.bytes.clear();
+        self.offsets.clear();
+        self.blocks.clear();
+        self.add_block(stream);
+    }
+
+    /// Ends the block and starts another of the same transaction, in `stream`.
+    ///
+    /// # Panics
+    /// When there can be no such stream.
+    pub fn next_block_in(&mut self, stream: u8) {
+        self.end_block();
+        self.add_block(stream);
+    }
+
+    fn add_block(&mut self, stream: u8) {
+        assert!(usize::from(stream) < MAX_STREAMS, "streams are numbered below {MAX_STREAMS}");
+        let start = self.bytes.len();
+        self.bytes.resize(start + BLOCK_HEADER, 0);
+        self.blocks.push(Begun { start, end: 0, records: 0, records_crc: 0, stream });
+    }
+
+    fn end_block(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK_ALIGN), 0);
+        let block = self.blocks.last_mut().expect("begin comes first");
+        block.end = self.bytes.len();
+        block.records_crc = crc32c::crc32c(&self.bytes[block.start + BLOCK_HEADER..]);
+    }
+
+    /// Adds a record and returns its distance from the start of the transaction's first block: its address will be the
     /// stamp plus this. Call [`BlockBuilder::begin`] first.
     ///
     /// # Errors
@@ -55,11 +98,17 @@ impl BlockBuilder {
     ) -> Result<u32, BlockFull> {
         assert!(rid <= Rid::MAX, "record ids have {} bits", Rid::BITS);
         let at = self.bytes.len();
-        if self.offsets.len() == MAX_RECORDS || row.len() > MAX_BLOCK || at + RECORD_HEADER + row.len() > MAX_BLOCK {
+        let block = self.blocks.last_mut().expect("begin comes first");
+        if usize::from(block.records) == MAX_RECORDS
+            || row.len() > MAX_BLOCK
+            || at + RECORD_HEADER + row.len() > MAX_BLOCK
+        {
             return Err(BlockFull);
         }
-        // Both fit: bounded by MAX_BLOCK, which is below 2^32.
-        let header = RecordHeader { prev, rid, fid, kind, length: row.len() as u32, block_back: at as u32 };
+        // All fit: bounded by MAX_BLOCK, which is below 2^32.
+        let block_back = (at - block.start) as u32;
+        let header = RecordHeader { prev, rid, fid, kind, length: row.len() as u32, block_back };
+        block.records += 1;
         self.bytes.extend_from_slice(&header.encode());
         self.bytes.extend_from_slice(row);
         self.offsets.push(at as u32);
@@ -71,45 +120,50 @@ impl BlockBuilder {
         self.offsets.len()
     }
 
-    /// The distance of each record from the start of the block, in the order of pushing.
+    /// The distance of each record from the start of the first block, in the order of pushing.
     pub fn offsets(&self) -> &[u32] {
         &self.offsets
     }
 
-    /// Pads the block, computes the records' part of the checksum and returns the length to reserve, in bytes.
+    /// Pads the last block, computes the records' part of the checksums and returns the length to reserve, in bytes.
     pub fn seal_records(&mut self) -> u64 {
-        self.bytes.resize(self.bytes.len().next_multiple_of(BLOCK_ALIGN), 0);
-        self.records_crc = crc32c::crc32c(&self.bytes[BLOCK_HEADER..]);
+        self.end_block();
         self.bytes.len() as u64
     }
 
-    /// Completes the sealed block for the place it was given, and returns it. The records stay as they are,
+    /// Completes what was sealed for the place it was given, and returns it. The records stay as they are,
     /// so it may be called again with another stamp.
     pub fn finish(&mut self, stamp: Stamp, term: Term, kind: BlockKind) -> &[u8] {
-        debug_assert!(self.bytes.len().is_multiple_of(BLOCK_ALIGN), "seal_records comes before finish");
-        let header = BlockHeader {
-            length: self.bytes.len() as u32,
-            crc: 0,
-            stamp,
-            serial_key: stamp.0,
-            term,
-            record_count: self.offsets.len() as u16,
-            kind,
-        };
-        let mut encoded = header.encode();
-        let crc = seal(self.records_crc, &encoded);
-        encoded[4..8].copy_from_slice(&crc.to_le_bytes());
-        self.bytes[..BLOCK_HEADER].copy_from_slice(&encoded);
+        let last = self.blocks.len() - 1;
+        for (number, block) in self.blocks.iter().enumerate() {
+            debug_assert!(block.end > block.start, "seal_records comes before finish");
+            let stamp = stamp.plus(block.start as u64);
+            let header = BlockHeader {
+                length: (block.end - block.start) as u32,
+                crc: 0,
+                stamp,
+                serial_key: stamp.0,
+                term,
+                record_count: block.records,
+                kind,
+                stream: block.stream,
+                continued: number < last,
+            };
+            let mut encoded = header.encode();
+            let crc = seal(block.records_crc, &encoded);
+            encoded[4..8].copy_from_slice(&crc.to_le_bytes());
+            self.bytes[block.start..block.start + BLOCK_HEADER].copy_from_slice(&encoded);
+        }
         &self.bytes
     }
 }
 
-/// The header that turns `length` reserved bytes at `stamp` into a skip block. The rest of the range keeps
+/// The header that turns `length` reserved bytes at `stamp` into a skip block of `stream`. The rest of the range keeps
 /// whatever it holds.
 ///
 /// # Panics
 /// When `length` is no length of a block.
-pub fn skip_header(stamp: Stamp, length: u64, term: Term) -> [u8; BLOCK_HEADER] {
+pub fn skip_header(stamp: Stamp, length: u64, term: Term, stream: u8) -> [u8; BLOCK_HEADER] {
     assert!(length >= BLOCK_HEADER as u64 && length <= MAX_BLOCK as u64 && length.is_multiple_of(BLOCK_ALIGN as u64));
     let header = BlockHeader {
         length: length as u32,
@@ -119,6 +173,8 @@ pub fn skip_header(stamp: Stamp, length: u64, term: Term) -> [u8; BLOCK_HEADER] 
         term,
         record_count: 0,
         kind: BlockKind::Skip,
+        stream,
+        continued: false,
     };
     let mut encoded = header.encode();
     let crc = seal(0, &encoded);
@@ -142,6 +198,8 @@ pub fn term_block(stamp: Stamp, term: Term, node: NodeId) -> [u8; TERM_BLOCK] {
         term,
         record_count: 0,
         kind: BlockKind::Term,
+        stream: 0,
+        continued: false,
     };
     let mut encoded = header.encode();
     let crc = seal(crc32c::crc32c(&block[BLOCK_HEADER..]), &encoded);

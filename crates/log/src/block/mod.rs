@@ -1,7 +1,9 @@
 //! Blocks and records: what the log is made of, byte for byte.
 //!
 //! All numbers are little endian. A block is the redo of one transaction and
-//! starts at a multiple of eight; its length is one too.
+//! starts at a multiple of eight; its length is one too. Where the log is divided among
+//! streams by pages, a transaction that changes pages of several has one block for each, one behind the
+//! other in the virtual log; every one but the last says that another follows.
 //!
 //! | block header, 32 bytes | |
 //! |---|---|
@@ -11,7 +13,7 @@
 //! | 16..24 | serial key; equal to the stamp today |
 //! | 24..28 | term |
 //! | 28..30 | number of records |
-//! | 30     | kind: 1 redo, 2 skip, 3 term, 4 schema |
+//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema; bit 4: another block of the same transaction follows; bits 5..8: stream |
 //! | 31     | format version |
 //!
 //! | record header, 32 bytes, followed by the row | |
@@ -50,6 +52,12 @@ pub const BLOCK_ALIGN: usize = 8;
 pub const MAX_RECORDS: usize = u16::MAX as usize;
 /// No block is longer than this many bytes.
 pub const MAX_BLOCK: usize = 1 << 30;
+/// How many streams one log can have: what three bits can tell apart.
+pub const MAX_STREAMS: usize = 8;
+/// In the header's byte 30: another block of the same transaction follows.
+const CONTINUED: u8 = 1 << 4;
+/// In the header's byte 30: where the stream's number begins.
+pub(crate) const STREAM_SHIFT: u32 = 5;
 /// What a record header holds as `prev` when it replaces nothing.
 const NO_ADDRESS: u64 = u64::MAX;
 
@@ -127,6 +135,10 @@ pub struct BlockHeader {
     pub record_count: u16,
     /// What it is for.
     pub kind: BlockKind,
+    /// The stream that it belongs to, below [`MAX_STREAMS`].
+    pub stream: u8,
+    /// Whether the next block of the virtual log belongs to the same transaction.
+    pub continued: bool,
 }
 
 impl BlockHeader {
@@ -152,7 +164,9 @@ impl BlockHeader {
         bytes[16..24].copy_from_slice(&self.serial_key.to_le_bytes());
         bytes[24..28].copy_from_slice(&self.term.0.to_le_bytes());
         bytes[28..30].copy_from_slice(&self.record_count.to_le_bytes());
-        bytes[30] = self.kind.code();
+        debug_assert!(usize::from(self.stream) < MAX_STREAMS);
+        bytes[30] =
+            self.kind.code() | if self.continued { CONTINUED } else { 0 } | self.stream << STREAM_SHIFT;
         bytes[31] = FORMAT;
         bytes
     }

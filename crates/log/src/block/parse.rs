@@ -3,8 +3,8 @@
 use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 
 use super::{
-    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, FORMAT, MAX_BLOCK, NO_ADDRESS, RECORD_HEADER, RecordHeader,
-    record_kind, seal,
+    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, CONTINUED, FORMAT, MAX_BLOCK, NO_ADDRESS, RECORD_HEADER,
+    RecordHeader, STREAM_SHIFT, record_kind, seal,
 };
 
 /// Why bytes are not a block of this log at this place.
@@ -78,7 +78,7 @@ pub(super) fn peek(bytes: &[u8]) -> Result<BlockHeader, BlockError> {
     {
         return Err(BlockError::Length(length));
     }
-    let kind = BlockKind::from_code(bytes[30]).ok_or(BlockError::Kind(bytes[30]))?;
+    let kind = BlockKind::from_code(bytes[30] & (CONTINUED - 1)).ok_or(BlockError::Kind(bytes[30]))?;
     Ok(BlockHeader {
         length,
         crc: u32_at(bytes, 4),
@@ -87,6 +87,8 @@ pub(super) fn peek(bytes: &[u8]) -> Result<BlockHeader, BlockError> {
         term: Term(u32_at(bytes, 24)),
         record_count: u16::from_le_bytes([bytes[28], bytes[29]]),
         kind,
+        stream: bytes[30] >> STREAM_SHIFT,
+        continued: bytes[30] & CONTINUED != 0,
     })
 }
 

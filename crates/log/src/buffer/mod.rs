@@ -20,9 +20,9 @@
 //! Writing. The range `[at, end)` is written once, by whom it was handed to, after it
 //! saw `end <= released + capacity`, and before `filled` covers it.
 //!
-//! Lending. [`LogBuffer::lend`] gives slices of a range to the one flusher. Nobody writes there
+//! Lending. [`LogBuffer::lend`] gives slices of a range to a flusher; there is one for each stream. Nobody writes there
 //! meanwhile: below `filled` nothing is written again before `released` passes it, and `released` is
-//! clamped to what the flusher said it is done with ([`Flusher::done`], which needs the flusher mutably, as the loan does).
+//! clamped to what every flusher said it is done with ([`Flusher::done`], which needs the flusher mutably, as the loan does).
 //!
 //! Reading. Copy, fence A (acquire), then check that the range was not overwritten: the writer of
 //! the next lap at `x + capacity` moved `frontier` beyond `x + capacity` and saw `released > x` before its
@@ -40,6 +40,7 @@ use freshet_base::{
     sync::{AtomicU64, Ordering, fence},
 };
 
+use crate::runs::Run;
 pub(crate) use memory::Memory;
 pub use memory::RawPiece;
 
@@ -65,18 +66,30 @@ pub struct LogBuffer {
     generation: AtomicU64,
     /// Below this the ring holds nothing, whatever the frontier says.
     floor: AtomicU64,
-    /// Where the flusher is: `released` never passes it.
-    flushed: AtomicU64,
+    /// Where each flusher is: `released` never passes any of them.
+    flushed: Box<[CachePadded<AtomicU64>]>,
     released: Watermark,
 }
 
-/// The one who writes the ring's bytes out.
+/// One who writes the ring's bytes out: those of its stream.
 #[derive(Debug)]
-pub(crate) struct Flusher(());
+pub(crate) struct Flusher {
+    stream: usize,
+    /// Memory that is used from flush to flush.
+    runs: Vec<Run>,
+    gathered: Vec<u8>,
+}
 
 impl LogBuffer {
     /// A ring of `capacity` bytes (a power of two) whose first byte will be `start`, and its one flusher.
+    #[cfg(test)]
     pub(crate) fn new(capacity: usize, start: Stamp) -> (Self, Flusher) {
+        let (ring, flushers) = Self::with_flushers(capacity, start, 1);
+        (ring, flushers.into_iter().next().expect("one was made"))
+    }
+
+    /// A ring of `capacity` bytes (a power of two) whose first byte will be `start`, and its flushers.
+    pub(crate) fn with_flushers(capacity: usize, start: Stamp, flushers: usize) -> (Self, Vec<Flusher>) {
         assert!(capacity.is_power_of_two() && capacity >= 8, "the configuration was checked before");
         let ring = Self {
             memory: Memory::new(capacity),
@@ -86,10 +99,10 @@ impl LogBuffer {
             generation: AtomicU64::new(0),
             // Nothing below was ever in this ring.
             floor: AtomicU64::new(start.0),
-            flushed: AtomicU64::new(start.0),
+            flushed: (0..flushers).map(|_| CachePadded::new(AtomicU64::new(start.0))).collect(),
             released: Watermark::new(start),
         };
-        (ring, Flusher(()))
+        (ring, (0..flushers).map(|stream| Flusher { stream, runs: Vec::new(), gathered: Vec::new() }).collect())
     }
 
     /// Its size in bytes.
@@ -150,11 +163,11 @@ impl LogBuffer {
         self.filled.fetch_max(to.0, Ordering::Release);
     }
 
-    /// Lets the next lap overwrite everything below `to`, and below what the flusher is done with.
+    /// Lets the next lap overwrite everything below `to`, and below what every flusher is done with.
     pub(crate) fn release(&self, to: Stamp) {
-        // Acquire: pairs with the release in `Flusher::done`, so the flusher's reads come before the overwriting.
-        let flushed = self.flushed.load(Ordering::Acquire);
-        self.released.advance(Stamp(to.0.min(flushed)));
+        // Acquire: pairs with the release in `Flusher::done`, so the flushers' reads come before the overwriting.
+        let flushed = self.flushed.iter().map(|flushed| flushed.load(Ordering::Acquire));
+        self.released.advance(Stamp(flushed.fold(to.0, u64::min)));
     }
 
     #[inline]
@@ -239,15 +252,15 @@ impl LogBuffer {
 
     /// Lends the filled range `[from, to)` to the flusher, as one piece or two.
     #[cfg(not(loom))]
-    pub(crate) fn lend<'a>(&'a self, _flusher: &'a mut Flusher, from: Stamp, to: Stamp) -> [&'a [u8]; 2] {
+    pub(crate) fn lend<'a>(&'a self, flusher: &'a mut Flusher, from: Stamp, to: Stamp) -> [&'a [u8]; 2] {
         assert!(from <= to && to <= self.filled(), "only what is filled is written out");
-        // Relaxed: only the flusher and a cut (which excludes the flusher) store it.
-        assert!(from.0 >= self.flushed.load(Ordering::Relaxed), "what the flusher was done with may be overwritten");
+        // Relaxed: only this flusher and a cut (which excludes all flushers) store it.
+        assert!(from.0 >= self.flushed[flusher.stream].load(Ordering::Relaxed), "what the flusher was done with may be overwritten");
         let pieces = self.pieces(from, to.since(from));
         pieces.map(|(place, length)| {
             // SAFETY: the range is filled, so its stores happened before (acquire in `filled`), and its writers
             // are done with it (protocol "Writing"). The next lap writes there only after `released` passed
-            // `from`, which is clamped to `flushed`; `flushed` moves only in `Flusher::done` and `cut`,
+            // `from`, which is clamped to this flusher's `flushed`; that moves only in `Flusher::done` and `cut`,
             // which need the flusher mutably, and that is borrowed for as long as the slices live.
             unsafe { self.memory.slice(place, length) }
         })
@@ -255,10 +268,16 @@ impl LogBuffer {
 
     /// Takes back everything at or above `at`: readers of it find [`RingRead::Beyond`] from now on, also those
     /// who are copying. The frontier stays where it was, since what it once overwrote does not come back.
-    pub(crate) fn cut(&self, _flusher: &mut Flusher, at: Stamp) {
+    ///
+    /// # Panics
+    /// When not all flushers are given: none may be at work.
+    pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Stamp) {
+        assert_eq!(flushers.len(), self.flushed.len(), "a cut needs all flushers");
         self.generation.fetch_add(1, Ordering::AcqRel);
         self.filled.fetch_min(at.0, Ordering::AcqRel);
-        self.flushed.fetch_min(at.0, Ordering::AcqRel);
+        for flushed in &self.flushed {
+            flushed.fetch_min(at.0, Ordering::AcqRel);
+        }
         // What comes in place of the cut bytes is not written out yet, so it may not be overwritten.
         self.released.cut(at);
         // Release half: pairs with the acquire in `read`; whoever sees this generation sees `filled` cut.
@@ -270,7 +289,25 @@ impl Flusher {
     /// Says that everything below `to` was written out and will not be lent again.
     pub(crate) fn done(&mut self, ring: &LogBuffer, to: Stamp) {
         // Release: pairs with the acquire in `LogBuffer::release`.
-        ring.flushed.fetch_max(to.0, Ordering::Release);
+        ring.flushed[self.stream].fetch_max(to.0, Ordering::Release);
+    }
+
+    /// The number of its stream.
+    pub(crate) fn stream(&self) -> usize {
+        self.stream
+    }
+
+    /// Memory for gathering blocks; to be given back.
+    #[cfg(not(loom))]
+    pub(crate) fn take_scratch(&mut self) -> (Vec<Run>, Vec<u8>) {
+        (std::mem::take(&mut self.runs), std::mem::take(&mut self.gathered))
+    }
+
+    /// Gives the memory back.
+    #[cfg(not(loom))]
+    pub(crate) fn give_scratch(&mut self, mut runs: Vec<Run>, gathered: Vec<u8>) {
+        runs.clear();
+        (self.runs, self.gathered) = (runs, gathered);
     }
 }
 
@@ -326,7 +363,7 @@ mod tests {
     fn a_cut_takes_bytes_back() {
         let (ring, mut flusher) = LogBuffer::new(64, Stamp(0));
         put(&ring, 0, &[1; 24]);
-        ring.cut(&mut flusher, Stamp(8));
+        ring.cut(&mut [&mut flusher], Stamp(8));
         let mut out = [0; 8];
         assert_eq!(ring.read(Stamp(8), &mut out), RingRead::Beyond);
         assert_eq!(ring.read(Stamp(0), &mut out), RingRead::Copied);

@@ -11,10 +11,14 @@ use std::sync::PoisonError;
 
 use freshet_base::Stamp;
 
-use super::{Append, Mark, SEGMENT_HEADER, SegmentStore, StoreError, lock, segment_name};
+use super::{Append, Mark, Note, SEGMENT_HEADER, SegmentStore, StoreError, lock, segment_name};
 
 /// The note of step 1. Its content is what a slot of the watermark file holds.
 pub(super) const CUT_NAME: &str = "cut";
+
+fn cut_note(at: Stamp, stamp: Stamp) -> Note {
+    Note { position: at, bound: stamp, anchor: stamp, anchor_position: at }
+}
 
 impl SegmentStore {
     /// Takes back everything at or above `at`, which becomes the end. Durable when this returns. Nobody appends meanwhile.
@@ -22,12 +26,17 @@ impl SegmentStore {
     /// # Errors
     /// [`StoreError`]; opening the log again completes the cut.
     pub fn cut(&self, at: Stamp) -> Result<(), StoreError> {
+        self.cut_stream(at, at)
+    }
+
+    /// The same for one stream of several: `at` is the position where its blocks from `stamp` on begin.
+    pub(crate) fn cut_stream(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
         self.check()?;
         self.shared.preparer.finish();
         let path = self.shared.medium.path(CUT_NAME);
-        let noted = self.shared.medium.create(CUT_NAME, super::mark::MARK_FILE, &Mark::first(at));
+        let noted = self.shared.medium.create(CUT_NAME, super::mark::MARK_FILE, &Mark::first(&cut_note(at, stamp)));
         noted.map_err(|e| self.fail(StoreError::io("make", path, 0, super::mark::MARK_FILE, e)))?;
-        self.carry_out_cut(at).map_err(|error| self.fail(error))
+        self.carry_out_cut(at, stamp).map_err(|error| self.fail(error))
     }
 
     /// Completes a cut that a crash interrupted.
@@ -36,12 +45,19 @@ impl SegmentStore {
         let file = self.shared.medium.open(CUT_NAME).map_err(|e| StoreError::io("open", path(), 0, 0, e))?;
         let note = Mark::open(file).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
         let note = note.ok_or_else(|| StoreError::Header { file: path(), what: "it does not say where".to_owned() })?;
-        self.carry_out_cut(note.stamp())
+        self.carry_out_cut(note.note().position, note.note().bound)
     }
 
-    fn carry_out_cut(&self, at: Stamp) -> Result<(), StoreError> {
-        if self.watermark() > at {
-            self.write_mark(at, true)?;
+    fn carry_out_cut(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
+        let noted = self.noted();
+        if noted.position > at || noted.bound > stamp || noted.anchor > stamp {
+            let mut lowered = noted;
+            lowered.position = noted.position.min(at);
+            lowered.bound = noted.bound.min(stamp);
+            if noted.anchor > stamp {
+                (lowered.anchor, lowered.anchor_position) = (stamp, at);
+            }
+            self.write_mark(lowered, true)?;
         }
         loop {
             let newest = {

@@ -10,7 +10,9 @@ mod cut;
 mod error;
 pub(crate) mod header;
 mod mark;
+mod persistent_epoch;
 mod prepare;
+mod slots;
 
 use std::{
     collections::VecDeque,
@@ -27,6 +29,8 @@ use crate::medium::{FileMedium, Medium, MediumFile, MemoryMedium};
 pub use error::StoreError;
 use header::{FileHeader, FileKind, HeaderError, SEGMENT_HEADER, USED};
 use mark::Mark;
+pub(crate) use mark::Note;
+pub(crate) use persistent_epoch::{PersistentEpoch, PersistentEpochFile};
 
 /// The segment size unless configured otherwise, in bytes.
 pub const DEFAULT_SEGMENT: u64 = 64 << 20;
@@ -207,12 +211,22 @@ impl SegmentStore {
 
     /// How far the log was durable, by the last note of it. Zero for an empty log.
     pub fn watermark(&self) -> Stamp {
-        lock(&self.shared.mark).as_ref().map_or(Stamp::ZERO, Mark::stamp)
+        self.noted().position
+    }
+
+    /// The last note of how far the log is durable. All zero for an empty log.
+    pub(crate) fn noted(&self) -> Note {
+        lock(&self.shared.mark).as_ref().map_or(Note::alone(Stamp::ZERO), Mark::note)
     }
 
     /// Where the next append goes; what [`SegmentStore::resume`] said plus what was appended since.
     pub fn end(&self) -> Stamp {
         Stamp(lock(&self.shared.append).end)
+    }
+
+    /// Says where the log was found to end; appending still needs [`SegmentStore::resume`].
+    pub(crate) fn set_end(&self, end: Stamp) {
+        lock(&self.shared.append).end = end.0;
     }
 
     /// How people find the segment that holds `at`, and the offset of `at` in it.
@@ -251,7 +265,7 @@ impl SegmentStore {
             let mut mark = lock(&self.shared.mark);
             if mark.is_none() {
                 let path = || self.shared.medium.path(MARK_NAME);
-                let made = self.shared.medium.create(MARK_NAME, mark::MARK_FILE, &Mark::first(end));
+                let made = self.shared.medium.create(MARK_NAME, mark::MARK_FILE, &Mark::first(&Note::alone(end)));
                 let file = made.map_err(|e| StoreError::io("make", path(), 0, mark::MARK_FILE, e))?;
                 *mark = Mark::open(file).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
             }
@@ -324,9 +338,14 @@ impl SegmentStore {
     /// # Errors
     /// [`StoreError`] when it cannot be written; the store takes nothing more then.
     pub fn note_durable(&self, to: Stamp) -> Result<(), StoreError> {
+        self.note(Note::alone(to))
+    }
+
+    /// The same for one stream of several.
+    pub(crate) fn note(&self, note: Note) -> Result<(), StoreError> {
         self.check()?;
         let sync = std::mem::take(&mut lock(&self.shared.append).rotated);
-        self.write_mark(to, sync).map_err(|error| self.fail(error))
+        self.write_mark(note, sync).map_err(|error| self.fail(error))
     }
 
     /// Makes the noted watermark durable: for a clean close.
@@ -340,11 +359,11 @@ impl SegmentStore {
         }
     }
 
-    fn write_mark(&self, to: Stamp, sync: bool) -> Result<(), StoreError> {
+    fn write_mark(&self, note: Note, sync: bool) -> Result<(), StoreError> {
         let mut mark = lock(&self.shared.mark);
         let Some(mark) = mark.as_mut() else { return Ok(()) };
         let path = || self.shared.medium.path(MARK_NAME);
-        mark.write(to).map_err(|e| StoreError::io("write", path(), 0, mark::MARK_FILE, e))?;
+        mark.write(note).map_err(|e| StoreError::io("write", path(), 0, mark::MARK_FILE, e))?;
         if sync { mark.sync().map_err(|e| StoreError::io("sync", path(), 0, 0, e)) } else { Ok(()) }
     }
 

@@ -1,12 +1,15 @@
-//! The pipelined group commit: one thread that makes batches of blocks durable.
+//! The group commit: for each stream one thread that makes batches of its blocks durable.
 //!
 //! For each batch `[done, filled)`:
 //! 1. the sinks are told, so that shipping overlaps the local flush (Query Fresh, section 3.1),
-//! 2. the store writes and syncs it,
-//! 3. the durable watermark moves, which resolves commit tickets,
-//! 4. the room goes back to the workers.
+//! 2. the store writes the stream's share of it,
+//! 3. the room goes back to the workers,
+//! 4. the store syncs,
+//! 5. the durable watermark, the minimum over all streams, moves, which resolves commit tickets. In the kind `epoch` it moves
+//!    from the end of one epoch to the end of another (module `epoch`).
 //!
-//! A batch is due when it is large enough, when its oldest block is old enough, or when somebody waits for it.
+//! A batch is due when it is large enough, when its oldest block is old enough, or when somebody waits for it; in the kind
+//! `epoch`, when it is large enough or an epoch has ended.
 //! The thread sleeps in two depths. While blocks come in, it wakes itself by time and costs workers
 //! nothing. After an interval without any it sleeps until the next block's worker wakes it.
 
@@ -18,7 +21,10 @@ use std::{
 use freshet_base::Stamp;
 
 use super::Shared;
-use crate::{buffer::Flusher, core::LogFailure};
+use crate::{
+    buffer::Flusher,
+    core::{FlushWatcher, LogFailure},
+};
 
 /// Marks the log as failed when its thread ends by a panic, so that nobody waits for ever.
 struct EndsLog<'a>(&'a Shared);
@@ -31,22 +37,43 @@ impl Drop for EndsLog<'_> {
     }
 }
 
-/// The thread's whole life; gives the flusher back.
-pub(super) fn run(shared: &Arc<Shared>, mut flusher: Flusher, start: Stamp) -> Flusher {
+/// The thread's whole life.
+pub(super) fn run(shared: &Arc<Shared>, mut flusher: Flusher, start: Stamp) {
     let _guard = EndsLog(shared);
-    let result = GroupCommit { shared, done: start, oldest: None, ends: Vec::new() }.go(&mut flusher);
-    match result.and_then(|()| Ok(shared.core.store.as_ref().map_or(Ok(()), |store| store.sync_watermark())?)) {
-        Ok(()) => {
-            shared.core.durable.close();
-            shared.core.buffer.close();
-        }
-        Err(failure) => shared.core.fail(failure),
+    let stream = flusher.stream();
+    let result = GroupCommit { shared, stream, done: start, oldest: None, ends: Vec::new() }.go(&mut flusher);
+    if let Err(failure) = result {
+        shared.core.fail(failure);
+        shared.ring();
     }
-    flusher
+}
+
+/// How a batch gets on.
+pub(super) struct Watcher<'a>(pub(super) &'a Shared);
+
+impl FlushWatcher for Watcher<'_> {
+    fn written(&self) {
+        self.0.release_room();
+    }
+
+    fn durable(&self, to: Stamp) -> Result<(), LogFailure> {
+        let to = match &self.0.epochs {
+            Some(epochs) => epochs.persist(to)?,
+            None => to,
+        };
+        if self.0.core.durable.get() < to {
+            self.0.core.durable.advance(to);
+            for seat in &self.0.sinks().seats {
+                seat.sink.durable(to);
+            }
+        }
+        Ok(())
+    }
 }
 
 struct GroupCommit<'a> {
     shared: &'a Shared,
+    stream: usize,
     /// Everything below is flushed.
     done: Stamp,
     /// No block that is filled and not flushed is older than this; none while the log is idle.
@@ -57,6 +84,10 @@ struct GroupCommit<'a> {
 impl GroupCommit<'_> {
     fn go(&mut self, flusher: &mut Flusher) -> Result<(), LogFailure> {
         loop {
+            if self.shared.core.failure().is_some() {
+                // Another stream's: what was reserved may never be filled now.
+                return Ok(());
+            }
             let filled = self.shared.refresh_filled().max(self.done);
             if filled > self.done {
                 let now = Instant::now();
@@ -70,7 +101,7 @@ impl GroupCommit<'_> {
             } else if self.reserved() > self.done {
                 // Somebody is between reserving and filling, which is short; its filling wakes us, or time does.
                 let (shared, done) = (self.shared, self.done);
-                shared.bell.nap(shared.config.interval, true, || shared.bounds.filled(shared.reserved()) > done.0);
+                shared.bells[self.stream].nap(shared.config.interval, true, || shared.bounds.filled(shared.reserved()) > done.0);
             } else if self.shared.is_closing() {
                 return Ok(());
             } else {
@@ -86,6 +117,11 @@ impl GroupCommit<'_> {
     fn is_due(&mut self, filled: Stamp, now: Instant) -> bool {
         let config = &self.shared.config;
         let oldest = *self.oldest.get_or_insert(now);
+        if let Some(epochs) = &self.shared.epochs {
+            return filled.since(self.done) >= config.batch_bytes
+                || (epochs.ended() > self.done && filled >= epochs.ended())
+                || self.shared.is_closing();
+        }
         filled.since(self.done) >= config.batch_bytes
             || self.shared.somebody_waits(self.done)
             || self.shared.is_closing()
@@ -93,14 +129,18 @@ impl GroupCommit<'_> {
     }
 
     fn wait_until_due(&self) {
+        let (shared, done) = (self.shared, self.done);
         let age = self.oldest.map_or_else(Default::default, |oldest| oldest.elapsed());
-        let left = self.shared.config.interval.saturating_sub(age);
+        // The end of an epoch rings.
+        let left = match &shared.epochs {
+            Some(epochs) => epochs.length(),
+            None => shared.config.interval.saturating_sub(age),
+        };
         if left.is_zero() {
             return;
         }
-        let (shared, done) = (self.shared, self.done);
-        shared.bell.nap(left, false, || {
-            shared.somebody_waits(done)
+        shared.bells[self.stream].nap(left, false, || {
+            shared.is_awaited(done)
                 || shared.is_closing()
                 || shared.reserved().load(Ordering::SeqCst) - done.0 >= shared.config.batch_bytes
         });
@@ -114,11 +154,11 @@ impl GroupCommit<'_> {
         match self.oldest {
             Some(oldest) if oldest.elapsed() < shared.config.interval => {
                 let left = shared.config.interval.saturating_sub(oldest.elapsed());
-                shared.bell.nap(left, false, || shared.somebody_waits(done) || shared.is_closing());
+                shared.bells[self.stream].nap(left, false, || shared.is_awaited(done) || shared.is_closing());
             }
             _ => {
                 self.oldest = None;
-                shared.bell.sleep(|| shared.reserved().load(Ordering::SeqCst) > done.0 || shared.is_closing());
+                shared.bells[self.stream].sleep(|| shared.reserved().load(Ordering::SeqCst) > done.0 || shared.is_closing());
             }
         }
     }
@@ -126,22 +166,26 @@ impl GroupCommit<'_> {
     fn flush(&mut self, flusher: &mut Flusher, filled: Stamp) -> Result<(), LogFailure> {
         let shared = self.shared;
         assert!(self.done <= filled && filled <= self.reserved(), "durable <= filled <= reserved");
-        shared.ends.collect(self.done, filled, &mut self.ends);
-        {
-            let mut sinks = shared.sinks();
-            let batch = super::Batch { from: self.done, to: filled, partition_ends: &self.ends };
-            for seat in &sinks.seats {
-                seat.sink.batch(&batch);
-            }
-            sinks.handed = filled;
-        }
-        shared.core.flush(flusher, self.done, filled)?;
-        for seat in &shared.sinks().seats {
-            seat.sink.durable(filled);
-        }
-        shared.release_room();
+        self.hand_out();
+        shared.core.flush(flusher, self.done, filled, &Watcher(shared))?;
         shared.core.note_thread_cpu();
         self.done = filled;
         Ok(())
+    }
+
+    /// Tells the sinks what is filled, whatever stream it belongs to; whoever comes first does so for all.
+    fn hand_out(&mut self) {
+        let shared = self.shared;
+        let mut sinks = shared.sinks();
+        let filled = shared.core.buffer.filled();
+        if filled <= sinks.handed {
+            return;
+        }
+        shared.ends.collect(sinks.handed, filled, &mut self.ends);
+        let batch = super::Batch { from: sinks.handed, to: filled, partition_ends: &self.ends };
+        for seat in &sinks.seats {
+            seat.sink.batch(&batch);
+        }
+        sinks.handed = filled;
     }
 }

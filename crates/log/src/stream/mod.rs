@@ -1,4 +1,7 @@
-//! The primary's one stream: workers copy blocks into it in parallel, a group commit makes them durable.
+//! The primary's log: workers copy blocks into its buffer in parallel, a group commit makes them durable.
+//!
+//! There is one order of stamps and one buffer, addressed by them, and there are N streams: workers belong to groups, each group to a
+//! stream, and each stream has a group commit of its own (SiloR, section 3.3). With N = 1 this is Query Fresh's log.
 //!
 //! Watermarks, each at or below the one before: `reserved` (stamps handed out), `filled` (no gap below),
 //! `durable` (persistent here). See [`bounds`] for how the gap is found and [`group_commit`] for the rest.
@@ -6,6 +9,7 @@
 pub(crate) mod bounds;
 pub(crate) mod doorbell;
 mod ends;
+mod epoch;
 mod group_commit;
 mod sink;
 mod writer;
@@ -28,11 +32,14 @@ use crate::{
     block::{MAX_BLOCK, TERM_BLOCK, term_block},
     buffer::Flusher,
     core::{Core, LogFailure, LogReader, LogStatistics, ReadError},
-    segments::{SegmentStore, StoreError},
+    segments::StoreError,
+    store::LogStore,
 };
 use bounds::Bounds;
+use crossbeam_utils::CachePadded;
 use doorbell::Doorbell;
 use ends::PartitionEnds;
+use epoch::Epochs;
 pub use sink::{Batch, Sink, SinkHandle};
 use sink::{Seat, Sinks};
 pub use writer::{Reservation, ReserveError, TooManyWriters, Writer};
@@ -50,6 +57,40 @@ pub struct LogConfig {
     pub partition: u64,
     /// How many writers there can be at once.
     pub writers: usize,
+    /// When blocks become durable, and when that is told.
+    pub group_commit: GroupCommitKind,
+    /// How writers are grouped to streams.
+    pub grouping: Grouping,
+}
+
+/// When blocks become durable, and when that is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupCommitKind {
+    /// By size or time, overlapped with shipping (Query Fresh, section 3.1): the watermark moves with every flush.
+    Pipelined,
+    /// By epochs of this length (SiloR, section 3.5): results are released when all of an epoch is durable and that
+    /// is on record, which takes a second sync.
+    Epoch(Duration),
+}
+
+/// Which stream a writer belongs to. Writers are numbered by the places that they take, the lowest free one first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Grouping {
+    /// Writer `w` of `n` streams belongs to stream `w mod n`.
+    RoundRobin,
+    /// The first so many writers belong to stream 0, the next to stream 1, and so on, round and round: for
+    /// workers that are pinned to sockets in this order. At least 1.
+    Blocks(usize),
+}
+
+impl Grouping {
+    fn stream(self, writer: usize, streams: usize) -> u8 {
+        let group = match self {
+            Self::RoundRobin => writer,
+            Self::Blocks(size) => writer / size.max(1),
+        };
+        (group % streams) as u8
+    }
 }
 
 impl Default for LogConfig {
@@ -60,6 +101,8 @@ impl Default for LogConfig {
             interval: Duration::from_millis(2),
             partition: 64 << 10,
             writers: 256,
+            group_commit: GroupCommitKind::Pipelined,
+            grouping: Grouping::RoundRobin,
         }
     }
 }
@@ -82,6 +125,9 @@ impl LogConfig {
         }
         if self.batch_bytes == 0 {
             return wrong("the batch size must be at least one byte");
+        }
+        if self.group_commit == GroupCommitKind::Epoch(Duration::ZERO) {
+            return wrong("an epoch must last longer than nothing");
         }
         Ok(())
     }
@@ -148,7 +194,10 @@ pub(crate) struct Shared {
     closing: AtomicBool,
     bounds: Bounds,
     ends: PartitionEnds,
-    bell: Doorbell,
+    /// One for each stream.
+    bells: Box<[CachePadded<Doorbell>]>,
+    /// In the group commit kind `epoch`.
+    epochs: Option<Epochs>,
     /// Somebody waits until the log is durable up to here.
     wanted: AtomicU64,
     sinks: Mutex<Sinks>,
@@ -199,18 +248,50 @@ impl Shared {
         self.wanted.load(Ordering::SeqCst) > done.0
     }
 
+    /// Whether the group commit should not wait for more: somebody waits for an answer, or an epoch has ended.
+    fn is_awaited(&self, done: Stamp) -> bool {
+        match &self.epochs {
+            Some(epochs) => epochs.ended() > done,
+            None => self.somebody_waits(done),
+        }
+    }
+
     /// Asks the group commit to make `target` durable without waiting for a full batch.
     fn want(&self, target: Stamp) {
         // Most nudges find that somebody else asked for more already. SeqCst: Dekker with the bell.
         if self.wanted.load(Ordering::SeqCst) < target.0 {
             self.wanted.fetch_max(target.0, Ordering::SeqCst);
         }
-        self.bell.ring();
+        self.ring();
     }
 
-    fn nudge_if_large(&self, reserved: u64) {
+    /// Wakes every group commit.
+    fn ring(&self) {
+        for bell in &self.bells {
+            bell.ring();
+        }
+    }
+
+    fn nudge_if_large(&self, reserved: u64, stream: u8) {
         if reserved.saturating_sub(self.core.durable.get().0) >= self.config.batch_bytes {
-            self.bell.ring();
+            self.bells[usize::from(stream)].ring();
+        }
+    }
+
+    /// After the last flush: makes the watermark durable and ends every wait.
+    fn end(&self) {
+        if let Some(epochs) = &self.epochs
+            && let Err(failure) = epochs.close(Stamp(self.reserved().load(Ordering::SeqCst)))
+        {
+            return self.core.fail(failure);
+        }
+        self.core.durable.advance(Stamp(self.reserved().load(Ordering::SeqCst)));
+        match self.core.store.as_ref().map_or(Ok(()), LogStore::sync_watermark) {
+            Ok(()) => {
+                self.core.durable.close();
+                self.core.buffer.close();
+            }
+            Err(error) => self.core.fail(error.into()),
         }
     }
 
@@ -231,48 +312,44 @@ impl Shared {
 #[derive(Debug)]
 pub struct Log {
     shared: Arc<Shared>,
-    /// The flusher while there is no thread, and the thread while there is one.
+    /// The flushers while there are no threads, and the threads while there are.
     flushing: Mutex<Flushing>,
     start: Stamp,
 }
 
 #[derive(Debug)]
 enum Flushing {
-    NotYet(Flusher),
-    Thread(JoinHandle<Flusher>),
+    NotYet(Vec<Flusher>),
+    Threads(Vec<JoinHandle<()>>),
     Over,
 }
 
 impl Log {
-    /// Starts a log at `start`, where `store` (if there is one) ends, in the reign `term`. Without a store it is
-    /// volatile until a sink is attached.
+    /// Starts a log at `start`, where `store` (if there is one) ends, in the reign `term`, with as many streams as the store has.
+    /// Without a store it is volatile until a sink is attached.
     ///
     /// # Errors
     /// [`LogOpenError`] for an impossible configuration, a store that cannot go on, or no thread.
-    pub fn open(
-        config: LogConfig,
-        store: Option<SegmentStore>,
-        start: Stamp,
-        term: Term,
-    ) -> Result<Self, LogOpenError> {
+    pub fn open(config: LogConfig, store: Option<LogStore>, start: Stamp, term: Term) -> Result<Self, LogOpenError> {
         config.check()?;
         if let Some(store) = &store {
             store.resume(start)?;
         }
-        let (core, flusher) = Core::new(config.capacity, store, start);
-        Self::on(core, flusher, config, start, term)
+        let (core, flushers) = Core::new(config.capacity, store, start);
+        Self::on(core, flushers, config, start, term)
     }
 
     /// Starts a log on a ring and store that exist and end at `start`.
     pub(crate) fn on(
         core: Arc<Core>,
-        flusher: Flusher,
+        flushers: Vec<Flusher>,
         config: LogConfig,
         start: Stamp,
         term: Term,
     ) -> Result<Self, LogOpenError> {
         let volatile = core.store.is_none();
         let capacity = core.buffer.capacity();
+        let epochs = Epochs::begin(&config, core.store.as_ref(), start)?;
         let shared = Arc::new(Shared {
             config,
             term,
@@ -281,12 +358,13 @@ impl Log {
             closing: AtomicBool::new(false),
             bounds: Bounds::new(config.writers),
             ends: PartitionEnds::new(config.partition, capacity),
-            bell: Doorbell::new(),
+            bells: (0..core.streams()).map(|_| CachePadded::new(Doorbell::new())).collect(),
+            epochs,
             wanted: AtomicU64::new(0),
             sinks: Mutex::new(Sinks { seats: Vec::new(), handed: start }),
             core,
         });
-        let log = Self { shared, flushing: Mutex::new(Flushing::NotYet(flusher)), start };
+        let log = Self { shared, flushing: Mutex::new(Flushing::NotYet(flushers)), start };
         if !volatile {
             log.start_flushing(&mut log.flushing())?;
         }
@@ -299,12 +377,20 @@ impl Log {
 
     fn start_flushing(&self, flushing: &mut Flushing) -> Result<(), LogOpenError> {
         match std::mem::replace(flushing, Flushing::Over) {
-            Flushing::NotYet(flusher) => {
-                let (shared, start) = (Arc::clone(&self.shared), self.start);
-                let spawned = thread::Builder::new()
-                    .name("log-group-commit".to_owned())
-                    .spawn(move || group_commit::run(&shared, flusher, start));
-                *flushing = Flushing::Thread(spawned.map_err(LogOpenError::Thread)?);
+            Flushing::NotYet(flushers) => {
+                let mut threads = Vec::with_capacity(flushers.len() + 1);
+                for flusher in flushers {
+                    let (shared, start) = (Arc::clone(&self.shared), self.start);
+                    let named = thread::Builder::new().name(format!("log-commit-{}", flusher.stream()));
+                    let spawned = named.spawn(move || group_commit::run(&shared, flusher, start));
+                    threads.push(spawned.map_err(LogOpenError::Thread)?);
+                }
+                if self.shared.epochs.is_some() {
+                    let shared = Arc::clone(&self.shared);
+                    let named = thread::Builder::new().name("log-epoch".to_owned());
+                    threads.push(named.spawn(move || epoch::run(&shared)).map_err(LogOpenError::Thread)?);
+                }
+                *flushing = Flushing::Threads(threads);
             }
             other => *flushing = other,
         }
@@ -319,7 +405,8 @@ impl Log {
         // With `attach`: either the writer sees that the log is not volatile any more, or `attach` sees the writer.
         let _exclusive = self.flushing();
         let slot = self.shared.bounds.claim().ok_or(TooManyWriters { limit: self.shared.bounds.limit() })?;
-        Ok(Writer { shared: Arc::clone(&self.shared), slot, room: 0, last: 0, stuck: false })
+        let stream = self.shared.config.grouping.stream(slot, self.shared.bells.len());
+        Ok(Writer { shared: Arc::clone(&self.shared), slot, stream, room: 0, last: 0, stuck: false })
     }
 
     /// Attaches a sink: it gets every batch from [`SinkHandle::from`] on.
@@ -439,6 +526,11 @@ impl Log {
         LogReader { core: Arc::clone(&self.shared.core) }
     }
 
+    /// How many streams there are.
+    pub fn streams(&self) -> usize {
+        self.shared.bells.len()
+    }
+
     /// What the log did so far.
     pub fn statistics(&self) -> LogStatistics {
         self.shared.core.statistics()
@@ -466,12 +558,20 @@ impl Log {
     /// [`LogFailure`] when the log failed, now or before.
     pub fn close(&self) -> Result<(), LogFailure> {
         self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.bell.ring();
+        self.shared.ring();
+        if let Some(epochs) = &self.shared.epochs {
+            epochs.stop();
+        }
         let flushing = std::mem::replace(&mut *self.flushing(), Flushing::Over);
         match flushing {
-            Flushing::Thread(thread) => {
-                if thread.join().is_err() {
-                    self.shared.core.fail(LogFailure::bug());
+            Flushing::Threads(threads) => {
+                for thread in threads {
+                    if thread.join().is_err() {
+                        self.shared.core.fail(LogFailure::bug());
+                    }
+                }
+                if self.failure().is_none() {
+                    self.shared.end();
                 }
             }
             Flushing::NotYet(_) => {

@@ -45,6 +45,8 @@ pub struct TooManyWriters {
 pub struct Writer {
     pub(super) shared: Arc<Shared>,
     pub(super) slot: usize,
+    /// The stream that this writer's group belongs to.
+    pub(super) stream: u8,
     /// The ring had room up to here when this writer last looked.
     pub(super) room: u64,
     /// The end of this writer's last reservation.
@@ -54,6 +56,12 @@ pub struct Writer {
 }
 
 impl Writer {
+    /// The stream that this writer's blocks belong to: what their headers must say.
+    #[inline]
+    pub fn stream(&self) -> u8 {
+        self.stream
+    }
+
     /// Takes the next `length` bytes of the virtual log: the transaction's stamp. Waits when the ring is full, until the group
     /// commit (or a sink that reads from the ring) has made room; call [`Writer::throttle`] before so that
     /// this is rare.
@@ -79,7 +87,7 @@ impl Writer {
                 self.wait_for_room(start, end)?;
             }
             if self.shared.ends.note(start, end) {
-                self.shared.nudge_if_large(end);
+                self.shared.nudge_if_large(end, self.stream);
             }
         }
         Ok(Reservation { writer: self, stamp: Stamp(start), length })
@@ -207,12 +215,12 @@ impl Reservation<'_> {
             shared.core.buffer.write(self.stamp, bytes);
         }
         shared.bounds.clear(self.writer.slot);
-        shared.bell.ring_if_asleep();
+        shared.bells[usize::from(self.writer.stream)].ring_if_asleep();
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.put(&skip_header(self.stamp, self.length, self.writer.shared.term));
+        self.put(&skip_header(self.stamp, self.length, self.writer.shared.term, self.writer.stream));
     }
 }

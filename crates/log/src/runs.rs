@@ -1,0 +1,204 @@
+//! Which parts of the buffer belong to which stream, and how far each stream is.
+//!
+//! Workers put their blocks where their stamps say, whatever stream these belong to. Whoever of the flushing threads comes first
+//! walks over the headers of what was filled and deals the blocks out to their streams; adjacent blocks of
+//! one stream make one run. So a worker does nothing for its stream but name it in the header.
+//!
+//! How far all streams are is the minimum over them; a stream that has nothing to write does not hold it back
+//! ("Passive group commit", distributed logging, section 4.1; `e_l` and the minimum over loggers, SiloR, section 3.5).
+
+use std::{
+    collections::VecDeque,
+    sync::{Mutex, MutexGuard, PoisonError},
+};
+
+use freshet_base::Stamp;
+
+use crate::{
+    block::{BLOCK_HEADER, STREAM_SHIFT},
+    buffer::{Flusher, LogBuffer},
+    segments::Note,
+    store::LogStore,
+};
+
+/// How far apart landmarks are entered, in bytes of a stream.
+const LANDMARKS: u64 = 16 << 10;
+
+/// Blocks of one stream that lie one behind the other in the virtual log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) from: Stamp,
+    pub(crate) to: Stamp,
+}
+
+#[derive(Debug)]
+pub(crate) struct Runs(Mutex<Dealt>);
+
+#[derive(Debug)]
+struct Dealt {
+    /// Everything below is dealt out.
+    walked: u64,
+    streams: Vec<Share>,
+}
+
+/// What one stream has got.
+#[derive(Debug)]
+struct Share {
+    /// Not taken by its flusher yet.
+    waiting: Vec<Run>,
+    /// Its flusher is at work on what it took: all its blocks below this stamp.
+    at_work: Option<u64>,
+    /// All its blocks below are written; meaningful while it is at work or has something waiting.
+    written: u64,
+    /// The same, and durable.
+    durable: u64,
+    /// Where in the stream the next block dealt out will lie.
+    position: u64,
+    /// The next landmark is due here.
+    landmark: u64,
+    /// Bounds of earlier flushes and where they ended, that not all streams have reached.
+    anchors: VecDeque<(u64, u64)>,
+    anchor: (u64, u64),
+    /// The last bound that was noted on the medium.
+    noted: u64,
+}
+
+impl Runs {
+    /// At `start`, where the log goes on.
+    pub(crate) fn new(store: Option<&LogStore>, start: Stamp) -> Self {
+        let streams = store.map_or(1, LogStore::streams);
+        let share = |stream: usize| {
+            let position = store.map_or(0, |store| store.stream(stream).end().0);
+            Share {
+                waiting: Vec::new(),
+                at_work: None,
+                written: start.0,
+                durable: start.0,
+                position,
+                landmark: 0,
+                anchors: VecDeque::new(),
+                anchor: (start.0, position),
+                noted: start.0,
+            }
+        };
+        Self(Mutex::new(Dealt { walked: start.0, streams: (0..streams).map(share).collect() }))
+    }
+
+    fn dealt(&self) -> MutexGuard<'_, Dealt> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Deals out everything below `to`, which is filled, and gives the flusher what is its stream's. Until it says
+    /// [`Runs::durable`], the stream is where it was.
+    #[cfg(not(loom))]
+    pub(crate) fn take(
+        &self,
+        buffer: &LogBuffer,
+        store: &LogStore,
+        flusher: &mut Flusher,
+        to: Stamp,
+        into: &mut Vec<Run>,
+    ) {
+        let stream = flusher.stream();
+        let mut dealt = self.dealt();
+        dealt.walk(buffer, store, flusher, to);
+        // At least `to`: somebody else may have dealt out more.
+        let walked = dealt.walked;
+        let share = &mut dealt.streams[stream];
+        std::mem::swap(&mut share.waiting, into);
+        share.waiting.clear();
+        share.at_work = Some(walked);
+    }
+
+    /// All that `stream`'s flusher took is written. Returns up to where the blocks of all streams are.
+    pub(crate) fn written(&self, stream: usize) -> Stamp {
+        let mut dealt = self.dealt();
+        let share = &mut dealt.streams[stream];
+        share.written = share.at_work.expect("it took something");
+        dealt.least(|share| share.written)
+    }
+
+    /// All that `stream`'s flusher took is durable; it ends at `position`. Returns up to where the blocks of all streams
+    /// are, and what to note on the medium; nothing while little has changed.
+    pub(crate) fn durable(&self, stream: usize, position: Stamp, wrote: bool) -> (Stamp, Option<Note>) {
+        let mut dealt = self.dealt();
+        let share = &mut dealt.streams[stream];
+        let to = share.at_work.take().expect("it took something");
+        share.durable = to;
+        share.written = to;
+        let all = dealt.least(|share| share.durable);
+        let share = &mut dealt.streams[stream];
+        share.anchors.push_back((to, position.0));
+        while let Some(reached) = share.anchors.front().copied().filter(|anchor| anchor.0 <= all.0) {
+            share.anchor = reached;
+            share.anchors.pop_front();
+        }
+        if !wrote && to - share.noted < crate::core::MAX_UNSYNCED {
+            return (all, None);
+        }
+        share.noted = to;
+        let (anchor, anchor_position) = share.anchor;
+        let note = Note { position, bound: Stamp(to), anchor: Stamp(anchor), anchor_position: Stamp(anchor_position) };
+        (all, Some(note))
+    }
+
+    /// The log was cut at `at`, where `store` now ends. No flusher is at work.
+    pub(crate) fn cut(&self, store: &LogStore, at: Stamp) {
+        let mut dealt = self.dealt();
+        dealt.walked = dealt.walked.min(at.0);
+        for (stream, share) in dealt.streams.iter_mut().enumerate() {
+            share.waiting.clear();
+            share.written = share.written.min(at.0);
+            share.durable = share.durable.min(at.0);
+            share.noted = share.noted.min(at.0);
+            share.position = store.stream(stream).end().0;
+            share.landmark = 0;
+            share.anchors.clear();
+            if share.anchor.0 > at.0 {
+                share.anchor = (at.0, share.position);
+            }
+        }
+    }
+}
+
+impl Dealt {
+    fn least(&self, reached: impl Fn(&Share) -> u64) -> Stamp {
+        let idle = |share: &Share| share.at_work.is_none() && share.waiting.is_empty();
+        let streams = self.streams.iter().map(|share| if idle(share) { self.walked } else { reached(share) });
+        Stamp(streams.fold(self.walked, u64::min))
+    }
+
+    #[cfg(not(loom))]
+    fn walk(&mut self, buffer: &LogBuffer, store: &LogStore, flusher: &mut Flusher, to: Stamp) {
+        if to.0 <= self.walked {
+            return;
+        }
+        let from = self.walked;
+        let [head, tail] = buffer.lend(flusher, Stamp(from), to);
+        // Blocks start at multiples of eight, and so does the buffer: none of these words lies across its end.
+        let word = |at: u64| {
+            let offset = (at - from) as usize;
+            let (piece, offset) = if offset < head.len() { (head, offset) } else { (tail, offset - head.len()) };
+            u64::from_le_bytes(std::array::from_fn(|i| piece[offset + i]))
+        };
+        let mut at = from;
+        while at < to.0 {
+            let length = word(at) & u64::from(u32::MAX);
+            let kind = word(at + 24) >> 48 & 0xFF;
+            assert!(length >= BLOCK_HEADER as u64 && at + length <= to.0, "a filled range is whole blocks: a bug in the log");
+            let number = (kind >> STREAM_SHIFT) as usize % self.streams.len();
+            let share = &mut self.streams[number];
+            match share.waiting.last_mut() {
+                Some(last) if last.to.0 == at => last.to.0 += length,
+                _ => share.waiting.push(Run { from: Stamp(at), to: Stamp(at + length) }),
+            }
+            if share.position >= share.landmark {
+                store.at(number).landmarks.enter(Stamp(at), Stamp(share.position));
+                share.landmark = share.position + LANDMARKS;
+            }
+            share.position += length;
+            at += length;
+        }
+        self.walked = to.0;
+    }
+}

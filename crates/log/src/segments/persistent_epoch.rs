@@ -1,0 +1,81 @@
+//! The file `pepoch`: up to which epoch the log is persistent (SiloR, section 3.5).
+//!
+//! Written and synced by the group commit kind `epoch` before results are released; after a crash nothing above it is
+//! recovered. The other kinds must not find an old one, so they remove it.
+
+use freshet_base::Stamp;
+
+use super::{
+    SegmentStore, StoreError,
+    slots::{SLOTS_FILE, Slots},
+};
+
+const NAME: &str = "pepoch";
+
+/// The last persistent epoch, and the stamp at which it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PersistentEpoch {
+    pub(crate) epoch: u64,
+    pub(crate) end: Stamp,
+}
+
+/// The open file.
+#[derive(Debug)]
+pub(crate) struct PersistentEpochFile {
+    slots: Slots<2>,
+    store: SegmentStore,
+}
+
+impl SegmentStore {
+    fn has_persistent_epoch(&self) -> Result<bool, StoreError> {
+        Ok(super::list(&*self.shared.medium)?.iter().any(|name| name == NAME))
+    }
+
+    fn open_persistent_epoch(&self) -> Result<PersistentEpochFile, StoreError> {
+        let path = || self.shared.medium.path(NAME);
+        let file = self.shared.medium.open(NAME).map_err(|e| StoreError::io("open", path(), 0, 0, e))?;
+        let slots = Slots::open(file).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
+        let slots = slots.ok_or_else(|| StoreError::Watermark { file: path() })?;
+        Ok(PersistentEpochFile { slots, store: self.clone() })
+    }
+
+    /// What the file says; none when there is none.
+    pub(crate) fn persistent_epoch(&self) -> Result<Option<PersistentEpoch>, StoreError> {
+        if !self.has_persistent_epoch()? {
+            return Ok(None);
+        }
+        Ok(Some(self.open_persistent_epoch()?.get()))
+    }
+
+    /// Makes the file anew, durably.
+    pub(crate) fn begin_epochs(&self, first: PersistentEpoch) -> Result<PersistentEpochFile, StoreError> {
+        let bytes = Slots::first(&[first.epoch, first.end.0]);
+        let made = self.shared.medium.create(NAME, SLOTS_FILE, &bytes);
+        made.map_err(|e| StoreError::io("make", self.shared.medium.path(NAME), 0, SLOTS_FILE, e))?;
+        self.open_persistent_epoch()
+    }
+
+    /// Removes the file, durably, if it is there.
+    pub(crate) fn end_epochs(&self) -> Result<(), StoreError> {
+        if !self.has_persistent_epoch()? {
+            return Ok(());
+        }
+        let removed = self.shared.medium.remove(NAME);
+        removed.map_err(|e| StoreError::io("remove", self.shared.medium.path(NAME), 0, 0, e))
+    }
+}
+
+impl PersistentEpochFile {
+    pub(crate) fn get(&self) -> PersistentEpoch {
+        let [epoch, end] = *self.slots.words();
+        PersistentEpoch { epoch, end: Stamp(end) }
+    }
+
+    /// Makes `now` the persistent epoch. Durable when this returns.
+    pub(crate) fn persist(&mut self, now: PersistentEpoch) -> Result<(), StoreError> {
+        let path = || self.store.shared.medium.path(NAME);
+        let written = self.slots.write([now.epoch, now.end.0]);
+        written.map_err(|e| self.store.fail(StoreError::io("write", path(), 0, SLOTS_FILE, e)))?;
+        self.slots.sync().map_err(|e| self.store.fail(StoreError::io("sync", path(), 0, 0, e)))
+    }
+}

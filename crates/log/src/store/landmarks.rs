@@ -1,0 +1,98 @@
+//! Where stamps lie in a stream.
+//!
+//! Every 16 KiB or so of a stream one block's stamp and position are remembered; from there one goes from
+//! header to header. That is one entry of 16 bytes for a thousandth of the log. Whoever writes blocks or walks over them at restart
+//! enters landmarks; their order does not matter.
+
+use std::{
+    collections::BTreeMap,
+    sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard},
+};
+
+use freshet_base::Stamp;
+
+use super::{LogStore, merge::Cursor};
+use crate::segments::StoreError;
+
+/// About how many bytes of a stream lie between two landmarks.
+const SPACING: u64 = 16 << 10;
+
+#[derive(Debug, Default)]
+pub(crate) struct Landmarks(RwLock<BTreeMap<u64, u64>>);
+
+impl Landmarks {
+    fn read(&self) -> RwLockReadGuard<'_, BTreeMap<u64, u64>> {
+        self.0.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, BTreeMap<u64, u64>> {
+        self.0.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A block that starts at `stamp` lies at `position`. Kept if there is no landmark shortly before it.
+    pub(crate) fn enter(&self, stamp: Stamp, position: Stamp) {
+        let near = |map: &BTreeMap<u64, u64>| {
+            let before = map.range(..=stamp.0).next_back();
+            before.is_some_and(|(_, before)| position.0.saturating_sub(*before) < SPACING)
+        };
+        if !near(&self.read()) {
+            self.write().insert(stamp.0, position.0);
+        }
+    }
+
+    /// The last landmark at or below `stamp`.
+    fn before(&self, stamp: Stamp) -> Option<(Stamp, Stamp)> {
+        let map = self.read();
+        map.range(..=stamp.0).next_back().map(|(stamp, position)| (Stamp(*stamp), Stamp(*position)))
+    }
+
+    /// The log was cut at `stamp`.
+    pub(super) fn cut(&self, stamp: Stamp) {
+        self.write().split_off(&stamp.0);
+    }
+
+    /// Nothing below `stamp` is kept any more; the last landmark before stays, since it leads there.
+    pub(super) fn forget(&self, stamp: Stamp) {
+        let mut map = self.write();
+        if let Some((first, _)) = map.range(..=stamp.0).next_back().map(|(a, b)| (*a, *b)) {
+            *map = map.split_off(&first);
+        }
+    }
+}
+
+impl LogStore {
+    /// Where in `stream` the first block lies that ends above `stamp`: the one that holds it, or the next one, or the end.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the stream cannot be read.
+    pub(crate) fn position(&self, stream: usize, stamp: Stamp) -> Result<Stamp, StoreError> {
+        let mut cursor = self.cursor_before(stream, stamp);
+        cursor.skip_below(stamp)?;
+        Ok(cursor.position())
+    }
+
+    /// A cursor at a block at or before the one that holds `stamp`.
+    pub(super) fn cursor_before(&self, stream: usize, stamp: Stamp) -> Cursor<'_> {
+        let this = self.at(stream);
+        let from = match this.landmarks.before(stamp) {
+            Some((_, position)) => position,
+            // Blocks below the first landmark are not kept, or there are none.
+            None => this.store.extent().map_or(this.store.end(), |(first, _)| first),
+        };
+        Cursor::new(&this.store, from, this.store.end())
+    }
+
+    /// The stream that holds `stamp`, and where in it `stamp` lies.
+    pub(super) fn holding(&self, stamp: Stamp) -> Result<Option<(usize, Stamp)>, StoreError> {
+        for stream in 0..self.streams() {
+            let mut cursor = self.cursor_before(stream, stamp);
+            cursor.skip_below(stamp)?;
+            if let Some(block) = cursor.block()?
+                && block.stamp <= stamp
+            {
+                return Ok(Some((stream, cursor.position().plus(stamp.since(block.stamp)))));
+            }
+        }
+        Ok(None)
+    }
+}

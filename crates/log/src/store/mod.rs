@@ -1,0 +1,269 @@
+//! Where a node keeps its log: one row of segments for each stream.
+//!
+//! The virtual log is one; a node keeps it in N streams (SiloR, section 3.3; distributed logging, section 3). A block
+//! lies whole in the stream that its header names, and a stream holds its blocks in the order of their stamps, without
+//! gaps: so a stream has *positions* of its own, and its bytes from some stamp on are the bytes from some position on. With one
+//! stream, positions are stamps.
+//!
+//! | question | answer |
+//! |---|---|
+//! | where is stamp `x`? | [`landmarks`]: in each stream the last landmark at or below it, then from header to header |
+//! | what are the bytes from `x` on? | [`merge`]: the streams' blocks in the order of their stamps, which are dense |
+//! | where does the log end after a crash? | [`settle`]: where the merged blocks of all streams first have a gap |
+//!
+//! A node with fewer streams than the log was written with keeps several in one: stream `s` of a block lies in store
+//! `s mod N`. So nodes with different numbers of devices replicate one another.
+
+mod landmarks;
+mod merge;
+mod settle;
+
+use std::{
+    path::{Path, PathBuf},
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use freshet_base::Stamp;
+
+use crate::{
+    block::BlockError,
+    scan::LogSource,
+    segments::{SegmentStore, StoreConfig, StoreError},
+    tail::{Tail, TailError, Torn, find_tail},
+};
+use landmarks::Landmarks;
+
+/// A node's log on its media; see the module. Cheap to clone: all clones are the same log.
+#[derive(Clone, Debug)]
+pub struct LogStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    streams: Box<[Stream]>,
+    /// With several streams: the first stamp that is kept.
+    begin: AtomicU64,
+    /// With several streams: everything below is written.
+    written: AtomicU64,
+}
+
+/// One stream's store and what is known of it.
+#[derive(Debug)]
+pub(crate) struct Stream {
+    pub(crate) store: SegmentStore,
+    pub(crate) landmarks: Landmarks,
+}
+
+impl From<SegmentStore> for LogStore {
+    /// A log of one stream.
+    fn from(store: SegmentStore) -> Self {
+        Self::of(vec![store])
+    }
+}
+
+impl LogStore {
+    /// A log whose streams are kept in `stores`, in this order.
+    ///
+    /// # Panics
+    /// When there is none, or more than [`crate::block::MAX_STREAMS`].
+    pub fn of(stores: Vec<SegmentStore>) -> Self {
+        assert!(!stores.is_empty() && stores.len() <= crate::block::MAX_STREAMS, "the configuration was checked before");
+        let streams = stores.into_iter().map(|store| Stream { store, landmarks: Landmarks::default() }).collect();
+        Self { shared: Arc::new(Shared { streams, begin: AtomicU64::new(0), written: AtomicU64::new(0) }) }
+    }
+
+    /// Opens or makes the log in `directories`, which exist, one for each stream.
+    ///
+    /// # Errors
+    /// As [`SegmentStore::open`].
+    pub fn open_directories(directories: &[PathBuf], config: StoreConfig) -> Result<Self, StoreError> {
+        let open = |directory: &PathBuf| SegmentStore::open_directory(directory, config);
+        Ok(Self::of(directories.iter().map(open).collect::<Result<_, _>>()?))
+    }
+
+    /// Opens or makes a log of one stream in a directory that exists.
+    ///
+    /// # Errors
+    /// As [`SegmentStore::open`].
+    pub fn open_directory(directory: &Path, config: StoreConfig) -> Result<Self, StoreError> {
+        Ok(SegmentStore::open_directory(directory, config)?.into())
+    }
+
+    /// An empty log of one stream in plain memory.
+    pub fn in_memory(config: StoreConfig) -> Self {
+        SegmentStore::in_memory(config).into()
+    }
+
+    /// How many streams there are.
+    pub fn streams(&self) -> usize {
+        self.shared.streams.len()
+    }
+
+    /// The segments of one stream. What they call stamps are positions, unless it is the only one.
+    pub fn stream(&self, number: usize) -> &SegmentStore {
+        &self.shared.streams[number].store
+    }
+
+    pub(crate) fn at(&self, number: usize) -> &Stream {
+        &self.shared.streams[number]
+    }
+
+    /// The only stream's store, where there is one only: there, positions are stamps.
+    pub(crate) fn alone(&self) -> Option<&SegmentStore> {
+        match &*self.shared.streams {
+            [only] => Some(&only.store),
+            _ => None,
+        }
+    }
+
+    /// What all segments have in common.
+    pub fn config(&self) -> StoreConfig {
+        self.stream(0).config()
+    }
+
+    /// The oldest byte kept, and the end of what is kept: with one stream the end of the last segment (beyond the
+    /// log's end), with several the end of what was written. None when there is nothing.
+    pub fn extent(&self) -> Option<(Stamp, Stamp)> {
+        match self.alone() {
+            Some(store) => store.extent(),
+            None => {
+                // Acquire: pairs with the release half in `written_to`.
+                let written = self.shared.written.load(Ordering::Acquire);
+                let any = self.shared.streams.iter().any(|stream| stream.store.extent().is_some());
+                any.then(|| (Stamp(self.shared.begin.load(Ordering::Acquire)), Stamp(written)))
+            }
+        }
+    }
+
+    /// How far the log was durable, by the last notes of it. Zero for an empty log.
+    pub fn watermark(&self) -> Stamp {
+        self.shared.streams.iter().map(|stream| stream.store.noted().bound).min().unwrap_or_default()
+    }
+
+    /// How people find the file that holds `at`, and the offset of `at` in it.
+    pub fn locate(&self, at: Stamp) -> (PathBuf, u64) {
+        if let Some(store) = self.alone() {
+            return store.locate(at);
+        }
+        let holder = self.holding(at).ok().flatten();
+        let (stream, position) = holder.unwrap_or((0, self.stream(0).end()));
+        self.stream(stream).locate(position)
+    }
+
+    /// Finds the end of the log after a restart and cuts off, durably, what a crash tore and what lies above the first
+    /// gap or the persistent epoch. Call it once, before anything else.
+    ///
+    /// # Errors
+    /// [`TailError`] when something is missing that was durable.
+    pub fn settle(&self) -> Result<Tail, TailError> {
+        // A note that is higher was made by another kind of group commit, after the file.
+        let committed = self.stream(0).persistent_epoch()?.map(|persistent| persistent.end);
+        let Some(store) = self.alone() else { return settle::settle(self, committed) };
+        let watermark = store.watermark();
+        let from = committed.map_or(watermark, |committed| committed.min(watermark));
+        let mut tail = find_tail(store, from, watermark)?;
+        if let Some(committed) = committed.filter(|committed| *committed < tail.end) {
+            let torn = tail.cut.map_or(0, |torn| torn.bytes);
+            let why = tail.cut.map_or(BlockError::Empty, |torn| torn.why);
+            tail.cut = Some(Torn { at: committed, bytes: tail.end.since(committed) + torn, why });
+            tail.end = committed;
+        }
+        tail.settle(store)?;
+        Ok(tail)
+    }
+
+    /// Says where the log ends and appending goes on. An empty log may begin anywhere.
+    ///
+    /// # Errors
+    /// [`StoreError`] when a segment or a watermark file cannot be made.
+    ///
+    /// # Panics
+    /// When the log has several streams and was not settled, or ends elsewhere: nobody knows the streams' ends then.
+    pub fn resume(&self, end: Stamp) -> Result<(), StoreError> {
+        if let Some(store) = self.alone() {
+            return store.resume(end);
+        }
+        let unused = self.shared.streams.iter().all(|stream| stream.store.end() == Stamp::ZERO);
+        if !unused {
+            assert_eq!(self.shared.written.load(Ordering::Acquire), end.0, "a log of several streams is settled first");
+        } else {
+            // Release: pairs with the acquire in `extent`.
+            self.shared.begin.store(end.0, Ordering::Release);
+        }
+        for stream in &self.shared.streams {
+            let position = stream.store.end();
+            stream.store.resume(position)?;
+            if unused {
+                let note = crate::segments::Note { position, bound: end, anchor: end, anchor_position: position };
+                stream.store.note(note)?;
+                stream.store.sync_watermark()?;
+            }
+        }
+        self.written_to(end);
+        Ok(())
+    }
+
+    /// Everything below `to` is written now, in all streams.
+    pub(crate) fn written_to(&self, to: Stamp) {
+        // Release half: pairs with the acquire in `extent`.
+        self.shared.written.fetch_max(to.0, Ordering::AcqRel);
+    }
+
+    /// Takes back everything at or above `at`, in every stream. Durable when this returns. Nobody appends meanwhile.
+    ///
+    /// # Errors
+    /// [`StoreError`]; after opening the log again it must be cut once more.
+    pub fn cut(&self, at: Stamp) -> Result<(), StoreError> {
+        // What an earlier reign had promised is what is being taken back.
+        self.stream(0).end_epochs()?;
+        if let Some(store) = self.alone() {
+            return store.cut(at);
+        }
+        // All places first: they cannot be found any more once something is cut.
+        let positions =
+            (0..self.streams()).map(|stream| self.position(stream, at)).collect::<Result<Vec<_>, StoreError>>()?;
+        self.shared.written.fetch_min(at.0, Ordering::AcqRel);
+        for (stream, position) in self.shared.streams.iter().zip(positions) {
+            stream.landmarks.cut(at);
+            stream.store.cut_stream(position, at)?;
+        }
+        Ok(())
+    }
+
+    /// Makes the noted watermarks durable: for a clean close.
+    ///
+    /// # Errors
+    /// [`StoreError`] when one cannot be synced.
+    pub fn sync_watermark(&self) -> Result<(), StoreError> {
+        self.shared.streams.iter().try_for_each(|stream| stream.store.sync_watermark())
+    }
+
+    /// Fills `into` with the virtual log from `at` on, as far as it is written.
+    ///
+    /// # Errors
+    /// [`StoreError::Gone`] and [`StoreError::Beyond`] outside of what is kept; [`StoreError::Io`] when a file cannot be read.
+    pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
+        match self.alone() {
+            Some(store) => store.read(at, into),
+            None => self.merged_read(at, into),
+        }
+    }
+}
+
+impl LogSource for LogStore {
+    fn extent(&self) -> Option<(Stamp, Stamp)> {
+        Self::extent(self)
+    }
+
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
+        Self::read(self, at, into)
+    }
+
+    fn locate(&self, at: Stamp) -> (PathBuf, u64) {
+        Self::locate(self, at)
+    }
+}

@@ -1,0 +1,139 @@
+//! Where a log of several streams ends after a crash.
+//!
+//! Each stream ends where its own blocks end (module `tail`, in positions). Together they end at the first stamp that no
+//! stream has a block for: stamps are dense, so the loss of one stream's tail shows itself as a gap, and nothing above the gap may
+//! be kept, since it may depend on what is missing (distributed logging, section 4). What lies above
+//! was never acknowledged: a commit waits for the minimum over all streams.
+//!
+//! Under the group commit kind `epoch`, nothing above the persistent epoch is kept either (SiloR, section 5.2).
+//!
+//! The comparison starts at the largest anchor: below it all streams were durable. A gap below
+//! the bound that every stream had noted is damage.
+
+use freshet_base::Stamp;
+
+use super::{LogStore, merge::Cursor};
+use crate::{
+    block::{Block, BlockError},
+    scan::{LogSource, Positions},
+    segments::Note,
+    tail::{Tail, TailError, Torn, damage, find_tail},
+};
+
+pub(super) fn settle(store: &LogStore, committed: Option<Stamp>) -> Result<Tail, TailError> {
+    let notes: Vec<Note> = (0..store.streams()).map(|stream| store.stream(stream).noted()).collect();
+    if (0..store.streams()).any(|stream| store.stream(stream).extent().is_none()) {
+        return settle_unused(store);
+    }
+    let mut found = Tail { end: Stamp::ZERO, cut: None, blocks: 0, term: None };
+    let mut cursors = Vec::with_capacity(store.streams());
+    let mut torn = vec![None; store.streams()];
+    for (stream, note) in notes.iter().enumerate() {
+        let segments = store.stream(stream);
+        let tail = find_tail(&Positions(segments), note.position, note.position)?;
+        found.blocks += tail.blocks;
+        torn[stream] = tail.cut;
+        segments.set_end(tail.end);
+        cursors.push(Cursor::new(segments, note.anchor_position, tail.end));
+    }
+    // Everything below was durable in every stream.
+    let mut at = notes.iter().map(|note| note.anchor).max().unwrap_or_default();
+    let mut end = at;
+    for (stream, cursor) in cursors.iter_mut().enumerate() {
+        cursor.skip_below(at)?;
+        if let Some(block) = cursor.block()? {
+            store.at(stream).landmarks.enter(block.stamp, cursor.position());
+        }
+    }
+    'merging: loop {
+        if committed.is_some_and(|committed| at >= committed) {
+            break;
+        }
+        for (stream, cursor) in cursors.iter_mut().enumerate() {
+            let Some(header) = cursor.block()?.filter(|block| block.stamp == at) else { continue };
+            store.at(stream).landmarks.enter(header.stamp, cursor.position());
+            let place = cursor.position();
+            let Some(bytes) = cursor.block_bytes()? else { break 'merging };
+            if let Err(why) = Block::parse(bytes, at) {
+                return Err(damage(&Positions(store.stream(stream)), place, why.to_string()));
+            }
+            cursor.advance();
+            at = header.end();
+            found.term = Some(header.term);
+            if !header.continued {
+                end = at;
+            }
+            continue 'merging;
+        }
+        break;
+    }
+    // What every stream had said to be durable must be there; by epochs, what was released to clients.
+    let noted = notes.iter().map(|note| note.bound).min().unwrap_or_default();
+    let watermark = committed.unwrap_or(noted);
+    if end < watermark {
+        // The stream that lost a block is one of those whose next block is not the missing one; which, nobody knows.
+        let (stream, cursor) = cursors.iter().enumerate().min_by_key(|(_, c)| c.position()).expect("there is a stream");
+        let what = format!(
+            "no stream has the block at stamp {at}; the log was durable up to {watermark}, so one of the log directories \
+             lost a part, or is not the one that belongs here"
+        );
+        return Err(damage(&Positions(store.stream(stream)), cursor.position(), what));
+    }
+    found.end = end;
+    store.shared.written.store(end.0, std::sync::atomic::Ordering::Release);
+    let mut lost = 0;
+    let mut cut_at = None;
+    for (stream, torn) in torn.iter().enumerate() {
+        let segments = store.stream(stream);
+        let mut cursor = Cursor::new(segments, notes[stream].anchor_position, segments.end());
+        cursor.skip_below(end)?;
+        let position = cursor.position();
+        let whole = segments.end().since(position);
+        // A bound above the end was true, and would be false for what comes in place of what is lost.
+        if whole > 0 || torn.is_some() || notes[stream].bound > end {
+            lost += whole + torn.map_or(0, |torn| torn.bytes);
+            if whole > 0 || torn.is_some() {
+                cut_at.get_or_insert(torn.map_or(BlockError::Empty, |torn| torn.why));
+            }
+            store.at(stream).landmarks.cut(end);
+            segments.cut_stream(position, end)?;
+        }
+    }
+    found.cut = cut_at.map(|why| Torn { at: end, bytes: lost, why });
+    Ok(found)
+}
+
+/// A stream that has no segments: the log is new, or its making was interrupted, before there was any block.
+fn settle_unused(store: &LogStore) -> Result<Tail, TailError> {
+    let mut found = Tail { end: Stamp::ZERO, cut: None, blocks: 0, term: None };
+    let streams = 0..store.streams();
+    let empty = streams.clone().find(|stream| store.stream(*stream).extent().is_none()).unwrap_or_default();
+    for stream in streams {
+        let segments = store.stream(stream);
+        let Some((first, _)) = segments.extent() else { continue };
+        if find_tail(&Positions(segments), first, first)?.blocks > 0 {
+            let what = format!("the log directory of stream {empty} is empty, that of stream {stream} is not");
+            return Err(damage(&Positions(store.stream(empty)), Stamp::ZERO, what));
+        }
+        found.end = found.end.max(segments.noted().bound);
+    }
+    Ok(found)
+}
+
+impl LogSource for Positions<'_> {
+    fn extent(&self) -> Option<(Stamp, Stamp)> {
+        self.0.extent()
+    }
+
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), crate::StoreError> {
+        self.0.read(at, into)
+    }
+
+    fn locate(&self, at: Stamp) -> (std::path::PathBuf, u64) {
+        self.0.locate(at)
+    }
+
+    fn places_are_stamps(&self) -> bool {
+        false
+    }
+}
