@@ -7,7 +7,7 @@ use std::{
 };
 
 use freshet_engine::{
-    Database, Domain, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Role, Safety, Stamp, StateHash, Table,
+    Database, DivideBy, Domain, GroupCommit, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Role, Safety, Stamp, StateHash, Table,
     TableDefinition,
 };
 
@@ -38,16 +38,50 @@ fn config(directory: Option<&Path>) -> NodeConfig {
     config
 }
 
+/// How the nodes of a cluster keep their logs; each in its own way.
+#[derive(Clone, Copy, Debug)]
+enum Shape {
+    OneStream,
+    ThreeStreams,
+    /// Divided by pages, and the standbys have fewer streams than what they receive.
+    Pages,
+    Epochs,
+}
+
+const SHAPES: [Shape; 4] = [Shape::OneStream, Shape::ThreeStreams, Shape::Pages, Shape::Epochs];
+
+impl Shape {
+    fn of_node(self, n: usize, config: NodeConfig) -> NodeConfig {
+        let mut config = config;
+        let log = &mut config.log;
+        match self {
+            Self::OneStream => {}
+            Self::ThreeStreams => log.streams = 3,
+            Self::Pages => {
+                log.streams = 4 - n;
+                log.divide_by = DivideBy::Page;
+                log.page_records = 16;
+            }
+            Self::Epochs => {
+                log.streams = n + 1;
+                log.group_commit = GroupCommit::Epoch;
+                log.epoch_ms = 2;
+            }
+        }
+        config
+    }
+}
+
 fn start(config: NodeConfig) -> Arc<Node> {
     Node::start(config, |_| {}).unwrap()
 }
 
 /// Inserts, updates, deletes and moves records; waits for the last commit and returns its end.
 fn churn(database: &Database, table: &Table, from: u64, to: u64) -> Stamp {
-    let worker = database.worker().unwrap();
+    let workers: Vec<_> = (0..3).map(|_| database.worker().unwrap()).collect();
     let mut last = None;
     for id in from..to {
-        let ((), ticket) = worker
+        let ((), ticket) = workers[id as usize % workers.len()]
             .execute(Isolation::Serializable, |txn| {
                 txn.insert(table, &row(id, id % 7, 0))?;
                 if id >= from + 10 {
@@ -89,7 +123,12 @@ fn soon() -> Option<Instant> {
 
 #[test]
 fn a_node_comes_back_from_its_log() {
+    SHAPES.into_iter().for_each(comes_back);
+}
+
+fn comes_back(shape: Shape) {
     let directory = tempfile::tempdir().unwrap();
+    let config = |directory| shape.of_node(1, config(directory));
     let before = {
         let node = start(config(Some(directory.path())));
         let table = node.database().create_table(&definition()).unwrap().clone();
@@ -135,9 +174,15 @@ fn a_standby_sees_what_its_primary_commits() {
 
 #[test]
 fn a_standby_takes_over_and_the_old_primary_rejoins() {
+    SHAPES.into_iter().for_each(takes_over);
+}
+
+fn takes_over(shape: Shape) {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-    let cluster =
-        |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+    let cluster = |n: usize| {
+        let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+        shape.of_node(n, config)
+    };
     let old = start(cluster(0));
     let join = Some(old.address().to_owned());
     let second = start(NodeConfig { join: join.clone(), ..cluster(1) });
@@ -177,9 +222,15 @@ fn a_standby_takes_over_and_the_old_primary_rejoins() {
 
 #[test]
 fn what_was_never_acknowledged_is_saved_and_cut() {
+    SHAPES.into_iter().for_each(saved_and_cut);
+}
+
+fn saved_and_cut(shape: Shape) {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-    let cluster =
-        |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+    let cluster = |n: usize| {
+        let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+        shape.of_node(n, config)
+    };
     let old = start(cluster(0));
     let join = Some(old.address().to_owned());
     let second = start(NodeConfig { join: join.clone(), ..cluster(1) });

@@ -7,6 +7,7 @@
 //! cluster 000102030405060708090a0b0c0d0e0f
 //! node 0011223344556677
 //! segment-size 67108864
+//! streams 1
 //! heard 2 0011223344556677
 //! term 1 0
 //! term 2 81234
@@ -26,7 +27,11 @@ use std::{
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 
-use crate::segments::{MIN_SEGMENT, SegmentStore, StoreConfig, StoreError};
+use crate::{
+    block::MAX_STREAMS,
+    segments::{MIN_SEGMENT, StoreConfig, StoreError},
+    store::LogStore,
+};
 
 const CONTROL: &str = "control";
 const LOCK: &str = "lock";
@@ -42,6 +47,8 @@ pub struct Control {
     pub node: NodeId,
     /// How much of the log a segment holds, in bytes.
     pub segment_size: u64,
+    /// How many streams the log has; fixed when it is made.
+    pub streams: usize,
     /// Which term began where, ascending in both.
     pub terms: Vec<(Term, Stamp)>,
     /// The latest term that this node has heard of, and whose it is: everything earlier is refused.
@@ -91,7 +98,7 @@ pub enum ControlError {
 impl Control {
     fn encode(&self) -> String {
         let mut text = format!("{HEAD}{FORMAT}\ncluster {}\nnode {}\n", self.cluster, self.node);
-        text.push_str(&format!("segment-size {}\n", self.segment_size));
+        text.push_str(&format!("segment-size {}\nstreams {}\n", self.segment_size, self.streams));
         let holder = self.heard.1.map_or_else(|| "-".to_owned(), |node| node.to_string());
         text.push_str(&format!("heard {} {holder}\n", self.heard.0));
         for (term, start) in &self.terms {
@@ -126,6 +133,10 @@ impl Control {
         if segment_size < MIN_SEGMENT || !segment_size.is_multiple_of(MIN_SEGMENT) {
             return Err(bad("segment size"));
         }
+        let streams: usize = field("streams")?.parse().map_err(|_| bad("number of streams"))?;
+        if streams == 0 || streams > MAX_STREAMS {
+            return Err(bad("number of streams"));
+        }
         let heard = field("heard")?.split_once(' ').ok_or_else(|| bad("latest term"))?;
         let holder = match heard.1 {
             "-" => None,
@@ -142,7 +153,7 @@ impl Control {
             }
             terms.push(pair);
         }
-        Ok(Self { cluster: ClusterId(cluster), node: NodeId(node), segment_size, terms, heard })
+        Ok(Self { cluster: ClusterId(cluster), node: NodeId(node), segment_size, streams, terms, heard })
     }
 
     /// The newest term; zero before the first.
@@ -230,12 +241,57 @@ impl LogDirectory {
         Ok(())
     }
 
-    /// Opens the segments in it.
+    /// Opens the streams of the log: in `directories`, one for each, in their order; or, when none are given, in this
+    /// directory, if there is one stream, else in `stream-0`, `stream-1` and so on below it. They are made when they are not there.
     ///
     /// # Errors
-    /// As [`SegmentStore::open`].
-    pub fn open_store(&self) -> Result<SegmentStore, StoreError> {
-        SegmentStore::open_directory(&self.path, self.control().store_config())
+    /// As [`SegmentStore::open`]; [`StoreError::Stream`] when a directory is another stream's.
+    pub fn open_store(&self, directories: &[PathBuf]) -> Result<LogStore, StoreError> {
+        let control = self.control();
+        if directories.is_empty() && control.streams == 1 {
+            return LogStore::open_directory(&self.path, control.store_config());
+        }
+        let below = (0..control.streams).map(|stream| self.path.join(format!("stream-{stream}")));
+        let directories = if directories.is_empty() { below.collect() } else { directories.to_vec() };
+        if directories.len() != control.streams {
+            let what = format!("{} directories are given, the log has {} streams", directories.len(), control.streams);
+            return Err(StoreError::Stream { file: self.path.join(CONTROL), what });
+        }
+        for (stream, directory) in directories.iter().enumerate() {
+            own_stream(directory, stream, &control)?;
+        }
+        LogStore::open_directories(&directories, control.store_config())
+    }
+}
+
+/// The file in a stream's directory that says whose it is.
+const STREAM: &str = "stream";
+
+/// Makes a stream's directory, or checks that it is that one.
+fn own_stream(directory: &Path, stream: usize, control: &Control) -> Result<(), StoreError> {
+    let file = directory.join(STREAM);
+    let io = |doing, source| StoreError::io(doing, file.clone(), 0, 0, source);
+    let own = format!(
+        "freshet stream {stream} of {}\ncluster {}\nnode {}\n",
+        control.streams, control.cluster, control.node
+    );
+    match fs::read_to_string(&file) {
+        Ok(found) if found == own => Ok(()),
+        Ok(found) => {
+            let found = found.lines().collect::<Vec<_>>().join(", ");
+            Err(StoreError::Stream { file, what: format!("it is of {found:?}, not of {own:?}") })
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            fs::create_dir_all(directory).map_err(|source| io("make", source))?;
+            let write = || {
+                let mut new = File::create(&file)?;
+                new.write_all(own.as_bytes())?;
+                new.sync_all()?;
+                File::open(directory)?.sync_all()
+            };
+            write().map_err(|source| io("write", source))
+        }
+        Err(source) => Err(io("read", source)),
     }
 }
 
@@ -292,6 +348,7 @@ mod tests {
             cluster: ClusterId(0x0102),
             node: NodeId(9),
             segment_size: 64 << 20,
+            streams: 1,
             terms: vec![(Term(1), Stamp(0)), (Term(3), Stamp(4096))],
             heard: (Term(4), Some(NodeId(9))),
         }

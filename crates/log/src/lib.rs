@@ -39,7 +39,7 @@ pub use crate::{
     standby::{ReceiveError, Receiver, StandbyLog, Writable},
     store::LogStore,
     stream::{
-        AttachError, Batch, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError, Reservation,
+        AttachError, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError, Reservation,
         ReserveError, Sink, SinkHandle, TooManyWriters, Writer,
     },
     tail::{Tail, TailError, Torn, find_tail},

@@ -9,16 +9,15 @@ use std::{
 };
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
-use freshet_log::{BlockBuilder, BlockKind, Control, Log, LogConfig, LogDirectory, RecordKind, control, find_tail};
+use freshet_log::{BlockBuilder, BlockKind, Control, Log, LogConfig, LogDirectory, RecordKind, control};
 
 const DIRECTORY: &str = "FRESHET_TEST_LOG_DIRECTORY";
 
 fn restart(directory: &LogDirectory) -> (Log, Stamp) {
-    let store = directory.open_store().unwrap();
-    let tail = find_tail(&store, Stamp(0), store.watermark()).unwrap();
-    tail.settle(&store).unwrap();
+    let store = directory.open_store(&[]).unwrap();
+    let tail = store.settle().unwrap();
     let config = LogConfig { capacity: 64 << 10, partition: 4 << 10, batch_bytes: 8 << 10, ..LogConfig::default() };
-    (Log::open(config, Some(store.into()), tail.end, Term(1)).unwrap(), tail.end)
+    (Log::open(config, Some(store), tail.end, Term(1)).unwrap(), tail.end)
 }
 
 /// The child: writes for ever and prints what is durable.
@@ -62,6 +61,7 @@ fn what_a_killed_process_acknowledged_is_there() {
         cluster: ClusterId(5),
         node: NodeId(1),
         segment_size: 64 << 10,
+        streams: 1,
         terms: vec![(Term(1), Stamp(0))],
         heard: (Term(1), Some(NodeId(1))),
     };

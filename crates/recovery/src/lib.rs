@@ -16,7 +16,7 @@ use std::{
 };
 
 use freshet_base::Stamp;
-use freshet_log::{BlockScanner, Chunk, SegmentStore, StoreError, Tail, TailError, find_tail, tail::damage};
+use freshet_log::{BlockScanner, Chunk, LogStore, StoreError, Tail, TailError, tail::damage};
 use freshet_replay::{Deleted, LogBytes, Replay, ReplayError, Target};
 use freshet_storage::{Catalog, Participants};
 use thiserror::Error;
@@ -58,24 +58,22 @@ pub enum RestoreError {
 ///
 /// # Errors
 /// See [`RestoreError`].
-pub fn settle_tail(store: &SegmentStore) -> Result<Tail, RestoreError> {
-    let watermark = store.watermark();
+pub fn settle_tail(store: &LogStore) -> Result<Tail, RestoreError> {
     // Without checkpoints the log begins at zero, and reaches at least as far as was noted.
-    let (begin, end) = store.extent().unwrap_or_default();
+    let watermark = store.watermark();
+    let (begin, end) = store.stream(0).extent().unwrap_or_default();
     if begin > Stamp::ZERO {
         return Err(damage(store, Stamp::ZERO, format!("the segments below {begin} are missing")).into());
     }
-    if end < watermark {
+    if store.streams() == 1 && end < watermark {
         let what = format!("the segments from {end} on are missing; the log was durable up to {watermark}");
         return Err(damage(store, end, what).into());
     }
-    let tail = find_tail(store, watermark, watermark)?;
-    tail.settle(store)?;
-    Ok(tail)
+    Ok(store.settle()?)
 }
 
 /// The log as it lies in its segments.
-struct Segments(SegmentStore);
+struct Segments(LogStore);
 
 impl LogBytes for Segments {
     fn read(&self, at: Stamp, buffer: &mut [u8]) -> Result<(), String> {
@@ -90,7 +88,7 @@ impl LogBytes for Segments {
 /// # Errors
 /// See [`RestoreError`].
 pub fn restore(
-    store: &SegmentStore,
+    store: &LogStore,
     end: Stamp,
     threads: usize,
     catalog: &Arc<Catalog>,

@@ -1,7 +1,7 @@
 //! From execution to the log: one way, top down.
 
 use freshet_base::{Fid, Isolation, RecordKind, Stamp};
-use freshet_log::{BlockKind, ReserveError, Writer};
+use freshet_log::{BlockBuilder, BlockKind, ReserveError, Writer};
 
 use crate::{
     CommitError, Ticket, Transaction, garbage::Garbage, snapshots::Primary, transaction::Write, worker::Inner,
@@ -69,7 +69,7 @@ impl Transaction<'_> {
     fn log_block(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
         let worker = self.worker;
         let writer = Self::writer(primary, &mut inner.writer)?;
-        let kind = self.build_block(&mut inner.builder)?;
+        let kind = self.build_block(primary, writer.stream(), &mut inner.builder)?;
         let length = inner.builder.seal_records();
         writer.throttle()?;
         let owner = worker.owner.get().expect("it has written");
@@ -118,11 +118,22 @@ impl Transaction<'_> {
         }
     }
 
-    fn build_block(&self, builder: &mut freshet_log::BlockBuilder) -> Result<BlockKind, CommitError> {
-        let state = self.worker.state.borrow();
+    /// Builds the transaction's block in its worker's stream, or, where the log is divided by pages, one in each stream
+    /// whose pages it has changed.
+    fn build_block(&self, primary: &Primary, own: u8, builder: &mut BlockBuilder) -> Result<BlockKind, CommitError> {
+        let mut state = self.worker.state.borrow_mut();
+        let stream = |write: &Write| primary.log.stream_of(write.fid, write.installed.rid()).unwrap_or(own);
+        state.writes.sort_by_key(stream);
         let mut kind = BlockKind::Redo;
-        builder.begin();
-        for Write { fid, installed, inserted } in &state.writes {
+        let mut current = state.writes.first().map_or(own, stream);
+        builder.begin_in(current);
+        for write in &state.writes {
+            let next = stream(write);
+            if next != current {
+                builder.next_block_in(next);
+                current = next;
+            }
+            let Write { fid, installed, inserted } = write;
             let record = if *inserted { RecordKind::Insert } else { installed.kind() };
             builder
                 .push(installed.prev(), *fid, installed.rid(), record, installed.logged_row(self.guard()))

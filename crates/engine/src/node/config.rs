@@ -4,7 +4,7 @@ use std::{path::PathBuf, time::Duration};
 
 use freshet_base::Safety;
 use freshet_cluster::commit_rule::{AbsurdRule, RuleConfig, WhenMissing};
-use freshet_log::LogConfig;
+use freshet_log::{Division, GroupCommitKind, Grouping, LogConfig};
 use serde::{Deserialize, Serialize};
 
 /// Where the log becomes persistent.
@@ -50,8 +50,30 @@ pub enum OnLoss {
     Refuse,
 }
 
+/// When blocks become durable, and when that is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum GroupCommit {
+    /// By size or time, overlapped with shipping.
+    #[default]
+    Pipelined,
+    /// By epochs; results are released by epoch.
+    Epoch,
+}
+
+/// How blocks are divided among the log's streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DivideBy {
+    /// A transaction's block goes to its worker's stream.
+    #[default]
+    Transaction,
+    /// Each record goes to the stream of its page.
+    Page,
+}
+
 /// Sizes and times of the log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct LogSettings {
     /// Size of the log buffer in bytes, a power of two. A transaction may write half of it at most.
@@ -64,6 +86,20 @@ pub struct LogSettings {
     pub interval_us: u64,
     /// Size of the log's partitions for parallel replay, in bytes, a power of two.
     pub partition_bytes: u64,
+    /// How many streams a new log gets, 1 to 8, unless `dir` says so.
+    pub streams: usize,
+    /// A directory for each stream: one per device. None: below `directory`.
+    pub dir: Vec<PathBuf>,
+    /// How many workers in a row belong to one stream; 0: worker `w` belongs to stream `w mod n`.
+    pub group_size: usize,
+    /// When blocks become durable, and when that is told.
+    pub group_commit: GroupCommit,
+    /// With `group-commit = "epoch"`: how long an epoch lasts, in milliseconds.
+    pub epoch_ms: u64,
+    /// How blocks are divided among streams.
+    pub divide_by: DivideBy,
+    /// With `divide-by = "page"`: how many records of a table make a page.
+    pub page_records: u64,
 }
 
 impl Default for LogSettings {
@@ -75,7 +111,21 @@ impl Default for LogSettings {
             batch_bytes: log.batch_bytes,
             interval_us: log.interval.as_micros() as u64,
             partition_bytes: log.partition,
+            streams: 1,
+            dir: Vec::new(),
+            group_size: 0,
+            group_commit: GroupCommit::Pipelined,
+            epoch_ms: 40,
+            divide_by: DivideBy::Transaction,
+            page_records: 1024,
         }
+    }
+}
+
+impl LogSettings {
+    /// How many streams a new log gets.
+    pub(crate) fn stream_count(&self) -> usize {
+        if self.dir.is_empty() { self.streams } else { self.dir.len() }
     }
 }
 
@@ -145,7 +195,18 @@ impl NodeConfig {
             interval: Duration::from_micros(self.log.interval_us),
             partition: self.log.partition_bytes,
             writers: self.workers + 8,
-            ..LogConfig::default()
+            group_commit: match self.log.group_commit {
+                GroupCommit::Pipelined => GroupCommitKind::Pipelined,
+                GroupCommit::Epoch => GroupCommitKind::Epoch(Duration::from_millis(self.log.epoch_ms)),
+            },
+            grouping: match self.log.group_size {
+                0 => Grouping::RoundRobin,
+                size => Grouping::Blocks(size),
+            },
+            division: match self.log.divide_by {
+                DivideBy::Transaction => Division::Transaction,
+                DivideBy::Page => Division::Page(self.log.page_records),
+            },
         }
     }
 

@@ -32,7 +32,7 @@ use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
 pub use self::{
-    config::{Domain, LogSettings, NodeConfig, OnLoss},
+    config::{DivideBy, Domain, GroupCommit, LogSettings, NodeConfig, OnLoss},
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };

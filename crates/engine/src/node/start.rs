@@ -9,7 +9,7 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{commit_rule::AbsurdRule, term::TermHistory};
 use freshet_fabric::tcp::ListenError;
 use freshet_log::{
-    Control, ControlError, Log, LogDirectory, LogOpenError, SegmentStore, StandbyLog, StoreConfig, StoreError,
+    block::MAX_STREAMS, Control, ControlError, Log, LogDirectory, LogOpenError, LogStore, StandbyLog, StoreConfig, StoreError,
 };
 use freshet_recovery::{Phase, RestoreError};
 use freshet_replay::{Deleted, LogBytes, Replay, Target};
@@ -86,7 +86,7 @@ pub enum StartError {
 /// What lies on disk, or nothing.
 struct Ground {
     directory: Option<Arc<LogDirectory>>,
-    store: Option<SegmentStore>,
+    store: Option<LogStore>,
     id: NodeId,
     cluster: ClusterId,
     terms: Terms,
@@ -100,6 +100,10 @@ impl Node {
     /// See [`StartError`].
     pub fn start(config: NodeConfig, mut progress: impl FnMut(Phase)) -> Result<Arc<Self>, StartError> {
         config.log_config().check()?;
+        let streams = config.log.stream_count();
+        if streams == 0 || streams > MAX_STREAMS {
+            return Err(StartError::Config(format!("a log has 1 to {MAX_STREAMS} streams, not {streams}")));
+        }
         config.rule()?;
         let ground = Ground::find(&config)?;
         progress(Phase::Tail);
@@ -151,8 +155,14 @@ impl Ground {
             Err(ControlError::NoLog(_)) => {
                 let (id, cluster) = Self::names(config)?;
                 let heard = (Term(0), None);
-                let control =
-                    Control { cluster, node: id, segment_size: config.log.segment_bytes, terms: Vec::new(), heard };
+                let control = Control {
+                    cluster,
+                    node: id,
+                    segment_size: config.log.segment_bytes,
+                    streams: config.log.stream_count(),
+                    terms: Vec::new(),
+                    heard,
+                };
                 Self::existing(LogDirectory::create(path, control)?, config)
             }
             Err(error) => Err(error.into()),
@@ -166,7 +176,7 @@ impl Ground {
         if config.join.is_none() && highest > control.term() && state.fence.holder() != Some(control.node) {
             return Err(StartError::Superseded { term: highest });
         }
-        let store = directory.open_store()?;
+        let store = directory.open_store(&config.log.dir)?;
         let directory = Arc::new(directory);
         let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
         let (id, cluster) = (control.node, control.cluster);
@@ -177,7 +187,7 @@ impl Ground {
         let (id, cluster) = Self::names(config)?;
         let store_config = StoreConfig { cluster, segment_size: config.log.segment_bytes };
         // A standby's log is its database; a primary's is only on its way.
-        let store = config.join.as_ref().map(|_| SegmentStore::in_memory(store_config));
+        let store = config.join.as_ref().map(|_| LogStore::in_memory(store_config));
         let state = TermState { cluster: Some(cluster), ..TermState::empty() };
         let terms = Terms::new(state, Arc::new(VolatileTerms));
         Ok(Self { directory: None, store, id, cluster, terms })
@@ -214,7 +224,7 @@ impl Parts {
         let state = ground.terms.get();
         let term = Term(state.fence.highest().max(state.history.last_term()).0 + 1);
         ground.terms.begin(term, ground.id, end, end)?;
-        let log = Log::open(config.log_config(), ground.store.clone().map(Into::into), end, term)?;
+        let log = Log::open(config.log_config(), ground.store.clone(), end, term)?;
         source.open(log.reader());
         let visible = Arc::new(freshet_base::Watermark::new(end));
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);

@@ -5,7 +5,7 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 use clap::{Args, CommandFactory};
 use freshet_base::{Isolation, Safety};
 
-use super::{ConfigError, Domain, OnLoss, Settings};
+use super::{ConfigError, DivideBy, Domain, GroupCommit, OnLoss, Settings};
 use crate::pin::Cpus;
 
 /// Environment variables that are ours and no configuration keys.
@@ -56,6 +56,27 @@ pub(crate) struct Flags {
     /// How many bytes of the log a replay thread takes at a time, a power of two. [default: 65536]
     #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_PARTITION_BYTES", help_heading = "Log")]
     pub(crate) log_partition_bytes: Option<u64>,
+    /// How many streams a new log gets, each with files and a group commit of its own; fixed when the log is made. [default: 1]
+    #[arg(long, value_name = "N", env = "FRESHET_LOG_STREAMS", help_heading = "Log")]
+    pub(crate) log_streams: Option<usize>,
+    /// A directory for a stream of the log; repeat it for every device, always in the same order. [default: none]
+    #[arg(long, value_name = "DIR", value_delimiter = ',', env = "FRESHET_LOG_DIR", help_heading = "Log")]
+    pub(crate) log_dir: Option<Vec<PathBuf>>,
+    /// How many workers in a row write to one stream; 0 deals workers out to streams one by one. [default: 0]
+    #[arg(long, value_name = "N", env = "FRESHET_LOG_GROUP_SIZE", help_heading = "Log")]
+    pub(crate) log_group_size: Option<usize>,
+    /// When blocks become durable: pipelined (by size or time) or epoch. [default: pipelined]
+    #[arg(long, value_name = "KIND", env = "FRESHET_LOG_GROUP_COMMIT", help_heading = "Log")]
+    pub(crate) log_group_commit: Option<GroupCommit>,
+    /// With log-group-commit epoch: the length of an epoch in milliseconds. [default: 40]
+    #[arg(long, value_name = "MS", env = "FRESHET_LOG_EPOCH_MS", help_heading = "Log")]
+    pub(crate) log_epoch_ms: Option<u64>,
+    /// What decides to which stream a change goes: its transaction or its page. [default: transaction]
+    #[arg(long, value_name = "WHAT", env = "FRESHET_LOG_DIVIDE_BY", help_heading = "Log")]
+    pub(crate) log_divide_by: Option<DivideBy>,
+    /// With log-divide-by page: how many records of a table make a page. [default: 1024]
+    #[arg(long, value_name = "N", env = "FRESHET_LOG_PAGE_RECORDS", help_heading = "Log")]
+    pub(crate) log_page_records: Option<u64>,
 
     /// Where a commit must be persistent before its client hears of it: 1-safe (here), 2-safe (here and on all
     /// standbys in sync; goes on degraded without any), very-safe (on every standby), quorum:K (on K nodes, this
@@ -127,6 +148,13 @@ impl Flags {
             self.log_batch_bytes => log.batch_bytes,
             self.log_interval_us => log.interval_us,
             self.log_partition_bytes => log.partition_bytes,
+            self.log_streams => log.streams,
+            self.log_dir => log.dir,
+            self.log_group_size => log.group_size,
+            self.log_group_commit => log.group_commit,
+            self.log_epoch_ms => log.epoch_ms,
+            self.log_divide_by => log.divide_by,
+            self.log_page_records => log.page_records,
         }
     }
 }

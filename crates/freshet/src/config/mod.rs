@@ -23,6 +23,9 @@ use thiserror::Error;
 pub(crate) use self::flags::Flags;
 use crate::pin::Cpus;
 
+/// How many streams a log can have.
+const MAX_STREAMS: u64 = 8;
+
 /// Where the bytes of the log persist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
@@ -43,6 +46,28 @@ pub(crate) enum OnLoss {
     Block,
     /// Commits are refused with an error of their own after `refuse-after-ms`.
     Refuse,
+}
+
+/// When blocks become durable, and when that is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum GroupCommit {
+    /// By size or time.
+    #[default]
+    Pipelined,
+    /// By epochs: fewer, larger writes, and a longer wait.
+    Epoch,
+}
+
+/// How blocks are divided among the log's streams.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum DivideBy {
+    /// A transaction's block goes to its worker's stream.
+    #[default]
+    Transaction,
+    /// Each record goes to the stream of its page.
+    Page,
 }
 
 /// All that a node can be told. Unknown keys are errors.
@@ -101,6 +126,20 @@ pub(crate) struct LogSettings {
     pub(crate) interval_us: u64,
     /// What one replay thread takes at a time.
     pub(crate) partition_bytes: u64,
+    /// How many streams a new log gets.
+    pub(crate) streams: usize,
+    /// A directory for each stream.
+    pub(crate) dir: Vec<PathBuf>,
+    /// How many workers in a row belong to one stream; 0 deals them out one by one.
+    pub(crate) group_size: usize,
+    /// When blocks become durable.
+    pub(crate) group_commit: GroupCommit,
+    /// The length of an epoch.
+    pub(crate) epoch_ms: u64,
+    /// How blocks are divided among streams.
+    pub(crate) divide_by: DivideBy,
+    /// How many records make a page.
+    pub(crate) page_records: u64,
 }
 
 impl Default for Settings {
@@ -137,6 +176,13 @@ impl Default for LogSettings {
             batch_bytes: 1 << 20,
             interval_us: 1_000,
             partition_bytes: 64 << 10,
+            streams: 1,
+            dir: Vec::new(),
+            group_size: 0,
+            group_commit: GroupCommit::Pipelined,
+            epoch_ms: 40,
+            divide_by: DivideBy::Transaction,
+            page_records: 1024,
         }
     }
 }
@@ -219,6 +265,11 @@ impl Settings {
         within("log.segment-bytes", log.segment_bytes, 1 << 16, 1 << 36)?;
         within("log.batch-bytes", log.batch_bytes, 1, log.buffer_bytes)?;
         within("log.interval-us", log.interval_us, 0, 10_000_000)?;
+        within("log.streams", log.streams as u64, 1, MAX_STREAMS)?;
+        within("log.dir", log.dir.len() as u64, 0, MAX_STREAMS)?;
+        within("log.group-size", log.group_size as u64, 0, 256)?;
+        within("log.epoch-ms", log.epoch_ms, 1, 60_000)?;
+        within("log.page-records", log.page_records, 1, 1 << 30)?;
         within("log.partition-bytes", log.partition_bytes, 1 << 10, log.buffer_bytes)?;
         for (key, bytes) in [("log.buffer-bytes", log.buffer_bytes), ("log.partition-bytes", log.partition_bytes)] {
             if !bytes.is_power_of_two() {
@@ -272,6 +323,19 @@ impl Settings {
                 batch_bytes: self.log.batch_bytes,
                 interval_us: self.log.interval_us,
                 partition_bytes: self.log.partition_bytes,
+                streams: self.log.streams,
+                dir: self.log.dir.clone(),
+                group_size: self.log.group_size,
+                group_commit: match self.log.group_commit {
+                    GroupCommit::Pipelined => freshet_engine::GroupCommit::Pipelined,
+                    GroupCommit::Epoch => freshet_engine::GroupCommit::Epoch,
+                },
+                epoch_ms: self.log.epoch_ms,
+                divide_by: match self.log.divide_by {
+                    DivideBy::Transaction => freshet_engine::DivideBy::Transaction,
+                    DivideBy::Page => freshet_engine::DivideBy::Page,
+                },
+                page_records: self.log.page_records,
             },
         }
     }

@@ -49,6 +49,17 @@ pub enum StoreError {
         /// This node's cluster.
         expected: ClusterId,
     },
+    /// A directory that is not the stream's.
+    #[error(
+        "{file}: {what}; give the log directories (log-dir) in the order in which the log was made",
+        file = .file.display()
+    )]
+    Stream {
+        /// The file that says so.
+        file: PathBuf,
+        /// What does not fit.
+        what: String,
+    },
     /// The file was written by another version.
     #[error(
         "{file} has log format {found}, this version reads {FORMAT}: start the version that wrote it",

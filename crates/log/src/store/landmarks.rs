@@ -40,6 +40,13 @@ impl Landmarks {
         }
     }
 
+    /// Somebody went past the block at `stamp`, which lies from `from` to `to`.
+    pub(super) fn pass(&self, stamp: Stamp, from: Stamp, to: Stamp) {
+        if from.0 / SPACING != to.0 / SPACING {
+            self.enter(stamp, from);
+        }
+    }
+
     /// The last landmark at or below `stamp`.
     fn before(&self, stamp: Stamp) -> Option<(Stamp, Stamp)> {
         let map = self.read();
@@ -49,14 +56,6 @@ impl Landmarks {
     /// The log was cut at `stamp`.
     pub(super) fn cut(&self, stamp: Stamp) {
         self.write().split_off(&stamp.0);
-    }
-
-    /// Nothing below `stamp` is kept any more; the last landmark before stays, since it leads there.
-    pub(super) fn forget(&self, stamp: Stamp) {
-        let mut map = self.write();
-        if let Some((first, _)) = map.range(..=stamp.0).next_back().map(|(a, b)| (*a, *b)) {
-            *map = map.split_off(&first);
-        }
     }
 }
 

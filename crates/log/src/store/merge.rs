@@ -132,7 +132,9 @@ impl LogStore {
             now.copy_from_slice(cursor.bytes(place, now.len())?);
             at = at.plus(now.len() as u64);
             if at == block.end() {
+                let from = cursor.position();
                 cursor.advance();
+                self.at(stream).landmarks.pass(block.stamp, from, cursor.position());
             }
             into = later;
         }

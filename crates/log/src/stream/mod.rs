@@ -24,7 +24,7 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId, Stamp, Term, WaitError, Watermark,
+    Fid, NodeId, Rid, Stamp, Term, WaitError, Watermark,
     sync::{AtomicU64, Ordering},
 };
 
@@ -61,6 +61,23 @@ pub struct LogConfig {
     pub group_commit: GroupCommitKind,
     /// How writers are grouped to streams.
     pub grouping: Grouping,
+    /// How blocks are divided among streams.
+    pub division: Division,
+}
+
+/// How blocks are divided among streams (distributed logging, section 3).
+///
+/// | | by transaction | by page |
+/// |---|---|---|
+/// | blocks of a transaction | one, in its worker's stream | one in each stream whose pages it changes |
+/// | at commit | all streams durable up to its stamp: it may depend on any | the same |
+/// | at redo | records of one page lie in any stream; the larger address wins, so streams are still replayed in parallel | records of one page lie in one stream |
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Division {
+    /// A transaction's block goes to its worker's stream.
+    Transaction,
+    /// Each record goes to the stream of its page: this many successive record ids of a table, at least 1.
+    Page(u64),
 }
 
 /// When blocks become durable, and when that is told.
@@ -103,6 +120,7 @@ impl Default for LogConfig {
             writers: 256,
             group_commit: GroupCommitKind::Pipelined,
             grouping: Grouping::RoundRobin,
+            division: Division::Transaction,
         }
     }
 }
@@ -128,6 +146,9 @@ impl LogConfig {
         }
         if self.group_commit == GroupCommitKind::Epoch(Duration::ZERO) {
             return wrong("an epoch must last longer than nothing");
+        }
+        if self.division == Division::Page(0) {
+            return wrong("a page must have at least one record");
         }
         Ok(())
     }
@@ -524,6 +545,17 @@ impl Log {
     /// A handle that reads this log from any thread.
     pub fn reader(&self) -> LogReader {
         LogReader { core: Arc::clone(&self.shared.core) }
+    }
+
+    /// The stream of a record's page, where blocks are divided by pages; none where they are not, or there is one stream only.
+    #[inline]
+    pub fn stream_of(&self, fid: Fid, rid: Rid) -> Option<u8> {
+        match self.shared.config.division {
+            Division::Page(records) if self.shared.bells.len() > 1 => {
+                Some(((rid.0 / records + u64::from(fid.0)) % self.shared.bells.len() as u64) as u8)
+            }
+            _ => None,
+        }
     }
 
     /// How many streams there are.
