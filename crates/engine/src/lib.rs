@@ -14,4 +14,7 @@ pub use freshet_txn::{
     CommitError, Direction, OutcomeOpen, ProcedureError, Record, Ticket, Transaction, Worker, WorkerError, WriteError,
 };
 pub use hash::StateHash;
-pub use node::{DivideBy, Domain, GroupCommit, LogSettings, Node, NodeConfig, NodeStatus, OnLoss, Role};
+pub use node::{
+    CheckpointSettings, CheckpointStatus, DivideBy, Domain, GroupCommit, LogSettings, Node, NodeConfig, NodeStatus,
+    OnLoss, Role,
+};

@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    Failure, bench,
+    Failure, bench, checkpoint,
     config::Flags,
     demo::{self, DemoOptions},
     inspect, promote, serve, status,
@@ -44,6 +44,10 @@ pub(crate) enum Command {
     /// and whatever the old primary still sends is refused. Refused itself when acknowledged commits might be lost, unless
     /// with --force.
     Promote(PromoteOptions),
+    /// Write a checkpoint now.
+    ///
+    /// A restart needs only the log since then. Nodes write checkpoints by themselves, too: see the keys that begin with checkpoint-.
+    Checkpoint(CheckpointOptions),
     /// Look into files: a log directory, or the tail of one that a node has saved.
     #[command(subcommand)]
     Inspect(Inspect),
@@ -93,6 +97,17 @@ pub(crate) struct PromoteOptions {
     pub(crate) patience: u64,
 }
 
+/// Options of `freshet checkpoint`.
+#[derive(Debug, Args)]
+pub(crate) struct CheckpointOptions {
+    /// Where the node's clients connect: host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    /// How long to wait for it, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 3600)]
+    pub(crate) patience: u64,
+}
+
 /// What can be looked into.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Inspect {
@@ -129,6 +144,7 @@ impl Cli {
             Command::Serve(options) => serve::run(&options),
             Command::Status(options) => status::run(&options),
             Command::Promote(options) => promote::run(&options),
+            Command::Checkpoint(options) => checkpoint::run(&options),
             Command::Inspect(Inspect::Log(options)) => inspect::run(&options),
             Command::Bench(options) => bench::run(options),
         }

@@ -263,6 +263,14 @@ impl Client {
         }
     }
 
+    /// Has the node write a checkpoint; returns where it begins and ends, its bytes and its rows.
+    pub fn checkpoint(&self, patience: Duration) -> Result<(Stamp, Stamp, u64, u64), ClientError> {
+        match self.ask(Ask::Checkpoint, patience)? {
+            Answer::Checkpoint { start, end, bytes, rows } => Ok((start, end, bytes, rows)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Snapshot, hash and number of all records, when everything below `at` is visible.
     pub fn hash(&self, at: Option<Stamp>, patience: Duration) -> Result<(Stamp, u64, u64), ClientError> {
         let deadline_ms = u64::try_from(patience.as_millis()).unwrap_or(u64::MAX);

@@ -6,13 +6,14 @@
 //! | [`cli`], [`config`] | what a user may say, and what follows from it |
 //! | [`protocol`] | the frames between clients and nodes |
 //! | [`server`], [`client`] | the two ends of it |
-//! | [`serve`], [`status`], [`promote`], [`inspect`] | the commands of that name |
+//! | [`serve`], [`status`], [`promote`], [`checkpoint`], [`inspect`] | the commands of that name |
 //! | [`bench`] | measures the engine within this process, standbys beside it |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
 #![forbid(unsafe_code)]
 
 mod bench;
+mod checkpoint;
 pub mod children;
 mod cli;
 pub mod client;

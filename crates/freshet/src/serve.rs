@@ -106,6 +106,7 @@ fn die_of_panics() {
 /// Shows the progress of a restart that takes long.
 #[derive(Default)]
 struct Progress {
+    phase: &'static str,
     begun: Option<Instant>,
     shown: Option<Instant>,
 }
@@ -115,19 +116,31 @@ impl Progress {
     const EVERY: Duration = Duration::from_secs(1);
 
     fn show(&mut self, phase: StartPhase) {
-        let StartPhase::Replay { done, of } = phase else { return };
+        let (name, done, of) = match phase {
+            StartPhase::Checkpoint { done, of } => ("reading the checkpoint", done, of),
+            StartPhase::Log { done, of } => ("replaying the log", done, of),
+            StartPhase::Indexes { done, of } => ("building the indexes", done, of),
+            StartPhase::Tail | StartPhase::Ready => return,
+        };
         let now = Instant::now();
-        let begun = *self.begun.get_or_insert(now);
-        if now - *self.shown.get_or_insert(now) < Self::EVERY || of == 0 {
+        if self.phase != name {
+            (self.phase, self.begun, self.shown) = (name, Some(now), Some(now));
+        }
+        let (begun, shown) = (self.begun.unwrap_or(now), self.shown.unwrap_or(now));
+        if now - shown < Self::EVERY || of == 0 {
             return;
         }
         self.shown = Some(now);
         let rate = done as f64 / (now - begun).as_secs_f64();
+        let amount = |number: u64| match phase {
+            StartPhase::Indexes { .. } => format!("{number} entries"),
+            _ => crate::units::bytes(number),
+        };
         eprintln!(
-            "freshet: replaying the log: {:.0} % of {}, {}/s, {:.0} s left",
+            "freshet: {name}: {:.0} % of {}, {}/s, {:.0} s left",
             done as f64 * 100.0 / of as f64,
-            crate::units::bytes(of),
-            crate::units::bytes(rate as u64),
+            amount(of),
+            amount(rate as u64),
             of.saturating_sub(done) as f64 / rate.max(1.0)
         );
     }
@@ -193,6 +206,10 @@ impl Host for NodeHost {
             }
             Err(cause) => Err(crate::Failure::from(cause).to_string()),
         }
+    }
+
+    fn checkpoint(&self) -> Result<freshet_engine::CheckpointStatus, String> {
+        self.node.checkpoint()
     }
 
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {

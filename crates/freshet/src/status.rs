@@ -60,6 +60,24 @@ fn table(status: &Value) -> String {
     if let Some(torn) = status["torn_at_start"].as_str() {
         line("cut at start", torn.to_owned());
     }
+    let checkpoint = &status["checkpoint"];
+    if !checkpoint.is_null() {
+        let mut shown = match checkpoint["start"].as_u64() {
+            Some(start) => format!(
+                "from {start}, {} rows, {}",
+                number(checkpoint, "rows"),
+                units::bytes(number(checkpoint, "bytes"))
+            ),
+            None => "none yet".to_owned(),
+        };
+        if let Some(bytes) = checkpoint["under_way"].as_u64() {
+            let _ = write!(shown, "; being written: {}", units::bytes(bytes));
+        }
+        if let Some(failure) = checkpoint["failure"].as_str() {
+            let _ = write!(shown, "; the last attempt failed: {failure}");
+        }
+        line("checkpoint", shown);
+    }
     if let Some(failure) = status["log_failure"].as_str() {
         line("LOG FAILED", format!("{failure}; nothing is committed any more: restart the node, or promote a standby"));
     }

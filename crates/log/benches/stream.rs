@@ -6,7 +6,7 @@
 use std::{hint::black_box, path::Path, thread, time::Instant};
 
 use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
-use freshet_log::{BlockBuilder, BlockKind, Log, LogConfig, RecordKind, LogStore, StoreConfig, Writer, find_tail};
+use freshet_log::{BlockBuilder, BlockKind, Log, LogConfig, LogStore, RecordKind, StoreConfig, Writer, find_tail};
 
 const STORE: StoreConfig = StoreConfig { cluster: ClusterId(1), segment_size: 64 << 20 };
 /// Bytes that each run writes.

@@ -271,10 +271,8 @@ const STREAM: &str = "stream";
 fn own_stream(directory: &Path, stream: usize, control: &Control) -> Result<(), StoreError> {
     let file = directory.join(STREAM);
     let io = |doing, source| StoreError::io(doing, file.clone(), 0, 0, source);
-    let own = format!(
-        "freshet stream {stream} of {}\ncluster {}\nnode {}\n",
-        control.streams, control.cluster, control.node
-    );
+    let own =
+        format!("freshet stream {stream} of {}\ncluster {}\nnode {}\n", control.streams, control.cluster, control.node);
     match fs::read_to_string(&file) {
         Ok(found) if found == own => Ok(()),
         Ok(found) => {

@@ -37,10 +37,10 @@ pub use crate::{
     scan::{BlockScanner, Chunk, LogSource},
     segments::{SegmentStore, StoreConfig, StoreError},
     standby::{ReceiveError, Receiver, StandbyLog, Writable},
-    store::LogStore,
+    store::{LogStore, Piece, PieceError},
     stream::{
-        AttachError, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError, Reservation,
-        ReserveError, Sink, SinkHandle, TooManyWriters, Writer,
+        AttachError, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError,
+        Reservation, ReserveError, Sink, SinkHandle, TooManyWriters, Writer,
     },
     tail::{Tail, TailError, Torn, find_tail},
 };

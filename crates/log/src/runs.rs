@@ -185,7 +185,10 @@ impl Dealt {
         while at < to.0 {
             let length = word(at) & u64::from(u32::MAX);
             let kind = word(at + 24) >> 48 & 0xFF;
-            assert!(length >= BLOCK_HEADER as u64 && at + length <= to.0, "a filled range is whole blocks: a bug in the log");
+            assert!(
+                length >= BLOCK_HEADER as u64 && at + length <= to.0,
+                "a filled range is whole blocks: a bug in the log"
+            );
             let number = (kind >> STREAM_SHIFT) as usize % self.streams.len();
             let share = &mut self.streams[number];
             match share.waiting.last_mut() {

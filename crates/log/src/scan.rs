@@ -149,7 +149,9 @@ impl<'s> BlockScanner<'s> {
             }
             let here = self.at.plus(at as u64);
             match BlockHeader::peek(&bytes[at..]) {
-                Ok(header) if header.stamp != here && self.source.places_are_stamps() => break Err(BlockError::Stamp { found: header.stamp, at: here }),
+                Ok(header) if header.stamp != here && self.source.places_are_stamps() => {
+                    break Err(BlockError::Stamp { found: header.stamp, at: here });
+                }
                 Ok(header) if header.length as usize > bytes.len() - at => {
                     let (need, have) = (u64::from(header.length), (bytes.len() - at) as u64);
                     break Err(BlockError::Truncated { need, have });
@@ -209,6 +211,31 @@ pub(crate) fn look_behind(source: &dyn LogSource, at: Stamp, blocks_from: Stamp)
         from += advance;
     }
     Ok(found)
+}
+
+/// Where the first whole block at or above `from` starts, below `until`.
+pub(crate) fn find_block(source: &dyn LogSource, from: Stamp, until: Stamp) -> Result<Option<Stamp>, StoreError> {
+    const WINDOW: u64 = 64 << 10;
+    let Some((_, end)) = source.extent() else { return Ok(None) };
+    let mut at = from.0.next_multiple_of(BLOCK_ALIGN as u64);
+    let mut bytes = Vec::new();
+    while at < until.0 {
+        // Windows overlap by a header, so that one that straddles their border is seen whole.
+        bytes.resize((WINDOW + BLOCK_HEADER as u64).min(end.0.saturating_sub(at)) as usize, 0);
+        source.read(Stamp(at), &mut bytes)?;
+        for place in (0..bytes.len().saturating_sub(BLOCK_HEADER - 1)).step_by(BLOCK_ALIGN) {
+            let here = Stamp(at + place as u64);
+            if here >= until {
+                return Ok(None);
+            }
+            let Ok(header) = BlockHeader::peek(&bytes[place..]) else { continue };
+            if (!source.places_are_stamps() || header.stamp == here) && is_block(source, here, end)? {
+                return Ok(Some(here));
+            }
+        }
+        at += WINDOW;
+    }
+    Ok(None)
 }
 
 /// The last byte that is not zero; quick where there is none, as in the unused part of a segment.

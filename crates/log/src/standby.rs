@@ -139,11 +139,7 @@ impl StandbyLog {
     ///
     /// # Errors
     /// [`LogOpenError`] for an impossible capacity, a store that cannot go on, or no thread.
-    pub fn open(
-        capacity: usize,
-        store: impl Into<LogStore>,
-        start: Stamp,
-    ) -> Result<(Self, Receiver), LogOpenError> {
+    pub fn open(capacity: usize, store: impl Into<LogStore>, start: Stamp) -> Result<(Self, Receiver), LogOpenError> {
         let store = store.into();
         LogConfig { capacity, partition: 4096, ..LogConfig::default() }.check()?;
         store.resume(start)?;
@@ -252,7 +248,8 @@ impl StandbyLog {
         if let Some(failure) = self.failure() {
             return Err(failure.into());
         }
-        let flusher = |stream| self.shared.flusher(stream).take().expect("only a promotion takes it, with the receiver");
+        let flusher =
+            |stream| self.shared.flusher(stream).take().expect("only a promotion takes it, with the receiver");
         let flushers = (0..self.shared.flushers.len()).map(flusher).collect();
         let end = self.shared.received.get();
         assert_eq!(self.shared.core.durable.get(), end, "everything received was flushed");
@@ -418,9 +415,8 @@ fn persist(shared: &Arc<Shared>, stream: usize) {
             Ok(false) if shared.closing.load(Ordering::SeqCst) => break sync_watermark().map_err(LogFailure::from),
             Ok(false) => {
                 let done = shared.done[stream].load(Ordering::SeqCst);
-                shared.bells[stream].sleep(|| {
-                    shared.arrived.load(Ordering::SeqCst) > done || shared.closing.load(Ordering::SeqCst)
-                });
+                shared.bells[stream]
+                    .sleep(|| shared.arrived.load(Ordering::SeqCst) > done || shared.closing.load(Ordering::SeqCst));
             }
             Err(failure) => break Err(failure),
         }

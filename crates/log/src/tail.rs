@@ -128,13 +128,7 @@ pub fn find_tail(source: &dyn LogSource, from: Stamp, watermark: Stamp) -> Resul
 }
 
 /// Decides by the table of this module what a bad block at `at` is.
-fn judge(
-    source: &dyn LogSource,
-    tail: Tail,
-    at: Stamp,
-    why: BlockError,
-    watermark: Stamp,
-) -> Result<Tail, TailError> {
+fn judge(source: &dyn LogSource, tail: Tail, at: Stamp, why: BlockError, watermark: Stamp) -> Result<Tail, TailError> {
     if at < watermark {
         return Err(damage(source, at, format!("{why}; the log was durable up to {watermark}")));
     }

@@ -8,8 +8,8 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    Block, BlockBuilder, BlockKind, LogConfig, ReadError, ReceiveError, RecordKind, LogStore, StandbyLog,
-    StoreConfig, find_tail,
+    Block, BlockBuilder, BlockKind, LogConfig, LogStore, ReadError, ReceiveError, RecordKind, StandbyLog, StoreConfig,
+    find_tail,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };

@@ -8,7 +8,7 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    AttachError, Batch, Block, BlockBuilder, BlockKind, Log, LogConfig, RecordKind, ReserveError, LogStore, Sink,
+    AttachError, Batch, Block, BlockBuilder, BlockKind, Log, LogConfig, LogStore, RecordKind, ReserveError, Sink,
     StoreConfig,
 };
 

@@ -6,7 +6,7 @@ use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{Block, BlockKind, RecordRef};
 use freshet_storage::{Catalog, Guard, KeyBuffer, Table};
 
-use crate::{LogBytes, ReplayError, Target};
+use crate::{LogBytes, ReplayError};
 
 /// A record that ended at `tombstone`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,24 +33,14 @@ struct Deferred {
 pub(crate) struct Found {
     deferred: Vec<Deferred>,
     pub(crate) deleted: Vec<Deleted>,
-    /// At restart: the same with the rows that were deleted, whose index entries go at once.
-    pub(crate) dead: Vec<(Deleted, Vec<u8>)>,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
 
 impl Found {
-    fn note_deleted(&mut self, target: Target, deleted: Deleted, row: &[u8]) {
-        match target {
-            Target::Announce => self.deleted.push(deleted),
-            Target::Restore => self.dead.push((deleted, row.to_vec())),
-        }
-    }
-
     pub(crate) fn merge(&mut self, other: Self) {
         self.deferred.extend(other.deferred);
         self.deleted.extend(other.deleted);
-        self.dead.extend(other.dead);
         self.records += other.records;
         self.bytes += other.bytes;
     }
@@ -60,14 +50,13 @@ impl Found {
 pub(crate) struct Applier {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) log: Arc<dyn LogBytes>,
-    pub(crate) target: Target,
     buffer: Vec<u8>,
     key: KeyBuffer,
 }
 
 impl Applier {
-    pub(crate) fn new(catalog: Arc<Catalog>, log: Arc<dyn LogBytes>, target: Target) -> Self {
-        Self { catalog, log, target, buffer: Vec::new(), key: KeyBuffer::new() }
+    pub(crate) fn new(catalog: Arc<Catalog>, log: Arc<dyn LogBytes>) -> Self {
+        Self { catalog, log, buffer: Vec::new(), key: KeyBuffer::new() }
     }
 
     /// Replays `[from, to)`, which begins and ends at block boundaries.
@@ -133,10 +122,9 @@ impl Applier {
             return Ok(());
         };
         if header.kind == RecordKind::Delete {
-            let deleted = Deleted { fid: header.fid, rid: header.rid, tombstone: record.address };
-            found.note_deleted(self.target, deleted, record.row);
+            found.deleted.push(Deleted { fid: header.fid, rid: header.rid, tombstone: record.address });
         }
-        apply(table, guard, self.target, &mut self.key, header.kind, header.rid, record.address, record.row)
+        apply(table, guard, &mut self.key, header.kind, header.rid, record.address, record.row)
     }
 
     /// What had to wait until every part was through.
@@ -144,9 +132,9 @@ impl Applier {
         for Deferred { kind, fid, rid, address, row } in std::mem::take(&mut found.deferred) {
             let table = self.catalog.get(fid).ok_or(ReplayError::Foreign { at: address, fid, rid })?;
             if kind == RecordKind::Delete {
-                found.note_deleted(self.target, Deleted { fid, rid, tombstone: address }, &row);
+                found.deleted.push(Deleted { fid, rid, tombstone: address });
             }
-            apply(table, guard, self.target, &mut self.key, kind, rid, address, &row)?;
+            apply(table, guard, &mut self.key, kind, rid, address, &row)?;
         }
         Ok(())
     }
@@ -157,7 +145,6 @@ impl Applier {
 fn apply(
     table: &Table,
     guard: &Guard<'_>,
-    target: Target,
     key: &mut KeyBuffer,
     kind: RecordKind,
     rid: Rid,
@@ -169,11 +156,7 @@ fn apply(
         return Err(foreign);
     }
     // The word before the index entries: whoever finds the entry finds the record.
-    let stored = match target {
-        Target::Announce => table.replay_store(rid, address),
-        Target::Restore => table.restore(rid, address),
-    };
-    if !stored {
+    if !table.replay_store(rid, address) {
         return Err(foreign);
     }
     if kind == RecordKind::Insert {

@@ -4,11 +4,15 @@
 //! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1). It is
 //! idempotent and order-free: for each record the larger address wins, so several threads
 //! may replay parts of a range side by side (section 3.4.2), and ranges may overlap.
+//!
+//! [`Replay`] does it while readers run, [`Restoration`] before there are any.
 #![forbid(unsafe_code)]
 
 mod apply;
 mod cut;
 mod pool;
+mod restore;
+mod runs;
 
 use freshet_base::{Fid, Rid, Stamp};
 use freshet_log::BlockError;
@@ -18,16 +22,8 @@ use thiserror::Error;
 pub use self::{
     apply::Deleted,
     pool::{Replay, ReplayStatistics},
+    restore::{Collector, Restoration, Target},
 };
-
-/// Where replay puts what it finds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Target {
-    /// Into the replay arrays, while readers run: a live standby.
-    Announce,
-    /// Into the data arrays, before anybody reads: restart.
-    Restore,
-}
 
 /// The bytes of the log.
 pub trait LogBytes: Send + Sync {

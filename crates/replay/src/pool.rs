@@ -14,7 +14,7 @@ use freshet_base::{Stamp, cpu::Meter};
 use freshet_storage::{Catalog, Participant, Participants};
 
 use crate::{
-    LogBytes, ReplayError, Target,
+    LogBytes, ReplayError,
     apply::{Applier, Deleted, Found},
 };
 
@@ -22,9 +22,6 @@ use crate::{
 #[derive(Clone)]
 struct Job {
     cuts: Arc<[Stamp]>,
-    target: Target,
-    /// The range's bytes, if somebody has read them already.
-    bytes: Option<Arc<Vec<u8>>>,
 }
 
 type Outcome = Result<Found, ReplayError>;
@@ -80,18 +77,11 @@ fn share(
     cpu: &Meter,
 ) -> Outcome {
     let mut stint = cpu.begin();
-    applier.target = job.target;
     let mut found = Found::default();
     for part in job.cuts.windows(2).skip(first).step_by(step) {
         // Pinned for one part at a time, so that nodes of the indexes can go meanwhile.
         let guard = participant.pin_without_snapshot();
-        match &job.bytes {
-            None => applier.part(&guard, part[0], part[1], &mut found)?,
-            Some(bytes) => {
-                let within = |stamp: Stamp| stamp.since(job.cuts[0]) as usize;
-                applier.blocks(&guard, part[0], &bytes[within(part[0])..within(part[1])], &mut found)?;
-            }
-        }
+        applier.part(&guard, part[0], part[1], &mut found)?;
     }
     stint.note();
     Ok(found)
@@ -110,7 +100,7 @@ impl Replay {
         log: &Arc<dyn LogBytes>,
     ) -> Self {
         let threads = threads.max(1);
-        let applier = || Applier::new(Arc::clone(catalog), Arc::clone(log), Target::Announce);
+        let applier = || Applier::new(Arc::clone(catalog), Arc::clone(log));
         let cpu = Arc::new(Meter::default());
         let helpers = (1..threads)
             .map(|number| {
@@ -156,42 +146,13 @@ impl Replay {
     ///
     /// # Errors
     /// See [`ReplayError`].
-    pub fn replay(&self, from: Stamp, to: Stamp, ends: &[Stamp], target: Target) -> Result<(), ReplayError> {
-        self.run(from, to, ends, target, None)
-    }
-
-    /// Replays blocks that are in memory already, the first of which starts at `from`; otherwise as
-    /// [`Replay::replay`]. Gives the memory back.
-    ///
-    /// # Errors
-    /// See [`ReplayError`].
-    pub fn replay_bytes(
-        &self,
-        from: Stamp,
-        bytes: Vec<u8>,
-        ends: &[Stamp],
-        target: Target,
-    ) -> Result<Vec<u8>, ReplayError> {
-        let to = from.plus(bytes.len() as u64);
-        let bytes = Arc::new(bytes);
-        self.run(from, to, ends, target, Some(Arc::clone(&bytes)))?;
-        Ok(Arc::into_inner(bytes).expect("every thread has finished"))
-    }
-
-    fn run(
-        &self,
-        from: Stamp,
-        to: Stamp,
-        ends: &[Stamp],
-        target: Target,
-        bytes: Option<Arc<Vec<u8>>>,
-    ) -> Result<(), ReplayError> {
+    pub fn replay(&self, from: Stamp, to: Stamp, ends: &[Stamp]) -> Result<(), ReplayError> {
         if from >= to {
             return Ok(());
         }
         let inside = ends.iter().copied().filter(|end| *end > from && *end < to);
         let cuts: Arc<[Stamp]> = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
-        let job = Job { cuts, target, bytes };
+        let job = Job { cuts };
         let mut lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner);
         let Lead { participant, applier, helpers } = &mut *lead;
         // A short range is not worth waking anybody for.
@@ -212,17 +173,11 @@ impl Replay {
         }
         let mut found = outcome?;
         let guard = participant.pin_without_snapshot();
-        applier.target = target;
         applier.finish(&guard, &mut found)?;
         self.records.fetch_add(found.records, Relaxed);
         self.bytes.fetch_add(found.bytes, Relaxed);
-        match target {
-            Target::Announce => {
-                if !found.deleted.is_empty() {
-                    self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
-                }
-            }
-            Target::Restore => self.forget_restored(&guard, &found.dead)?,
+        if !found.deleted.is_empty() {
+            self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
         }
         Ok(())
     }

@@ -12,7 +12,7 @@ use std::{
 use freshet_base::{ClusterId, Stamp, WaitError};
 use freshet_cluster::term::{Fence, Reign, TermHistory};
 use freshet_log::{Batch, Control, Log, LogDirectory, LogReader, Receiver, Sink, StandbyLog, inspect::save_tail};
-use freshet_replay::{Replay, Target};
+use freshet_replay::Replay;
 use freshet_replication::{
     log_access::{LogReadError, LogSource, StandbyStore, StoreError},
     primary::{CommitError, Primary},
@@ -214,9 +214,7 @@ pub(super) struct LiveReplay {
 impl ReplayTarget for LiveReplay {
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
         self.end.fetch_max(to.0, Ordering::SeqCst);
-        self.replay
-            .replay(from, to, partition_ends, Target::Announce)
-            .map_err(|cause| ReplayError { at: from, why: cause.to_string() })
+        self.replay.replay(from, to, partition_ends).map_err(|cause| ReplayError { at: from, why: cause.to_string() })
     }
 
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {

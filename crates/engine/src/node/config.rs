@@ -129,6 +129,41 @@ impl LogSettings {
     }
 }
 
+/// When and how checkpoints are written. Only a node with a directory writes any.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct CheckpointSettings {
+    /// Where their rows go: a directory for each device. None: `checkpoints` below the node's directory.
+    pub dir: Vec<PathBuf>,
+    /// In how many files each table is written on each device: what a restart can read side by side.
+    pub files: u32,
+    /// A checkpoint begins this many seconds after the last one ended, once the log has grown by a quarter of what
+    /// that had written; 0: only when asked for.
+    pub interval_s: u64,
+    /// ... or when the log has grown by this many bytes.
+    pub log_bytes: u64,
+    /// What is written is synced every so many bytes; 0: once at the end.
+    pub sync_bytes: u64,
+    /// How much of a processor each checkpointer may take, in percent.
+    pub cpu_percent: u32,
+    /// Segments below a checkpoint are kept while they are not more than this many bytes: for standbys that were away.
+    pub keep_log_bytes: u64,
+}
+
+impl Default for CheckpointSettings {
+    fn default() -> Self {
+        Self {
+            dir: Vec::new(),
+            files: 2,
+            interval_s: 10,
+            log_bytes: 1 << 30,
+            sync_bytes: 32 << 20,
+            cpu_percent: 25,
+            keep_log_bytes: 256 << 20,
+        }
+    }
+}
+
 /// How a node is set up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -163,6 +198,8 @@ pub struct NodeConfig {
     pub workers: usize,
     /// Sizes and times of the log.
     pub log: LogSettings,
+    /// When and how checkpoints are written.
+    pub checkpoint: CheckpointSettings,
 }
 
 impl Default for NodeConfig {
@@ -183,6 +220,7 @@ impl Default for NodeConfig {
             synchronous_replay: false,
             workers: 128,
             log: LogSettings::default(),
+            checkpoint: CheckpointSettings::default(),
         }
     }
 }
@@ -223,8 +261,16 @@ impl NodeConfig {
         Ok(rule)
     }
 
+    /// Where checkpoints' rows go.
+    pub(crate) fn checkpoint_devices(&self) -> Vec<PathBuf> {
+        match (&self.directory, &*self.checkpoint.dir) {
+            (Some(directory), []) => vec![directory.join("checkpoints")],
+            (_, devices) => devices.to_vec(),
+        }
+    }
+
     /// Places for workers, replay threads and the engine's own.
     pub(crate) fn participants(&self) -> usize {
-        self.workers + 2 * self.replay_threads.max(1) + 4
+        self.workers + 2 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 4
     }
 }

@@ -1,6 +1,6 @@
 //! A node: a database, its log, and its place in a cluster.
 //!
-//! Start, in this order: the directory and its owner, the end of the log, replay,
+//! Start, in this order: the directory and its owner, the end of the log, the checkpoint, replay, the indexes,
 //! then one of two compositions.
 //!
 //! - A primary enters a new term at the end of its log (also one that only restarted: see the cluster crate's
@@ -11,6 +11,7 @@
 //! (Query Fresh, section 3.4.4). The other way goes through a restart with `join`.
 
 mod adapters;
+mod checkpoint;
 mod config;
 mod janitor;
 mod reign;
@@ -32,11 +33,12 @@ use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
 pub use self::{
-    config::{DivideBy, Domain, GroupCommit, LogSettings, NodeConfig, OnLoss},
+    checkpoint::CheckpointStatus,
+    config::{CheckpointSettings, DivideBy, Domain, GroupCommit, LogSettings, NodeConfig, OnLoss},
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
-use self::{reign::Reign, standby::Following};
+use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 use crate::{Database, source::LogSource};
 
 /// What a node is at the moment.
@@ -98,8 +100,14 @@ pub struct Node {
     endpoint: Endpoint,
     composition: Mutex<Composition>,
     torn: Option<Torn>,
+    /// Of a node with a directory.
+    checkpointing: Option<Arc<Checkpointing>>,
+    shipping: Shipping,
     started: Instant,
 }
+
+/// The shippers of a node that is a primary: they know what standbys still need of the log.
+type Shipping = Arc<Mutex<Option<Arc<freshet_replication::primary::Primary>>>>;
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -193,6 +201,7 @@ impl Node {
             unreachable!("it was a standby a moment ago, under the same lock")
         };
         let reign = following.into_reign(self, &promoted).map_err(PromoteError::Reign)?;
+        *self.shipping.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&reign.shipping));
         *composition = Composition::Primary(reign);
         Ok(Promotion { term: promoted.term, at: promoted.start })
     }
@@ -211,12 +220,30 @@ impl Node {
     /// What went wrong with the log, now or before.
     pub fn stop(&self) -> Result<(), String> {
         self.endpoint.set_service(None);
+        if let Some(checkpointing) = &self.checkpointing {
+            checkpointing.give_up();
+        }
         let composition = std::mem::replace(&mut *self.composition(), Composition::Stopped);
-        match composition {
+        let stopped = match composition {
             Composition::Primary(reign) => reign.stop(),
             Composition::Standby(following) => following.stop(),
             Composition::Failed | Composition::Stopped => Ok(()),
+        };
+        // After the log, whose end ends a checkpoint's wait for it.
+        if let Some(checkpointing) = &self.checkpointing {
+            checkpointing.stop();
         }
+        stopped
+    }
+
+    /// Writes a checkpoint now and waits for it: the log below its start is not needed any more for a restart.
+    ///
+    /// # Errors
+    /// Why there is none; the node goes on, and so does the checkpoint before.
+    pub fn checkpoint(&self) -> Result<CheckpointStatus, String> {
+        let checkpointing = self.checkpointing.as_ref().ok_or("this node keeps nothing on disk")?;
+        checkpointing.now()?;
+        Ok(checkpointing.status())
     }
 
     /// Tails of the log that were saved before they were cut off.

@@ -1,7 +1,7 @@
 //! From a configuration to a running node.
 
 use std::{
-    sync::{Arc, Mutex, atomic::AtomicU64},
+    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -9,9 +9,10 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{commit_rule::AbsurdRule, term::TermHistory};
 use freshet_fabric::tcp::ListenError;
 use freshet_log::{
-    block::MAX_STREAMS, Control, ControlError, Log, LogDirectory, LogOpenError, LogStore, StandbyLog, StoreConfig, StoreError,
+    Control, ControlError, Log, LogDirectory, LogOpenError, LogStore, StandbyLog, StoreConfig, StoreError,
+    block::MAX_STREAMS,
 };
-use freshet_recovery::{Phase, RestoreError};
+use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
 use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
     endpoint::{CallError, Endpoint, call},
@@ -24,8 +25,9 @@ use freshet_txn::{Core, Snapshots};
 use thiserror::Error;
 
 use super::{
-    Composition, Node,
+    Composition, Node, Shipping,
     adapters::{ControlTerms, LiveReplay, ReceivedLog, term_state},
+    checkpoint::{self, Checkpointing},
     config::{Domain, NodeConfig},
     janitor::Janitor,
     reign::{Reign, Throne},
@@ -98,7 +100,7 @@ impl Node {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(config: NodeConfig, mut progress: impl FnMut(Phase)) -> Result<Arc<Self>, StartError> {
+    pub fn start(config: NodeConfig, mut progress: impl FnMut(Phase) + Send) -> Result<Arc<Self>, StartError> {
         config.log_config().check()?;
         let streams = config.log.stream_count();
         if streams == 0 || streams > MAX_STREAMS {
@@ -106,7 +108,9 @@ impl Node {
         }
         config.rule()?;
         let ground = Ground::find(&config)?;
-        progress(Phase::Tail);
+        let progress = Mutex::new(&mut progress);
+        let tell = |phase| (progress.lock().unwrap_or_else(PoisonError::into_inner))(phase);
+        tell(Phase::Tail);
         let (end, torn) = match &ground.store {
             Some(store) => {
                 let tail = freshet_recovery::settle_tail(store)?;
@@ -114,23 +118,31 @@ impl Node {
             }
             None => (Stamp::ZERO, None),
         };
-        let catalog = Arc::new(Catalog::new());
         let participants = Participants::new(config.participants());
         let standby = config.join.is_some();
-        let target = if standby { Target::Announce } else { Target::Restore };
-        let mut deleted = Vec::new();
+        let mut restored = None;
         if let Some(store) = &ground.store {
-            let threads = config.replay_threads;
-            let restored =
-                freshet_recovery::restore(store, end, threads, &catalog, &participants, target, &mut progress)?;
-            deleted = restored.1;
+            let restart = Restart {
+                store,
+                end,
+                directory: ground.directory.as_ref().map(|directory| directory.path()),
+                devices: &config.checkpoint_devices(),
+                threads: config.replay_threads,
+                participants: &participants,
+                target: if standby { Target::Announce } else { Target::Restore },
+            };
+            restored = Some(restart.run(&tell)?);
         }
         let source = Arc::new(LogSource::default());
         let endpoint = Endpoint::open(ground.id, &config.listen)?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
-        let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn };
+        let (catalog, deleted, checkpoint) = match restored {
+            Some(restored) => (restored.catalog, restored.deleted, restored.checkpoint),
+            None => (Arc::new(Catalog::new()), Vec::new(), None),
+        };
+        let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint };
         let node = if standby { parts.follow(deleted)? } else { parts.reign()? };
-        progress(Phase::Ready);
+        tell(Phase::Ready);
         Ok(Arc::new(node))
     }
 }
@@ -216,11 +228,12 @@ struct Parts {
     address: String,
     end: Stamp,
     torn: Option<freshet_log::Torn>,
+    checkpoint: Option<Manifest>,
 }
 
 impl Parts {
     fn reign(self) -> Result<Node, StartError> {
-        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn } = self;
+        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
         let state = ground.terms.get();
         let term = Term(state.fence.highest().max(state.history.last_term()).0 + 1);
         ground.terms.begin(term, ground.id, end, end)?;
@@ -240,12 +253,15 @@ impl Parts {
             peers: config.peers.clone(),
         };
         let reign = Reign::begin(&throne, log, term, end).map_err(StartError::System)?;
+        let shipping = Arc::new(Mutex::new(Some(Arc::clone(&reign.shipping))));
         let composition = Composition::Primary(reign);
-        Ok(Whole { config, ground, core, source, endpoint, address, torn, replay: None, composition }.node())
+        let replay = None;
+        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping }
+            .node()
     }
 
     fn follow(self, deleted: Vec<Deleted>) -> Result<Node, StartError> {
-        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn } = self;
+        let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
         let store = ground.store.clone().expect("a standby has a store");
         // Reigns that the log never reached are none of its history.
         let state = ground.terms.get();
@@ -286,7 +302,9 @@ impl Parts {
         endpoint.set_service(Some(standby.service()));
         let composition = Composition::Standby(Following { standby, log, janitor });
         let replay = Some(replay);
-        Ok(Whole { config, ground, core, source, endpoint, address, torn, replay, composition }.node())
+        let shipping = Arc::default();
+        Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping }
+            .node()
     }
 }
 
@@ -301,12 +319,29 @@ struct Whole {
     torn: Option<freshet_log::Torn>,
     replay: Option<Arc<Replay>>,
     composition: Composition,
+    checkpoint: Option<Manifest>,
+    shipping: Shipping,
 }
 
 impl Whole {
-    fn node(self) -> Node {
-        let Self { config, ground, core, source, endpoint, address, torn, replay, composition } = self;
-        Node {
+    fn node(self) -> Result<Node, StartError> {
+        let Self { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping } =
+            self;
+        let mut checkpointing = None;
+        if let (Some(directory), Some(store)) = (&ground.directory, &ground.store) {
+            let ground = checkpoint::Ground {
+                settings: config.checkpoint.clone(),
+                directory: directory.path().to_owned(),
+                devices: config.checkpoint_devices(),
+                cluster: ground.cluster,
+                core: Arc::clone(&core),
+                store: store.clone(),
+                unneeded: Box::new(unneeded(Arc::clone(&shipping))),
+            };
+            let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
+            checkpointing = Some(started);
+        }
+        Ok(Node {
             id: ground.id,
             cluster: ground.cluster,
             terms: ground.terms,
@@ -319,7 +354,19 @@ impl Whole {
             endpoint,
             composition: Mutex::new(composition),
             torn,
+            checkpointing,
+            shipping,
             started: Instant::now(),
-        }
+        })
+    }
+}
+
+/// How far a primary's connected standbys have got the log; nobody else needs any.
+fn unneeded(shipping: Shipping) -> impl Fn() -> Stamp {
+    move || {
+        let shipping = shipping.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let standbys = shipping.map(|shipping| shipping.status().standbys).unwrap_or_default();
+        let connected = standbys.iter().filter(|standby| standby.connected);
+        connected.map(|standby| standby.acked.min(standby.shipped)).min().unwrap_or(Stamp::MAX)
     }
 }

@@ -6,7 +6,7 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_replication::status::{OwnStatus, PrimaryStatus};
 use serde::Serialize;
 
-use super::{Composition, Domain, Node};
+use super::{CheckpointStatus, Composition, Domain, Node};
 
 /// By role.
 #[derive(Clone, Debug, Serialize)]
@@ -67,6 +67,8 @@ pub struct NodeStatus {
     pub tables: usize,
     /// What a crash had left at the end of the log, and was cut off at the start.
     pub torn_at_start: Option<String>,
+    /// The last checkpoint; none for a node that keeps nothing on disk.
+    pub checkpoint: Option<CheckpointStatus>,
     /// By role.
     #[serde(flatten)]
     pub role: RoleStatus,
@@ -110,6 +112,7 @@ impl Node {
             oldest_reader: core.participants.horizon(|| core.snapshots.current()),
             tables: core.catalog.iter().count() - 1,
             torn_at_start: self.torn.map(|torn| torn.to_string()),
+            checkpoint: self.checkpointing.as_ref().map(|checkpointing| checkpointing.status()),
             role,
         }
     }

@@ -14,8 +14,8 @@ const OTHERS: [&str; 3] = ["FRESHET_SEED", "FRESHET_ROUNDS", "FRESHET_STRESS_SEC
 /// What the command line and the environment say. What they leave open comes from the file, or is the default.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Flags {
-    /// TOML file with the same keys as the flags, without the dashes in front; those that begin with log- are in a
-    /// table [log]. The environment beats the file, and flags beat both. Unknown keys are errors.
+    /// TOML file with the same keys as the flags, without the dashes in front; those that begin with log- or
+    /// checkpoint- are in the tables [log] and [checkpoint]. The environment beats the file, and flags beat both. Unknown keys are errors.
     #[arg(long, value_name = "FILE", env = "FRESHET_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
@@ -78,6 +78,35 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "N", env = "FRESHET_LOG_PAGE_RECORDS", help_heading = "Log")]
     pub(crate) log_page_records: Option<u64>,
 
+    /// A directory for the rows of checkpoints; repeat it for every device. [default: none]
+    #[arg(
+        long,
+        value_name = "DIR",
+        value_delimiter = ',',
+        env = "FRESHET_CHECKPOINT_DIR",
+        help_heading = "Checkpoints"
+    )]
+    pub(crate) checkpoint_dir: Option<Vec<PathBuf>>,
+    /// Files for each table on each device: what a restart can read side by side. [default: 2]
+    #[arg(long, value_name = "N", env = "FRESHET_CHECKPOINT_FILES", help_heading = "Checkpoints")]
+    pub(crate) checkpoint_files: Option<u32>,
+    /// A checkpoint begins this many seconds after the last one, once the log has grown by a quarter of what that had
+    /// written; 0: only when asked for. [default: 10]
+    #[arg(long, value_name = "S", env = "FRESHET_CHECKPOINT_INTERVAL_S", help_heading = "Checkpoints")]
+    pub(crate) checkpoint_interval_s: Option<u64>,
+    /// ... or when the log has grown by this many bytes. [default: 1073741824]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_CHECKPOINT_LOG_BYTES", help_heading = "Checkpoints")]
+    pub(crate) checkpoint_log_bytes: Option<u64>,
+    /// What is written is synced every so many bytes; 0: once at the end. [default: 33554432]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_CHECKPOINT_SYNC_BYTES", help_heading = "Checkpoints")]
+    pub(crate) checkpoint_sync_bytes: Option<u64>,
+    /// How much of a processor each checkpointer may take, in percent. [default: 25]
+    #[arg(long, value_name = "PERCENT", env = "FRESHET_CHECKPOINT_CPU_PERCENT", help_heading = "Checkpoints")]
+    pub(crate) checkpoint_cpu_percent: Option<u32>,
+    /// Log below a checkpoint is kept while it is not more than this many bytes: for standbys that were away. [default: 268435456]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_CHECKPOINT_KEEP_LOG_BYTES", help_heading = "Checkpoints")]
+    pub(crate) checkpoint_keep_log_bytes: Option<u64>,
+
     /// Where a commit must be persistent before its client hears of it: 1-safe (here), 2-safe (here and on all
     /// standbys in sync; goes on degraded without any), very-safe (on every standby), quorum:K (on K nodes, this
     /// one included). [default: 2-safe]
@@ -125,6 +154,7 @@ impl Flags {
     /// Puts what was said in the place of what `settings` says.
     pub(crate) fn apply(&self, settings: &mut Settings) {
         let log = &mut settings.log;
+        let checkpoint = &mut settings.checkpoint;
         overlay! {
             self.address => settings.address,
             self.listen => settings.listen,
@@ -155,6 +185,13 @@ impl Flags {
             self.log_epoch_ms => log.epoch_ms,
             self.log_divide_by => log.divide_by,
             self.log_page_records => log.page_records,
+            self.checkpoint_dir => checkpoint.dir,
+            self.checkpoint_files => checkpoint.files,
+            self.checkpoint_interval_s => checkpoint.interval_s,
+            self.checkpoint_log_bytes => checkpoint.log_bytes,
+            self.checkpoint_sync_bytes => checkpoint.sync_bytes,
+            self.checkpoint_cpu_percent => checkpoint.cpu_percent,
+            self.checkpoint_keep_log_bytes => checkpoint.keep_log_bytes,
         }
     }
 }

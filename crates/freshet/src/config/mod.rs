@@ -16,7 +16,7 @@ use std::{
 
 use clap::ValueEnum;
 use freshet_base::{Isolation, Safety};
-use freshet_engine::NodeConfig;
+use freshet_engine::{CheckpointSettings, NodeConfig};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -110,6 +110,8 @@ pub(crate) struct Settings {
     pub(crate) pin: Option<Cpus>,
     /// The log's sizes and times.
     pub(crate) log: LogSettings,
+    /// When and how checkpoints are written.
+    pub(crate) checkpoint: CheckpointSettings,
 }
 
 /// The log's sizes and times.
@@ -164,6 +166,7 @@ impl Default for Settings {
             isolation: Isolation::Serializable,
             pin: None,
             log: LogSettings::default(),
+            checkpoint: CheckpointSettings::default(),
         }
     }
 }
@@ -265,6 +268,11 @@ impl Settings {
         within("log.segment-bytes", log.segment_bytes, 1 << 16, 1 << 36)?;
         within("log.batch-bytes", log.batch_bytes, 1, log.buffer_bytes)?;
         within("log.interval-us", log.interval_us, 0, 10_000_000)?;
+        let checkpoint = &self.checkpoint;
+        within("checkpoint.dir", checkpoint.dir.len() as u64, 0, 16)?;
+        within("checkpoint.files", u64::from(checkpoint.files), 1, 64)?;
+        within("checkpoint.interval-s", checkpoint.interval_s, 0, 31_536_000)?;
+        within("checkpoint.cpu-percent", u64::from(checkpoint.cpu_percent), 1, 100)?;
         within("log.streams", log.streams as u64, 1, MAX_STREAMS)?;
         within("log.dir", log.dir.len() as u64, 0, MAX_STREAMS)?;
         within("log.group-size", log.group_size as u64, 0, 256)?;
@@ -317,6 +325,7 @@ impl Settings {
             replay_threads: self.replay_threads,
             synchronous_replay: self.synchronous_replay,
             workers,
+            checkpoint: self.checkpoint.clone(),
             log: freshet_engine::LogSettings {
                 buffer_bytes: usize::try_from(self.log.buffer_bytes).unwrap_or(usize::MAX),
                 segment_bytes: self.log.segment_bytes,

@@ -22,7 +22,7 @@ fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn help_names_the_defaults() {
     let defaults = toml::Table::try_from(Settings::default()).unwrap();
-    let log = defaults["log"].as_table().unwrap();
+    let tables = ["log", "checkpoint"].map(|name| (name, defaults[name].as_table().unwrap()));
     let command = Cli::command();
     let serve = command.find_subcommand("serve").unwrap();
     let mut keys = 0;
@@ -31,7 +31,10 @@ fn help_names_the_defaults() {
         if ["config", "help", "while-stdin"].contains(&key) {
             continue;
         }
-        let value = key.strip_prefix("log-").map_or_else(|| defaults.get(key), |key| log.get(key));
+        let within = |(name, table): &(&str, &'_ toml::Table)| {
+            Some(table.get(key.strip_prefix(name)?.strip_prefix('-')?).cloned())
+        };
+        let value = tables.iter().find_map(within).unwrap_or_else(|| defaults.get(key).cloned());
         let shown = match value {
             Some(toml::Value::String(text)) => text.clone(),
             Some(toml::Value::Array(_)) => "none".to_owned(),
@@ -45,7 +48,7 @@ fn help_names_the_defaults() {
         assert_eq!(arg.get_env().unwrap(), format!("FRESHET_{}", key.to_uppercase().replace('-', "_")).as_str());
         keys += 1;
     }
-    assert_eq!(keys, 29, "every key has a flag");
+    assert_eq!(keys, 36, "every key has a flag");
 }
 
 #[test]

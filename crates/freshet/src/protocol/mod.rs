@@ -52,6 +52,8 @@ pub enum Ask {
         /// Even when other nodes cannot be asked whether they know more.
         force: bool,
     },
+    /// Writes a checkpoint now. Answered by [`Answer::Checkpoint`] when it is installed.
+    Checkpoint,
     /// Hashes all records. Answered by [`Answer::Hash`].
     Hash {
         /// Not before everything below this is visible here.
@@ -113,6 +115,17 @@ pub enum Answer {
         term: u32,
         /// Where that began.
         at: Stamp,
+    },
+    /// A checkpoint was written.
+    Checkpoint {
+        /// Where it begins.
+        start: Stamp,
+        /// Where it ends.
+        end: Stamp,
+        /// How many bytes it has.
+        bytes: u64,
+        /// How many rows.
+        rows: u64,
     },
     /// The hash of all records.
     Hash {

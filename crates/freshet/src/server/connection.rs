@@ -225,6 +225,7 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         Ask::Status => reply.send(Answer::Status(shared.host.status())),
         Ask::Watermarks => reply.send(Answer::Watermarks(shared.host.watermarks())),
         Ask::Promote { force } => promote(shared, reply, force),
+        Ask::Checkpoint => checkpoint(shared, reply),
         Ask::WaitVisible { stamp, deadline_ms } => {
             let answer = Answer::Visible { stamp };
             shared.views.push(Pending { until: stamp, deadline: deadline(deadline_ms), reply, answer });
@@ -261,4 +262,22 @@ fn promote(shared: &Arc<Shared>, reply: Reply, force: bool) {
     if thread::Builder::new().name("promote".to_owned()).spawn(run).is_err() {
         shared.promoting.store(false, Ordering::SeqCst);
     }
+}
+
+/// A checkpoint is waited for in a thread of its own.
+fn checkpoint(shared: &Arc<Shared>, reply: Reply) {
+    let this = Arc::clone(shared);
+    let run = move || {
+        reply.send(match this.host.checkpoint() {
+            Ok(status) => Answer::Checkpoint {
+                start: status.start.unwrap_or_default(),
+                end: status.end.unwrap_or_default(),
+                bytes: status.bytes,
+                rows: status.rows,
+            },
+            Err(reason) => Answer::Refused { reason },
+        });
+    };
+    // Without a thread the reply is dropped, which answers too.
+    let _ = thread::Builder::new().name("checkpoint-asked".to_owned()).spawn(run);
 }

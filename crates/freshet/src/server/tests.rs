@@ -37,6 +37,9 @@ impl Host for Volatile {
     fn promote(&self, _force: bool) -> Result<(u32, Stamp), String> {
         Err("this node is no standby".to_owned())
     }
+    fn checkpoint(&self) -> Result<freshet_engine::CheckpointStatus, String> {
+        Err("this node keeps nothing on disk".to_owned())
+    }
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {
         while self.watermarks().visible < stamp {
             if Instant::now() >= deadline {
@@ -110,6 +113,7 @@ fn a_request_can_be_refused_or_rolled_back() {
         assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
     }
     assert!(matches!(client.promote(false, SOON), Err(ClientError::Refused { .. })));
+    assert!(matches!(client.checkpoint(SOON), Err(ClientError::Refused { .. })));
     assert!(client.status(SOON).unwrap().contains("primary"));
     let late = client.ask(Ask::WaitVisible { stamp: Stamp::MAX, deadline_ms: 1 }, SOON).unwrap();
     assert!(matches!(late, Answer::Refused { .. }), "{late:?}");

@@ -3,8 +3,8 @@
 use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 
 use super::{
-    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, MAX_BLOCK, MAX_RECORDS, MAX_STREAMS, RECORD_HEADER, RecordHeader,
-    RecordKind, seal,
+    BLOCK_ALIGN, BLOCK_HEADER, BlockHeader, BlockKind, MAX_BLOCK, MAX_RECORDS, MAX_STREAMS, RECORD_HEADER,
+    RecordHeader, RecordKind, seal,
 };
 
 /// A transaction writes more than one block can hold.

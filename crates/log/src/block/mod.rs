@@ -165,8 +165,7 @@ impl BlockHeader {
         bytes[24..28].copy_from_slice(&self.term.0.to_le_bytes());
         bytes[28..30].copy_from_slice(&self.record_count.to_le_bytes());
         debug_assert!(usize::from(self.stream) < MAX_STREAMS);
-        bytes[30] =
-            self.kind.code() | if self.continued { CONTINUED } else { 0 } | self.stream << STREAM_SHIFT;
+        bytes[30] = self.kind.code() | if self.continued { CONTINUED } else { 0 } | self.stream << STREAM_SHIFT;
         bytes[31] = FORMAT;
         bytes
     }

@@ -255,7 +255,10 @@ impl LogBuffer {
     pub(crate) fn lend<'a>(&'a self, flusher: &'a mut Flusher, from: Stamp, to: Stamp) -> [&'a [u8]; 2] {
         assert!(from <= to && to <= self.filled(), "only what is filled is written out");
         // Relaxed: only this flusher and a cut (which excludes all flushers) store it.
-        assert!(from.0 >= self.flushed[flusher.stream].load(Ordering::Relaxed), "what the flusher was done with may be overwritten");
+        assert!(
+            from.0 >= self.flushed[flusher.stream].load(Ordering::Relaxed),
+            "what the flusher was done with may be overwritten"
+        );
         let pieces = self.pieces(from, to.since(from));
         pieces.map(|(place, length)| {
             // SAFETY: the range is filled, so its stores happened before (acquire in `filled`), and its writers

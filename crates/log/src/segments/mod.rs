@@ -341,11 +341,26 @@ impl SegmentStore {
         self.note(Note::alone(to))
     }
 
-    /// The same for one stream of several.
+    /// The same for one stream of several. An anchor that was noted stays until there is a higher one.
     pub(crate) fn note(&self, note: Note) -> Result<(), StoreError> {
         self.check()?;
         let sync = std::mem::take(&mut lock(&self.shared.append).rotated);
-        self.write_mark(note, sync).map_err(|error| self.fail(error))
+        let change = |noted: Note| {
+            let anchors = [(note.anchor, note.anchor_position), (noted.anchor, noted.anchor_position)];
+            let (anchor, anchor_position) = anchors[0].max(anchors[1]);
+            Note { anchor, anchor_position, ..note }
+        };
+        self.change_mark(change, sync).map_err(|error| self.fail(error))
+    }
+
+    /// Notes an anchor, durably: what lies below it may go.
+    pub(crate) fn anchor(&self, anchor: Stamp, anchor_position: Stamp) -> Result<(), StoreError> {
+        self.check()?;
+        let change = |noted: Note| match noted.anchor < anchor {
+            true => Note { anchor, anchor_position, ..noted },
+            false => noted,
+        };
+        self.change_mark(change, true).map_err(|error| self.fail(error))
     }
 
     /// Makes the noted watermark durable: for a clean close.
@@ -360,9 +375,14 @@ impl SegmentStore {
     }
 
     fn write_mark(&self, note: Note, sync: bool) -> Result<(), StoreError> {
+        self.change_mark(|_| note, sync)
+    }
+
+    fn change_mark(&self, change: impl FnOnce(Note) -> Note, sync: bool) -> Result<(), StoreError> {
         let mut mark = lock(&self.shared.mark);
         let Some(mark) = mark.as_mut() else { return Ok(()) };
         let path = || self.shared.medium.path(MARK_NAME);
+        let note = change(mark.note());
         mark.write(note).map_err(|e| StoreError::io("write", path(), 0, mark::MARK_FILE, e))?;
         if sync { mark.sync().map_err(|e| StoreError::io("sync", path(), 0, 0, e)) } else { Ok(()) }
     }
@@ -397,6 +417,29 @@ impl SegmentStore {
             into = later;
         }
         Ok(())
+    }
+
+    /// Removes the segments that lie wholly below `at`, oldest first, but never the last. Readers at work keep their open
+    /// files. Returns how many went.
+    ///
+    /// # Errors
+    /// [`StoreError`] when one cannot be removed; those after it stay.
+    pub fn remove_below(&self, at: Stamp) -> Result<usize, StoreError> {
+        let mut removed = 0;
+        loop {
+            let oldest = {
+                let segments = self.segments();
+                let oldest = segments.0.front().filter(|_| segments.0.len() > 1).map(|segment| segment.start);
+                oldest.filter(|start| start + self.size() <= at.0)
+            };
+            let Some(start) = oldest else { return Ok(removed) };
+            // First the name here, so that no reader starts on it.
+            self.shared.segments.write().unwrap_or_else(PoisonError::into_inner).0.pop_front();
+            let name = segment_name(start);
+            let gone = self.shared.medium.remove(&name);
+            gone.map_err(|e| StoreError::io("remove", self.shared.medium.path(&name), 0, 0, e))?;
+            removed += 1;
+        }
     }
 
     /// The segment that holds `at`, made now if it was not made ahead.

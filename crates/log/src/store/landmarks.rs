@@ -12,7 +12,10 @@ use std::{
 use freshet_base::Stamp;
 
 use super::{LogStore, merge::Cursor};
-use crate::segments::StoreError;
+use crate::{
+    scan::{Positions, find_block},
+    segments::StoreError,
+};
 
 /// About how many bytes of a stream lie between two landmarks.
 const SPACING: u64 = 16 << 10;
@@ -65,26 +68,31 @@ impl LogStore {
     /// # Errors
     /// [`StoreError`] when the stream cannot be read.
     pub(crate) fn position(&self, stream: usize, stamp: Stamp) -> Result<Stamp, StoreError> {
-        let mut cursor = self.cursor_before(stream, stamp);
+        let mut cursor = self.cursor_before(stream, stamp)?;
         cursor.skip_below(stamp)?;
         Ok(cursor.position())
     }
 
     /// A cursor at a block at or before the one that holds `stamp`.
-    pub(super) fn cursor_before(&self, stream: usize, stamp: Stamp) -> Cursor<'_> {
+    pub(super) fn cursor_before(&self, stream: usize, stamp: Stamp) -> Result<Cursor<'_>, StoreError> {
         let this = self.at(stream);
-        let from = match this.landmarks.before(stamp) {
-            Some((_, position)) => position,
-            // Blocks below the first landmark are not kept, or there are none.
-            None => this.store.extent().map_or(this.store.end(), |(first, _)| first),
+        let end = this.store.end();
+        let from = match (this.landmarks.before(stamp), this.store.extent()) {
+            (Some((_, position)), _) => position,
+            // Blocks below the first landmark are not kept, or nobody has gone over them yet.
+            (None, Some((first, _))) if first > Stamp::ZERO => {
+                find_block(&Positions(&this.store), first, end)?.unwrap_or(end)
+            }
+            (None, Some((first, _))) => first,
+            (None, None) => end,
         };
-        Cursor::new(&this.store, from, this.store.end())
+        Ok(Cursor::new(&this.store, from, end))
     }
 
     /// The stream that holds `stamp`, and where in it `stamp` lies.
     pub(super) fn holding(&self, stamp: Stamp) -> Result<Option<(usize, Stamp)>, StoreError> {
         for stream in 0..self.streams() {
-            let mut cursor = self.cursor_before(stream, stamp);
+            let mut cursor = self.cursor_before(stream, stamp)?;
             cursor.skip_below(stamp)?;
             if let Some(block) = cursor.block()?
                 && block.stamp <= stamp

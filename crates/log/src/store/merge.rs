@@ -103,7 +103,7 @@ impl LogStore {
             return Err(beyond(at, into.len()));
         }
         let mut cursors: Vec<Cursor<'_>> =
-            (0..self.streams()).map(|stream| self.cursor_before(stream, at)).collect();
+            (0..self.streams()).map(|stream| self.cursor_before(stream, at)).collect::<Result<_, _>>()?;
         for cursor in &mut cursors {
             cursor.skip_below(at)?;
             if into.len() > GLANCE {

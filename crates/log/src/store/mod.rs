@@ -16,6 +16,7 @@
 
 mod landmarks;
 mod merge;
+mod pieces;
 mod settle;
 
 use std::{
@@ -35,6 +36,7 @@ use crate::{
     tail::{Tail, TailError, Torn, find_tail},
 };
 use landmarks::Landmarks;
+pub use pieces::{Piece, PieceError};
 
 /// A node's log on its media; see the module. Cheap to clone: all clones are the same log.
 #[derive(Clone, Debug)]
@@ -71,7 +73,10 @@ impl LogStore {
     /// # Panics
     /// When there is none, or more than [`crate::block::MAX_STREAMS`].
     pub fn of(stores: Vec<SegmentStore>) -> Self {
-        assert!(!stores.is_empty() && stores.len() <= crate::block::MAX_STREAMS, "the configuration was checked before");
+        assert!(
+            !stores.is_empty() && stores.len() <= crate::block::MAX_STREAMS,
+            "the configuration was checked before"
+        );
         let streams = stores.into_iter().map(|store| Stream { store, landmarks: Landmarks::default() }).collect();
         Self { shared: Arc::new(Shared { streams, begin: AtomicU64::new(0), written: AtomicU64::new(0) }) }
     }
@@ -232,6 +237,26 @@ impl LogStore {
             stream.store.cut_stream(position, at)?;
         }
         Ok(())
+    }
+
+    /// Removes the segments that hold nothing at or above `at`, below which all is durable. Returns how many went.
+    ///
+    /// # Errors
+    /// [`StoreError`] when one cannot be removed.
+    pub fn remove_below(&self, at: Stamp) -> Result<usize, StoreError> {
+        if let Some(store) = self.alone() {
+            return store.remove_below(at);
+        }
+        let mut removed = 0;
+        for (number, stream) in self.shared.streams.iter().enumerate() {
+            let position = self.position(number, at)?;
+            // After a crash, the streams are compared from here on (module `settle`).
+            stream.store.anchor(at, position)?;
+            // Readers find out before the files go.
+            self.shared.begin.fetch_max(at.0, Ordering::AcqRel);
+            removed += stream.store.remove_below(position)?;
+        }
+        Ok(removed)
     }
 
     /// Makes the noted watermarks durable: for a clean close.

@@ -15,7 +15,7 @@ use freshet_base::Stamp;
 use super::{LogStore, merge::Cursor};
 use crate::{
     block::{Block, BlockError},
-    scan::{LogSource, Positions},
+    scan::{LogSource, Positions, find_block},
     segments::Note,
     tail::{Tail, TailError, Torn, damage, find_tail},
 };
@@ -35,6 +35,16 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>) -> Result<Tail,
         torn[stream] = tail.cut;
         segments.set_end(tail.end);
         cursors.push(Cursor::new(segments, note.anchor_position, tail.end));
+    }
+    // Where segments were removed, the log begins where all streams have begun again.
+    for stream in 0..store.streams() {
+        let segments = store.stream(stream);
+        if let Some((first, _)) = segments.extent().filter(|(first, _)| *first > Stamp::ZERO)
+            && let Some(block) = find_block(&Positions(segments), first, segments.end())?
+            && let Some(header) = Cursor::new(segments, block, segments.end()).block()?
+        {
+            store.shared.begin.fetch_max(header.stamp.0, std::sync::atomic::Ordering::AcqRel);
+        }
     }
     // Everything below was durable in every stream.
     let mut at = notes.iter().map(|note| note.anchor).max().unwrap_or_default();

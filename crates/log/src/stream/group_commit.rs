@@ -101,7 +101,8 @@ impl GroupCommit<'_> {
             } else if self.reserved() > self.done {
                 // Somebody is between reserving and filling, which is short; its filling wakes us, or time does.
                 let (shared, done) = (self.shared, self.done);
-                shared.bells[self.stream].nap(shared.config.interval, true, || shared.bounds.filled(shared.reserved()) > done.0);
+                shared.bells[self.stream]
+                    .nap(shared.config.interval, true, || shared.bounds.filled(shared.reserved()) > done.0);
             } else if self.shared.is_closing() {
                 return Ok(());
             } else {
@@ -158,7 +159,8 @@ impl GroupCommit<'_> {
             }
             _ => {
                 self.oldest = None;
-                shared.bells[self.stream].sleep(|| shared.reserved().load(Ordering::SeqCst) > done.0 || shared.is_closing());
+                shared.bells[self.stream]
+                    .sleep(|| shared.reserved().load(Ordering::SeqCst) > done.0 || shared.is_closing());
             }
         }
     }

@@ -1,9 +1,12 @@
 //! What replay does to a record: next to nothing (Query Fresh, section 3.4.1).
 
-use freshet_base::{Fid, Rid, Stamp, sync::Ordering};
+use freshet_base::{
+    Fid, Rid, Stamp,
+    sync::{AtomicU64, Ordering},
+};
 
 use super::{RID_RANGE, Table};
-use crate::{array::Word, definition::KeyBuffer, reclaim::Guard};
+use crate::{array::Word, reclaim::Guard, version::Version};
 
 impl Table {
     /// From now on readers look at what replay announces.
@@ -22,14 +25,59 @@ impl Table {
         true
     }
 
-    /// At restart, before there are readers: the record's newest version so far lies at `address`.
-    /// The larger address wins. Returns `false` when the record id is beyond the table's limit.
-    pub fn restore(&self, rid: Rid, address: Stamp) -> bool {
-        let Some(word) = self.data.get_or_grow(rid) else { return false };
-        // All words are addresses here, so the words' order is theirs.
-        word.fetch_max(Word::address(address).0, Ordering::AcqRel);
+    /// At restart, before there are readers: a version of the record lies at `address` in the log. The largest address wins,
+    /// against versions from a checkpoint too. Returns `false` when the record id is beyond the table's limit.
+    pub fn restore(&self, guard: &Guard<'_>, rid: Rid, address: Stamp) -> bool {
+        let Some(place) = self.data.get_or_grow(rid) else { return false };
+        self.restore_word(guard, place, Word::address(address), address);
         self.note_rid(rid);
         true
+    }
+
+    /// At restart, before there are readers: a checkpoint holds this version of the record. The largest stamp wins.
+    /// Returns `false` when the record id is beyond the table's limit or the row is none of this table.
+    pub fn restore_version(&self, guard: &Guard<'_>, rid: Rid, stamp: Stamp, row: &[u8]) -> bool {
+        if !self.accepts(row) {
+            return false;
+        }
+        let Some(place) = self.data.get_or_grow(rid) else { return false };
+        let version = Version::create(stamp.0, Word::EMPTY, Some(row));
+        if !self.restore_word(guard, place, Word::pointer(version.as_ptr()), stamp) {
+            // SAFETY: made above and never published.
+            unsafe { Version::free(version.as_ptr().cast()) };
+        }
+        self.note_rid(rid);
+        true
+    }
+
+    /// Puts `new`, a version of `stamp`, into the word unless something as new is there. Returns whether it did.
+    fn restore_word(&self, guard: &Guard<'_>, place: &AtomicU64, new: Word, stamp: Stamp) -> bool {
+        // Acquire: pairs with the release half of other threads' exchanges, so the version's stamp can be read.
+        let mut word = Word(place.load(Ordering::Acquire));
+        loop {
+            if Self::word_stamp(guard, word).is_some_and(|there| there >= stamp) {
+                return false;
+            }
+            match place.compare_exchange_weak(word.0, new.0, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => break,
+                Err(now) => word = Word(now),
+            }
+        }
+        if let Some(old) = word.as_pointer() {
+            // SAFETY: unlinked by the exchange above, which succeeds for one thread only; nothing hangs below it.
+            unsafe { guard.retire(old.cast(), Version::free) };
+        }
+        true
+    }
+
+    /// The stamp of what a restored word stands for; none for no record.
+    fn word_stamp(_guard: &Guard<'_>, word: Word) -> Option<Stamp> {
+        match (word.as_address(), word.as_pointer()) {
+            (Some(address), _) => Some(address),
+            // SAFETY: found under the guard. Relaxed: it was final when the word was published, and the word was acquired.
+            (None, Some(version)) => Some(Stamp(unsafe { &*version }.stamp.load(Ordering::Relaxed))),
+            (None, None) => None,
+        }
     }
 
     /// New records get ids above `rid`.
@@ -66,22 +114,9 @@ impl Table {
         }
     }
 
-    /// At restart: the largest address restored for `rid`.
-    pub fn restored(&self, rid: Rid) -> Option<Stamp> {
-        self.data.get(rid).and_then(|word| Word(word.load(Ordering::Acquire)).as_address())
-    }
-
-    /// At restart: takes the index entries away that the deleted `row` had, but for those that the
-    /// record's newest row needs.
-    pub fn forget_restored(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], newest: Option<&[u8]>) {
-        if row.len() < self.min_row {
-            return;
-        }
-        let mut key = KeyBuffer::new();
-        for (index, definition) in self.indexes.iter().zip(&self.definition.indexes) {
-            if !newest.is_some_and(|newest| definition.same_key(newest, row)) {
-                index.remove(guard, definition.key_of(row, &mut key), rid);
-            }
-        }
+    /// At restart: the stamp of the newest version restored for `rid`.
+    pub fn restored(&self, guard: &Guard<'_>, rid: Rid) -> Option<Stamp> {
+        // Acquire: pairs with the release half in `restore_word`.
+        self.data.get(rid).and_then(|word| Self::word_stamp(guard, Word(word.load(Ordering::Acquire))))
     }
 }

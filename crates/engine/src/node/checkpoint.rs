@@ -1,0 +1,471 @@
+//! Writing checkpoints while the node works (SiloR, section 4).
+//!
+//! One thread, the manager, decides when; it starts one checkpointer for each device. For each table the
+//! checkpointers take batches of the primary index in key order from one shared place, read the newest committed versions, and
+//! write them to the files of their own device, block by block. They hold a snapshot only for a batch at a time,
+//! so versions are reclaimed meanwhile, and they work no more than a share of the time.
+//!
+//! | step | what |
+//! |---|---|
+//! | start | `start` is the end of the log: what is changed from here on need not be in the checkpoint |
+//! | walk | rows, but for those with a stamp at or above `start`; words that are log addresses become versions |
+//! | end | `end` is the end of the log: nothing that was seen is younger |
+//! | wait | until everything below `end` is committed: no take-over can cut the log below it any more |
+//! | install | the manifest makes it count |
+//! | clean up | older checkpoints go, and log segments below `start` that no standby needs |
+
+use std::{
+    ops::{Bound, ControlFlow},
+    path::PathBuf,
+    sync::{
+        Arc, Condvar, Mutex, MutexGuard, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
+};
+
+use freshet_base::{ClusterId, Rid, Stamp, cpu::thread_time};
+use freshet_log::LogStore;
+use freshet_recovery::{
+    CheckpointError, Manifest,
+    checkpoint::{CheckpointTable, TableWriter},
+};
+use freshet_storage::{
+    Participant, ReadContext, ReadError, Table,
+    index::{Direction, ScanBuffer},
+};
+use freshet_txn::{Core, OutcomeOpen};
+use serde::Serialize;
+use thiserror::Error;
+
+use super::config::CheckpointSettings;
+
+/// Entries of an index that a checkpointer takes at once.
+const BATCH: usize = 1024;
+/// How often the manager looks whether one is due.
+const LOOK: Duration = Duration::from_millis(100);
+/// The log must have grown by this many bytes, whatever else says that a checkpoint is due.
+const LEAST_LOG: u64 = 16 << 20;
+
+/// Why there is no new checkpoint. The node goes on, and so does the one before.
+#[derive(Debug, Error)]
+pub enum CheckpointFailure {
+    /// A file could not be written.
+    #[error(transparent)]
+    File(#[from] CheckpointError),
+    /// A record could not be read.
+    #[error("table {table}: a record cannot be read: {cause}")]
+    Read {
+        /// Which table.
+        table: String,
+        /// Why not.
+        cause: ReadError,
+    },
+    /// What it saw may not survive.
+    #[error("cannot know whether what it has seen is committed: {0}")]
+    Open(#[from] OutcomeOpen),
+    /// The node has no directory, or stops.
+    #[error("{0}")]
+    Impossible(&'static str),
+}
+
+/// The last checkpoint, and the one under way.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct CheckpointStatus {
+    /// How many were installed since the node started.
+    pub installed: u64,
+    /// Where the newest begins, also if it was there before the node started.
+    pub start: Option<Stamp>,
+    /// Where it ends.
+    pub end: Option<Stamp>,
+    /// Its bytes.
+    pub bytes: u64,
+    /// Its rows.
+    pub rows: u64,
+    /// How long it took, if it was written since the start.
+    pub took: Option<Duration>,
+    /// When it was installed, in milliseconds since 1970.
+    pub time: Option<u64>,
+    /// Whether one is being written, and how many bytes it has so far.
+    pub under_way: Option<u64>,
+    /// Why the last attempt failed, if it did.
+    pub failure: Option<String>,
+}
+
+/// What the manager needs of its node.
+pub(super) struct Ground {
+    pub settings: CheckpointSettings,
+    /// Where manifests go.
+    pub directory: PathBuf,
+    pub devices: Vec<PathBuf>,
+    pub cluster: ClusterId,
+    pub core: Arc<Core>,
+    pub store: LogStore,
+    /// Log below this stamp is needed by no standby.
+    pub unneeded: Box<dyn Fn() -> Stamp + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Orders {
+    /// How many checkpoints were asked for.
+    asked: u64,
+    /// How many attempts have ended, and how the last one did.
+    ended: u64,
+    outcome: Option<Result<Manifest, String>>,
+}
+
+/// Writes checkpoints, when due and when asked.
+pub(super) struct Checkpointing {
+    ground: Ground,
+    status: Mutex<CheckpointStatus>,
+    written: AtomicU64,
+    stopping: AtomicBool,
+    orders: Mutex<Orders>,
+    changed: Condvar,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Checkpointing {
+    /// Starts the manager. `newest` is the checkpoint that the node came back from.
+    pub fn start(ground: Ground, newest: Option<&Manifest>) -> Result<Arc<Self>, String> {
+        let mut participants = Vec::new();
+        for _ in &ground.devices {
+            participants.push(ground.core.participants.join().map_err(|cause| cause.to_string())?);
+        }
+        let this = Arc::new(Self {
+            ground,
+            status: Mutex::default(),
+            written: AtomicU64::new(0),
+            stopping: AtomicBool::new(false),
+            orders: Mutex::default(),
+            changed: Condvar::new(),
+            thread: Mutex::default(),
+        });
+        if let Some(newest) = newest {
+            this.note(newest, None);
+        }
+        let manager = Arc::clone(&this);
+        let thread = std::thread::Builder::new().name("checkpoint".into()).spawn(move || manager.run(participants));
+        *lock(&this.thread) = Some(thread.map_err(|cause| format!("cannot start a thread: {cause}"))?);
+        Ok(this)
+    }
+
+    /// As things stand.
+    pub fn status(&self) -> CheckpointStatus {
+        let mut status = lock(&self.status).clone();
+        if let Some(bytes) = &mut status.under_way {
+            *bytes = self.written.load(Ordering::Relaxed);
+        }
+        status
+    }
+
+    /// Writes a checkpoint now and waits for it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub fn now(&self) -> Result<Manifest, String> {
+        let mut orders = lock(&self.orders);
+        orders.asked += 1;
+        // One that is under way began before it was asked for: the next one counts.
+        let busy = lock(&self.status).under_way.is_some();
+        let enough = orders.ended + if busy { 2 } else { 1 };
+        self.changed.notify_all();
+        while orders.ended < enough {
+            if self.stopping.load(Ordering::SeqCst) {
+                return Err("the node stops".into());
+            }
+            orders = self.changed.wait_timeout(orders, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        orders.outcome.clone().unwrap_or_else(|| Err("no checkpoint was written".into()))
+    }
+
+    /// Gives up the checkpoint that is under way, if there is one.
+    pub fn give_up(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+        self.changed.notify_all();
+    }
+
+    /// Ends the manager. The log must be closed, if a checkpoint may be waiting for it.
+    pub fn stop(&self) {
+        self.give_up();
+        if let Some(thread) = lock(&self.thread).take() {
+            // A panic there was reported already.
+            let _ = thread.join();
+        }
+    }
+
+    fn note(&self, manifest: &Manifest, took: Option<Duration>) {
+        let mut status = lock(&self.status);
+        status.installed += u64::from(took.is_some());
+        status.start = Some(manifest.start());
+        status.end = Some(manifest.end());
+        (status.bytes, status.rows) = (manifest.bytes(), manifest.rows());
+        status.time = Some(manifest.time);
+        status.took = took.or(status.took);
+        status.failure = None;
+    }
+
+    /// The manager's whole life.
+    fn run(&self, mut participants: Vec<Participant>) {
+        let mut last = Instant::now();
+        let mut served = 0;
+        loop {
+            {
+                let mut orders = lock(&self.orders);
+                while orders.asked == served && !self.is_due(last) && !self.stopping.load(Ordering::SeqCst) {
+                    orders = self.changed.wait_timeout(orders, LOOK).unwrap_or_else(PoisonError::into_inner).0;
+                }
+                served = orders.asked;
+                if self.stopping.load(Ordering::SeqCst) {
+                    return;
+                }
+                lock(&self.status).under_way = Some(0);
+            }
+            let begun = Instant::now();
+            let outcome = self.write(&mut participants);
+            let outcome = match outcome {
+                Ok(manifest) => {
+                    self.note(&manifest, Some(begun.elapsed()));
+                    if let Err(cause) = self.clean_up(&manifest) {
+                        self.failed(&format!("what the new checkpoint makes superfluous cannot be removed: {cause}"));
+                    }
+                    Ok(manifest)
+                }
+                Err(cause) => {
+                    // What was half-written is of no use; what cannot be removed now is removed after the next.
+                    let keep: Vec<Stamp> = lock(&self.status).start.into_iter().collect();
+                    let _ = Manifest::remove_others(&self.ground.directory, &self.ground.devices, &keep);
+                    if !self.stopping.load(Ordering::SeqCst) {
+                        self.failed(&cause.to_string());
+                    }
+                    Err(cause.to_string())
+                }
+            };
+            last = Instant::now();
+            lock(&self.status).under_way = None;
+            let mut orders = lock(&self.orders);
+            orders.ended += 1;
+            orders.outcome = Some(outcome);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Told once, not every ten seconds.
+    fn failed(&self, why: &str) {
+        let mut status = lock(&self.status);
+        if status.failure.as_deref() != Some(why) {
+            eprintln!("freshet: no new checkpoint: {why}; the node goes on, and tries again later");
+            status.failure = Some(why.to_owned());
+        }
+    }
+
+    fn is_due(&self, last: Instant) -> bool {
+        let settings = &self.ground.settings;
+        if settings.interval_s == 0 {
+            return false;
+        }
+        let status = lock(&self.status);
+        let grown = self.ground.core.snapshots.current().since(status.start.unwrap_or_default());
+        let waited = last.elapsed() >= Duration::from_secs(settings.interval_s);
+        // After a failure not at once again, however much the log grows.
+        let patient = status.failure.is_none() || waited;
+        grown >= LEAST_LOG && patient && (grown >= settings.log_bytes || waited && grown >= status.bytes / 4)
+    }
+
+    fn write(&self, participants: &mut [Participant]) -> Result<Manifest, CheckpointFailure> {
+        let ground = &self.ground;
+        let start = ground.core.snapshots.current();
+        self.written.store(0, Ordering::Relaxed);
+        let mut tables = Vec::new();
+        for table in ground.core.catalog.iter() {
+            let walk = Walk::new(table, start);
+            let parts: Vec<_> = std::thread::scope(|scope| {
+                let walk = &walk;
+                let threads: Vec<_> = participants
+                    .iter_mut()
+                    .enumerate()
+                    .map(|(device, participant)| scope.spawn(move || self.checkpointer(walk, device, participant)))
+                    .collect();
+                threads.into_iter().map(|thread| thread.join().expect("a panic there was reported already")).collect()
+            });
+            let mut entry = CheckpointTable { fid: table.fid().0, rows: 0, files: Vec::new() };
+            for part in parts {
+                let (rows, files) = part?;
+                entry.rows += rows;
+                entry.files.extend(files);
+            }
+            tables.push(entry);
+        }
+        let end = ground.core.snapshots.current();
+        if let Some(primary) = ground.core.snapshots.primary() {
+            primary.log.nudge(end);
+            primary.gate.wait(end, None)?;
+        }
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_millis() as u64);
+        let manifest = Manifest::new(ground.cluster, start, end, time, ground.devices.len() as u32, tables);
+        manifest.install(&ground.directory)?;
+        Ok(manifest)
+    }
+
+    /// One device's share of a table.
+    fn checkpointer(
+        &self,
+        walk: &Walk<'_>,
+        device: usize,
+        participant: &Participant,
+    ) -> Result<(u64, Vec<freshet_recovery::checkpoint::CheckpointFile>), CheckpointFailure> {
+        let ground = &self.ground;
+        let core = &ground.core;
+        let place = (device as u32, ground.devices[device].as_path());
+        let (files, sync) = (ground.settings.files, ground.settings.sync_bytes);
+        let mut writer = TableWriter::create(place, ground.cluster, walk.start, walk.table.fid(), files, sync)?;
+        let mut pace = Pace::new(ground.settings.cpu_percent);
+        let mut batch = Entries::default();
+        while walk.next(participant, &mut batch) {
+            if self.stopping.load(Ordering::SeqCst) {
+                return Err(CheckpointFailure::Impossible("the node stops"));
+            }
+            let mut full = false;
+            {
+                let (guard, snapshot) = participant.pin(|| core.snapshots.current());
+                let context = ReadContext {
+                    snapshot,
+                    me: None,
+                    owners: &core.owners,
+                    source: &*core.source,
+                    horizon: Stamp::ZERO,
+                };
+                for (key, rid) in batch.iter() {
+                    let seen = walk.table.read(&guard, rid, &context);
+                    let seen = seen.map_err(|cause| CheckpointFailure::Read {
+                        table: walk.table.definition().name.clone(),
+                        cause,
+                    })?;
+                    let Some((stamp, row)) = seen.and_then(|seen| Some((seen.stamp?, seen.row?))) else { continue };
+                    // Entries are hints: the record must have the key, else another entry leads to it.
+                    if stamp < walk.start && walk.table.definition().indexes[0].matches(row, key) {
+                        full |= writer.push(rid, stamp, row);
+                        self.written.fetch_add(row.len() as u64, Ordering::Relaxed);
+                    }
+                }
+            }
+            participant.collect();
+            if full {
+                writer.write_block()?;
+            }
+            pace.rest(&self.stopping);
+        }
+        Ok(writer.finish()?)
+    }
+
+    fn clean_up(&self, manifest: &Manifest) -> Result<(), String> {
+        let ground = &self.ground;
+        Manifest::remove_others(&ground.directory, &ground.devices, &[manifest.start()])
+            .map_err(|cause| cause.to_string())?;
+        let begin = ground.store.extent().map_or(Stamp::ZERO, |(begin, _)| begin);
+        // Standbys that are connected get all that they need; for others some of the log is kept.
+        let kept = Stamp(manifest.end().0.saturating_sub(ground.settings.keep_log_bytes));
+        let unneeded = manifest.start().min((ground.unneeded)()).min(kept.max(begin));
+        ground.store.remove_below(unneeded).map_err(|cause| cause.to_string())?;
+        Ok(())
+    }
+}
+
+/// Entries of an index, taken out of it.
+#[derive(Default)]
+struct Entries {
+    keys: Vec<u8>,
+    length: usize,
+    rids: Vec<Rid>,
+}
+
+impl Entries {
+    fn iter(&self) -> impl Iterator<Item = (&[u8], Rid)> {
+        self.keys.chunks_exact(self.length.max(1)).zip(self.rids.iter().copied())
+    }
+}
+
+/// A table being walked over in the order of its primary index, by several checkpointers.
+struct Walk<'t> {
+    table: &'t Table,
+    start: Stamp,
+    place: Mutex<Place>,
+}
+
+#[derive(Default)]
+struct Place {
+    key: Vec<u8>,
+    begun: bool,
+    over: bool,
+    buffer: ScanBuffer,
+}
+
+impl<'t> Walk<'t> {
+    fn new(table: &'t Table, start: Stamp) -> Self {
+        Self { table, start, place: Mutex::default() }
+    }
+
+    /// Takes the next entries; returns whether there were any.
+    fn next(&self, participant: &Participant, into: &mut Entries) -> bool {
+        let mut place = lock(&self.place);
+        into.keys.clear();
+        into.rids.clear();
+        if place.over {
+            return false;
+        }
+        let Place { key, begun, buffer, .. } = &mut *place;
+        let guard = participant.pin_without_snapshot();
+        let low = if *begun { Bound::Excluded(key.as_slice()) } else { Bound::Unbounded };
+        let scanned = self.table.indexes()[0].scan(
+            &guard,
+            (low, Bound::Unbounded),
+            Direction::Forward,
+            buffer,
+            |_| {},
+            |key, rid| {
+                into.length = key.len();
+                // Not between two entries of one key.
+                let last = into.keys.len().checked_sub(key.len()).map(|from| &into.keys[from..]);
+                if into.rids.len() >= BATCH && last != Some(key) {
+                    return ControlFlow::Break(());
+                }
+                into.keys.extend_from_slice(key);
+                into.rids.push(rid);
+                ControlFlow::Continue(())
+            },
+        );
+        place.over = scanned.is_continue();
+        place.begun = true;
+        let from = into.keys.len().saturating_sub(into.length);
+        place.key.clear();
+        place.key.extend_from_slice(&into.keys[from..]);
+        !into.rids.is_empty()
+    }
+}
+
+/// Keeps a thread from taking more than its share of a processor.
+struct Pace {
+    percent: u32,
+    worked: Duration,
+}
+
+impl Pace {
+    fn new(percent: u32) -> Self {
+        Self { percent: percent.clamp(1, 100), worked: thread_time() }
+    }
+
+    /// Rests as long as the work since the last rest asks for.
+    fn rest(&mut self, stopping: &AtomicBool) {
+        let worked = thread_time() - self.worked;
+        if worked < Duration::from_millis(1) || stopping.load(Ordering::SeqCst) {
+            return;
+        }
+        std::thread::sleep(worked * (100 - self.percent) / self.percent);
+        self.worked = thread_time();
+    }
+}

@@ -1,0 +1,233 @@
+//! Checkpoints: written while others write, and what a restart makes of them.
+
+mod common;
+
+use std::{
+    fs,
+    path::Path,
+    sync::atomic::{AtomicBool, Ordering},
+};
+
+use common::{SHAPES, Shape, churn, config, definition, hash, row, start};
+use freshet_engine::{Direction, Isolation, Node, NodeConfig, node::StartError};
+
+/// A node that writes checkpoints only when asked, and keeps no log for others.
+fn quiet(directory: &Path, shape: Shape) -> NodeConfig {
+    let mut config = shape.of_node(1, config(Some(directory)));
+    config.checkpoint.interval_s = 0;
+    config.checkpoint.keep_log_bytes = 0;
+    config.log.segment_bytes = 1 << 16;
+    config
+}
+
+fn manifest(directory: &Path) -> std::path::PathBuf {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    entries.filter(|path| path.extension().is_some_and(|it| it == "manifest")).max().unwrap()
+}
+
+fn rows_files(directory: &Path) -> Vec<std::path::PathBuf> {
+    let folders = fs::read_dir(directory.join("checkpoints")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<_> =
+        folders.flat_map(|folder| fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path())).collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn a_restart_needs_the_checkpoint_and_the_log_since_then() {
+    for shape in SHAPES {
+        let directory = tempfile::tempdir().unwrap();
+        for round in 0..4u64 {
+            let node = start(quiet(directory.path(), shape));
+            let table = match node.database().table("things") {
+                Some(table) => table.clone(),
+                None => node.database().create_table(&definition()).unwrap().clone(),
+            };
+            churn(node.database(), &table, 10_000 * round, 10_000 * round + 1500);
+            let status = node.checkpoint().unwrap();
+            assert!(status.rows > 1000 && status.bytes > status.rows * 24);
+            // Some rounds end with log behind the checkpoint, some without.
+            if round % 2 == 0 {
+                churn(node.database(), &table, 10_000 * round + 5000, 10_000 * round + 5700);
+            }
+            let before = hash(&node);
+            node.stop().unwrap();
+            drop(node);
+            let node = start(quiet(directory.path(), shape));
+            assert_eq!(hash(&node), before, "{shape:?}, round {round}");
+            assert_eq!(node.status().checkpoint.unwrap().start, status.start);
+            node.stop().unwrap();
+        }
+        // Its log does not reach back to the beginning any more.
+        let first =
+            if matches!(shape, Shape::OneStream) { directory.path().into() } else { directory.path().join("stream-0") };
+        assert!(!first.join(format!("{:020}.segment", 0)).exists(), "{shape:?}");
+    }
+}
+
+#[test]
+fn checkpoints_under_load_lose_nothing_and_invent_nothing() {
+    for shape in SHAPES {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = quiet(directory.path(), shape);
+        settings.checkpoint.cpu_percent = 100;
+        let devices = [directory.path().join("one"), directory.path().join("two")];
+        settings.checkpoint.dir = devices.to_vec();
+        let node = start(settings.clone());
+        let table = node.database().create_table(&definition()).unwrap().clone();
+        churn(node.database(), &table, 0, 3000);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for writer in 0..2u64 {
+                let (node, table, stop) = (&node, &table, &stop);
+                scope.spawn(move || {
+                    let worker = node.database().worker().unwrap();
+                    let mut last = None;
+                    for turn in 0..u64::MAX {
+                        if stop.load(Ordering::SeqCst) {
+                            break;
+                        }
+                        // Old records change, new ones come and go, ids are used again.
+                        let id = turn * 7 % 2900;
+                        let outcome = worker.execute(Isolation::Snapshot, |txn| {
+                            let found = txn.get(table, 0, &id.to_be_bytes())?;
+                            match found {
+                                Some(old) if turn % 5 == 0 => txn.delete(table, old.rid)?,
+                                Some(old) => drop(txn.update(table, old.rid, &row(id, turn % 11, turn))?),
+                                None => drop(txn.insert(table, &row(id, writer, turn))?),
+                            }
+                            Ok(())
+                        });
+                        // The two get in each other's way at times.
+                        last = outcome.ok().map(|((), ticket)| ticket).or(last);
+                    }
+                    node.database().wait(last.unwrap()).unwrap();
+                });
+            }
+            for _ in 0..6 {
+                node.checkpoint().unwrap();
+            }
+            stop.store(true, Ordering::SeqCst);
+        });
+        let before = hash(&node);
+        node.stop().unwrap();
+        drop(node);
+        let node = start(settings);
+        assert_eq!(hash(&node), before, "{shape:?}");
+        // Every record is found by both of its keys, and by nothing else.
+        let worker = node.database().worker().unwrap();
+        let txn = worker.begin_read_only();
+        let table = node.database().table("things").unwrap();
+        let mut by_group = 0;
+        for group in 0..11u64 {
+            let key = group.to_be_bytes();
+            let range = (std::ops::Bound::Included(&key[..]), std::ops::Bound::Included(&key[..]));
+            txn.scan(table, 1, range, Direction::Forward, |_, found| {
+                assert_eq!(found.row[8..16], group.to_le_bytes());
+                by_group += 1;
+                std::ops::ControlFlow::Continue(())
+            })
+            .unwrap();
+        }
+        assert!(by_group > 0);
+        drop(txn);
+        node.stop().unwrap();
+        assert!(devices.iter().all(|device| fs::read_dir(device).unwrap().count() == 1), "older ones are gone");
+    }
+}
+
+fn refused(config: NodeConfig) -> String {
+    match Node::start(config, |_| {}) {
+        Ok(_) => panic!("it started"),
+        Err(error @ (StartError::Restore(_) | StartError::Store(_))) => error.to_string(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+#[test]
+fn a_bad_checkpoint_is_refused_or_replaced_by_the_log() {
+    for keeps_log in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut settings = quiet(directory.path(), Shape::OneStream);
+        settings.checkpoint.keep_log_bytes = if keeps_log { u64::MAX } else { 0 };
+        let node = start(settings.clone());
+        let table = node.database().create_table(&definition()).unwrap().clone();
+        churn(node.database(), &table, 0, 3000);
+        node.checkpoint().unwrap();
+        churn(node.database(), &table, 10_000, 10_100);
+        let before = hash(&node);
+        node.stop().unwrap();
+        drop(node);
+        let check = |what: &str, expected: &str| {
+            if keeps_log {
+                let node = start(settings.clone());
+                assert_eq!(hash(&node), before, "{what}");
+                assert_eq!(node.status().checkpoint.unwrap().start, None, "{what}: from the log alone");
+                node.stop().unwrap();
+            } else {
+                let error = refused(settings.clone());
+                assert!(error.contains(expected), "{what}: {error}");
+            }
+        };
+        let largest = rows_files(directory.path()).into_iter().max_by_key(|file| fs::metadata(file).unwrap().len());
+        let file = largest.unwrap();
+        let good = fs::read(&file).unwrap();
+        for at in [3, 20, 34, 70, 76, good.len() / 2, good.len() - 1] {
+            let mut bad = good.clone();
+            bad[at] ^= 4;
+            fs::write(&file, bad).unwrap();
+            check("a flipped bit", "is damaged at offset");
+        }
+        let mut foreign = good.clone();
+        foreign[20] ^= 4;
+        let crc = crc32c::crc32c(&foreign[..40]);
+        foreign[40..44].copy_from_slice(&crc.to_le_bytes());
+        fs::write(&file, foreign).unwrap();
+        let error = refused(settings.clone());
+        assert!(error.contains("is a checkpoint of cluster"), "whatever the log has: {error}");
+        fs::write(&file, &good[..good.len() - 5]).unwrap();
+        check("a short file", "bytes, its manifest says");
+        fs::remove_file(&file).unwrap();
+        check("a missing file", "cannot open");
+        fs::write(&file, &good).unwrap();
+        let manifest = manifest(directory.path());
+        let good = fs::read(&manifest).unwrap();
+        let mut bad = good.clone();
+        bad[30] ^= 1;
+        fs::write(&manifest, bad).unwrap();
+        check("a bad manifest", "its checksum does not hold");
+        fs::remove_file(&manifest).unwrap();
+        check("a missing manifest", "segments below");
+        fs::write(&manifest, good).unwrap();
+        let node = start(settings.clone());
+        assert_eq!(hash(&node), before);
+        node.stop().unwrap();
+    }
+}
+
+#[test]
+fn what_a_crash_leaves_of_a_checkpoint_does_not_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let settings = quiet(directory.path(), Shape::OneStream);
+    let node = start(settings.clone());
+    let table = node.database().create_table(&definition()).unwrap().clone();
+    churn(node.database(), &table, 0, 1000);
+    let first = node.checkpoint().unwrap();
+    let before = hash(&node);
+    node.stop().unwrap();
+    drop(node);
+    // Half-written rows, and a manifest that was not renamed.
+    let folder = directory.path().join("checkpoints").join(format!("checkpoint-{:020}", u64::MAX / 4));
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("1-0-0.rows"), b"half").unwrap();
+    fs::write(directory.path().join(format!("checkpoint-{:020}.unfinished", u64::MAX / 4)), b"half").unwrap();
+    let node = start(settings);
+    assert_eq!(hash(&node), before);
+    assert_eq!(node.status().checkpoint.unwrap().start, first.start);
+    churn(node.database(), node.database().table("things").unwrap(), 20_000, 20_500);
+    let second = node.checkpoint().unwrap();
+    assert!(second.start > first.start);
+    assert!(!folder.exists(), "what was left is removed with what is old");
+    assert_eq!(fs::read_dir(directory.path().join("checkpoints")).unwrap().count(), 1);
+    node.stop().unwrap();
+}

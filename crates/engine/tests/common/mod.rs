@@ -1,0 +1,123 @@
+//! What tests of whole nodes share.
+#![allow(dead_code)]
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use freshet_engine::{
+    Database, DivideBy, Domain, GroupCommit, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Stamp, StateHash,
+    Table, TableDefinition,
+};
+
+pub fn definition() -> TableDefinition {
+    TableDefinition::new(
+        "things",
+        vec![
+            IndexDefinition::new("things_id", true, &[KeyPart::unsigned(0, 8)]),
+            IndexDefinition::new("things_group", false, &[KeyPart::unsigned(8, 8)]),
+        ],
+    )
+}
+
+pub fn row(id: u64, group: u64, value: u64) -> Vec<u8> {
+    [id, group, value].iter().flat_map(|column| column.to_le_bytes()).collect()
+}
+
+pub fn config(directory: Option<&Path>) -> NodeConfig {
+    let mut config = NodeConfig {
+        directory: directory.map(Path::to_owned),
+        domain: if directory.is_some() { Domain::File } else { Domain::None },
+        listen: "127.0.0.1:0".into(),
+        replay_threads: 2,
+        ..NodeConfig::default()
+    };
+    config.log.buffer_bytes = 4 << 20;
+    config.log.segment_bytes = 1 << 20;
+    config
+}
+
+/// How the nodes of a cluster keep their logs; each in its own way.
+#[derive(Clone, Copy, Debug)]
+pub enum Shape {
+    OneStream,
+    ThreeStreams,
+    /// Divided by pages, and the standbys have fewer streams than what they receive.
+    Pages,
+    Epochs,
+}
+
+pub const SHAPES: [Shape; 4] = [Shape::OneStream, Shape::ThreeStreams, Shape::Pages, Shape::Epochs];
+
+impl Shape {
+    pub fn of_node(self, n: usize, config: NodeConfig) -> NodeConfig {
+        let mut config = config;
+        let log = &mut config.log;
+        match self {
+            Self::OneStream => {}
+            Self::ThreeStreams => log.streams = 3,
+            Self::Pages => {
+                log.streams = 4 - n;
+                log.divide_by = DivideBy::Page;
+                log.page_records = 16;
+            }
+            Self::Epochs => {
+                log.streams = n + 1;
+                log.group_commit = GroupCommit::Epoch;
+                log.epoch_ms = 2;
+            }
+        }
+        config
+    }
+}
+
+pub fn start(config: NodeConfig) -> Arc<Node> {
+    Node::start(config, |_| {}).unwrap()
+}
+
+/// Inserts, updates, deletes and moves records; waits for the last commit and returns its end.
+pub fn churn(database: &Database, table: &Table, from: u64, to: u64) -> Stamp {
+    let workers: Vec<_> = (0..3).map(|_| database.worker().unwrap()).collect();
+    let mut last = None;
+    for id in from..to {
+        let ((), ticket) = workers[id as usize % workers.len()]
+            .execute(Isolation::Serializable, |txn| {
+                txn.insert(table, &row(id, id % 7, 0))?;
+                if id >= from + 10 {
+                    let old = txn.get(table, 0, &(id - 10).to_be_bytes())?.expect("inserted before");
+                    match id % 3 {
+                        0 => drop(txn.update(table, old.rid, &row(id - 10, (id - 10) % 7, id))?),
+                        1 => drop(txn.update(table, old.rid, &row(id - 10, id + 1000, id))?),
+                        _ if id % 2 == 0 => txn.delete(table, old.rid)?,
+                        _ => {}
+                    }
+                    if id % 3 == 2 && id % 2 == 0 {
+                        txn.insert(table, &row(id - 10, 5, id))?;
+                        let again = txn.get(table, 0, &(id - 10).to_be_bytes())?.expect("just inserted");
+                        if id % 4 == 0 {
+                            txn.update(table, again.rid, &row(id - 10, 5, id + 1))?;
+                        }
+                    }
+                }
+                Ok(())
+            })
+            .unwrap();
+        last = Some(ticket);
+    }
+    let ticket = last.expect("something was done");
+    database.wait(ticket).unwrap();
+    ticket.until
+}
+
+pub fn hash(node: &Node) -> (u64, u64) {
+    let worker = node.database().worker().unwrap();
+    let txn = worker.begin_read_only();
+    let hash = StateHash::of(&txn).unwrap();
+    (hash.hash, hash.records)
+}
+
+pub fn soon() -> Option<Instant> {
+    Some(Instant::now() + Duration::from_secs(20))
+}

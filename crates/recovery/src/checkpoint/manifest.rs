@@ -1,0 +1,201 @@
+//! What says that a checkpoint counts.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 0..8   | `FRESHCKP` |
+//! | 8..12  | format version |
+//! | 12..16 | CRC-32C of everything behind |
+//! | 16..   | the manifest, in postcard's encoding |
+//!
+//! It is written under another name, synced, renamed, and the directory synced: at every moment it is there whole, or not
+//! at all.
+
+use std::{
+    fs::{self, File},
+    io::Write,
+    path::{Path, PathBuf},
+};
+
+use freshet_base::{ClusterId, Stamp};
+use serde::{Deserialize, Serialize};
+
+use super::CheckpointError;
+
+const MAGIC: &[u8; 8] = b"FRESHCKP";
+const FORMAT: u32 = 1;
+const HEAD: usize = 16;
+
+/// One file of rows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointFile {
+    /// The number of its device, from 0.
+    pub device: u32,
+    /// Its name in the checkpoint's folder there.
+    pub name: String,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+/// The files of one table.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointTable {
+    /// The table's id.
+    pub fid: u32,
+    /// How many rows there are.
+    pub rows: u64,
+    /// Where they are.
+    pub files: Vec<CheckpointFile>,
+}
+
+/// An installed checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Manifest {
+    cluster: u128,
+    start: u64,
+    end: u64,
+    /// When it was installed: milliseconds since 1970, by the node's clock.
+    pub time: u64,
+    /// How many devices its files are on.
+    pub devices: u32,
+    /// Its tables, the catalog first.
+    pub tables: Vec<CheckpointTable>,
+}
+
+impl Manifest {
+    /// A checkpoint of `cluster` from `start` to `end`, at `time` (milliseconds since 1970).
+    pub fn new(
+        cluster: ClusterId,
+        start: Stamp,
+        end: Stamp,
+        time: u64,
+        devices: u32,
+        tables: Vec<CheckpointTable>,
+    ) -> Self {
+        Self { cluster: cluster.0, start: start.0, end: end.0, time, devices, tables }
+    }
+
+    /// Whose it is.
+    pub fn cluster(&self) -> ClusterId {
+        ClusterId(self.cluster)
+    }
+
+    /// Everything below is in it, unless the log from here on says otherwise.
+    pub fn start(&self) -> Stamp {
+        Stamp(self.start)
+    }
+
+    /// The log must be there up to here.
+    pub fn end(&self) -> Stamp {
+        Stamp(self.end)
+    }
+
+    /// Bytes of all its files.
+    pub fn bytes(&self) -> u64 {
+        self.tables.iter().flat_map(|table| &table.files).map(|file| file.bytes).sum()
+    }
+
+    /// Rows in all its tables.
+    pub fn rows(&self) -> u64 {
+        self.tables.iter().map(|table| table.rows).sum()
+    }
+
+    /// How the manifest of a checkpoint that began at `start` is called.
+    pub fn path(directory: &Path, start: Stamp) -> PathBuf {
+        directory.join(format!("checkpoint-{:020}.manifest", start.0))
+    }
+
+    /// Installs the checkpoint, whose files are durable.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`]; then it does not count.
+    pub fn install(&self, directory: &Path) -> Result<(), CheckpointError> {
+        let file = Self::path(directory, self.start());
+        let unfinished = file.with_extension("unfinished");
+        let body = postcard::to_stdvec(self).expect("a manifest has an encoding");
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(FORMAT.to_le_bytes());
+        bytes.extend(crc32c::crc32c(&body).to_le_bytes());
+        bytes.extend(body);
+        let write = || {
+            let mut new = File::create(&unfinished)?;
+            new.write_all(&bytes)?;
+            new.sync_all()?;
+            fs::rename(&unfinished, &file)?;
+            File::open(directory)?.sync_all()
+        };
+        write().map_err(|source| CheckpointError::io("install", file.clone(), source))
+    }
+
+    /// Reads a manifest.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] says what is wrong with it.
+    pub fn read(file: &Path) -> Result<Self, CheckpointError> {
+        let bytes = fs::read(file).map_err(|source| CheckpointError::io("read", file, source))?;
+        let damaged = |what: &str| CheckpointError::Damaged { file: file.into(), offset: 0, what: what.into() };
+        let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
+            return Err(damaged("it is shorter than its header"));
+        };
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| head[at + i]));
+        if head[..8] != *MAGIC {
+            return Err(damaged("it does not begin as a manifest does"));
+        }
+        if word(8) != FORMAT {
+            return Err(CheckpointError::Format { file: file.into(), found: word(8), expected: FORMAT });
+        }
+        if word(12) != crc32c::crc32c(body) {
+            return Err(damaged("its checksum does not hold"));
+        }
+        postcard::from_bytes(body).map_err(|cause| damaged(&cause.to_string()))
+    }
+
+    /// The stamps of all installed checkpoints in `directory`, the newest first.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`] when it cannot be listed.
+    pub fn installed(directory: &Path) -> Result<Vec<Stamp>, CheckpointError> {
+        let failed = |source| CheckpointError::io("list", directory, source);
+        let mut found = Vec::new();
+        for entry in fs::read_dir(directory).map_err(failed)? {
+            let name = entry.map_err(failed)?.file_name();
+            let stamp = name.to_str().and_then(|name| name.strip_prefix("checkpoint-")?.strip_suffix(".manifest"));
+            found.extend(stamp.and_then(|stamp| stamp.parse().ok()).map(Stamp));
+        }
+        found.sort_unstable_by_key(|stamp| std::cmp::Reverse(*stamp));
+        Ok(found)
+    }
+
+    /// Removes everything that belongs to checkpoints other than those in `keep`, half-written ones included: the manifest
+    /// first, so that what does not count any more is never taken for whole.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`] for the first thing that could not be removed.
+    pub fn remove_others(directory: &Path, devices: &[PathBuf], keep: &[Stamp]) -> Result<(), CheckpointError> {
+        let ours = |name: &str| {
+            let stamp = name.strip_prefix("checkpoint-")?.get(..20)?.parse().ok()?;
+            Some(Stamp(stamp)).filter(|stamp| !keep.contains(stamp))
+        };
+        let places = std::iter::once((directory, false)).chain(devices.iter().map(|device| (&**device, true)));
+        for (place, folders) in places {
+            let entries = match fs::read_dir(place) {
+                Ok(entries) => entries,
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+                Err(source) => return Err(CheckpointError::io("list", place, source)),
+            };
+            for entry in entries {
+                let entry = entry.map_err(|source| CheckpointError::io("list", place, source))?;
+                if entry.file_name().to_str().and_then(ours).is_none() {
+                    continue;
+                }
+                let path = entry.path();
+                let removed = match (folders, path.is_dir()) {
+                    (true, true) => fs::remove_dir_all(&path),
+                    (false, false) => fs::remove_file(&path),
+                    _ => continue,
+                };
+                removed.map_err(|source| CheckpointError::io("remove", path, source))?;
+            }
+        }
+        Ok(())
+    }
+}

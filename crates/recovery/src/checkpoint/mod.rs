@@ -1,0 +1,86 @@
+//! Checkpoints: the rows of the database in files, so that restart needs only the log since then (SiloR, section 4).
+//!
+//! A checkpoint is named by `start`, the stamp at which it began (SiloR's `e_l`). It is fuzzy: it holds, of each record, the
+//! version that was the newest when it was looked at, unless that is at or above `start`, since the log from `start` on must be
+//! replayed anyway. `end` (`e_h`) is the stamp by which all was looked at: only with the log up to there is it
+//! a state of the database, so it counts, *is installed*, when everything below `end` is committed. A consistent
+//! checkpoint is read at one snapshot; its start and end are the same.
+//!
+//! | where | what |
+//! |---|---|
+//! | `<directory>/checkpoint-<start>.manifest` | says that the checkpoint counts, and what belongs to it ([`manifest`]) |
+//! | `<device>/checkpoint-<start>/<table>-<device>-<k>.rows` | rows in key order, in blocks dealt out to the files of a device one by one ([`rows`]) |
+
+pub mod manifest;
+pub mod rows;
+
+use std::{io, path::PathBuf};
+
+use freshet_base::{ClusterId, Stamp};
+
+pub use manifest::{CheckpointFile, CheckpointTable, Manifest};
+pub use rows::{RowsReader, TableWriter};
+
+/// Why a checkpoint was not written, or cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointError {
+    /// The operating system refused something.
+    #[error("cannot {doing} {file}: {source}; check the disk and the permissions", file = .file.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With which file or directory.
+        file: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// A file is not what was written.
+    #[error(
+        "{file} is damaged at offset {offset}: {what}; restore it from a backup, or remove the checkpoint's manifest: the node \
+         then uses an older checkpoint, if the log since then is there",
+        file = .file.display()
+    )]
+    Damaged {
+        /// Which file.
+        file: PathBuf,
+        /// Where in it, in bytes.
+        offset: u64,
+        /// What does not hold.
+        what: String,
+    },
+    /// It belongs to another cluster.
+    #[error(
+        "{file} is a checkpoint of cluster {found}, this node is of {expected}: remove it, or point the node to its own \
+         directory",
+        file = .file.display()
+    )]
+    ForeignCluster {
+        /// Which file.
+        file: PathBuf,
+        /// The cluster in it.
+        found: ClusterId,
+        /// This node's.
+        expected: ClusterId,
+    },
+    /// It was written by another version.
+    #[error("{file} has checkpoint format {found}, this version reads {expected}", file = .file.display())]
+    Format {
+        /// Which file.
+        file: PathBuf,
+        /// The format in it.
+        found: u32,
+        /// The one that is read.
+        expected: u32,
+    },
+}
+
+impl CheckpointError {
+    pub(crate) fn io(doing: &'static str, file: impl Into<PathBuf>, source: io::Error) -> Self {
+        Self::Io { doing, file: file.into(), source }
+    }
+}
+
+/// The folder of a checkpoint on a device.
+pub fn folder(device: &std::path::Path, start: Stamp) -> PathBuf {
+    device.join(format!("checkpoint-{:020}", start.0))
+}

@@ -1,0 +1,279 @@
+//! Files of rows.
+//!
+//! | file header, 64 bytes | |
+//! |---|---|
+//! | 0..8   | `FRESHROW` |
+//! | 8..12  | format version |
+//! | 12..16 | table id |
+//! | 16..32 | cluster id |
+//! | 32..40 | the checkpoint's start |
+//! | 40..44 | CRC-32C of bytes 0..40 |
+//!
+//! Behind it, blocks:
+//!
+//! | block | |
+//! |---|---|
+//! | 0..4   | length of the whole block |
+//! | 4..8   | CRC-32C of everything behind |
+//! | 8..12  | number of rows |
+//! | then, for each row | record id (8 bytes), stamp (8), length (4), the row |
+
+use std::{
+    fs::{self, File},
+    io::{Read, Write},
+    path::{Path, PathBuf},
+};
+
+use freshet_base::{ClusterId, Fid, Rid, Stamp};
+
+use super::{CheckpointError, CheckpointFile, folder};
+
+const MAGIC: &[u8; 8] = b"FRESHROW";
+const FORMAT: u32 = 1;
+const HEAD: usize = 64;
+const BLOCK_HEAD: usize = 12;
+const ROW_HEAD: usize = 20;
+/// A block is written when it has this many bytes.
+pub const BLOCK: usize = 256 << 10;
+
+fn head(cluster: ClusterId, start: Stamp, fid: Fid) -> [u8; HEAD] {
+    let mut bytes = [0; HEAD];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[12..16].copy_from_slice(&fid.0.to_le_bytes());
+    bytes[16..32].copy_from_slice(&cluster.0.to_le_bytes());
+    bytes[32..40].copy_from_slice(&start.0.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[..40]);
+    bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+/// Writes one checkpointer's share of a table, to the files of one device.
+#[derive(Debug)]
+pub struct TableWriter {
+    files: Vec<(PathBuf, File, CheckpointFile)>,
+    next: usize,
+    block: Vec<u8>,
+    rows_in_block: u32,
+    rows: u64,
+    unsynced: u64,
+    sync_bytes: u64,
+}
+
+impl TableWriter {
+    /// Makes `count` files on a device for the rows of `fid`. A sync comes every `sync_bytes` (SiloR, section 6.2: without,
+    /// the kernel writes it all at the worst moment); 0 means one at the end only.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`].
+    pub fn create(
+        device: (u32, &Path),
+        cluster: ClusterId,
+        start: Stamp,
+        fid: Fid,
+        count: u32,
+        sync_bytes: u64,
+    ) -> Result<Self, CheckpointError> {
+        let (number, device) = device;
+        let folder = folder(device, start);
+        fs::create_dir_all(&folder).map_err(|source| CheckpointError::io("make", &folder, source))?;
+        let make = |k: u32| {
+            let name = format!("{}-{number}-{k}.rows", fid.0);
+            let path = folder.join(&name);
+            let mut file = File::create(&path).map_err(|source| CheckpointError::io("make", &path, source))?;
+            let written = file.write_all(&head(cluster, start, fid));
+            written.map_err(|source| CheckpointError::io("write", &path, source))?;
+            Ok((path, file, CheckpointFile { device: number, name, bytes: HEAD as u64 }))
+        };
+        Ok(Self {
+            files: (0..count.max(1)).map(make).collect::<Result<_, _>>()?,
+            next: 0,
+            block: vec![0; BLOCK_HEAD],
+            rows_in_block: 0,
+            rows: 0,
+            unsynced: 0,
+            sync_bytes: if sync_bytes == 0 { u64::MAX } else { sync_bytes },
+        })
+    }
+
+    /// Adds a row to the block. Returns whether it is full and should be [written](TableWriter::write_block).
+    #[inline]
+    pub fn push(&mut self, rid: Rid, stamp: Stamp, row: &[u8]) -> bool {
+        self.block.extend_from_slice(&rid.0.to_le_bytes());
+        self.block.extend_from_slice(&stamp.0.to_le_bytes());
+        // Rows are shorter than `Table::MAX_ROW`.
+        self.block.extend_from_slice(&(row.len() as u32).to_le_bytes());
+        self.block.extend_from_slice(row);
+        self.rows_in_block += 1;
+        self.block.len() >= BLOCK
+    }
+
+    /// Writes the block to the next file, and syncs when much was written since the last time.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`].
+    pub fn write_block(&mut self) -> Result<(), CheckpointError> {
+        if self.rows_in_block == 0 {
+            return Ok(());
+        }
+        let length = u32::try_from(self.block.len()).expect("a block is little longer than its rows");
+        self.block[8..12].copy_from_slice(&self.rows_in_block.to_le_bytes());
+        let crc = crc32c::crc32c(&self.block[8..]);
+        self.block[..4].copy_from_slice(&length.to_le_bytes());
+        self.block[4..8].copy_from_slice(&crc.to_le_bytes());
+        let number = self.next % self.files.len();
+        let (path, file, entry) = &mut self.files[number];
+        file.write_all(&self.block).map_err(|source| CheckpointError::io("write", path.clone(), source))?;
+        entry.bytes += u64::from(length);
+        self.next += 1;
+        self.unsynced += u64::from(length);
+        self.rows += u64::from(self.rows_in_block);
+        self.rows_in_block = 0;
+        self.block.truncate(BLOCK_HEAD);
+        if self.unsynced >= self.sync_bytes {
+            self.sync()?;
+        }
+        Ok(())
+    }
+
+    fn sync(&mut self) -> Result<(), CheckpointError> {
+        for (path, file, _) in &self.files {
+            file.sync_data().map_err(|source| CheckpointError::io("sync", path.clone(), source))?;
+        }
+        self.unsynced = 0;
+        Ok(())
+    }
+
+    /// Writes the last block, syncs everything with its names, and tells how many rows there are and where.
+    ///
+    /// # Errors
+    /// [`CheckpointError::Io`].
+    pub fn finish(mut self) -> Result<(u64, Vec<CheckpointFile>), CheckpointError> {
+        self.write_block()?;
+        self.sync()?;
+        if let Some(folder) = self.files.first().and_then(|(path, _, _)| path.parent()) {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(|source| CheckpointError::io("sync", folder, source))?;
+        }
+        Ok((self.rows, self.files.into_iter().map(|(_, _, entry)| entry).collect()))
+    }
+}
+
+/// Reads a file of rows, block by block.
+#[derive(Debug)]
+pub struct RowsReader {
+    path: PathBuf,
+    file: File,
+    at: u64,
+    end: u64,
+    block: Vec<u8>,
+}
+
+impl RowsReader {
+    /// Opens a file of a checkpoint on the device at `device` and checks that it is that one.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] says what is wrong with it.
+    pub fn open(
+        device: &Path,
+        cluster: ClusterId,
+        start: Stamp,
+        fid: Fid,
+        entry: &CheckpointFile,
+    ) -> Result<Self, CheckpointError> {
+        let path = folder(device, start).join(&entry.name);
+        let io = |doing, source| CheckpointError::io(doing, path.clone(), source);
+        let mut file = File::open(&path).map_err(|source| io("open", source))?;
+        let length = file.metadata().map_err(|source| io("ask the size of", source))?.len();
+        let damaged = |what: String| CheckpointError::Damaged { file: path.clone(), offset: 0, what };
+        if length != entry.bytes {
+            return Err(damaged(format!("it has {length} bytes, its manifest says {}", entry.bytes)));
+        }
+        let mut found = [0; HEAD];
+        file.read_exact(&mut found).map_err(|source| io("read", source))?;
+        if crc32c::crc32c(&found[..40]).to_le_bytes() == found[40..44] && found[16..32] != cluster.0.to_le_bytes() {
+            let found = ClusterId(u128::from_le_bytes(std::array::from_fn(|i| found[16 + i])));
+            return Err(CheckpointError::ForeignCluster { file: path, found, expected: cluster });
+        }
+        if found != head(cluster, start, fid) {
+            return Err(damaged("its header is not that of this table and checkpoint".into()));
+        }
+        Ok(Self { path, file, at: HEAD as u64, end: length, block: Vec::new() })
+    }
+
+    fn damaged(&self, what: &str) -> CheckpointError {
+        CheckpointError::Damaged { file: self.path.clone(), offset: self.at, what: what.into() }
+    }
+
+    /// Reads the next block; none at the end.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] when it is not whole.
+    pub fn next_block(&mut self) -> Result<Option<RowsBlock<'_>>, CheckpointError> {
+        let left = self.end - self.at;
+        if left == 0 {
+            return Ok(None);
+        }
+        let mut head = [0; BLOCK_HEAD];
+        if left < BLOCK_HEAD as u64 {
+            return Err(self.damaged("the last block is cut off"));
+        }
+        let read = self.file.read_exact(&mut head);
+        read.map_err(|source| CheckpointError::io("read", self.path.clone(), source))?;
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| head[at + i]));
+        let (length, crc, rows) = (u64::from(word(0)), word(4), word(8));
+        if length < BLOCK_HEAD as u64 || length > left {
+            return Err(self.damaged("the length of a block is none"));
+        }
+        self.block.resize(length as usize - 8, 0);
+        self.block[..4].copy_from_slice(&head[8..]);
+        let read = self.file.read_exact(&mut self.block[4..]);
+        read.map_err(|source| CheckpointError::io("read", self.path.clone(), source))?;
+        if crc32c::crc32c(&self.block) != crc {
+            return Err(self.damaged("the checksum of a block does not hold"));
+        }
+        if !whole_rows(&self.block[4..], rows) {
+            return Err(self.damaged("the rows of a block do not fill it"));
+        }
+        self.at += length;
+        Ok(Some(RowsBlock { bytes: &self.block[4..] }))
+    }
+}
+
+fn whole_rows(bytes: &[u8], rows: u32) -> bool {
+    let mut rest = bytes;
+    for _ in 0..rows {
+        let Some((head, behind)) = rest.split_first_chunk::<ROW_HEAD>() else { return false };
+        let length = u32::from_le_bytes(std::array::from_fn(|i| head[16 + i])) as usize;
+        let Some(behind) = behind.get(length..) else { return false };
+        rest = behind;
+    }
+    rest.is_empty()
+}
+
+/// A checked block of rows.
+#[derive(Debug)]
+pub struct RowsBlock<'r> {
+    bytes: &'r [u8],
+}
+
+impl RowsBlock<'_> {
+    /// Its length in the file, in bytes.
+    pub fn length(&self) -> u64 {
+        (self.bytes.len() + BLOCK_HEAD) as u64
+    }
+}
+
+impl<'r> Iterator for RowsBlock<'r> {
+    type Item = (Rid, Stamp, &'r [u8]);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        // `whole_rows` went the same way, so that only the end has no header.
+        let (head, rest) = self.bytes.split_first_chunk::<ROW_HEAD>()?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
+        let length = u32::from_le_bytes(std::array::from_fn(|i| head[16 + i])) as usize;
+        let (row, rest) = rest.split_at_checked(length)?;
+        self.bytes = rest;
+        Some((Rid(word(0)), Stamp(word(8)), row))
+    }
+}

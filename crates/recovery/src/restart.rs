@@ -1,0 +1,422 @@
+//! The phases of a restart.
+
+use std::{
+    collections::VecDeque,
+    ops::ControlFlow,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use freshet_base::{Fid, Rid, Stamp};
+use freshet_log::{LogStore, Piece, PieceError, StoreError, Tail, TailError, tail::damage};
+use freshet_replay::{Collector, Deleted, ReplayError, Restoration, Target};
+use freshet_storage::{Catalog, Participants};
+use thiserror::Error;
+
+use crate::checkpoint::{CheckpointError, CheckpointFile, Manifest, RowsReader};
+
+/// How far a restart has come. Numbers are bytes done and bytes in all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Looking for the end of the log.
+    Tail,
+    /// Reading the checkpoint.
+    Checkpoint {
+        /// Bytes read.
+        done: u64,
+        /// Bytes to read.
+        of: u64,
+    },
+    /// Replaying the log.
+    Log {
+        /// Bytes replayed.
+        done: u64,
+        /// Bytes to replay.
+        of: u64,
+    },
+    /// Building indexes; the numbers are entries.
+    Indexes {
+        /// Entries of finished indexes.
+        done: u64,
+        /// Entries of all.
+        of: u64,
+    },
+    /// Finished.
+    Ready,
+}
+
+/// Why a node could not come back. Nothing was changed, but for a torn tail that was cut off.
+#[derive(Debug, Error)]
+pub enum RestoreError {
+    /// The end of the log could not be found.
+    #[error(transparent)]
+    Tail(#[from] TailError),
+    /// The torn tail could not be cut off, or the log could not be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A part of the log could not be replayed.
+    #[error(transparent)]
+    Replay(#[from] ReplayError),
+    /// No checkpoint can be used, and the log does not reach back to the beginning.
+    #[error(transparent)]
+    Checkpoint(#[from] CheckpointError),
+    /// A checkpoint needs a part of the log that is not there.
+    #[error(
+        "the checkpoint {file} needs the log from {start} to {end}, there is {have}: restore the log's files, or empty this \
+         directory and let the node join its cluster again",
+        file = .file.display()
+    )]
+    LogMissing {
+        /// The checkpoint's manifest.
+        file: PathBuf,
+        /// Where the log would have to begin.
+        start: Stamp,
+        /// How far it would have to reach.
+        end: Stamp,
+        /// What there is.
+        have: String,
+    },
+}
+
+/// Why pieces of the log were not replayed.
+enum PiecesError {
+    /// A boundary between two of them was none.
+    Boundary,
+    Failed(RestoreError),
+}
+
+impl<E: Into<RestoreError>> From<E> for PiecesError {
+    fn from(error: E) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+/// Finds the end of the log in `store` and cuts off what a crash tore.
+///
+/// # Errors
+/// See [`RestoreError`].
+pub fn settle_tail(store: &LogStore) -> Result<Tail, RestoreError> {
+    let watermark = store.watermark();
+    if store.streams() == 1
+        && let end = store.extent().map_or(Stamp::ZERO, |(_, end)| end)
+        && end < watermark
+    {
+        let what = format!("the segments from {end} on are missing; the log was durable up to {watermark}");
+        return Err(damage(store, end, what).into());
+    }
+    Ok(store.settle()?)
+}
+
+/// What a restart works on.
+#[derive(Debug)]
+pub struct Restart<'r> {
+    /// The log, whose tail is settled.
+    pub store: &'r LogStore,
+    /// Where it ends.
+    pub end: Stamp,
+    /// Where manifests of checkpoints are; none for a node without a directory.
+    pub directory: Option<&'r Path>,
+    /// Where the checkpoints' rows are, one path for each device.
+    pub devices: &'r [PathBuf],
+    /// How many threads work.
+    pub threads: usize,
+    /// Places for the threads.
+    pub participants: &'r Arc<Participants>,
+    /// Where to put what the log says.
+    pub target: Target,
+}
+
+/// What a restart has brought back.
+#[derive(Debug)]
+pub struct Restored {
+    /// The tables.
+    pub catalog: Arc<Catalog>,
+    /// For a standby: records that the log says were deleted.
+    pub deleted: Vec<Deleted>,
+    /// The checkpoint that was used.
+    pub checkpoint: Option<Manifest>,
+    /// Time and bytes of the phases checkpoint and log, and time and entries of the phase indexes.
+    pub phases: [(Duration, u64); 3],
+}
+
+/// Counts, and tells now and then.
+struct Progress<'p> {
+    done: AtomicU64,
+    of: u64,
+    told: AtomicU64,
+    tell: &'p (dyn Fn(u64, u64) + Sync),
+}
+
+impl<'p> Progress<'p> {
+    fn new(of: u64, tell: &'p (dyn Fn(u64, u64) + Sync)) -> Self {
+        tell(0, of);
+        Self { done: AtomicU64::new(0), of, told: AtomicU64::new(0), tell }
+    }
+
+    /// Relaxed: counters without data behind them.
+    fn add(&self, bytes: u64) {
+        let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        let step = 16 << 20;
+        if done / step > self.told.load(Ordering::Relaxed)
+            && self.told.fetch_max(done / step, Ordering::Relaxed) < done / step
+        {
+            (self.tell)(done.min(self.of), self.of);
+        }
+    }
+}
+
+impl Restart<'_> {
+    /// Brings the database back. Nobody reads yet. `progress` hears how far it has come, from any of the threads.
+    ///
+    /// # Errors
+    /// See [`RestoreError`].
+    pub fn run(&self, progress: &(dyn Fn(Phase) + Sync)) -> Result<Restored, RestoreError> {
+        let mut first_error = None;
+        let begin = self.store.extent().map_or(self.end, |(begin, _)| begin);
+        for start in self.directory.map(Manifest::installed).transpose()?.unwrap_or_default() {
+            match self.from_checkpoint(start, begin, progress) {
+                Ok(restored) => return Ok(restored),
+                // A foreign file is a mistake of whoever set this up, and no reason to look for something older.
+                Err(error @ RestoreError::Checkpoint(CheckpointError::ForeignCluster { .. })) => return Err(error),
+                Err(error @ (RestoreError::Checkpoint(_) | RestoreError::LogMissing { .. })) => {
+                    first_error.get_or_insert(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if begin > Stamp::ZERO {
+            let what = format!("the segments below {begin} are missing, and there is no checkpoint");
+            return Err(first_error.unwrap_or_else(|| damage(self.store, Stamp::ZERO, what).into()));
+        }
+        self.restore(None, progress)
+    }
+
+    fn from_checkpoint(
+        &self,
+        start: Stamp,
+        begin: Stamp,
+        progress: &(dyn Fn(Phase) + Sync),
+    ) -> Result<Restored, RestoreError> {
+        let file = Manifest::path(self.directory.unwrap_or(Path::new("")), start);
+        let manifest = Manifest::read(&file)?;
+        let expected = self.store.config().cluster;
+        if manifest.cluster() != expected {
+            return Err(CheckpointError::ForeignCluster { file, found: manifest.cluster(), expected }.into());
+        }
+        if manifest.devices as usize > self.devices.len() {
+            let what = format!("its rows are on {} devices, {} are configured", manifest.devices, self.devices.len());
+            return Err(CheckpointError::Damaged { file, offset: 0, what }.into());
+        }
+        if manifest.start() < begin || manifest.end() > self.end {
+            let have = format!("the log from {begin} to {}", self.end);
+            return Err(RestoreError::LogMissing { file, start: manifest.start(), end: manifest.end(), have });
+        }
+        self.restore(Some(manifest), progress)
+    }
+
+    fn restore(
+        &self,
+        checkpoint: Option<Manifest>,
+        progress: &(dyn Fn(Phase) + Sync),
+    ) -> Result<Restored, RestoreError> {
+        let catalog = Arc::new(Catalog::new());
+        let restoration = Restoration::new(&catalog, self.target);
+        let mut collectors: Vec<Collector> = (0..self.threads.max(1)).map(|_| Collector::default()).collect();
+        let mut phases = [(Duration::ZERO, 0); 3];
+        let mut begun = Instant::now();
+        if let Some(manifest) = &checkpoint {
+            self.load(manifest, &restoration, &mut collectors, &|done, of| progress(Phase::Checkpoint { done, of }))?;
+            phases[0] = (begun.elapsed(), manifest.bytes());
+            begun = Instant::now();
+        }
+        let from = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::start);
+        self.replay(from, &restoration, &mut collectors, &|done, of| progress(Phase::Log { done, of }))?;
+        phases[1] = (begun.elapsed(), self.end.since(from));
+        begun = Instant::now();
+        let entries = AtomicU64::new(0);
+        let deleted = restoration.finish(collectors, self.threads, self.participants, &|done, of| {
+            entries.store(of, Ordering::Relaxed);
+            progress(Phase::Indexes { done, of });
+        });
+        phases[2] = (begun.elapsed(), entries.into_inner());
+        Ok(Restored { catalog, deleted, checkpoint, phases })
+    }
+
+    /// Reads a checkpoint: the catalog first, then everything else by all threads, file by file.
+    fn load(
+        &self,
+        manifest: &Manifest,
+        restoration: &Restoration,
+        collectors: &mut [Collector],
+        tell: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<(), RestoreError> {
+        let progress = Progress::new(manifest.bytes(), tell);
+        let files = |catalog: bool| {
+            let tables = manifest.tables.iter().filter(move |table| (Fid(table.fid) == Fid::CATALOG) == catalog);
+            tables.flat_map(|table| table.files.iter().map(|file| (Fid(table.fid), file))).collect::<VecDeque<_>>()
+        };
+        let load = |collector: &mut Collector, (fid, file): (Fid, &CheckpointFile)| {
+            self.load_file(manifest, restoration, collector, fid, file, &progress)
+        };
+        for file in files(true) {
+            load(&mut collectors[0], file)?;
+        }
+        divide(files(false), collectors, load)
+    }
+
+    fn load_file(
+        &self,
+        manifest: &Manifest,
+        restoration: &Restoration,
+        collector: &mut Collector,
+        fid: Fid,
+        file: &CheckpointFile,
+        progress: &Progress<'_>,
+    ) -> Result<(), RestoreError> {
+        let device = self.devices.get(file.device as usize).map_or(Path::new(""), PathBuf::as_path);
+        let mut reader = RowsReader::open(device, manifest.cluster(), manifest.start(), fid, file)?;
+        let participant = self.participants.join().expect("a place for every thread of a restart");
+        while let Some(block) = reader.next_block()? {
+            progress.add(block.length());
+            let guard = participant.pin_without_snapshot();
+            for (rid, stamp, row) in block {
+                restoration.row(&guard, collector, fid, rid, stamp, row)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Replays the log from `from` on, a block boundary.
+    fn replay(
+        &self,
+        from: Stamp,
+        restoration: &Restoration,
+        collectors: &mut [Collector],
+        tell: &(dyn Fn(u64, u64) + Sync),
+    ) -> Result<(), RestoreError> {
+        let of = self.end.since(from);
+        let pieces = self.store.pieces(from, self.end)?;
+        let there: u64 = pieces.iter().map(Piece::length).sum();
+        if there != of {
+            let what = format!("its streams hold {there} bytes from {from} on, there should be {of}");
+            return Err(damage(self.store, from, what).into());
+        }
+        let progress = Progress::new(of, tell);
+        match self.replay_pieces(pieces, restoration, collectors, &progress) {
+            Ok(()) => return Ok(()),
+            Err(PiecesError::Failed(error)) => return Err(error),
+            Err(PiecesError::Boundary) => {}
+        }
+        // One of the boundaries was none: each stream from its beginning. What was replayed already does no harm.
+        let whole = self.store.whole(from, self.end)?;
+        let first = whole.first().copied();
+        match self.replay_pieces(whole, restoration, collectors, &progress) {
+            Ok(()) => Ok(()),
+            Err(PiecesError::Failed(error)) => Err(error),
+            Err(PiecesError::Boundary) => Err(self.store.damage(first.expect("there was something to replay")).into()),
+        }
+    }
+
+    fn replay_pieces(
+        &self,
+        pieces: Vec<Piece>,
+        restoration: &Restoration,
+        collectors: &mut [Collector],
+        progress: &Progress<'_>,
+    ) -> Result<(), PiecesError> {
+        let mut pieces = VecDeque::from(pieces);
+        // Newest first, records may come before the table that they belong to: then the piece comes again.
+        while !pieces.is_empty() {
+            let left: u64 = pieces.iter().map(Piece::length).sum();
+            let again = Mutex::new((VecDeque::new(), None));
+            divide::<_, PiecesError>(pieces, collectors, |collector, piece| {
+                if let Some((rest, unknown)) = self.replay_piece(piece, restoration, collector, progress)? {
+                    let mut again = again.lock().unwrap_or_else(PoisonError::into_inner);
+                    again.0.push_back(rest);
+                    again.1 = Some(unknown);
+                }
+                Ok(())
+            })?;
+            let (rest, unknown) = again.into_inner().unwrap_or_else(PoisonError::into_inner);
+            pieces = rest;
+            if let Some((at, fid, rid)) = unknown
+                && pieces.iter().map(Piece::length).sum::<u64>() == left
+            {
+                return Err(ReplayError::Foreign { at, fid, rid }.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// Replays a piece; returns what is left of it when it has records of a table that is not known yet, and the first of
+    /// them.
+    #[allow(clippy::type_complexity)]
+    fn replay_piece(
+        &self,
+        piece: Piece,
+        restoration: &Restoration,
+        collector: &mut Collector,
+        progress: &Progress<'_>,
+    ) -> Result<Option<(Piece, (Stamp, Fid, Rid))>, PiecesError> {
+        let participant = self.participants.join().expect("a place for every thread of a restart");
+        let mut failed = None;
+        let mut unknown = None;
+        let rest = self.store.scan(piece, |block| {
+            let guard = participant.pin_without_snapshot();
+            match restoration.block(&guard, collector, block) {
+                Ok(true) => {
+                    progress.add(block.bytes().len() as u64);
+                    return ControlFlow::Continue(());
+                }
+                Ok(false) => {
+                    let strange = block.records().find(|record| restoration.catalog().get(record.header.fid).is_none());
+                    unknown = strange.map(|record| (record.address, record.header.fid, record.header.rid));
+                }
+                Err(error) => failed = Some(error),
+            }
+            ControlFlow::Break(())
+        });
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        match rest {
+            Ok(None) => Ok(None),
+            Ok(Some(rest)) => Ok(Some((rest, unknown.unwrap_or((Stamp::ZERO, Fid(0), Rid(0)))))),
+            Err(PieceError::Boundary) => Err(PiecesError::Boundary),
+            Err(PieceError::Damage(error)) => Err(error.into()),
+        }
+    }
+}
+
+/// One thread for each collector takes items off the front of `items` until there are none, or one fails.
+fn divide<T: Send, E: Send>(
+    items: VecDeque<T>,
+    collectors: &mut [Collector],
+    work: impl Fn(&mut Collector, T) -> Result<(), E> + Sync,
+) -> Result<(), E> {
+    let items = Mutex::new(items);
+    let failed = Mutex::new(None);
+    let next = || {
+        // Nobody goes on when one has failed.
+        if failed.lock().unwrap_or_else(PoisonError::into_inner).is_some() {
+            return None;
+        }
+        items.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
+    };
+    std::thread::scope(|scope| {
+        for collector in collectors {
+            scope.spawn(|| {
+                while let Some(item) = next() {
+                    if let Err(error) = work(collector, item) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+                    }
+                }
+            });
+        }
+    });
+    failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+}

@@ -1,0 +1,242 @@
+//! Replay before there are readers: at restart.
+//!
+//! Blocks may come in any order and from any number of threads, since the larger stamp wins (SiloR, section 5.2); a checkpoint's
+//! records are older than all of them. Index entries are not inserted but collected ([`crate::runs`]): from every insertion, and,
+//! because a checkpoint leaves out what was changed after its start, from a change too when its
+//! record has not given any yet. At the end the indexes are built from them.
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::{
+        Arc, Mutex, OnceLock, PoisonError,
+        atomic::{AtomicU64, AtomicUsize, Ordering},
+    },
+};
+
+use freshet_base::{Fid, RecordKind, Rid, Stamp};
+use freshet_log::{Block, BlockKind};
+use freshet_storage::{Catalog, Guard, IndirectionArray, KeyBuffer, Participants, Table};
+
+use crate::{
+    Deleted, ReplayError,
+    runs::{Merged, Run},
+};
+
+/// Where a restart puts what it finds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Log addresses into the replay arrays: a standby, whose log may yet be cut.
+    Announce,
+    /// Log addresses into the data arrays: a primary.
+    Restore,
+}
+
+/// How full the leaves of a new index are, in percent.
+const FILL: u8 = 90;
+
+/// A restart under way, shared by its threads.
+#[derive(Debug)]
+pub struct Restoration {
+    catalog: Arc<Catalog>,
+    target: Target,
+    /// By table: a bit for each record that has given its index entries.
+    indexed: Box<[OnceLock<IndirectionArray>]>,
+}
+
+/// What one thread of a restart has collected.
+#[derive(Debug, Default)]
+pub struct Collector {
+    runs: HashMap<Fid, Vec<Run>>,
+    deleted: Vec<Deleted>,
+    key: KeyBuffer,
+    /// Records seen.
+    pub records: u64,
+}
+
+impl Restoration {
+    /// A restart into `catalog`, which nobody else uses yet.
+    pub fn new(catalog: &Arc<Catalog>, target: Target) -> Self {
+        let indexed = (0..Catalog::LIMIT).map(|_| OnceLock::new()).collect();
+        Self { catalog: Arc::clone(catalog), target, indexed }
+    }
+
+    /// The tables so far.
+    pub fn catalog(&self) -> &Arc<Catalog> {
+        &self.catalog
+    }
+
+    /// Notes that a record gives its index entries; returns whether it has not before.
+    fn first_entry(&self, fid: Fid, rid: Rid) -> bool {
+        let Some(place) = self.indexed.get(fid.0 as usize) else { return false };
+        let Some(word) = place.get_or_init(IndirectionArray::new).get_or_grow(Rid(rid.0 / 64)) else { return false };
+        let bit = 1 << (rid.0 % 64);
+        // Relaxed: who is first does not matter, only that one is; nothing else is published.
+        word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
+    }
+
+    fn collect(table: &Table, collector: &mut Collector, rid: Rid, row: &[u8]) {
+        let definitions = &table.definition().indexes;
+        let runs = collector.runs.entry(table.fid()).or_default();
+        runs.resize_with(definitions.len(), Run::default);
+        for (run, definition) in runs.iter_mut().zip(definitions) {
+            run.push(definition.key_of(row, &mut collector.key), rid);
+        }
+    }
+
+    /// Replays one block. Returns `false` when it has a record of a table that is not known yet: then it has to come again,
+    /// after more of the log.
+    ///
+    /// # Errors
+    /// See [`ReplayError`].
+    pub fn block(&self, guard: &Guard<'_>, collector: &mut Collector, block: &Block<'_>) -> Result<bool, ReplayError> {
+        if block.header().kind == BlockKind::Schema {
+            for record in block.records().filter(|record| record.header.fid == Fid::CATALOG) {
+                let entered = self.catalog.enter_row(record.header.rid, record.row);
+                entered.map_err(|cause| ReplayError::Catalog { at: record.address, cause })?;
+            }
+        }
+        for record in block.records() {
+            let header = &record.header;
+            let (fid, rid, address) = (header.fid, header.rid, record.address);
+            let Some(table) = self.catalog.get(fid) else { return Ok(false) };
+            let stored = table.accepts(record.row)
+                && match self.target {
+                    Target::Announce => table.replay_store(rid, address),
+                    Target::Restore => table.restore(guard, rid, address),
+                };
+            if !stored {
+                return Err(ReplayError::Foreign { at: address, fid, rid });
+            }
+            collector.records += 1;
+            let gives = match header.kind {
+                // A record id may be used again: each record that had it has an insertion of its own.
+                RecordKind::Insert => {
+                    self.first_entry(fid, rid);
+                    true
+                }
+                RecordKind::Update => self.first_entry(fid, rid),
+                RecordKind::Delete => {
+                    collector.deleted.push(Deleted { fid, rid, tombstone: address });
+                    false
+                }
+            };
+            if gives {
+                Self::collect(table, collector, rid, record.row);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Restores one record of a checkpoint. Those of the catalog come before all others.
+    ///
+    /// # Errors
+    /// See [`ReplayError`].
+    pub fn row(
+        &self,
+        guard: &Guard<'_>,
+        collector: &mut Collector,
+        fid: Fid,
+        rid: Rid,
+        stamp: Stamp,
+        row: &[u8],
+    ) -> Result<(), ReplayError> {
+        if fid == Fid::CATALOG {
+            let entered = self.catalog.enter_row(rid, row);
+            entered.map_err(|cause| ReplayError::Catalog { at: stamp, cause })?;
+        }
+        let table = self.catalog.get(fid);
+        let Some(table) = table.filter(|table| table.restore_version(guard, rid, stamp, row)) else {
+            return Err(ReplayError::Foreign { at: stamp, fid, rid });
+        };
+        collector.records += 1;
+        if self.first_entry(fid, rid) {
+            Self::collect(table, collector, rid, row);
+        }
+        Ok(())
+    }
+
+    /// Builds the indexes with `threads` threads from what all have collected; `progress` hears of entries done, and
+    /// in all. Returns the records that the log says were deleted, for a standby to clear away when no
+    /// take-over can bring them back.
+    pub fn finish(
+        self,
+        collectors: Vec<Collector>,
+        threads: usize,
+        participants: &Arc<Participants>,
+        progress: &(impl Fn(u64, u64) + Sync),
+    ) -> Vec<Deleted> {
+        let mut indexes: HashMap<(Fid, usize), Vec<Run>> = HashMap::new();
+        let mut deleted = Vec::new();
+        for collector in collectors {
+            deleted.extend(collector.deleted);
+            for (fid, runs) in collector.runs {
+                for (index, run) in runs.into_iter().enumerate() {
+                    indexes.entry((fid, index)).or_default().push(run);
+                }
+            }
+        }
+        let dead = self.dead(&deleted, participants);
+        let entries = |runs: &[Run]| runs.iter().map(|run| run.len() as u64).sum::<u64>();
+        let mut work: Vec<((Fid, usize), Vec<Run>)> = indexes.into_iter().collect();
+        // The largest first, so that the threads end at about the same time.
+        work.sort_by_key(|(_, runs)| std::cmp::Reverse(entries(runs)));
+        let of = work.iter().map(|(_, runs)| entries(runs)).sum();
+        let done = AtomicU64::new(0);
+        progress(0, of);
+        // All runs are sorted first, one by one, so that all threads have their share of the largest index too.
+        let runs: Vec<Mutex<&mut Run>> = work.iter_mut().flat_map(|(_, runs)| runs).map(Mutex::new).collect();
+        share_out(threads, runs.len(), |item| {
+            runs[item].lock().unwrap_or_else(PoisonError::into_inner).sort();
+        });
+        drop(runs);
+        share_out(threads, work.len(), |item| {
+            let ((fid, index), runs) = &work[item];
+            let table = self.catalog.get(*fid).expect("its records were restored");
+            let none = HashSet::new();
+            let dead = dead.get(fid).unwrap_or(&none);
+            let alive = Merged::new(runs).filter(|(_, rid)| !dead.contains(rid));
+            let participant = participants.join().expect("a place for every thread of a restart");
+            let guard = participant.pin_without_snapshot();
+            let loaded = table.indexes()[*index].bulk_load(&guard, alive, FILL);
+            loaded.expect("the index was empty, and merged runs ascend");
+            let entries = entries(runs);
+            progress(done.fetch_add(entries, Ordering::Relaxed) + entries, of);
+        });
+        deleted
+    }
+
+    /// Records whose newest version is a deletion that nothing can take back.
+    fn dead(&self, deleted: &[Deleted], participants: &Arc<Participants>) -> HashMap<Fid, HashSet<Rid>> {
+        let mut dead: HashMap<Fid, HashSet<Rid>> = HashMap::new();
+        if self.target == Target::Announce {
+            return dead;
+        }
+        let participant = participants.join().expect("a place for every thread of a restart");
+        let guard = participant.pin_without_snapshot();
+        for Deleted { fid, rid, tombstone } in deleted {
+            let table = self.catalog.get(*fid).expect("its records were restored");
+            if table.restored(&guard, *rid) == Some(*tombstone) {
+                dead.entry(*fid).or_default().insert(*rid);
+            }
+        }
+        dead
+    }
+}
+
+/// `threads` threads take the items `0..count` one after another.
+fn share_out(threads: usize, count: usize, work: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1).min(count) {
+            scope.spawn(|| {
+                loop {
+                    let item = next.fetch_add(1, Ordering::Relaxed);
+                    if item >= count {
+                        break;
+                    }
+                    work(item);
+                }
+            });
+        }
+    });
+}
