@@ -8,8 +8,8 @@ use std::{
     sync::atomic::{AtomicBool, Ordering},
 };
 
-use common::{SHAPES, Shape, churn, config, definition, hash, row, start};
-use freshet_engine::{Direction, Isolation, Node, NodeConfig, node::StartError};
+use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start};
+use freshet_engine::{Direction, Isolation, Node, NodeConfig, Safety, node::StartError};
 
 /// A node that writes checkpoints only when asked, and keeps no log for others.
 fn quiet(directory: &Path, shape: Shape) -> NodeConfig {
@@ -230,4 +230,65 @@ fn what_a_crash_leaves_of_a_checkpoint_does_not_count() {
     assert!(!folder.exists(), "what was left is removed with what is old");
     assert_eq!(fs::read_dir(directory.path().join("checkpoints")).unwrap().count(), 1);
     node.stop().unwrap();
+}
+
+#[test]
+fn a_standby_joins_from_a_checkpoint_when_the_log_begins_later() {
+    for shape in SHAPES {
+        let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+        let settings = |n: usize| {
+            let mut settings = quiet(directories[n].path(), Shape::OneStream);
+            settings.checkpoint.dir = (0..=n).map(|k| directories[n].path().join(format!("device-{k}"))).collect();
+            NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..shape.of_node(n, settings) }
+        };
+        let primary = start(settings(0));
+        let join = Some(primary.address().to_owned());
+        let first = start(NodeConfig { join: join.clone(), ..settings(1) });
+        let table = primary.database().create_table(&definition()).unwrap().clone();
+        churn(primary.database(), &table, 0, 2000);
+        // Written while others write: what is changed meanwhile is in the log only.
+        let stop = AtomicBool::new(false);
+        let checkpoint = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut from = 100_000;
+                while !stop.load(Ordering::SeqCst) {
+                    churn(primary.database(), &table, from, from + 200);
+                    from += 1000;
+                }
+            });
+            primary.checkpoint().unwrap();
+            let checkpoint = primary.checkpoint().unwrap();
+            stop.store(true, Ordering::SeqCst);
+            checkpoint
+        });
+        let end = churn(primary.database(), &table, 10_000, 10_500);
+        let second = start(NodeConfig { join: join.clone(), ..settings(2) });
+        second.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(&second), hash(&primary), "{shape:?}");
+        assert_eq!(second.status().checkpoint.unwrap().start, checkpoint.start, "{shape:?}");
+        // It lives on as any other standby: restarts, writes checkpoints of its own, takes over.
+        let end = churn(primary.database(), &table, 20_000, 20_300);
+        second.wait_visible(end, soon()).unwrap();
+        let own = second.checkpoint().unwrap();
+        assert!(own.start > checkpoint.start);
+        second.stop().unwrap();
+        drop(second);
+        let end = churn(primary.database(), &table, 30_000, 30_300);
+        let second = start(NodeConfig { join, ..settings(2) });
+        second.wait_visible(end, soon()).unwrap();
+        first.wait_visible(end, soon()).unwrap();
+        let before = hash(&primary);
+        assert_eq!(hash(&second), before, "{shape:?}");
+        primary.stop().unwrap();
+        drop(primary);
+        second.promote(false).unwrap();
+        assert_eq!(hash(&second), before, "{shape:?}");
+        let table = second.database().table("things").unwrap().clone();
+        let end = churn(second.database(), &table, 40_000, 40_300);
+        first.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(&first), hash(&second), "{shape:?}");
+        for node in [first, second] {
+            node.stop().unwrap();
+        }
+    }
 }

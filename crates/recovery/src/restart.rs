@@ -176,7 +176,7 @@ impl Restart<'_> {
     /// See [`RestoreError`].
     pub fn run(&self, progress: &(dyn Fn(Phase) + Sync)) -> Result<Restored, RestoreError> {
         let mut first_error = None;
-        let begin = self.store.extent().map_or(self.end, |(begin, _)| begin);
+        let begin = self.store.extent().map_or(Stamp::ZERO, |(begin, _)| begin);
         for start in self.directory.map(Manifest::installed).transpose()?.unwrap_or_default() {
             match self.from_checkpoint(start, begin, progress) {
                 Ok(restored) => return Ok(restored),
@@ -211,7 +211,9 @@ impl Restart<'_> {
             let what = format!("its rows are on {} devices, {} are configured", manifest.devices, self.devices.len());
             return Err(CheckpointError::Damaged { file, offset: 0, what }.into());
         }
-        if manifest.start() < begin || manifest.end() > self.end {
+        // A standby gets the rest from its primary, and shows nothing before.
+        let enough = manifest.end() <= self.end || self.target == Target::Announce && manifest.start() <= self.end;
+        if manifest.start() < begin || !enough {
             let have = format!("the log from {begin} to {}", self.end);
             return Err(RestoreError::LogMissing { file, start: manifest.start(), end: manifest.end(), have });
         }

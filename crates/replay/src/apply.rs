@@ -50,13 +50,14 @@ impl Found {
 pub(crate) struct Applier {
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) log: Arc<dyn LogBytes>,
+    checkpoint_end: Stamp,
     buffer: Vec<u8>,
     key: KeyBuffer,
 }
 
 impl Applier {
-    pub(crate) fn new(catalog: Arc<Catalog>, log: Arc<dyn LogBytes>) -> Self {
-        Self { catalog, log, buffer: Vec::new(), key: KeyBuffer::new() }
+    pub(crate) fn new(catalog: Arc<Catalog>, log: Arc<dyn LogBytes>, checkpoint_end: Stamp) -> Self {
+        Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new() }
     }
 
     /// Replays `[from, to)`, which begins and ends at block boundaries.
@@ -124,7 +125,13 @@ impl Applier {
         if header.kind == RecordKind::Delete {
             found.deleted.push(Deleted { fid: header.fid, rid: header.rid, tombstone: record.address });
         }
-        apply(table, guard, &mut self.key, header.kind, header.rid, record.address, record.row)
+        let kind = self.entering(header.kind, record.address);
+        apply(table, guard, &mut self.key, kind, header.rid, record.address, record.row)
+    }
+
+    /// What a record is as far as indexes are concerned.
+    fn entering(&self, kind: RecordKind, address: Stamp) -> RecordKind {
+        if kind == RecordKind::Update && address < self.checkpoint_end { RecordKind::Insert } else { kind }
     }
 
     /// What had to wait until every part was through.
@@ -134,6 +141,7 @@ impl Applier {
             if kind == RecordKind::Delete {
                 found.deleted.push(Deleted { fid, rid, tombstone: address });
             }
+            let kind = self.entering(kind, address);
             apply(table, guard, &mut self.key, kind, rid, address, &row)?;
         }
         Ok(())

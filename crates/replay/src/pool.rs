@@ -88,7 +88,8 @@ fn share(
 }
 
 impl Replay {
-    /// Replay by `threads` threads in all (at least one).
+    /// Replay by `threads` threads in all (at least one). Below `checkpoint_end`, where the checkpoint ends with which this
+    /// node began, changes enter the indexes as insertions do: the checkpoint has left out what was changed while it was written.
     ///
     /// # Panics
     /// When there are not enough participants' places, or a thread cannot be made: a node sets
@@ -98,9 +99,10 @@ impl Replay {
         catalog: &Arc<Catalog>,
         participants: &Arc<Participants>,
         log: &Arc<dyn LogBytes>,
+        checkpoint_end: Stamp,
     ) -> Self {
         let threads = threads.max(1);
-        let applier = || Applier::new(Arc::clone(catalog), Arc::clone(log));
+        let applier = || Applier::new(Arc::clone(catalog), Arc::clone(log), checkpoint_end);
         let cpu = Arc::new(Meter::default());
         let helpers = (1..threads)
             .map(|number| {

@@ -13,7 +13,7 @@ use freshet_base::{
 };
 use freshet_fabric::tcp::{Connection, ListenError, Listener, ListenerCloser};
 
-use crate::wire::{self, DecodeError, Hello, Kind, Refusal, Reply};
+use crate::wire::{self, DecodeError, Hello, Kind, Purpose, Refusal, Reply};
 
 /// A stranger has this long to say who it is.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -37,6 +37,8 @@ pub struct Endpoint {
 struct Shared {
     node: NodeId,
     service: Mutex<Option<Arc<dyn Service>>>,
+    /// Whoever asks for a checkpoint is answered whatever the node's role.
+    checkpoints: Mutex<Option<Arc<dyn Service>>>,
     strangers: AtomicU64,
 }
 
@@ -56,7 +58,12 @@ impl Endpoint {
         let listener = Listener::bind(address)?;
         let bound = listener.address().map_err(failed)?;
         let closer = listener.closer().map_err(failed)?;
-        let shared = Arc::new(Shared { node, service: Mutex::new(None), strangers: AtomicU64::new(0) });
+        let shared = Arc::new(Shared {
+            node,
+            service: Mutex::new(None),
+            checkpoints: Mutex::new(None),
+            strangers: AtomicU64::new(0),
+        });
         let for_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("listen".into())
@@ -76,9 +83,17 @@ impl Endpoint {
     }
 }
 
+impl Endpoint {
+    /// From now on `service` answers those who want a checkpoint, whatever role this node has.
+    pub fn set_checkpoints(&self, service: Option<Arc<dyn Service>>) {
+        *self.shared.checkpoints.lock().expect("no code panics under this mutex") = service;
+    }
+}
+
 impl Drop for Endpoint {
     fn drop(&mut self) {
         self.set_service(None);
+        self.set_checkpoints(None);
         self.closer.close();
         if let Some(thread) = self.thread.take() {
             // A panic there was reported already.
@@ -106,8 +121,11 @@ fn greet(connection: Connection, shared: &Arc<Shared>) {
     let for_thread = Arc::clone(shared);
     let spawned = thread::Builder::new().name("greet".into()).spawn(move || {
         if let Some((hello, connection)) = introduce(connection) {
-            let service = for_thread.service.lock().expect("no code panics under this mutex").clone();
+            let wants_checkpoint = matches!(hello.purpose, Purpose::Checkpoint);
+            let service = if wants_checkpoint { &for_thread.checkpoints } else { &for_thread.service };
+            let service = service.lock().expect("no code panics under this mutex").clone();
             match service {
+                None if wants_checkpoint => answer(connection, Term(0), &Reply::NoCheckpoint),
                 Some(service) => service.serve(hello, connection),
                 None => refuse(connection, Refusal::NotPrimary { node: for_thread.node, leader: None }),
             }
@@ -140,7 +158,7 @@ pub(crate) fn refuse(connection: Connection, refusal: Refusal) {
 }
 
 /// Answers; the connection ends when the answer was read, or not.
-pub(crate) fn answer(mut connection: Connection, term: Term, reply: &Reply) {
+pub fn answer(mut connection: Connection, term: Term, reply: &Reply) {
     // If it cannot be told, it will notice.
     let _ = connection.sender().send(Kind::Reply as u8, term, &wire::encode_first(reply));
 }

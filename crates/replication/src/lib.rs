@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod bell;
+pub mod checkpoints;
 mod clock;
 pub mod endpoint;
 pub mod handshake;

@@ -257,6 +257,12 @@ fn fetch(standby: &Standby, from: &str, term: Term, upto: Stamp) -> Result<(), S
 fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> {
     let shared = &standby.shared;
     let end = shared.store.received();
+    let floor = shared.floor();
+    if end < floor {
+        return Err(PromoteError::Local(format!(
+            "this node has joined from a checkpoint that is complete only with the log up to {floor}, and has it up to {end}:              promote another node"
+        )));
+    }
     let deadline = Instant::now() + patience;
     let mut persisted = shared.store.persisted();
     while persisted < end {

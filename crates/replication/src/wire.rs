@@ -31,6 +31,8 @@ pub enum Kind {
     Peers = 6,
     /// The sender ends the connection: [`Refusal`].
     Goodbye = 7,
+    /// A part of a checkpoint.
+    Piece = 8,
 }
 
 impl Kind {
@@ -44,6 +46,7 @@ impl Kind {
             5 => Self::Ack,
             6 => Self::Peers,
             7 => Self::Goodbye,
+            8 => Self::Piece,
             _ => return None,
         })
     }
@@ -103,6 +106,8 @@ pub enum Purpose {
     },
     /// Somebody wants to know which cluster this is: a node that is about to join it with an empty directory.
     Identify,
+    /// A node that is about to join with an empty directory wants a checkpoint to begin with.
+    Checkpoint,
     /// A new primary makes itself known.
     Announce {
         /// Its term.
@@ -126,6 +131,15 @@ pub enum Reply {
     },
     /// To Identify.
     Cluster(ClusterId),
+    /// To Checkpoint: its files follow.
+    Checkpoint {
+        /// The sender's terms, up to where the checkpoint begins.
+        history: TermHistory,
+        /// How many files there are, beside the manifest.
+        files: u32,
+    },
+    /// To Checkpoint: there is none; the log is there from its beginning.
+    NoCheckpoint,
     /// To Announce.
     Heard,
     /// To anything.

@@ -111,11 +111,13 @@ pub(super) struct ReceivedLog {
     /// Where cut tails are saved; `None` in domain `none`.
     directory: Option<PathBuf>,
     capacity: u64,
+    /// The checkpoint with which this node began counts on the log below this.
+    floor: Stamp,
 }
 
 impl ReceivedLog {
-    pub fn new(log: StandbyLog, receiver: Receiver, directory: Option<PathBuf>, capacity: usize) -> Self {
-        Self { log, receiver: Mutex::new(Some(receiver)), directory, capacity: capacity as u64 }
+    pub fn new(log: StandbyLog, receiver: Receiver, directory: Option<PathBuf>, capacity: usize, floor: Stamp) -> Self {
+        Self { log, receiver: Mutex::new(Some(receiver)), directory, capacity: capacity as u64, floor }
     }
 
     fn with_receiver<T>(&self, use_it: impl FnOnce(&mut Receiver) -> T) -> Option<T> {
@@ -196,6 +198,13 @@ impl StandbyStore for ReceivedLog {
     }
 
     fn cut(&self, at: Stamp) -> Result<(), StoreError> {
+        if at < self.floor.min(self.received()) {
+            return Err(failed(format!(
+                "the cluster's log is another from {at} on, and this node's checkpoint holds what was before up to {}: \
+                 empty its directory and let it join again",
+                self.floor
+            )));
+        }
         match self.with_receiver(|receiver| receiver.cut(at)) {
             Some(outcome) => outcome.map_err(failed),
             None => Err(failed("this node is not a standby any more")),

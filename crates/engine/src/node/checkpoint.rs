@@ -15,6 +15,7 @@
 //! | clean up | older checkpoints go, and log segments below `start` that no standby needs |
 
 use std::{
+    fs::File,
     ops::{Bound, ControlFlow},
     path::PathBuf,
     sync::{
@@ -29,8 +30,9 @@ use freshet_base::{ClusterId, Rid, Stamp, cpu::thread_time};
 use freshet_log::LogStore;
 use freshet_recovery::{
     CheckpointError, Manifest,
-    checkpoint::{CheckpointTable, TableWriter},
+    checkpoint::{CheckpointFile, CheckpointTable, TableWriter, folder},
 };
+use freshet_replication::checkpoints::OpenCheckpoint;
 use freshet_storage::{
     Participant, ReadContext, ReadError, Table,
     index::{Direction, ScanBuffer},
@@ -45,6 +47,8 @@ use super::config::CheckpointSettings;
 const BATCH: usize = 1024;
 /// How often the manager looks whether one is due.
 const LOOK: Duration = Duration::from_millis(100);
+/// Who has fetched a checkpoint has this long to come back as a standby before the log that it needs may go.
+const HOLD: Duration = Duration::from_secs(600);
 /// The log must have grown by this many bytes, whatever else says that a checkpoint is due.
 const LEAST_LOG: u64 = 16 << 20;
 
@@ -123,6 +127,8 @@ pub(super) struct Checkpointing {
     stopping: AtomicBool,
     orders: Mutex<Orders>,
     changed: Condvar,
+    /// Where checkpoints begin that others are fetching or have just fetched: they will want the log from there.
+    held: Mutex<Vec<(Stamp, Instant)>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -144,6 +150,7 @@ impl Checkpointing {
             stopping: AtomicBool::new(false),
             orders: Mutex::default(),
             changed: Condvar::new(),
+            held: Mutex::default(),
             thread: Mutex::default(),
         });
         if let Some(newest) = newest {
@@ -197,6 +204,25 @@ impl Checkpointing {
             // A panic there was reported already.
             let _ = thread.join();
         }
+    }
+
+    /// Opens the newest checkpoint for another node, and keeps the log that goes with it for a while.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    pub fn open(&self) -> Result<Option<OpenCheckpoint>, String> {
+        let ground = &self.ground;
+        let Some(start) = lock(&self.status).start else { return Ok(None) };
+        // Before the files are opened: from now on the log stays.
+        lock(&self.held).push((start, Instant::now()));
+        let manifest = Manifest::read(&Manifest::path(&ground.directory, start)).map_err(|cause| cause.to_string())?;
+        let open = |file: &CheckpointFile| {
+            let device = ground.devices.get(file.device as usize).ok_or("a device is missing")?;
+            let path = folder(device, start).join(&file.name);
+            File::open(&path).map_err(|cause| format!("cannot open {}: {cause}", path.display()))
+        };
+        let files = manifest.tables.iter().flat_map(|table| &table.files).map(open).collect::<Result<_, String>>()?;
+        Ok(Some(OpenCheckpoint { start, manifest: manifest.encode(), files, hold: Box::new(()) }))
     }
 
     fn note(&self, manifest: &Manifest, took: Option<Duration>) {
@@ -318,7 +344,7 @@ impl Checkpointing {
         walk: &Walk<'_>,
         device: usize,
         participant: &Participant,
-    ) -> Result<(u64, Vec<freshet_recovery::checkpoint::CheckpointFile>), CheckpointFailure> {
+    ) -> Result<(u64, Vec<CheckpointFile>), CheckpointFailure> {
         let ground = &self.ground;
         let core = &ground.core;
         let place = (device as u32, ground.devices[device].as_path());
@@ -370,7 +396,10 @@ impl Checkpointing {
         let begin = ground.store.extent().map_or(Stamp::ZERO, |(begin, _)| begin);
         // Standbys that are connected get all that they need; for others some of the log is kept.
         let kept = Stamp(manifest.end().0.saturating_sub(ground.settings.keep_log_bytes));
-        let unneeded = manifest.start().min((ground.unneeded)()).min(kept.max(begin));
+        let mut held = lock(&self.held);
+        held.retain(|(_, since)| since.elapsed() < HOLD);
+        let held = held.iter().map(|(start, _)| *start).min().unwrap_or(Stamp::MAX);
+        let unneeded = manifest.start().min((ground.unneeded)()).min(kept.max(begin)).min(held);
         ground.store.remove_below(unneeded).map_err(|cause| cause.to_string())?;
         Ok(())
     }

@@ -14,6 +14,7 @@ mod adapters;
 mod checkpoint;
 mod config;
 mod janitor;
+mod join;
 mod reign;
 mod standby;
 mod start;

@@ -15,6 +15,7 @@ use freshet_log::{
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
 use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
+    checkpoints::FetchError,
     endpoint::{CallError, Endpoint, call},
     standby::{ReplayMode, Standby, StandbyConfig, Starting},
     terms::{BeginError, TermState, Terms, VolatileTerms},
@@ -30,6 +31,7 @@ use super::{
     checkpoint::{self, Checkpointing},
     config::{Domain, NodeConfig},
     janitor::Janitor,
+    join::{CheckpointDoor, fetch_checkpoint},
     reign::{Reign, Throne},
     standby::{Following, JanitorThread},
 };
@@ -65,6 +67,9 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The primary's checkpoint cannot be fetched.
+    #[error("cannot fetch a checkpoint to begin with: {0}")]
+    Fetch(#[from] FetchError),
     /// The primary to join cannot be asked which cluster it is of.
     #[error("cannot join: {0}")]
     Join(#[from] CallError),
@@ -120,6 +125,7 @@ impl Node {
         };
         let participants = Participants::new(config.participants());
         let standby = config.join.is_some();
+        let end = ground.begin_from_checkpoint(&config)?.unwrap_or(end);
         let mut restored = None;
         if let Some(store) = &ground.store {
             let restart = Restart {
@@ -205,6 +211,25 @@ impl Ground {
         Ok(Self { directory: None, store, id, cluster, terms })
     }
 
+    /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one and it was not fetched before.
+    /// Returns where the log will begin.
+    fn begin_from_checkpoint(&self, config: &NodeConfig) -> Result<Option<Stamp>, StartError> {
+        let (Some(primary), Some(directory), Some(store)) = (&config.join, &self.directory, &self.store) else {
+            return Ok(None);
+        };
+        if store.extent().is_some() {
+            return Ok(None);
+        }
+        let path = directory.path();
+        let installed = Manifest::installed(path).map_err(RestoreError::from)?;
+        if let Some(start) = installed.first() {
+            return Ok(Some(*start));
+        }
+        let adopt = |history| self.terms.adopt(self.cluster, history).map_err(|cause| cause.to_string());
+        let devices = config.checkpoint_devices();
+        Ok(fetch_checkpoint(primary, self.id, self.cluster, (path, &devices), adopt)?)
+    }
+
     /// A new node's own name, and that of its cluster: a new one, or its primary's.
     fn names(config: &NodeConfig) -> Result<(NodeId, ClusterId), StartError> {
         let id = NodeId(random()? as u64);
@@ -272,12 +297,14 @@ impl Parts {
         let (log, receiver) = StandbyLog::open(config.log.buffer_bytes, store, end)?;
         source.open(log.reader());
         let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes));
+        // Without the log up to there, the checkpoint is no state of the database.
+        let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
+        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor));
         let janitor = Arc::new(Janitor::new(deleted));
         let target =
             LiveReplay { replay: Arc::clone(&replay), janitor: Arc::clone(&janitor), end: AtomicU64::new(end.0) };
         let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
-        let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes));
+        let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, floor));
         let starting = Starting {
             node: ground.id,
             address: address.clone(),
@@ -285,6 +312,7 @@ impl Parts {
             replayed: end,
             // Not known before the primary has said it: then readers see what is here.
             global: Stamp::ZERO,
+            floor,
         };
         let standby_config = StandbyConfig {
             replay: if config.synchronous_replay { ReplayMode::Synchronous } else { ReplayMode::Pipelined },
@@ -328,6 +356,7 @@ impl Whole {
         let Self { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping } =
             self;
         let mut checkpointing = None;
+        let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
         if let (Some(directory), Some(store)) = (&ground.directory, &ground.store) {
             let ground = checkpoint::Ground {
                 settings: config.checkpoint.clone(),
@@ -339,6 +368,9 @@ impl Whole {
                 unneeded: Box::new(unneeded(Arc::clone(&shipping))),
             };
             let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
+            let door =
+                CheckpointDoor { checkpointing: Arc::clone(&started), cluster: self_cluster, terms: terms.clone() };
+            endpoint.set_checkpoints(Some(Arc::new(door)));
             checkpointing = Some(started);
         }
         Ok(Node {

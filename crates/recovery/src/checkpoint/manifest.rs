@@ -104,6 +104,16 @@ impl Manifest {
         directory.join(format!("checkpoint-{:020}.manifest", start.0))
     }
 
+    /// Its bytes, as they lie in its file.
+    pub fn encode(&self) -> Vec<u8> {
+        let body = postcard::to_stdvec(self).expect("a manifest has an encoding");
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(FORMAT.to_le_bytes());
+        bytes.extend(crc32c::crc32c(&body).to_le_bytes());
+        bytes.extend(body);
+        bytes
+    }
+
     /// Installs the checkpoint, whose files are durable.
     ///
     /// # Errors
@@ -111,11 +121,7 @@ impl Manifest {
     pub fn install(&self, directory: &Path) -> Result<(), CheckpointError> {
         let file = Self::path(directory, self.start());
         let unfinished = file.with_extension("unfinished");
-        let body = postcard::to_stdvec(self).expect("a manifest has an encoding");
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(FORMAT.to_le_bytes());
-        bytes.extend(crc32c::crc32c(&body).to_le_bytes());
-        bytes.extend(body);
+        let bytes = self.encode();
         let write = || {
             let mut new = File::create(&unfinished)?;
             new.write_all(&bytes)?;
@@ -132,6 +138,14 @@ impl Manifest {
     /// [`CheckpointError`] says what is wrong with it.
     pub fn read(file: &Path) -> Result<Self, CheckpointError> {
         let bytes = fs::read(file).map_err(|source| CheckpointError::io("read", file, source))?;
+        Self::decode(&bytes, file)
+    }
+
+    /// Decodes what [`Manifest::install`] has written, or a node has sent; `file` is for messages.
+    ///
+    /// # Errors
+    /// [`CheckpointError`] says what is wrong with it.
+    pub fn decode(bytes: &[u8], file: &Path) -> Result<Self, CheckpointError> {
         let damaged = |what: &str| CheckpointError::Damaged { file: file.into(), offset: 0, what: what.into() };
         let Some((head, body)) = bytes.split_first_chunk::<HEAD>() else {
             return Err(damaged("it is shorter than its header"));

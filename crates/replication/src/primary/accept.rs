@@ -41,6 +41,8 @@ impl Service for PrimaryService {
                 answer(connection, shared.who.term, &reply);
             }
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
+            // The endpoint answers before it gets here.
+            Purpose::Checkpoint => answer(connection, shared.who.term, &Reply::NoCheckpoint),
             Purpose::Announce { term, .. } => {
                 let reply = hear(shared, &hello, term).map_or_else(Reply::Refused, |()| Reply::Heard);
                 answer(connection, shared.who.term, &reply);

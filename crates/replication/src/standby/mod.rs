@@ -125,6 +125,8 @@ pub struct Starting {
     pub replayed: Stamp,
     /// Known to be persistent wherever the safety level demands, at most what is persistent here: readers see that much at once.
     pub global: Stamp,
+    /// Readers see nothing below this: where a fuzzy checkpoint ends, with which this node began.
+    pub floor: Stamp,
 }
 
 impl Standby {
@@ -147,7 +149,7 @@ impl Standby {
             follow: Follow::new(starting.leader),
             acks: AckStage::default(),
             replay: ReplayStage::new(target, starting.replayed, store.received()),
-            visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted())),
+            visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted()), starting.floor),
             lag: Mutex::new(LagMeter::default()),
             peers: Mutex::new(peers),
             promise: Mutex::new(None),
@@ -284,6 +286,11 @@ impl Shared {
             end: self.store.persisted(),
             in_sync: self.lag().in_sync().unwrap_or(false),
         }
+    }
+
+    /// Below this, what this node holds is no state of the database.
+    pub(crate) fn floor(&self) -> Stamp {
+        self.visible.floor()
     }
 
     /// Recomputes what readers may see, after one of its three bounds has moved.

@@ -36,6 +36,8 @@ impl Service for StandbyService {
                 Some(cluster) => answer(connection, Term(0), &Reply::Cluster(cluster)),
                 None => refuse(connection, Refusal::NotPrimary { node: shared.node, leader: None }),
             },
+            // The endpoint answers before it gets here.
+            Purpose::Checkpoint => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { term, address } => {
                 let reply = match hear(shared, &hello, term) {
                     Ok(()) => {

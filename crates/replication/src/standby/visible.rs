@@ -1,4 +1,5 @@
-//! Visible: up to where readers see, min(replayed, own persisted, globally persistent).
+//! Visible: up to where readers see, min(replayed, own persisted, globally persistent). A node that began with a fuzzy
+//! checkpoint shows nothing before it has replayed the log up to the checkpoint's end: below, it is no state of the database.
 //!
 //! Access protocol: the replay thread moves `replayed`, the receiving thread `global`; whoever moved one of the
 //! three bounds then recomputes the minimum. A fence between the two lets of any two threads that move different bounds
@@ -12,13 +13,20 @@ use freshet_base::{
 pub(super) struct VisibleStage {
     replayed: AtomicU64,
     global: AtomicU64,
+    floor: Stamp,
     visible: Arc<Watermark>,
 }
 
 impl VisibleStage {
-    pub fn new(replayed: Stamp, global: Stamp) -> Self {
-        let visible = Arc::new(Watermark::new(replayed.min(global)));
-        Self { replayed: AtomicU64::new(replayed.0), global: AtomicU64::new(global.0), visible }
+    pub fn new(replayed: Stamp, global: Stamp, floor: Stamp) -> Self {
+        let first = Some(replayed.min(global)).filter(|first| *first >= floor).unwrap_or_default();
+        let visible = Arc::new(Watermark::new(first));
+        Self { replayed: AtomicU64::new(replayed.0), global: AtomicU64::new(global.0), floor, visible }
+    }
+
+    /// Below this nothing is shown.
+    pub fn floor(&self) -> Stamp {
+        self.floor
     }
 
     pub fn watermark(&self) -> &Arc<Watermark> {
@@ -45,6 +53,9 @@ impl VisibleStage {
     pub fn update(&self, persisted: Stamp) {
         // Orders the caller's move of one bound before the reading of the others.
         fence(Ordering::SeqCst);
-        self.visible.advance(self.replayed().min(self.global()).min(persisted));
+        let least = self.replayed().min(self.global()).min(persisted);
+        if least >= self.floor {
+            self.visible.advance(least);
+        }
     }
 }

@@ -371,8 +371,14 @@ impl StandbyNode {
         let tape = Arc::new(Tape::default());
         let replayed = StandbyStore::received(&*log);
         tape.state.lock().unwrap().upto = replayed.0;
-        let starting =
-            Starting { node, address: endpoint.address().to_string(), leader, replayed, global: Stamp::ZERO };
+        let starting = Starting {
+            node,
+            address: endpoint.address().to_string(),
+            leader,
+            replayed,
+            global: Stamp::ZERO,
+            floor: Stamp::ZERO,
+        };
         let store = Arc::clone(&log) as Arc<dyn StandbyStore>;
         let target = Arc::clone(&tape) as Arc<dyn ReplayTarget>;
         let standby = Standby::start(starting, config, store, target, terms.clone()).unwrap();
