@@ -237,6 +237,11 @@ impl Node {
         stopped
     }
 
+    /// The last checkpoint; none for a node that keeps nothing on disk. Cheap.
+    pub fn checkpoint_status(&self) -> Option<CheckpointStatus> {
+        self.checkpointing.as_ref().map(|checkpointing| checkpointing.status())
+    }
+
     /// Writes a checkpoint now and waits for it: the log below its start is not needed any more for a restart.
     ///
     /// # Errors

@@ -112,7 +112,7 @@ impl Node {
             oldest_reader: core.participants.horizon(|| core.snapshots.current()),
             tables: core.catalog.iter().count() - 1,
             torn_at_start: self.torn.map(|torn| torn.to_string()),
-            checkpoint: self.checkpointing.as_ref().map(|checkpointing| checkpointing.status()),
+            checkpoint: self.checkpoint_status(),
             role,
         }
     }

@@ -11,7 +11,7 @@ use std::{
     collections::VecDeque,
     sync::{
         Barrier,
-        atomic::{AtomicU8, Ordering},
+        atomic::{AtomicU8, AtomicU64, Ordering},
     },
     time::{Duration, Instant},
 };
@@ -48,7 +48,21 @@ pub(crate) struct Tally {
     pub(crate) cpu: Duration,
     /// How often a thread waited because its window was full.
     pub(crate) window_waits: u64,
+    /// Half seconds of the measurement.
+    pub(crate) halves: Vec<Half>,
 }
+
+/// Half a second of the measurement.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Half {
+    /// Transactions in it, per second.
+    pub(crate) per_second: f64,
+    /// Whether a checkpoint was being written at its end.
+    pub(crate) checkpointing: bool,
+}
+
+/// How long the parts are whose throughput is looked at one by one.
+const HALF: Duration = Duration::from_millis(500);
 
 /// Transactions that were rolled back, by cause.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
@@ -111,6 +125,11 @@ const WARMUP: u8 = 0;
 const MEASURE: u8 = 1;
 const STOP: u8 = 2;
 
+/// A counter that shares its cache lines with nothing.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+struct OwnLine(AtomicU64);
+
 /// What the threads share.
 struct Shared<'a> {
     gate: &'a dyn CommitGate,
@@ -118,14 +137,17 @@ struct Shared<'a> {
     phase: AtomicU8,
     ready: Barrier,
     window: usize,
+    /// What each thread has done so far; stored by it, read by who measures. Relaxed: a count without data behind it.
+    done: Vec<OwnLine>,
 }
 
 /// Runs `make(number)`, one transaction a call, on every thread; first for the time of the warm-up, then for that of
-/// the measurement, around which `begin` and `end` are called.
+/// the measurement, around which `begin` and `end` are called. `checkpointing` says whether a checkpoint is being written.
 pub(crate) fn drive<C, B, E>(
     database: &Database,
     common: &Common,
     make: impl Fn(usize) -> C + Sync,
+    checkpointing: impl Fn() -> bool,
     begin: impl FnOnce() -> B,
     end: impl FnOnce(B) -> E,
 ) -> Result<(Tally, E), Failure>
@@ -139,6 +161,7 @@ where
         phase: AtomicU8::new(WARMUP),
         ready: Barrier::new(threads + 1),
         window: common.window as usize,
+        done: (0..threads).map(|_| OwnLine::default()).collect(),
     };
     std::thread::scope(|scope| {
         let (shared, make) = (&shared, &make);
@@ -148,7 +171,7 @@ where
             running.push(thread.spawn_scoped(scope, move || -> Result<Tally, Failure> {
                 let worker = database.worker();
                 shared.ready.wait();
-                run(shared, &worker?, make(number))
+                run(shared, number, &worker?, make(number))
             })?);
         }
         shared.ready.wait();
@@ -161,10 +184,22 @@ where
         failed_early(Duration::from_secs_f64(common.warmup));
         let begun = begin();
         shared.phase.store(MEASURE, Ordering::Relaxed);
-        failed_early(Duration::from_secs_f64(common.seconds));
+        let (mut halves, mut last) = (Vec::new(), (Instant::now(), None));
+        let measuring = Instant::now() + Duration::from_secs_f64(common.seconds);
+        while Instant::now() < measuring && !running.iter().any(std::thread::ScopedJoinHandle::is_finished) {
+            failed_early(HALF.min(measuring - Instant::now()));
+            let (now, done) = (Instant::now(), shared.done.iter().map(|it| it.0.load(Ordering::Relaxed)).sum::<u64>());
+            let time = (now - last.0).as_secs_f64();
+            // The first one and a shorter last one say nothing.
+            if let Some(before) = last.1.filter(|_| time >= HALF.as_secs_f64()) {
+                let per_second = u64::saturating_sub(done, before) as f64 / time;
+                halves.push(Half { per_second, checkpointing: checkpointing() });
+            }
+            last = (now, Some(done));
+        }
         let ended = end(begun);
         shared.phase.store(STOP, Ordering::Relaxed);
-        let mut all = Tally::default();
+        let mut all = Tally { halves, ..Tally::default() };
         for thread in running {
             let tally = thread.join().map_err(|_| Failure::new("a worker thread panicked"))??;
             all.transactions += tally.transactions;
@@ -181,6 +216,7 @@ where
 /// One thread.
 fn run(
     shared: &Shared<'_>,
+    number: usize,
     worker: &Worker,
     mut transaction: impl FnMut(&Worker, Instant) -> Result<Went, ProcedureError>,
 ) -> Result<Tally, Failure> {
@@ -210,6 +246,7 @@ fn run(
         let ticket = match went {
             Went::Through(ticket) => {
                 tally.transactions += 1;
+                shared.done[number].0.store(tally.transactions, Ordering::Relaxed);
                 ticket
             }
             Went::Back(ticket) => ticket,

@@ -7,7 +7,10 @@ use freshet_base::{Isolation, Safety};
 use freshet_workloads::ycsb::mix::Mix;
 
 use super::{ratios::RatiosOptions, restart::RestartOptions};
-use crate::{config::Domain, pin::Pin};
+use crate::{
+    config::{DivideBy, Domain, GroupCommit},
+    pin::Pin,
+};
 
 /// Which workload.
 #[derive(Debug, Subcommand)]
@@ -65,6 +68,27 @@ pub(crate) struct Common {
     /// A group commit begins at the latest after this many microseconds.
     #[arg(long, value_name = "US", default_value_t = 2_000)]
     pub(crate) interval_us: u64,
+    /// Streams of the log.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
+    pub(crate) log_streams: u8,
+    /// pipelined or epoch.
+    #[arg(long, value_name = "KIND", value_enum, default_value = "pipelined")]
+    pub(crate) log_group_commit: GroupCommit,
+    /// With log-group-commit epoch: the length of an epoch in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 40)]
+    pub(crate) log_epoch_ms: u64,
+    /// What decides to which stream a change goes: its transaction or its page.
+    #[arg(long, value_name = "WHAT", value_enum, default_value = "transaction")]
+    pub(crate) log_divide_by: DivideBy,
+    /// Seconds from one checkpoint to the next; 0: none.
+    #[arg(long, value_name = "S", default_value_t = 0)]
+    pub(crate) checkpoint_interval_s: u64,
+    /// What a checkpoint writes is synced every so many bytes; 0: once at the end.
+    #[arg(long, value_name = "BYTES", default_value_t = 32 << 20)]
+    pub(crate) checkpoint_sync_bytes: u64,
+    /// How much of a processor a checkpointer may take, in percent.
+    #[arg(long, value_name = "PERCENT", default_value_t = 25)]
+    pub(crate) checkpoint_cpu_percent: u32,
     /// Transactions that a thread may have under way to durability; at the limit it waits.
     #[arg(long, value_name = "N", default_value_t = 1 << 16, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) window: u32,

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 
 use super::{
-    driver::{Aborts, Tally},
+    driver::{Aborts, Half, Tally},
     options::Common,
     subject::Measured,
 };
@@ -48,6 +48,8 @@ pub(crate) struct Report {
     pub(crate) visibility_us: Option<Visibility>,
     /// The most memory that the primary had resident.
     pub(crate) peak_rss_bytes: u64,
+    /// Throughput of half seconds, as shares of the mean.
+    pub(crate) halves: Option<Halves>,
     /// How loading went.
     pub(crate) load: Load,
     /// How often a thread waited because its window was full.
@@ -55,6 +57,30 @@ pub(crate) struct Report {
     /// The consistency conditions that do not hold, of those that were looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) check: Option<Vec<String>>,
+}
+
+/// Throughput of half seconds, as shares of the mean.
+#[derive(Debug, Serialize)]
+pub(crate) struct Halves {
+    /// Of the slowest.
+    pub(crate) slowest: f64,
+    /// Of the slowest in which a checkpoint was being written, if there was one.
+    pub(crate) slowest_with_checkpoint: Option<f64>,
+    /// In how many of them a checkpoint was being written.
+    pub(crate) with_checkpoint: usize,
+    /// How many there are.
+    pub(crate) count: usize,
+}
+
+impl Halves {
+    fn of(halves: &[Half]) -> Option<Self> {
+        let mean = halves.iter().map(|half| half.per_second).sum::<f64>() / halves.len() as f64;
+        let share = |half: &Half| half.per_second / mean.max(1e-9);
+        let slowest = halves.iter().map(share).min_by(f64::total_cmp)?;
+        let with = halves.iter().filter(|half| half.checkpointing);
+        let slowest_with_checkpoint = with.clone().map(share).min_by(f64::total_cmp);
+        Some(Self { slowest, slowest_with_checkpoint, with_checkpoint: with.count(), count: halves.len() })
+    }
 }
 
 /// The options that matter for the result.
@@ -201,6 +227,7 @@ impl Report {
             peak_rss_bytes: process::peak_resident_bytes(),
             load,
             window_waits: tally.window_waits,
+            halves: Halves::of(&tally.halves),
             check: None,
         }
     }
@@ -246,6 +273,15 @@ impl fmt::Display for Report {
                 "visible after ack",
                 format!("p50 {}, p99 {}, max {} ({samples} samples)", micros(*p50), micros(*p99), micros(*max)),
             )?;
+        }
+        if let Some(Halves { slowest, slowest_with_checkpoint, with_checkpoint, count }) = &self.halves {
+            let checkpoints = match slowest_with_checkpoint {
+                Some(share) => {
+                    format!("; while a checkpoint is written {:.0} % ({with_checkpoint} of {count})", share * 100.0)
+                }
+                None => String::new(),
+            };
+            line("slowest half second", format!("{:.0} % of the mean{checkpoints}", slowest * 100.0))?;
         }
         let load = &self.load;
         let overhead = load

@@ -101,6 +101,13 @@ impl Subject {
         };
         config.log.batch_bytes = common.batch_bytes;
         config.log.interval_us = common.interval_us;
+        config.log.streams = common.log_streams.into();
+        config.log.group_commit = common.log_group_commit.into();
+        config.log.epoch_ms = common.log_epoch_ms;
+        config.log.divide_by = common.log_divide_by.into();
+        config.checkpoint.interval_s = common.checkpoint_interval_s;
+        config.checkpoint.sync_bytes = common.checkpoint_sync_bytes;
+        config.checkpoint.cpu_percent = common.checkpoint_cpu_percent;
         let node = Node::start(config, |_| {})?;
         let mut standbys = Vec::new();
         for number in 1..=common.standbys {
@@ -116,6 +123,12 @@ impl Subject {
             Primary::Volatile(database) => database,
             Primary::Logged(node) => node.database(),
         }
+    }
+
+    /// Whether a checkpoint is being written, and how many were.
+    pub(crate) fn checkpoints(&self) -> (bool, u64) {
+        let Primary::Logged(node) = &self.primary else { return (false, 0) };
+        node.checkpoint_status().map_or((false, 0), |status| (status.under_way.is_some(), status.installed))
     }
 
     fn reserved(&self) -> Stamp {

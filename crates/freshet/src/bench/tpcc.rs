@@ -56,7 +56,8 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
             })
         }
     };
-    let (tally, measured) = drive(database, common, make, || subject.begin(), |begun| subject.end(begun))?;
+    let (tally, measured) =
+        drive(database, common, make, || subject.checkpoints().0, || subject.begin(), |begun| subject.end(begun))?;
     let mut report =
         Report::new(&format!("tpcc, {} warehouse(s)", options.warehouses), common, tally, measured, loading);
     if options.check {

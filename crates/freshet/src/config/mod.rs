@@ -335,15 +335,9 @@ impl Settings {
                 streams: self.log.streams,
                 dir: self.log.dir.clone(),
                 group_size: self.log.group_size,
-                group_commit: match self.log.group_commit {
-                    GroupCommit::Pipelined => freshet_engine::GroupCommit::Pipelined,
-                    GroupCommit::Epoch => freshet_engine::GroupCommit::Epoch,
-                },
+                group_commit: self.log.group_commit.into(),
                 epoch_ms: self.log.epoch_ms,
-                divide_by: match self.log.divide_by {
-                    DivideBy::Transaction => freshet_engine::DivideBy::Transaction,
-                    DivideBy::Page => freshet_engine::DivideBy::Page,
-                },
+                divide_by: self.log.divide_by.into(),
                 page_records: self.log.page_records,
             },
         }
@@ -355,6 +349,24 @@ impl From<Domain> for freshet_engine::Domain {
         match domain {
             Domain::File => Self::File,
             Domain::None => Self::None,
+        }
+    }
+}
+
+impl From<GroupCommit> for freshet_engine::GroupCommit {
+    fn from(kind: GroupCommit) -> Self {
+        match kind {
+            GroupCommit::Pipelined => Self::Pipelined,
+            GroupCommit::Epoch => Self::Epoch,
+        }
+    }
+}
+
+impl From<DivideBy> for freshet_engine::DivideBy {
+    fn from(what: DivideBy) -> Self {
+        match what {
+            DivideBy::Transaction => Self::Transaction,
+            DivideBy::Page => Self::Page,
         }
     }
 }
