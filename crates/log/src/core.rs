@@ -13,7 +13,7 @@ use std::{
 use freshet_base::{Stamp, Watermark};
 
 use crate::{
-    buffer::{Flusher, LogBuffer, RingRead},
+    buffer::{Flusher, LogBuffer, Memory, RingRead},
     runs::{Run, Runs},
     segments::StoreError,
     store::LogStore,
@@ -141,8 +141,13 @@ pub(crate) struct Core {
 impl Core {
     /// A log of one flusher for each stream.
     pub(crate) fn new(capacity: usize, store: Option<LogStore>, start: Stamp) -> (Arc<Self>, Vec<Flusher>) {
+        Self::with_memory(Memory::new(capacity), store, start)
+    }
+
+    /// The same with a ring on memory that is there.
+    pub(crate) fn with_memory(memory: Memory, store: Option<LogStore>, start: Stamp) -> (Arc<Self>, Vec<Flusher>) {
         let streams = store.as_ref().map_or(1, LogStore::streams);
-        let (buffer, flushers) = LogBuffer::with_flushers(capacity, start, streams);
+        let (buffer, flushers) = LogBuffer::on(memory, start, streams);
         let core = Self {
             buffer,
             runs: Runs::new(store.as_ref(), start),

@@ -20,6 +20,7 @@ pub mod control;
 mod core;
 pub mod inspect;
 pub mod medium;
+pub mod persist;
 #[cfg(all(test, loom))]
 mod model;
 mod runs;
@@ -39,7 +40,7 @@ pub use crate::{
     standby::{ReceiveError, Receiver, StandbyLog, Writable},
     store::{LogStore, Piece, PieceError},
     stream::{
-        AttachError, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError,
+        AttachError, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError, Nudge,
         Reservation, ReserveError, Sink, SinkHandle, TooManyWriters, Writer,
     },
     tail::{Tail, TailError, Torn, find_tail},

@@ -306,6 +306,17 @@ impl Receiver {
         Ok(Writable { core: &self.shared.core, at, length })
     }
 
+    /// Puts whole blocks at the end, all at once.
+    ///
+    /// # Errors
+    /// As [`Receiver::writable`].
+    pub fn append(&mut self, blocks: &[u8]) -> Result<(), ReceiveError> {
+        let at = self.received();
+        self.writable(at, blocks.len() as u64)?.copy_from(blocks);
+        self.received_to(at.plus(blocks.len() as u64));
+        Ok(())
+    }
+
     /// Says that everything below `to` was written; `to` is a block boundary.
     ///
     /// # Panics

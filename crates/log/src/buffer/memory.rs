@@ -22,9 +22,15 @@ use freshet_base::sync::{AtomicU64, Ordering};
 /// Bytes in a word.
 const WORD: usize = 8;
 
-/// A fixed piece of memory, zero at first.
+/// A fixed piece of memory, zero at first unless it is mapped.
 pub(crate) struct Memory {
-    words: Box<[AtomicU64]>,
+    backing: Backing,
+}
+
+enum Backing {
+    Heap(Box<[AtomicU64]>),
+    #[cfg(not(loom))]
+    Persistent(std::sync::Arc<crate::persist::buffer::PersistentBuffer>),
 }
 
 /// A piece of memory that code outside this crate may write, named by its address. Making one is safe;
@@ -53,17 +59,42 @@ impl Memory {
         // SAFETY: AtomicU64 has the size, alignment (on every 64-bit target) and bit validity of u64
         // (standard library's promise), and the box is owned, so nothing else points there.
         let words = unsafe { Box::from_raw(Box::into_raw(words) as *mut [AtomicU64]) };
-        Self { words }
+        Self { backing: Backing::Heap(words) }
+    }
+
+    /// The ring of a buffer in persistent memory.
+    #[cfg(not(loom))]
+    pub(crate) fn persistent(buffer: std::sync::Arc<crate::persist::buffer::PersistentBuffer>) -> Self {
+        Self { backing: Backing::Persistent(buffer) }
+    }
+
+    #[inline]
+    fn words(&self) -> &[AtomicU64] {
+        match &self.backing {
+            Backing::Heap(words) => words,
+            #[cfg(not(loom))]
+            Backing::Persistent(buffer) => buffer.words(),
+        }
+    }
+
+    /// The persistent memory, if it is.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn as_persistent(&self) -> Option<&crate::persist::buffer::PersistentBuffer> {
+        match &self.backing {
+            Backing::Heap(_) => None,
+            Backing::Persistent(buffer) => Some(buffer),
+        }
     }
 
     #[cfg(loom)]
     pub(crate) fn new(bytes: usize) -> Self {
-        Self { words: (0..bytes / WORD).map(|_| AtomicU64::new(0)).collect() }
+        Self { backing: Backing::Heap((0..bytes / WORD).map(|_| AtomicU64::new(0)).collect()) }
     }
 
     /// Its size in bytes.
     pub(crate) fn len(&self) -> usize {
-        self.words.len() * WORD
+        self.words().len() * WORD
     }
 
     /// Copies `from` to byte `at`. Several threads may store at once as long as their words differ.
@@ -77,7 +108,7 @@ impl Memory {
             (from, word) = (rest, word + 1);
         }
         let (whole, tail) = from.as_chunks::<WORD>();
-        let target = &self.words[word..word + whole.len()];
+        let target = &self.words()[word..word + whole.len()];
         for (target, chunk) in target.iter().zip(whole) {
             // Relaxed: published by whoever owns the range (a bound cleared, a watermark advanced), and
             // checked by optimistic readers through the fences of the ring.
@@ -91,9 +122,9 @@ impl Memory {
     /// Replaces some bytes of one word, whose other bytes nobody writes meanwhile.
     fn store_part(&self, word: usize, skew: usize, from: &[u8]) {
         // Relaxed, twice: as in `store`.
-        let mut bytes = self.words[word].load(Ordering::Relaxed).to_ne_bytes();
+        let mut bytes = self.words()[word].load(Ordering::Relaxed).to_ne_bytes();
         bytes[skew..skew + from.len()].copy_from_slice(from);
-        self.words[word].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
+        self.words()[word].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
     }
 
     /// Copies the bytes from `at` on to `into`.
@@ -105,24 +136,24 @@ impl Memory {
             let (head, rest) = into.split_at_mut(into.len().min(WORD - skew));
             // Relaxed, here and below: the caller synchronised (its range is known to be filled), or
             // checks afterwards.
-            let bytes = self.words[word].load(Ordering::Relaxed).to_ne_bytes();
+            let bytes = self.words()[word].load(Ordering::Relaxed).to_ne_bytes();
             head.copy_from_slice(&bytes[skew..skew + head.len()]);
             (into, word) = (rest, word + 1);
         }
         let (whole, tail) = into.as_chunks_mut::<WORD>();
-        let source = &self.words[word..word + whole.len()];
+        let source = &self.words()[word..word + whole.len()];
         for (source, chunk) in source.iter().zip(whole.iter_mut()) {
             *chunk = source.load(Ordering::Relaxed).to_ne_bytes();
         }
         if !tail.is_empty() {
-            let bytes = self.words[word + whole.len()].load(Ordering::Relaxed).to_ne_bytes();
+            let bytes = self.words()[word + whole.len()].load(Ordering::Relaxed).to_ne_bytes();
             tail.copy_from_slice(&bytes[..tail.len()]);
         }
     }
 
     /// Sets `length` bytes from `at` on to zero; both are multiples of eight.
     pub(crate) fn clear(&self, at: usize, length: usize) {
-        for word in &self.words[at / WORD..(at + length) / WORD] {
+        for word in &self.words()[at / WORD..(at + length) / WORD] {
             // Relaxed: as in `store`.
             word.store(0, Ordering::Relaxed);
         }
@@ -133,7 +164,7 @@ impl Memory {
         assert!(at + length <= self.len());
         // `*mut` from a shared reference is sound to write through because the words are atomics
         // (interior mutability); wrapping_add stays inside the allocation by the assertion.
-        RawPiece { pointer: self.words.as_ptr().cast_mut().cast::<u8>().wrapping_add(at), length }
+        RawPiece { pointer: self.words().as_ptr().cast_mut().cast::<u8>().wrapping_add(at), length }
     }
 
     /// The bytes from `at` on, in place.

@@ -84,15 +84,16 @@ impl LogBuffer {
     /// A ring of `capacity` bytes (a power of two) whose first byte will be `start`, and its one flusher.
     #[cfg(test)]
     pub(crate) fn new(capacity: usize, start: Stamp) -> (Self, Flusher) {
-        let (ring, flushers) = Self::with_flushers(capacity, start, 1);
+        let (ring, flushers) = Self::on(Memory::new(capacity), start, 1);
         (ring, flushers.into_iter().next().expect("one was made"))
     }
 
-    /// A ring of `capacity` bytes (a power of two) whose first byte will be `start`, and its flushers.
-    pub(crate) fn with_flushers(capacity: usize, start: Stamp, flushers: usize) -> (Self, Vec<Flusher>) {
+    /// A ring on `memory`, whose size is a power of two, that begins at `start`, and its flushers.
+    pub(crate) fn on(memory: Memory, start: Stamp, flushers: usize) -> (Self, Vec<Flusher>) {
+        let capacity = memory.len();
         assert!(capacity.is_power_of_two() && capacity >= 8, "the configuration was checked before");
         let ring = Self {
-            memory: Memory::new(capacity),
+            memory,
             mask: capacity as u64 - 1,
             frontier: CachePadded::new(AtomicU64::new(start.0)),
             filled: CachePadded::new(AtomicU64::new(start.0)),
@@ -198,10 +199,25 @@ impl LogBuffer {
         self.before_writing(at.0 + bytes.len() as u64);
         let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
         let (head, tail) = bytes.split_at(first);
+        #[cfg(not(loom))]
+        if let Some(persistent) = self.memory.as_persistent() {
+            persistent.insert(place, head);
+            if !tail.is_empty() {
+                persistent.insert(rest, tail);
+            }
+            return;
+        }
         self.memory.store(place, head);
         if !tail.is_empty() {
             self.memory.store(rest, tail);
         }
+    }
+
+    /// The persistent memory in which the ring is, if it is. What is written there is durable after the next fence.
+    #[cfg(not(loom))]
+    #[inline]
+    pub(crate) fn persistent(&self) -> Option<&crate::persist::buffer::PersistentBuffer> {
+        self.memory.as_persistent()
     }
 
     /// One read from `source` into `[at, at + length)`, which was handed to the caller, has room and is not filled.

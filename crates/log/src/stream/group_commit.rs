@@ -15,7 +15,7 @@
 
 use std::{
     sync::{Arc, atomic::Ordering},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use freshet_base::Stamp;
@@ -83,6 +83,10 @@ struct GroupCommit<'a> {
 
 impl GroupCommit<'_> {
     fn go(&mut self, flusher: &mut Flusher) -> Result<(), LogFailure> {
+        #[cfg(not(loom))]
+        if self.shared.core.buffer.persistent().is_some() {
+            return self.go_persistent(flusher);
+        }
         loop {
             if self.shared.core.failure().is_some() {
                 // Another stream's: what was reserved may never be filled now.
@@ -168,26 +172,81 @@ impl GroupCommit<'_> {
     fn flush(&mut self, flusher: &mut Flusher, filled: Stamp) -> Result<(), LogFailure> {
         let shared = self.shared;
         assert!(self.done <= filled && filled <= self.reserved(), "durable <= filled <= reserved");
-        self.hand_out();
+        hand_out(shared, &mut self.ends);
         shared.core.flush(flusher, self.done, filled, &Watcher(shared))?;
         shared.core.note_thread_cpu();
         self.done = filled;
         Ok(())
     }
+}
 
-    /// Tells the sinks what is filled, whatever stream it belongs to; whoever comes first does so for all.
-    fn hand_out(&mut self) {
+/// Tells the sinks what is filled, whatever stream it belongs to; whoever comes first does so for all.
+pub(super) fn hand_out(shared: &Shared, ends: &mut Vec<Stamp>) {
+    let mut sinks = shared.sinks();
+    let filled = shared.core.buffer.filled();
+    if filled <= sinks.handed {
+        return;
+    }
+    shared.ends.collect(sinks.handed, filled, ends);
+    let batch = super::Batch { from: sinks.handed, to: filled, partition_ends: ends };
+    for seat in &sinks.seats {
+        seat.sink.batch(&batch);
+    }
+    sinks.handed = filled;
+}
+
+/// With a buffer in persistent memory: the log is durable already, and segments get it when there is enough of it
+/// (de-staging; distributed logging, section 3).
+#[cfg(not(loom))]
+struct Destaging<'a>(&'a Shared);
+
+#[cfg(not(loom))]
+impl FlushWatcher for Destaging<'_> {
+    // The ring is still the log.
+    fn written(&self) {}
+
+    fn durable(&self, to: Stamp) -> Result<(), LogFailure> {
+        if let Some(persistent) = self.0.core.buffer.persistent() {
+            persistent.note_destaged(to);
+        }
+        self.0.release_room();
+        Ok(())
+    }
+}
+
+#[cfg(not(loom))]
+impl GroupCommit<'_> {
+    /// The thread's life with a buffer in persistent memory.
+    fn go_persistent(&mut self, flusher: &mut Flusher) -> Result<(), LogFailure> {
         let shared = self.shared;
-        let mut sinks = shared.sinks();
-        let filled = shared.core.buffer.filled();
-        if filled <= sinks.handed {
-            return;
+        // Not so late that workers wait for room.
+        let enough = shared.config.batch_bytes.max(1 << 20).min(shared.core.buffer.capacity() / 4);
+        let mut seen = self.done;
+        loop {
+            if shared.core.failure().is_some() {
+                return Ok(());
+            }
+            shared.advance_persistent(true)?;
+            let (durable, reserved) = (shared.core.durable.get(), self.reserved());
+            let closing = shared.is_closing();
+            if durable > self.done && (durable.since(self.done) >= enough || closing) {
+                shared.core.flush(flusher, self.done, durable, &Destaging(shared))?;
+                shared.core.note_thread_cpu();
+                self.done = durable;
+                continue;
+            }
+            if closing && reserved <= self.done {
+                return Ok(());
+            }
+            let bell = &shared.bells[self.stream];
+            if durable > seen || durable < reserved {
+                // More is on its way, or somebody is between reserving and filling; who waits for an answer looks too.
+                seen = durable;
+                bell.nap(shared.config.interval.max(Duration::from_micros(20)), false, || shared.is_closing());
+            } else {
+                // Nothing comes; what is not in the segments yet is in the buffer.
+                bell.sleep(|| self.reserved() > reserved || shared.is_closing());
+            }
         }
-        shared.ends.collect(sinks.handed, filled, &mut self.ends);
-        let batch = super::Batch { from: sinks.handed, to: filled, partition_ends: &self.ends };
-        for seat in &sinks.seats {
-            seat.sink.batch(&batch);
-        }
-        sinks.handed = filled;
     }
 }

@@ -11,6 +11,8 @@ pub(crate) mod doorbell;
 mod ends;
 mod epoch;
 mod group_commit;
+#[cfg(not(loom))]
+mod passive;
 mod sink;
 mod writer;
 
@@ -31,7 +33,7 @@ use freshet_base::{
 use crate::{
     block::{MAX_BLOCK, TERM_BLOCK, term_block},
     buffer::Flusher,
-    core::{Core, LogFailure, LogReader, LogStatistics, ReadError},
+    core::{Core, FlushWatcher, LogFailure, LogReader, LogStatistics, ReadError},
     segments::StoreError,
     store::LogStore,
 };
@@ -40,6 +42,8 @@ use crossbeam_utils::CachePadded;
 use doorbell::Doorbell;
 use ends::PartitionEnds;
 use epoch::Epochs;
+#[cfg(not(loom))]
+use passive::Passive;
 pub use sink::{Batch, Sink, SinkHandle};
 use sink::{Seat, Sinks};
 pub use writer::{Reservation, ReserveError, TooManyWriters, Writer};
@@ -88,6 +92,18 @@ pub enum GroupCommitKind {
     /// By epochs of this length (SiloR, section 3.5): results are released when all of an epoch is durable and that
     /// is on record, which takes a second sync.
     Epoch(Duration),
+    /// For a buffer in persistent memory: workers leave the fence to their next commit, and stragglers are nudged
+    /// (distributed logging, section 4.1). Elsewhere the same as pipelined.
+    Passive(Nudge),
+}
+
+/// How a straggler of passive group commit is nudged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nudge {
+    /// By a signal to its thread.
+    Signal,
+    /// By `membarrier(2)`, for all threads at once.
+    Membarrier,
 }
 
 /// Which stream a writer belongs to. Writers are numbered by the places that they take, the lowest free one first.
@@ -166,6 +182,13 @@ pub enum LogOpenError {
     /// The operating system gave no thread.
     #[error("cannot start the log's thread: {0}; check the limits on processes")]
     Thread(#[source] std::io::Error),
+    /// Stragglers could not be nudged.
+    #[error("passive group commit cannot nudge stragglers: {0}; configure the other way of nudging, or another group commit")]
+    Nudge(#[source] std::io::Error),
+    /// The buffer in persistent memory.
+    #[cfg(not(loom))]
+    #[error(transparent)]
+    Buffer(#[from] crate::persist::BufferError),
     /// The standby's log cannot become a primary's.
     #[error(transparent)]
     Failed(#[from] LogFailure),
@@ -219,6 +242,9 @@ pub(crate) struct Shared {
     bells: Box<[CachePadded<Doorbell>]>,
     /// In the group commit kind `epoch`.
     epochs: Option<Epochs>,
+    /// In the group commit kind `passive`, with a buffer in persistent memory.
+    #[cfg(not(loom))]
+    passive: Option<Passive>,
     /// Somebody waits until the log is durable up to here.
     wanted: AtomicU64,
     sinks: Mutex<Sinks>,
@@ -277,6 +303,26 @@ impl Shared {
         }
     }
 
+    /// With a buffer in persistent memory: looks how far the log is durable, and says so. Nobody has to be waited for but
+    /// stragglers, which are nudged if somebody waits for more than is durable.
+    #[cfg(not(loom))]
+    fn advance_persistent(&self, nudge: bool) -> Result<(), LogFailure> {
+        let filled = self.refresh_filled();
+        let reached = || self.passive.as_ref().map_or(filled, |passive| passive.oldest(filled));
+        let mut durable = reached();
+        if nudge && durable < filled {
+            if let Some(passive) = &self.passive {
+                passive.nudge();
+            }
+            durable = reached();
+        }
+        if durable > self.core.durable.get() {
+            group_commit::hand_out(self, &mut Vec::new());
+            group_commit::Watcher(self).durable(durable)?;
+        }
+        Ok(())
+    }
+
     /// Asks the group commit to make `target` durable without waiting for a full batch.
     fn want(&self, target: Stamp) {
         // Most nudges find that somebody else asked for more already. SeqCst: Dekker with the bell.
@@ -318,6 +364,10 @@ impl Shared {
 
     /// Gives room back to workers: what is flushed, and what no sink needs, where sinks can read from nowhere else.
     fn release_room(&self) {
+        #[cfg(not(loom))]
+        if let Some(persistent) = self.core.buffer.persistent() {
+            return self.core.buffer.release(persistent.destaged());
+        }
         let limit = if self.core.store.is_some() {
             u64::MAX
         } else {
@@ -360,6 +410,40 @@ impl Log {
         Self::on(core, flushers, config, start, term)
     }
 
+    /// As [`Log::open`], with the buffer in persistent memory: a block is durable as soon as it is there, and the store gets it
+    /// later. What an earlier buffer held must have been [recovered](crate::persist::recover_buffer).
+    ///
+    /// # Errors
+    /// [`LogOpenError`] also for a buffer that cannot be made.
+    #[cfg(not(loom))]
+    pub fn open_persistent(
+        config: LogConfig,
+        persistence: &crate::persist::PersistenceConfig,
+        store: LogStore,
+        start: Stamp,
+        term: Term,
+    ) -> Result<Self, LogOpenError> {
+        config.check()?;
+        store.resume(start)?;
+        let cluster = store.config().cluster;
+        let buffer =
+            crate::persist::buffer::PersistentBuffer::create(persistence, cluster, config.capacity, start)?;
+        let (core, flushers) = Core::with_memory(crate::buffer::Memory::persistent(buffer), Some(store), start);
+        Self::on(core, flushers, config, start, term)
+    }
+
+    /// What lies under a buffer in persistent memory; none for one in plain memory.
+    #[cfg(not(loom))]
+    pub fn persistent_medium(&self) -> Option<(crate::persist::Medium, crate::persist::Method)> {
+        self.shared.core.buffer.persistent().map(|buffer| (buffer.medium().clone(), buffer.method()))
+    }
+
+    /// How often stragglers of passive group commit were nudged.
+    #[cfg(not(loom))]
+    pub fn nudges(&self) -> u64 {
+        self.shared.passive.as_ref().map_or(0, Passive::nudges)
+    }
+
     /// Starts a log on a ring and store that exist and end at `start`.
     pub(crate) fn on(
         core: Arc<Core>,
@@ -370,6 +454,13 @@ impl Log {
     ) -> Result<Self, LogOpenError> {
         let volatile = core.store.is_none();
         let capacity = core.buffer.capacity();
+        #[cfg(not(loom))]
+        let passive = match config.group_commit {
+            GroupCommitKind::Passive(nudge) if core.buffer.persistent().is_some() => {
+                Some(Passive::new(nudge, config.writers).map_err(LogOpenError::Nudge)?)
+            }
+            _ => None,
+        };
         let epochs = Epochs::begin(&config, core.store.as_ref(), start)?;
         let shared = Arc::new(Shared {
             config,
@@ -381,6 +472,8 @@ impl Log {
             ends: PartitionEnds::new(config.partition, capacity),
             bells: (0..core.streams()).map(|_| CachePadded::new(Doorbell::new())).collect(),
             epochs,
+            #[cfg(not(loom))]
+            passive,
             wanted: AtomicU64::new(0),
             sinks: Mutex::new(Sinks { seats: Vec::new(), handed: start }),
             core,
@@ -426,6 +519,13 @@ impl Log {
         // With `attach`: either the writer sees that the log is not volatile any more, or `attach` sees the writer.
         let _exclusive = self.flushing();
         let slot = self.shared.bounds.claim().ok_or(TooManyWriters { limit: self.shared.bounds.limit() })?;
+        #[cfg(not(loom))]
+        if let Some(passive) = &self.shared.passive
+            && !passive.join(slot)
+        {
+            self.shared.bounds.leave(slot);
+            return Err(TooManyWriters { limit: self.shared.bounds.limit() });
+        }
         let stream = self.shared.config.grouping.stream(slot, self.shared.bells.len());
         Ok(Writer { shared: Arc::clone(&self.shared), slot, stream, room: 0, last: 0, stuck: false })
     }
@@ -500,9 +600,20 @@ impl Log {
 
     /// Asks the group commit not to wait for more once everything below `target` is filled: for whoever is about to wait for it.
     pub fn nudge(&self, target: Stamp) {
-        if !self.is_volatile() && self.shared.core.durable.get() < target {
-            self.shared.want(target);
+        if self.is_volatile() || self.shared.core.durable.get() >= target {
+            return;
         }
+        #[cfg(not(loom))]
+        if self.shared.core.buffer.persistent().is_some() {
+            // Nobody has to be woken for that.
+            if let Err(failure) = self.shared.advance_persistent(true) {
+                self.shared.core.fail(failure);
+            }
+            if self.shared.core.durable.get() >= target {
+                return;
+            }
+        }
+        self.shared.want(target);
     }
 
     /// Blocks until the log is durable up to `target`, and returns how far it then is.
@@ -613,6 +724,16 @@ impl Log {
             Flushing::Over => {}
         }
         self.failure().map_or(Ok(()), Err)
+    }
+}
+
+impl Log {
+    /// Ends the log as a crash would: nothing is flushed any more. For tests of what is left.
+    #[doc(hidden)]
+    pub fn crash_for_test(&self) {
+        self.shared.core.fail(LogFailure::bug());
+        self.shared.ring();
+        let _ = self.close();
     }
 }
 

@@ -164,6 +164,10 @@ impl Writer {
 impl Drop for Writer {
     fn drop(&mut self) {
         if !self.stuck {
+            #[cfg(not(loom))]
+            if let Some(passive) = &self.shared.passive {
+                passive.leave(self.slot);
+            }
             self.shared.bounds.leave(self.slot);
         }
     }
@@ -212,10 +216,37 @@ impl Reservation<'_> {
     fn put(&self, bytes: &[u8]) {
         let shared = &*self.writer.shared;
         if !shared.is_volatile() {
+            #[cfg(not(loom))]
+            if shared.core.buffer.persistent().is_some() {
+                self.put_persistently(bytes);
+                shared.bounds.clear(self.writer.slot);
+                return shared.bells[usize::from(self.writer.stream)].ring_if_asleep();
+            }
             shared.core.buffer.write(self.stamp, bytes);
         }
         shared.bounds.clear(self.writer.slot);
         shared.bells[usize::from(self.writer.stream)].ring_if_asleep();
+    }
+}
+
+impl Reservation<'_> {
+    /// Into persistent memory: durable when this returns, or, with passive group commit, when the next block's turn comes or
+    /// somebody asks.
+    #[cfg(not(loom))]
+    #[inline]
+    fn put_persistently(&self, bytes: &[u8]) {
+        let shared = &*self.writer.shared;
+        match &shared.passive {
+            Some(passive) => {
+                passive.settle(self.writer.slot);
+                shared.core.buffer.write(self.stamp, bytes);
+                passive.leave_open(self.writer.slot, self.stamp.0);
+            }
+            None => {
+                shared.core.buffer.write(self.stamp, bytes);
+                crate::persist::fence();
+            }
+        }
     }
 }
 

@@ -1,0 +1,248 @@
+//! The log buffer in persistent memory: it *is* the newest part of the log, and segments get it later ("de-staging").
+//!
+//! | bytes of the file `buffer` | |
+//! |---|---|
+//! | 0..8       | `FRESHBUF` |
+//! | 8..12      | format version |
+//! | 12..16     | CRC-32C of bytes 16..40 |
+//! | 16..32     | cluster id |
+//! | 32..40     | capacity of the ring in bytes |
+//! | 2048..2176 | how far the log is in the segments, durably ([`super::slots`]) |
+//! | 4096..     | the ring: virtual byte `x` lies at `4096 + x mod capacity` |
+
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicU64, Ordering},
+    },
+    time::Duration,
+};
+
+use freshet_base::{ClusterId, Stamp};
+
+use super::{
+    Delay, Lines, Medium, Method,
+    map::Mapping,
+    slots,
+};
+use crate::{block::Block, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError};
+
+const MAGIC: &[u8; 8] = b"FRESHBUF";
+const FORMAT: u32 = 1;
+const HEADER: usize = 4096;
+const SLOTS: usize = 2048;
+
+/// How a log buffer in persistent memory is set up.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PersistenceConfig {
+    /// The file; on a DAX file system for the real thing.
+    pub path: PathBuf,
+    /// How stores become durable.
+    pub method: Method,
+    /// Waited for at each insertion, to stand for slower memory.
+    pub delay: Duration,
+}
+
+/// Why a log buffer in persistent memory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum BufferError {
+    /// The operating system refused something.
+    #[error("cannot {doing} {file}: {source}; check the file system and the permissions", file = .file.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// What the operating system said.
+        source: io::Error,
+    },
+    /// The processor cannot do it.
+    #[error("this processor has no {0}: configure another persist-method, or auto")]
+    Method(Method),
+    /// The file is not what was written.
+    #[error(
+        "{file} is damaged ({what}): it may hold the end of the log; restore it from a backup, or remove it, which gives up what \
+         was not in the segments yet",
+        file = .file.display()
+    )]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What does not hold.
+        what: String,
+    },
+    /// What it holds could not be put into the segments.
+    #[error(transparent)]
+    Log(#[from] LogFailure),
+    /// As above.
+    #[error(transparent)]
+    Open(Box<LogOpenError>),
+}
+
+/// A ring in a mapped file.
+#[derive(Debug)]
+pub(crate) struct PersistentBuffer {
+    mapping: Mapping,
+    delay: Delay,
+    /// The last sequence number of the slots.
+    sequence: Mutex<u64>,
+    destaged: AtomicU64,
+}
+
+fn head(cluster: ClusterId, capacity: u64) -> [u8; 40] {
+    let mut bytes = [0; 40];
+    bytes[..8].copy_from_slice(MAGIC);
+    bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    bytes[16..32].copy_from_slice(&cluster.0.to_le_bytes());
+    bytes[32..40].copy_from_slice(&capacity.to_le_bytes());
+    let crc = crc32c::crc32c(&bytes[16..]);
+    bytes[12..16].copy_from_slice(&crc.to_le_bytes());
+    bytes
+}
+
+impl PersistentBuffer {
+    /// Makes the buffer for a log that goes on at `start`, up to which the segments have everything. What was in the file
+    /// must have been [recovered](recover_buffer) before.
+    pub(crate) fn create(
+        config: &PersistenceConfig,
+        cluster: ClusterId,
+        capacity: usize,
+        start: Stamp,
+    ) -> Result<Arc<Self>, BufferError> {
+        if !config.method.is_available() {
+            return Err(BufferError::Method(config.method));
+        }
+        let io = |doing, source| BufferError::Io { doing, file: config.path.clone(), source };
+        let length = HEADER + capacity;
+        if fs::metadata(&config.path).is_ok_and(|found| found.len() != length as u64) {
+            fs::remove_file(&config.path).map_err(|source| io("remove", source))?;
+        }
+        let mapping = Mapping::open(&config.path, length, config.method).map_err(|source| io("map", source))?;
+        let mut bytes = [0; slots::BYTES];
+        load(&mapping, SLOTS, &mut bytes);
+        let sequence = slots::read(&bytes).map_or(0, |(sequence, _)| sequence);
+        let this =
+            Self { mapping, delay: Delay::of(config.delay), sequence: Mutex::new(sequence), destaged: start.0.into() };
+        // First where it goes on, then whose it is: a new file counts only when both are there.
+        this.write_slot(start);
+        this.mapping.store(0, &head(cluster, capacity as u64));
+        this.mapping.persist(0, 40);
+        if let Some(parent) = config.path.parent() {
+            fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(|source| io("sync", source))?;
+        }
+        Ok(Arc::new(this))
+    }
+
+    fn write_slot(&self, to: Stamp) {
+        let mut sequence = self.sequence.lock().unwrap_or_else(PoisonError::into_inner);
+        *sequence += 1;
+        slots::write(&self.mapping, SLOTS, *sequence, to.0);
+    }
+
+    /// The ring's words.
+    pub(crate) fn words(&self) -> &[AtomicU64] {
+        &self.mapping.words()[HEADER / 8..]
+    }
+
+    /// Copies a piece of a block into the ring and starts to make it durable; [`super::fence`] completes that.
+    #[inline]
+    pub(crate) fn insert(&self, at: usize, bytes: &[u8]) {
+        self.mapping.store(HEADER + at, bytes);
+        self.mapping.flush(HEADER + at, bytes.len());
+        self.delay.wait();
+    }
+
+    /// The segments have everything below `to`, durably: the ring may be used again.
+    pub(crate) fn note_destaged(&self, to: Stamp) {
+        if self.destaged.load(Ordering::Acquire) < to.0 {
+            self.write_slot(to);
+            // Release: the slot is durable before the room is given back.
+            self.destaged.fetch_max(to.0, Ordering::Release);
+        }
+    }
+
+    /// How far the segments have everything.
+    pub(crate) fn destaged(&self) -> Stamp {
+        Stamp(self.destaged.load(Ordering::Acquire))
+    }
+
+    /// What lies under it.
+    pub(crate) fn medium(&self) -> &Medium {
+        self.mapping.medium()
+    }
+
+    /// How stores become durable.
+    pub(crate) fn method(&self) -> Method {
+        self.mapping.method()
+    }
+}
+
+fn load(mapping: &Mapping, at: usize, into: &mut [u8]) {
+    for (index, chunk) in into.chunks_exact_mut(8).enumerate() {
+        chunk.copy_from_slice(&mapping.words()[at / 8 + index].load(Ordering::Acquire).to_ne_bytes());
+    }
+}
+
+/// After a crash: puts what the buffer in the file at `path` holds beyond `end`, the end of the segments, into `store`,
+/// and returns where the log ends then. Does nothing when there is no such file.
+///
+/// # Errors
+/// [`BufferError`]; nothing was changed then, or it can be done again.
+pub fn recover_buffer(path: &Path, store: &LogStore, end: Stamp) -> Result<Stamp, BufferError> {
+    let bytes = match fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(end),
+        Err(source) => return Err(BufferError::Io { doing: "read", file: path.to_owned(), source }),
+    };
+    if bytes.get(..40).is_none_or(|head| head.iter().all(|byte| *byte == 0)) {
+        // Its making was interrupted.
+        return Ok(end);
+    }
+    let damaged = |what: &str| BufferError::Damaged { file: path.to_owned(), what: what.to_owned() };
+    let capacity = bytes.len().saturating_sub(HEADER);
+    if bytes.len() < HEADER || !capacity.is_power_of_two() {
+        return Err(damaged("its length is none of a buffer"));
+    }
+    if bytes[..40] != head(store.config().cluster, capacity as u64) {
+        return Err(damaged("its header is not that of this cluster's buffer of this size"));
+    }
+    let slots_bytes = bytes[SLOTS..SLOTS + slots::BYTES].try_into().expect("it has that length");
+    let (_, destaged) = slots::read(&slots_bytes).ok_or_else(|| damaged("it does not say how far the segments are"))?;
+    if destaged > end.0 {
+        return Err(damaged(&format!("the segments end at {end}, and had everything up to {destaged}")));
+    }
+    let ring = &bytes[HEADER..];
+    // At most one lap, beginning where the segments were sure to be.
+    let mut tail = Vec::new();
+    let mut whole = 0;
+    let mut at = end.0;
+    while at < destaged + capacity as u64 {
+        let place = (at % capacity as u64) as usize;
+        let left = (destaged + capacity as u64 - at) as usize;
+        let mut block: Vec<u8> = ring[place..].iter().chain(ring).take(left.min(32)).copied().collect();
+        let Ok(header) = crate::block::BlockHeader::peek(&block) else { break };
+        if header.length as usize > left {
+            break;
+        }
+        block = ring[place..].iter().chain(ring).take(header.length as usize).copied().collect();
+        let Ok(parsed) = Block::parse(&block, Stamp(at)) else { break };
+        tail.extend_from_slice(parsed.bytes());
+        at += block.len() as u64;
+        if !header.continued {
+            whole = tail.len();
+        }
+    }
+    tail.truncate(whole);
+    if tail.is_empty() {
+        return Ok(end);
+    }
+    // The way of a standby: into a ring, dealt out to streams, persisted.
+    let opened = StandbyLog::open((whole.next_power_of_two()).max(1 << 16), store.clone(), end);
+    let (log, mut receiver) = opened.map_err(|error| BufferError::Open(Box::new(error)))?;
+    let to = end.plus(whole as u64);
+    receiver.append(&tail).map_err(|error| damaged(&error.to_string()))?;
+    log.close()?;
+    Ok(to)
+}

@@ -1,0 +1,123 @@
+//! The instructions, and nothing else. On processors other than x86-64 none are known.
+
+use std::time::{Duration, Instant};
+
+use super::Method;
+
+#[cfg(target_arch = "x86_64")]
+mod processor {
+    use std::arch::{
+        asm,
+        x86_64::{__cpuid, __cpuid_count, _mm_clflush, _mm_sfence, _mm_stream_si64, _rdtsc},
+    };
+
+    use super::Method;
+
+    pub(in crate::persist) fn has(method: Method) -> bool {
+        // CLFLUSH: leaf 1, EDX bit 19. CLFLUSHOPT and CLWB: leaf 7, EBX bits 23 and 24 (Intel SDM, volume 2A, CPUID).
+        let extended = || if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).ebx } else { 0 };
+        match method {
+            Method::NonTemporal | Method::Eadr => true,
+            Method::Clflush => __cpuid(1).edx >> 19 & 1 == 1,
+            Method::ClflushOpt => extended() >> 23 & 1 == 1,
+            Method::Clwb => extended() >> 24 & 1 == 1,
+        }
+    }
+
+    /// # Safety
+    /// `line` is in mapped memory, and the processor has the method.
+    pub(in crate::persist) unsafe fn flush(method: Method, line: *const u8) {
+        match method {
+            Method::NonTemporal | Method::Eadr => {}
+            // SAFETY: by this function's contract; these change no value that Rust can see.
+            Method::Clflush => unsafe { _mm_clflush(line) },
+            // SAFETY: as above.
+            Method::ClflushOpt => unsafe { asm!("clflushopt [{}]", in(reg) line, options(nostack, preserves_flags)) },
+            // SAFETY: as above.
+            Method::Clwb => unsafe { asm!("clwb [{}]", in(reg) line, options(nostack, preserves_flags)) },
+        }
+    }
+
+    /// # Safety
+    /// `place` may be written, is aligned to 8 bytes, and every reader that may race uses atomic loads: the store is one of 8 bytes,
+    /// which this processor does as a whole.
+    pub(in crate::persist) unsafe fn store_around(place: *mut u64, word: u64) {
+        // SAFETY: by this function's contract.
+        unsafe { _mm_stream_si64(place.cast(), word as i64) };
+    }
+
+    pub(super) fn fence() {
+        // SAFETY: every x86-64 processor has it.
+        unsafe { _mm_sfence() };
+    }
+
+    pub(super) fn cycles() -> u64 {
+        // SAFETY: every x86-64 processor has it.
+        unsafe { _rdtsc() }
+    }
+}
+
+#[cfg(not(target_arch = "x86_64"))]
+mod processor {
+    use super::Method;
+
+    pub(in crate::persist) fn has(_method: Method) -> bool {
+        false
+    }
+
+    pub(in crate::persist) unsafe fn flush(_method: Method, _line: *const u8) {}
+
+    pub(in crate::persist) unsafe fn store_around(place: *mut u64, word: u64) {
+        // SAFETY: by the contract of the other.
+        unsafe { place.write_volatile(word) };
+    }
+
+    pub(super) fn fence() {
+        std::sync::atomic::fence(std::sync::atomic::Ordering::SeqCst);
+    }
+
+    pub(super) fn cycles() -> u64 {
+        0
+    }
+}
+
+pub(super) use processor::{flush, has, store_around};
+
+/// Waits until the stores and flushes of this thread are durable.
+#[inline]
+pub(crate) fn fence() {
+    processor::fence();
+}
+
+/// A wait of a fixed time, to stand for slower memory in experiments (distributed logging, section 5.1: 1.2 us for each
+/// insertion).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Delay {
+    cycles: u64,
+}
+
+impl Delay {
+    /// A wait of `time`; none for zero. Measures how fast the processor's cycle counter runs, which takes 10 ms.
+    pub fn of(time: Duration) -> Self {
+        if time.is_zero() {
+            return Self::default();
+        }
+        let (begun, first) = (Instant::now(), processor::cycles());
+        while begun.elapsed() < Duration::from_millis(10) {
+            std::hint::spin_loop();
+        }
+        let cycles = processor::cycles().wrapping_sub(first);
+        Self { cycles: (cycles as f64 * time.as_secs_f64() / begun.elapsed().as_secs_f64()) as u64 }
+    }
+
+    /// Waits. Bounded by its time; costs a comparison when there is none.
+    #[inline]
+    pub(crate) fn wait(self) {
+        if self.cycles > 0 {
+            let first = processor::cycles();
+            while processor::cycles().wrapping_sub(first) < self.cycles {
+                std::hint::spin_loop();
+            }
+        }
+    }
+}

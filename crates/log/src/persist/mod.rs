@@ -1,0 +1,142 @@
+//! Persistence of memory: the one place through which bytes in mapped memory become durable.
+//!
+//! A store to persistent memory lies in a cache at first. It is durable when its line was flushed, or when it went
+//! around the cache, *and* a fence has waited for that (distributed logging, section 4; Query Fresh, section 3.3).
+//! Everything that must survive goes through [`Lines`]: [`Lines::store`], [`Lines::flush`], [`Lines::fence`], and
+//! [`Lines::persist`], which is the last two. There are two implementations: [`map::Mapping`], and a model that
+//! loses any subset of the lines that were not fenced (module `model`, for tests).
+//!
+//! | method | stores | flush | fence |
+//! |---|---|---|---|
+//! | `non-temporal` | around the cache | nothing | sfence |
+//! | `clwb` | through the cache | clwb for each line, which stays cached | sfence |
+//! | `clflushopt` | through the cache | clflushopt for each line, which is evicted | sfence |
+//! | `clflush` | through the cache | clflush for each line, one after another | nothing more is needed; sfence |
+//! | `eadr` | through the cache | nothing: caches survive a loss of power | sfence |
+
+mod instructions;
+#[cfg(not(loom))]
+pub(crate) mod buffer;
+#[cfg(not(loom))]
+pub(crate) mod map;
+#[cfg(all(test, not(loom)))]
+mod model;
+
+use std::{fmt, str::FromStr};
+
+#[cfg(not(loom))]
+pub use buffer::{BufferError, PersistenceConfig, recover_buffer};
+pub use instructions::Delay;
+pub(crate) use instructions::fence;
+#[cfg(not(loom))]
+pub use map::Medium;
+
+/// Bytes of a cache line.
+pub(crate) const LINE: usize = 64;
+
+/// How stores become durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Stores that go around the cache.
+    NonTemporal,
+    /// Lines are written back and stay in the cache.
+    Clwb,
+    /// Lines are written back and evicted.
+    ClflushOpt,
+    /// The same, one after another.
+    Clflush,
+    /// Caches survive a loss of power: a fence is enough. Only the operator can know that.
+    Eadr,
+}
+
+impl Method {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::NonTemporal, Self::Clwb, Self::ClflushOpt, Self::Clflush, Self::Eadr];
+
+    /// Whether this processor has it.
+    pub fn is_available(self) -> bool {
+        instructions::has(self)
+    }
+
+    /// What a log should use here: blocks are written once, whole, and not read soon, which is what stores around the cache
+    /// are for; flushing cached lines costs several times as much (docs/benchmarks.md). None on a processor
+    /// that this version knows no instructions for.
+    pub fn best() -> Option<Self> {
+        [Self::NonTemporal, Self::Clwb, Self::ClflushOpt, Self::Clflush].into_iter().find(|it| it.is_available())
+    }
+}
+
+impl fmt::Display for Method {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NonTemporal => "non-temporal",
+            Self::Clwb => "clwb",
+            Self::ClflushOpt => "clflushopt",
+            Self::Clflush => "clflush",
+            Self::Eadr => "eadr",
+        })
+    }
+}
+
+impl FromStr for Method {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|method| method.to_string() == text);
+        found.ok_or_else(|| format!("unknown method {text:?}: use non-temporal, clwb, clflushopt, clflush or eadr"))
+    }
+}
+
+/// Memory whose bytes can be made durable. Stores begin at multiples of eight bytes and are
+/// multiples of eight long, and each eight bytes become durable as a whole.
+pub(crate) trait Lines {
+    /// Stores `bytes` from `at` on. Not durable yet.
+    fn store(&self, at: usize, bytes: &[u8]);
+
+    /// Starts to make `[at, at + length)` durable.
+    fn flush(&self, at: usize, length: usize);
+
+    /// Waits for everything that this thread has flushed.
+    fn fence(&self);
+
+    /// Makes `[at, at + length)` durable.
+    fn persist(&self, at: usize, length: usize) {
+        self.flush(at, length);
+        self.fence();
+    }
+}
+
+/// A value of a few words that is replaced as a whole in persistent memory: two slots, each with a sequence number and a
+/// checksum, written alternately.
+pub(crate) mod slots {
+    use super::{LINE, Lines};
+
+    /// Bytes of both slots; they lie in lines of their own.
+    pub(crate) const BYTES: usize = 2 * LINE;
+
+    fn encode(sequence: u64, value: u64) -> [u8; 24] {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&sequence.to_le_bytes());
+        bytes[8..16].copy_from_slice(&value.to_le_bytes());
+        let checksum = u64::from(crc32c::crc32c(&bytes[..16])) | 1 << 32;
+        bytes[16..].copy_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+
+    /// Replaces the value at `at`; durable when this returns. `sequence` is one more than the last time.
+    pub(crate) fn write(lines: &impl Lines, at: usize, sequence: u64, value: u64) {
+        let at = at + (sequence % 2) as usize * LINE;
+        lines.store(at, &encode(sequence, value));
+        lines.persist(at, 24);
+    }
+
+    /// The newest whole value and its sequence number, from the bytes of both slots.
+    pub(crate) fn read(bytes: &[u8; BYTES]) -> Option<(u64, u64)> {
+        let slot = |number: usize| {
+            let found = &bytes[number * LINE..number * LINE + 24];
+            let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| found[at + i]));
+            (encode(word(0), word(8)) == *found).then_some((word(0), word(8)))
+        };
+        [slot(0), slot(1)].into_iter().flatten().max()
+    }
+}

@@ -1,0 +1,249 @@
+//! Persistent memory that loses what was not flushed and fenced, to find missing flushes and fences.
+//!
+//! Every line remembers what is durable of it, and what it held at each store since. A crash is possible before every
+//! operation; after it, each line is one of those, independently of all others.
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeMap,
+};
+
+use freshet_base::{Fid, Rid, Stamp, Term};
+
+use super::{LINE, Lines, slots};
+use crate::block::{Block, BlockBuilder, BlockKind, RecordKind};
+
+const WORDS: usize = LINE / 8;
+
+#[derive(Clone, Default)]
+struct Line {
+    durable: [u64; WORDS],
+    /// What it held after each store since it became durable, and how much of that was flushed.
+    since: Vec<[u64; WORDS]>,
+    flushed: usize,
+}
+
+/// What the model is made to forget, to show that the tests would notice.
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Forget {
+    Nothing,
+    Flushes,
+    Fences,
+}
+
+struct Model {
+    lines: RefCell<BTreeMap<usize, Line>>,
+    /// Operations until the crash.
+    left: Cell<u32>,
+    crashed: Cell<bool>,
+    forget: Forget,
+}
+
+impl Model {
+    fn new(crash_at: u32, forget: Forget) -> Self {
+        Self { lines: RefCell::default(), left: Cell::new(crash_at), crashed: Cell::new(false), forget }
+    }
+
+    /// Whether there was a crash before this operation.
+    fn over(&self) -> bool {
+        if self.left.get() == 0 {
+            self.crashed.set(true);
+        } else {
+            self.left.set(self.left.get() - 1);
+        }
+        self.crashed.get()
+    }
+
+    /// Every state in which the memory may be found, if there are few, else a sample of them.
+    fn images(&self, mut random: u64) -> Vec<BTreeMap<usize, [u64; WORDS]>> {
+        let lines = self.lines.borrow();
+        let choices: Vec<(usize, Vec<[u64; WORDS]>)> = lines
+            .iter()
+            .map(|(at, line)| (*at, std::iter::once(line.durable).chain(line.since.iter().copied()).collect()))
+            .collect();
+        let count = choices.iter().try_fold(1usize, |all, (_, states)| all.checked_mul(states.len()));
+        match count.filter(|count| *count <= 4096) {
+            Some(count) => (0..count)
+                .map(|mut number| {
+                    let pick = |(at, states): &(usize, Vec<[u64; WORDS]>)| {
+                        let state = states[number % states.len()];
+                        number /= states.len();
+                        (*at, state)
+                    };
+                    choices.iter().map(pick).collect()
+                })
+                .collect(),
+            None => (0..4096)
+                .map(|_| {
+                    let pick = |(at, states): &(usize, Vec<[u64; WORDS]>)| {
+                        random ^= random << 13;
+                        random ^= random >> 7;
+                        random ^= random << 17;
+                        (*at, states[random as usize % states.len()])
+                    };
+                    choices.iter().map(pick).collect()
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Lines for Model {
+    fn store(&self, at: usize, bytes: &[u8]) {
+        for (index, word) in bytes.as_chunks::<8>().0.iter().enumerate() {
+            if self.over() {
+                return;
+            }
+            let place = at + index * 8;
+            let mut lines = self.lines.borrow_mut();
+            let line = lines.entry(place / LINE).or_default();
+            let mut now = *line.since.last().unwrap_or(&line.durable);
+            now[place % LINE / 8] = u64::from_le_bytes(*word);
+            line.since.push(now);
+        }
+    }
+
+    fn flush(&self, at: usize, length: usize) {
+        if self.over() || self.forget == Forget::Flushes {
+            return;
+        }
+        for (_, line) in self.lines.borrow_mut().range_mut(at / LINE..(at + length).div_ceil(LINE)) {
+            line.flushed = line.since.len();
+        }
+    }
+
+    fn fence(&self) {
+        if self.over() || self.forget == Forget::Fences {
+            return;
+        }
+        for line in self.lines.borrow_mut().values_mut() {
+            if line.flushed > 0 {
+                line.durable = line.since[line.flushed - 1];
+                line.since.drain(..line.flushed);
+                line.flushed = 0;
+            }
+        }
+    }
+}
+
+fn bytes(image: &BTreeMap<usize, [u64; WORDS]>, at: usize, length: usize) -> Vec<u8> {
+    let word = |at: usize| image.get(&(at / LINE)).map_or(0, |line| line[at % LINE / 8]);
+    (at..at + length).step_by(8).flat_map(|at| word(at).to_le_bytes()).collect()
+}
+
+fn newest(image: &BTreeMap<usize, [u64; WORDS]>) -> (u64, u64) {
+    let bytes = bytes(image, 0, slots::BYTES);
+    slots::read(bytes.as_slice().try_into().unwrap()).unwrap_or((0, 0))
+}
+
+fn block(stamp: u64, length: usize) -> Vec<u8> {
+    let mut builder = BlockBuilder::new();
+    builder.begin();
+    builder.push(None, Fid(1), Rid(stamp), RecordKind::Insert, &vec![stamp as u8 | 1; length]).unwrap();
+    builder.seal_records();
+    builder.finish(Stamp(stamp), Term(1), BlockKind::Redo).to_vec()
+}
+
+/// Runs `work` with a crash at every point and calls `check` for every memory that may be left.
+fn at_every_crash(forget: Forget, work: impl Fn(&Model), check: impl Fn(&Model, &BTreeMap<usize, [u64; WORDS]>)) {
+    for crash_at in 0.. {
+        let model = Model::new(crash_at, forget);
+        work(&model);
+        for image in model.images(0x9E37_79B9_7F4A_7C15 ^ u64::from(crash_at)) {
+            check(&model, &image);
+        }
+        if !model.crashed.get() {
+            return;
+        }
+    }
+}
+
+/// Blocks whose insertion was acknowledged are whole after any crash; they share lines with their neighbours.
+fn insert_blocks(forget: Forget) {
+    let blocks: Vec<Vec<u8>> = [(0, 40), (104, 8), (176, 90)].map(|(at, length)| block(at, length)).into();
+    let acknowledged = Cell::new(0);
+    let work = |model: &Model| {
+        acknowledged.set(0);
+        let mut at = 0;
+        for block in &blocks {
+            model.store(at, block);
+            model.persist(at, block.len());
+            at += block.len();
+            if !model.crashed.get() {
+                acknowledged.set(acknowledged.get() + 1);
+            }
+        }
+    };
+    at_every_crash(forget, work, |_, image| {
+        let mut at = 0;
+        for block in &blocks[..acknowledged.get()] {
+            let bytes = bytes(image, at, block.len());
+            assert!(Block::parse(&bytes, Stamp(at as u64)).is_ok(), "the block at {at} was acknowledged");
+            at += block.len();
+        }
+    });
+}
+
+/// A value in slots is always one that was written, and never older than what was acknowledged.
+fn replace_values(forget: Forget) {
+    let acknowledged = Cell::new(0);
+    let work = |model: &Model| {
+        acknowledged.set(0);
+        for sequence in 1..5 {
+            slots::write(model, 0, sequence, sequence * 1000);
+            if !model.crashed.get() {
+                acknowledged.set(sequence);
+            }
+        }
+    };
+    at_every_crash(forget, work, |_, image| {
+        let (sequence, value) = newest(image);
+        assert_eq!(value, sequence * 1000, "a value that was never written");
+        assert!(sequence >= acknowledged.get(), "{} was acknowledged, {sequence} found", acknowledged.get());
+    });
+}
+
+#[test]
+fn what_was_persisted_survives_any_crash() {
+    insert_blocks(Forget::Nothing);
+    replace_values(Forget::Nothing);
+}
+
+#[test]
+#[should_panic(expected = "was acknowledged")]
+fn a_missing_flush_is_noticed() {
+    insert_blocks(Forget::Flushes);
+}
+
+#[test]
+#[should_panic(expected = "was acknowledged")]
+fn a_missing_fence_is_noticed() {
+    insert_blocks(Forget::Fences);
+}
+
+#[test]
+#[should_panic(expected = "was acknowledged")]
+fn a_value_without_its_fence_is_noticed() {
+    replace_values(Forget::Fences);
+}
+
+/// Replacing a value in place, in one slot, is not enough: a torn one leaves nothing.
+#[test]
+#[should_panic(expected = "was acknowledged")]
+fn a_value_in_one_slot_is_noticed() {
+    let acknowledged = Cell::new(0);
+    let work = |model: &Model| {
+        acknowledged.set(0);
+        for sequence in [2, 4, 6] {
+            // Even numbers share a slot.
+            slots::write(model, 0, sequence, sequence * 1000);
+            if !model.crashed.get() {
+                acknowledged.set(sequence);
+            }
+        }
+    };
+    at_every_crash(Forget::Nothing, work, |_, image| {
+        let (found, _) = newest(image);
+        assert!(found >= acknowledged.get(), "{} was acknowledged, {found} found", acknowledged.get());
+    });
+}

@@ -1,0 +1,169 @@
+//! The log with its buffer in mapped memory: what was acknowledged is found again, in the buffer or in the segments.
+
+use std::{path::Path, time::Duration};
+
+use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_log::{
+    Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge, RecordKind, SegmentStore,
+    StoreConfig, Writer,
+    persist::{BufferError, Medium, Method, PersistenceConfig, recover_buffer},
+};
+
+const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
+const RING: usize = 64 << 10;
+
+fn persistence(directory: &Path, method: Method) -> PersistenceConfig {
+    PersistenceConfig { path: directory.join("buffer"), method, delay: Duration::ZERO }
+}
+
+fn store(directory: &Path, streams: usize) -> LogStore {
+    let open = |stream: usize| {
+        let directory = directory.join(format!("stream-{stream}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        SegmentStore::open_directory(&directory, CONFIG).unwrap()
+    };
+    LogStore::of((0..streams).map(open).collect())
+}
+
+fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind) -> (Log, Stamp) {
+    let store = store(directory, streams);
+    let end = store.settle().unwrap().end;
+    let end = recover_buffer(&directory.join("buffer"), &store, end).unwrap();
+    let config = LogConfig { capacity: RING, partition: 4096, group_commit: kind, ..LogConfig::default() };
+    (Log::open_persistent(config, &persistence(directory, method), store, end, Term(1)).unwrap(), end)
+}
+
+fn write(writer: &mut Writer, builder: &mut BlockBuilder, rid: u64) -> (Stamp, Stamp) {
+    builder.begin_in(writer.stream());
+    let row = vec![rid as u8; (rid % 300) as usize];
+    builder.push(None, Fid(1), Rid(rid), RecordKind::Insert, &row).unwrap();
+    let length = builder.seal_records();
+    writer.throttle().unwrap();
+    let reservation = writer.reserve(length).unwrap();
+    let place = (reservation.stamp(), reservation.end());
+    reservation.fill(builder.finish(place.0, Term(1), BlockKind::Redo));
+    place
+}
+
+fn kinds() -> [GroupCommitKind; 3] {
+    [GroupCommitKind::Pipelined, GroupCommitKind::Passive(Nudge::Signal), GroupCommitKind::Passive(Nudge::Membarrier)]
+}
+
+/// The process ends without closing anything, again and again: the mapping keeps what was stored.
+#[test]
+fn what_was_acknowledged_is_there_after_the_process_ended() {
+    for (round, method) in Method::ALL.into_iter().enumerate() {
+        if !method.is_available() {
+            println!("this processor has no {method}");
+            continue;
+        }
+        for kind in kinds() {
+            let directory = tempfile::tempdir().unwrap();
+            let streams = round % 3 + 1;
+            let mut written = Vec::new();
+            // Rounds that fill the ring many times over, and one that stays within it.
+            for count in [900, 20, 700] {
+                let (log, begin) = open(directory.path(), streams, method, kind);
+                let known = written.last().map_or(Stamp(0), |(_, end, _): &(Stamp, Stamp, u64)| *end);
+                assert!(begin >= known, "{method} {kind:?}: begins at {begin}, {known} was acknowledged");
+                let mut writers: Vec<_> = (0..streams).map(|_| log.writer().unwrap()).collect();
+                let mut builder = BlockBuilder::new();
+                for rid in 0..count {
+                    let (stamp, end) = write(&mut writers[rid as usize % streams], &mut builder, rid);
+                    written.push((stamp, end, rid));
+                    if rid % 7 == 0 {
+                        assert!(log.wait_durable(end, None).unwrap() >= end);
+                    }
+                }
+                let end = written.last().unwrap().1;
+                log.wait_durable(end, None).unwrap();
+                if count == 700 {
+                    log.close().unwrap();
+                } else {
+                    // As by kill -9: no thread of this log does anything more that counts.
+                    log.crash_for_test();
+                }
+            }
+            let store = store(directory.path(), streams);
+            let end = store.settle().unwrap().end;
+            let end = recover_buffer(&directory.path().join("buffer"), &store, end).unwrap();
+            assert_eq!(end, written.last().unwrap().1);
+            for (stamp, end, rid) in written {
+                let mut bytes = vec![0; end.since(stamp) as usize];
+                store.read(stamp, &mut bytes).unwrap();
+                let block = Block::parse(&bytes, stamp).unwrap();
+                assert_eq!(block.records().next().unwrap().header.rid, Rid(rid));
+            }
+        }
+    }
+}
+
+/// A worker that commits and then does nothing for long does not hold others back.
+#[test]
+fn stragglers_are_nudged() {
+    for nudge in [Nudge::Signal, Nudge::Membarrier] {
+        let directory = tempfile::tempdir().unwrap();
+        let method = Method::best().expect("this processor has one");
+        let (log, _) = open(directory.path(), 1, method, GroupCommitKind::Passive(nudge));
+        let (go, wait) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            let (told, hear) = std::sync::mpsc::channel();
+            let straggling = &log;
+            scope.spawn(move || {
+                let mut writer = straggling.writer().unwrap();
+                let (_, end) = write(&mut writer, &mut BlockBuilder::new(), 1);
+                told.send(end).unwrap();
+                // A long transaction that only reads.
+                wait.recv().unwrap();
+            });
+            let theirs = hear.recv().unwrap();
+            let mut writer = log.writer().unwrap();
+            let (_, mine) = write(&mut writer, &mut BlockBuilder::new(), 2);
+            assert!(log.wait_durable(theirs.max(mine), None).unwrap() >= mine);
+            assert!(log.nudges() > 0, "{nudge:?}");
+            go.send(()).unwrap();
+        });
+        log.close().unwrap();
+    }
+}
+
+#[test]
+fn a_buffer_that_is_not_this_logs_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("buffer");
+    let method = Method::best().unwrap();
+    let (log, _) = open(directory.path(), 1, method, GroupCommitKind::Pipelined);
+    let medium = log.persistent_medium().unwrap();
+    assert_eq!(medium.1, method);
+    assert!(matches!(medium.0, Medium::Dax | Medium::Emulated { .. }));
+    let mut writer = log.writer().unwrap();
+    let (_, end) = write(&mut writer, &mut BlockBuilder::new(), 5);
+    log.wait_durable(end, None).unwrap();
+    drop(writer);
+    log.crash_for_test();
+    let store = store(directory.path(), 1);
+    let found = store.settle().unwrap().end;
+    let good = std::fs::read(&path).unwrap();
+    for (at, what) in [(0, "header"), (10, "header"), (20, "header"), (36, "header")] {
+        let mut bad = good.clone();
+        bad[at] ^= 1;
+        std::fs::write(&path, bad).unwrap();
+        let error = recover_buffer(&path, &store, found).unwrap_err();
+        assert!(matches!(error, BufferError::Damaged { .. }) && error.to_string().contains(what), "{error}");
+    }
+    let mut bad = good.clone();
+    bad[2048..2176].fill(0);
+    std::fs::write(&path, bad).unwrap();
+    assert!(recover_buffer(&path, &store, found).unwrap_err().to_string().contains("how far the segments are"));
+    std::fs::write(&path, &good[..good.len() - 4096]).unwrap();
+    assert!(recover_buffer(&path, &store, found).unwrap_err().to_string().contains("length"));
+    // A torn end is no damage: it was not acknowledged.
+    let mut torn = good.clone();
+    torn[4096 + 40] ^= 1;
+    std::fs::write(&path, torn).unwrap();
+    assert_eq!(recover_buffer(&path, &store, found).unwrap(), found);
+    std::fs::write(&path, good).unwrap();
+    assert_eq!(recover_buffer(&path, &store, found).unwrap(), end);
+    assert_eq!(recover_buffer(&path, &store, end).unwrap(), end, "twice does no harm");
+    assert_eq!(recover_buffer(&directory.path().join("none"), &store, end).unwrap(), end);
+}
