@@ -9,6 +9,7 @@ mod source;
 
 pub use database::{CreateTableError, Database};
 pub use freshet_base::{Isolation, Safety, Stamp};
+pub use freshet_log::persist::{Medium as PersistMedium, Method as PersistMethod};
 pub use freshet_storage::{IndexDefinition, KeyEncoding, KeyPart, Table, TableDefinition};
 pub use freshet_txn::{
     CommitError, Direction, OutcomeOpen, ProcedureError, Record, Ticket, Transaction, Worker, WorkerError, WriteError,
@@ -16,5 +17,5 @@ pub use freshet_txn::{
 pub use hash::StateHash;
 pub use node::{
     CheckpointSettings, CheckpointStatus, DivideBy, Domain, GroupCommit, LogSettings, Node, NodeConfig, NodeStatus,
-    OnLoss, Role,
+    NudgeBy, OnLoss, Role,
 };

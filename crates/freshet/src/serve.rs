@@ -68,6 +68,17 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     if let Some(torn) = node.torn() {
         eprintln!("freshet: a crash had left an unfinished end of the log, which was cut off: {torn}");
     }
+    if let Some((medium, method)) = node.log().and_then(|log| log.persistent_medium()) {
+        match medium {
+            freshet_engine::PersistMedium::Dax => {
+                eprintln!("freshet: the log buffer is in persistent memory ({method})")
+            }
+            freshet_engine::PersistMedium::Emulated { why } => eprintln!(
+                "freshet: the log buffer is NOT in persistent memory, it survives the end of this process only, not a loss of \
+                 power ({method}; {why})"
+            ),
+        }
+    }
     let host: Arc<dyn Host> = Arc::new(NodeHost { node: Arc::clone(&node), begun: Instant::now() });
     let server = Server::start(host, settings.address, settings.workers, settings.isolation)?;
     let ready = Ready {

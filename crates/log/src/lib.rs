@@ -20,9 +20,9 @@ pub mod control;
 mod core;
 pub mod inspect;
 pub mod medium;
-pub mod persist;
 #[cfg(all(test, loom))]
 mod model;
+pub mod persist;
 mod runs;
 pub mod scan;
 pub mod segments;

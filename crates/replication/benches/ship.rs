@@ -126,6 +126,7 @@ fn main() {
         leader: Some(at_primary.address().to_string()),
         replayed: Stamp(0),
         global: Stamp(0),
+        floor: Stamp(0),
     };
     let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
     let standby = Standby::start(starting, StandbyConfig::default(), Ring::new(), Arc::new(NoReplay), terms)

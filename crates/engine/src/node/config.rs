@@ -4,7 +4,10 @@ use std::{path::PathBuf, time::Duration};
 
 use freshet_base::Safety;
 use freshet_cluster::commit_rule::{AbsurdRule, RuleConfig, WhenMissing};
-use freshet_log::{Division, GroupCommitKind, Grouping, LogConfig};
+use freshet_log::{
+    Division, GroupCommitKind, Grouping, LogConfig, Nudge,
+    persist::{Method, PersistenceConfig},
+};
 use serde::{Deserialize, Serialize};
 
 /// Where the log becomes persistent.
@@ -14,6 +17,9 @@ pub enum Domain {
     /// In files, with `fdatasync`.
     #[default]
     File,
+    /// In memory that persists: a primary's log buffer is a mapped file, on a DAX file system for the real thing. Segments get the log
+    /// later. A standby persists in files.
+    Pmem,
     /// Nowhere: for measuring, or for memory that survives by other means. A primary keeps its log only
     /// as long as standbys need it; a standby keeps all of it in memory.
     None,
@@ -24,8 +30,9 @@ impl std::str::FromStr for Domain {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "file" => Ok(Self::File),
+            "pmem" => Ok(Self::Pmem),
             "none" => Ok(Self::None),
-            _ => Err(format!("unknown persistence domain {text:?}: use file or none")),
+            _ => Err(format!("unknown persistence domain {text:?}: use file, pmem or none")),
         }
     }
 }
@@ -34,6 +41,7 @@ impl std::fmt::Display for Domain {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::File => "file",
+            Self::Pmem => "pmem",
             Self::None => "none",
         })
     }
@@ -59,6 +67,19 @@ pub enum GroupCommit {
     Pipelined,
     /// By epochs; results are released by epoch.
     Epoch,
+    /// In domain `pmem`: workers leave the fence to their next commit, stragglers are nudged. Elsewhere as pipelined.
+    Passive,
+}
+
+/// How stragglers of passive group commit are nudged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NudgeBy {
+    /// By `membarrier(2)`, all at once.
+    #[default]
+    Membarrier,
+    /// By a signal to the thread.
+    Signal,
 }
 
 /// How blocks are divided among the log's streams.
@@ -96,6 +117,15 @@ pub struct LogSettings {
     pub group_commit: GroupCommit,
     /// With `group-commit = "epoch"`: how long an epoch lasts, in milliseconds.
     pub epoch_ms: u64,
+    /// With `group-commit = "passive"`: how stragglers are nudged.
+    pub nudge: NudgeBy,
+    /// In domain `pmem`: the file that the buffer is, on a DAX file system. None: `buffer` in `directory`.
+    pub buffer_file: Option<PathBuf>,
+    /// In domain `pmem`: how stores become durable: non-temporal, clwb, clflushopt, clflush or eadr; auto takes the best that
+    /// the processor has.
+    pub persist_method: String,
+    /// In domain `pmem`: waited for at each insertion, in nanoseconds, to stand for slower memory.
+    pub persist_delay_ns: u64,
     /// How blocks are divided among streams.
     pub divide_by: DivideBy,
     /// With `divide-by = "page"`: how many records of a table make a page.
@@ -116,6 +146,10 @@ impl Default for LogSettings {
             group_size: 0,
             group_commit: GroupCommit::Pipelined,
             epoch_ms: 40,
+            nudge: NudgeBy::Membarrier,
+            buffer_file: None,
+            persist_method: "auto".into(),
+            persist_delay_ns: 0,
             divide_by: DivideBy::Transaction,
             page_records: 1024,
         }
@@ -236,6 +270,10 @@ impl NodeConfig {
             group_commit: match self.log.group_commit {
                 GroupCommit::Pipelined => GroupCommitKind::Pipelined,
                 GroupCommit::Epoch => GroupCommitKind::Epoch(Duration::from_millis(self.log.epoch_ms)),
+                GroupCommit::Passive => GroupCommitKind::Passive(match self.log.nudge {
+                    NudgeBy::Membarrier => Nudge::Membarrier,
+                    NudgeBy::Signal => Nudge::Signal,
+                }),
             },
             grouping: match self.log.group_size {
                 0 => Grouping::RoundRobin,
@@ -259,6 +297,25 @@ impl NodeConfig {
         };
         rule.check()?;
         Ok(rule)
+    }
+
+    /// The file of a log buffer in persistent memory.
+    pub(crate) fn buffer_file(&self) -> Option<PathBuf> {
+        let default = || self.directory.as_ref().map(|directory| directory.join("buffer"));
+        self.log.buffer_file.clone().or_else(default)
+    }
+
+    /// The log buffer in persistent memory, in domain `pmem`.
+    pub(crate) fn persistence(&self) -> Result<Option<PersistenceConfig>, String> {
+        if self.domain != Domain::Pmem {
+            return Ok(None);
+        }
+        let method = match self.log.persist_method.as_str() {
+            "auto" => Method::best().ok_or("domain pmem: no way is known to flush this processor's caches")?,
+            name => name.parse()?,
+        };
+        let path = self.buffer_file().ok_or("domain pmem needs a directory")?;
+        Ok(Some(PersistenceConfig { path, method, delay: Duration::from_nanos(self.log.persist_delay_ns) }))
     }
 
     /// Where checkpoints' rows go.

@@ -35,7 +35,7 @@ use thiserror::Error;
 
 pub use self::{
     checkpoint::CheckpointStatus,
-    config::{CheckpointSettings, DivideBy, Domain, GroupCommit, LogSettings, NodeConfig, OnLoss},
+    config::{CheckpointSettings, DivideBy, Domain, GroupCommit, LogSettings, NodeConfig, NudgeBy, OnLoss},
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };

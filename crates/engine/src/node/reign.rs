@@ -66,7 +66,7 @@ impl Reign {
         let end = log.begin_term(throne.node).map_err(|cause| cause.to_string())?;
         log.nudge(end);
         let holder = match config.domain {
-            Domain::File => None,
+            Domain::File | Domain::Pmem => None,
             Domain::None => Some(hold_for_standbys(&shipping, &sink)?),
         };
         throne.source.unlimited();

@@ -11,6 +11,7 @@ use freshet_fabric::tcp::ListenError;
 use freshet_log::{
     Control, ControlError, Log, LogDirectory, LogOpenError, LogStore, StandbyLog, StoreConfig, StoreError,
     block::MAX_STREAMS,
+    persist::{BufferError, recover_buffer},
 };
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
 use freshet_replay::{Deleted, LogBytes, Replay, Target};
@@ -67,6 +68,9 @@ pub enum StartError {
     /// The address cannot be listened on.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The log buffer in persistent memory.
+    #[error(transparent)]
+    Buffer(#[from] BufferError),
     /// The primary's checkpoint cannot be fetched.
     #[error("cannot fetch a checkpoint to begin with: {0}")]
     Fetch(#[from] FetchError),
@@ -107,6 +111,7 @@ impl Node {
     /// See [`StartError`].
     pub fn start(config: NodeConfig, mut progress: impl FnMut(Phase) + Send) -> Result<Arc<Self>, StartError> {
         config.log_config().check()?;
+        config.persistence().map_err(StartError::Config)?;
         let streams = config.log.stream_count();
         if streams == 0 || streams > MAX_STREAMS {
             return Err(StartError::Config(format!("a log has 1 to {MAX_STREAMS} streams, not {streams}")));
@@ -119,7 +124,7 @@ impl Node {
         let (end, torn) = match &ground.store {
             Some(store) => {
                 let tail = freshet_recovery::settle_tail(store)?;
-                (tail.end, tail.cut)
+                (ground.recover_buffer(&config, store, tail.end)?, tail.cut)
             }
             None => (Stamp::ZERO, None),
         };
@@ -164,8 +169,10 @@ fn random() -> Result<u128, StartError> {
 impl Ground {
     fn find(config: &NodeConfig) -> Result<Self, StartError> {
         let path = match (&config.directory, config.domain) {
-            (Some(path), Domain::File) => path,
-            (None, Domain::File) => return Err(StartError::Config("domain file needs a directory".into())),
+            (Some(path), Domain::File | Domain::Pmem) => path,
+            (None, domain @ (Domain::File | Domain::Pmem)) => {
+                return Err(StartError::Config(format!("domain {domain} needs a directory")));
+            }
             (_, Domain::None) => return Self::in_memory(config),
         };
         match LogDirectory::open(path) {
@@ -209,6 +216,19 @@ impl Ground {
         let state = TermState { cluster: Some(cluster), ..TermState::empty() };
         let terms = Terms::new(state, Arc::new(VolatileTerms));
         Ok(Self { directory: None, store, id, cluster, terms })
+    }
+
+    /// What a buffer in persistent memory holds beyond the segments is put there, whatever the domain is now. Returns where
+    /// the log ends then.
+    fn recover_buffer(&self, config: &NodeConfig, store: &LogStore, end: Stamp) -> Result<Stamp, StartError> {
+        let (Some(file), Some(_)) = (config.buffer_file(), &self.directory) else { return Ok(end) };
+        let end = recover_buffer(&file, store, end)?;
+        if (config.domain != Domain::Pmem || config.join.is_some()) && file.exists() {
+            // It would be taken for the log's end once more.
+            let removed = std::fs::remove_file(&file);
+            removed.map_err(|cause| StartError::System(format!("cannot remove {}: {cause}", file.display())))?;
+        }
+        Ok(end)
     }
 
     /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one and it was not fetched before.
@@ -262,7 +282,12 @@ impl Parts {
         let state = ground.terms.get();
         let term = Term(state.fence.highest().max(state.history.last_term()).0 + 1);
         ground.terms.begin(term, ground.id, end, end)?;
-        let log = Log::open(config.log_config(), ground.store.clone(), end, term)?;
+        let log = match (config.persistence().map_err(StartError::Config)?, ground.store.clone()) {
+            (Some(persistence), Some(store)) => {
+                Log::open_persistent(config.log_config(), &persistence, store, end, term)?
+            }
+            (_, store) => Log::open(config.log_config(), store, end, term)?,
+        };
         source.open(log.reader());
         let visible = Arc::new(freshet_base::Watermark::new(end));
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);

@@ -47,13 +47,18 @@ pub enum Shape {
     /// Divided by pages, and the standbys have fewer streams than what they receive.
     Pages,
     Epochs,
+    /// The primary's buffer is in mapped memory.
+    Persistent,
 }
 
-pub const SHAPES: [Shape; 4] = [Shape::OneStream, Shape::ThreeStreams, Shape::Pages, Shape::Epochs];
+pub const SHAPES: [Shape; 5] = [Shape::OneStream, Shape::ThreeStreams, Shape::Pages, Shape::Epochs, Shape::Persistent];
 
 impl Shape {
     pub fn of_node(self, n: usize, config: NodeConfig) -> NodeConfig {
         let mut config = config;
+        if matches!(self, Self::Persistent) {
+            config.domain = Domain::Pmem;
+        }
         let log = &mut config.log;
         match self {
             Self::OneStream => {}
@@ -67,6 +72,10 @@ impl Shape {
                 log.streams = n + 1;
                 log.group_commit = GroupCommit::Epoch;
                 log.epoch_ms = 2;
+            }
+            Self::Persistent => {
+                log.streams = 2;
+                log.group_commit = GroupCommit::Passive;
             }
         }
         config

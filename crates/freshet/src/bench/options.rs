@@ -8,7 +8,7 @@ use freshet_workloads::ycsb::mix::Mix;
 
 use super::{ratios::RatiosOptions, restart::RestartOptions};
 use crate::{
-    config::{DivideBy, Domain, GroupCommit},
+    config::{DivideBy, Domain, GroupCommit, NudgeBy},
     pin::Pin,
 };
 
@@ -71,12 +71,21 @@ pub(crate) struct Common {
     /// Streams of the log.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=8))]
     pub(crate) log_streams: u8,
-    /// pipelined or epoch.
+    /// pipelined, epoch or passive.
     #[arg(long, value_name = "KIND", value_enum, default_value = "pipelined")]
     pub(crate) log_group_commit: GroupCommit,
     /// With log-group-commit epoch: the length of an epoch in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 40)]
     pub(crate) log_epoch_ms: u64,
+    /// With log-group-commit passive: how workers that do not come back are nudged.
+    #[arg(long, value_name = "HOW", value_enum, default_value = "membarrier")]
+    pub(crate) log_nudge: NudgeBy,
+    /// With domain pmem: how stores become durable.
+    #[arg(long, value_name = "METHOD", default_value = "auto")]
+    pub(crate) log_persist_method: String,
+    /// With domain pmem: waited for at each insertion, in nanoseconds.
+    #[arg(long, value_name = "NS", default_value_t = 0)]
+    pub(crate) log_persist_delay_ns: u64,
     /// What decides to which stream a change goes: its transaction or its page.
     #[arg(long, value_name = "WHAT", value_enum, default_value = "transaction")]
     pub(crate) log_divide_by: DivideBy,

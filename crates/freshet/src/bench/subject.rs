@@ -88,7 +88,7 @@ impl Subject {
         let scratch = scratch(common.dir.as_deref())?;
         let directory = |name: &str| scratch.path().join(name);
         let mut config = NodeConfig {
-            directory: (common.domain == Domain::File).then(|| directory("primary")),
+            directory: (common.domain != Domain::None).then(|| directory("primary")),
             domain: common.domain.into(),
             listen: "127.0.0.1:0".to_owned(),
             safety: common.safety,
@@ -104,6 +104,9 @@ impl Subject {
         config.log.streams = common.log_streams.into();
         config.log.group_commit = common.log_group_commit.into();
         config.log.epoch_ms = common.log_epoch_ms;
+        config.log.nudge = common.log_nudge.into();
+        config.log.persist_method = common.log_persist_method.clone();
+        config.log.persist_delay_ns = common.log_persist_delay_ns;
         config.log.divide_by = common.log_divide_by.into();
         config.checkpoint.interval_s = common.checkpoint_interval_s;
         config.checkpoint.sync_bytes = common.checkpoint_sync_bytes;
@@ -251,7 +254,7 @@ impl Standby {
             ("--address", any),
             ("--listen", any),
             ("--join", primary),
-            ("--domain", if common.domain == Domain::File { "file" } else { "none" }),
+            ("--domain", if common.domain == Domain::None { "none" } else { "file" }),
             ("--workers", "1"),
             ("--replay-threads", &common.replay_threads.to_string()),
             ("--synchronous-replay", &common.synchronous_replay.to_string()),

@@ -5,7 +5,7 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 use clap::{Args, CommandFactory};
 use freshet_base::{Isolation, Safety};
 
-use super::{ConfigError, DivideBy, Domain, GroupCommit, OnLoss, Settings};
+use super::{ConfigError, DivideBy, Domain, GroupCommit, NudgeBy, OnLoss, Settings};
 use crate::pin::Cpus;
 
 /// Environment variables that are ours and no configuration keys.
@@ -65,12 +65,24 @@ pub(crate) struct Flags {
     /// How many workers in a row write to one stream; 0 deals workers out to streams one by one. [default: 0]
     #[arg(long, value_name = "N", env = "FRESHET_LOG_GROUP_SIZE", help_heading = "Log")]
     pub(crate) log_group_size: Option<usize>,
-    /// When blocks become durable: pipelined (by size or time) or epoch. [default: pipelined]
+    /// When blocks become durable: pipelined (by size or time), epoch, or passive (with domain pmem). [default: pipelined]
     #[arg(long, value_name = "KIND", env = "FRESHET_LOG_GROUP_COMMIT", help_heading = "Log")]
     pub(crate) log_group_commit: Option<GroupCommit>,
     /// With log-group-commit epoch: the length of an epoch in milliseconds. [default: 40]
     #[arg(long, value_name = "MS", env = "FRESHET_LOG_EPOCH_MS", help_heading = "Log")]
     pub(crate) log_epoch_ms: Option<u64>,
+    /// With log-group-commit passive: how workers that do not come back are nudged, membarrier or signal. [default: membarrier]
+    #[arg(long, value_name = "HOW", env = "FRESHET_LOG_NUDGE", help_heading = "Log")]
+    pub(crate) log_nudge: Option<NudgeBy>,
+    /// With domain pmem: the file that the log buffer is, on a DAX file system for the real thing. [default: buffer in directory]
+    #[arg(long, value_name = "FILE", env = "FRESHET_LOG_BUFFER_FILE", help_heading = "Log")]
+    pub(crate) log_buffer_file: Option<PathBuf>,
+    /// With domain pmem: how stores become durable: non-temporal, clwb, clflushopt, clflush, eadr, or auto. [default: auto]
+    #[arg(long, value_name = "METHOD", env = "FRESHET_LOG_PERSIST_METHOD", help_heading = "Log")]
+    pub(crate) log_persist_method: Option<String>,
+    /// With domain pmem: waited for at each insertion, in nanoseconds, to stand for slower memory. [default: 0]
+    #[arg(long, value_name = "NS", env = "FRESHET_LOG_PERSIST_DELAY_NS", help_heading = "Log")]
+    pub(crate) log_persist_delay_ns: Option<u64>,
     /// What decides to which stream a change goes: its transaction or its page. [default: transaction]
     #[arg(long, value_name = "WHAT", env = "FRESHET_LOG_DIVIDE_BY", help_heading = "Log")]
     pub(crate) log_divide_by: Option<DivideBy>,
@@ -183,6 +195,10 @@ impl Flags {
             self.log_group_size => log.group_size,
             self.log_group_commit => log.group_commit,
             self.log_epoch_ms => log.epoch_ms,
+            self.log_nudge => log.nudge,
+            self.log_buffer_file => log.buffer_file,
+            self.log_persist_method => log.persist_method,
+            self.log_persist_delay_ns => log.persist_delay_ns,
             self.log_divide_by => log.divide_by,
             self.log_page_records => log.page_records,
             self.checkpoint_dir => checkpoint.dir,

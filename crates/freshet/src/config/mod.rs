@@ -16,7 +16,7 @@ use std::{
 
 use clap::ValueEnum;
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{CheckpointSettings, NodeConfig};
+use freshet_engine::{CheckpointSettings, NodeConfig, PersistMethod as Method};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -33,6 +33,8 @@ pub(crate) enum Domain {
     /// In preallocated files, flushed before a commit counts.
     #[default]
     File,
+    /// In memory that persists, or stands for it; files get the log later.
+    Pmem,
     /// Nowhere: the log is in memory only, for measuring.
     None,
 }
@@ -57,6 +59,19 @@ pub(crate) enum GroupCommit {
     Pipelined,
     /// By epochs: fewer, larger writes, and a longer wait.
     Epoch,
+    /// With domain pmem: workers leave the fence to their next commit, stragglers are nudged.
+    Passive,
+}
+
+/// How stragglers of passive group commit are nudged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum NudgeBy {
+    /// By membarrier(2), all at once.
+    #[default]
+    Membarrier,
+    /// By a signal to the thread.
+    Signal,
 }
 
 /// How blocks are divided among the log's streams.
@@ -138,6 +153,14 @@ pub(crate) struct LogSettings {
     pub(crate) group_commit: GroupCommit,
     /// The length of an epoch.
     pub(crate) epoch_ms: u64,
+    /// How stragglers are nudged.
+    pub(crate) nudge: NudgeBy,
+    /// The file of a buffer in persistent memory.
+    pub(crate) buffer_file: Option<PathBuf>,
+    /// How stores to it become durable.
+    pub(crate) persist_method: String,
+    /// A wait for each insertion there.
+    pub(crate) persist_delay_ns: u64,
     /// How blocks are divided among streams.
     pub(crate) divide_by: DivideBy,
     /// How many records make a page.
@@ -184,6 +207,10 @@ impl Default for LogSettings {
             group_size: 0,
             group_commit: GroupCommit::Pipelined,
             epoch_ms: 40,
+            nudge: NudgeBy::Membarrier,
+            buffer_file: None,
+            persist_method: "auto".to_owned(),
+            persist_delay_ns: 0,
             divide_by: DivideBy::Transaction,
             page_records: 1024,
         }
@@ -277,6 +304,12 @@ impl Settings {
         within("log.dir", log.dir.len() as u64, 0, MAX_STREAMS)?;
         within("log.group-size", log.group_size as u64, 0, 256)?;
         within("log.epoch-ms", log.epoch_ms, 1, 60_000)?;
+        within("log.persist-delay-ns", log.persist_delay_ns, 0, 1_000_000)?;
+        if log.persist_method != "auto"
+            && let Err(remedy) = log.persist_method.parse::<Method>()
+        {
+            return Err(ConfigError::Value { key: "log.persist-method", value: log.persist_method.clone(), remedy });
+        }
         within("log.page-records", log.page_records, 1, 1 << 30)?;
         within("log.partition-bytes", log.partition_bytes, 1 << 10, log.buffer_bytes)?;
         for (key, bytes) in [("log.buffer-bytes", log.buffer_bytes), ("log.partition-bytes", log.partition_bytes)] {
@@ -308,7 +341,7 @@ impl Settings {
     /// The same for the engine, which needs places for `workers` workers.
     pub(crate) fn node(&self, workers: usize) -> NodeConfig {
         NodeConfig {
-            directory: (self.domain == Domain::File).then(|| self.directory.clone()),
+            directory: (self.domain != Domain::None).then(|| self.directory.clone()),
             domain: self.domain.into(),
             listen: self.listen.to_string(),
             join: self.join.clone(),
@@ -337,6 +370,10 @@ impl Settings {
                 group_size: self.log.group_size,
                 group_commit: self.log.group_commit.into(),
                 epoch_ms: self.log.epoch_ms,
+                nudge: self.log.nudge.into(),
+                buffer_file: self.log.buffer_file.clone(),
+                persist_method: self.log.persist_method.clone(),
+                persist_delay_ns: self.log.persist_delay_ns,
                 divide_by: self.log.divide_by.into(),
                 page_records: self.log.page_records,
             },
@@ -348,6 +385,7 @@ impl From<Domain> for freshet_engine::Domain {
     fn from(domain: Domain) -> Self {
         match domain {
             Domain::File => Self::File,
+            Domain::Pmem => Self::Pmem,
             Domain::None => Self::None,
         }
     }
@@ -358,6 +396,7 @@ impl From<GroupCommit> for freshet_engine::GroupCommit {
         match kind {
             GroupCommit::Pipelined => Self::Pipelined,
             GroupCommit::Epoch => Self::Epoch,
+            GroupCommit::Passive => Self::Passive,
         }
     }
 }
@@ -367,6 +406,15 @@ impl From<DivideBy> for freshet_engine::DivideBy {
         match what {
             DivideBy::Transaction => Self::Transaction,
             DivideBy::Page => Self::Page,
+        }
+    }
+}
+
+impl From<NudgeBy> for freshet_engine::NudgeBy {
+    fn from(by: NudgeBy) -> Self {
+        match by {
+            NudgeBy::Membarrier => Self::Membarrier,
+            NudgeBy::Signal => Self::Signal,
         }
     }
 }

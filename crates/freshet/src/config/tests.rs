@@ -40,6 +40,7 @@ fn help_names_the_defaults() {
             Some(toml::Value::Array(_)) => "none".to_owned(),
             Some(value) => value.to_string(),
             None if key == "advertise" => "as listen".to_owned(),
+            None if key == "log-buffer-file" => "buffer in directory".to_owned(),
             None if key == "join" => "none, a primary".to_owned(),
             None => "all".to_owned(),
         };
@@ -48,7 +49,7 @@ fn help_names_the_defaults() {
         assert_eq!(arg.get_env().unwrap(), format!("FRESHET_{}", key.to_uppercase().replace('-', "_")).as_str());
         keys += 1;
     }
-    assert_eq!(keys, 36, "every key has a flag");
+    assert_eq!(keys, 40, "every key has a flag");
 }
 
 #[test]

@@ -22,11 +22,7 @@ use std::{
 
 use freshet_base::{ClusterId, Stamp};
 
-use super::{
-    Delay, Lines, Medium, Method,
-    map::Mapping,
-    slots,
-};
+use super::{Delay, Lines, Medium, Method, map::Mapping, slots};
 use crate::{block::Block, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError};
 
 const MAGIC: &[u8; 8] = b"FRESHBUF";

@@ -14,9 +14,9 @@
 //! | `clflush` | through the cache | clflush for each line, one after another | nothing more is needed; sfence |
 //! | `eadr` | through the cache | nothing: caches survive a loss of power | sfence |
 
-mod instructions;
 #[cfg(not(loom))]
 pub(crate) mod buffer;
+mod instructions;
 #[cfg(not(loom))]
 pub(crate) mod map;
 #[cfg(all(test, not(loom)))]

@@ -183,7 +183,9 @@ pub enum LogOpenError {
     #[error("cannot start the log's thread: {0}; check the limits on processes")]
     Thread(#[source] std::io::Error),
     /// Stragglers could not be nudged.
-    #[error("passive group commit cannot nudge stragglers: {0}; configure the other way of nudging, or another group commit")]
+    #[error(
+        "passive group commit cannot nudge stragglers: {0}; configure the other way of nudging, or another group commit"
+    )]
     Nudge(#[source] std::io::Error),
     /// The buffer in persistent memory.
     #[cfg(not(loom))]
@@ -426,8 +428,7 @@ impl Log {
         config.check()?;
         store.resume(start)?;
         let cluster = store.config().cluster;
-        let buffer =
-            crate::persist::buffer::PersistentBuffer::create(persistence, cluster, config.capacity, start)?;
+        let buffer = crate::persist::buffer::PersistentBuffer::create(persistence, cluster, config.capacity, start)?;
         let (core, flushers) = Core::with_memory(crate::buffer::Memory::persistent(buffer), Some(store), start);
         Self::on(core, flushers, config, start, term)
     }
