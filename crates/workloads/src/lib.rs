@@ -1,4 +1,4 @@
-//! The workloads that Freshet is measured and checked with: TPC-C, YCSB, and
+//! The workloads that Freshet is measured and checked with: TPC-C, TPC-B, TATP, YCSB, and
 //! the journal that proves after a crash that nothing was lost.
 //!
 //! They are written against the engine's public interface only, as any user's
@@ -14,7 +14,10 @@ pub mod list;
 pub mod procedure;
 pub mod random;
 pub mod row;
+mod share;
 pub mod table;
+pub mod tatp;
+pub mod tpcb;
 pub mod tpcc;
 pub mod ycsb;
 pub mod zipf;

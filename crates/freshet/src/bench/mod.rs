@@ -8,6 +8,8 @@ mod ratios;
 mod report;
 mod restart;
 mod subject;
+mod tatp;
+mod tpcb;
 mod tpcc;
 mod ycsb;
 
@@ -21,6 +23,8 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
     let (report, json) = match &bench {
         Bench::Tpcc(options) => (tpcc::run(options)?, options.common.json),
         Bench::Ycsb(options) => (ycsb::run(options)?, options.common.json),
+        Bench::Tatp(options) => (tatp::run(options)?, options.common.json),
+        Bench::Tpcb(options) => (tpcb::run(options)?, options.common.json),
         Bench::Restart(options) => return restart::run(options),
         Bench::Ratios(options) => return ratios::run(options),
     };

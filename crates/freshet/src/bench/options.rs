@@ -19,6 +19,10 @@ pub(crate) enum Bench {
     Tpcc(TpccOptions),
     /// YCSB: the core workloads A to F, or SiloR's mix of 70 % reads and 30 % blind writes.
     Ycsb(YcsbOptions),
+    /// TATP: seven short transactions on a register of subscribers, or Update Location alone.
+    Tatp(TatpOptions),
+    /// TPC-B: Account Update on branches, tellers, accounts and a history.
+    Tpcb(TpcbOptions),
     /// How fast a node comes back from its log.
     Restart(RestartOptions),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
@@ -115,11 +119,52 @@ pub(crate) struct TpccOptions {
     /// Warehouses; threads have their home warehouses in turn.
     #[arg(long, value_name = "W", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) warehouses: u16,
+    /// Which transactions come: full or payment.
+    #[arg(long, value_name = "MIX", value_enum, default_value = "full")]
+    pub(crate) mix: TpccMix,
     /// Check the consistency conditions 1 to 12 afterwards, on all nodes.
     #[arg(long)]
     pub(crate) check: bool,
     #[command(flatten)]
     pub(crate) common: Common,
+}
+
+/// Options of `freshet bench tatp`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TatpOptions {
+    /// Subscribers.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) subscribers: u32,
+    /// full or update-location.
+    #[arg(long, value_name = "MIX", default_value_t = freshet_workloads::tatp::Mix::Full)]
+    pub(crate) mix: freshet_workloads::tatp::Mix,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Options of `freshet bench tpcb`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct TpcbOptions {
+    /// Branches.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) branches: u32,
+    /// Accounts of a branch.
+    #[arg(long, value_name = "N", default_value_t = 100_000, value_parser = clap::value_parser!(u64).range(1..1 << 32))]
+    pub(crate) accounts: u64,
+    /// Check the consistency conditions afterwards.
+    #[arg(long)]
+    pub(crate) check: bool,
+    #[command(flatten)]
+    pub(crate) common: Common,
+}
+
+/// Which of TPC-C's transactions come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TpccMix {
+    /// All, as in the specification.
+    Full,
+    /// Payment only.
+    Payment,
 }
 
 /// Options of `freshet bench ycsb`.

@@ -6,7 +6,7 @@ use freshet_workloads::{
     random::Random,
     tpcc::{
         self,
-        input::{Request, Terminal},
+        input::{Kind, Request, Terminal},
         load::{expected_rows, load},
         outcome::Outcome,
         population::{Population, Scale},
@@ -17,7 +17,7 @@ use freshet_workloads::{
 
 use super::{
     driver::{Went, drive},
-    options::TpccOptions,
+    options::{TpccMix, TpccOptions},
     report::{Loading, Report},
     subject::Subject,
 };
@@ -48,7 +48,11 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
         let tables = tables.clone();
         move |worker: &freshet_engine::Worker, now: Instant| {
             let micros = epoch_micros + now.saturating_duration_since(epoch).as_micros() as u64;
-            let request = Request { mark: None, input: terminal.next(micros) };
+            let input = match options.mix {
+                TpccMix::Full => terminal.next(micros),
+                TpccMix::Payment => terminal.next_of(Kind::Payment, micros),
+            };
+            let request = Request { mark: None, input };
             let (outcome, ticket) = tpcc::run(worker, &tables, common.isolation, &request)?;
             Ok(match outcome {
                 Outcome::RolledBack(_) => Went::Back(ticket),
@@ -58,8 +62,13 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
     };
     let (tally, measured) =
         drive(database, common, make, || subject.checkpoints().0, || subject.begin(), |begun| subject.end(begun))?;
-    let mut report =
-        Report::new(&format!("tpcc, {} warehouse(s)", options.warehouses), common, tally, measured, loading);
+    let mut report = Report::new(
+        &format!("tpcc, {:?} mix, {} warehouse(s)", options.mix, options.warehouses),
+        common,
+        tally,
+        measured,
+        loading,
+    );
     if options.check {
         report.check = Some(subject.check_tpcc(&tables)?);
     }

@@ -1,12 +1,6 @@
 //! The table, and its initial records.
 
-use std::{
-    ops::ControlFlow,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering},
-    },
-};
+use std::{ops::ControlFlow, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
@@ -21,13 +15,12 @@ use crate::{
     procedure::read_only,
     random::mix,
     row::{Row, layout},
+    share::load_shares,
     table::{self, NoTable, Typed, create_missing},
 };
 
 /// The table's name, as in YCSB.
 const NAME: &str = "usertable";
-/// Records that a loading thread takes at once.
-const SHARE: u64 = 10_000;
 
 layout! {
     /// What was loaded: one row, written last, so that its presence says that the load is complete.
@@ -150,38 +143,15 @@ pub fn load(
     threads: usize,
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Option<Ticket>, LoadError> {
-    assert!(threads > 0, "somebody has to load");
     let worker = database.worker()?;
     if read_only(&worker, |txn| tables.largest_key(txn))?.0.is_some() {
         return Err(LoadError::NotEmpty);
     }
-    let next = AtomicU64::new(0);
-    let load_shares = || -> Result<(), LoadError> {
-        let worker = database.worker()?;
-        let mut batch = Batch::new(&worker, progress);
-        let mut row = vec![0; population.shape.row_bytes()];
-        loop {
-            // Relaxed: the counter hands out numbers and orders nothing else.
-            let start = next.fetch_add(SHARE, Ordering::Relaxed);
-            if start >= population.records {
-                batch.finish()?;
-                return Ok(());
-            }
-            for key in start..population.records.min(start + SHARE) {
-                fill_row(&mut row, key, mix(population.seed ^ key));
-                batch.insert_with(|txn| Ok(txn.insert(&tables.records, &row).map(drop)?))?;
-            }
-        }
-    };
     drop(worker);
-    std::thread::scope(|scope| -> Result<(), LoadError> {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(load_shares)).collect();
-        let mut result = load_shares();
-        for other in others {
-            let other = other.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-            result = result.and(other);
-        }
-        result
+    load_shares(database, 0..population.records, threads, progress, |batch, key| {
+        let mut row = vec![0; population.shape.row_bytes()];
+        fill_row(&mut row, key, mix(population.seed ^ key));
+        batch.insert_with(|txn| Ok(txn.insert(&tables.records, &row).map(drop)?))
     })?;
     let row = Row::new()
         .with(PopulationRow::ID, 1)
