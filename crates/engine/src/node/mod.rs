@@ -104,6 +104,8 @@ pub struct Node {
     /// Of a node with a directory.
     checkpointing: Option<Arc<Checkpointing>>,
     shipping: Shipping,
+    /// Time and bytes of the restart's phases checkpoint and log, time and entries of its phase indexes.
+    restart: [(std::time::Duration, u64); 3],
     started: Instant,
 }
 
@@ -149,6 +151,11 @@ impl Node {
     /// What a crash had left at the end of its log, and was cut off when it started.
     pub fn torn(&self) -> Option<&Torn> {
         self.torn.as_ref()
+    }
+
+    /// How its start went: time and bytes of the phases checkpoint and log, time and entries of the phase indexes.
+    pub fn restart_phases(&self) -> [(std::time::Duration, u64); 3] {
+        self.restart
     }
 
     /// What it is at the moment.

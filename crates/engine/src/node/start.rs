@@ -147,12 +147,14 @@ impl Node {
         let source = Arc::new(LogSource::default());
         let endpoint = Endpoint::open(ground.id, &config.listen)?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
+        let restart = restored.as_ref().map(|restored| restored.phases).unwrap_or_default();
         let (catalog, deleted, checkpoint) = match restored {
             Some(restored) => (restored.catalog, restored.deleted, restored.checkpoint),
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
         let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint };
-        let node = if standby { parts.follow(deleted)? } else { parts.reign()? };
+        let mut node = if standby { parts.follow(deleted)? } else { parts.reign()? };
+        node.restart = restart;
         tell(Phase::Ready);
         Ok(Arc::new(node))
     }
@@ -413,6 +415,7 @@ impl Whole {
             torn,
             checkpointing,
             shipping,
+            restart: Default::default(),
             started: Instant::now(),
         })
     }

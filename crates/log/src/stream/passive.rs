@@ -31,7 +31,7 @@ use std::{
 };
 
 use crossbeam_utils::CachePadded;
-use freshet_base::{Stamp, sync::Backoff};
+use freshet_base::Stamp;
 
 use super::Nudge;
 use crate::persist::fence;
@@ -40,8 +40,9 @@ use crate::persist::fence;
 const SLOTS: usize = 1024;
 /// Bits of `owner`: a slot in use without a thread yet.
 const TAKEN: i32 = -1;
-/// How long a signalled thread may take; after that the next look tries again.
-const PATIENCE: Duration = Duration::from_millis(5);
+/// How long a signalled thread that runs may take. One that does not run clears its flag when it does; who looks again
+/// later finds that.
+const PATIENCE: Duration = Duration::from_micros(50);
 
 #[derive(Debug)]
 struct Slot {
@@ -176,12 +177,12 @@ impl Passive {
                         Err(_) => {}
                     }
                 }
-                // Delivery is asynchronous (section 4.1, step 10).
-                let (mut backoff, begun) = (Backoff::new(), Instant::now());
+                // Delivery is asynchronous (section 4.1, step 10). To yield here could cost a whole time slice.
+                let begun = Instant::now();
                 while waiting.iter().any(|(slot, state)| slot.state.load(Ordering::Acquire) == *state)
                     && begun.elapsed() < PATIENCE
                 {
-                    backoff.pause();
+                    std::hint::spin_loop();
                 }
             }
         }
