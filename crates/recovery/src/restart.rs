@@ -178,7 +178,7 @@ impl Restart<'_> {
         let mut first_error = None;
         let begin = self.store.extent().map_or(Stamp::ZERO, |(begin, _)| begin);
         for start in self.directory.map(Manifest::installed).transpose()?.unwrap_or_default() {
-            match self.from_checkpoint(start, begin, progress) {
+            match self.restore_on(start, begin, progress) {
                 Ok(restored) => return Ok(restored),
                 // A foreign file is a mistake of whoever set this up, and no reason to look for something older.
                 Err(error @ RestoreError::Checkpoint(CheckpointError::ForeignCluster { .. })) => return Err(error),
@@ -195,7 +195,7 @@ impl Restart<'_> {
         self.restore(None, progress)
     }
 
-    fn from_checkpoint(
+    fn restore_on(
         &self,
         start: Stamp,
         begin: Stamp,

@@ -61,11 +61,20 @@ impl Run {
     }
 }
 
+/// The next entry of one run; the order of the fields is the order of the merge.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Head<'r> {
+    prefix: u64,
+    key: &'r [u8],
+    rid: Rid,
+    run: usize,
+}
+
 /// The entries of several sorted runs, ascending and each once.
 pub(crate) struct Merged<'r> {
     runs: &'r [Run],
     places: Vec<usize>,
-    heads: BinaryHeap<Reverse<(u64, &'r [u8], Rid, usize)>>,
+    heads: BinaryHeap<Reverse<Head<'r>>>,
     last: Option<(&'r [u8], Rid)>,
 }
 
@@ -79,7 +88,7 @@ impl<'r> Merged<'r> {
     fn fetch(&mut self, run: usize) {
         if let Some((prefix, key, rid)) = self.runs[run].at(self.places[run]) {
             self.places[run] += 1;
-            self.heads.push(Reverse((prefix, key, rid, run)));
+            self.heads.push(Reverse(Head { prefix, key, rid, run }));
         }
     }
 }
@@ -89,7 +98,7 @@ impl<'r> Iterator for Merged<'r> {
 
     fn next(&mut self) -> Option<(&'r [u8], Rid)> {
         loop {
-            let Reverse((_, key, rid, run)) = self.heads.pop()?;
+            let Reverse(Head { key, rid, run, .. }) = self.heads.pop()?;
             self.fetch(run);
             if self.last != Some((key, rid)) {
                 self.last = Some((key, rid));

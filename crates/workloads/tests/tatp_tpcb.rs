@@ -23,7 +23,7 @@ fn tpcb_stays_consistent_and_a_wrong_balance_is_noticed() {
                 let worker = database.worker().unwrap();
                 let mut terminal = Terminal::new(scale, 42, number);
                 for _ in 0..700 {
-                    let _ = tpcb::run(&worker, tables, Isolation::Serializable, &terminal.next()).unwrap();
+                    let _ = tpcb::run(&worker, tables, Isolation::Serializable, &terminal.next_input()).unwrap();
                 }
             });
         }
@@ -49,7 +49,7 @@ fn tpcb_takes_accounts_of_other_branches_in_15_of_100() {
     let mut terminal = Terminal::new(scale, 1, 0);
     let mut remote = 0;
     for _ in 0..20_000 {
-        let input = terminal.next();
+        let input = terminal.next_input();
         let (home, branch) = ((input.teller - 1) / tpcb::TELLERS, (input.account - 1) / scale.accounts);
         assert!(home < 4 && branch < 4);
         remote += u32::from(u64::from(home) != branch);
@@ -104,7 +104,7 @@ fn tatp_runs_its_mix() {
                     let mut client = tatp::Client::new(1000, tatp::Mix::Full, 3, number);
                     let mut counts = BTreeMap::new();
                     for _ in 0..10_000 {
-                        let input = client.next();
+                        let input = client.next_input();
                         assert!((1..=1000).contains(&input.subscriber));
                         let (outcome, _) = tatp::run(&worker, tables, Isolation::Serializable, &input).unwrap();
                         *counts.entry((input.kind, outcome == tatp::Outcome::Done)).or_default() += 1;

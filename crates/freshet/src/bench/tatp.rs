@@ -31,7 +31,7 @@ pub(crate) fn run(options: &TatpOptions) -> Result<Report, Failure> {
         let mut client = Client::new(options.subscribers, options.mix, seed, number as u64);
         let tables = tables.clone();
         move |worker: &Worker, _now: Instant| {
-            let (_, ticket) = tatp::run(worker, &tables, common.isolation, &client.next())?;
+            let (_, ticket) = tatp::run(worker, &tables, common.isolation, &client.next_input())?;
             Ok(Went::Through(ticket))
         }
     };

@@ -33,7 +33,7 @@ pub(crate) fn run(options: &TpcbOptions) -> Result<Report, Failure> {
         let mut terminal = Terminal::new(scale, common.seed, number as u32);
         let tables = tables.clone();
         move |worker: &Worker, _now: Instant| {
-            let (_, ticket) = tpcb::run(worker, &tables, common.isolation, &terminal.next())?;
+            let (_, ticket) = tpcb::run(worker, &tables, common.isolation, &terminal.next_input())?;
             Ok(Went::Through(ticket))
         }
     };

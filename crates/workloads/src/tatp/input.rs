@@ -121,7 +121,7 @@ impl Client {
         let population = u64::from(self.subscribers);
         let a = match population {
             ..=1_000_000 => 65_535,
-            ..=10_000_000 => 1_048_575,
+            1_000_001..=10_000_000 => 1_048_575,
             _ => 2_097_151,
         };
         let both = self.random.within(0, a) | self.random.within(1, population);
@@ -129,7 +129,7 @@ impl Client {
     }
 
     /// The next input.
-    pub fn next(&mut self) -> Input {
+    pub fn next_input(&mut self) -> Input {
         let kind = match self.mix {
             Mix::Full => Kind::draw(&mut self.random),
             Mix::UpdateLocation => Kind::UpdateLocation,

@@ -203,7 +203,7 @@ impl Terminal {
     }
 
     /// The next input (clause 5.3): a teller at random; an account of its branch, or in 15 % of the cases of another.
-    pub fn next(&mut self) -> Input {
+    pub fn next_input(&mut self) -> Input {
         let Self { scale, random, .. } = self;
         let teller = random.below(u64::from(scale.branches * TELLERS)) as u32;
         let home = teller / TELLERS;
