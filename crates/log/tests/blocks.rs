@@ -3,7 +3,7 @@
 use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
     Block, BlockBuilder, BlockError, BlockHeader, BlockKind, RecordHeader, RecordKind,
-    block::{BLOCK_HEADER, BlockFull, MAX_RECORDS, RECORD_HEADER, skip_header, term_block},
+    block::{BLOCK_HEADER, BlockFull, MAX_RECORDS, RECORD_HEADER, skip_header, term_block, time_block},
 };
 use proptest::prelude::*;
 
@@ -125,7 +125,15 @@ fn a_skip_block_is_whole_whatever_its_body() {
 fn a_term_block_names_the_node() {
     let bytes = term_block(Stamp(8), Term(7), NodeId(9));
     let block = Block::parse(&bytes, Stamp(8)).unwrap();
-    assert_eq!(block.begins_term(), Some((Term(7), NodeId(9))));
+    assert_eq!((block.begins_term(), block.time()), (Some((Term(7), NodeId(9))), None));
+}
+
+#[test]
+fn a_time_block_says_what_time_it_was() {
+    let bytes = time_block(Stamp(8), Term(7), 1_789_000_000_123_456);
+    let block = Block::parse(&bytes, Stamp(8)).unwrap();
+    assert_eq!((block.begins_term(), block.time()), (None, Some(1_789_000_000_123_456)));
+    assert_eq!(block.records().count(), 0);
 }
 
 #[test]

@@ -6,12 +6,12 @@ use std::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use freshet_base::{ClusterId, Stamp, WaitError};
 use freshet_cluster::term::{Fence, Reign, TermHistory};
-use freshet_log::{Batch, Control, Log, LogDirectory, LogReader, Receiver, Sink, StandbyLog, inspect::save_tail};
+use freshet_log::{Batch, Control, Log, LogDirectory, LogReader, Receiver, Sink, StandbyLog, Writer, inspect::save_tail};
 use freshet_replay::Replay;
 use freshet_replication::{
     log_access::{LogReadError, LogSource, StandbyStore, StoreError},
@@ -54,6 +54,9 @@ impl Sink for ShipSink {
     }
 }
 
+/// Restores to a point in time are as exact as this.
+const NOTE_TIME_EVERY: Duration = Duration::from_millis(100);
+
 /// The commit rule, for transactions. When the log fails, no commit will hold any more.
 pub(super) struct RuleGate {
     pub shipping: Arc<Primary>,
@@ -74,10 +77,20 @@ impl RuleGate {
         }
     }
 
-    /// Ends the waits for commits when the log ends. Returns when it has.
-    pub fn watch(&self) {
+    /// Ends the waits for commits when the log ends, and until then notes now and then in a log that grows what
+    /// time it is. Returns when the log has ended.
+    pub fn watch(&self, mut writer: Writer) {
+        let mut noted = self.log.reserved();
         // No log reaches this stamp: the wait ends when the watermark is closed.
-        let _ = self.log.durable_mark().wait(Stamp::MAX, None);
+        while let Err(WaitError::Deadline) =
+            self.log.durable_mark().wait(Stamp::MAX, Some(Instant::now() + NOTE_TIME_EVERY))
+        {
+            if self.log.reserved() > noted {
+                let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_micros() as u64);
+                // If the log takes no more, it ends.
+                noted = writer.note_time(now).unwrap_or(noted);
+            }
+        }
         self.shipping.commit().committed().close();
     }
 }

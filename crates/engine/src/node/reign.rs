@@ -72,7 +72,8 @@ impl Reign {
         throne.source.unlimited();
         let gate = Arc::new(RuleGate { shipping: Arc::clone(&shipping), log: Arc::clone(&log) });
         let watched = Arc::clone(&gate);
-        let watch = std::thread::Builder::new().name("log-watch".into()).spawn(move || watched.watch());
+        let writer = log.writer().map_err(|cause| cause.to_string())?;
+        let watch = std::thread::Builder::new().name("log-watch".into()).spawn(move || watched.watch(writer));
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
         throne.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
         throne.endpoint.set_service(Some(shipping.service()));

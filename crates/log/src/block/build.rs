@@ -182,28 +182,41 @@ pub fn skip_header(stamp: Stamp, length: u64, term: Term, stream: u8) -> [u8; BL
     encoded
 }
 
-/// Length of a term block in bytes.
-pub(crate) const TERM_BLOCK: usize = BLOCK_HEADER + 16;
+/// Length in bytes of a block that holds no records but says something of the log itself.
+pub(crate) const MARK_BLOCK: usize = BLOCK_HEADER + 16;
 
-/// The first block of a term: says that `node` reigns from `stamp` on.
-pub fn term_block(stamp: Stamp, term: Term, node: NodeId) -> [u8; TERM_BLOCK] {
-    let mut block = [0; TERM_BLOCK];
-    block[BLOCK_HEADER..BLOCK_HEADER + 4].copy_from_slice(&term.0.to_le_bytes());
-    block[BLOCK_HEADER + 4..BLOCK_HEADER + 12].copy_from_slice(&node.0.to_le_bytes());
+fn mark_block(stamp: Stamp, term: Term, kind: BlockKind, body: [u8; 16]) -> [u8; MARK_BLOCK] {
+    let mut block = [0; MARK_BLOCK];
+    block[BLOCK_HEADER..].copy_from_slice(&body);
     let header = BlockHeader {
-        length: TERM_BLOCK as u32,
+        length: MARK_BLOCK as u32,
         crc: 0,
         stamp,
         serial_key: stamp.0,
         term,
         record_count: 0,
-        kind: BlockKind::Term,
+        kind,
         stream: 0,
         continued: false,
     };
     let mut encoded = header.encode();
-    let crc = seal(crc32c::crc32c(&block[BLOCK_HEADER..]), &encoded);
+    let crc = seal(crc32c::crc32c(&body), &encoded);
     encoded[4..8].copy_from_slice(&crc.to_le_bytes());
     block[..BLOCK_HEADER].copy_from_slice(&encoded);
     block
+}
+
+/// The first block of a term: says that `node` reigns from `stamp` on.
+pub fn term_block(stamp: Stamp, term: Term, node: NodeId) -> [u8; MARK_BLOCK] {
+    let mut body = [0; 16];
+    body[..4].copy_from_slice(&term.0.to_le_bytes());
+    body[4..12].copy_from_slice(&node.0.to_le_bytes());
+    mark_block(stamp, term, BlockKind::Term, body)
+}
+
+/// Says what time it was when the log was this long: microseconds since 1970, by the primary's clock.
+pub fn time_block(stamp: Stamp, term: Term, micros: u64) -> [u8; MARK_BLOCK] {
+    let mut body = [0; 16];
+    body[..8].copy_from_slice(&micros.to_le_bytes());
+    mark_block(stamp, term, BlockKind::Time, body)
 }

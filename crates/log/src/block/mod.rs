@@ -13,7 +13,7 @@
 //! | 16..24 | serial key; equal to the stamp today |
 //! | 24..28 | term |
 //! | 28..30 | number of records |
-//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema; bit 4: another block of the same transaction follows; bits 5..8: stream |
+//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time; bit 4: another block of the same transaction follows; bits 5..8: stream |
 //! | 31     | format version |
 //!
 //! | record header, 32 bytes, followed by the row | |
@@ -36,8 +36,8 @@ mod parse;
 pub use freshet_base::RecordKind;
 use freshet_base::{Fid, Rid, Stamp, Term};
 
-pub(crate) use build::TERM_BLOCK;
-pub use build::{BlockBuilder, BlockFull, skip_header, term_block};
+pub(crate) use build::MARK_BLOCK;
+pub use build::{BlockBuilder, BlockFull, skip_header, term_block, time_block};
 pub use parse::{Block, BlockError, RecordRef, Records};
 
 /// The only block format that this version reads and writes.
@@ -72,6 +72,8 @@ pub enum BlockKind {
     Term,
     /// Redo that holds catalog records.
     Schema,
+    /// Says what time it is: no records. Point-in-time restores look for these.
+    Time,
 }
 
 impl BlockKind {
@@ -81,6 +83,7 @@ impl BlockKind {
             Self::Skip => 2,
             Self::Term => 3,
             Self::Schema => 4,
+            Self::Time => 5,
         }
     }
 
@@ -90,6 +93,7 @@ impl BlockKind {
             2 => Self::Skip,
             3 => Self::Term,
             4 => Self::Schema,
+            5 => Self::Time,
             _ => return None,
         })
     }

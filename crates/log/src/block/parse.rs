@@ -197,6 +197,12 @@ impl<'a> Block<'a> {
         (self.header.kind == BlockKind::Term && self.bytes.len() >= BLOCK_HEADER + 12)
             .then(|| (Term(u32_at(self.bytes, BLOCK_HEADER)), NodeId(u64_at(self.bytes, BLOCK_HEADER + 4))))
     }
+
+    /// For a time block: what time it was, in microseconds since 1970, by the primary's clock.
+    pub fn time(&self) -> Option<u64> {
+        (self.header.kind == BlockKind::Time && self.bytes.len() >= BLOCK_HEADER + 8)
+            .then(|| u64_at(self.bytes, BLOCK_HEADER))
+    }
 }
 
 /// One record of a checked block.

@@ -31,7 +31,7 @@ use freshet_base::{
 };
 
 use crate::{
-    block::{MAX_BLOCK, TERM_BLOCK, term_block},
+    block::{MAX_BLOCK, term_block},
     buffer::Flusher,
     core::{Core, FlushWatcher, LogFailure, LogReader, LogStatistics, ReadError},
     segments::StoreError,
@@ -689,10 +689,7 @@ impl Log {
     /// When every writer's place is taken: the term begins before there are workers.
     pub fn begin_term(&self, node: NodeId) -> Result<Stamp, ReserveError> {
         let mut writer = self.writer().expect("a term begins before there are workers");
-        let reservation = writer.reserve(TERM_BLOCK as u64)?;
-        let (stamp, end) = (reservation.stamp(), reservation.end());
-        reservation.fill(&term_block(stamp, self.shared.term, node));
-        Ok(end)
+        writer.mark(|stamp| term_block(stamp, self.shared.term, node))
     }
 
     /// Takes no more reservations, flushes what was reserved, makes the watermark durable and ends the group commit.

@@ -6,7 +6,7 @@ use freshet_base::{Stamp, sync::Ordering};
 
 use super::Shared;
 use crate::{
-    block::{BLOCK_ALIGN, BLOCK_HEADER, skip_header},
+    block::{BLOCK_ALIGN, BLOCK_HEADER, MARK_BLOCK, skip_header, time_block},
     core::LogFailure,
 };
 
@@ -108,6 +108,23 @@ impl Writer {
         // Filled as soon as it is taken, so no bound is needed. AcqRel: what the worker did before is
         // visible to whoever finds the log durable up to here.
         Ok(Stamp(shared.reserved().fetch_add(length, Ordering::AcqRel)))
+    }
+
+    /// Notes in the log what time it is: `micros` microseconds since 1970. Waits as [`Writer::reserve`] does. Returns where the note ends.
+    ///
+    /// # Errors
+    /// [`ReserveError`] as for every block.
+    pub fn note_time(&mut self, micros: u64) -> Result<Stamp, ReserveError> {
+        let term = self.shared.term;
+        self.mark(|stamp| time_block(stamp, term, micros))
+    }
+
+    /// Writes a block that holds no records.
+    pub(super) fn mark(&mut self, block: impl FnOnce(Stamp) -> [u8; MARK_BLOCK]) -> Result<Stamp, ReserveError> {
+        let reservation = self.reserve(MARK_BLOCK as u64)?;
+        let (stamp, end) = (reservation.stamp(), reservation.end());
+        reservation.fill(&block(stamp));
+        Ok(end)
     }
 
     /// Waits until the ring has a quarter of its room free: for a worker that is about to commit and holds nothing yet that
