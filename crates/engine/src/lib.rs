@@ -16,6 +16,6 @@ pub use freshet_txn::{
 };
 pub use hash::StateHash;
 pub use node::{
-    CheckpointSettings, CheckpointStatus, DivideBy, Domain, GroupCommit, LogSettings, Node, NodeConfig, NodeStatus,
-    NudgeBy, OnLoss, Role,
+    CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, GroupCommit, LogSettings, Node, NodeConfig,
+    NodeStatus, NudgeBy, OnLoss, Role,
 };

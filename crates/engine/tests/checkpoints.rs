@@ -9,7 +9,7 @@ use std::{
 };
 
 use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start};
-use freshet_engine::{Direction, Isolation, Node, NodeConfig, Safety, node::StartError};
+use freshet_engine::{CheckpointKind, Direction, Isolation, Node, NodeConfig, Safety, node::StartError};
 
 /// A node that writes checkpoints only when asked, and keeps no log for others.
 fn quiet(directory: &Path, shape: Shape) -> NodeConfig {
@@ -44,7 +44,7 @@ fn a_restart_needs_the_checkpoint_and_the_log_since_then() {
                 None => node.database().create_table(&definition()).unwrap().clone(),
             };
             churn(node.database(), &table, 10_000 * round, 10_000 * round + 1500);
-            let status = node.checkpoint().unwrap();
+            let status = node.checkpoint(CheckpointKind::Fuzzy).unwrap();
             assert!(status.rows > 1000 && status.bytes > status.rows * 24);
             // Some rounds end with log behind the checkpoint, some without.
             if round % 2 == 0 {
@@ -105,7 +105,7 @@ fn checkpoints_under_load_lose_nothing_and_invent_nothing() {
                 });
             }
             for _ in 0..6 {
-                node.checkpoint().unwrap();
+                node.checkpoint(CheckpointKind::Fuzzy).unwrap();
             }
             stop.store(true, Ordering::SeqCst);
         });
@@ -153,7 +153,7 @@ fn a_bad_checkpoint_is_refused_or_replaced_by_the_log() {
         let node = start(settings.clone());
         let table = node.database().create_table(&definition()).unwrap().clone();
         churn(node.database(), &table, 0, 3000);
-        node.checkpoint().unwrap();
+        node.checkpoint(CheckpointKind::Fuzzy).unwrap();
         churn(node.database(), &table, 10_000, 10_100);
         let before = hash(&node);
         node.stop().unwrap();
@@ -212,7 +212,7 @@ fn what_a_crash_leaves_of_a_checkpoint_does_not_count() {
     let node = start(settings.clone());
     let table = node.database().create_table(&definition()).unwrap().clone();
     churn(node.database(), &table, 0, 1000);
-    let first = node.checkpoint().unwrap();
+    let first = node.checkpoint(CheckpointKind::Fuzzy).unwrap();
     let before = hash(&node);
     node.stop().unwrap();
     drop(node);
@@ -225,7 +225,7 @@ fn what_a_crash_leaves_of_a_checkpoint_does_not_count() {
     assert_eq!(hash(&node), before);
     assert_eq!(node.status().checkpoint.unwrap().start, first.start);
     churn(node.database(), node.database().table("things").unwrap(), 20_000, 20_500);
-    let second = node.checkpoint().unwrap();
+    let second = node.checkpoint(CheckpointKind::Fuzzy).unwrap();
     assert!(second.start > first.start);
     assert!(!folder.exists(), "what was left is removed with what is old");
     assert_eq!(fs::read_dir(directory.path().join("checkpoints")).unwrap().count(), 1);
@@ -256,8 +256,8 @@ fn a_standby_joins_from_a_checkpoint_when_the_log_begins_later() {
                     from += 1000;
                 }
             });
-            primary.checkpoint().unwrap();
-            let checkpoint = primary.checkpoint().unwrap();
+            primary.checkpoint(CheckpointKind::Fuzzy).unwrap();
+            let checkpoint = primary.checkpoint(CheckpointKind::Fuzzy).unwrap();
             stop.store(true, Ordering::SeqCst);
             checkpoint
         });
@@ -269,7 +269,7 @@ fn a_standby_joins_from_a_checkpoint_when_the_log_begins_later() {
         // It lives on as any other standby: restarts, writes checkpoints of its own, takes over.
         let end = churn(primary.database(), &table, 20_000, 20_300);
         second.wait_visible(end, soon()).unwrap();
-        let own = second.checkpoint().unwrap();
+        let own = second.checkpoint(CheckpointKind::Fuzzy).unwrap();
         assert!(own.start > checkpoint.start);
         second.stop().unwrap();
         drop(second);

@@ -14,7 +14,7 @@ const CONNECT: Duration = Duration::from_secs(5);
 pub(crate) fn run(options: &CheckpointOptions) -> Result<ExitCode, Failure> {
     let client = Client::connect(&options.address, CONNECT)?;
     let begun = Instant::now();
-    let (start, end, bytes, rows) = client.checkpoint(Duration::from_secs(options.patience))?;
+    let (start, end, bytes, rows) = client.checkpoint(options.consistent, Duration::from_secs(options.patience))?;
     println!(
         "checkpoint from {start} to {end} installed in {:.1} s: {rows} rows, {}",
         begun.elapsed().as_secs_f64(),

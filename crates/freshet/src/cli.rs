@@ -5,7 +5,7 @@ use std::{path::PathBuf, process::ExitCode};
 use clap::{Args, Parser, Subcommand};
 
 use crate::{
-    Failure, bench, checkpoint,
+    Failure, backup, bench, checkpoint,
     config::Flags,
     demo::{self, DemoOptions},
     inspect, promote, serve, status,
@@ -48,6 +48,20 @@ pub(crate) enum Command {
     ///
     /// A restart needs only the log since then. Nodes write checkpoints by themselves, too: see the keys that begin with checkpoint-.
     Checkpoint(CheckpointOptions),
+    /// Make a backup of a running cluster: a picture of one moment.
+    ///
+    /// Any node will do. The directory may hold earlier backups of the same cluster. `freshet restore` makes a node of
+    /// it; a node can also be started on it to join the cluster.
+    Backup(BackupOptions),
+    /// Keep the log of a running cluster, from a backup on, until a signal ends it.
+    ///
+    /// With it, `freshet restore` can go to any moment since the backup. Begins with a backup if the directory holds none. Commits do
+    /// not wait for an archive, but while it is connected the primary keeps the log that it lacks. Prints one line, `ready`, when it follows.
+    Archive(ArchiveOptions),
+    /// Make a node's directory from a backup, and from the log since then as far as wanted.
+    ///
+    /// The node is the first of a new cluster: start it with `freshet serve --directory`, and standbys that join it.
+    Restore(RestoreOptions),
     /// Look into files: a log directory, or the tail of one that a node has saved.
     #[command(subcommand)]
     Inspect(Inspect),
@@ -103,9 +117,67 @@ pub(crate) struct CheckpointOptions {
     /// Where the node's clients connect: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(crate) address: String,
+    /// Write a picture of one moment. Costs memory for what changes meanwhile.
+    #[arg(long)]
+    pub(crate) consistent: bool,
     /// How long to wait for it, in seconds.
     #[arg(long, value_name = "S", default_value_t = 3600)]
     pub(crate) patience: u64,
+}
+
+/// Options of `freshet backup`.
+#[derive(Debug, Args)]
+pub(crate) struct BackupOptions {
+    /// Where other nodes reach the node that is asked: host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
+    pub(crate) node: String,
+    /// Where to put it.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+/// Options of `freshet archive`.
+#[derive(Debug, Args)]
+pub(crate) struct ArchiveOptions {
+    /// Where other nodes reach the primary: host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
+    pub(crate) node: String,
+    /// Another node that may be primary later. Can be given several times.
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) peer: Vec<String>,
+    /// Size of the buffer that the log goes through, in bytes, a power of two; no smaller than the primary's.
+    #[arg(long, value_name = "BYTES", default_value_t = freshet_engine::LogSettings::default().buffer_bytes)]
+    pub(crate) log_buffer_bytes: usize,
+    /// Where to keep it.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// End cleanly when standard input ends: for processes that start archives.
+    #[arg(long, hide = true)]
+    pub(crate) while_stdin: bool,
+}
+
+/// Options of `freshet restore`.
+#[derive(Debug, Args)]
+pub(crate) struct RestoreOptions {
+    /// A backup or archive, or the directory of a node that is not running.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) backup: PathBuf,
+    /// An archive with the log since the backup, if it is another directory.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) archive: Option<PathBuf>,
+    /// The directory of a stream of that log, for each stream, if they are not below it.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) log_dir: Vec<PathBuf>,
+    /// Bring back everything that committed below this stamp. [default: all there is]
+    #[arg(long, value_name = "STAMP", conflicts_with = "to_time")]
+    pub(crate) to_stamp: Option<u64>,
+    /// Bring back what had committed by then: a time like 2027-01-31T23:59:59Z, or seconds since 1970. Up to a tenth of a second
+    /// before it may be missing, nothing from after it comes back.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) to_time: Option<String>,
+    /// The new node's directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
 }
 
 /// What can be looked into.
@@ -145,6 +217,9 @@ impl Cli {
             Command::Status(options) => status::run(&options),
             Command::Promote(options) => promote::run(&options),
             Command::Checkpoint(options) => checkpoint::run(&options),
+            Command::Backup(options) => backup::backup(&options),
+            Command::Archive(options) => backup::archive(&options),
+            Command::Restore(options) => backup::restore(&options),
             Command::Inspect(Inspect::Log(options)) => inspect::run(&options),
             Command::Bench(options) => bench::run(options),
         }

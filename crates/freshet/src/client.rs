@@ -263,9 +263,9 @@ impl Client {
         }
     }
 
-    /// Has the node write a checkpoint; returns where it begins and ends, its bytes and its rows.
-    pub fn checkpoint(&self, patience: Duration) -> Result<(Stamp, Stamp, u64, u64), ClientError> {
-        match self.ask(Ask::Checkpoint, patience)? {
+    /// Has the node write a checkpoint, of one snapshot if `consistent`; returns where it begins and ends, its bytes and its rows.
+    pub fn checkpoint(&self, consistent: bool, patience: Duration) -> Result<(Stamp, Stamp, u64, u64), ClientError> {
+        match self.ask(Ask::Checkpoint { consistent }, patience)? {
             Answer::Checkpoint { start, end, bytes, rows } => Ok((start, end, bytes, rows)),
             other => Err(self.unexpected(&other)),
         }

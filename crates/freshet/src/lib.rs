@@ -12,6 +12,7 @@
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
 #![forbid(unsafe_code)]
 
+mod backup;
 mod bench;
 mod checkpoint;
 pub mod children;

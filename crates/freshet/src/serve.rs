@@ -219,8 +219,8 @@ impl Host for NodeHost {
         }
     }
 
-    fn checkpoint(&self) -> Result<freshet_engine::CheckpointStatus, String> {
-        self.node.checkpoint()
+    fn checkpoint(&self, kind: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String> {
+        self.node.checkpoint(kind)
     }
 
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {

@@ -23,6 +23,7 @@ pub mod medium;
 #[cfg(all(test, loom))]
 mod model;
 pub mod persist;
+pub mod reading;
 mod runs;
 pub mod scan;
 pub mod segments;

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 pub mod checkpoint;
+pub mod point_in_time;
 mod restart;
 
 pub use self::{

@@ -1,13 +1,16 @@
 //! Giving a checkpoint to a node that is about to join with an empty directory (Query Fresh, section 3.4.4), so that it needs
 //! only the log since then.
 //!
-//! The one who connects says [`Purpose::Checkpoint`]. The answer is [`Reply::Checkpoint`], or a refusal; then come the
-//! manifest and the files that it names, in its order, piece by piece ([`Kind::Piece`]): address is the offset, the
+//! The one who connects says [`Purpose::Checkpoint`](crate::wire::Purpose). The answer is [`Reply::Checkpoint`], if need be after some
+//! [`Reply::Working`], or a refusal; then come the manifest and the files that it names, in its order, piece by piece ([`Kind::Piece`]): address is the offset, the
 //! immediate value a [`PieceNote`].
 
 use std::{
     fs::File,
     io::{self, Read},
+    sync::mpsc,
+    thread,
+    time::Duration,
 };
 
 use freshet_base::{Stamp, Term};
@@ -16,7 +19,7 @@ use freshet_fabric::tcp::Connection;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    endpoint::{CallError, call, refuse},
+    endpoint::{CallError, answer, call, hear, refuse},
     wire::{self, Hello, Kind, Refusal, Reply},
 };
 
@@ -72,12 +75,40 @@ pub enum FetchError {
     Keep(String),
 }
 
-/// Sends a checkpoint and ends the connection. `history` are the sender's terms.
-pub fn serve(mut connection: Connection, term: Term, history: TermHistory, open: Result<OpenCheckpoint, String>) {
-    let open = match open {
-        Ok(open) => open,
-        Err(why) => return refuse(connection, Refusal::Failed(why)),
-    };
+/// How often the other side hears that a checkpoint is still being written.
+const STILL_WORKING: Duration = Duration::from_secs(1);
+
+/// Waits for `open` to say what to send, and lets the other side know meanwhile; then sends the checkpoint and ends the connection.
+/// `history` gives the sender's terms, once there is a checkpoint. Without one, the other side is told so.
+pub fn serve(
+    mut connection: Connection,
+    open: impl FnOnce() -> Result<Option<OpenCheckpoint>, String> + Send,
+    history: impl FnOnce() -> TermHistory,
+) {
+    let (told, answer_comes) = mpsc::channel();
+    let opened = thread::scope(|scope| {
+        scope.spawn(move || told.send(open()));
+        loop {
+            match answer_comes.recv_timeout(STILL_WORKING) {
+                Ok(opened) => return opened,
+                Err(mpsc::RecvTimeoutError::Timeout) => {
+                    // If it has gone, that shows when there is something to send.
+                    let working = wire::encode_first(&Reply::Working);
+                    let _ = connection.sender().send(Kind::Reply as u8, Term(0), &working);
+                }
+                Err(mpsc::RecvTimeoutError::Disconnected) => return Err("a bug: see this node's output".to_owned()),
+            }
+        }
+    });
+    match opened {
+        Ok(Some(open)) => send(connection, open, history()),
+        Ok(None) => answer(connection, Term(0), &Reply::NoCheckpoint),
+        Err(why) => refuse(connection, Refusal::Failed(why)),
+    }
+}
+
+fn send(mut connection: Connection, open: OpenCheckpoint, history: TermHistory) {
+    let term = Term(0);
     // History that the receiver's log will not have is none of its own.
     let reply = Reply::Checkpoint { history: history.cut(open.start), files: open.files.len() as u32 };
     if connection.sender().send(Kind::Reply as u8, term, &wire::encode_first(&reply)).is_err() {
@@ -122,25 +153,38 @@ fn fill(source: &mut dyn Read, into: &mut [u8]) -> io::Result<usize> {
     Ok(filled)
 }
 
-/// Fetches the newest checkpoint of the node at `address`: `keep` gets the pieces of each file (number, bytes, whether they
-/// are its last), the manifest first, as number 0. Returns the sender's terms up to where the checkpoint begins; none when
-/// it has no checkpoint.
+/// Who takes a checkpoint in.
+pub trait Keeper {
+    /// It comes: the sender's terms up to where it begins.
+    ///
+    /// # Errors
+    /// Why it is not wanted.
+    fn begin(&mut self, history: TermHistory) -> Result<(), String>;
+
+    /// The next bytes of a file, and whether they are its last. The manifest comes first, as number 0.
+    ///
+    /// # Errors
+    /// Why they cannot be kept.
+    fn keep(&mut self, file: u32, bytes: &[u8], last: bool) -> Result<(), String>;
+}
+
+/// Fetches a checkpoint of the node at `address`; `hello` says which. Returns whether there was one. While the other node writes
+/// one, that may take long; else it may be silent no longer than `patience`.
 ///
 /// # Errors
 /// See [`FetchError`].
-pub fn fetch(
-    address: &str,
-    hello: &Hello,
-    patience: std::time::Duration,
-    mut keep: impl FnMut(u32, &[u8], bool) -> Result<(), String>,
-) -> Result<Option<TermHistory>, FetchError> {
-    let (reply, mut connection) = call(address, hello, Term(0), patience)?;
+pub fn fetch(address: &str, hello: &Hello, patience: Duration, keeper: &mut dyn Keeper) -> Result<bool, FetchError> {
+    let (mut reply, mut connection) = call(address, hello, Term(0), patience)?;
     let violation = |what: String| FetchError::Violation { address: address.to_owned(), what };
-    let (history, files) = match reply {
-        Reply::Checkpoint { history, files } => (history, files),
-        Reply::NoCheckpoint => return Ok(None),
-        _ => return Err(CallError::Unexpected { address: address.to_owned() }.into()),
+    let (history, files) = loop {
+        match reply {
+            Reply::Checkpoint { history, files } => break (history, files),
+            Reply::NoCheckpoint => return Ok(false),
+            Reply::Working => reply = hear(&mut connection, address)?,
+            _ => return Err(CallError::Unexpected { address: address.to_owned() }.into()),
+        }
     };
+    keeper.begin(history).map_err(FetchError::Keep)?;
     let mut piece = vec![0; PIECE];
     for file in 0..=files {
         let mut at = 0;
@@ -157,12 +201,12 @@ pub fn fetch(
             if note.file != file {
                 return Err(violation(format!("a piece of file {}, not {file}", note.file)));
             }
-            keep(file, &piece[..length], note.last).map_err(FetchError::Keep)?;
+            keeper.keep(file, &piece[..length], note.last).map_err(FetchError::Keep)?;
             at += length as u64;
             if note.last {
                 break;
             }
         }
     }
-    Ok(Some(history))
+    Ok(true)
 }

@@ -121,7 +121,7 @@ fn greet(connection: Connection, shared: &Arc<Shared>) {
     let for_thread = Arc::clone(shared);
     let spawned = thread::Builder::new().name("greet".into()).spawn(move || {
         if let Some((hello, connection)) = introduce(connection) {
-            let wants_checkpoint = matches!(hello.purpose, Purpose::Checkpoint);
+            let wants_checkpoint = matches!(hello.purpose, Purpose::Checkpoint { .. });
             let service = if wants_checkpoint { &for_thread.checkpoints } else { &for_thread.service };
             let service = service.lock().expect("no code panics under this mutex").clone();
             match service {
@@ -226,6 +226,14 @@ pub fn call(address: &str, hello: &Hello, term: Term, patience: Duration) -> Res
 /// [`CallError`]; a refusal is one.
 pub fn ask(connection: &mut Connection, address: &str, hello: &Hello, term: Term) -> Result<Reply, CallError> {
     connection.sender().send(Kind::Hello as u8, term, &wire::encode_first(hello))?;
+    hear(connection, address)
+}
+
+/// Waits for an answer.
+///
+/// # Errors
+/// [`CallError`]; a refusal is one.
+pub(crate) fn hear(connection: &mut Connection, address: &str) -> Result<Reply, CallError> {
     let header = connection.receiver().receive()?;
     if header.kind != Kind::Reply as u8 || header.payload != 0 {
         return Err(CallError::Unexpected { address: address.to_owned() });

@@ -28,10 +28,27 @@ pub struct PrimaryStatus {
     pub committed: Stamp,
     /// Everyone who ever joined during this reign.
     pub standbys: Vec<StandbyStatus>,
+    /// Those connected on whom no commit counts: archives, and nodes whose checkpoint is on its way.
+    pub observers: Vec<ObserverStatus>,
     /// Processor time of all shipping threads.
     pub ship_cpu: Duration,
     /// Processor time of all threads that read acknowledgements.
     pub ack_cpu: Duration,
+}
+
+/// One who gets the log and is not counted on, as the primary sees it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ObserverStatus {
+    /// Itself.
+    pub node: NodeId,
+    /// Sent to it.
+    pub shipped: Stamp,
+    /// Persistent there.
+    pub acked: Stamp,
+    /// Bytes handed over here and not yet persistent there.
+    pub ack_lag_bytes: u64,
+    /// Bytes sent over the present connection, headers included.
+    pub sent_bytes: u64,
 }
 
 /// One standby, as its primary sees it.

@@ -11,7 +11,7 @@ use freshet_cluster::{
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 1;
+pub const PROTOCOL: u16 = 2;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,6 +89,9 @@ pub enum Purpose {
         fence: Term,
         /// Its log.
         log: Continue,
+        /// Whether commits may count on it. What it holds is of no use to an observer's cluster yet: an archive, or a
+        /// node whose checkpoint is still on its way.
+        member: bool,
     },
     /// A candidate wants to have the log as far as it goes.
     Fetch {
@@ -106,8 +109,11 @@ pub enum Purpose {
     },
     /// Somebody wants to know which cluster this is: a node that is about to join it with an empty directory.
     Identify,
-    /// A node that is about to join with an empty directory wants a checkpoint to begin with.
-    Checkpoint,
+    /// A node that is about to join with an empty directory wants a checkpoint to begin with, or somebody wants a backup.
+    Checkpoint {
+        /// Whether it must be a new one, of one snapshot; the newest that is there will do else.
+        consistent: bool,
+    },
     /// A new primary makes itself known.
     Announce {
         /// Its term.
@@ -138,6 +144,8 @@ pub enum Reply {
         /// How many files there are, beside the manifest.
         files: u32,
     },
+    /// To Checkpoint: it is being written. Another answer follows.
+    Working,
     /// To Checkpoint: there is none; the log is there from its beginning.
     NoCheckpoint,
     /// To Announce.

@@ -13,6 +13,9 @@
 //! | wait | until everything below `end` is committed: no take-over can cut the log below it any more |
 //! | install | the manifest makes it count |
 //! | clean up | older checkpoints go, and log segments below `start` that no standby needs |
+//!
+//! A consistent checkpoint, for a backup, is read at one snapshot, which is its start and its end: versions younger than that
+//! stay in memory until the walk is over. It needs no log at all.
 
 use std::{
     fs::File,
@@ -51,6 +54,15 @@ const LOOK: Duration = Duration::from_millis(100);
 const HOLD: Duration = Duration::from_secs(600);
 /// The log must have grown by this many bytes, whatever else says that a checkpoint is due.
 const LEAST_LOG: u64 = 16 << 20;
+
+/// What a checkpoint is a picture of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckpointKind {
+    /// Of each record as it was when it was looked at: a state of the database together with the log since then.
+    Fuzzy,
+    /// Of the database at one moment.
+    Consistent,
+}
 
 /// Why there is no new checkpoint. The node goes on, and so does the one before.
 #[derive(Debug, Error)]
@@ -114,6 +126,8 @@ pub(super) struct Ground {
 struct Orders {
     /// How many checkpoints were asked for.
     asked: u64,
+    /// Whether the next one must be consistent.
+    consistent: bool,
     /// How many attempts have ended, and how the last one did.
     ended: u64,
     outcome: Option<Result<Manifest, String>>,
@@ -140,7 +154,8 @@ impl Checkpointing {
     /// Starts the manager. `newest` is the checkpoint that the node came back from.
     pub fn start(ground: Ground, newest: Option<&Manifest>) -> Result<Arc<Self>, String> {
         let mut participants = Vec::new();
-        for _ in &ground.devices {
+        // One for each device, and one that holds a consistent checkpoint's snapshot.
+        for _ in 0..=ground.devices.len() {
             participants.push(ground.core.participants.join().map_err(|cause| cause.to_string())?);
         }
         let this = Arc::new(Self {
@@ -171,13 +186,14 @@ impl Checkpointing {
         status
     }
 
-    /// Writes a checkpoint now and waits for it.
+    /// Writes a checkpoint now and waits for it. A consistent one stays for a while, so that it can be [opened](Self::open).
     ///
     /// # Errors
     /// Why there is none.
-    pub fn now(&self) -> Result<Manifest, String> {
+    pub fn now(&self, kind: CheckpointKind) -> Result<Manifest, String> {
         let mut orders = lock(&self.orders);
         orders.asked += 1;
+        orders.consistent |= kind == CheckpointKind::Consistent;
         // One that is under way began before it was asked for: the next one counts.
         let busy = lock(&self.status).under_way.is_some();
         let enough = orders.ended + if busy { 2 } else { 1 };
@@ -210,9 +226,17 @@ impl Checkpointing {
     ///
     /// # Errors
     /// What cannot be read.
-    pub fn open(&self) -> Result<Option<OpenCheckpoint>, String> {
+    pub fn open_newest(&self) -> Result<Option<OpenCheckpoint>, String> {
+        let start = lock(&self.status).start;
+        start.map(|start| self.open(start)).transpose()
+    }
+
+    /// Opens the checkpoint that begins at `start`, as [`Checkpointing::open_newest`] does.
+    ///
+    /// # Errors
+    /// What cannot be read.
+    pub fn open(&self, start: Stamp) -> Result<OpenCheckpoint, String> {
         let ground = &self.ground;
-        let Some(start) = lock(&self.status).start else { return Ok(None) };
         // Before the files are opened: from now on the log stays.
         lock(&self.held).push((start, Instant::now()));
         let manifest = Manifest::read(&Manifest::path(&ground.directory, start)).map_err(|cause| cause.to_string())?;
@@ -222,7 +246,7 @@ impl Checkpointing {
             File::open(&path).map_err(|cause| format!("cannot open {}: {cause}", path.display()))
         };
         let files = manifest.tables.iter().flat_map(|table| &table.files).map(open).collect::<Result<_, String>>()?;
-        Ok(Some(OpenCheckpoint { start, manifest: manifest.encode(), files, hold: Box::new(()) }))
+        Ok(OpenCheckpoint { start, manifest: manifest.encode(), files, hold: Box::new(()) })
     }
 
     fn note(&self, manifest: &Manifest, took: Option<Duration>) {
@@ -241,7 +265,7 @@ impl Checkpointing {
         let mut last = Instant::now();
         let mut served = 0;
         loop {
-            {
+            let kind = {
                 let mut orders = lock(&self.orders);
                 while orders.asked == served && !self.is_due(last) && !self.stopping.load(Ordering::SeqCst) {
                     orders = self.changed.wait_timeout(orders, LOOK).unwrap_or_else(PoisonError::into_inner).0;
@@ -251,12 +275,20 @@ impl Checkpointing {
                     return;
                 }
                 lock(&self.status).under_way = Some(0);
-            }
+                match std::mem::take(&mut orders.consistent) {
+                    true => CheckpointKind::Consistent,
+                    false => CheckpointKind::Fuzzy,
+                }
+            };
             let begun = Instant::now();
-            let outcome = self.write(&mut participants);
+            let outcome = self.write(&mut participants, kind);
             let outcome = match outcome {
                 Ok(manifest) => {
                     self.note(&manifest, Some(begun.elapsed()));
+                    if kind == CheckpointKind::Consistent {
+                        // Whoever asked for it is about to open it.
+                        lock(&self.held).push((manifest.start(), Instant::now()));
+                    }
                     if let Err(cause) = self.clean_up(&manifest) {
                         self.failed(&format!("what the new checkpoint makes superfluous cannot be removed: {cause}"));
                     }
@@ -264,7 +296,7 @@ impl Checkpointing {
                 }
                 Err(cause) => {
                     // What was half-written is of no use; what cannot be removed now is removed after the next.
-                    let keep: Vec<Stamp> = lock(&self.status).start.into_iter().collect();
+                    let keep: Vec<Stamp> = lock(&self.status).start.into_iter().chain(self.held()).collect();
                     let _ = Manifest::remove_others(&self.ground.directory, &self.ground.devices, &keep);
                     if !self.stopping.load(Ordering::SeqCst) {
                         self.failed(&cause.to_string());
@@ -303,13 +335,17 @@ impl Checkpointing {
         grown >= LEAST_LOG && patient && (grown >= settings.log_bytes || waited && grown >= status.bytes / 4)
     }
 
-    fn write(&self, participants: &mut [Participant]) -> Result<Manifest, CheckpointFailure> {
+    fn write(&self, participants: &mut [Participant], kind: CheckpointKind) -> Result<Manifest, CheckpointFailure> {
         let ground = &self.ground;
-        let start = ground.core.snapshots.current();
+        let (keeper, participants) = participants.split_first_mut().expect("there is one for the snapshot");
+        // Without a snapshot of their own, those who walk hold back the reclaiming of versions for a batch at a time only.
+        let kept = (kind == CheckpointKind::Consistent).then(|| keeper.pin(|| ground.core.snapshots.current()));
+        let snapshot = kept.as_ref().map(|(_, snapshot)| *snapshot);
+        let start = snapshot.unwrap_or_else(|| ground.core.snapshots.current());
         self.written.store(0, Ordering::Relaxed);
         let mut tables = Vec::new();
         for table in ground.core.catalog.iter() {
-            let walk = Walk::new(table, start);
+            let walk = Walk::new(table, start, snapshot);
             let parts: Vec<_> = std::thread::scope(|scope| {
                 let walk = &walk;
                 let threads: Vec<_> = participants
@@ -327,7 +363,8 @@ impl Checkpointing {
             }
             tables.push(entry);
         }
-        let end = ground.core.snapshots.current();
+        let end = snapshot.unwrap_or_else(|| ground.core.snapshots.current());
+        drop(kept);
         if let Some(primary) = ground.core.snapshots.primary() {
             primary.log.nudge(end);
             primary.gate.wait(end, None)?;
@@ -358,7 +395,7 @@ impl Checkpointing {
             }
             let mut full = false;
             {
-                let (guard, snapshot) = participant.pin(|| core.snapshots.current());
+                let (guard, snapshot) = participant.pin(|| walk.snapshot.unwrap_or_else(|| core.snapshots.current()));
                 let context = ReadContext {
                     snapshot,
                     me: None,
@@ -389,16 +426,21 @@ impl Checkpointing {
         Ok(writer.finish()?)
     }
 
+    /// Where checkpoints begin that somebody was given lately.
+    fn held(&self) -> Vec<Stamp> {
+        let mut held = lock(&self.held);
+        held.retain(|(_, since)| since.elapsed() < HOLD);
+        held.iter().map(|(start, _)| *start).collect()
+    }
+
     fn clean_up(&self, manifest: &Manifest) -> Result<(), String> {
         let ground = &self.ground;
-        Manifest::remove_others(&ground.directory, &ground.devices, &[manifest.start()])
-            .map_err(|cause| cause.to_string())?;
+        let keep: Vec<Stamp> = std::iter::once(manifest.start()).chain(self.held()).collect();
+        Manifest::remove_others(&ground.directory, &ground.devices, &keep).map_err(|cause| cause.to_string())?;
         let begin = ground.store.extent().map_or(Stamp::ZERO, |(begin, _)| begin);
         // Standbys that are connected get all that they need; for others some of the log is kept.
         let kept = Stamp(manifest.end().0.saturating_sub(ground.settings.keep_log_bytes));
-        let mut held = lock(&self.held);
-        held.retain(|(_, since)| since.elapsed() < HOLD);
-        let held = held.iter().map(|(start, _)| *start).min().unwrap_or(Stamp::MAX);
+        let held = self.held().into_iter().min().unwrap_or(Stamp::MAX);
         let unneeded = manifest.start().min((ground.unneeded)()).min(kept.max(begin)).min(held);
         ground.store.remove_below(unneeded).map_err(|cause| cause.to_string())?;
         Ok(())
@@ -423,6 +465,8 @@ impl Entries {
 struct Walk<'t> {
     table: &'t Table,
     start: Stamp,
+    /// Of a consistent checkpoint.
+    snapshot: Option<Stamp>,
     place: Mutex<Place>,
 }
 
@@ -435,8 +479,8 @@ struct Place {
 }
 
 impl<'t> Walk<'t> {
-    fn new(table: &'t Table, start: Stamp) -> Self {
-        Self { table, start, place: Mutex::default() }
+    fn new(table: &'t Table, start: Stamp, snapshot: Option<Stamp>) -> Self {
+        Self { table, start, snapshot, place: Mutex::default() }
     }
 
     /// Takes the next entries; returns whether there were any.

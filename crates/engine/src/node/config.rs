@@ -328,6 +328,6 @@ impl NodeConfig {
 
     /// Places for workers, replay threads and the engine's own.
     pub(crate) fn participants(&self) -> usize {
-        self.workers + 2 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 4
+        self.workers + 2 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5
     }
 }

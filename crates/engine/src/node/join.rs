@@ -1,4 +1,9 @@
-//! Joining with an empty directory: first a checkpoint, then the log since then (Query Fresh, section 3.4.4).
+//! Joining with an empty directory: a checkpoint and the log since then, side by side, while live blocks arrive (Query Fresh,
+//! section 3.4.4). And the other side of it.
+//!
+//! As soon as the manifest says where the checkpoint begins, an [`Observer`] follows the primary from there: it persists the log
+//! and replays nothing. When all files have come, the observer ends, and the node restarts from its own
+//! checkpoint and log like any other. Until then a file in its directory says that it is unfinished, and where its log begins.
 
 use std::{
     fs::{self, File},
@@ -8,23 +13,29 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, NodeId, Stamp};
 use freshet_cluster::term::TermHistory;
 use freshet_fabric::tcp::Connection;
-use freshet_recovery::{Manifest, checkpoint::folder};
+use freshet_recovery::{Manifest, RestoreError, checkpoint::folder};
 use freshet_replication::{
-    checkpoints::{FetchError, fetch, serve},
+    checkpoints::{FetchError, Keeper, fetch, serve},
     endpoint::{Service, answer},
     terms::Terms,
     wire::{Hello, Purpose, Reply},
 };
 
-use super::checkpoint::Checkpointing;
+use super::{
+    checkpoint::{CheckpointKind, Checkpointing},
+    config::NodeConfig,
+    ground::Ground,
+    observer::Observer,
+    start::StartError,
+};
 
 /// How long the other node may be silent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Gives this node's newest checkpoint to whoever asks.
+/// Gives this node's checkpoints to whoever asks.
 pub(super) struct CheckpointDoor {
     pub checkpointing: Arc<Checkpointing>,
     pub cluster: ClusterId,
@@ -33,21 +44,28 @@ pub(super) struct CheckpointDoor {
 
 impl Service for CheckpointDoor {
     fn serve(&self, hello: Hello, connection: Connection) {
+        let consistent = matches!(hello.purpose, Purpose::Checkpoint { consistent: true });
         if hello.cluster.is_some_and(|theirs| theirs != self.cluster) {
-            return answer(connection, Term(0), &Reply::NoCheckpoint);
+            return answer(connection, freshet_base::Term(0), &Reply::NoCheckpoint);
         }
-        match self.checkpointing.open() {
-            Ok(None) => answer(connection, Term(0), &Reply::NoCheckpoint),
-            Ok(Some(open)) => serve(connection, Term(0), self.terms.get().history, Ok(open)),
-            Err(why) => serve(connection, Term(0), TermHistory::default(), Err(why)),
-        }
+        let open = || match consistent {
+            true => {
+                let manifest = self.checkpointing.now(CheckpointKind::Consistent)?;
+                self.checkpointing.open(manifest.start()).map(Some)
+            }
+            false => self.checkpointing.open_newest(),
+        };
+        serve(connection, open, || self.terms.get().history);
     }
 }
 
 /// A checkpoint that arrives.
-struct Arriving<'a> {
+struct Arriving<'a, B> {
     cluster: ClusterId,
     devices: &'a [PathBuf],
+    /// Called with the manifest and the sender's terms, before any row has come.
+    begun: B,
+    history: TermHistory,
     head: Vec<u8>,
     manifest: Option<Manifest>,
     /// The files to come, in order.
@@ -56,11 +74,16 @@ struct Arriving<'a> {
     bytes: u64,
 }
 
-impl Arriving<'_> {
+impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Keeper for Arriving<'_, B> {
+    fn begin(&mut self, history: TermHistory) -> Result<(), String> {
+        self.history = history;
+        Ok(())
+    }
+
     fn keep(&mut self, file: u32, bytes: &[u8], last: bool) -> Result<(), String> {
         let Some(number) = file.checked_sub(1) else {
             self.head.extend_from_slice(bytes);
-            return if last { self.begin() } else { Ok(()) };
+            return if last { self.manifest_is_here() } else { Ok(()) };
         };
         let path = self.places.get(number as usize).ok_or("more files came than the manifest names")?;
         let failed = |cause: std::io::Error| format!("{}: {cause}", path.display());
@@ -76,9 +99,11 @@ impl Arriving<'_> {
         }
         Ok(())
     }
+}
 
+impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
     /// The manifest is there: makes the folders, and deals the files out to this node's devices.
-    fn begin(&mut self) -> Result<(), String> {
+    fn manifest_is_here(&mut self) -> Result<(), String> {
         let mut manifest =
             Manifest::decode(&self.head, Path::new("the manifest that came")).map_err(|cause| cause.to_string())?;
         if manifest.cluster() != self.cluster {
@@ -100,28 +125,31 @@ impl Arriving<'_> {
             let folder = folder(device, manifest.start());
             fs::create_dir_all(&folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
         }
+        (self.begun)(&manifest, std::mem::take(&mut self.history))?;
         self.manifest = Some(manifest);
         Ok(())
     }
 }
 
-/// Fetches the newest checkpoint of the node at `primary` into `directory` and `devices`, if it has one. `adopt` gets its
-/// terms before the checkpoint counts.
+/// Fetches a checkpoint of the node at `primary` to `devices`: the newest, or a new and consistent one. `begun` hears as soon as it is known
+/// what it is, with the sender's terms up to there. Returns what is still to be installed; none when there is no checkpoint.
 ///
 /// # Errors
 /// See [`FetchError`]; what has come does not count then.
 pub(super) fn fetch_checkpoint(
     primary: &str,
-    node: NodeId,
-    cluster: ClusterId,
-    (directory, devices): (&Path, &[PathBuf]),
-    adopt: impl FnOnce(TermHistory) -> Result<(), String>,
-) -> Result<Option<Stamp>, FetchError> {
-    let hello = Hello { cluster: Some(cluster), node, address: String::new(), purpose: Purpose::Checkpoint };
+    (node, cluster): (NodeId, ClusterId),
+    kind: CheckpointKind,
+    devices: &[PathBuf],
+    begun: impl FnMut(&Manifest, TermHistory) -> Result<(), String>,
+) -> Result<Option<Manifest>, FetchError> {
+    let purpose = Purpose::Checkpoint { consistent: kind == CheckpointKind::Consistent };
+    let hello = Hello { cluster: Some(cluster), node, address: String::new(), purpose };
+    let (head, history) = (Vec::new(), TermHistory::default());
     let mut arriving =
-        Arriving { cluster, devices, head: Vec::new(), manifest: None, places: Vec::new(), file: None, bytes: 0 };
-    let history = fetch(primary, &hello, PATIENCE, |file, bytes, last| arriving.keep(file, bytes, last))?;
-    let (Some(history), Some(manifest)) = (history, arriving.manifest) else { return Ok(None) };
+        Arriving { cluster, devices, begun, history, head, manifest: None, places: Vec::new(), file: None, bytes: 0 };
+    fetch(primary, &hello, PATIENCE, &mut arriving)?;
+    let Some(manifest) = arriving.manifest else { return Ok(None) };
     if arriving.bytes != manifest.bytes() {
         return Err(FetchError::Keep(format!("{} bytes came, its manifest says {}", arriving.bytes, manifest.bytes())));
     }
@@ -130,7 +158,98 @@ pub(super) fn fetch_checkpoint(
         let synced = File::open(&folder).and_then(|folder| folder.sync_all());
         synced.map_err(|cause| FetchError::Keep(format!("{}: {cause}", folder.display())))?;
     }
-    adopt(history).map_err(FetchError::Keep)?;
-    manifest.install(directory).map_err(|cause| FetchError::Keep(cause.to_string()))?;
-    Ok(Some(manifest.start()))
+    Ok(Some(manifest))
+}
+
+/// The file that says that a node has not finished joining: the log in this directory is of no use yet.
+pub(super) struct Unfinished;
+
+impl Unfinished {
+    fn path(directory: &Path) -> PathBuf {
+        directory.join("joining")
+    }
+
+    /// Where the log of an unfinished node begins.
+    pub fn read(directory: &Path) -> Result<Option<Stamp>, StartError> {
+        let path = Self::path(directory);
+        match fs::read_to_string(&path) {
+            Ok(text) => match text.trim().parse() {
+                Ok(stamp) => Ok(Some(Stamp(stamp))),
+                Err(_) => Err(StartError::System(format!("{}: {text:?} is no stamp", path.display()))),
+            },
+            Err(cause) if cause.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(StartError::System(format!("{}: {cause}", path.display()))),
+        }
+    }
+
+    fn write(directory: &Path, begin: Stamp) -> Result<(), String> {
+        let path = Self::path(directory);
+        let write = || {
+            let mut file = File::create(&path)?;
+            file.write_all(format!("{}\n", begin.0).as_bytes())?;
+            file.sync_all()?;
+            File::open(directory)?.sync_all()
+        };
+        write().map_err(|cause| format!("{}: {cause}", path.display()))
+    }
+
+    fn remove(directory: &Path) -> Result<(), StartError> {
+        let path = Self::path(directory);
+        let removed = fs::remove_file(&path).and_then(|()| File::open(directory)?.sync_all());
+        removed.map_err(|cause| StartError::System(format!("{}: {cause}", path.display())))
+    }
+}
+
+/// Brings a checkpoint and the log since then into an empty directory; returns where the log ends then. `earlier` tells where the log begins
+/// and ends that an attempt before this one has left.
+pub(super) fn join_from_checkpoint(
+    ground: &Ground,
+    config: &NodeConfig,
+    primary: &str,
+    earlier: Option<(Stamp, Stamp)>,
+) -> Result<Stamp, StartError> {
+    let directory = ground.directory.as_ref().expect("only a node with a directory fetches a checkpoint").path();
+    if earlier.is_none()
+        && let Some(start) = Manifest::installed(directory).map_err(RestoreError::from)?.first()
+    {
+        return Ok(*start);
+    }
+    let mut observer = None;
+    let begun = |manifest: &Manifest, history: TermHistory| {
+        let from = match earlier {
+            Some((begin, _)) if manifest.start() < begin => {
+                return Err(format!(
+                    "the checkpoint begins at {}, and the log here, of an attempt before, at {begin}: empty {}",
+                    manifest.start(),
+                    directory.display()
+                ));
+            }
+            Some((_, end)) => end,
+            None => {
+                Unfinished::write(directory, manifest.start())?;
+                ground.terms.adopt(ground.cluster, history).map_err(|cause| cause.to_string())?;
+                manifest.start()
+            }
+        };
+        observer = Some(Observer::start(ground, config, primary, from).map_err(|cause| cause.to_string())?);
+        Ok(())
+    };
+    let devices = config.checkpoint_devices();
+    let names = (ground.id, ground.cluster);
+    let Some(manifest) = fetch_checkpoint(primary, names, CheckpointKind::Fuzzy, &devices, begun)? else {
+        return match earlier {
+            // The whole log is there.
+            None => Ok(Stamp::ZERO),
+            Some(_) => Err(StartError::System(format!(
+                "joining was not finished, and {primary} has no checkpoint any more: empty {}",
+                directory.display()
+            ))),
+        };
+    };
+    let observer = observer.expect("it began with the manifest");
+    observer.wait_persisted(manifest.start()).map_err(StartError::System)?;
+    let end = observer.stop().map_err(StartError::System)?;
+    manifest.install(directory).map_err(RestoreError::from)?;
+    Unfinished::remove(directory)?;
+    Ok(end)
 }

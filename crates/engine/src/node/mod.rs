@@ -11,10 +11,13 @@
 //! (Query Fresh, section 3.4.4). The other way goes through a restart with `join`.
 
 mod adapters;
+pub mod archive;
 mod checkpoint;
 mod config;
+mod ground;
 mod janitor;
 mod join;
+mod observer;
 mod reign;
 mod standby;
 mod start;
@@ -33,13 +36,15 @@ use freshet_replication::{endpoint::Endpoint, takeover::PromoteOptions, terms::T
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
+pub use freshet_replication::status::LinkStatus;
+
+use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 pub use self::{
-    checkpoint::CheckpointStatus,
+    checkpoint::{CheckpointKind, CheckpointStatus},
     config::{CheckpointSettings, DivideBy, Domain, GroupCommit, LogSettings, NodeConfig, NudgeBy, OnLoss},
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
-use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 use crate::{Database, source::LogSource};
 
 /// What a node is at the moment.
@@ -250,12 +255,13 @@ impl Node {
     }
 
     /// Writes a checkpoint now and waits for it: the log below its start is not needed any more for a restart.
+    /// A consistent one keeps old versions in memory meanwhile.
     ///
     /// # Errors
     /// Why there is none; the node goes on, and so does the checkpoint before.
-    pub fn checkpoint(&self) -> Result<CheckpointStatus, String> {
+    pub fn checkpoint(&self, kind: CheckpointKind) -> Result<CheckpointStatus, String> {
         let checkpointing = self.checkpointing.as_ref().ok_or("this node keeps nothing on disk")?;
-        checkpointing.now()?;
+        checkpointing.now(kind)?;
         Ok(checkpointing.status())
     }
 

@@ -5,22 +5,17 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{Stamp, Term};
 use freshet_cluster::{commit_rule::AbsurdRule, term::TermHistory};
 use freshet_fabric::tcp::ListenError;
-use freshet_log::{
-    Control, ControlError, Log, LogDirectory, LogOpenError, LogStore, StandbyLog, StoreConfig, StoreError,
-    block::MAX_STREAMS,
-    persist::{BufferError, recover_buffer},
-};
+use freshet_log::{ControlError, Log, LogOpenError, StandbyLog, StoreError, block::MAX_STREAMS, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
 use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
     checkpoints::FetchError,
-    endpoint::{CallError, Endpoint, call},
+    endpoint::{CallError, Endpoint},
     standby::{ReplayMode, Standby, StandbyConfig, Starting},
-    terms::{BeginError, TermState, Terms, VolatileTerms},
-    wire::{Hello, Purpose, Reply},
+    terms::BeginError,
 };
 use freshet_storage::{Catalog, Participants};
 use freshet_txn::{Core, Snapshots};
@@ -28,18 +23,19 @@ use thiserror::Error;
 
 use super::{
     Composition, Node, Shipping,
-    adapters::{ControlTerms, LiveReplay, ReceivedLog, term_state},
+    adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
-    config::{Domain, NodeConfig},
+    config::NodeConfig,
+    ground::Ground,
     janitor::Janitor,
-    join::{CheckpointDoor, fetch_checkpoint},
+    join::CheckpointDoor,
     reign::{Reign, Throne},
     standby::{Following, JanitorThread},
 };
 use crate::{Database, source::LogSource};
 
 /// How long the primary may take to say which cluster it is of.
-const PATIENCE: Duration = Duration::from_secs(5);
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// How far the start of a node has come.
 pub type StartPhase = Phase;
@@ -94,15 +90,6 @@ pub enum StartError {
     System(String),
 }
 
-/// What lies on disk, or nothing.
-struct Ground {
-    directory: Option<Arc<LogDirectory>>,
-    store: Option<LogStore>,
-    id: NodeId,
-    cluster: ClusterId,
-    terms: Terms,
-}
-
 impl Node {
     /// Starts a node: restart from its log if there is one, then as a primary, or with `join` as a standby. `progress` hears how
     /// far that is. Returns when a primary can take transactions; a standby follows as soon as it reaches its primary.
@@ -130,7 +117,7 @@ impl Node {
         };
         let participants = Participants::new(config.participants());
         let standby = config.join.is_some();
-        let end = ground.begin_from_checkpoint(&config)?.unwrap_or(end);
+        let end = ground.begin_from_checkpoint(&config, end)?;
         let mut restored = None;
         if let Some(store) = &ground.store {
             let restart = Restart {
@@ -157,110 +144,6 @@ impl Node {
         node.restart = restart;
         tell(Phase::Ready);
         Ok(Arc::new(node))
-    }
-}
-
-fn random() -> Result<u128, StartError> {
-    let mut bytes = [0; 16];
-    let failed = |cause: std::io::Error| StartError::System(format!("cannot read /dev/urandom: {cause}"));
-    let mut urandom = std::fs::File::open("/dev/urandom").map_err(failed)?;
-    std::io::Read::read_exact(&mut urandom, &mut bytes).map_err(failed)?;
-    Ok(u128::from_le_bytes(bytes))
-}
-
-impl Ground {
-    fn find(config: &NodeConfig) -> Result<Self, StartError> {
-        let path = match (&config.directory, config.domain) {
-            (Some(path), Domain::File | Domain::Pmem) => path,
-            (None, domain @ (Domain::File | Domain::Pmem)) => {
-                return Err(StartError::Config(format!("domain {domain} needs a directory")));
-            }
-            (_, Domain::None) => return Self::in_memory(config),
-        };
-        match LogDirectory::open(path) {
-            Ok(directory) => Self::existing(directory, config),
-            Err(ControlError::NoLog(_)) => {
-                let (id, cluster) = Self::names(config)?;
-                let heard = (Term(0), None);
-                let control = Control {
-                    cluster,
-                    node: id,
-                    segment_size: config.log.segment_bytes,
-                    streams: config.log.stream_count(),
-                    terms: Vec::new(),
-                    heard,
-                };
-                Self::existing(LogDirectory::create(path, control)?, config)
-            }
-            Err(error) => Err(error.into()),
-        }
-    }
-
-    fn existing(directory: LogDirectory, config: &NodeConfig) -> Result<Self, StartError> {
-        let control = directory.control();
-        let state = term_state(&control).map_err(StartError::Config)?;
-        let highest = state.fence.highest();
-        if config.join.is_none() && highest > control.term() && state.fence.holder() != Some(control.node) {
-            return Err(StartError::Superseded { term: highest });
-        }
-        let store = directory.open_store(&config.log.dir)?;
-        let directory = Arc::new(directory);
-        let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
-        let (id, cluster) = (control.node, control.cluster);
-        Ok(Self { directory: Some(directory), store: Some(store), id, cluster, terms })
-    }
-
-    fn in_memory(config: &NodeConfig) -> Result<Self, StartError> {
-        let (id, cluster) = Self::names(config)?;
-        let store_config = StoreConfig { cluster, segment_size: config.log.segment_bytes };
-        // A standby's log is its database; a primary's is only on its way.
-        let store = config.join.as_ref().map(|_| LogStore::in_memory(store_config));
-        let state = TermState { cluster: Some(cluster), ..TermState::empty() };
-        let terms = Terms::new(state, Arc::new(VolatileTerms));
-        Ok(Self { directory: None, store, id, cluster, terms })
-    }
-
-    /// What a buffer in persistent memory holds beyond the segments is put there, whatever the domain is now. Returns where
-    /// the log ends then.
-    fn recover_buffer(&self, config: &NodeConfig, store: &LogStore, end: Stamp) -> Result<Stamp, StartError> {
-        let (Some(file), Some(_)) = (config.buffer_file(), &self.directory) else { return Ok(end) };
-        let end = recover_buffer(&file, store, end)?;
-        if (config.domain != Domain::Pmem || config.join.is_some()) && file.exists() {
-            // It would be taken for the log's end once more.
-            let removed = std::fs::remove_file(&file);
-            removed.map_err(|cause| StartError::System(format!("cannot remove {}: {cause}", file.display())))?;
-        }
-        Ok(end)
-    }
-
-    /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one and it was not fetched before.
-    /// Returns where the log will begin.
-    fn begin_from_checkpoint(&self, config: &NodeConfig) -> Result<Option<Stamp>, StartError> {
-        let (Some(primary), Some(directory), Some(store)) = (&config.join, &self.directory, &self.store) else {
-            return Ok(None);
-        };
-        if store.extent().is_some() {
-            return Ok(None);
-        }
-        let path = directory.path();
-        let installed = Manifest::installed(path).map_err(RestoreError::from)?;
-        if let Some(start) = installed.first() {
-            return Ok(Some(*start));
-        }
-        let adopt = |history| self.terms.adopt(self.cluster, history).map_err(|cause| cause.to_string());
-        let devices = config.checkpoint_devices();
-        Ok(fetch_checkpoint(primary, self.id, self.cluster, (path, &devices), adopt)?)
-    }
-
-    /// A new node's own name, and that of its cluster: a new one, or its primary's.
-    fn names(config: &NodeConfig) -> Result<(NodeId, ClusterId), StartError> {
-        let id = NodeId(random()? as u64);
-        let Some(primary) = &config.join else { return Ok((id, ClusterId(random()?))) };
-        let hello = Hello { cluster: None, node: id, address: config.listen.clone(), purpose: Purpose::Identify };
-        match call(primary, &hello, Term(0), PATIENCE)? {
-            (Reply::Cluster(cluster), _) => Ok((id, cluster)),
-            _ => Err(CallError::Unexpected { address: primary.clone() }.into()),
-        }
     }
 }
 

@@ -7,7 +7,7 @@ use std::{
 
 use clap::Args;
 use freshet_base::Isolation;
-use freshet_engine::{Node, NodeConfig};
+use freshet_engine::{CheckpointKind, Node, NodeConfig};
 use freshet_workloads::{
     random::Random,
     tpcc::{
@@ -133,7 +133,7 @@ fn fill_ycsb(node: &Node, records: u64, options: &RestartOptions) -> Result<(), 
         node.database().wait(ticket)?;
     }
     drop(loading);
-    let start = node.checkpoint().map_err(Failure::new)?.start.unwrap_or_default();
+    let start = node.checkpoint(CheckpointKind::Fuzzy).map_err(Failure::new)?.start.unwrap_or_default();
     let current = || node.database().core().snapshots.current();
     std::thread::scope(|scope| -> Result<(), Failure> {
         let writers: Vec<_> = (0..2u64)

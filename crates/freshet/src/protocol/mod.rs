@@ -53,7 +53,10 @@ pub enum Ask {
         force: bool,
     },
     /// Writes a checkpoint now. Answered by [`Answer::Checkpoint`] when it is installed.
-    Checkpoint,
+    Checkpoint {
+        /// Of one snapshot.
+        consistent: bool,
+    },
     /// Hashes all records. Answered by [`Answer::Hash`].
     Hash {
         /// Not before everything below this is visible here.

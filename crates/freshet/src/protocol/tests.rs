@@ -25,7 +25,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         any::<u32>().prop_map(|version| Ask::Hello { version }),
         Just(Ask::Status),
         Just(Ask::Watermarks),
-        Just(Ask::Checkpoint),
+        any::<bool>().prop_map(|consistent| Ask::Checkpoint { consistent }),
         any::<bool>().prop_map(|force| Ask::Promote { force }),
         (any::<Option<u64>>(), any::<u64>()).prop_map(|(at, deadline_ms)| Ask::Hash { at: at.map(Stamp), deadline_ms }),
         call.prop_map(|(procedure, arguments, deadline_ms)| Ask::Call(Call { procedure, arguments, deadline_ms })),

@@ -12,6 +12,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_engine::CheckpointKind;
+
 use super::{Shared, completion::Pending, work::Work};
 use crate::protocol::{self, Answer, Ask, FrameError, Frames, Request, Response, VERSION};
 
@@ -225,7 +227,7 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         Ask::Status => reply.send(Answer::Status(shared.host.status())),
         Ask::Watermarks => reply.send(Answer::Watermarks(shared.host.watermarks())),
         Ask::Promote { force } => promote(shared, reply, force),
-        Ask::Checkpoint => checkpoint(shared, reply),
+        Ask::Checkpoint { consistent } => checkpoint(shared, consistent, reply),
         Ask::WaitVisible { stamp, deadline_ms } => {
             let answer = Answer::Visible { stamp };
             shared.views.push(Pending { until: stamp, deadline: deadline(deadline_ms), reply, answer });
@@ -265,10 +267,11 @@ fn promote(shared: &Arc<Shared>, reply: Reply, force: bool) {
 }
 
 /// A checkpoint is waited for in a thread of its own.
-fn checkpoint(shared: &Arc<Shared>, reply: Reply) {
+fn checkpoint(shared: &Arc<Shared>, consistent: bool, reply: Reply) {
     let this = Arc::clone(shared);
+    let kind = if consistent { CheckpointKind::Consistent } else { CheckpointKind::Fuzzy };
     let run = move || {
-        reply.send(match this.host.checkpoint() {
+        reply.send(match this.host.checkpoint(kind) {
             Ok(status) => Answer::Checkpoint {
                 start: status.start.unwrap_or_default(),
                 end: status.end.unwrap_or_default(),

@@ -49,7 +49,7 @@ pub(crate) trait Host: Send + Sync {
     /// Makes it the primary; returns its term and where that begins. May take a while.
     fn promote(&self, force: bool) -> Result<(u32, Stamp), String>;
     /// Writes a checkpoint and waits for it. May take a while.
-    fn checkpoint(&self) -> Result<freshet_engine::CheckpointStatus, String>;
+    fn checkpoint(&self, kind: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String>;
     /// Blocks until everything below `stamp` is visible.
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String>;
 }

@@ -37,7 +37,7 @@ impl Host for Volatile {
     fn promote(&self, _force: bool) -> Result<(u32, Stamp), String> {
         Err("this node is no standby".to_owned())
     }
-    fn checkpoint(&self) -> Result<freshet_engine::CheckpointStatus, String> {
+    fn checkpoint(&self, _: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String> {
         Err("this node keeps nothing on disk".to_owned())
     }
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {
@@ -113,7 +113,7 @@ fn a_request_can_be_refused_or_rolled_back() {
         assert!(matches!(answer, Answer::Refused { .. }), "{answer:?}");
     }
     assert!(matches!(client.promote(false, SOON), Err(ClientError::Refused { .. })));
-    assert!(matches!(client.checkpoint(SOON), Err(ClientError::Refused { .. })));
+    assert!(matches!(client.checkpoint(false, SOON), Err(ClientError::Refused { .. })));
     assert!(client.status(SOON).unwrap().contains("primary"));
     let late = client.ask(Ask::WaitVisible { stamp: Stamp::MAX, deadline_ms: 1 }, SOON).unwrap();
     assert!(matches!(late, Answer::Refused { .. }), "{late:?}");

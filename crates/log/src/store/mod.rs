@@ -247,6 +247,10 @@ impl LogStore {
         if let Some(store) = self.alone() {
             return store.remove_below(at);
         }
+        // Acquire: pairs with the release half below.
+        if at.0 <= self.shared.begin.load(Ordering::Acquire) {
+            return Ok(0);
+        }
         let mut removed = 0;
         for (number, stream) in self.shared.streams.iter().enumerate() {
             let position = self.position(number, at)?;

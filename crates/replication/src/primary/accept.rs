@@ -31,8 +31,8 @@ impl Service for PrimaryService {
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
-            Purpose::Join { fence, log } => match agree(shared, &hello, fence, &log) {
-                Ok(agreed) => join(shared, &hello, &log, agreed, connection),
+            Purpose::Join { fence, log, member } => match agree(shared, &hello, fence, &log) {
+                Ok(agreed) => join(shared, &hello, &log, member, agreed, connection),
                 Err(refusal) => refuse(connection, refusal),
             },
             Purpose::Consult { term, binding } => {
@@ -42,7 +42,7 @@ impl Service for PrimaryService {
             }
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
             // The endpoint answers before it gets here.
-            Purpose::Checkpoint => answer(connection, shared.who.term, &Reply::NoCheckpoint),
+            Purpose::Checkpoint { .. } => answer(connection, shared.who.term, &Reply::NoCheckpoint),
             Purpose::Announce { term, .. } => {
                 let reply = hear(shared, &hello, term).map_or_else(Reply::Refused, |()| Reply::Heard);
                 answer(connection, shared.who.term, &reply);
@@ -101,7 +101,7 @@ fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<
     agreed
 }
 
-fn join(shared: &Arc<Shared>, hello: &Hello, log: &Continue, agreed: Agreed, mut connection: Connection) {
+fn join(shared: &Arc<Shared>, hello: &Hello, log: &Continue, member: bool, agreed: Agreed, mut connection: Connection) {
     let closer = match connection.set_patience(Some(shared.config.patience)).and_then(|()| connection.closer()) {
         Ok(closer) => closer,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
@@ -109,15 +109,19 @@ fn join(shared: &Arc<Shared>, hello: &Hello, log: &Continue, agreed: Agreed, mut
     let (mut sender, receiver) = connection.split();
     let now = shared.clock.now();
     let flow = Flow::new(shared.config.flow, agreed.welcome.cut_at, agreed.may_send_until, now);
-    let shipper = Arc::new(Shipper::new(hello.node, flow, closer, sender.counters()));
+    let shipper = Arc::new(Shipper::new(hello.node, member, flow, closer, sender.counters()));
     let before = shared.shippers().insert(hello.node, Arc::clone(&shipper));
     if let Some(before) = before {
         // A newer connection of the same node: the old one is dead, whether it knows or not.
         before.end();
-        shared.apply(Event::Left { standby: hello.node });
+        if before.member {
+            shared.apply(Event::Left { standby: hello.node });
+        }
     }
     shared.met(hello.node, &hello.address);
-    shared.apply(Event::Joined { standby: hello.node, persisted: agreed.persisted });
+    if member {
+        shared.apply(Event::Joined { standby: hello.node, persisted: agreed.persisted });
+    }
     shipper.replayed.store(log.may_send_until.0.saturating_sub(log.capacity), Ordering::Relaxed);
     // The standby is counted before it is told so.
     let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));

@@ -49,7 +49,7 @@ fn hear(shared: &Shared, shipper: &Shipper, receiver: &mut Receiver) -> Result<(
             let grew = shipper.flow().acked(ack.persisted, ack.may_send_until)?;
             shipper.replayed.store(ack.replayed.0, Ordering::Relaxed);
             shipper.visible.store(ack.visible.0, Ordering::Relaxed);
-            if !shipper.ended() {
+            if shipper.member && !shipper.ended() {
                 shared.apply(Event::Acked { standby: shipper.node, persisted: ack.persisted });
             }
             if grew {

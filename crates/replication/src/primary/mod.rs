@@ -35,7 +35,7 @@ use crate::{
     endpoint::Service,
     handshake::Host,
     log_access::LogSource,
-    status::{PrimaryStatus, StandbyStatus},
+    status::{ObserverStatus, PrimaryStatus, StandbyStatus},
     terms::Terms,
     wire::{Peer, Peers},
 };
@@ -322,8 +322,10 @@ impl Shared {
         if shippers.get(&shipper.node).is_some_and(|current| Arc::ptr_eq(current, shipper)) {
             shippers.remove(&shipper.node);
             drop(shippers);
-            self.apply(Event::Left { standby: shipper.node });
-            self.announce.ring();
+            if shipper.member {
+                self.apply(Event::Left { standby: shipper.node });
+                self.announce.ring();
+            }
         }
     }
 
@@ -373,6 +375,15 @@ impl Shared {
         let peers = self.peers.lock().expect("no code panics under this mutex").clone();
         let boundaries = self.boundaries();
         let available = boundaries.available();
+        let observers = shippers.values().filter(|shipper| !shipper.member).map(|shipper| {
+            let (shipped, acked) = {
+                let flow = shipper.flow();
+                (flow.shipped(), flow.persisted())
+            };
+            let (node, sent_bytes) = (shipper.node, shipper.counters.read().sent_bytes);
+            ObserverStatus { node, shipped, acked, ack_lag_bytes: available.since(acked.min(available)), sent_bytes }
+        });
+        let observers = observers.collect();
         let standbys = members.into_iter().map(|(node, member)| {
             let shipper = shippers.get(&node);
             let flow = shipper.map(|shipper| shipper.flow().clone());
@@ -405,6 +416,7 @@ impl Shared {
             durable,
             committed,
             standbys: standbys.collect(),
+            observers,
             ship_cpu: self.ship_cpu.total(),
             ack_cpu: self.ack_cpu.total(),
         }

@@ -20,6 +20,8 @@ use crate::{
 /// One standby's connection, shared by its two threads and the primary.
 pub(crate) struct Shipper {
     pub node: NodeId,
+    /// Whether commits may count on it.
+    pub member: bool,
     pub flow: Mutex<Flow>,
     /// Rung when there may be something to send.
     pub bell: Bell,
@@ -56,9 +58,10 @@ enum ShipError {
 }
 
 impl Shipper {
-    pub fn new(node: NodeId, flow: Flow, closer: Closer, counters: Arc<Counters>) -> Self {
+    pub fn new(node: NodeId, member: bool, flow: Flow, closer: Closer, counters: Arc<Counters>) -> Self {
         Self {
             node,
+            member,
             flow: Mutex::new(flow),
             bell: Bell::default(),
             wants_watermark: AtomicBool::new(false),

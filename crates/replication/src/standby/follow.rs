@@ -259,6 +259,10 @@ pub(super) fn run(shared: &Arc<Shared>) {
                     | Refusal::Myself { .. },
                 ..
             }) => shared.follow.fail(outcome.to_string()),
+            // What the primary has no more will not come however often it is asked. A standby may yet find it with another one.
+            SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.config.member => {
+                shared.follow.fail(outcome.to_string());
+            }
             _ => {}
         }
         pause = if outcome.followed() { first } else { (pause * 2).min(longest) };

@@ -64,6 +64,8 @@ pub struct StandbyConfig {
     pub back_off: (Duration, Duration),
     /// Other nodes that may exist, beside those that the primary tells of.
     pub peers: Vec<String>,
+    /// Whether commits may count on this node. An observer's acknowledgements free its primary's log, and no more.
+    pub member: bool,
 }
 
 impl Default for StandbyConfig {
@@ -74,6 +76,7 @@ impl Default for StandbyConfig {
             patience: Duration::from_secs(5),
             back_off: (Duration::from_millis(20), Duration::from_secs(2)),
             peers: Vec::new(),
+            member: true,
         }
     }
 }

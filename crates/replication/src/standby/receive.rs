@@ -68,7 +68,8 @@ impl From<StoreError> for SessionError {
 /// Follows the primary at `leader` until something ends it.
 pub(super) fn join(shared: &Arc<Shared>, leader: &str, order: u64) -> SessionError {
     let terms = shared.terms.get();
-    let purpose = Purpose::Join { fence: terms.fence.highest(), log: shared.continuation() };
+    let purpose =
+        Purpose::Join { fence: terms.fence.highest(), log: shared.continuation(), member: shared.config.member };
     match session(shared, leader, order, purpose, terms.fence.highest(), None) {
         Ok(()) => SessionError::Interrupted,
         Err(error) => error,

@@ -37,7 +37,7 @@ impl Service for StandbyService {
                 None => refuse(connection, Refusal::NotPrimary { node: shared.node, leader: None }),
             },
             // The endpoint answers before it gets here.
-            Purpose::Checkpoint => answer(connection, Term(0), &Reply::NoCheckpoint),
+            Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { term, address } => {
                 let reply = match hear(shared, &hello, term) {
                     Ok(()) => {

@@ -153,7 +153,7 @@ fn a_corrupted_batch_is_never_acknowledged() {
 #[test]
 fn strangers_are_told_why_they_are_not_let_in() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
-    let join = |log| Purpose::Join { fence: Term(0), log };
+    let join = |log| Purpose::Join { fence: Term(0), log, member: true };
     let ask = |hello: &Hello| match call(&primary.address(), hello, Term(0), PATIENCE) {
         Err(CallError::Refused { refusal, .. }) => refusal,
         other => panic!("{:?}", other.map(|answer| answer.0)),
@@ -198,7 +198,7 @@ fn without_a_store_a_standby_that_fell_behind_is_dropped_with_a_reason() {
 #[test]
 fn a_standby_that_lies_is_hung_up_on() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
-    let join = Purpose::Join { fence: Term(0), log: empty_log(CAPACITY) };
+    let join = Purpose::Join { fence: Term(0), log: empty_log(CAPACITY), member: true };
     let (reply, mut connection) = call(&primary.address(), &hello(2, join), Term(0), PATIENCE).unwrap();
     assert!(matches!(reply, Reply::Welcome(_)));
     let lie = Ack { persisted: Stamp(999), may_send_until: Stamp(0), replayed: Stamp(0), visible: Stamp(0) };
@@ -212,7 +212,7 @@ fn a_standby_that_lies_is_hung_up_on() {
 #[test]
 fn two_connections_of_one_standby_are_one_standby() {
     let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 2)));
-    let join = || Purpose::Join { fence: Term(0), log: empty_log(CAPACITY) };
+    let join = || Purpose::Join { fence: Term(0), log: empty_log(CAPACITY), member: true };
     let (_, first) = call(&primary.address(), &hello(2, join()), Term(0), PATIENCE).unwrap();
     let (_, _second) = call(&primary.address(), &hello(2, join()), Term(0), PATIENCE).unwrap();
     let (_, mut receiver) = first.split();
@@ -243,7 +243,7 @@ fn silence_ends_a_connection() {
     config.patience = Duration::from_millis(30);
     let primary = PrimaryNode::first(config);
     // Somebody who joins and says nothing.
-    let join = Purpose::Join { fence: Term(0), log: empty_log(CAPACITY) };
+    let join = Purpose::Join { fence: Term(0), log: empty_log(CAPACITY), member: true };
     let (_, _silent) = call(&primary.address(), &hello(3, join), Term(0), PATIENCE).unwrap();
     let loss = || primary.primary.status().standbys[0].last_loss.clone();
     until("it is given up", || loss().is_some());

@@ -1,0 +1,182 @@
+//! Backups and archives: a consistent checkpoint of a running cluster, and its log since then.
+//!
+//! Both are a directory like a node's, with one stream: what [`backup`] and [`Archive`] write is what
+//! [`restore`] reads, and what a node can be started on to join the cluster.
+
+use std::path::{Path, PathBuf};
+
+use freshet_base::{ClusterId, NodeId, Stamp};
+pub use freshet_recovery::point_in_time::{Moment, PointInTimeError, RestoredTo};
+use freshet_recovery::{Manifest, RestoreError, point_in_time::PointInTime};
+use freshet_replication::status::OwnStatus;
+
+use super::{
+    checkpoint::CheckpointKind,
+    config::{LogSettings, NodeConfig},
+    ground::{Ground, random},
+    join::fetch_checkpoint,
+    observer::Observer,
+    start::StartError,
+};
+
+/// What a backup or archive is made of.
+#[derive(Clone, Debug)]
+pub struct ArchiveConfig {
+    /// Where it is kept.
+    pub directory: PathBuf,
+    /// Of whose database: where other nodes reach a node, for an archive the primary.
+    pub node: String,
+    /// For an archive: other nodes, one of which may be primary later.
+    pub peers: Vec<String>,
+    /// For an archive: size of the buffer that the log goes through, in bytes, a power of two; no smaller than the primary's.
+    pub buffer_bytes: usize,
+}
+
+impl ArchiveConfig {
+    fn node_config(&self) -> NodeConfig {
+        NodeConfig {
+            directory: Some(self.directory.clone()),
+            join: Some(self.node.clone()),
+            peers: self.peers.clone(),
+            log: LogSettings { buffer_bytes: self.buffer_bytes, ..LogSettings::default() },
+            ..NodeConfig::default()
+        }
+    }
+}
+
+/// What a backup holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackedUp {
+    /// The moment of which it is a picture.
+    pub at: Stamp,
+    /// How many rows there are.
+    pub rows: u64,
+    /// How many bytes they take in its files.
+    pub bytes: u64,
+}
+
+/// Has a node write a consistent checkpoint and fetches it. A directory may hold several backups of one cluster, and the log between
+/// them. Blocks until all is durable.
+///
+/// # Errors
+/// [`StartError`]; what has come does not count then.
+pub fn backup(config: &ArchiveConfig) -> Result<BackedUp, StartError> {
+    let settings = config.node_config();
+    let ground = Ground::find(&settings)?;
+    backup_onto(&ground, &settings, config)
+}
+
+fn backup_onto(ground: &Ground, settings: &NodeConfig, config: &ArchiveConfig) -> Result<BackedUp, StartError> {
+    let begun = |_: &Manifest, history: freshet_cluster::term::TermHistory| {
+        // An archive's own history goes on from an earlier backup.
+        let unused = ground.store.as_ref().is_none_or(|store| store.extent().is_none());
+        let adopted = if unused { ground.terms.adopt(ground.cluster, history) } else { Ok(()) };
+        adopted.map_err(|cause| cause.to_string())
+    };
+    let (names, kind) = ((ground.id, ground.cluster), CheckpointKind::Consistent);
+    let fetched = fetch_checkpoint(&config.node, names, kind, &settings.checkpoint_devices(), begun)?;
+    let manifest = fetched.ok_or_else(|| StartError::System(format!("{} keeps nothing on disk", config.node)))?;
+    manifest.install(&config.directory).map_err(RestoreError::from)?;
+    Ok(BackedUp { at: manifest.start(), rows: manifest.rows(), bytes: manifest.bytes() })
+}
+
+/// Keeps the log of a cluster from a backup on, for restores to any later moment. Commits do not wait for it.
+pub struct Archive {
+    observer: Observer,
+    /// Keeps other processes out.
+    _ground: Ground,
+}
+
+impl std::fmt::Debug for Archive {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Archive")
+    }
+}
+
+impl Archive {
+    /// Goes on with the archive in a directory, or begins one with a backup.
+    ///
+    /// # Errors
+    /// [`StartError`]. That the primary cannot be reached is none, but for the first backup: it is tried again and again.
+    pub fn start(config: &ArchiveConfig) -> Result<Self, StartError> {
+        let settings = config.node_config();
+        let ground = Ground::find(&settings)?;
+        let store = ground.store.clone().expect("a node with a directory has a store");
+        let from = match store.extent() {
+            Some(_) => freshet_recovery::settle_tail(&store)?.end,
+            None => match newest(&config.directory)? {
+                Some(start) => start,
+                None => backup_onto(&ground, &settings, config)?.at,
+            },
+        };
+        let observer = Observer::start(&ground, &settings, &config.node, from)?;
+        Ok(Self { observer, _ground: ground })
+    }
+
+    /// As things stand.
+    pub fn status(&self) -> OwnStatus {
+        self.observer.status()
+    }
+
+    /// Blocks until the log is archived up to `to`.
+    ///
+    /// # Errors
+    /// Why it never will be.
+    pub fn wait(&self, to: Stamp) -> Result<(), String> {
+        self.observer.wait_persisted(to)
+    }
+
+    /// Ends it; returns up to where the log is archived.
+    ///
+    /// # Errors
+    /// What went wrong with the log, now or before.
+    pub fn stop(self) -> Result<Stamp, String> {
+        self.observer.stop()
+    }
+}
+
+/// What to restore, and where.
+#[derive(Clone, Debug)]
+pub struct RestoreConfig {
+    /// A backup or archive, or the directory of a node that is not running.
+    pub backup: PathBuf,
+    /// An archive with the log since then, if it is another directory.
+    pub archive: Option<PathBuf>,
+    /// The directories of the log's streams, if they are not below it.
+    pub streams: Vec<PathBuf>,
+    /// Where the new node will be.
+    pub directory: PathBuf,
+    /// To which moment.
+    pub moment: Moment,
+}
+
+/// Restores to a directory that a node can be started on, the first of a new cluster. Blocks until all is durable.
+///
+/// # Errors
+/// See [`RestoreFailure`]; the sources stay as they were.
+pub fn restore(config: &RestoreConfig) -> Result<RestoredTo, RestoreFailure> {
+    let what = PointInTime {
+        backup: config.backup.clone(),
+        archive: config.archive.clone(),
+        streams: config.streams.clone(),
+        directory: config.directory.clone(),
+        moment: config.moment,
+        names: (ClusterId(random()?), NodeId(random()? as u64)),
+    };
+    Ok(what.restore()?)
+}
+
+/// Why nothing was restored.
+#[derive(Debug, thiserror::Error)]
+pub enum RestoreFailure {
+    /// The sources, or the new directory.
+    #[error(transparent)]
+    PointInTime(#[from] PointInTimeError),
+    /// The operating system.
+    #[error(transparent)]
+    System(#[from] StartError),
+}
+
+fn newest(directory: &Path) -> Result<Option<Stamp>, StartError> {
+    Ok(Manifest::installed(directory).map_err(RestoreError::from)?.first().copied())
+}

@@ -1,0 +1,128 @@
+//! What a node stands on: its directory, its log, its names.
+
+use std::sync::Arc;
+
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_log::{Control, ControlError, LogDirectory, LogStore, StoreConfig, persist::recover_buffer};
+use freshet_replication::{
+    endpoint::{CallError, call},
+    terms::{TermState, Terms, VolatileTerms},
+    wire::{Hello, Purpose, Reply},
+};
+
+use super::{
+    adapters::{ControlTerms, term_state},
+    config::{Domain, NodeConfig},
+    join::{self, Unfinished},
+    start::{PATIENCE, StartError},
+};
+
+/// What lies on disk, or nothing.
+pub(super) struct Ground {
+    pub directory: Option<Arc<LogDirectory>>,
+    pub store: Option<LogStore>,
+    pub id: NodeId,
+    pub cluster: ClusterId,
+    pub terms: Terms,
+}
+
+/// A name that nobody else has.
+pub(super) fn random() -> Result<u128, StartError> {
+    let mut bytes = [0; 16];
+    let failed = |cause: std::io::Error| StartError::System(format!("cannot read /dev/urandom: {cause}"));
+    let mut urandom = std::fs::File::open("/dev/urandom").map_err(failed)?;
+    std::io::Read::read_exact(&mut urandom, &mut bytes).map_err(failed)?;
+    Ok(u128::from_le_bytes(bytes))
+}
+
+impl Ground {
+    pub fn find(config: &NodeConfig) -> Result<Self, StartError> {
+        let path = match (&config.directory, config.domain) {
+            (Some(path), Domain::File | Domain::Pmem) => path,
+            (None, domain @ (Domain::File | Domain::Pmem)) => {
+                return Err(StartError::Config(format!("domain {domain} needs a directory")));
+            }
+            (_, Domain::None) => return Self::in_memory(config),
+        };
+        match LogDirectory::open(path) {
+            Ok(directory) => Self::existing(directory, config),
+            Err(ControlError::NoLog(_)) => {
+                let (id, cluster) = Self::names(config)?;
+                let heard = (Term(0), None);
+                let control = Control {
+                    cluster,
+                    node: id,
+                    segment_size: config.log.segment_bytes,
+                    streams: config.log.stream_count(),
+                    terms: Vec::new(),
+                    heard,
+                };
+                Self::existing(LogDirectory::create(path, control)?, config)
+            }
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn existing(directory: LogDirectory, config: &NodeConfig) -> Result<Self, StartError> {
+        let control = directory.control();
+        let state = term_state(&control).map_err(StartError::Config)?;
+        let highest = state.fence.highest();
+        if config.join.is_none() && highest > control.term() && state.fence.holder() != Some(control.node) {
+            return Err(StartError::Superseded { term: highest });
+        }
+        let store = directory.open_store(&config.log.dir)?;
+        let directory = Arc::new(directory);
+        let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
+        let (id, cluster) = (control.node, control.cluster);
+        Ok(Self { directory: Some(directory), store: Some(store), id, cluster, terms })
+    }
+
+    fn in_memory(config: &NodeConfig) -> Result<Self, StartError> {
+        let (id, cluster) = Self::names(config)?;
+        let store_config = StoreConfig { cluster, segment_size: config.log.segment_bytes };
+        // A standby's log is its database; a primary's is only on its way.
+        let store = config.join.as_ref().map(|_| LogStore::in_memory(store_config));
+        let state = TermState { cluster: Some(cluster), ..TermState::empty() };
+        let terms = Terms::new(state, Arc::new(VolatileTerms));
+        Ok(Self { directory: None, store, id, cluster, terms })
+    }
+
+    /// What a buffer in persistent memory holds beyond the segments is put there, whatever the domain is now. Returns where
+    /// the log ends then.
+    pub fn recover_buffer(&self, config: &NodeConfig, store: &LogStore, end: Stamp) -> Result<Stamp, StartError> {
+        let (Some(file), Some(_)) = (config.buffer_file(), &self.directory) else { return Ok(end) };
+        let end = recover_buffer(&file, store, end)?;
+        if (config.domain != Domain::Pmem || config.join.is_some()) && file.exists() {
+            // It would be taken for the log's end once more.
+            let removed = std::fs::remove_file(&file);
+            removed.map_err(|cause| StartError::System(format!("cannot remove {}: {cause}", file.display())))?;
+        }
+        Ok(end)
+    }
+
+    /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one, while the log since then
+    /// arrives too, and returns where that ends; else `end`, where the log ends now.
+    pub fn begin_from_checkpoint(&self, config: &NodeConfig, end: Stamp) -> Result<Stamp, StartError> {
+        let (Some(primary), Some(directory), Some(store)) = (&config.join, &self.directory, &self.store) else {
+            return Ok(end);
+        };
+        let begun = Unfinished::read(directory.path())?;
+        if begun.is_none() && store.extent().is_some() {
+            return Ok(end);
+        }
+        // With nothing in the store, that attempt did not come far.
+        let earlier = begun.filter(|_| store.extent().is_some()).map(|begin| (begin, end.max(begin)));
+        join::join_from_checkpoint(self, config, primary, earlier)
+    }
+
+    /// A new node's own name, and that of its cluster: a new one, or its primary's.
+    fn names(config: &NodeConfig) -> Result<(NodeId, ClusterId), StartError> {
+        let id = NodeId(random()? as u64);
+        let Some(primary) = &config.join else { return Ok((id, ClusterId(random()?))) };
+        let hello = Hello { cluster: None, node: id, address: config.listen.clone(), purpose: Purpose::Identify };
+        match call(primary, &hello, Term(0), PATIENCE)? {
+            (Reply::Cluster(cluster), _) => Ok((id, cluster)),
+            _ => Err(CallError::Unexpected { address: primary.clone() }.into()),
+        }
+    }
+}

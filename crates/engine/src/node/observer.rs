@@ -1,0 +1,100 @@
+//! Following a primary without replaying its log: an archive, or a node whose checkpoint is still on its way.
+
+use std::{
+    sync::{Arc, PoisonError},
+    time::Duration,
+};
+
+use freshet_base::Stamp;
+use freshet_cluster::term::TermHistory;
+use freshet_log::StandbyLog;
+use freshet_replication::{
+    log_access::StandbyStore,
+    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, Starting},
+    status::{LinkStatus, OwnStatus},
+};
+
+use super::{adapters::ReceivedLog, config::NodeConfig, ground::Ground, start::StartError};
+
+/// What is received need only be kept.
+struct NoReplay;
+
+impl ReplayTarget for NoReplay {
+    fn replay(&self, _: Stamp, _: Stamp, _: &[Stamp]) -> Result<(), ReplayError> {
+        Ok(())
+    }
+
+    fn cut(&self, _: Stamp) -> Result<(), ReplayError> {
+        Ok(())
+    }
+}
+
+/// Receives and persists the log, and acknowledges it, but no commit counts on it.
+pub(super) struct Observer {
+    standby: Standby,
+    log: Arc<ReceivedLog>,
+}
+
+impl Observer {
+    /// Follows `primary` from `from` on, where the log on `ground` ends.
+    ///
+    /// # Errors
+    /// [`StartError`] when the log or a thread cannot be had. That the primary cannot be reached is none: it is tried again.
+    pub fn start(ground: &Ground, config: &NodeConfig, primary: &str, from: Stamp) -> Result<Self, StartError> {
+        let store = ground.store.clone().expect("an observer has a store");
+        let state = ground.terms.get();
+        // Reigns that the log never reached are none of its history.
+        if state.history != TermHistory::default() {
+            let adopted = ground.terms.adopt(ground.cluster, state.history.cut(from));
+            adopted.map_err(|cause| StartError::System(cause.to_string()))?;
+        }
+        let (log, receiver) = StandbyLog::open(config.log.buffer_bytes, store, from)?;
+        let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
+        let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, Stamp::ZERO));
+        let starting = Starting {
+            node: ground.id,
+            address: String::new(),
+            leader: Some(primary.to_owned()),
+            replayed: from,
+            global: Stamp::ZERO,
+            floor: Stamp::ZERO,
+        };
+        let settings = StandbyConfig { member: false, peers: config.peers.clone(), ..StandbyConfig::default() };
+        let (kept, target) = (Arc::clone(&log), Arc::new(NoReplay));
+        let standby = Standby::start(starting, settings, kept, target, ground.terms.clone())
+            .map_err(|cause| StartError::System(format!("cannot start a standby's threads: {cause}")))?;
+        Ok(Self { standby, log })
+    }
+
+    /// As things stand.
+    pub fn status(&self) -> OwnStatus {
+        self.standby.status()
+    }
+
+    /// Blocks until the log is persistent here up to `to`.
+    ///
+    /// # Errors
+    /// Why it never will be.
+    pub fn wait_persisted(&self, to: Stamp) -> Result<(), String> {
+        loop {
+            let reached = self.log.wait_persisted(Stamp(to.0.saturating_sub(1)), Duration::from_millis(100));
+            if reached.map_err(|cause| cause.to_string())? >= to {
+                return Ok(());
+            }
+            if let LinkStatus::Failed { why } = self.standby.status().link {
+                return Err(why);
+            }
+        }
+    }
+
+    /// Ends it, with everything received persistent; returns where the log ends.
+    ///
+    /// # Errors
+    /// What went wrong with the log, now or before.
+    pub fn stop(self) -> Result<Stamp, String> {
+        self.standby.stop();
+        self.log.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.log.log.close().map_err(|cause| cause.to_string())?;
+        Ok(self.log.log.received().get())
+    }
+}

@@ -1,0 +1,156 @@
+//! `freshet backup`, `freshet archive` and `freshet restore`.
+
+use std::{
+    io::{self, Read, Write},
+    process::ExitCode,
+    sync::mpsc,
+    thread,
+    time::{Duration, Instant, UNIX_EPOCH},
+};
+
+use freshet_base::Stamp;
+use freshet_engine::node::archive::{self, Archive, ArchiveConfig, Moment, RestoreConfig};
+use signal_hook::{
+    consts::{SIGINT, SIGTERM},
+    iterator::Signals,
+};
+
+use crate::{
+    Failure,
+    cli::{ArchiveOptions, BackupOptions, RestoreOptions},
+    units,
+};
+
+/// Makes a backup.
+pub(crate) fn backup(options: &BackupOptions) -> Result<ExitCode, Failure> {
+    let begun = Instant::now();
+    let backed_up = archive::backup(&ArchiveConfig {
+        directory: options.directory.clone(),
+        node: options.node.clone(),
+        peers: Vec::new(),
+        buffer_bytes: freshet_engine::LogSettings::default().buffer_bytes,
+    })?;
+    println!(
+        "backup at stamp {} in {:.1} s: {} rows, {}",
+        backed_up.at.0,
+        begun.elapsed().as_secs_f64(),
+        units::grouped(backed_up.rows),
+        units::bytes(backed_up.bytes)
+    );
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Archives until a signal comes.
+pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
+    let (end, ended) = mpsc::channel();
+    let mut signals = Signals::new([SIGINT, SIGTERM])?;
+    let on_signal = end.clone();
+    thread::Builder::new().name("signals".to_owned()).spawn(move || {
+        for _ in signals.forever() {
+            let _ = on_signal.send(());
+        }
+    })?;
+    if options.while_stdin {
+        thread::Builder::new().name("standard input".to_owned()).spawn(move || {
+            let _ = io::stdin().read_to_end(&mut Vec::new());
+            let _ = end.send(());
+        })?;
+    }
+    let archive = Archive::start(&ArchiveConfig {
+        directory: options.directory.clone(),
+        node: options.node.clone(),
+        peers: options.peer.clone(),
+        buffer_bytes: options.log_buffer_bytes,
+    })?;
+    let mut ready = false;
+    let mut told = String::new();
+    loop {
+        let status = archive.status();
+        match &status.link {
+            freshet_engine::node::LinkStatus::Failed { why } => {
+                let why = why.clone();
+                let reached = archive.stop().map_err(Failure::new)?;
+                return Err(Failure::new(format!("the archive reaches up to {reached} and cannot go on: {why}")));
+            }
+            freshet_engine::node::LinkStatus::Following { node, .. } if !ready => {
+                println!("ready {{\"following\":\"{node}\",\"from\":{}}}", status.persisted.0);
+                io::stdout().flush()?;
+                ready = true;
+            }
+            freshet_engine::node::LinkStatus::Connecting { last_failure: Some(why), .. } if *why != told => {
+                eprintln!("freshet: {why}; trying again");
+                told.clone_from(why);
+            }
+            _ => {}
+        }
+        match ended.recv_timeout(Duration::from_millis(if ready { 1000 } else { 20 })) {
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
+            // An error means that nobody is left who could end it, which cannot be while the signal thread lives.
+            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        }
+    }
+    let reached = archive.stop().map_err(Failure::new)?;
+    println!("archived up to stamp {}", reached.0);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Makes a node's directory.
+pub(crate) fn restore(options: &RestoreOptions) -> Result<ExitCode, Failure> {
+    let begun = Instant::now();
+    let moment = match (&options.to_stamp, &options.to_time) {
+        (Some(stamp), _) => Moment::Stamp(Stamp(*stamp)),
+        (None, Some(text)) => Moment::Time(time(text)?),
+        (None, None) => Moment::End,
+    };
+    let restored = archive::restore(&RestoreConfig {
+        backup: options.backup.clone(),
+        archive: options.archive.clone(),
+        streams: options.log_dir.clone(),
+        directory: options.directory.clone(),
+        moment,
+    })?;
+    let told = restored.time.map_or("at no known time".to_owned(), |micros| {
+        let time = UNIX_EPOCH + Duration::from_micros(micros);
+        format!("which was at {} or a moment later", humantime::format_rfc3339_micros(time))
+    });
+    println!(
+        "restored to stamp {} ({told}) in {:.1} s: {} rows of a checkpoint, {} of log",
+        restored.end.0,
+        begun.elapsed().as_secs_f64(),
+        units::grouped(restored.rows),
+        units::bytes(restored.log_bytes)
+    );
+    println!("start it with: freshet serve --directory {}", options.directory.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Microseconds since 1970.
+fn time(text: &str) -> Result<u64, Failure> {
+    if let Ok(seconds) = text.parse::<f64>()
+        && (0.0..1e12).contains(&seconds)
+    {
+        return Ok((seconds * 1e6) as u64);
+    }
+    let wrong = |cause: &dyn std::fmt::Display| {
+        Failure::new(format!("{text:?} is no time ({cause}): write 2027-01-31T23:59:59Z, or seconds since 1970"))
+    };
+    let time = humantime::parse_rfc3339_weak(text).map_err(|cause| wrong(&cause))?;
+    let since = time.duration_since(UNIX_EPOCH).map_err(|cause| wrong(&cause))?;
+    u64::try_from(since.as_micros()).map_err(|cause| wrong(&cause))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_can_be_said_in_three_ways() {
+        assert_eq!(time("1800000000").unwrap(), 1_800_000_000_000_000);
+        assert_eq!(time("1800000000.25").unwrap(), 1_800_000_000_250_000);
+        assert_eq!(time("2027-01-15T08:00:00Z").unwrap(), 1_800_000_000_000_000);
+        assert_eq!(time("2027-01-15 08:00:00.5").unwrap(), 1_800_000_000_500_000);
+        for nonsense in ["", "soon", "-5", "NaN", "2027-13-01T00:00:00Z"] {
+            assert!(time(nonsense).is_err(), "{nonsense}");
+        }
+    }
+}

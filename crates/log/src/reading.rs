@@ -1,0 +1,34 @@
+//! Reading the log in a directory that another process may own: nothing is changed, and only what is durable is read.
+
+use std::{path::Path, sync::Arc};
+
+use freshet_base::Stamp;
+
+use crate::{
+    medium::FileMedium,
+    scan::LogSource,
+    segments::{SegmentStore, StoreError},
+};
+
+/// The durable part of a log.
+pub struct Durable {
+    /// Reads it.
+    pub log: Box<dyn LogSource>,
+    /// It begins here or later: a log that was joined begins within its first segment.
+    pub begin: Stamp,
+    /// Where it ends.
+    pub end: Stamp,
+}
+
+/// Opens the log of one stream in `directory` for reading; none when there is none.
+///
+/// # Errors
+/// [`StoreError`] when what is there cannot be read.
+pub fn read_durable(directory: &Path) -> Result<Option<Durable>, StoreError> {
+    let store = SegmentStore::look(Arc::new(FileMedium::new(directory)))?;
+    let Some((begin, _)) = store.extent() else { return Ok(None) };
+    let noted = store.watermark();
+    // What lies above a persistent epoch counts only once the next one is there.
+    let end = store.persistent_epoch()?.map_or(noted, |persistent| persistent.end.min(noted));
+    Ok(Some(Durable { log: Box::new(store), begin, end }))
+}
