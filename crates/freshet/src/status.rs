@@ -116,6 +116,10 @@ fn table(status: &Value) -> String {
             if standbys.is_empty() {
                 line("standbys", "none has joined".to_owned());
             }
+            for observer in status["observers"].as_array().into_iter().flatten() {
+                let behind = units::bytes(number(observer, "ack_lag_bytes"));
+                line("archive", format!("{} (or a node that is joining), behind by {behind}", text(&observer["node"])));
+            }
         }
         "standby" => {
             let link = &status["link"];

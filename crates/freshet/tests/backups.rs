@@ -1,0 +1,99 @@
+//! The commands backup, archive and restore, beside nodes that are killed.
+
+mod common;
+
+use std::{
+    io::{BufRead, BufReader},
+    path::Path,
+    process::{Child, Command, Output, Stdio},
+};
+
+use common::{SOON, Writer, connect, create_journal, in_sync, missing, program, start, wait_until};
+
+fn run(arguments: &[&str]) -> Output {
+    Command::new(program()).args(arguments).stdin(Stdio::null()).output().unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// An archive that ends with this value.
+struct Archive(Child);
+
+impl Archive {
+    /// Returns when it follows the primary.
+    fn start(directory: &Path, node: &str, peer: &str) -> Self {
+        let arguments = ["archive", "--while-stdin", "--node", node, "--peer", peer, text(directory)];
+        let command = Command::new(program())
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn();
+        let mut child = command.unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert!(line.starts_with("ready "), "{line:?}");
+        Self(child)
+    }
+}
+
+impl Drop for Archive {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_was_acknowledged_before_a_moment_comes_back_and_nothing_after_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = |name: &str| directory.path().join(name);
+    let flags = ["--standbys", "1", "--checkpoint-interval-s", "1", "--checkpoint-keep-log-bytes", "0"];
+    let mut primary = start(&place("primary"), &flags);
+    let standby = start(&place("standby"), &["--join", &primary.ready().listen]);
+    wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);
+    create_journal(&connect(&primary));
+    let first = Writer::start(connect(&primary), 1);
+    first.wait_for(200);
+    // While somebody writes.
+    let made = run(&["backup", "--node", &primary.ready().listen, text(&place("backup"))]);
+    assert!(made.status.success(), "{made:?}");
+    let archive = Archive::start(&place("archive"), &primary.ready().listen, &standby.ready().listen);
+    wait_until(&primary, "an archive", |status| status["observers"].as_array().is_some_and(|them| them.len() == 1));
+    first.wait_for(600);
+    let early = first.stop().acknowledged;
+    let (moment, ..) = connect(&primary).hash(None, SOON).unwrap();
+    let late = Writer::start(connect(&primary), 2);
+    late.wait_for(300);
+    primary.kill();
+    let late = late.stop().acknowledged;
+    assert!(!late.is_empty());
+    drop(archive);
+
+    let restore = |name: &str, more: &[&str]| {
+        let (backup, new) = (place("archive"), place(name));
+        let out = run(&[&["restore", "--backup", text(&backup)], more, &[text(&new)]].concat());
+        assert!(out.status.success(), "{out:?}");
+        start(&new, &[])
+    };
+    let node = restore("moment", &["--to-stamp", &moment.0.to_string()]);
+    let client = connect(&node);
+    assert_eq!(missing(&client, &early), vec![]);
+    assert_eq!(missing(&client, &late).len(), late.len(), "nothing from after the moment");
+    let all = restore("all", &[]);
+    assert_eq!(missing(&connect(&all), &early), vec![]);
+    // A backup alone is a database, too; and no place for a second one.
+    let again = run(&["restore", "--backup", text(&place("backup")), text(&place("all"))]);
+    assert!(!again.status.success());
+    let alone = run(&["restore", "--backup", text(&place("backup")), text(&place("alone"))]);
+    assert!(alone.status.success(), "{alone:?}");
+    drop(start(&place("alone"), &[]));
+    // A time before everything.
+    let never =
+        run(&["restore", "--backup", text(&place("archive")), "--to-time", "2001-01-01T00:00:00Z", text(&place("x"))]);
+    assert!(String::from_utf8_lossy(&never.stderr).contains("nothing here reaches that moment"), "{never:?}");
+    drop(standby);
+}
