@@ -22,7 +22,7 @@ use crate::{
     config::Settings,
     process,
     protocol::Watermarks,
-    server::{Host, Server},
+    server::{Host, Server, starting::Reception},
 };
 
 /// What a node prints when it can serve.
@@ -63,8 +63,12 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     }
     die_of_panics();
 
+    let reception = Reception::open(settings.address)?;
     let mut progress = Progress::default();
-    let node = Node::start(settings.node(Server::places(settings.workers)), |phase| progress.show(phase))?;
+    let node = Node::start(settings.node(Server::places(settings.workers)), |phase| {
+        reception.say(progress.status(phase));
+        progress.show();
+    })?;
     if let Some(torn) = node.torn() {
         eprintln!("freshet: a crash had left an unfinished end of the log, which was cut off: {torn}");
     }
@@ -80,7 +84,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
         }
     }
     let host: Arc<dyn Host> = Arc::new(NodeHost { node: Arc::clone(&node), begun: Instant::now() });
-    let server = Server::start(host, settings.address, settings.workers, settings.isolation)?;
+    let server = Server::start(host, reception.close()?, settings.workers, settings.isolation)?;
     let ready = Ready {
         address: server.address().to_string(),
         listen: node.address(),
@@ -114,46 +118,71 @@ fn die_of_panics() {
     }));
 }
 
-/// Shows the progress of a restart that takes long.
+/// How far the start has come, for people at the screen and for those who ask.
 #[derive(Default)]
 struct Progress {
-    phase: &'static str,
+    now: Starting,
     begun: Option<Instant>,
     shown: Option<Instant>,
+}
+
+/// The status of a node that starts.
+#[derive(Clone, Default, Serialize)]
+struct Starting {
+    role: &'static str,
+    version: &'static str,
+    pid: u32,
+    phase: &'static str,
+    /// What is counted.
+    unit: &'static str,
+    done: u64,
+    of: u64,
+    per_second: u64,
+    seconds_left: Option<f64>,
 }
 
 impl Progress {
     /// Between two lines.
     const EVERY: Duration = Duration::from_secs(1);
 
-    fn show(&mut self, phase: StartPhase) {
-        let (name, done, of) = match phase {
-            StartPhase::Checkpoint { done, of } => ("reading the checkpoint", done, of),
-            StartPhase::Log { done, of } => ("replaying the log", done, of),
-            StartPhase::Indexes { done, of } => ("building the indexes", done, of),
-            StartPhase::Tail | StartPhase::Ready => return,
+    /// Takes note, and tells as JSON.
+    fn status(&mut self, phase: StartPhase) -> String {
+        let (name, unit, done, of) = match phase {
+            StartPhase::Tail => ("looking for the end of the log", "bytes", 0, 0),
+            StartPhase::Checkpoint { done, of } => ("reading the checkpoint", "bytes", done, of),
+            StartPhase::Log { done, of } => ("replaying the log", "bytes", done, of),
+            StartPhase::Indexes { done, of } => ("building the indexes", "entries", done, of),
+            StartPhase::Ready => ("ready", "bytes", 0, 0),
         };
         let now = Instant::now();
-        if self.phase != name {
-            (self.phase, self.begun, self.shown) = (name, Some(now), Some(now));
+        if self.now.phase != name {
+            (self.begun, self.shown) = (Some(now), Some(now));
         }
-        let (begun, shown) = (self.begun.unwrap_or(now), self.shown.unwrap_or(now));
-        if now - shown < Self::EVERY || of == 0 {
+        let rate = done as f64 / (now - self.begun.unwrap_or(now)).as_secs_f64().max(1e-3);
+        self.now = Starting {
+            role: "starting",
+            version: env!("CARGO_PKG_VERSION"),
+            pid: std::process::id(),
+            phase: name,
+            unit,
+            done,
+            of,
+            per_second: rate as u64,
+            seconds_left: (done > 0).then(|| of.saturating_sub(done) as f64 / rate.max(1.0)),
+        };
+        serde_json::to_string(&self.now).unwrap_or_default()
+    }
+
+    /// Shows it now and then.
+    fn show(&mut self) {
+        let now = Instant::now();
+        let Starting { phase, of, seconds_left: Some(left), .. } = &self.now else { return };
+        if now - self.shown.unwrap_or(now) < Self::EVERY || *of == 0 {
             return;
         }
         self.shown = Some(now);
-        let rate = done as f64 / (now - begun).as_secs_f64();
-        let amount = |number: u64| match phase {
-            StartPhase::Indexes { .. } => format!("{number} entries"),
-            _ => crate::units::bytes(number),
-        };
-        eprintln!(
-            "freshet: {name}: {:.0} % of {}, {}/s, {:.0} s left",
-            done as f64 * 100.0 / of as f64,
-            amount(of),
-            amount(rate as u64),
-            of.saturating_sub(done) as f64 / rate.max(1.0)
-        );
+        let (done, of, rate) = crate::status::progress(self.now.unit, self.now.done, *of, self.now.per_second);
+        eprintln!("freshet: {phase}: {done} of {of}, {rate}/s, {left:.0} s left");
     }
 }
 

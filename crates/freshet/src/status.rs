@@ -37,8 +37,34 @@ fn text(value: &Value) -> String {
     }
 }
 
+/// How much of how much is done, as a share and an amount, and the rate.
+pub(crate) fn progress(unit: &str, done: u64, of: u64, per_second: u64) -> (String, String, String) {
+    let amount = |number: u64| match unit {
+        "bytes" => units::bytes(number),
+        unit => format!("{} {unit}", units::grouped(number)),
+    };
+    (format!("{:.0} %", done as f64 * 100.0 / of.max(1) as f64), amount(of), amount(per_second))
+}
+
+/// The status of a node that starts.
+fn starting(status: &Value) -> String {
+    let mut out = format!("{:<16} starting (pid {})\n", "node", number(status, "pid"));
+    let _ = writeln!(out, "{:<16} {}", "phase", text(&status["phase"]));
+    let of = number(status, "of");
+    if of > 0 {
+        let (unit, rate) = (status["unit"].as_str().unwrap_or("bytes"), number(status, "per_second"));
+        let (done, of, rate) = progress(unit, number(status, "done"), of, rate);
+        let left = status["seconds_left"].as_f64().map_or("-".to_owned(), |left| format!("{left:.0} s left"));
+        let _ = writeln!(out, "{:<16} {done} of {of}, {rate}/s, {left}", "progress");
+    }
+    out
+}
+
 /// A status for people. Keys that it does not know are left out: a newer node may have more.
 fn table(status: &Value) -> String {
+    if status["role"] == "starting" {
+        return starting(status);
+    }
     let mut out = String::new();
     let mut line = |name: &str, value: String| {
         let _ = writeln!(out, "{name:<16} {value}");

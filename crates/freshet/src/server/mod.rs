@@ -13,13 +13,13 @@
 mod completion;
 mod connection;
 pub(crate) mod procedures;
+pub(crate) mod starting;
 #[cfg(test)]
 mod tests;
 mod work;
 
 use std::{
     collections::HashMap,
-    io,
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
@@ -54,6 +54,16 @@ pub(crate) trait Host: Send + Sync {
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String>;
 }
 
+/// Takes an address for clients.
+///
+/// # Errors
+/// When it cannot be had.
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).map_err(|cause| {
+        Failure::new(format!("cannot listen for clients at {address}: {cause}; choose another --address"))
+    })
+}
+
 /// What all threads of a server share.
 struct Shared {
     host: Arc<dyn Host>,
@@ -86,22 +96,18 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves `host` at `address`, with so many workers for procedures of this isolation level. The database must have
-    /// places for [`Server::places`] workers.
+    /// Serves `host` to those who come to `listener`, with so many workers for procedures of this isolation level. The database
+    /// must have places for [`Server::places`] workers.
     ///
     /// # Errors
-    /// When the address cannot be had.
+    /// When a thread cannot be started.
     pub(crate) fn start(
         host: Arc<dyn Host>,
-        address: SocketAddr,
+        listener: TcpListener,
         workers: usize,
         isolation: Isolation,
     ) -> Result<Self, Failure> {
-        let refused = |cause: io::Error| {
-            Failure::new(format!("cannot listen for clients at {address}: {cause}; choose another --address"))
-        };
-        let listener = TcpListener::bind(address).map_err(refused)?;
-        let address = listener.local_addr().map_err(refused)?;
+        let address = listener.local_addr()?;
         let shared = Arc::new(Shared {
             host,
             procedures: Procedures::new(isolation),

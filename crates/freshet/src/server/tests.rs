@@ -56,7 +56,7 @@ const SOON: Duration = Duration::from_secs(20);
 fn serve() -> Server {
     let database = Database::volatile(Server::places(2)).unwrap();
     let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    Server::start(Arc::new(Volatile(database)), any, 2, Isolation::Serializable).unwrap()
+    Server::start(Arc::new(Volatile(database)), super::bind(any).unwrap(), 2, Isolation::Serializable).unwrap()
 }
 
 fn connect(server: &Server) -> Client {
