@@ -267,6 +267,11 @@ impl LogStore {
         self.shared.streams.iter().try_for_each(|stream| stream.store.sync_watermark())
     }
 
+    /// Waits until nothing is done to the media any more: for every close, before somebody else may open this log.
+    pub(crate) fn finish(&self) {
+        self.shared.streams.iter().for_each(|stream| stream.store.finish());
+    }
+
     /// Fills `into` with the virtual log from `at` on, as far as it is written.
     ///
     /// # Errors
