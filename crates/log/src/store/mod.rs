@@ -254,7 +254,8 @@ impl LogStore {
             stream.store.anchor(at, position)?;
             // Readers find out before the files go.
             self.shared.begin.fetch_max(at.0, Ordering::AcqRel);
-            removed += stream.store.remove_below(position)?;
+            // One block from below stays in every stream: the first that is kept shows, after a restart, where the log begins.
+            removed += stream.store.remove_below(self.position_of_last(number, at)?)?;
         }
         Ok(removed)
     }
