@@ -1,6 +1,7 @@
 //! Segments on a medium: what is wrong with them is told by name, and a log goes on where it ended.
 
 use std::{
+    collections::BTreeSet,
     fs, io,
     os::unix::fs::FileExt,
     path::Path,
@@ -334,4 +335,56 @@ fn a_closed_log_makes_no_segments_any_more() {
     drop(writer);
     log.close().unwrap();
     assert_eq!(*state.0.lock().unwrap(), (0, true), "a segment is being made, of a log that is closed");
+}
+
+/// Memory that says which files were made more than once.
+#[derive(Debug, Default)]
+struct Counting {
+    files: MemoryMedium,
+    made: Mutex<BTreeSet<String>>,
+    twice: Mutex<Vec<String>>,
+}
+
+impl Medium for Counting {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn create(&self, name: &str, size: u64, first: &[u8]) -> io::Result<Arc<dyn MediumFile>> {
+        if !self.made.lock().unwrap().insert(name.to_owned()) {
+            self.twice.lock().unwrap().push(name.to_owned());
+        }
+        self.files.create(name, size, first)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn MediumFile>> {
+        self.files.open(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files.remove(name)
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.files.path(name)
+    }
+}
+
+/// A segment that is made ahead of need is made once, whenever its making comes to its end: the second one would come in place
+/// of one that was written to.
+#[test]
+fn no_segment_is_made_twice() {
+    let medium = Arc::new(Counting::default());
+    let config = StoreConfig { segment_size: 4096, ..CONFIG };
+    let store = SegmentStore::open(Arc::clone(&medium) as _, config).unwrap();
+    store.resume(Stamp(0)).unwrap();
+    let mut at = Stamp(0);
+    while at < Stamp(4096 * 4000) {
+        store.append(at, &[&[1; 8]]).unwrap();
+        at = at.plus(8);
+        if at.0.is_multiple_of(64 * 4096) {
+            store.remove_below(at).unwrap();
+        }
+    }
+    assert_eq!(*medium.twice.lock().unwrap(), Vec::<String>::new());
 }
