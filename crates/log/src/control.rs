@@ -281,10 +281,13 @@ fn own_stream(directory: &Path, stream: usize, control: &Control) -> Result<(), 
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             fs::create_dir_all(directory).map_err(|source| io("make", source))?;
+            // Under another name first: half of it would be taken for another stream's at the next start.
+            let unfinished = directory.join("stream.new");
             let write = || {
-                let mut new = File::create(&file)?;
+                let mut new = File::create(&unfinished)?;
                 new.write_all(own.as_bytes())?;
                 new.sync_all()?;
+                fs::rename(&unfinished, &file)?;
                 File::open(directory)?.sync_all()
             };
             write().map_err(|source| io("write", source))
@@ -366,6 +369,31 @@ mod tests {
         assert_eq!(opened.term(), Term(4));
         assert_eq!(opened.terms[..2], control().terms);
         assert_eq!(opened.cluster, ClusterId(0x0102));
+    }
+
+    /// A disk that is full, or a crash, at the first start: the second one finds nothing in its way.
+    #[test]
+    fn the_making_of_streams_can_be_interrupted_anywhere() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("log");
+        let made = LogDirectory::create(&path, Control { streams: 3, ..control() }).unwrap();
+        let names = ["stream-0", "stream-1", "stream-2"].map(|name| path.join(name));
+        for (number, name) in names.iter().enumerate() {
+            fs::create_dir(name).unwrap();
+            // Whatever is written here finds no space left on the device.
+            let unfinished = name.join("stream.new");
+            std::os::unix::fs::symlink("/dev/full", &unfinished).unwrap();
+            let error = made.open_store(&[]).unwrap_err().to_string();
+            assert!(error.contains(&format!("stream-{number}")), "{error}");
+            fs::remove_file(&unfinished).unwrap();
+            // What a crash leaves of it.
+            fs::write(&unfinished, b"freshet str").unwrap();
+        }
+        assert_eq!(made.open_store(&[]).unwrap().streams(), 3);
+        assert_eq!(made.open_store(&[]).unwrap().streams(), 3);
+        fs::rename(names[0].join(STREAM), names[1].join(STREAM)).unwrap();
+        let error = made.open_store(&[]).unwrap_err();
+        assert!(matches!(&error, StoreError::Stream { .. }), "{error}");
     }
 
     #[test]

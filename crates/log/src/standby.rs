@@ -233,6 +233,7 @@ impl StandbyLog {
                 self.shared.core.fail(LogFailure::bug());
             }
         }
+        self.store().finish();
     }
 
     /// Turns this log into a primary's, in the reign `term`, at the place where it was received up to; everything

@@ -450,3 +450,186 @@ fn a_failed_log_says_why_and_takes_nothing_more() {
     assert!(writer.throttle().is_ok() && writer.reserve(1024).is_err());
     assert!(log.close().is_err());
 }
+
+impl FaultyMedium {
+    /// A copy of what is there now.
+    fn copy(&self) -> Self {
+        let files = self.state.lock().unwrap().files.clone();
+        Self { state: Arc::new(Mutex::new(State { files, ..State::default() })), stream: 0 }
+    }
+
+    /// Takes from a stream what lies at `position` and above, as if it had never been written.
+    fn lose(&self, stream: usize, position: u64) {
+        let mut state = self.state.lock().unwrap();
+        for (name, file) in &mut state.files {
+            let Some(start) = name.strip_prefix(&format!("{stream}/")).and_then(|name| name.strip_suffix(".segment"))
+            else {
+                continue;
+            };
+            let start: u64 = start.parse().unwrap();
+            let from = (position.saturating_sub(start).min(CONFIG.segment_size) + 4096) as usize;
+            file.synced[from..].fill(0);
+        }
+    }
+
+    /// Replaces the small files, which say how far the log is durable, by what `older` has.
+    fn notes_of(&self, older: &Self) {
+        let older = older.state.lock().unwrap();
+        let mut state = self.state.lock().unwrap();
+        state.files.retain(|name, _| name.ends_with(".segment"));
+        let notes = older.files.iter().filter(|(name, _)| !name.ends_with(".segment"));
+        state.files.extend(notes.map(|(name, file)| (name.clone(), file.clone())));
+    }
+}
+
+/// A log of several streams with a tail that was written after the last note of how far it is durable.
+struct Tails {
+    medium: FaultyMedium,
+    transactions: BTreeMap<Stamp, Vec<u8>>,
+    /// For each stream, the blocks of its tail: the stamp of their transaction, and where they lie. Then where it ends.
+    blocks: Vec<Vec<(Stamp, u64)>>,
+    end: Stamp,
+}
+
+impl Tails {
+    /// Writes some transactions behind `before`, which ends at `known`.
+    fn write(before: &FaultyMedium, setting: Setting, known: Stamp, random: &mut Random) -> Self {
+        let (medium, mut story) = (before.copy(), Story::default());
+        write(&medium, setting, known, random, &mut story);
+        medium.notes_of(before);
+        let store = before.log(setting.streams).unwrap();
+        store.settle().unwrap();
+        let mut ends: Vec<u64> = (0..setting.streams).map(|stream| store.stream(stream).end().0).collect();
+        let mut tails =
+            Self { medium, transactions: BTreeMap::new(), blocks: vec![Vec::new(); ends.len()], end: known };
+        for (stamp, bytes) in story.transactions.into_iter().take(if ends.len() == 2 { 12 } else { 8 }) {
+            let mut at = 0;
+            while at < bytes.len() {
+                let header = *Block::parse(&bytes[at..], stamp.plus(at as u64)).unwrap().header();
+                let stream = usize::from(header.stream);
+                tails.blocks[stream].push((stamp, ends[stream]));
+                ends[stream] += u64::from(header.length);
+                at += header.length as usize;
+            }
+            tails.end = stamp.plus(bytes.len() as u64);
+            tails.transactions.insert(stamp, bytes);
+        }
+        for (stream, end) in ends.into_iter().enumerate() {
+            tails.medium.lose(stream, end);
+            tails.blocks[stream].push((Stamp::MAX, end));
+        }
+        tails
+    }
+
+    /// In which each stream keeps so many blocks of its tail, and, if `torn`, the beginning of the next.
+    fn keeping(&self, kept: &[usize], torn: bool) -> FaultyMedium {
+        let image = self.medium.copy();
+        for (stream, (kept, blocks)) in kept.iter().zip(&self.blocks).enumerate() {
+            // Within the header: what is torn off behind it may have been zeros.
+            image.lose(stream, blocks[*kept].1 + if torn && *kept + 1 < blocks.len() { 24 } else { 0 });
+        }
+        image
+    }
+}
+
+/// Each stream keeps any number of its last blocks, whole or with one torn behind them, in every combination: what is
+/// found is all transactions before the first one that lacks a block, and nothing of any other.
+#[test]
+fn every_combination_of_lost_tails_yields_a_prefix_of_whole_transactions() {
+    let seed = seed();
+    let epoch = GroupCommitKind::Epoch(Duration::from_millis(1));
+    for (streams, group_commit) in [(2, GroupCommitKind::Pipelined), (3, GroupCommitKind::Pipelined), (2, epoch)] {
+        let setting = Setting { streams, group_commit };
+        let mut random = Random(seed);
+        let (before, mut story) = (FaultyMedium::default(), Story::default());
+        write(&before, setting, Stamp(0), &mut random, &mut story);
+        let known = check(&before, setting, &mut story, "before");
+        let tails = (0..100).map(|_| Tails::write(&before, setting, known, &mut random));
+        let tails = tails.into_iter().find(|tails| tails.blocks.iter().all(|blocks| blocks.len() > 2));
+        let tails = tails.expect("one of them has something to lose in every stream");
+        let blocks = &tails.blocks;
+        story.transactions.extend(tails.transactions.clone());
+        let combinations: usize = blocks.iter().map(Vec::len).product();
+        for combination in 0..combinations {
+            let mut rest = combination;
+            let kept: Vec<usize> = blocks
+                .iter()
+                .map(|blocks| {
+                    let kept = rest % blocks.len();
+                    rest /= blocks.len();
+                    kept
+                })
+                .collect();
+            // The first block that is missing in any stream ends it.
+            let lost = kept.iter().zip(blocks).map(|(kept, blocks)| blocks[*kept].0).min().unwrap();
+            let expected = match group_commit {
+                // Nothing of it was released to clients: the persistent epoch is older.
+                GroupCommitKind::Epoch(_) => known,
+                _ => lost.min(tails.end),
+            };
+            for torn in [false, true] {
+                let image = tails.keeping(&kept, torn);
+                let context = format!("seed {seed}, {setting:?}, {kept:?} of {blocks:?}, torn: {torn}");
+                for when in ["first", "again"] {
+                    // Nothing of what was cut comes back.
+                    let store = image.log(streams).unwrap();
+                    let found = store.settle().unwrap_or_else(|e| panic!("{context}, {when}: {e}"));
+                    assert_eq!(found.end, expected, "{context}, {when}");
+                    let mut bytes = vec![0; expected.0 as usize];
+                    store.read(Stamp(0), &mut bytes).unwrap_or_else(|e| panic!("{context}, {when}: {e}"));
+                    let written = story.transactions.range(..expected).flat_map(|(_, bytes)| bytes);
+                    assert!(bytes.iter().eq(written), "{context}, {when}");
+                }
+            }
+        }
+        println!("{setting:?}: {combinations} combinations");
+    }
+}
+
+/// Segments go while the node may die at any moment: what is at or above the place is there afterwards, all of it.
+#[test]
+fn a_crash_at_every_operation_of_a_removal_leaves_all_that_was_to_stay() {
+    let seed = seed();
+    for setting in SETTINGS {
+        let mut random = Random(seed);
+        let (whole, mut story) = (FaultyMedium::default(), Story::default());
+        let mut end = Stamp(0);
+        for _ in 0..3 {
+            write(&whole, setting, end, &mut random, &mut story);
+            end = check(&whole, setting, &mut story, "before the removal");
+        }
+        let mut removals = 0;
+        for (number, at) in story.transactions.keys().copied().chain([end]).enumerate() {
+            // Without a crash; at every eighth place, also with one at each of the operations.
+            let mut crash = if number % 8 == 0 { 1 } else { u64::MAX / 2 };
+            loop {
+                let medium = whole.copy();
+                let store = medium.log(setting.streams).unwrap();
+                store.settle().unwrap();
+                store.resume(end).unwrap();
+                let so_far = medium.operations();
+                medium.state.lock().unwrap().fault = Some((so_far + crash, Fault::Crash));
+                let done = store.remove_below(at);
+                let context = format!("seed {seed}, {setting:?}, {done:?} below {at}, crash at {crash}");
+                let store = medium.image(&mut random).log(setting.streams).unwrap();
+                let found = store.settle().unwrap_or_else(|e| panic!("{context}: {e}"));
+                assert_eq!((found.end, found.cut), (end, None), "{context}");
+                let begin = store.extent().unwrap().0;
+                assert!(begin <= at, "{context}: the log begins at {begin}");
+                let mut bytes = vec![0; end.since(at) as usize];
+                store.read(at, &mut bytes).unwrap_or_else(|e| panic!("{context}: {e}"));
+                let expected: Vec<u8> = story.transactions.range(at..).flat_map(|(_, bytes)| bytes.clone()).collect();
+                assert!(bytes == expected, "{context}");
+                match done {
+                    Ok(removed) => {
+                        removals += removed;
+                        break;
+                    }
+                    Err(StoreError::Io { .. }) => crash += 1,
+                    Err(error) => panic!("{context}: {error}"),
+                }
+            }
+        }
+        assert!(removals > 0, "{setting:?}: there was something to remove");
+    }
+}

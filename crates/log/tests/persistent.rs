@@ -167,3 +167,43 @@ fn a_buffer_that_is_not_this_logs_is_refused() {
     assert_eq!(recover_buffer(&path, &store, end).unwrap(), end, "twice does no harm");
     assert_eq!(recover_buffer(&directory.path().join("none"), &store, end).unwrap(), end);
 }
+
+/// A block that was filled in behind one that was not is no part of the log, and does not become one when another crash finds
+/// the log ending just before it.
+#[test]
+fn what_one_crash_cut_off_the_next_one_does_not_bring_back() {
+    for (kind, streams) in kinds().into_iter().flat_map(|kind| [(kind, 1), (kind, 3)]) {
+        let directory = tempfile::tempdir().unwrap();
+        let method = Method::best().unwrap();
+        let mut builder = BlockBuilder::new();
+        let known = {
+            let (log, _) = open(directory.path(), streams, method, kind);
+            let (mut first, mut second) = (log.writer().unwrap(), log.writer().unwrap());
+            let (_, known) = write(&mut first, &mut builder, 1);
+            log.wait_durable(known, None).unwrap();
+            // One worker dies between its place and its block, another has filled in the next.
+            std::mem::forget(first.reserve(320).unwrap());
+            write(&mut second, &mut builder, 2);
+            log.crash_for_test();
+            known
+        };
+        let end = {
+            let (log, begin) = open(directory.path(), streams, method, kind);
+            assert_eq!(begin, known, "{kind:?}, {streams}");
+            let mut writer = log.writer().unwrap();
+            builder.begin_in(writer.stream());
+            builder.push(None, Fid(1), Rid(3), RecordKind::Insert, &[3; 320 - 64]).unwrap();
+            let length = builder.seal_records();
+            assert_eq!(length, 320, "it ends where the one that was cut off began");
+            let reservation = writer.reserve(length).unwrap();
+            let (stamp, end) = (reservation.stamp(), reservation.end());
+            reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo));
+            log.wait_durable(end, None).unwrap();
+            log.crash_for_test();
+            end
+        };
+        let (log, begin) = open(directory.path(), streams, method, kind);
+        assert_eq!(begin, end, "{kind:?}, {streams}: the second crash found a block of before the first one");
+        log.close().unwrap();
+    }
+}

@@ -1,15 +1,25 @@
 //! Segments on a medium: what is wrong with them is told by name, and a log goes on where it ended.
 
-use std::{fs, os::unix::fs::FileExt, path::Path};
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    os::unix::fs::FileExt,
+    path::Path,
+    sync::{Arc, Condvar, Mutex},
+    time::Duration,
+};
 
 use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
 use freshet_log::{
-    BlockBuilder, BlockKind, RecordKind, SegmentStore, StoreConfig, StoreError, TailError, find_tail,
+    BlockBuilder, BlockKind, Log, LogConfig, RecordKind, SegmentStore, StoreConfig, StoreError, TailError, find_tail,
     inspect::{Finding, Inspection, save_tail},
+    medium::{Medium, MediumFile, MemoryMedium},
 };
 
 const SIZE: u64 = 8192;
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: SIZE };
+/// Longer than anything here takes.
+const SOON: Duration = Duration::from_secs(60);
 
 fn block(at: u64, length: usize) -> Vec<u8> {
     let mut builder = BlockBuilder::new();
@@ -236,4 +246,145 @@ fn a_log_and_a_saved_tail_can_be_looked_at() {
     assert_eq!(findings.len() as u64, end / 208 + 1);
     assert!(matches!(&findings[2], Finding::Bad { at: Stamp(416), offset: 4512, .. }));
     assert!(Inspection::open(&directory.path().join("nothing")).is_err());
+}
+
+/// A medium on which making a segment ahead of need takes until the log's closing has come to its end.
+#[derive(Debug, Default)]
+struct SlowToMake {
+    files: MemoryMedium,
+    /// How many segments are being made, and whether the watermark was synced.
+    state: Arc<(Mutex<(usize, bool)>, Condvar)>,
+}
+
+/// The watermark's file, which a log syncs when it is closed.
+#[derive(Debug)]
+struct Telling(Arc<dyn MediumFile>, Arc<(Mutex<(usize, bool)>, Condvar)>);
+
+impl MediumFile for Telling {
+    fn size(&self) -> io::Result<u64> {
+        self.0.size()
+    }
+
+    fn write(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.0.write(offset, bytes)
+    }
+
+    fn read(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.0.read(offset, into)
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        self.0.zero(offset, length)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.1.0.lock().unwrap().1 = true;
+        self.1.1.notify_all();
+        self.0.sync()
+    }
+}
+
+impl Medium for SlowToMake {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn create(&self, name: &str, size: u64, first: &[u8]) -> io::Result<Arc<dyn MediumFile>> {
+        if name == "watermark" {
+            return Ok(Arc::new(Telling(self.files.create(name, size, first)?, Arc::clone(&self.state))));
+        }
+        let (state, changed) = &*self.state;
+        if !name.starts_with(&"0".repeat(20)) {
+            state.lock().unwrap().0 += 1;
+            let closed = changed.wait_timeout_while(state.lock().unwrap(), SOON, |state| !state.1).unwrap();
+            assert!(!closed.1.timed_out(), "the log was never closed");
+        }
+        let made = self.files.create(name, size, first)?;
+        let mut state = state.lock().unwrap();
+        state.0 = state.0.saturating_sub(1);
+        Ok(made)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn MediumFile>> {
+        self.files.open(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files.remove(name)
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.files.path(name)
+    }
+}
+
+/// Whoever opens the log after it was closed has it for himself: a segment that was still being made would come in place of
+/// one that he has written to by then.
+#[test]
+fn a_closed_log_makes_no_segments_any_more() {
+    let medium = Arc::new(SlowToMake::default());
+    let state = Arc::clone(&medium.state);
+    let store = SegmentStore::open(medium, CONFIG).unwrap();
+    let config = LogConfig { capacity: 1 << 16, partition: 1024, ..LogConfig::default() };
+    let log = Log::open(config, Some(store.into()), Stamp(0), Term(1)).unwrap();
+    let mut writer = log.writer().unwrap();
+    let reservation = writer.reserve(SIZE / 2 + 8).unwrap();
+    let end = reservation.end();
+    reservation.skip();
+    log.wait_durable(end, None).unwrap();
+    drop(writer);
+    log.close().unwrap();
+    assert_eq!(*state.0.lock().unwrap(), (0, true), "a segment is being made, of a log that is closed");
+}
+
+/// Memory that says which files were made more than once.
+#[derive(Debug, Default)]
+struct Counting {
+    files: MemoryMedium,
+    made: Mutex<BTreeSet<String>>,
+    twice: Mutex<Vec<String>>,
+}
+
+impl Medium for Counting {
+    fn list(&self) -> io::Result<Vec<String>> {
+        self.files.list()
+    }
+
+    fn create(&self, name: &str, size: u64, first: &[u8]) -> io::Result<Arc<dyn MediumFile>> {
+        if !self.made.lock().unwrap().insert(name.to_owned()) {
+            self.twice.lock().unwrap().push(name.to_owned());
+        }
+        self.files.create(name, size, first)
+    }
+
+    fn open(&self, name: &str) -> io::Result<Arc<dyn MediumFile>> {
+        self.files.open(name)
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        self.files.remove(name)
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.files.path(name)
+    }
+}
+
+/// A segment that is made ahead of need is made once, whenever its making comes to its end: the second one would come in place
+/// of one that was written to.
+#[test]
+fn no_segment_is_made_twice() {
+    let medium = Arc::new(Counting::default());
+    let config = StoreConfig { segment_size: 4096, ..CONFIG };
+    let store = SegmentStore::open(Arc::clone(&medium) as _, config).unwrap();
+    store.resume(Stamp(0)).unwrap();
+    let mut at = Stamp(0);
+    while at < Stamp(4096 * 4000) {
+        store.append(at, &[&[1; 8]]).unwrap();
+        at = at.plus(8);
+        if at.0.is_multiple_of(64 * 4096) {
+            store.remove_below(at).unwrap();
+        }
+    }
+    assert_eq!(*medium.twice.lock().unwrap(), Vec::<String>::new());
 }

@@ -155,7 +155,8 @@ pub(super) fn fetch_checkpoint(
     }
     for device in devices {
         let folder = folder(device, manifest.start());
-        let synced = File::open(&folder).and_then(|folder| folder.sync_all());
+        // Its name too.
+        let synced = [&folder, device].into_iter().try_for_each(|it| File::open(it)?.sync_all());
         synced.map_err(|cause| FetchError::Keep(format!("{}: {cause}", folder.display())))?;
     }
     Ok(Some(manifest))

@@ -118,7 +118,16 @@ impl PersistentBuffer {
         let mapping = Mapping::open(&config.path, length, config.method).map_err(|source| io("map", source))?;
         let mut bytes = [0; slots::BYTES];
         load(&mapping, SLOTS, &mut bytes);
-        let sequence = slots::read(&bytes).map_or(0, |(sequence, _)| sequence);
+        let used = slots::read(&bytes).map(|(sequence, _)| sequence);
+        if used.is_some() {
+            // Blocks that lay behind a gap were given up; one of them could continue what is written now.
+            const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+            for at in (HEADER..length).step_by(ZEROS.len()) {
+                mapping.store(at, &ZEROS[..ZEROS.len().min(length - at)]);
+            }
+            mapping.persist(HEADER, capacity);
+        }
+        let sequence = used.unwrap_or(0);
         let this =
             Self { mapping, delay: Delay::of(config.delay), sequence: Mutex::new(sequence), destaged: start.0.into() };
         // First where it goes on, then whose it is: a new file counts only when both are there.

@@ -374,6 +374,11 @@ impl SegmentStore {
         }
     }
 
+    /// Waits for a segment that is being made ahead of need: whoever opens this log next must not find it being replaced.
+    pub(crate) fn finish(&self) {
+        self.shared.preparer.finish();
+    }
+
     fn write_mark(&self, note: Note, sync: bool) -> Result<(), StoreError> {
         self.change_mark(|_| note, sync)
     }

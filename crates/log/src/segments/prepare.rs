@@ -61,6 +61,11 @@ pub(super) fn ahead(shared: &Arc<Shared>, start: u64) {
     if failed || at_work.as_ref().is_some_and(|thread| !thread.is_finished()) {
         return;
     }
+    // Once more, now that nobody is at work: it may have been made since. A second one would come in place of the first, which
+    // is written to.
+    if !wanted() {
+        return;
+    }
     let store = Arc::clone(shared);
     let work = move || {
         if store.make_segment(start).is_err() {

@@ -73,6 +73,20 @@ impl LogStore {
         Ok(cursor.position())
     }
 
+    /// Where in `stream` the last block lies that begins at or below `stamp`; zero when none does.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the stream cannot be read.
+    pub(super) fn position_of_last(&self, stream: usize, stamp: Stamp) -> Result<Stamp, StoreError> {
+        let mut cursor = self.cursor_before(stream, stamp)?;
+        let mut last = Stamp::ZERO;
+        while cursor.block()?.is_some_and(|block| block.stamp <= stamp) {
+            last = cursor.position();
+            cursor.advance();
+        }
+        Ok(last)
+    }
+
     /// A cursor at a block at or before the one that holds `stamp`.
     pub(super) fn cursor_before(&self, stream: usize, stamp: Stamp) -> Result<Cursor<'_>, StoreError> {
         let this = self.at(stream);

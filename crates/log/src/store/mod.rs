@@ -258,7 +258,8 @@ impl LogStore {
             stream.store.anchor(at, position)?;
             // Readers find out before the files go.
             self.shared.begin.fetch_max(at.0, Ordering::AcqRel);
-            removed += stream.store.remove_below(position)?;
+            // One block from below stays in every stream: the first that is kept shows, after a restart, where the log begins.
+            removed += stream.store.remove_below(self.position_of_last(number, at)?)?;
         }
         Ok(removed)
     }
@@ -269,6 +270,11 @@ impl LogStore {
     /// [`StoreError`] when one cannot be synced.
     pub fn sync_watermark(&self) -> Result<(), StoreError> {
         self.shared.streams.iter().try_for_each(|stream| stream.store.sync_watermark())
+    }
+
+    /// Waits until nothing is done to the media any more: for every close, before somebody else may open this log.
+    pub(crate) fn finish(&self) {
+        self.shared.streams.iter().for_each(|stream| stream.store.finish());
     }
 
     /// Fills `into` with the virtual log from `at` on, as far as it is written.

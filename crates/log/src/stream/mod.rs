@@ -721,6 +721,9 @@ impl Log {
             }
             Flushing::Over => {}
         }
+        if let Some(store) = &self.shared.core.store {
+            store.finish();
+        }
         self.failure().map_or(Ok(()), Err)
     }
 }

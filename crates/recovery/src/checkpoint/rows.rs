@@ -151,7 +151,9 @@ impl TableWriter {
     pub fn finish(mut self) -> Result<(u64, Vec<CheckpointFile>), CheckpointError> {
         self.write_block()?;
         self.sync()?;
-        if let Some(folder) = self.files.first().and_then(|(path, _, _)| path.parent()) {
+        // The files' names, and that of their folder: the manifest may not outlive it.
+        let folders = self.files.first().map(|(path, _, _)| path.ancestors().skip(1).take(2)).into_iter().flatten();
+        for folder in folders {
             let synced = File::open(folder).and_then(|folder| folder.sync_all());
             synced.map_err(|source| CheckpointError::io("sync", folder, source))?;
         }
