@@ -292,3 +292,87 @@ fn a_standby_joins_from_a_checkpoint_when_the_log_begins_later() {
         }
     }
 }
+
+/// What the log has lost to a checkpoint must not be what an older reader needs.
+#[test]
+fn a_long_reader_of_a_standby_reads_after_its_checkpoint() {
+    let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    let settings = |n: usize| {
+        let mut settings = quiet(directories[n].path(), Shape::OneStream);
+        settings.log.buffer_bytes = 1 << 18;
+        NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..settings }
+    };
+    let primary = start(settings(0));
+    let standby = start(NodeConfig { join: Some(primary.address().to_owned()), ..settings(1) });
+    let table = primary.database().create_table(&definition()).unwrap().clone();
+    let worker = primary.database().worker().unwrap();
+    let change = |value: u64| {
+        let ((), ticket) = worker
+            .execute(Isolation::Snapshot, |txn| {
+                match txn.get(&table, 0, &7_000_000u64.to_be_bytes())? {
+                    Some(old) => drop(txn.update(&table, old.rid, &row(7_000_000, 3, value))?),
+                    None => drop(txn.insert(&table, &row(7_000_000, 3, value))?),
+                }
+                Ok(())
+            })
+            .unwrap();
+        primary.database().wait(ticket).unwrap();
+        ticket.until
+    };
+    change(1);
+    let end = churn(primary.database(), &table, 0, 5000);
+    standby.wait_visible(end, soon()).unwrap();
+    standby.checkpoint(CheckpointKind::Fuzzy).unwrap();
+    let theirs = standby.database().table("things").unwrap();
+    let long = standby.database().worker().unwrap();
+    let long_txn = long.begin_read_only();
+    change(2);
+    let end = change(3);
+    standby.wait_visible(end, soon()).unwrap();
+    {
+        let short = standby.database().worker().unwrap();
+        let txn = short.begin_read_only();
+        let seen = txn.get(theirs, 0, &7_000_000u64.to_be_bytes()).unwrap().unwrap();
+        assert_eq!(seen.row, row(7_000_000, 3, 3));
+    }
+    let seen = long_txn.get(theirs, 0, &7_000_000u64.to_be_bytes());
+    assert_eq!(seen.unwrap().unwrap().row, row(7_000_000, 3, 1));
+    drop(long_txn);
+}
+
+/// A crash leaves the end of the log in the buffer alone: without it, what was acknowledged is lost, and nobody must
+/// overlook that.
+#[test]
+fn a_buffer_in_persistent_memory_that_is_missing_is_noticed() {
+    let directory = tempfile::tempdir().unwrap();
+    let buffer = directory.path().join("buffer");
+    let node = start(quiet(directory.path(), Shape::Persistent));
+    let table = node.database().create_table(&definition()).unwrap().clone();
+    churn(node.database(), &table, 0, 700);
+    let before = hash(&node);
+    node.log().unwrap().crash_for_test();
+    drop(table);
+    drop(node);
+    let elsewhere = directory.path().join("away");
+    fs::rename(&buffer, &elsewhere).unwrap();
+    for empty in [false, true] {
+        if empty {
+            fs::write(&buffer, vec![0; fs::metadata(&elsewhere).unwrap().len() as usize]).unwrap();
+        }
+        let refused = Node::start(quiet(directory.path(), Shape::Persistent), |_| {}).unwrap_err().to_string();
+        assert!(refused.contains("is missing or empty, and the end of the log was in it"), "{refused}");
+    }
+    fs::rename(&elsewhere, &buffer).unwrap();
+    // Whatever the configuration says now.
+    let mut settings = quiet(directory.path(), Shape::Persistent);
+    settings.log.buffer_file = Some(directory.path().join("another"));
+    let node = start(settings);
+    assert_eq!(hash(&node), before);
+    node.stop().unwrap();
+    drop(node);
+    let mut settings = quiet(directory.path(), Shape::Persistent);
+    settings.domain = freshet_engine::Domain::File;
+    let node = start(settings);
+    assert_eq!(hash(&node), before);
+    node.stop().unwrap();
+}

@@ -72,6 +72,9 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     if let Some(torn) = node.torn() {
         eprintln!("freshet: a crash had left an unfinished end of the log, which was cut off: {torn}");
     }
+    if let Some(why) = node.passed_over() {
+        eprintln!("freshet: the newest checkpoint was passed over: {why}");
+    }
     if let Some((medium, method)) = node.log().and_then(|log| log.persistent_medium()) {
         match medium {
             freshet_engine::PersistMedium::Dax => {

@@ -86,6 +86,9 @@ fn table(status: &Value) -> String {
     if let Some(torn) = status["torn_at_start"].as_str() {
         line("cut at start", torn.to_owned());
     }
+    if let Some(why) = status["checkpoint_passed_over"].as_str() {
+        line("passed over", format!("the newest checkpoint at the start: {why}"));
+    }
     let checkpoint = &status["checkpoint"];
     if !checkpoint.is_null() {
         let mut shown = match checkpoint["start"].as_u64() {

@@ -28,7 +28,7 @@ fn store(directory: &Path, streams: usize) -> LogStore {
 fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind) -> (Log, Stamp) {
     let store = store(directory, streams);
     let end = store.settle().unwrap().end;
-    let end = recover_buffer(&directory.join("buffer"), &store, end).unwrap();
+    let end = recover_buffer(&directory.join("buffer"), &store, end, false).unwrap();
     let config = LogConfig { capacity: RING, partition: 4096, group_commit: kind, ..LogConfig::default() };
     (Log::open_persistent(config, &persistence(directory, method), store, end, Term(1)).unwrap(), end)
 }
@@ -86,7 +86,7 @@ fn what_was_acknowledged_is_there_after_the_process_ended() {
             }
             let store = store(directory.path(), streams);
             let end = store.settle().unwrap().end;
-            let end = recover_buffer(&directory.path().join("buffer"), &store, end).unwrap();
+            let end = recover_buffer(&directory.path().join("buffer"), &store, end, false).unwrap();
             assert_eq!(end, written.last().unwrap().1);
             for (stamp, end, rid) in written {
                 let mut bytes = vec![0; end.since(stamp) as usize];
@@ -148,24 +148,24 @@ fn a_buffer_that_is_not_this_logs_is_refused() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         std::fs::write(&path, bad).unwrap();
-        let error = recover_buffer(&path, &store, found).unwrap_err();
+        let error = recover_buffer(&path, &store, found, false).unwrap_err();
         assert!(matches!(error, BufferError::Damaged { .. }) && error.to_string().contains(what), "{error}");
     }
     let mut bad = good.clone();
     bad[2048..2176].fill(0);
     std::fs::write(&path, bad).unwrap();
-    assert!(recover_buffer(&path, &store, found).unwrap_err().to_string().contains("how far the segments are"));
+    assert!(recover_buffer(&path, &store, found, false).unwrap_err().to_string().contains("how far the segments are"));
     std::fs::write(&path, &good[..good.len() - 4096]).unwrap();
-    assert!(recover_buffer(&path, &store, found).unwrap_err().to_string().contains("length"));
+    assert!(recover_buffer(&path, &store, found, false).unwrap_err().to_string().contains("length"));
     // A torn end is no damage: it was not acknowledged.
     let mut torn = good.clone();
     torn[4096 + 40] ^= 1;
     std::fs::write(&path, torn).unwrap();
-    assert_eq!(recover_buffer(&path, &store, found).unwrap(), found);
+    assert_eq!(recover_buffer(&path, &store, found, false).unwrap(), found);
     std::fs::write(&path, good).unwrap();
-    assert_eq!(recover_buffer(&path, &store, found).unwrap(), end);
-    assert_eq!(recover_buffer(&path, &store, end).unwrap(), end, "twice does no harm");
-    assert_eq!(recover_buffer(&directory.path().join("none"), &store, end).unwrap(), end);
+    assert_eq!(recover_buffer(&path, &store, found, false).unwrap(), end);
+    assert_eq!(recover_buffer(&path, &store, end, false).unwrap(), end, "twice does no harm");
+    assert_eq!(recover_buffer(&directory.path().join("none"), &store, end, false).unwrap(), end);
 }
 
 /// A block that was filled in behind one that was not is no part of the log, and does not become one when another crash finds

@@ -139,6 +139,8 @@ pub struct Restored {
     pub deleted: Vec<Deleted>,
     /// The checkpoint that was used.
     pub checkpoint: Option<Manifest>,
+    /// Why the newest checkpoint was passed over, if it was.
+    pub passed_over: Option<String>,
     /// Time and bytes of the phases checkpoint and log, and time and entries of the phase indexes.
     pub phases: [(Duration, u64); 3],
 }
@@ -175,11 +177,14 @@ impl Restart<'_> {
     /// # Errors
     /// See [`RestoreError`].
     pub fn run(&self, progress: &(dyn Fn(Phase) + Sync)) -> Result<Restored, RestoreError> {
-        let mut first_error = None;
+        let mut first_error: Option<RestoreError> = None;
         let begin = self.store.extent().map_or(Stamp::ZERO, |(begin, _)| begin);
         for start in self.directory.map(Manifest::installed).transpose()?.unwrap_or_default() {
             match self.restore_on(start, begin, progress) {
-                Ok(restored) => return Ok(restored),
+                Ok(restored) => {
+                    let passed_over = first_error.map(|error| error.to_string());
+                    return Ok(Restored { passed_over, ..restored });
+                }
                 // A foreign file is a mistake of whoever set this up, and no reason to look for something older.
                 Err(error @ RestoreError::Checkpoint(CheckpointError::ForeignCluster { .. })) => return Err(error),
                 Err(error @ (RestoreError::Checkpoint(_) | RestoreError::LogMissing { .. })) => {
@@ -192,7 +197,8 @@ impl Restart<'_> {
             let what = format!("the segments below {begin} are missing, and there is no checkpoint");
             return Err(first_error.unwrap_or_else(|| damage(self.store, Stamp::ZERO, what).into()));
         }
-        self.restore(None, progress)
+        let passed_over = first_error.map(|error| error.to_string());
+        Ok(Restored { passed_over, ..self.restore(None, progress)? })
     }
 
     fn restore_on(
@@ -245,7 +251,7 @@ impl Restart<'_> {
             progress(Phase::Indexes { done, of });
         });
         phases[2] = (begun.elapsed(), entries.into_inner());
-        Ok(Restored { catalog, deleted, checkpoint, phases })
+        Ok(Restored { catalog, deleted, checkpoint, passed_over: None, phases })
     }
 
     /// Reads a checkpoint: the catalog first, then everything else by all threads, file by file.

@@ -17,6 +17,12 @@ pub enum KeyEncoding {
     Unsigned,
     /// A little-endian two's-complement integer of the column's width, written big-endian with its sign bit flipped.
     Signed,
+    /// A little-endian IEEE number of 4 or 8 bytes: negative ones with all bits flipped, others with the sign bit. Who
+    /// writes rows sees to it that there is one zero and one NaN.
+    Float,
+    /// Bytes of any length, elsewhere in the row: the column holds their place and their length, each a little-endian
+    /// `u32`. Written with each zero byte as `00 FF`, and ended by `00 00`.
+    Variable,
 }
 
 /// One column of a key.
@@ -24,26 +30,50 @@ pub enum KeyEncoding {
 pub struct KeyPart {
     /// Where the column starts in the row, in bytes.
     pub offset: u16,
-    /// Its width, in bytes; at most 8 for numbers.
+    /// Its width, in bytes; at most 16 for integers.
     pub width: u16,
     /// How it is written into the key.
     pub encoding: KeyEncoding,
+    /// Whether the byte before the column says that there is a value: 0 for none. A value is then written behind a
+    /// byte 1, none as a byte 2 alone: it sorts last.
+    pub nullable: bool,
+    /// Whether larger values come first: all bytes are flipped.
+    pub descending: bool,
 }
 
+/// The byte before a value in a key, and in place of one that is missing.
+const PRESENT: u8 = 1;
+const MISSING: u8 = 2;
+
 impl KeyPart {
+    /// A column that always has a value, ascending.
+    pub const fn new(offset: u16, width: u16, encoding: KeyEncoding) -> Self {
+        Self { offset, width, encoding, nullable: false, descending: false }
+    }
+
     /// A column of raw bytes.
     pub const fn bytes(offset: u16, width: u16) -> Self {
-        Self { offset, width, encoding: KeyEncoding::Bytes }
+        Self::new(offset, width, KeyEncoding::Bytes)
     }
 
     /// A little-endian unsigned column.
     pub const fn unsigned(offset: u16, width: u16) -> Self {
-        Self { offset, width, encoding: KeyEncoding::Unsigned }
+        Self::new(offset, width, KeyEncoding::Unsigned)
     }
 
     /// A little-endian two's-complement column.
     pub const fn signed(offset: u16, width: u16) -> Self {
-        Self { offset, width, encoding: KeyEncoding::Signed }
+        Self::new(offset, width, KeyEncoding::Signed)
+    }
+
+    /// The same column, with a byte before it that says whether it has a value.
+    pub const fn nullable(self) -> Self {
+        Self { nullable: true, ..self }
+    }
+
+    /// The same column, larger values first.
+    pub const fn descending(self) -> Self {
+        Self { descending: true, ..self }
     }
 
     /// One past the column's last byte in the row.
@@ -51,12 +81,40 @@ impl KeyPart {
         self.offset as usize + self.width as usize
     }
 
+    /// Whether its bytes in the key are as many as in the row, and follow from them alone.
+    const fn is_plain(&self) -> bool {
+        !self.nullable && !self.descending && !matches!(self.encoding, KeyEncoding::Variable)
+    }
+
+    /// How many bytes it takes in a key at least.
+    const fn least(&self) -> usize {
+        match self.encoding {
+            _ if self.nullable => 1,
+            KeyEncoding::Variable => 2,
+            _ => self.width as usize,
+        }
+    }
+
+    /// Whether the row has no value here.
     #[inline]
-    fn encode(&self, row: &[u8], out: &mut [u8]) {
+    fn is_missing(&self, row: &[u8]) -> bool {
+        self.nullable && row[self.offset as usize - 1] == 0
+    }
+
+    /// A column of variable length; nothing where its place lies outside of the row.
+    fn variable<'r>(&self, row: &'r [u8]) -> &'r [u8] {
+        let word = |at: usize| u32::from_le_bytes(std::array::from_fn(|i| row[at + i])) as usize;
+        let (from, length) = (word(self.offset as usize), word(self.offset as usize + 4));
+        row.get(from..from.saturating_add(length)).unwrap_or_default()
+    }
+
+    /// Writes a column of fixed width.
+    #[inline]
+    fn encode_fixed(&self, row: &[u8], out: &mut [u8]) {
         let column = &row[self.offset as usize..self.end()];
         match self.encoding {
-            KeyEncoding::Bytes => out.copy_from_slice(column),
-            KeyEncoding::Unsigned | KeyEncoding::Signed => {
+            KeyEncoding::Bytes => return out.copy_from_slice(column),
+            KeyEncoding::Unsigned | KeyEncoding::Signed | KeyEncoding::Float => {
                 // The usual widths are compiled to one byte swap.
                 match (column, &mut *out) {
                     (&[a, b, c, d], [w, x, y, z]) => [*w, *x, *y, *z] = [d, c, b, a],
@@ -65,10 +123,57 @@ impl KeyPart {
                     }
                     (column, out) => out.iter_mut().zip(column.iter().rev()).for_each(|(to, from)| *to = *from),
                 }
-                if self.encoding == KeyEncoding::Signed {
-                    out[0] ^= 0x80;
-                }
             }
+            KeyEncoding::Variable => unreachable!("its width in the key is another"),
+        }
+        match self.encoding {
+            KeyEncoding::Signed => out[0] ^= 0x80,
+            KeyEncoding::Float if out[0] & 0x80 != 0 => out.iter_mut().for_each(|byte| *byte = !*byte),
+            KeyEncoding::Float => out[0] ^= 0x80,
+            _ => {}
+        }
+    }
+
+    /// Appends the column to a key.
+    #[inline]
+    fn append(&self, row: &[u8], key: &mut KeyBuffer) {
+        if self.is_plain() {
+            return key.extend_with(self.width as usize, |out| self.encode_fixed(row, out));
+        }
+        let from = key.length;
+        if self.is_missing(row) {
+            key.push(MISSING);
+        } else {
+            if self.nullable {
+                key.push(PRESENT);
+            }
+            if self.encoding == KeyEncoding::Variable {
+                for byte in self.variable(row) {
+                    key.push(*byte);
+                    if *byte == 0 {
+                        key.push(0xFF);
+                    }
+                }
+                key.push(0);
+                key.push(0);
+            } else {
+                key.extend_with(self.width as usize, |out| self.encode_fixed(row, out));
+            }
+        }
+        if self.descending {
+            let length = key.length;
+            key.bytes[from.min(length)..length].iter_mut().for_each(|byte| *byte = !*byte);
+        }
+    }
+
+    /// Whether two rows, which are long enough, have the same value here.
+    #[inline]
+    fn same(&self, one: &[u8], other: &[u8]) -> bool {
+        let column = self.offset as usize..self.end();
+        match (self.is_missing(one), self.is_missing(other)) {
+            (false, false) if self.encoding == KeyEncoding::Variable => self.variable(one) == self.variable(other),
+            (false, false) => one[column.clone()] == other[column],
+            (one, other) => one == other,
         }
     }
 }
@@ -89,17 +194,41 @@ pub struct IndexDefinition {
 pub struct KeyBuffer {
     bytes: [u8; IndexDefinition::MAX_KEY],
     length: usize,
+    /// There was more than fits.
+    overflown: bool,
 }
 
 impl KeyBuffer {
     /// An empty key.
     pub fn new() -> Self {
-        Self { bytes: [0; IndexDefinition::MAX_KEY], length: 0 }
+        Self { bytes: [0; IndexDefinition::MAX_KEY], length: 0, overflown: false }
     }
 
     /// The key.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+
+    #[inline]
+    fn push(&mut self, byte: u8) {
+        match self.bytes.get_mut(self.length) {
+            Some(place) => {
+                *place = byte;
+                self.length += 1;
+            }
+            None => self.overflown = true,
+        }
+    }
+
+    #[inline]
+    fn extend_with(&mut self, width: usize, write: impl FnOnce(&mut [u8])) {
+        match self.bytes.get_mut(self.length..self.length + width) {
+            Some(place) => {
+                write(place);
+                self.length += width;
+            }
+            None => self.overflown = true,
+        }
     }
 }
 
@@ -117,16 +246,16 @@ impl fmt::Debug for KeyBuffer {
 
 impl IndexDefinition {
     /// The longest key, in bytes.
-    pub const MAX_KEY: usize = 256;
+    pub const MAX_KEY: usize = crate::index::MAX_KEY;
 
     /// An index over `parts`.
     pub fn new(name: &str, unique: bool, parts: &[KeyPart]) -> Self {
         Self { name: name.to_owned(), unique, parts: parts.to_vec() }
     }
 
-    /// Bytes in each of its keys.
-    pub fn key_length(&self) -> usize {
-        self.parts.iter().map(|part| part.width as usize).sum()
+    /// Bytes that each of its keys has at least; with columns of fixed width that are never missing, exactly.
+    pub fn least_key(&self) -> usize {
+        self.parts.iter().map(KeyPart::least).sum()
     }
 
     /// The key of `row`.
@@ -135,22 +264,35 @@ impl IndexDefinition {
     /// When the row is shorter than [`TableDefinition::min_row`]: tables check rows when they take them in.
     #[inline]
     pub fn key_of<'k>(&self, row: &[u8], key: &'k mut KeyBuffer) -> &'k [u8] {
-        key.length = 0;
+        (key.length, key.overflown) = (0, false);
         for part in &self.parts {
-            let end = key.length + part.width as usize;
-            part.encode(row, &mut key.bytes[key.length..end]);
-            key.length = end;
+            part.append(row, key);
         }
         key.as_slice()
+    }
+
+    /// Whether the key of `row`, which is no shorter than the table's shortest, fits. Only columns of variable length make keys that do not.
+    #[inline]
+    pub fn fits(&self, row: &[u8]) -> bool {
+        if self.parts.iter().all(|part| part.encoding != KeyEncoding::Variable) {
+            return true;
+        }
+        let mut key = KeyBuffer::new();
+        self.key_of(row, &mut key);
+        !key.overflown
+    }
+
+    /// Whether a column of the key is missing in `row`: such keys are never the same as another row's.
+    #[inline]
+    pub fn lacks_value(&self, row: &[u8]) -> bool {
+        self.parts.iter().any(|part| part.is_missing(row))
     }
 
     /// Whether two rows have the same key. Rows that are too short have none.
     #[inline]
     pub fn same_key(&self, one: &[u8], other: &[u8]) -> bool {
-        self.parts.iter().all(|part| {
-            let column = part.offset as usize..part.end();
-            matches!((one.get(column.clone()), other.get(column)), (Some(one), Some(other)) if one == other)
-        })
+        let shorter = one.len().min(other.len());
+        self.parts.iter().all(|part| part.end() <= shorter && part.same(one, other))
     }
 
     /// Whether `row` has exactly the key `key`. A shorter row than the table's shortest has none.
@@ -158,8 +300,20 @@ impl IndexDefinition {
     pub fn matches(&self, row: &[u8], key: &[u8]) -> bool {
         let mut rest = key;
         for part in &self.parts {
+            if row.len() < part.end() {
+                return false;
+            }
+            if !part.is_plain() {
+                let mut encoded = KeyBuffer::new();
+                part.append(row, &mut encoded);
+                match rest.strip_prefix(encoded.as_slice()) {
+                    Some(after) if !encoded.overflown => rest = after,
+                    _ => return false,
+                }
+                continue;
+            }
             let width = part.width as usize;
-            if rest.len() < width || row.len() < part.end() {
+            if rest.len() < width {
                 return false;
             }
             let (expected, after) = rest.split_at(width);
@@ -175,8 +329,8 @@ impl IndexDefinition {
                         == u64::from_be_bytes(expected.try_into().expect("8"))
                 }
                 _ => {
-                    let mut encoded = [0; 8];
-                    part.encode(row, &mut encoded[..width]);
+                    let mut encoded = [0; WIDEST];
+                    part.encode_fixed(row, &mut encoded[..width]);
                     encoded[..width] == *expected
                 }
             };
@@ -188,6 +342,9 @@ impl IndexDefinition {
         rest.is_empty()
     }
 }
+
+/// The widest number.
+const WIDEST: usize = 16;
 
 /// A table's name and indexes. The first index is the primary one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -239,14 +396,26 @@ impl TableDefinition {
             if index.parts.is_empty() {
                 return error(format!("index {:?} has no column", index.name));
             }
-            if index.key_length() > IndexDefinition::MAX_KEY {
-                let (length, limit) = (index.key_length(), IndexDefinition::MAX_KEY);
+            if index.least_key() > IndexDefinition::MAX_KEY {
+                let (length, limit) = (index.least_key(), IndexDefinition::MAX_KEY);
                 return error(format!("keys of index {:?} have {length} bytes, more than {limit}", index.name));
             }
             for part in &index.parts {
-                let numeric = part.encoding != KeyEncoding::Bytes;
-                if part.width == 0 || numeric && part.width > 8 {
-                    return error(format!("index {:?} has a column of width {}", index.name, part.width));
+                let possible = match part.encoding {
+                    KeyEncoding::Bytes => part.width > 0,
+                    KeyEncoding::Unsigned | KeyEncoding::Signed => (1..=WIDEST).contains(&(part.width as usize)),
+                    KeyEncoding::Float => matches!(part.width, 4 | 8),
+                    KeyEncoding::Variable => part.width == 8,
+                };
+                if !possible {
+                    let encoding = part.encoding;
+                    return error(format!(
+                        "index {:?} has a column of width {} as {encoding:?}",
+                        index.name, part.width
+                    ));
+                }
+                if part.nullable && part.offset == 0 {
+                    return error(format!("index {:?}: no byte before a column says whether it is there", index.name));
                 }
             }
         }
@@ -289,6 +458,81 @@ mod tests {
         assert!(keys.is_sorted());
     }
 
+    /// A row of a nullable number, a nullable text and a float.
+    fn row_of(number: Option<i64>, text: Option<&[u8]>, float: f64) -> Vec<u8> {
+        let mut row = vec![u8::from(number.is_some())];
+        row.extend(number.unwrap_or_default().to_le_bytes());
+        row.push(u8::from(text.is_some()));
+        row.extend(26u32.to_le_bytes());
+        row.extend((text.unwrap_or_default().len() as u32).to_le_bytes());
+        row.extend(float.to_le_bytes());
+        row.extend(text.unwrap_or_default());
+        row
+    }
+
+    proptest::proptest! {
+        /// Keys sort as values do, whatever they are; a row has its own key and no other.
+        #[test]
+        fn keys_sort_as_values_do(
+            rows in proptest::collection::vec(
+                (
+                    proptest::option::of(proptest::num::i64::ANY),
+                    proptest::option::of(proptest::collection::vec(0u8..3, 0..5)),
+                    proptest::num::f64::NORMAL | proptest::num::f64::ZERO,
+                ),
+                2,
+            ),
+            descending in proptest::bool::ANY,
+            text_first in proptest::bool::ANY,
+        ) {
+            let text = KeyPart::new(10, 8, KeyEncoding::Variable).nullable();
+            let number = KeyPart::signed(1, 8).nullable();
+            let float = KeyPart::new(18, 8, KeyEncoding::Float);
+            let mut parts = if text_first { vec![text, number, float] } else { vec![number, float, text] };
+            if descending {
+                parts.iter_mut().for_each(|part| *part = part.descending());
+            }
+            let index = IndexDefinition::new("i", false, &parts);
+            let made: Vec<_> = rows.iter().map(|(n, t, f)| row_of(*n, t.as_deref(), *f)).collect();
+            let keys: Vec<_> = made.iter().map(|row| index.key_of(row, &mut KeyBuffer::new()).to_vec()).collect();
+            // What is missing sorts last.
+            let values = |(n, t, f): &(Option<i64>, Option<Vec<u8>>, f64)| {
+                let (n, t) = ((n.is_none(), *n), (t.is_none(), t.clone()));
+                (n, t, f.to_bits() as i64 ^ ((f.to_bits() as i64 >> 63) as u64 >> 1) as i64)
+            };
+            let (one, other) = (values(&rows[0]), values(&rows[1]));
+            let by_value = match text_first {
+                true => (&one.1, &one.0, one.2).cmp(&(&other.1, &other.0, other.2)),
+                false => (&one.0, one.2, &one.1).cmp(&(&other.0, other.2, &other.1)),
+            };
+            let by_value = if descending { by_value.reverse() } else { by_value };
+            proptest::prop_assert_eq!(keys[0].cmp(&keys[1]), by_value);
+            proptest::prop_assert_eq!(index.same_key(&made[0], &made[1]), by_value.is_eq());
+            for (number, row) in made.iter().enumerate() {
+                proptest::prop_assert!(index.matches(row, &keys[number]));
+                proptest::prop_assert_eq!(index.matches(row, &keys[1 - number]), by_value.is_eq());
+                proptest::prop_assert_eq!(index.lacks_value(row), rows[number].0.is_none() || rows[number].1.is_none());
+            }
+        }
+    }
+
+    #[test]
+    fn keys_that_do_not_fit_are_noticed() {
+        let text = KeyPart::new(10, 8, KeyEncoding::Variable).nullable();
+        let index = IndexDefinition::new("i", false, &[text]);
+        let longest = vec![7; IndexDefinition::MAX_KEY - 3];
+        assert!(index.fits(&row_of(None, Some(&longest), 0.0)));
+        assert!(index.fits(&row_of(None, None, 0.0)));
+        let longer = vec![7; IndexDefinition::MAX_KEY - 2];
+        assert!(!index.fits(&row_of(None, Some(&longer), 0.0)));
+        // Zeros take two bytes each.
+        assert!(!index.fits(&row_of(None, Some(&vec![0; IndexDefinition::MAX_KEY / 2]), 0.0)));
+        // A place outside of the row is no text.
+        let mut row = row_of(None, Some(b"abc"), 0.0);
+        row[10..14].copy_from_slice(&u32::MAX.to_le_bytes());
+        assert_eq!(index.key_of(&row, &mut KeyBuffer::new()), [1, 0, 0]);
+    }
+
     #[test]
     fn a_definition_that_cannot_work_is_refused() {
         let good = TableDefinition::new("t", vec![IndexDefinition::new("k", true, &[KeyPart::unsigned(0, 8)])]);
@@ -298,11 +542,14 @@ mod tests {
         bad.indexes[0].unique = false;
         assert!(bad.validate().unwrap_err().to_string().contains("must be unique"));
         let mut bad = good.clone();
-        bad.indexes[0].parts[0].width = 9;
-        assert!(bad.validate().unwrap_err().to_string().contains("width 9"));
+        bad.indexes[0].parts[0].width = 17;
+        assert!(bad.validate().unwrap_err().to_string().contains("width 17"));
         let mut bad = good.clone();
-        bad.indexes[0].parts = vec![KeyPart::bytes(0, 300)];
-        assert!(bad.validate().unwrap_err().to_string().contains("300 bytes"));
+        bad.indexes[0].parts[0].nullable = true;
+        assert!(bad.validate().unwrap_err().to_string().contains("no byte before"));
+        let mut bad = good.clone();
+        bad.indexes[0].parts = vec![KeyPart::bytes(0, 600)];
+        assert!(bad.validate().unwrap_err().to_string().contains("600 bytes"));
         assert!(TableDefinition::new("t", vec![]).validate().is_err());
     }
 }

@@ -344,6 +344,11 @@ pub struct Guard<'p> {
 }
 
 impl Guard<'_> {
+    /// As [`Participants::horizon`], where transactions that start now see everything below `view`.
+    pub fn horizon(&self, view: Stamp) -> Stamp {
+        self.participant.all.horizon(|| view)
+    }
+
     /// Hands over memory that no newcomer can reach any more, to be freed when nobody can hold it.
     ///
     /// # Safety

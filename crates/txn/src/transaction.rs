@@ -260,7 +260,8 @@ impl<'w> Transaction<'w> {
         for (number, definition) in table.definition().indexes.iter().enumerate() {
             let tree = &table.indexes()[number];
             let key = definition.key_of(row, &mut key);
-            let entered = if definition.unique {
+            // Where a value is missing, no two keys are the same.
+            let entered = if definition.unique && !definition.lacks_value(row) {
                 // Under the leaf's latch, so of two inserters of one key the second sees the first.
                 tree.insert_admitted(&self.guard, key, place.rid, |other| {
                     if Some(other) == instead { Ok(()) } else { self.admit(table, definition, key, other) }
@@ -312,7 +313,9 @@ impl<'w> Transaction<'w> {
         if self.validates() {
             let mut key = KeyBuffer::new();
             let definitions = table.definition().indexes.iter().enumerate().take(count);
-            for (index, definition) in definitions.filter(|(_, definition)| definition.unique) {
+            for (index, definition) in
+                definitions.filter(|(_, definition)| definition.unique && !definition.lacks_value(row))
+            {
                 self.get(table, index, definition.key_of(row, &mut key))?;
             }
         }

@@ -451,13 +451,30 @@ impl Checkpointing {
 #[derive(Default)]
 struct Entries {
     keys: Vec<u8>,
-    length: usize,
-    rids: Vec<Rid>,
+    /// Where each key ends in `keys`, and its record.
+    entries: Vec<(usize, Rid)>,
 }
 
 impl Entries {
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.entries.clear();
+    }
+
+    fn push(&mut self, key: &[u8], rid: Rid) {
+        self.keys.extend_from_slice(key);
+        self.entries.push((self.keys.len(), rid));
+    }
+
+    fn last_key(&self) -> Option<&[u8]> {
+        let (end, _) = self.entries.last()?;
+        let begin = self.entries.len().checked_sub(2).map_or(0, |before| self.entries[before].0);
+        Some(&self.keys[begin..*end])
+    }
+
     fn iter(&self) -> impl Iterator<Item = (&[u8], Rid)> {
-        self.keys.chunks_exact(self.length.max(1)).zip(self.rids.iter().copied())
+        let mut begin = 0;
+        self.entries.iter().map(move |(end, rid)| (&self.keys[std::mem::replace(&mut begin, *end)..*end], *rid))
     }
 }
 
@@ -486,8 +503,7 @@ impl<'t> Walk<'t> {
     /// Takes the next entries; returns whether there were any.
     fn next(&self, participant: &Participant, into: &mut Entries) -> bool {
         let mut place = lock(&self.place);
-        into.keys.clear();
-        into.rids.clear();
+        into.clear();
         if place.over {
             return false;
         }
@@ -501,23 +517,19 @@ impl<'t> Walk<'t> {
             buffer,
             |_| {},
             |key, rid| {
-                into.length = key.len();
                 // Not between two entries of one key.
-                let last = into.keys.len().checked_sub(key.len()).map(|from| &into.keys[from..]);
-                if into.rids.len() >= BATCH && last != Some(key) {
+                if into.entries.len() >= BATCH && into.last_key() != Some(key) {
                     return ControlFlow::Break(());
                 }
-                into.keys.extend_from_slice(key);
-                into.rids.push(rid);
+                into.push(key, rid);
                 ControlFlow::Continue(())
             },
         );
         place.over = scanned.is_continue();
         place.begun = true;
-        let from = into.keys.len().saturating_sub(into.length);
         place.key.clear();
-        place.key.extend_from_slice(&into.keys[from..]);
-        !into.rids.is_empty()
+        place.key.extend_from_slice(into.last_key().unwrap_or_default());
+        !into.entries.is_empty()
     }
 }
 

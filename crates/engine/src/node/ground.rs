@@ -1,6 +1,12 @@
 //! What a node stands on: its directory, its log, its names.
 
-use std::sync::Arc;
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::ffi::{OsStrExt, OsStringExt},
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_log::{Control, ControlError, LogDirectory, LogStore, StoreConfig, persist::recover_buffer};
@@ -24,6 +30,49 @@ pub(super) struct Ground {
     pub id: NodeId,
     pub cluster: ClusterId,
     pub terms: Terms,
+}
+
+/// The file that says where the log's buffer in persistent memory is, while the end of the log may be in that alone.
+pub(super) struct BufferInUse;
+
+impl BufferInUse {
+    fn path(directory: &Path) -> PathBuf {
+        directory.join("buffer-in-use")
+    }
+
+    fn failed(path: &Path) -> impl FnOnce(io::Error) -> StartError {
+        move |cause| StartError::System(format!("{}: {cause}", path.display()))
+    }
+
+    fn read(directory: &Path) -> Result<Option<PathBuf>, StartError> {
+        let path = Self::path(directory);
+        match fs::read(&path) {
+            Ok(bytes) => Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))),
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(cause) => Err(Self::failed(&path)(cause)),
+        }
+    }
+
+    /// Durable when this returns. Called when the buffer is there, and before anything is put into it.
+    pub fn write(directory: &Path, buffer: &Path) -> Result<(), StartError> {
+        let (path, unfinished) = (Self::path(directory), directory.join("buffer-in-use.new"));
+        let write = || {
+            let mut file = File::create(&unfinished)?;
+            file.write_all(std::path::absolute(buffer)?.as_os_str().as_bytes())?;
+            file.sync_all()?;
+            fs::rename(&unfinished, &path)?;
+            File::open(directory)?.sync_all()
+        };
+        write().map_err(Self::failed(&path))
+    }
+
+    fn remove(directory: &Path) -> Result<(), StartError> {
+        let path = Self::path(directory);
+        match fs::remove_file(&path).and_then(|()| File::open(directory)?.sync_all()) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(Self::failed(&path)(cause)),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// A name that nobody else has.
@@ -90,8 +139,12 @@ impl Ground {
     /// What a buffer in persistent memory holds beyond the segments is put there, whatever the domain is now. Returns where
     /// the log ends then.
     pub fn recover_buffer(&self, config: &NodeConfig, store: &LogStore, end: Stamp) -> Result<Stamp, StartError> {
-        let (Some(file), Some(_)) = (config.buffer_file(), &self.directory) else { return Ok(end) };
-        let end = recover_buffer(&file, store, end)?;
+        let Some(directory) = &self.directory else { return Ok(end) };
+        let in_use = BufferInUse::read(directory.path())?;
+        let Some(file) = in_use.clone().or_else(|| config.buffer_file()) else { return Ok(end) };
+        let end = recover_buffer(&file, store, end, in_use.is_some())?;
+        // Everything is in the segments now.
+        BufferInUse::remove(directory.path())?;
         if (config.domain != Domain::Pmem || config.join.is_some()) && file.exists() {
             // It would be taken for the log's end once more.
             let removed = std::fs::remove_file(&file);

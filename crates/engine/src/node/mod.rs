@@ -106,6 +106,7 @@ pub struct Node {
     endpoint: Endpoint,
     composition: Mutex<Composition>,
     torn: Option<Torn>,
+    passed_over: Option<String>,
     /// Of a node with a directory.
     checkpointing: Option<Arc<Checkpointing>>,
     shipping: Shipping,
@@ -156,6 +157,11 @@ impl Node {
     /// What a crash had left at the end of its log, and was cut off when it started.
     pub fn torn(&self) -> Option<&Torn> {
         self.torn.as_ref()
+    }
+
+    /// Why its newest checkpoint was passed over when it started, for an older one or for the log alone.
+    pub fn passed_over(&self) -> Option<&str> {
+        self.passed_over.as_deref()
     }
 
     /// How its start went: time and bytes of the phases checkpoint and log, time and entries of the phase indexes.

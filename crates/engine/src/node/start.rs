@@ -26,7 +26,7 @@ use super::{
     adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
     config::NodeConfig,
-    ground::Ground,
+    ground::{BufferInUse, Ground},
     janitor::Janitor,
     join::CheckpointDoor,
     reign::{Reign, Throne},
@@ -135,13 +135,17 @@ impl Node {
         let endpoint = Endpoint::open(ground.id, &config.listen)?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let restart = restored.as_ref().map(|restored| restored.phases).unwrap_or_default();
+        let mut passed_over = None;
         let (catalog, deleted, checkpoint) = match restored {
-            Some(restored) => (restored.catalog, restored.deleted, restored.checkpoint),
+            Some(restored) => {
+                passed_over = restored.passed_over;
+                (restored.catalog, restored.deleted, restored.checkpoint)
+            }
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
         let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint };
         let mut node = if standby { parts.follow(deleted)? } else { parts.reign()? };
-        node.restart = restart;
+        (node.restart, node.passed_over) = (restart, passed_over);
         tell(Phase::Ready);
         Ok(Arc::new(node))
     }
@@ -169,7 +173,11 @@ impl Parts {
         ground.terms.begin(term, ground.id, end, end)?;
         let log = match (config.persistence().map_err(StartError::Config)?, ground.store.clone()) {
             (Some(persistence), Some(store)) => {
-                Log::open_persistent(config.log_config(), &persistence, store, end, term)?
+                let log = Log::open_persistent(config.log_config(), &persistence, store, end, term)?;
+                if let Some(directory) = &ground.directory {
+                    BufferInUse::write(directory.path(), &persistence.path)?;
+                }
+                log
             }
             (_, store) => Log::open(config.log_config(), store, end, term)?,
         };
@@ -296,6 +304,7 @@ impl Whole {
             endpoint,
             composition: Mutex::new(composition),
             torn,
+            passed_over: None,
             checkpointing,
             shipping,
             restart: Default::default(),

@@ -67,6 +67,8 @@ pub struct NodeStatus {
     pub tables: usize,
     /// What a crash had left at the end of the log, and was cut off at the start.
     pub torn_at_start: Option<String>,
+    /// Why the newest checkpoint was passed over at the start, if it was.
+    pub checkpoint_passed_over: Option<String>,
     /// The last checkpoint; none for a node that keeps nothing on disk.
     pub checkpoint: Option<CheckpointStatus>,
     /// By role.
@@ -112,6 +114,7 @@ impl Node {
             oldest_reader: core.participants.horizon(|| core.snapshots.current()),
             tables: core.catalog.iter().count() - 1,
             torn_at_start: self.torn.map(|torn| torn.to_string()),
+            checkpoint_passed_over: self.passed_over.clone(),
             checkpoint: self.checkpoint_status(),
             role,
         }

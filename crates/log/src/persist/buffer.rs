@@ -69,6 +69,13 @@ pub enum BufferError {
         /// What does not hold.
         what: String,
     },
+    /// It is not there, or was never used, and it held the end of the log.
+    #[error(
+        "{file} is missing or empty, and the end of the log was in it when this node ended: bring it back; without it the node \
+         can only join its cluster again, with an empty directory",
+        file = .0.display()
+    )]
+    Missing(PathBuf),
     /// What it holds could not be put into the segments.
     #[error(transparent)]
     Log(#[from] LogFailure),
@@ -121,7 +128,7 @@ impl PersistentBuffer {
         let used = slots::read(&bytes).map(|(sequence, _)| sequence);
         if used.is_some() {
             // Blocks that lay behind a gap were given up; one of them could continue what is written now.
-            const ZEROS: [u8; 64 << 10] = [0; 64 << 10];
+            static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
             for at in (HEADER..length).step_by(ZEROS.len()) {
                 mapping.store(at, &ZEROS[..ZEROS.len().min(length - at)]);
             }
@@ -191,19 +198,20 @@ fn load(mapping: &Mapping, at: usize, into: &mut [u8]) {
 }
 
 /// After a crash: puts what the buffer in the file at `path` holds beyond `end`, the end of the segments, into `store`,
-/// and returns where the log ends then. Does nothing when there is no such file.
+/// and returns where the log ends then. Does nothing when there is no such file, unless it is `expected`.
 ///
 /// # Errors
 /// [`BufferError`]; nothing was changed then, or it can be done again.
-pub fn recover_buffer(path: &Path, store: &LogStore, end: Stamp) -> Result<Stamp, BufferError> {
+pub fn recover_buffer(path: &Path, store: &LogStore, end: Stamp, expected: bool) -> Result<Stamp, BufferError> {
+    let missing = || if expected { Err(BufferError::Missing(path.to_owned())) } else { Ok(end) };
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(end),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return missing(),
         Err(source) => return Err(BufferError::Io { doing: "read", file: path.to_owned(), source }),
     };
     if bytes.get(..40).is_none_or(|head| head.iter().all(|byte| *byte == 0)) {
         // Its making was interrupted.
-        return Ok(end);
+        return missing();
     }
     let damaged = |what: &str| BufferError::Damaged { file: path.to_owned(), what: what.to_owned() };
     let capacity = bytes.len().saturating_sub(HEADER);

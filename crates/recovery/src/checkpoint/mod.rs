@@ -36,8 +36,8 @@ pub enum CheckpointError {
     },
     /// A file is not what was written.
     #[error(
-        "{file} is damaged at offset {offset}: {what}; restore it from a backup, or remove the checkpoint's manifest: the node \
-         then uses an older checkpoint, if the log since then is there",
+        "{file} is damaged at offset {offset}: {what}; restore it from a backup, or empty the directory and let the node \
+         join its cluster again",
         file = .file.display()
     )]
     Damaged {

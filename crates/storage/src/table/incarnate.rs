@@ -12,8 +12,8 @@ use crate::{array::Word, reclaim::Guard, version::Version};
 
 impl Table {
     /// Loads the versions between replay's newest and `word` and installs them on top of it, newest first down to
-    /// the first that the reader can see or to `word` (Query Fresh, section 3.4.3). Returns
-    /// whether the caller should look at the word again; if not, everything announced is above the limit.
+    /// the first that the reader can see or to `word` (Query Fresh, section 3.4.3); further, while older readers may need
+    /// what lies below, since the log may have lost it to a checkpoint. Returns whether the caller should look at the word again; if not, everything announced is above the limit.
     pub(super) fn catch_up(
         &self,
         guard: &Guard<'_>,
@@ -62,6 +62,8 @@ impl Table {
                 Some(prev) if prev < address => prev.0,
                 _ => 0,
             };
+            // Who begins from now on sees no less than this reader.
+            seen = seen && (next <= base || address < guard.horizon(context.snapshot));
         };
         let (Some(newest), Some(oldest)) = (newest, oldest) else { return result.map(|()| false) };
         if let Err(cause) = result {

@@ -121,7 +121,9 @@ impl Table {
 
     /// Whether `row` may enter this table: long enough for its keys, and not too long.
     pub fn accepts(&self, row: &[u8]) -> bool {
-        row.len() >= self.min_row && row.len() <= Self::MAX_ROW
+        row.len() >= self.min_row
+            && row.len() <= Self::MAX_ROW
+            && self.definition.indexes.iter().all(|index| index.fits(row))
     }
 
     /// Bytes taken by the indirection and replay arrays.
