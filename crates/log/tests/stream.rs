@@ -8,8 +8,8 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    AttachError, Batch, Block, BlockBuilder, BlockKind, Log, LogConfig, LogStore, RecordKind, ReserveError, Sink,
-    StoreConfig,
+    AttachError, Batch, Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, RecordKind,
+    ReserveError, SegmentStore, Sink, StoreConfig,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
@@ -189,4 +189,51 @@ fn a_waiting_client_does_not_wait_for_the_interval() {
     }
     drop(writer);
     log.close().unwrap();
+}
+
+/// Whoever is told that a block is durable while the log is being closed finds it afterwards, however the two meet.
+#[test]
+fn nothing_is_acknowledged_by_a_close_that_was_not_flushed() {
+    let kinds = [GroupCommitKind::Pipelined, GroupCommitKind::Epoch(Duration::from_millis(1))];
+    let mut overtaken = 0;
+    // It takes some thousands of rounds to see it go wrong (FRESHET_ROUNDS=4000).
+    let rounds = std::env::var("FRESHET_ROUNDS").map_or(60, |rounds| rounds.parse().unwrap());
+    for round in 0..rounds {
+        let (kind, streams) = (kinds[round % 2], round % 4 / 2 + 1);
+        let store = LogStore::of((0..streams).map(|_| SegmentStore::in_memory(CONFIG)).collect());
+        store.settle().unwrap();
+        let config = LogConfig { group_commit: kind, capacity: 1 << 20, ..small() };
+        let log = Log::open(config, Some(store.clone()), Stamp(0), Term(1)).unwrap();
+        let acknowledged = Mutex::new(Stamp(0));
+        thread::scope(|scope| {
+            // More than there are processors: most stand still somewhere in between.
+            for worker in 0..12u64 {
+                let (log, acknowledged) = (&log, &acknowledged);
+                scope.spawn(move || {
+                    let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
+                    let mut last = Stamp(0);
+                    for rid in worker.. {
+                        builder.begin_in(writer.stream());
+                        builder.push(None, Fid(1), Rid(rid), RecordKind::Insert, &[1; 40]).unwrap();
+                        let length = builder.seal_records();
+                        let Ok(reservation) = writer.reserve(length) else { break };
+                        let (stamp, end) = (reservation.stamp(), reservation.end());
+                        reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo));
+                        last = end;
+                    }
+                    if log.wait_durable(last, None).is_ok() {
+                        let mut acknowledged = acknowledged.lock().unwrap();
+                        *acknowledged = acknowledged.max(last);
+                    }
+                });
+            }
+            log.wait_durable(Stamp(100_000), None).unwrap();
+            log.close().unwrap();
+        });
+        let acknowledged = acknowledged.into_inner().unwrap();
+        let tail = store.settle().unwrap();
+        overtaken += u64::from(log.reserved() > tail.end);
+        assert!(tail.end >= acknowledged, "{kind:?}, round {round}: ends at {}, {acknowledged} was told", tail.end);
+    }
+    println!("{overtaken} times a block came after the last flush");
 }

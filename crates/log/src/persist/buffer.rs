@@ -128,9 +128,8 @@ impl PersistentBuffer {
         let used = slots::read(&bytes).map(|(sequence, _)| sequence);
         if used.is_some() {
             // Blocks that lay behind a gap were given up; one of them could continue what is written now.
-            static ZEROS: [u8; 64 << 10] = [0; 64 << 10];
-            for at in (HEADER..length).step_by(ZEROS.len()) {
-                mapping.store(at, &ZEROS[..ZEROS.len().min(length - at)]);
+            for at in (HEADER..length).step_by(4096) {
+                mapping.store(at, &[0; 4096]);
             }
             mapping.persist(HEADER, capacity);
         }

@@ -123,10 +123,18 @@ impl Epochs {
         Ok(progress.persistent.end)
     }
 
-    /// Everything below `end` is durable and nothing comes any more: ends the last epoch.
-    pub(super) fn close(&self, end: Stamp) -> Result<(), LogFailure> {
-        self.end(end);
-        self.persist(end).map(|_| ())
+    /// Nothing is flushed any more: ends the last epoch where all streams are durable, and returns where that is.
+    pub(super) fn close(&self) -> Result<Stamp, LogFailure> {
+        let mut progress = self.progress();
+        let last = PersistentEpoch { epoch: progress.current, end: progress.durable };
+        if last.end > progress.persistent.end {
+            if let Some(file) = &mut progress.file {
+                file.persist(last)?;
+            }
+            progress.persistent = last;
+        }
+        progress.finished.clear();
+        Ok(progress.persistent.end)
     }
 
     pub(super) fn stop(&self) {

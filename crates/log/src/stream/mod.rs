@@ -347,14 +347,15 @@ impl Shared {
         }
     }
 
-    /// After the last flush: makes the watermark durable and ends every wait.
+    /// After the last flush: makes the watermark durable and ends every wait. A worker that was between looking whether the log is
+    /// open and reserving may have come after that flush: what it reserved stays open.
     fn end(&self) {
-        if let Some(epochs) = &self.epochs
-            && let Err(failure) = epochs.close(Stamp(self.reserved().load(Ordering::SeqCst)))
-        {
-            return self.core.fail(failure);
+        if let Some(epochs) = &self.epochs {
+            match epochs.close() {
+                Ok(end) => drop(self.core.durable.advance(end)),
+                Err(failure) => return self.core.fail(failure),
+            }
         }
-        self.core.durable.advance(Stamp(self.reserved().load(Ordering::SeqCst)));
         match self.core.store.as_ref().map_or(Ok(()), LogStore::sync_watermark) {
             Ok(()) => {
                 self.core.durable.close();
