@@ -65,7 +65,7 @@ pub(crate) enum Command {
     /// Look into files: a log directory, or the tail of one that a node has saved.
     #[command(subcommand)]
     Inspect(Inspect),
-    /// Measure the engine: tpcc or ycsb.
+    /// Measure the engine: TPC-C, YCSB, TATP, TPC-B, and restarts.
     ///
     /// The primary runs within this process, standbys beside it in processes of their own.
     #[command(subcommand)]
