@@ -12,7 +12,8 @@ pub use freshet_base::{Isolation, Safety, Stamp};
 pub use freshet_log::persist::{Medium as PersistMedium, Method as PersistMethod};
 pub use freshet_storage::{IndexDefinition, KeyEncoding, KeyPart, Table, TableDefinition};
 pub use freshet_txn::{
-    CommitError, Direction, OutcomeOpen, ProcedureError, Record, Ticket, Transaction, Worker, WorkerError, WriteError,
+    CommitError, Direction, LockWaitError, OutcomeOpen, ProcedureError, Record, Savepoint, Ticket, Transaction, Worker,
+    WorkerError, WriteError,
 };
 pub use hash::StateHash;
 pub use node::{

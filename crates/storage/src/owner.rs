@@ -51,7 +51,18 @@ impl Owner {
         (bits & OWNED != 0 && bits != ABORTED).then_some(Self(bits))
     }
 
-    fn index(self) -> usize {
+    /// As a number that is not zero.
+    pub fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// What [`Owner::bits`] gave.
+    pub fn from_bits(bits: u64) -> Option<Self> {
+        Self::from_stamp_bits(bits)
+    }
+
+    /// Whose it is: the participant's place.
+    pub fn index(self) -> usize {
         (self.0 << 1 >> (INDEX_SHIFT + 1)) as usize
     }
 

@@ -344,6 +344,18 @@ pub struct Guard<'p> {
 }
 
 impl Guard<'_> {
+    /// Announces a later snapshot in place of the one that was announced, and returns it: what `view` gives. What was read before stays readable.
+    ///
+    /// Safe by the module's argument: whoever reclaims sees the old announcement, which is lower, or the new one.
+    pub fn advance(&self, view: impl Fn() -> Stamp) -> Stamp {
+        let snapshot = view();
+        let slot = &self.participant.all.slots[self.participant.index];
+        debug_assert!(slot.snapshot.load(Ordering::Relaxed) <= snapshot.0, "snapshots only advance");
+        // Release: what was read under the old snapshot was read before.
+        slot.snapshot.store(snapshot.0, Ordering::Release);
+        snapshot
+    }
+
     /// As [`Participants::horizon`], where transactions that start now see everything below `view`.
     pub fn horizon(&self, view: Stamp) -> Stamp {
         self.participant.all.horizon(|| view)

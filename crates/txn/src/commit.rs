@@ -35,7 +35,7 @@ impl Transaction<'_> {
         primary.gate.admit().map_err(CommitError::Refused)?;
         let mut inner = worker.inner.borrow_mut();
         let inner = &mut *inner;
-        // Records that this transaction both inserted and deleted have never been.
+        // Records that this transaction both inserted and deleted have never been; what was only locked stays as it is.
         self.drop_vanished(inner);
         if worker.state.borrow().writes.is_empty() {
             return Ok(self.read_only_ticket(primary));
@@ -57,7 +57,8 @@ impl Transaction<'_> {
 
     fn drop_vanished(&self, inner: &mut Inner) {
         let mut state = self.worker.state.borrow_mut();
-        let vanished = |write: &mut Write| write.inserted && write.installed.kind() == RecordKind::Delete;
+        let vanished =
+            |write: &mut Write| write.lock_only || write.inserted && write.installed.kind() == RecordKind::Delete;
         if state.writes.iter_mut().any(vanished) {
             for write in state.writes.extract_if(.., vanished) {
                 self.undo_write(write, &mut inner.rids);
@@ -133,7 +134,7 @@ impl Transaction<'_> {
                 builder.next_block_in(next);
                 current = next;
             }
-            let Write { fid, installed, inserted } = write;
+            let Write { fid, installed, inserted, .. } = write;
             let record = if *inserted { RecordKind::Insert } else { installed.kind() };
             builder
                 .push(installed.prev(), *fid, installed.rid(), record, installed.logged_row(self.guard()))
@@ -149,7 +150,7 @@ impl Transaction<'_> {
     fn publish(&self, stamp: Stamp, inner: &mut Inner) {
         let mut state = self.worker.state.borrow_mut();
         let offsets = inner.builder.offsets();
-        for (position, Write { fid, installed, inserted }) in state.writes.drain(..).enumerate() {
+        for (position, Write { fid, installed, inserted, .. }) in state.writes.drain(..).enumerate() {
             // Without a block, any distinct places above the stamp will do.
             let offset = offsets.get(position).map_or(position as u64 + 1, |offset| u64::from(*offset));
             let address = stamp.plus(offset);

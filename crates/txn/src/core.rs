@@ -5,7 +5,7 @@ use std::sync::Arc;
 use freshet_base::sync::Mutex;
 use freshet_storage::{Catalog, Owners, Participants, RecordSource};
 
-use crate::{Snapshots, garbage::Garbage};
+use crate::{Snapshots, garbage::Garbage, waits::Waits};
 
 /// The shared state of a node's transactions. Engine composes it; workers live on it.
 pub struct Core {
@@ -19,6 +19,8 @@ pub struct Core {
     pub snapshots: Snapshots,
     /// Where versions come from that are not in memory.
     pub source: Arc<dyn RecordSource>,
+    /// Who waits for whose records.
+    pub(crate) waits: Waits,
     /// Garbage that workers left behind when they ended.
     pub(crate) left: Mutex<Vec<Garbage>>,
 }
@@ -38,6 +40,7 @@ impl Core {
         source: Arc<dyn RecordSource>,
     ) -> Arc<Self> {
         let owners = Owners::new(participants.limit());
-        Arc::new(Self { participants, owners, catalog, snapshots, source, left: Mutex::new(Vec::new()) })
+        let waits = Waits::new(participants.limit());
+        Arc::new(Self { participants, owners, catalog, snapshots, source, waits, left: Mutex::new(Vec::new()) })
     }
 }

@@ -15,8 +15,10 @@ mod garbage;
 mod gate;
 mod procedure;
 mod rids;
+mod savepoint;
 mod snapshots;
 mod transaction;
+mod waits;
 mod worker;
 
 pub use self::{
@@ -24,7 +26,9 @@ pub use self::{
     error::{CommitError, ProcedureError, WriteError},
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
     procedure::RETRIES,
+    savepoint::Savepoint,
     snapshots::{Primary, Snapshots},
     transaction::{Direction, Record, Transaction},
+    waits::LockWaitError,
     worker::{Rollbacks, Worker, WorkerError},
 };

@@ -4,17 +4,18 @@ use std::{
     cell::Cell,
     fmt,
     ops::{Bound, ControlFlow},
+    time::Instant,
 };
 
 use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{
-    Catalog, Guard, IndexDefinition, Installed, KeyBuffer, Newest, Owner, ReadContext, ReadError, Reclaimed, Table,
-    Visible,
+    Catalog, Guard, IndexDefinition, InstallError, Installed, KeyBuffer, Newest, Owner, ReadContext, ReadError,
+    Reclaimed, Table, Visible,
     index::{InsertError, ScanBuffer},
 };
 
-use crate::{WriteError, certify::ScannedRange, worker::Worker};
+use crate::{LockWaitError, WriteError, certify::ScannedRange, worker::Worker};
 
 /// A record as a transaction sees it. Its row stays readable until the transaction ends, whatever
 /// happens to the record.
@@ -33,6 +34,10 @@ pub(crate) struct Write {
     pub(crate) installed: Installed,
     /// Inserted by this transaction, so that nobody else has ever seen the record.
     pub(crate) inserted: bool,
+    /// Put there only to keep others from writing: it goes when the transaction ends, whatever the end.
+    pub(crate) lock_only: bool,
+    /// The row of a record that was inserted and deleted again, while its index entries stay: there is a savepoint to go back to.
+    pub(crate) entered: Option<Vec<u8>>,
 }
 
 /// What a running transaction remembers. Kept by the worker, so that its memory is used again.
@@ -43,7 +48,18 @@ pub(crate) struct State {
     pub(crate) reads: Vec<(Fid, Rid)>,
     /// Serializable only: ranges read, and the leaves that held them.
     pub(crate) ranges: Vec<ScannedRange>,
+    /// What was replaced since the first savepoint: which write, and the row before, none for a deletion.
+    pub(crate) replaced: Vec<Replaced>,
+    /// How many savepoints there are.
+    pub(crate) savepoints: usize,
     buffers: Vec<ScanBuffer>,
+}
+
+/// What an own uncommitted version was before it was replaced.
+pub(crate) struct Replaced {
+    pub(crate) write: usize,
+    pub(crate) row: Option<Vec<u8>>,
+    pub(crate) lock_only: bool,
 }
 
 /// A transaction. Dropped without [`Transaction::commit`], it is rolled back.
@@ -53,7 +69,7 @@ pub(crate) struct State {
 pub struct Transaction<'w> {
     pub(crate) worker: &'w Worker,
     guard: Guard<'w>,
-    snapshot: Stamp,
+    snapshot: Cell<Stamp>,
     pub(crate) isolation: Isolation,
     /// Why it cannot write, if it cannot.
     read_only: Option<&'static str>,
@@ -62,7 +78,7 @@ pub struct Transaction<'w> {
 
 impl fmt::Debug for Transaction<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Transaction(snapshot {}, {})", self.snapshot, self.isolation)
+        write!(f, "Transaction(snapshot {}, {})", self.snapshot.get(), self.isolation)
     }
 }
 
@@ -82,12 +98,41 @@ impl<'w> Transaction<'w> {
         let (guard, snapshot) = worker.participant.pin(|| snapshots.current());
         worker.owner.set(None);
         worker.seen.set(Stamp::ZERO);
-        Self { worker, guard, snapshot, isolation, read_only, finished: Cell::new(false) }
+        Self { worker, guard, snapshot: Cell::new(snapshot), isolation, read_only, finished: Cell::new(false) }
     }
 
     /// Everything below this stamp is visible to the transaction, and nothing else but its own writes.
     pub fn snapshot(&self) -> Stamp {
-        self.snapshot
+        self.snapshot.get()
+    }
+
+    /// Takes a newer snapshot: what has committed since is visible from now on, as READ COMMITTED wants it for each
+    /// statement. What was read before stays as it was read. Not for serializable transactions, which are validated against one snapshot.
+    ///
+    /// # Panics
+    /// When the transaction is serializable and may write.
+    pub fn refresh(&self) {
+        assert!(!self.validates(), "a serializable transaction has one snapshot");
+        let snapshots = &self.worker.core.snapshots;
+        self.snapshot.set(self.guard.advance(|| snapshots.current()));
+    }
+
+    /// Blocks while another transaction holds the record that kept the last write of this one from being done
+    /// ([`WriteError::Conflict`]). What became of the record must be looked at afterwards. `cancelled` is asked every few milliseconds.
+    ///
+    /// # Errors
+    /// See [`LockWaitError`]; after [`LockWaitError::Deadlock`] this transaction must be rolled back.
+    pub fn wait_for_holder(
+        &self,
+        deadline: Option<Instant>,
+        cancelled: &dyn Fn() -> bool,
+    ) -> Result<(), LockWaitError> {
+        let core = &self.worker.core;
+        let Some((fid, rid)) = self.worker.contested.take() else { return Ok(()) };
+        let table = core.catalog.get(fid).expect("tables are never dropped");
+        let holder = || table.holder(&self.guard, rid, &self.context());
+        let me = (self.worker.participant.index(), self.worker.owner.get());
+        core.waits.wait(&core.owners, me, holder, deadline, cancelled)
     }
 
     /// The worker that runs it.
@@ -103,7 +148,7 @@ impl<'w> Transaction<'w> {
     #[inline]
     pub(crate) fn context(&self) -> ReadContext<'_> {
         ReadContext {
-            snapshot: self.snapshot,
+            snapshot: self.snapshot.get(),
             me: self.worker.owner.get(),
             owners: &self.worker.core.owners,
             source: &*self.worker.core.source,
@@ -283,7 +328,13 @@ impl<'w> Transaction<'w> {
                 }
             }
         }
-        self.worker.state.borrow_mut().writes.push(Write { fid: table.fid(), installed, inserted: true });
+        self.worker.state.borrow_mut().writes.push(Write {
+            fid: table.fid(),
+            installed,
+            inserted: true,
+            lock_only: false,
+            entered: None,
+        });
         Ok(place.rid)
     }
 
@@ -301,10 +352,16 @@ impl<'w> Transaction<'w> {
                 Err(violation())
             }
             // A serializable transaction must not know of it.
-            Some(Newest::CommittedSince) if self.validates() => Err(WriteError::Conflict),
+            Some(Newest::CommittedSince) if self.validates() => Err(self.contested(table, other)),
             Some(Newest::CommittedSince) => Err(violation()),
-            Some(Newest::Contested) => Err(WriteError::Conflict),
+            Some(Newest::Contested) => Err(self.contested(table, other)),
         }
+    }
+
+    /// Remembers which record somebody else came first to.
+    fn contested(&self, table: &Table, rid: Rid) -> WriteError {
+        self.worker.contested.set(Some((table.fid(), rid)));
+        WriteError::Conflict
     }
 
     /// Serializable only: remembers that `row`'s keys in the first `count` indexes were free, as far as they are unique,
@@ -359,6 +416,10 @@ impl<'w> Transaction<'w> {
             self.write(table, rid, owner, Some(row), own)?;
             return Ok(rid);
         }
+        // Who is too late hears that, and not that the newer record has its unique keys.
+        if table.newest(&self.guard, rid, &self.context(), |_| true)? != Some(Newest::Committed) {
+            return Err(self.contested(table, rid));
+        }
         // The insertion first: it may fail, and to take back a deletion, others would have to have left the old keys alone.
         let new = self.insert_instead(table, row, owner, Some(rid))?;
         if let Err(error) = self.write(table, rid, owner, None, own) {
@@ -383,12 +444,22 @@ impl<'w> Transaction<'w> {
     fn write(&self, table: &Table, rid: Rid, owner: Owner, row: Option<&[u8]>, own: bool) -> Result<(), WriteError> {
         let mut state = self.worker.state.borrow_mut();
         if own {
+            let State { writes, replaced, savepoints, .. } = &mut *state;
             // A transaction rarely writes a record twice, and if so, soon after.
-            let mut writes = state.writes.iter_mut().rev();
-            let own = writes.find(|write| write.installed.rid() == rid && write.fid == table.fid());
-            let own = own.expect("what carries its name is in its write set");
+            let own = writes.iter().rposition(|write| write.installed.rid() == rid && write.fid == table.fid());
+            let number = own.expect("what carries its name is in its write set");
+            let own = &mut writes[number];
+            if *savepoints > 0 {
+                let there = own.installed.kind() != RecordKind::Delete;
+                let row = there.then(|| own.installed.row().to_vec());
+                replaced.push(Replaced { write: number, row, lock_only: own.lock_only });
+            }
+            own.lock_only = false;
             let mut vanished = None;
-            if own.inserted && row.is_none() {
+            if own.inserted && row.is_none() && *savepoints > 0 {
+                // Its keys must still be free if it comes back.
+                own.entered = Some(own.installed.row().to_vec());
+            } else if own.inserted && row.is_none() {
                 // Nobody else ever sees this record.
                 self.leave_indexes(table, rid, own.installed.row(), table.indexes().len());
                 vanished = self.validates().then(|| own.installed.row().to_vec());
@@ -401,8 +472,27 @@ impl<'w> Transaction<'w> {
             }
             return Ok(());
         }
-        let installed = table.install(&self.guard, rid, owner, row, &self.context())?;
-        state.writes.push(Write { fid: table.fid(), installed, inserted: false });
+        let installed = match table.install(&self.guard, rid, owner, row, &self.context()) {
+            Err(InstallError::Conflict) => return Err(self.contested(table, rid)),
+            installed => installed?,
+        };
+        state.writes.push(Write { fid: table.fid(), installed, inserted: false, lock_only: false, entered: None });
+        Ok(())
+    }
+
+    /// Keeps others from writing a record until this transaction ends, without changing it: SELECT … FOR UPDATE.
+    ///
+    /// # Errors
+    /// As for [`Transaction::update`].
+    pub fn lock(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
+        let owner = self.may_write(table, None)?;
+        let (row, own) = self.present(table, rid)?;
+        if own {
+            return Ok(());
+        }
+        let row = row.to_vec();
+        self.write(table, rid, owner, Some(&row), false)?;
+        self.worker.state.borrow_mut().writes.last_mut().expect("just written").lock_only = true;
         Ok(())
     }
 
@@ -428,8 +518,12 @@ impl<'w> Transaction<'w> {
         let table = self.worker.core.catalog.get(write.fid).expect("tables are never dropped");
         let (rid, tombstone) = (write.installed.rid(), write.installed.prev());
         if write.inserted {
-            if write.installed.kind() != RecordKind::Delete {
-                self.leave_indexes(table, rid, write.installed.row(), table.indexes().len());
+            let row = match write.installed.kind() {
+                RecordKind::Delete => write.entered.as_deref(),
+                _ => Some(write.installed.row()),
+            };
+            if let Some(row) = row {
+                self.leave_indexes(table, rid, row, table.indexes().len());
             }
             table.roll_back(&self.guard, write.installed);
             rids.put(write.fid, Reclaimed { rid, tombstone });
@@ -447,7 +541,13 @@ impl Drop for Transaction<'_> {
         let mut state = self.worker.state.borrow_mut();
         state.reads.clear();
         state.ranges.clear();
+        state.replaced.clear();
+        state.savepoints = 0;
         drop(state);
+        if let Some(owner) = self.worker.owner.get() {
+            self.worker.core.waits.wake(owner.index());
+        }
+        self.worker.contested.set(None);
         self.worker.leaves.clear();
         self.worker.refresh_horizon();
         self.worker.owner.set(None);

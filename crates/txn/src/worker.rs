@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{Isolation, Stamp};
+use freshet_base::{Fid, Isolation, Rid, Stamp};
 use freshet_log::{BlockBuilder, Writer};
 use freshet_storage::{LeafSet, Owner, Participant};
 use serde::Serialize;
@@ -63,6 +63,8 @@ pub struct Worker {
     until_horizon: Cell<u32>,
     /// The running transaction's name, once it has written.
     pub(crate) owner: Cell<Option<Owner>>,
+    /// The record that the running transaction could not write since somebody else came first.
+    pub(crate) contested: Cell<Option<(Fid, Rid)>>,
     /// The largest stamp that the running transaction has seen.
     pub(crate) seen: Cell<Stamp>,
     rollbacks: Cell<Rollbacks>,
@@ -104,6 +106,7 @@ impl Worker {
             horizon: Cell::new(Stamp::ZERO),
             until_horizon: Cell::new(0),
             owner: Cell::new(None),
+            contested: Cell::new(None),
             seen: Cell::new(Stamp::ZERO),
             rollbacks: Cell::new(Rollbacks::default()),
         })

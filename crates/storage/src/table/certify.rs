@@ -6,7 +6,12 @@ use freshet_base::{
 };
 
 use super::{PATIENCE, ReadContext, ReadError, Table, read::State};
-use crate::{array::Word, reclaim::Guard, version::Version};
+use crate::{
+    array::Word,
+    owner::{Owner, Phase},
+    reclaim::Guard,
+    version::Version,
+};
 
 /// What stands in the way of a unique key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +26,16 @@ pub enum Newest {
 }
 
 impl Table {
+    /// Who else has an uncommitted version on top of this record, and is not done.
+    pub fn holder(&self, _guard: &Guard<'_>, rid: Rid, context: &ReadContext<'_>) -> Option<Owner> {
+        // Acquire: pairs with the release of whoever put the version there.
+        let word = Word(self.data.get(rid)?.load(Ordering::Acquire));
+        // SAFETY: found under the guard. Acquire: pairs with `Installed::commit`.
+        let bits = unsafe { &*word.as_pointer()? }.stamp.load(Ordering::Acquire);
+        let owner = Owner::from_stamp_bits(bits).filter(|owner| context.me != Some(*owner))?;
+        matches!(context.owners.phase(owner), Phase::Active | Phase::Committing(_)).then_some(owner)
+    }
+
     /// Whether a version by somebody else that is visible at `stamp` was not visible in the context's snapshot:
     /// the check of certification, for each record that a serializable transaction has read.
     /// Waits, bounded, for transactions that commit below `stamp`.

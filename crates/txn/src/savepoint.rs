@@ -1,0 +1,47 @@
+//! Savepoints: taking back a part of what a transaction has written.
+
+use crate::Transaction;
+
+/// A place in a transaction to which its writes can be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Savepoint {
+    writes: usize,
+    replaced: usize,
+}
+
+impl Transaction<'_> {
+    /// Remembers where the transaction is. From now on, rows that it writes twice are kept both times, until it ends.
+    pub fn savepoint(&self) -> Savepoint {
+        let mut state = self.worker.state.borrow_mut();
+        state.savepoints += 1;
+        Savepoint { writes: state.writes.len(), replaced: state.replaced.len() }
+    }
+
+    /// Takes back what was written since `savepoint`, which stays. What was read since then stays read. Savepoints made
+    /// after it are void.
+    pub fn roll_back_to(&self, savepoint: &Savepoint) {
+        let owner = self.worker.owner.get();
+        {
+            let mut inner = self.worker.inner.borrow_mut();
+            let mut state = self.worker.state.borrow_mut();
+            while state.writes.len() > savepoint.writes {
+                let write = state.writes.pop().expect("there are more");
+                self.undo_write(write, &mut inner.rids);
+            }
+        }
+        let mut state = self.worker.state.borrow_mut();
+        let since = savepoint.replaced.min(state.replaced.len());
+        let taken_back = state.replaced.split_off(since);
+        for before in taken_back.into_iter().rev().filter(|before| before.write < savepoint.writes) {
+            let write = &mut state.writes[before.write];
+            let owner = owner.expect("it has written");
+            let table = self.worker.core.catalog.get(write.fid).expect("tables are never dropped");
+            if before.row.is_some() {
+                // Its index entries have stayed.
+                write.entered = None;
+            }
+            table.replace(self.guard(), &mut write.installed, owner, before.row.as_deref());
+            write.lock_only = before.lock_only;
+        }
+    }
+}
