@@ -416,12 +416,16 @@ impl<'w> Transaction<'w> {
             self.write(table, rid, owner, Some(row), own)?;
             return Ok(rid);
         }
-        // Who is too late hears that, and not that the newer record has its unique keys.
-        if table.newest(&self.guard, rid, &self.context(), |_| true)? != Some(Newest::Committed) {
-            return Err(self.contested(table, rid));
-        }
         // The insertion first: it may fail, and to take back a deletion, others would have to have left the old keys alone.
-        let new = self.insert_instead(table, row, owner, Some(rid))?;
+        let new = match self.insert_instead(table, row, owner, Some(rid)) {
+            // Who is too late hears that, and not that what came instead of the record has its unique keys.
+            Err(WriteError::UniqueViolation { .. })
+                if table.newest(&self.guard, rid, &self.context(), |_| true)? != Some(Newest::Committed) =>
+            {
+                return Err(self.contested(table, rid));
+            }
+            inserted => inserted?,
+        };
         if let Err(error) = self.write(table, rid, owner, None, own) {
             let inserted = self.worker.state.borrow_mut().writes.pop().expect("just inserted");
             self.undo_write(inserted, &mut self.worker.inner.borrow_mut().rids);
