@@ -48,7 +48,7 @@ pub(crate) enum Command {
     ///
     /// A restart needs only the log since then. Nodes write checkpoints by themselves, too: see the keys that begin with checkpoint-.
     Checkpoint(CheckpointOptions),
-    /// Look into files: a log directory, or the tail of one that a node has saved.
+    /// Look into files: a log, the tail of one that a node has saved, or checkpoints. Nodes may be at work on them.
     #[command(subcommand)]
     Inspect(Inspect),
     /// Measure the engine: tpcc or ycsb.
@@ -115,14 +115,19 @@ pub(crate) enum Inspect {
     ///
     /// Ends with a summary, and with an error when something in the log is no block.
     Log(InspectLog),
+    /// Show the checkpoints of a node: what they hold, and whether their files are there.
+    ///
+    /// Ends with an error when one cannot be used.
+    Checkpoint(InspectCheckpoint),
 }
 
 /// Options of `freshet inspect log`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectLog {
-    /// A node's directory, the directory of its log, or a saved tail.
-    #[arg(value_name = "DIR")]
-    pub(crate) path: PathBuf,
+    /// A node's directory, the directory of one stream of its log, or a saved tail; or, when streams are kept elsewhere
+    /// (log-dir), the directories of all of them.
+    #[arg(value_name = "DIR", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
     /// Show blocks from this stamp on.
     #[arg(long, value_name = "STAMP", default_value_t = 0)]
     pub(crate) from: u64,
@@ -137,6 +142,23 @@ pub(crate) struct InspectLog {
     pub(crate) summary: bool,
 }
 
+/// Options of `freshet inspect checkpoint`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectCheckpoint {
+    /// A node's directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) path: PathBuf,
+    /// Where rows are kept: once for each device, in the order of checkpoint-dir. [default: checkpoints in DIR]
+    #[arg(long = "device", value_name = "DIR")]
+    pub(crate) devices: Vec<PathBuf>,
+    /// Show the tables and their files, too.
+    #[arg(long)]
+    pub(crate) files: bool,
+    /// Read everything, and look whether it is what was written.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
 impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
@@ -145,7 +167,7 @@ impl Cli {
             Command::Status(options) => status::run(&options),
             Command::Promote(options) => promote::run(&options),
             Command::Checkpoint(options) => checkpoint::run(&options),
-            Command::Inspect(Inspect::Log(options)) => inspect::run(&options),
+            Command::Inspect(what) => inspect::run(&what),
             Command::Bench(options) => bench::run(options),
         }
     }

@@ -11,7 +11,9 @@ use std::{
 
 use freshet_base::{ClusterId, Stamp, WaitError};
 use freshet_cluster::term::{Fence, Reign, TermHistory};
-use freshet_log::{Batch, Control, Log, LogDirectory, LogReader, Receiver, Sink, StandbyLog, Writer, inspect::save_tail};
+use freshet_log::{
+    Batch, Control, Log, LogDirectory, LogReader, Receiver, Sink, StandbyLog, Writer, inspect::save_tail,
+};
 use freshet_replay::Replay;
 use freshet_replication::{
     log_access::{LogReadError, LogSource, StandbyStore, StoreError},

@@ -254,6 +254,7 @@ impl LogStore {
             stream.store.anchor(at, position)?;
             // Readers find out before the files go.
             self.shared.begin.fetch_max(at.0, Ordering::AcqRel);
+            stream.landmarks.begin(at, position);
             removed += stream.store.remove_below(position)?;
         }
         Ok(removed)
@@ -274,7 +275,11 @@ impl LogStore {
     pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
         match self.alone() {
             Some(store) => store.read(at, into),
-            None => self.merged_read(at, into),
+            None => match self.merged_read(at, into) {
+                // The way to that place began in a segment that was removed meanwhile; now it begins behind that.
+                Err(StoreError::Gone { .. }) => self.merged_read(at, into),
+                read => read,
+            },
         }
     }
 }
