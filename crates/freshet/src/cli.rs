@@ -62,7 +62,7 @@ pub(crate) enum Command {
     ///
     /// The node is the first of a new cluster: start it with `freshet serve --directory`, and standbys that join it.
     Restore(RestoreOptions),
-    /// Look into files: a log directory, or the tail of one that a node has saved.
+    /// Look into files: a log, the tail of one that a node has saved, or checkpoints. Nodes may be at work on them.
     #[command(subcommand)]
     Inspect(Inspect),
     /// Measure the engine: TPC-C, YCSB, TATP, TPC-B, and restarts.
@@ -187,14 +187,19 @@ pub(crate) enum Inspect {
     ///
     /// Ends with a summary, and with an error when something in the log is no block.
     Log(InspectLog),
+    /// Show the checkpoints of a node: what they hold, and whether their files are there.
+    ///
+    /// Ends with an error when one cannot be used.
+    Checkpoint(InspectCheckpoint),
 }
 
 /// Options of `freshet inspect log`.
 #[derive(Debug, Args)]
 pub(crate) struct InspectLog {
-    /// A node's directory, the directory of its log, or a saved tail.
-    #[arg(value_name = "DIR")]
-    pub(crate) path: PathBuf,
+    /// A node's directory, the directory of one stream of its log, or a saved tail; or, when streams are kept elsewhere
+    /// (log-dir), the directories of all of them.
+    #[arg(value_name = "DIR", required = true)]
+    pub(crate) paths: Vec<PathBuf>,
     /// Show blocks from this stamp on.
     #[arg(long, value_name = "STAMP", default_value_t = 0)]
     pub(crate) from: u64,
@@ -209,6 +214,23 @@ pub(crate) struct InspectLog {
     pub(crate) summary: bool,
 }
 
+/// Options of `freshet inspect checkpoint`.
+#[derive(Debug, Args)]
+pub(crate) struct InspectCheckpoint {
+    /// A node's directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) path: PathBuf,
+    /// Where rows are kept: once for each device, in the order of checkpoint-dir. [default: checkpoints in DIR]
+    #[arg(long = "device", value_name = "DIR")]
+    pub(crate) devices: Vec<PathBuf>,
+    /// Show the tables and their files, too.
+    #[arg(long)]
+    pub(crate) files: bool,
+    /// Read everything, and look whether it is what was written.
+    #[arg(long)]
+    pub(crate) check: bool,
+}
+
 impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
@@ -220,7 +242,7 @@ impl Cli {
             Command::Backup(options) => backup::backup(&options),
             Command::Archive(options) => backup::archive(&options),
             Command::Restore(options) => backup::restore(&options),
-            Command::Inspect(Inspect::Log(options)) => inspect::run(&options),
+            Command::Inspect(what) => inspect::run(&what),
             Command::Bench(options) => bench::run(options),
         }
     }

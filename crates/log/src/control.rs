@@ -267,12 +267,54 @@ impl LogDirectory {
 /// The file in a stream's directory that says whose it is.
 const STREAM: &str = "stream";
 
+/// What that file says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamIdentity {
+    pub(crate) stream: usize,
+    /// How many streams the log has.
+    pub(crate) streams: usize,
+    pub(crate) cluster: ClusterId,
+    pub(crate) node: NodeId,
+}
+
+impl StreamIdentity {
+    fn encode(&self) -> String {
+        let Self { stream, streams, cluster, node } = self;
+        format!("freshet stream {stream} of {streams}\ncluster {cluster}\nnode {node}\n")
+    }
+
+    fn decode(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let (stream, streams) = lines.next()?.strip_prefix("freshet stream ")?.split_once(" of ")?;
+        let (stream, streams) = (stream.parse().ok()?, streams.parse().ok()?);
+        let cluster = ClusterId(u128::from_str_radix(lines.next()?.strip_prefix("cluster ")?, 16).ok()?);
+        let node = NodeId(u64::from_str_radix(lines.next()?.strip_prefix("node ")?, 16).ok()?);
+        (stream < streams && streams <= MAX_STREAMS).then_some(Self { stream, streams, cluster, node })
+    }
+
+    /// Whose the stream in `directory` is; none when nothing there says so.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the file cannot be read or understood.
+    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, StoreError> {
+        let file = directory.join(STREAM);
+        match fs::read_to_string(&file) {
+            Ok(text) => match Self::decode(&text) {
+                Some(identity) => Ok(Some(identity)),
+                None => Err(StoreError::Header { file, what: "it does not say whose stream this is".to_owned() }),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(StoreError::io("read", file, 0, 0, error)),
+        }
+    }
+}
+
 /// Makes a stream's directory, or checks that it is that one.
 fn own_stream(directory: &Path, stream: usize, control: &Control) -> Result<(), StoreError> {
     let file = directory.join(STREAM);
     let io = |doing, source| StoreError::io(doing, file.clone(), 0, 0, source);
-    let own =
-        format!("freshet stream {stream} of {}\ncluster {}\nnode {}\n", control.streams, control.cluster, control.node);
+    let Control { streams, cluster, node, .. } = *control;
+    let own = StreamIdentity { stream, streams, cluster, node }.encode();
     match fs::read_to_string(&file) {
         Ok(found) if found == own => Ok(()),
         Ok(found) => {
@@ -411,6 +453,15 @@ mod tests {
         }
         for length in 0..text.len() {
             assert!(Control::decode(&text[..length], file).is_err());
+        }
+    }
+
+    #[test]
+    fn a_stream_says_whose_it_is() {
+        let identity = StreamIdentity { stream: 2, streams: 3, cluster: ClusterId(0x0102), node: NodeId(9) };
+        assert_eq!(StreamIdentity::decode(&identity.encode()), Some(identity));
+        for text in ["", "freshet stream 3 of 3\ncluster 1\nnode 1\n", "freshet stream 0 of 1\ncluster x\nnode 1\n"] {
+            assert_eq!(StreamIdentity::decode(text), None);
         }
     }
 

@@ -5,7 +5,7 @@ use std::{path::Path, sync::Arc};
 use freshet_base::Stamp;
 
 use crate::{
-    medium::FileMedium,
+    medium::{FileMedium, Medium},
     scan::LogSource,
     segments::{SegmentStore, StoreError},
 };
@@ -25,7 +25,8 @@ pub struct Durable {
 /// # Errors
 /// [`StoreError`] when what is there cannot be read.
 pub fn read_durable(directory: &Path) -> Result<Option<Durable>, StoreError> {
-    let store = SegmentStore::look(Arc::new(FileMedium::new(directory)))?;
+    let medium: Arc<dyn Medium> = Arc::new(FileMedium::new(directory));
+    let store = SegmentStore::look(&medium)?;
     let Some((begin, _)) = store.extent() else { return Ok(None) };
     let noted = store.watermark();
     // What lies above a persistent epoch counts only once the next one is there.

@@ -1,6 +1,6 @@
 //! Walking over the blocks of a stored log, in large chunks.
 
-use std::path::PathBuf;
+use std::{borrow::Borrow, path::PathBuf};
 
 use freshet_base::Stamp;
 
@@ -30,9 +30,9 @@ pub trait LogSource: Send + Sync {
     }
 }
 
-/// One stream of several, read by positions.
+/// One stream of several, read by positions: a store, or a reference to one.
 #[derive(Debug)]
-pub(crate) struct Positions<'s>(pub(crate) &'s SegmentStore);
+pub(crate) struct Positions<S>(pub(crate) S);
 
 impl LogSource for SegmentStore {
     fn extent(&self) -> Option<(Stamp, Stamp)> {
@@ -45,6 +45,24 @@ impl LogSource for SegmentStore {
 
     fn locate(&self, at: Stamp) -> (PathBuf, u64) {
         Self::locate(self, at)
+    }
+}
+
+impl<S: Borrow<SegmentStore> + Send + Sync> LogSource for Positions<S> {
+    fn extent(&self) -> Option<(Stamp, Stamp)> {
+        self.0.borrow().extent()
+    }
+
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
+        self.0.borrow().read(at, into)
+    }
+
+    fn locate(&self, at: Stamp) -> (PathBuf, u64) {
+        self.0.borrow().locate(at)
+    }
+
+    fn places_are_stamps(&self) -> bool {
+        false
     }
 }
 

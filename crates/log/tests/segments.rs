@@ -235,7 +235,7 @@ fn a_log_and_a_saved_tail_can_be_looked_at() {
     let findings: Vec<Finding> = inspection.map(Result::unwrap).collect();
     assert_eq!(findings.len() as u64, end / 208 + 1);
     assert_eq!(findings.last(), Some(&Finding::End { at: Stamp(end) }));
-    let Finding::Block { header, records } = &findings[1] else { panic!() };
+    let Finding::Block { header, records, .. } = &findings[1] else { panic!() };
     assert_eq!((header.stamp, records[0].0, records[0].1.rid), (Stamp(208), Stamp(240), Rid(208)));
     let tail: Vec<Finding> = Inspection::open(&saved).unwrap().map(Result::unwrap).collect();
     assert_eq!(tail[..4], findings[3..7]);

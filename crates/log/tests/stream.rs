@@ -9,7 +9,7 @@ use std::{
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
     AttachError, Batch, Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, RecordKind,
-    ReserveError, SegmentStore, Sink, StoreConfig,
+    ReserveError, SegmentStore, Sink, StoreConfig, StoreError,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
@@ -236,4 +236,60 @@ fn nothing_is_acknowledged_by_a_close_that_was_not_flushed() {
         assert!(tail.end >= acknowledged, "{kind:?}, round {round}: ends at {}, {acknowledged} was told", tail.end);
     }
     println!("{overtaken} times a block came after the last flush");
+}
+
+#[test]
+fn epochs_do_not_stand_still_when_the_buffer_is_smaller_than_a_batch() {
+    let config =
+        LogConfig { batch_bytes: 1 << 20, group_commit: GroupCommitKind::Epoch(Duration::from_millis(1)), ..small() };
+    let log = Log::open(config, Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
+    thread::scope(|scope| {
+        for worker in 0..3 {
+            let log = &log;
+            scope.spawn(move || {
+                let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
+                // Without throttling: they wait for room when they have reserved already.
+                for _ in 0..3000 {
+                    write_one(&mut writer, &mut builder, worker, &[7; 100]);
+                }
+            });
+        }
+    });
+    let end = log.reserved();
+    assert!(log.wait_durable(end, None).unwrap() >= end);
+    log.close().unwrap();
+}
+
+#[test]
+fn what_is_kept_of_several_streams_can_be_read_after_older_segments_went() {
+    // Smaller than the distance of landmarks.
+    let config = StoreConfig { segment_size: 4096, ..CONFIG };
+    let store = LogStore::of((0..2).map(|_| SegmentStore::in_memory(config)).collect());
+    let log = Log::open(small(), Some(store.clone()), Stamp(0), Term(1)).unwrap();
+    let mut writers = [log.writer().unwrap(), log.writer().unwrap()];
+    let mut builder = BlockBuilder::new();
+    let mut write = |number: u64| {
+        // The second stream has a tenth of the first.
+        let writer = &mut writers[usize::from(number % 10 == 9)];
+        builder.begin_in(writer.stream());
+        builder.push(None, Fid(1), Rid(number), RecordKind::Insert, &[7; 100]).unwrap();
+        let reservation = writer.reserve(builder.seal_records()).unwrap();
+        let place = (reservation.stamp(), reservation.end());
+        reservation.fill(builder.finish(place.0, Term(1), BlockKind::Redo));
+        place
+    };
+    let mut begins = Vec::new();
+    for number in 0..3000 {
+        let (stamp, end) = write(number);
+        begins.push(stamp);
+        if number % 100 == 99 {
+            log.wait_durable(end, None).unwrap();
+            let kept = begins.len() - 50;
+            store.remove_below(begins[kept]).unwrap();
+            for at in (kept..begins.len()).step_by(7) {
+                assert_eq!(blocks(&log, begins[at], end).len(), begins.len() - at);
+            }
+        }
+    }
+    assert!(matches!(store.read(Stamp(0), &mut [0; 32]), Err(StoreError::Gone { .. })));
 }

@@ -16,6 +16,7 @@ use super::{Medium, MediumFile};
 #[derive(Debug)]
 pub struct FileMedium {
     directory: PathBuf,
+    read_only: bool,
 }
 
 /// What a file is called while it is made.
@@ -24,7 +25,12 @@ const UNFINISHED: &str = ".new";
 impl FileMedium {
     /// The files in `directory`, which exists.
     pub fn new(directory: &Path) -> Self {
-        Self { directory: directory.to_owned() }
+        Self { directory: directory.to_owned(), read_only: false }
+    }
+
+    /// The same for looking only: files are opened in a way that does not allow to write.
+    pub fn read_only(directory: &Path) -> Self {
+        Self { directory: directory.to_owned(), read_only: true }
     }
 
     fn sync_directory(&self) -> io::Result<()> {
@@ -72,16 +78,7 @@ impl Medium for FileMedium {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn MediumFile>> {
         let path = self.directory.join(name);
-        // A directory that inspection may only read is fine until somebody writes.
-        let file = match OpenOptions::new().read(true).write(true).open(&path) {
-            Err(error)
-                if matches!(error.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) =>
-            {
-                File::open(&path)?
-            }
-            other => other?,
-        };
-        Ok(Arc::new(file))
+        Ok(Arc::new(OpenOptions::new().read(true).write(!self.read_only).open(&path)?))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {

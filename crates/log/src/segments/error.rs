@@ -60,6 +60,14 @@ pub enum StoreError {
         /// What does not fit.
         what: String,
     },
+    /// What was named for an inspection cannot be looked at.
+    #[error("{path}: {what}", path = .path.display())]
+    Look {
+        /// The file or directory.
+        path: PathBuf,
+        /// Why not, and what to do.
+        what: String,
+    },
     /// The file was written by another version.
     #[error(
         "{file} has log format {found}, this version reads {FORMAT}: start the version that wrote it",
@@ -162,6 +170,14 @@ impl StoreError {
             Self::NoSpace { file, needed }
         } else {
             Self::Io { doing, file, offset, source }
+        }
+    }
+    /// Whether it can be the trace of a node at work, and gone at the next look.
+    pub(crate) fn may_pass(&self) -> bool {
+        match self {
+            Self::Io { source, .. } => source.kind() == io::ErrorKind::NotFound,
+            Self::Missing { .. } | Self::Watermark { .. } => true,
+            _ => false,
         }
     }
 }

@@ -21,6 +21,8 @@ use std::{
         Arc, Mutex, MutexGuard, PoisonError, RwLock,
         atomic::{AtomicBool, Ordering},
     },
+    thread,
+    time::Duration,
 };
 
 use freshet_base::{ClusterId, Stamp};
@@ -30,7 +32,7 @@ pub use error::StoreError;
 use header::{FileHeader, FileKind, HeaderError, SEGMENT_HEADER, USED};
 use mark::Mark;
 pub(crate) use mark::Note;
-pub(crate) use persistent_epoch::{PersistentEpoch, PersistentEpochFile};
+pub(crate) use persistent_epoch::{PersistentEpoch, PersistentEpochFile, look_at_epoch};
 
 /// The segment size unless configured otherwise, in bytes.
 pub const DEFAULT_SEGMENT: u64 = 64 << 20;
@@ -47,6 +49,8 @@ pub struct StoreConfig {
 }
 
 const MARK_NAME: &str = "watermark";
+/// How often a directory is looked at whose files do not fit together, before that is believed.
+const LOOKS: u32 = 10;
 
 fn segment_name(start: u64) -> String {
     format!("{start:020}.segment")
@@ -126,7 +130,8 @@ impl SegmentStore {
     pub fn open(medium: Arc<dyn Medium>, config: StoreConfig) -> Result<Self, StoreError> {
         assert!(config.segment_size >= MIN_SEGMENT && config.segment_size.is_multiple_of(MIN_SEGMENT));
         let names = list(&*medium)?;
-        let store = Self::open_segments(medium, &names, config)?;
+        let mark = open_mark(&*medium, &names)?;
+        let store = Self::open_segments(medium, &names, config, mark)?;
         if names.iter().any(|name| name == cut::CUT_NAME) {
             store.complete_cut()?;
         }
@@ -134,22 +139,45 @@ impl SegmentStore {
     }
 
     /// Opens the log on `medium` for looking only, with the configuration that its oldest segment names. Changes nothing.
+    /// The note of how far it is durable is older than the list of segments, so these hold all that it promises, even while a
+    /// node writes.
     ///
     /// # Errors
     /// As [`SegmentStore::open`].
-    pub(crate) fn look(medium: Arc<dyn Medium>) -> Result<Self, StoreError> {
-        let names = list(&*medium)?;
+    pub(crate) fn look(medium: &Arc<dyn Medium>) -> Result<Self, StoreError> {
+        patiently(|| Self::look_once(medium))
+    }
+
+    fn look_once(medium: &Arc<dyn Medium>) -> Result<Self, StoreError> {
+        let mark = open_mark(&**medium, &list(&**medium)?)?;
+        let names = list(&**medium)?;
         let config = match names.iter().filter_map(|name| segment_start(name)).min() {
             Some(start) => {
-                let (_, header) = read_header(&*medium, start)?;
+                let (_, header) = read_header(&**medium, start)?;
                 StoreConfig { cluster: header.cluster, segment_size: header.size.max(1) }
             }
             None => StoreConfig { cluster: ClusterId(0), segment_size: DEFAULT_SEGMENT },
         };
-        Self::open_segments(medium, &names, config)
+        Self::open_segments(Arc::clone(medium), &names, config, mark)
     }
 
-    fn open_segments(medium: Arc<dyn Medium>, names: &[String], config: StoreConfig) -> Result<Self, StoreError> {
+    /// The note of how far the log on `medium` is durable, as it is now.
+    pub(crate) fn look_at_note(medium: &dyn Medium) -> Result<Option<Note>, StoreError> {
+        Ok(open_mark(medium, &list(medium)?)?.map(|mark| mark.note()))
+    }
+
+    /// The position of a cut that was begun and is to be completed.
+    pub(crate) fn unfinished_cut(&self) -> Option<Stamp> {
+        let file = self.shared.medium.open(cut::CUT_NAME).ok()?;
+        Some(Mark::open(file).ok()??.note().position)
+    }
+
+    fn open_segments(
+        medium: Arc<dyn Medium>,
+        names: &[String],
+        config: StoreConfig,
+        mark: Option<Mark>,
+    ) -> Result<Self, StoreError> {
         let mut starts: Vec<u64> = names.iter().filter_map(|name| segment_start(name)).collect();
         starts.sort_unstable();
         let mut segments = Segments::default();
@@ -162,16 +190,9 @@ impl SegmentStore {
             let file = open_segment(&*medium, &config, start)?;
             segments.0.push_back(Arc::new(Segment { start, file }));
         }
-        let mark = match names.iter().any(|name| name == MARK_NAME) {
-            true => {
-                let path = || medium.path(MARK_NAME);
-                let file = medium.open(MARK_NAME).map_err(|e| StoreError::io("open", path(), 0, 0, e))?;
-                let mark = Mark::open(file).map_err(|_| StoreError::Watermark { file: path() })?;
-                Some(mark.ok_or_else(|| StoreError::Watermark { file: path() })?)
-            }
-            false if segments.0.is_empty() => None,
-            false => return Err(StoreError::Watermark { file: medium.path(MARK_NAME) }),
-        };
+        if mark.is_none() && !segments.0.is_empty() {
+            return Err(StoreError::Watermark { file: medium.path(MARK_NAME) });
+        }
         Ok(Self {
             shared: Arc::new(Shared {
                 medium,
@@ -481,6 +502,29 @@ impl Shared {
         segments.0.push_back(Arc::new(Segment { start, file }));
         Ok(())
     }
+}
+
+/// Looks again when files do not fit together: a node at work makes, removes and rewrites them between one glance and the next.
+fn patiently<T>(look: impl Fn() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    let mut looks = 1;
+    loop {
+        match look() {
+            Err(error) if looks < LOOKS && error.may_pass() => thread::sleep(Duration::from_millis(10)),
+            other => return other,
+        }
+        looks += 1;
+    }
+}
+
+/// The file that says how far the log is durable; none when there is none.
+fn open_mark(medium: &dyn Medium, names: &[String]) -> Result<Option<Mark>, StoreError> {
+    if !names.iter().any(|name| name == MARK_NAME) {
+        return Ok(None);
+    }
+    let path = || medium.path(MARK_NAME);
+    let file = medium.open(MARK_NAME).map_err(|e| StoreError::io("open", path(), 0, 0, e))?;
+    let mark = Mark::open(file).map_err(|_| StoreError::Watermark { file: path() })?;
+    mark.ok_or_else(|| StoreError::Watermark { file: path() }).map(Some)
 }
 
 fn list(medium: &dyn Medium) -> Result<Vec<String>, StoreError> {

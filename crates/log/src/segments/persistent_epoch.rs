@@ -6,9 +6,10 @@
 use freshet_base::Stamp;
 
 use super::{
-    SegmentStore, StoreError,
+    SegmentStore, StoreError, patiently,
     slots::{SLOTS_FILE, Slots},
 };
+use crate::medium::Medium;
 
 const NAME: &str = "pepoch";
 
@@ -26,25 +27,39 @@ pub(crate) struct PersistentEpochFile {
     store: SegmentStore,
 }
 
-impl SegmentStore {
-    fn has_persistent_epoch(&self) -> Result<bool, StoreError> {
-        Ok(super::list(&*self.shared.medium)?.iter().any(|name| name == NAME))
-    }
+fn is_there(medium: &dyn Medium) -> Result<bool, StoreError> {
+    Ok(super::list(medium)?.iter().any(|name| name == NAME))
+}
 
+fn open(medium: &dyn Medium) -> Result<Slots<2>, StoreError> {
+    let path = || medium.path(NAME);
+    let file = medium.open(NAME).map_err(|e| StoreError::io("open", path(), 0, 0, e))?;
+    let slots = Slots::open(file).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
+    slots.ok_or_else(|| StoreError::Watermark { file: path() })
+}
+
+fn said_by(slots: &Slots<2>) -> PersistentEpoch {
+    let [epoch, end] = *slots.words();
+    PersistentEpoch { epoch, end: Stamp(end) }
+}
+
+/// What the file on `medium` says; none when there is none.
+pub(crate) fn look_at_epoch(medium: &dyn Medium) -> Result<Option<PersistentEpoch>, StoreError> {
+    let look = || Ok(if is_there(medium)? { Some(said_by(&open(medium)?)) } else { None });
+    patiently(look)
+}
+
+impl SegmentStore {
     fn open_persistent_epoch(&self) -> Result<PersistentEpochFile, StoreError> {
-        let path = || self.shared.medium.path(NAME);
-        let file = self.shared.medium.open(NAME).map_err(|e| StoreError::io("open", path(), 0, 0, e))?;
-        let slots = Slots::open(file).map_err(|e| StoreError::io("read", path(), 0, 0, e))?;
-        let slots = slots.ok_or_else(|| StoreError::Watermark { file: path() })?;
-        Ok(PersistentEpochFile { slots, store: self.clone() })
+        Ok(PersistentEpochFile { slots: open(&*self.shared.medium)?, store: self.clone() })
     }
 
     /// What the file says; none when there is none.
     pub(crate) fn persistent_epoch(&self) -> Result<Option<PersistentEpoch>, StoreError> {
-        if !self.has_persistent_epoch()? {
+        if !is_there(&*self.shared.medium)? {
             return Ok(None);
         }
-        Ok(Some(self.open_persistent_epoch()?.get()))
+        Ok(Some(said_by(&open(&*self.shared.medium)?)))
     }
 
     /// Makes the file anew, durably.
@@ -57,7 +72,7 @@ impl SegmentStore {
 
     /// Removes the file, durably, if it is there.
     pub(crate) fn end_epochs(&self) -> Result<(), StoreError> {
-        if !self.has_persistent_epoch()? {
+        if !is_there(&*self.shared.medium)? {
             return Ok(());
         }
         let removed = self.shared.medium.remove(NAME);
@@ -66,11 +81,6 @@ impl SegmentStore {
 }
 
 impl PersistentEpochFile {
-    pub(crate) fn get(&self) -> PersistentEpoch {
-        let [epoch, end] = *self.slots.words();
-        PersistentEpoch { epoch, end: Stamp(end) }
-    }
-
     /// Makes `now` the persistent epoch. Durable when this returns.
     pub(crate) fn persist(&mut self, now: PersistentEpoch) -> Result<(), StoreError> {
         let path = || self.store.shared.medium.path(NAME);

@@ -56,6 +56,13 @@ impl Landmarks {
         map.range(..=stamp.0).next_back().map(|(stamp, position)| (Stamp(*stamp), Stamp(*position)))
     }
 
+    /// The log begins at `stamp` now: its blocks from there on begin at `position`, and older ones may be gone.
+    pub(super) fn begin(&self, stamp: Stamp, position: Stamp) {
+        let mut map = self.write();
+        *map = map.split_off(&stamp.0);
+        map.insert(stamp.0, position.0);
+    }
+
     /// The log was cut at `stamp`.
     pub(super) fn cut(&self, stamp: Stamp) {
         self.write().split_off(&stamp.0);

@@ -259,7 +259,9 @@ impl LogStore {
             // Readers find out before the files go.
             self.shared.begin.fetch_max(at.0, Ordering::AcqRel);
             // One block from below stays in every stream: the first that is kept shows, after a restart, where the log begins.
-            removed += stream.store.remove_below(self.position_of_last(number, at)?)?;
+            let last = self.position_of_last(number, at)?;
+            stream.landmarks.begin(at, position);
+            removed += stream.store.remove_below(last)?;
         }
         Ok(removed)
     }
@@ -284,7 +286,11 @@ impl LogStore {
     pub fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
         match self.alone() {
             Some(store) => store.read(at, into),
-            None => self.merged_read(at, into),
+            None => match self.merged_read(at, into) {
+                // The way to that place began in a segment that was removed meanwhile; now it begins behind that.
+                Err(StoreError::Gone { .. }) => self.merged_read(at, into),
+                read => read,
+            },
         }
     }
 }

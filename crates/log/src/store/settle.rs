@@ -15,7 +15,7 @@ use freshet_base::Stamp;
 use super::{LogStore, merge::Cursor};
 use crate::{
     block::{Block, BlockError},
-    scan::{LogSource, Positions, find_block},
+    scan::{Positions, find_block},
     segments::Note,
     tail::{Tail, TailError, Torn, damage, find_tail},
 };
@@ -128,22 +128,4 @@ fn settle_unused(store: &LogStore) -> Result<Tail, TailError> {
         found.end = found.end.max(segments.noted().bound);
     }
     Ok(found)
-}
-
-impl LogSource for Positions<'_> {
-    fn extent(&self) -> Option<(Stamp, Stamp)> {
-        self.0.extent()
-    }
-
-    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), crate::StoreError> {
-        self.0.read(at, into)
-    }
-
-    fn locate(&self, at: Stamp) -> (std::path::PathBuf, u64) {
-        self.0.locate(at)
-    }
-
-    fn places_are_stamps(&self) -> bool {
-        false
-    }
 }

@@ -119,22 +119,28 @@ impl GroupCommit<'_> {
         Stamp(self.shared.reserved().load(Ordering::SeqCst))
     }
 
+    /// How large a batch is flushed at once. Workers that wait for room in a buffer that is small must not wait for more:
+    /// none takes more than half of it, so half of it is filled when one has to wait.
+    fn enough(&self) -> u64 {
+        self.shared.config.batch_bytes.min(self.shared.core.buffer.capacity() / 2)
+    }
+
     fn is_due(&mut self, filled: Stamp, now: Instant) -> bool {
         let config = &self.shared.config;
         let oldest = *self.oldest.get_or_insert(now);
         if let Some(epochs) = &self.shared.epochs {
-            return filled.since(self.done) >= config.batch_bytes
+            return filled.since(self.done) >= self.enough()
                 || (epochs.ended() > self.done && filled >= epochs.ended())
                 || self.shared.is_closing();
         }
-        filled.since(self.done) >= config.batch_bytes
+        filled.since(self.done) >= self.enough()
             || self.shared.somebody_waits(self.done)
             || self.shared.is_closing()
             || now.duration_since(oldest) >= config.interval
     }
 
     fn wait_until_due(&self) {
-        let (shared, done) = (self.shared, self.done);
+        let (shared, done, enough) = (self.shared, self.done, self.enough());
         let age = self.oldest.map_or_else(Default::default, |oldest| oldest.elapsed());
         // The end of an epoch rings.
         let left = match &shared.epochs {
@@ -147,7 +153,7 @@ impl GroupCommit<'_> {
         shared.bells[self.stream].nap(left, false, || {
             shared.is_awaited(done)
                 || shared.is_closing()
-                || shared.reserved().load(Ordering::SeqCst) - done.0 >= shared.config.batch_bytes
+                || shared.reserved().load(Ordering::SeqCst) - done.0 >= enough
         });
     }
 

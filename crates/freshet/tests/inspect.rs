@@ -1,0 +1,73 @@
+//! `freshet inspect` on the files of real nodes, while they run and afterwards.
+
+mod common;
+
+use std::{fs, path::Path, process::Command};
+
+use common::{Writer, connect, create_journal, program, start};
+
+fn inspect(what: &str, path: &Path, more: &[&str]) -> (bool, String) {
+    let output = Command::new(program()).args(["inspect", what]).arg(path).args(more).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+    assert!(!text.contains("panicked"), "{text}");
+    (output.status.success(), text)
+}
+
+#[test]
+fn streams_and_checkpoints_are_shown_while_a_node_works() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let settings =
+        ["--log-streams", "3", "--log-group-commit", "epoch", "--log-epoch-ms", "5", "--checkpoint-interval-s", "0"];
+    let mut node = start(path, &settings);
+    let (whole, text) = inspect("checkpoint", path, &[]);
+    assert!(whole && text.contains("no checkpoint is installed"), "{text}");
+    let client = connect(&node);
+    create_journal(&client);
+    // Several connections: each has a worker, and workers are dealt out to streams.
+    let writers: Vec<Writer> = (0..3).map(|number| Writer::start(connect(&node), number)).collect();
+    writers.iter().for_each(|writer| writer.wait_for(1_000));
+    for _ in 0..10 {
+        let (whole, text) = inspect("log", path, &["--summary"]);
+        assert!(whole && text.contains("no damage"), "{text}");
+        let (whole, text) = inspect("log", &path.join("stream-1"), &["--summary"]);
+        assert!(whole && text.contains("no damage"), "{text}");
+    }
+    client.checkpoint(false, common::SOON).unwrap();
+    let (whole, text) = inspect("checkpoint", path, &["--files", "--check"]);
+    assert!(whole && text.contains("fuzzy: needs the log from") && text.contains("every block of rows"), "{text}");
+    writers.into_iter().for_each(|writer| drop(writer.stop()));
+    client.checkpoint(false, common::SOON).unwrap();
+    assert!(node.stop(common::SOON).unwrap().success(), "{}", node.messages());
+
+    let (whole, text) = inspect("log", path, &["--records"]);
+    assert!(whole && text.contains("no damage") && text.contains("3 streams in the order of stamps"), "{text}");
+    for expected in ["stream 0", "stream 1", "stream 2", "begins term", "insert table", "is persistent", " UTC"] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    let all = text.lines().filter(|line| line.contains("checksum")).count();
+    let mut sum = 0;
+    for stream in 0..3 {
+        let (whole, text) = inspect("log", &path.join(format!("stream-{stream}")), &[]);
+        assert!(whole && text.contains("one of 3 streams, by positions"), "{text}");
+        sum += text.lines().filter(|line| line.contains("checksum") && line.contains("stamp")).count();
+    }
+    assert_eq!(sum, all);
+
+    let (whole, text) = inspect("checkpoint", path, &["--check"]);
+    assert!(whole && text.contains("1 checkpoint(s)"), "{text}");
+    // Damage in a file of rows is found by reading only; a file that is missing, at once.
+    let folder = fs::read_dir(path.join("checkpoints")).unwrap().next().unwrap().unwrap().path();
+    let largest = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let largest = largest.max_by_key(|file| fs::metadata(file).unwrap().len()).unwrap();
+    let mut bytes = fs::read(&largest).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&largest, &bytes).unwrap();
+    assert!(inspect("checkpoint", path, &[]).0);
+    let (whole, text) = inspect("checkpoint", path, &["--check"]);
+    assert!(!whole && text.contains("cannot be used") && text.contains(largest.to_str().unwrap()), "{text}");
+    fs::remove_file(&largest).unwrap();
+    let (whole, text) = inspect("checkpoint", path, &[]);
+    assert!(!whole && text.contains(largest.to_str().unwrap()), "{text}");
+}

@@ -1,0 +1,92 @@
+//! A tail that was cut off and saved: one file, with the header of a segment (of kind 2), then the blocks as they were.
+
+use std::{
+    fs::{self, File},
+    io::{self, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use freshet_base::{ClusterId, Stamp};
+
+use crate::{
+    scan::{CHUNK, LogSource},
+    segments::{
+        StoreError,
+        header::{FileHeader, FileKind, HeaderError, SEGMENT_HEADER, USED},
+    },
+};
+
+/// Saves `[from, to)` of a log to a file of its own, durably: for a tail that is cut because it was never acknowledged.
+///
+/// # Errors
+/// [`StoreError`]; no file of that name is left half-written then.
+pub fn save_tail(
+    path: &Path,
+    cluster: ClusterId,
+    source: &dyn LogSource,
+    from: Stamp,
+    to: Stamp,
+) -> Result<(), StoreError> {
+    let unfinished = path.with_extension("new");
+    let failed = |doing, error| StoreError::io(doing, path.to_owned(), 0, to.since(from), error);
+    let header = FileHeader { kind: FileKind::SavedTail, cluster, size: to.since(from), start: from }.encode();
+    let mut file = File::create(&unfinished).map_err(|error| failed("make", error))?;
+    let mut write = |bytes: &[u8]| file.write_all(bytes).map_err(|error| failed("write", error));
+    write(&header)?;
+    write(&[0; SEGMENT_HEADER as usize - USED])?;
+    let (mut at, mut bytes) = (from, Vec::new());
+    while at < to {
+        bytes.resize(to.since(at).min(CHUNK as u64) as usize, 0);
+        source.read(at, &mut bytes)?;
+        write(&bytes)?;
+        at = at.plus(bytes.len() as u64);
+    }
+    file.sync_all().map_err(|error| failed("sync", error))?;
+    fs::rename(&unfinished, path).map_err(|error| failed("rename", error))?;
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| failed("sync", error))
+}
+
+/// A file that [`save_tail`] wrote.
+#[derive(Debug)]
+pub(super) struct SavedTail {
+    path: PathBuf,
+    file: File,
+    pub(super) header: FileHeader,
+}
+
+impl SavedTail {
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        let failed = |doing, error: io::Error| StoreError::io(doing, path.to_owned(), 0, 0, error);
+        let file = File::open(path).map_err(|error| failed("open", error))?;
+        let mut bytes = [0; USED];
+        file.read_exact_at(&mut bytes, 0).map_err(|error| failed("read the header of", error))?;
+        let header = FileHeader::decode(&bytes).map_err(|error| match error {
+            HeaderError::Format(found) => StoreError::Format { file: path.to_owned(), found },
+            HeaderError::Other(what) => StoreError::Header { file: path.to_owned(), what: what.to_owned() },
+        })?;
+        let found = file.metadata().map_err(|error| failed("ask the size of", error))?.len();
+        let expected = SEGMENT_HEADER.saturating_add(header.size);
+        if found != expected {
+            return Err(StoreError::Length { file: path.to_owned(), found, expected });
+        }
+        Ok(Self { path: path.to_owned(), file, header })
+    }
+}
+
+impl LogSource for SavedTail {
+    fn extent(&self) -> Option<(Stamp, Stamp)> {
+        Some((self.header.start, Stamp(self.header.start.0.saturating_add(self.header.size))))
+    }
+
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), StoreError> {
+        let offset = self.locate(at).1;
+        let read = self.file.read_exact_at(into, offset);
+        read.map_err(|error| StoreError::io("read", self.path.clone(), offset, 0, error))
+    }
+
+    fn locate(&self, at: Stamp) -> (PathBuf, u64) {
+        (self.path.clone(), SEGMENT_HEADER + at.since(self.header.start))
+    }
+}
