@@ -6,7 +6,16 @@ use crate::sync::{AtomicU64, Ordering};
 
 /// The processor time that the calling thread has used so far. Costs a system call.
 pub fn thread_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time_of(rustix::time::ClockId::ThreadCPUTime)
+}
+
+/// The same of all threads of this process.
+pub fn process_time() -> Duration {
+    time_of(rustix::time::ClockId::ProcessCPUTime)
+}
+
+fn time_of(clock: rustix::time::ClockId) -> Duration {
+    let time = rustix::time::clock_gettime(clock);
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     Duration::new(seconds, u32::try_from(time.tv_nsec).unwrap_or(0))
 }

@@ -11,18 +11,39 @@ use freshet_base::Rid;
 /// Pairs of key and record id of one index, in the order in which they came.
 #[derive(Debug, Default)]
 pub(crate) struct Run {
-    /// Length of a key; all keys of an index have the same.
-    length: usize,
     keys: Vec<u8>,
+    places: Places,
     rids: Vec<Rid>,
     /// After sorting: the first bytes of each key, and its number.
     order: Vec<(u64, u32)>,
 }
 
+/// Where in a run its keys lie.
+#[derive(Debug)]
+enum Places {
+    /// All have this length so far, as those of most indexes do.
+    Equal(usize),
+    /// Where each ends.
+    Ends(Vec<usize>),
+}
+
+impl Default for Places {
+    fn default() -> Self {
+        Self::Equal(0)
+    }
+}
+
 impl Run {
     pub(crate) fn push(&mut self, key: &[u8], rid: Rid) {
-        debug_assert!(self.rids.is_empty() || self.length == key.len());
-        self.length = key.len();
+        match &mut self.places {
+            Places::Equal(length) if *length == key.len() => {}
+            Places::Equal(length) if self.rids.is_empty() => *length = key.len(),
+            Places::Equal(length) => {
+                let ends = (1..=self.rids.len()).map(|count| count * *length);
+                self.places = Places::Ends(ends.chain([self.keys.len() + key.len()]).collect());
+            }
+            Places::Ends(ends) => ends.push(self.keys.len() + key.len()),
+        }
         self.keys.extend_from_slice(key);
         self.rids.push(rid);
     }
@@ -32,8 +53,11 @@ impl Run {
     }
 
     fn key(&self, number: u32) -> &[u8] {
-        let from = number as usize * self.length;
-        &self.keys[from..from + self.length]
+        let number = number as usize;
+        match &self.places {
+            Places::Equal(length) => &self.keys[number * length..][..*length],
+            Places::Ends(ends) => &self.keys[number.checked_sub(1).map_or(0, |before| ends[before])..ends[number]],
+        }
     }
 
     /// Sorts the run by key and record id; quick where it consists of sorted stretches, as it does from a checkpoint.
@@ -110,7 +134,33 @@ impl<'r> Iterator for Merged<'r> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::{collection::vec, prelude::*};
+
     use super::*;
+
+    proptest! {
+        /// Keys of any length, of which many are the beginning of others or the same but for zeros.
+        #[test]
+        fn any_keys_merge_as_a_set_of_pairs(
+            entries in vec((vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..12), 0u64..8, 0usize..3), 0..300),
+            equal in any::<bool>(),
+        ) {
+            let mut runs: Vec<Run> = (0..3).map(|_| Run::default()).collect();
+            let mut expected = BTreeSet::new();
+            for (number, (mut key, rid, run)) in entries.into_iter().enumerate() {
+                if equal || number < 20 {
+                    key.resize(9, 7);
+                }
+                runs[run].push(&key, Rid(rid));
+                expected.insert((key, Rid(rid)));
+            }
+            runs.iter_mut().for_each(Run::sort);
+            let merged: Vec<_> = Merged::new(&runs).map(|(key, rid)| (key.to_vec(), rid)).collect();
+            prop_assert_eq!(merged, expected.into_iter().collect::<Vec<_>>());
+        }
+    }
 
     #[test]
     fn runs_merge_in_order_and_without_duplicates() {

@@ -1,6 +1,7 @@
 //! Measures the engine. The primary runs within this process, so that nothing but the engine is measured; standbys
 //! are processes of their own, as in real life.
 
+mod backup;
 mod driver;
 mod options;
 mod probe;
@@ -25,6 +26,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Ycsb(options) => (ycsb::run(options)?, options.common.json),
         Bench::Tatp(options) => (tatp::run(options)?, options.common.json),
         Bench::Tpcb(options) => (tpcb::run(options)?, options.common.json),
+        Bench::Backup(options) => return backup::run(options),
         Bench::Restart(options) => return restart::run(options),
         Bench::Ratios(options) => return ratios::run(options),
     };

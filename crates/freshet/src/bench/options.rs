@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use freshet_base::{Isolation, Safety};
 use freshet_workloads::ycsb::mix::Mix;
 
-use super::{ratios::RatiosOptions, restart::RestartOptions};
+use super::{backup::BackupOptions, ratios::RatiosOptions, restart::RestartOptions};
 use crate::{
     config::{DivideBy, Domain, GroupCommit, NudgeBy},
     pin::Pin,
@@ -25,6 +25,8 @@ pub(crate) enum Bench {
     Tpcb(TpcbOptions),
     /// How fast a node comes back from its log.
     Restart(RestartOptions),
+    /// What checkpoints, backups and joining cost a primary at work, and how long they take.
+    Backup(BackupOptions),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
     Ratios(RatiosOptions),
 }

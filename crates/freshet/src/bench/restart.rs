@@ -6,7 +6,7 @@ use std::{
 };
 
 use clap::Args;
-use freshet_base::Isolation;
+use freshet_base::{Isolation, cpu::process_time};
 use freshet_engine::{CheckpointKind, Node, NodeConfig};
 use freshet_workloads::{
     random::Random,
@@ -82,9 +82,10 @@ pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
         std::fs::write("/proc/sys/vm/drop_caches", "3")?;
     }
 
-    let begun = Instant::now();
+    let (begun, worked) = (Instant::now(), process_time());
     let node = Node::start(config, |_| {})?;
     let seconds = begun.elapsed().as_secs_f64();
+    let cpu_seconds = (process_time() - worked).as_secs_f64();
     let phases = node.restart_phases();
     let read = phases[0].1 + phases[1].1;
     if options.json {
@@ -93,7 +94,7 @@ pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
         println!(
             "{}",
             serde_json::json!({
-                "seconds": seconds, "bytes": read, "bytes_per_s": read as f64 / seconds,
+                "seconds": seconds, "cpu_seconds": cpu_seconds, "bytes": read, "bytes_per_s": read as f64 / seconds,
                 "checkpoint": phase(phases[0]), "log": phase(phases[1]), "indexes": phase(phases[2]),
                 "replay_threads": options.replay_threads, "log_streams": options.log_streams,
             })
@@ -105,7 +106,8 @@ pub(crate) fn run(options: &RestartOptions) -> Result<ExitCode, Failure> {
         }
         let entries = crate::units::grouped(phases[2].1);
         println!("indexes     {entries} entries in {:.2} s", phases[2].0.as_secs_f64());
-        println!("all         {} in {seconds:.2} s: {}/s", bytes(read), bytes((read as f64 / seconds) as u64));
+        let rate = bytes((read as f64 / seconds) as u64);
+        println!("all         {} in {seconds:.2} s: {rate}/s, {cpu_seconds:.2} s of processor time", bytes(read));
     }
     node.stop().map_err(Failure::new)?;
     Ok(ExitCode::SUCCESS)
