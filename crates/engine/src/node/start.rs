@@ -313,12 +313,14 @@ impl Whole {
     }
 }
 
-/// How far a primary's connected standbys have got the log; nobody else needs any.
+/// How far a primary's connected standbys and observers have got the log; nobody else needs any.
 fn unneeded(shipping: Shipping) -> impl Fn() -> Stamp {
     move || {
         let shipping = shipping.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let standbys = shipping.map(|shipping| shipping.status().standbys).unwrap_or_default();
-        let connected = standbys.iter().filter(|standby| standby.connected);
-        connected.map(|standby| standby.acked.min(standby.shipped)).min().unwrap_or(Stamp::MAX)
+        let Some(status) = shipping.map(|shipping| shipping.status()) else { return Stamp::MAX };
+        let standbys = status.standbys.iter().filter(|standby| standby.connected);
+        let standbys = standbys.map(|standby| standby.acked.min(standby.shipped));
+        let observers = status.observers.iter().map(|observer| observer.acked.min(observer.shipped));
+        standbys.chain(observers).min().unwrap_or(Stamp::MAX)
     }
 }
