@@ -1,23 +1,18 @@
 //! `freshet backup`, `freshet archive` and `freshet restore`.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Write},
     process::ExitCode,
-    sync::mpsc,
-    thread,
     time::{Duration, Instant, UNIX_EPOCH},
 };
 
 use freshet_base::Stamp;
 use freshet_engine::node::archive::{self, Archive, ArchiveConfig, Moment, RestoreConfig};
-use signal_hook::{
-    consts::{SIGINT, SIGTERM},
-    iterator::Signals,
-};
 
 use crate::{
     Failure,
     cli::{ArchiveOptions, BackupOptions, RestoreOptions},
+    ending::Ending,
     units,
 };
 
@@ -42,20 +37,7 @@ pub(crate) fn backup(options: &BackupOptions) -> Result<ExitCode, Failure> {
 
 /// Archives until a signal comes.
 pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
-    let (end, ended) = mpsc::channel();
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let on_signal = end.clone();
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for _ in signals.forever() {
-            let _ = on_signal.send(());
-        }
-    })?;
-    if options.while_stdin {
-        thread::Builder::new().name("standard input".to_owned()).spawn(move || {
-            let _ = io::stdin().read_to_end(&mut Vec::new());
-            let _ = end.send(());
-        })?;
-    }
+    let ending = Ending::listen(options.while_stdin)?;
     let archive = Archive::start(&ArchiveConfig {
         directory: options.directory.clone(),
         node: options.node.clone(),
@@ -83,10 +65,8 @@ pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
             }
             _ => {}
         }
-        match ended.recv_timeout(Duration::from_millis(if ready { 1000 } else { 20 })) {
-            Err(mpsc::RecvTimeoutError::Timeout) => {}
-            // An error means that nobody is left who could end it, which cannot be while the signal thread lives.
-            Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
+        if ending.wait_for(Duration::from_millis(if ready { 1000 } else { 20 })) {
+            break;
         }
     }
     let reached = archive.stop().map_err(Failure::new)?;

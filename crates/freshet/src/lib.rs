@@ -20,6 +20,7 @@ mod cli;
 pub mod client;
 mod config;
 mod demo;
+mod ending;
 mod inspect;
 mod pin;
 mod process;

@@ -1,25 +1,22 @@
 //! `freshet serve`: a node and its server, until a signal ends them.
 
 use std::{
-    io::{self, Read, Write},
+    io::{self, Write},
     process::ExitCode,
-    sync::{Arc, mpsc},
-    thread,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
 use freshet_base::Stamp;
 use freshet_engine::{Database, Node, node::StartPhase};
 use serde::Serialize;
-use signal_hook::{
-    consts::{SIGINT, SIGTERM, SIGXFSZ},
-    iterator::Signals,
-};
+use signal_hook::consts::SIGXFSZ;
 
 use crate::{
     Failure,
     cli::Serve,
     config::Settings,
+    ending::Ending,
     process,
     protocol::Watermarks,
     server::{Host, Server, starting::Reception},
@@ -44,23 +41,9 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     if let Some(cpus) = &settings.pin {
         cpus.pin()?;
     }
-    // Before there are threads that a signal could hit.
-    let (end, ended) = mpsc::channel();
-    let mut signals = Signals::new([SIGINT, SIGTERM])?;
-    let on_signal = end.clone();
-    thread::Builder::new().name("signals".to_owned()).spawn(move || {
-        for _ in signals.forever() {
-            let _ = on_signal.send(());
-        }
-    })?;
+    let ending = Ending::listen(options.while_stdin)?;
     // A limit on the size of files is an error like any other, and not to end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    if options.while_stdin {
-        thread::Builder::new().name("standard input".to_owned()).spawn(move || {
-            let _ = io::stdin().read_to_end(&mut Vec::new());
-            let _ = end.send(());
-        })?;
-    }
     die_of_panics();
 
     let reception = Reception::open(settings.address)?;
@@ -100,8 +83,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     writeln!(out, "ready {}", serde_json::to_string(&ready)?)?;
     out.flush()?;
 
-    // An error means that nobody is left who could end it, which cannot be while the signal thread lives.
-    let _ = ended.recv();
+    ending.wait();
     let stopped = node.stop();
     drop(server);
     match stopped {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use freshet_engine::{Database, Isolation};
 use freshet_workloads::{
+    TableSet,
     procedure::read_only,
     random::Random,
     tpcc::{

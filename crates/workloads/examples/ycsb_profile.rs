@@ -5,12 +5,15 @@
 use std::time::{Duration, Instant};
 
 use freshet_engine::{Database, Isolation};
-use freshet_workloads::ycsb::{
-    Population, Scratch, Tables,
-    input::{Client, NewKeys, Request, Workload},
-    load,
-    mix::Mix,
-    run,
+use freshet_workloads::{
+    TableSet,
+    ycsb::{
+        Population, Scratch, Tables,
+        input::{Client, NewKeys, Request, Workload},
+        load,
+        mix::Mix,
+        run,
+    },
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {

@@ -21,3 +21,5 @@ pub mod tpcb;
 pub mod tpcc;
 pub mod ycsb;
 pub mod zipf;
+
+pub use table::TableSet;

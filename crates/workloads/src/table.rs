@@ -183,15 +183,27 @@ pub(crate) fn definition<L: Layout>(primary: KeyPart, others: &[(&str, &[KeyPart
     TableDefinition::new(L::NAME, indexes)
 }
 
-/// Makes those tables that are not there yet. Blocks until they are committed.
-pub(crate) fn create_missing(
-    database: &Database,
-    definitions: impl IntoIterator<Item = TableDefinition>,
-) -> Result<(), CreateTableError> {
-    for definition in definitions {
-        if database.table(&definition.name).is_none() {
-            database.create_table(&definition)?;
+/// The tables of a workload: handles on them, cheap to clone.
+pub trait TableSet: Sized {
+    /// The definitions of all tables.
+    fn definitions() -> Vec<TableDefinition>;
+
+    /// Finds the tables.
+    ///
+    /// # Errors
+    /// [`NoTable`] names the first that is missing.
+    fn open(database: &Database) -> Result<Self, NoTable>;
+
+    /// Makes those tables that are not there yet, and finds all. Blocks until they are committed.
+    ///
+    /// # Errors
+    /// See [`CreateTableError`].
+    fn create(database: &Database) -> Result<Self, CreateTableError> {
+        for definition in Self::definitions() {
+            if database.table(&definition.name).is_none() {
+                database.create_table(&definition)?;
+            }
         }
+        Ok(Self::open(database).expect("all tables have just been made"))
     }
-    Ok(())
 }

@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, ops::ControlFlow};
 
 use freshet_engine::{Database, Direction, Isolation};
 use freshet_workloads::{
+    TableSet,
     procedure::read_only,
     tatp,
     tpcb::{self, Branch, Scale, Terminal},

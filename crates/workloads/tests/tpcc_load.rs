@@ -4,12 +4,15 @@ mod common;
 
 use common::{NOW, assert_consistent, loaded, read};
 use freshet_engine::{Database, StateHash};
-use freshet_workloads::tpcc::{
-    load::{LoadError, expected_rows, load},
-    population::{Population, Scale, WrongScale},
-    rows::{Customer, CustomerData, History, Item, NewOrderRow, Order, OrderLine, Stock, StockData},
-    tables::Tables,
-    text::{is_original, last_name},
+use freshet_workloads::{
+    TableSet,
+    tpcc::{
+        load::{LoadError, expected_rows, load},
+        population::{Population, Scale, WrongScale},
+        rows::{Customer, CustomerData, History, Item, NewOrderRow, Order, OrderLine, Stock, StockData},
+        tables::Tables,
+        text::{is_original, last_name},
+    },
 };
 
 #[test]

@@ -5,6 +5,7 @@ mod common;
 use common::{read, seed};
 use freshet_engine::{Database, Isolation};
 use freshet_workloads::{
+    TableSet,
     journal::Mark,
     ycsb::{
         LoadError, Outcome, Population, Scratch, Tables,

@@ -14,6 +14,7 @@ use freshet_engine::{
     node::archive::{self, ArchiveConfig, Moment, RestoreConfig},
 };
 use freshet_workloads::{
+    TableSet,
     random::Random,
     ycsb::{
         self, Scratch,

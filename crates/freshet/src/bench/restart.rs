@@ -9,6 +9,7 @@ use clap::Args;
 use freshet_base::{Isolation, cpu::process_time};
 use freshet_engine::{CheckpointKind, Node, NodeConfig};
 use freshet_workloads::{
+    TableSet,
     random::Random,
     tpcc::{
         load::{expected_rows, load},

@@ -3,7 +3,10 @@
 use std::time::Instant;
 
 use freshet_engine::Worker;
-use freshet_workloads::tatp::{self, Client, Tables};
+use freshet_workloads::{
+    TableSet,
+    tatp::{self, Client, Tables},
+};
 
 use super::{
     driver::{Went, drive},

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use freshet_engine::Worker;
 use freshet_workloads::{
+    TableSet,
     procedure::read_only,
     tpcb::{self, Scale, Tables, Terminal},
 };

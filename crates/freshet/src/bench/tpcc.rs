@@ -3,6 +3,7 @@
 use std::time::Instant;
 
 use freshet_workloads::{
+    TableSet,
     random::Random,
     tpcc::{
         self,

@@ -3,10 +3,13 @@
 use std::time::Instant;
 
 use freshet_engine::Worker;
-use freshet_workloads::ycsb::{
-    self, Population, Scratch, Tables,
-    input::{Client, NewKeys, Request, Workload},
-    mix::Shape,
+use freshet_workloads::{
+    TableSet,
+    ycsb::{
+        self, Population, Scratch, Tables,
+        input::{Client, NewKeys, Request, Workload},
+        mix::Shape,
+    },
 };
 
 use super::{

@@ -19,6 +19,7 @@ use std::sync::{
 use freshet_base::Isolation;
 use freshet_engine::{CommitError, CreateTableError, Database, ProcedureError, Ticket, Worker, WriteError};
 use freshet_workloads::{
+    TableSet,
     journal::{self, JournalRow, Mark},
     procedure::read_only,
     table::Typed,

@@ -11,12 +11,12 @@ pub use transactions::{Outcome, run};
 
 pub use crate::batch::LoadError;
 use crate::{
-    engine::{CreateTableError, Database, TableDefinition, Ticket},
+    engine::{Database, TableDefinition, Ticket},
     procedure::read_only,
     random::Random,
     row::{Row, Sorted, Text, layout},
     share::load_shares,
-    table::{NoTable, Typed, create_missing, definition, part},
+    table::{NoTable, TableSet, Typed, definition, part},
 };
 
 layout! {
@@ -104,32 +104,18 @@ pub struct Tables {
     pub call_forwarding: Typed<CallForwarding>,
 }
 
-/// The definitions of all tables.
-pub fn definitions() -> Vec<TableDefinition> {
-    let number = [part(Subscriber::NUMBER, Subscriber::NUMBER)];
-    vec![
-        definition::<Subscriber>(part(Subscriber::ID, Subscriber::ID), &[("number", &number)]),
-        definition::<AccessInfo>(part(AccessInfo::S_ID, AccessInfo::TYPE), &[]),
-        definition::<SpecialFacility>(part(SpecialFacility::S_ID, SpecialFacility::TYPE), &[]),
-        definition::<CallForwarding>(part(CallForwarding::S_ID, CallForwarding::START), &[]),
-    ]
-}
-
-impl Tables {
-    /// Makes those tables that are not there yet, and finds all. Blocks until they are committed.
-    ///
-    /// # Errors
-    /// See [`CreateTableError`].
-    pub fn create(database: &Database) -> Result<Self, CreateTableError> {
-        create_missing(database, definitions())?;
-        Ok(Self::open(database).expect("all tables have just been made"))
+impl TableSet for Tables {
+    fn definitions() -> Vec<TableDefinition> {
+        let number = [part(Subscriber::NUMBER, Subscriber::NUMBER)];
+        vec![
+            definition::<Subscriber>(part(Subscriber::ID, Subscriber::ID), &[("number", &number)]),
+            definition::<AccessInfo>(part(AccessInfo::S_ID, AccessInfo::TYPE), &[]),
+            definition::<SpecialFacility>(part(SpecialFacility::S_ID, SpecialFacility::TYPE), &[]),
+            definition::<CallForwarding>(part(CallForwarding::S_ID, CallForwarding::START), &[]),
+        ]
     }
 
-    /// Finds the tables.
-    ///
-    /// # Errors
-    /// [`NoTable`] names the first that is missing.
-    pub fn open(database: &Database) -> Result<Self, NoTable> {
+    fn open(database: &Database) -> Result<Self, NoTable> {
         Ok(Self {
             subscriber: Typed::open(database)?,
             access_info: Typed::open(database)?,

@@ -8,12 +8,12 @@ use serde::{Deserialize, Serialize};
 
 pub use crate::batch::LoadError;
 use crate::{
-    engine::{CreateTableError, Database, ProcedureError, TableDefinition, Ticket, Transaction, Worker},
+    engine::{Database, ProcedureError, TableDefinition, Ticket, Transaction, Worker},
     procedure::read_only,
     random::Random,
     row::{Row, Sorted, Text, layout},
     share::load_shares,
-    table::{NoTable, Typed, create_missing, definition, part},
+    table::{NoTable, TableSet, Typed, definition, part},
 };
 
 layout! {
@@ -100,31 +100,17 @@ pub struct Tables {
     pub history: Typed<History>,
 }
 
-/// The definitions of all tables.
-pub fn definitions() -> Vec<TableDefinition> {
-    vec![
-        definition::<Branch>(part(Branch::ID, Branch::ID), &[]),
-        definition::<Teller>(part(Teller::ID, Teller::ID), &[]),
-        definition::<Account>(part(Account::ID, Account::ID), &[]),
-        definition::<History>(part(History::TERMINAL, History::NUMBER), &[]),
-    ]
-}
-
-impl Tables {
-    /// Makes those tables that are not there yet, and finds all. Blocks until they are committed.
-    ///
-    /// # Errors
-    /// See [`CreateTableError`].
-    pub fn create(database: &Database) -> Result<Self, CreateTableError> {
-        create_missing(database, definitions())?;
-        Ok(Self::open(database).expect("all tables have just been made"))
+impl TableSet for Tables {
+    fn definitions() -> Vec<TableDefinition> {
+        vec![
+            definition::<Branch>(part(Branch::ID, Branch::ID), &[]),
+            definition::<Teller>(part(Teller::ID, Teller::ID), &[]),
+            definition::<Account>(part(Account::ID, Account::ID), &[]),
+            definition::<History>(part(History::TERMINAL, History::NUMBER), &[]),
+        ]
     }
 
-    /// Finds the tables.
-    ///
-    /// # Errors
-    /// [`NoTable`] names the first that is missing.
-    pub fn open(database: &Database) -> Result<Self, NoTable> {
+    fn open(database: &Database) -> Result<Self, NoTable> {
         Ok(Self {
             branch: Typed::open(database)?,
             teller: Typed::open(database)?,

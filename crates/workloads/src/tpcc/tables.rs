@@ -8,9 +8,9 @@ use super::{
     },
 };
 use crate::{
-    engine::{CreateTableError, Database, ProcedureError, TableDefinition, Transaction},
+    engine::{Database, ProcedureError, TableDefinition, Transaction},
     journal::{self, JournalRow},
-    table::{NoTable, Typed, create_missing, definition, part},
+    table::{NoTable, TableSet, Typed, definition, part},
 };
 
 /// Number of `customer`'s index by name.
@@ -37,48 +37,37 @@ pub struct Tables {
     pub journal: Typed<JournalRow>,
 }
 
-/// The definitions of all tables, the journal included.
-pub fn definitions() -> Vec<TableDefinition> {
-    let customer_district = part(Customer::W_ID, Customer::D_ID);
-    let customer_name = part(Customer::LAST, Customer::FIRST);
-    let order_district = part(Order::W_ID, Order::D_ID);
-    let order_customer = part(Order::C_ID, Order::C_ID);
-    let order_number = part(Order::ID, Order::ID);
-    vec![
-        definition::<Warehouse>(part(Warehouse::ID, Warehouse::ID), &[]),
-        definition::<District>(part(District::W_ID, District::ID), &[]),
-        definition::<Customer>(part(Customer::W_ID, Customer::ID), &[("name", &[customer_district, customer_name])]),
-        definition::<CustomerData>(part(CustomerData::W_ID, CustomerData::ID), &[]),
-        definition::<History>(part(History::W_ID, History::PAYMENT_COUNT), &[]),
-        definition::<NewOrderRow>(part(NewOrderRow::W_ID, NewOrderRow::O_ID), &[]),
-        definition::<Order>(
-            part(Order::W_ID, Order::ID),
-            &[("customer", &[order_district, order_customer, order_number])],
-        ),
-        definition::<OrderLine>(part(OrderLine::W_ID, OrderLine::NUMBER), &[]),
-        definition::<Item>(part(Item::ID, Item::ID), &[]),
-        definition::<Stock>(part(Stock::W_ID, Stock::I_ID), &[]),
-        definition::<StockData>(part(StockData::W_ID, StockData::I_ID), &[]),
-        definition::<PopulationRow>(part(PopulationRow::ID, PopulationRow::ID), &[]),
-        journal::definition(),
-    ]
-}
-
-impl Tables {
-    /// Makes those tables that are not there yet, and finds all. Blocks until they are committed.
-    ///
-    /// # Errors
-    /// See [`CreateTableError`].
-    pub fn create(database: &Database) -> Result<Self, CreateTableError> {
-        create_missing(database, definitions())?;
-        Ok(Self::open(database).expect("all tables have just been made"))
+impl TableSet for Tables {
+    fn definitions() -> Vec<TableDefinition> {
+        let customer_district = part(Customer::W_ID, Customer::D_ID);
+        let customer_name = part(Customer::LAST, Customer::FIRST);
+        let order_district = part(Order::W_ID, Order::D_ID);
+        let order_customer = part(Order::C_ID, Order::C_ID);
+        let order_number = part(Order::ID, Order::ID);
+        vec![
+            definition::<Warehouse>(part(Warehouse::ID, Warehouse::ID), &[]),
+            definition::<District>(part(District::W_ID, District::ID), &[]),
+            definition::<Customer>(
+                part(Customer::W_ID, Customer::ID),
+                &[("name", &[customer_district, customer_name])],
+            ),
+            definition::<CustomerData>(part(CustomerData::W_ID, CustomerData::ID), &[]),
+            definition::<History>(part(History::W_ID, History::PAYMENT_COUNT), &[]),
+            definition::<NewOrderRow>(part(NewOrderRow::W_ID, NewOrderRow::O_ID), &[]),
+            definition::<Order>(
+                part(Order::W_ID, Order::ID),
+                &[("customer", &[order_district, order_customer, order_number])],
+            ),
+            definition::<OrderLine>(part(OrderLine::W_ID, OrderLine::NUMBER), &[]),
+            definition::<Item>(part(Item::ID, Item::ID), &[]),
+            definition::<Stock>(part(Stock::W_ID, Stock::I_ID), &[]),
+            definition::<StockData>(part(StockData::W_ID, StockData::I_ID), &[]),
+            definition::<PopulationRow>(part(PopulationRow::ID, PopulationRow::ID), &[]),
+            journal::definition(),
+        ]
     }
 
-    /// Finds the tables.
-    ///
-    /// # Errors
-    /// [`NoTable`] names the first that is missing.
-    pub fn open(database: &Database) -> Result<Self, NoTable> {
+    fn open(database: &Database) -> Result<Self, NoTable> {
         Ok(Self {
             warehouse: Typed::open(database)?,
             district: Typed::open(database)?,
@@ -95,7 +84,9 @@ impl Tables {
             journal: Typed::open(database)?,
         })
     }
+}
 
+impl Tables {
     /// What was loaded.
     ///
     /// # Errors
@@ -126,7 +117,7 @@ mod tests {
 
     /// The key that index number `index` of the table of `row` computes.
     fn key<L: Layout>(index: usize, row: &Row<L>) -> Vec<u8> {
-        let definition = definitions().into_iter().find(|definition| definition.name == L::NAME).unwrap();
+        let definition = Tables::definitions().into_iter().find(|definition| definition.name == L::NAME).unwrap();
         definition.validate().unwrap();
         let mut buffer = freshet_storage::KeyBuffer::new();
         definition.indexes[index].key_of(row.bytes(), &mut buffer).to_vec()

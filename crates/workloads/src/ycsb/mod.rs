@@ -11,6 +11,6 @@ mod run;
 mod tables;
 
 pub use run::{Outcome, Scratch, run, transact};
-pub use tables::{Population, PopulationRow, Tables, definitions, load};
+pub use tables::{Population, PopulationRow, Tables, load};
 
 pub use crate::batch::LoadError;

@@ -8,15 +8,14 @@ use super::{input::fill, mix::Shape};
 use crate::{
     batch::{Batch, LoadError},
     engine::{
-        CreateTableError, Database, Direction, IndexDefinition, KeyPart, ProcedureError, Table, TableDefinition,
-        Ticket, Transaction,
+        Database, Direction, IndexDefinition, KeyPart, ProcedureError, Table, TableDefinition, Ticket, Transaction,
     },
     journal::{self, JournalRow},
     procedure::read_only,
     random::mix,
     row::{Row, layout},
     share::load_shares,
-    table::{self, NoTable, Typed, create_missing},
+    table::{self, NoTable, TableSet, Typed},
 };
 
 /// The table's name, as in YCSB.
@@ -58,38 +57,26 @@ pub struct Tables {
     pub journal: Typed<JournalRow>,
 }
 
-/// The definitions of all tables, the journal included.
-pub fn definitions() -> Vec<TableDefinition> {
-    let key = IndexDefinition::new("usertable_key", true, &[KeyPart::bytes(0, Shape::KEY as u16)]);
-    vec![
-        TableDefinition::new(NAME, vec![key]),
-        table::definition::<PopulationRow>(table::part(PopulationRow::ID, PopulationRow::ID), &[]),
-        journal::definition(),
-    ]
-}
-
-impl Tables {
-    /// Makes those tables that are not there yet, and finds all. Blocks until they are committed.
-    ///
-    /// # Errors
-    /// See [`CreateTableError`].
-    pub fn create(database: &Database) -> Result<Self, CreateTableError> {
-        create_missing(database, definitions())?;
-        Ok(Self::open(database).expect("all tables have just been made"))
+impl TableSet for Tables {
+    fn definitions() -> Vec<TableDefinition> {
+        let key = IndexDefinition::new("usertable_key", true, &[KeyPart::bytes(0, Shape::KEY as u16)]);
+        vec![
+            TableDefinition::new(NAME, vec![key]),
+            table::definition::<PopulationRow>(table::part(PopulationRow::ID, PopulationRow::ID), &[]),
+            journal::definition(),
+        ]
     }
 
-    /// Finds the tables.
-    ///
-    /// # Errors
-    /// [`NoTable`] names the first that is missing.
-    pub fn open(database: &Database) -> Result<Self, NoTable> {
+    fn open(database: &Database) -> Result<Self, NoTable> {
         Ok(Self {
             records: Arc::clone(database.table(NAME).ok_or(NoTable(NAME))?),
             population: Typed::open(database)?,
             journal: Typed::open(database)?,
         })
     }
+}
 
+impl Tables {
     /// What was loaded.
     ///
     /// # Errors

@@ -3,6 +3,7 @@
 
 use freshet_engine::{Database, ProcedureError, Transaction};
 use freshet_workloads::{
+    TableSet,
     procedure::read_only,
     tpcc::{
         consistency::{Verdict, check},
