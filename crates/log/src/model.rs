@@ -1,4 +1,7 @@
 //! Models of the latch-free parts, at every interleaving that the memory model allows (loom).
+//!
+//! Blocks are dealt out to streams under a lock, so the order of whole steps is all that matters there: `runs::tests` tries them all. What
+//! the parts come to together is in `tests/watermark_rules`.
 
 use freshet_base::{
     Stamp,
@@ -7,7 +10,7 @@ use freshet_base::{
 
 use crate::{
     buffer::{LogBuffer, RingRead},
-    stream::{bounds::Bounds, doorbell::Doorbell},
+    stream::{bounds::Bounds, dirty::Dirty, doorbell::Doorbell},
 };
 
 /// Two writers fill what they reserved while the group commit looks: `filled` never covers a range whose bytes are not
@@ -153,5 +156,114 @@ fn a_waiting_client_ends_the_nap() {
             world.0.nap(std::time::Duration::from_secs(1), false, || world.1.load(Ordering::SeqCst) > 0);
         }
         client.join().unwrap();
+    });
+}
+
+/// Workers of passive group commit, and what their processors hold back.
+struct Unfenced {
+    bounds: Bounds,
+    reserved: AtomicU64,
+    slots: [Dirty; 2],
+    /// By worker: the last block that it has copied, plus one; zero when nothing is held back.
+    held: [AtomicU64; 2],
+    /// By block.
+    durable: [AtomicU64; 3],
+}
+
+impl Unfenced {
+    fn new() -> Self {
+        let this = Self {
+            bounds: Bounds::new(2),
+            reserved: AtomicU64::new(0),
+            slots: std::array::from_fn(|_| Dirty::new()),
+            held: std::array::from_fn(|_| AtomicU64::new(0)),
+            durable: std::array::from_fn(|_| AtomicU64::new(0)),
+        };
+        while this.bounds.claim().is_some() {}
+        this
+    }
+
+    /// What the worker's processor holds back becomes durable. Relaxed: only the slots and bounds order it.
+    fn drain(&self, worker: usize) {
+        if let Some(block) = self.held[worker].load(Ordering::Relaxed).checked_sub(1) {
+            self.durable[block as usize].store(1, Ordering::Relaxed);
+        }
+    }
+
+    /// As `Reservation::put_persistently`.
+    fn write(&self, worker: usize) {
+        let stamp = self.bounds.take(worker, &self.reserved, 1);
+        self.slots[worker].settle(|| self.drain(worker));
+        self.held[worker].store(stamp + 1, Ordering::Relaxed);
+        self.slots[worker].leave_open(stamp);
+        self.bounds.clear(worker);
+    }
+
+    /// As `Shared::advance_persistent`.
+    fn look(&self, nudge: bool) -> u64 {
+        let filled = self.bounds.filled(&self.reserved);
+        if nudge {
+            let seen = [0, 1].map(|worker: usize| self.slots[worker].seen());
+            // The barrier runs on every processor: whatever was stored before a slot was seen is drained.
+            (0..2).for_each(|worker| self.drain(worker));
+            seen.into_iter().zip(&self.slots).filter(|(seen, _)| *seen != 0).for_each(|(seen, slot)| slot.clean(seen));
+        }
+        let dirty = self.slots.iter().filter_map(|slot| slot.seen().checked_sub(1));
+        let durable = dirty.fold(filled, u64::min);
+        for (stamp, block) in self.durable[..durable as usize].iter().enumerate() {
+            assert_eq!(block.load(Ordering::Relaxed), 1, "durable up to {durable}, and block {stamp} is not");
+        }
+        durable
+    }
+}
+
+/// Whatever a look calls durable was fenced, by its worker or by a nudge; and a nudge leaves no stragglers.
+#[test]
+fn no_unfenced_block_is_called_durable() {
+    for nudge in [false, true] {
+        let mut model = loom::model::Builder::new();
+        // With three it takes a minute.
+        model.preemption_bound = Some(2);
+        model.check(move || {
+            let world = Arc::new(Unfenced::new());
+            let workers = [1, 2].map(|blocks| {
+                let world = Arc::clone(&world);
+                thread::spawn(move || (0..blocks).for_each(|_| world.write(blocks - 1)))
+            });
+            world.look(nudge);
+            for worker in workers {
+                worker.join().unwrap();
+            }
+            assert_eq!(world.look(true), 3);
+        });
+    }
+}
+
+/// A handler runs on a thread whose writer moves to another one: it does not take that one's block for fenced.
+#[test]
+fn a_nudge_of_the_former_owner_leaves_the_new_ones_block_alone() {
+    loom::model(|| {
+        let world = Arc::new((Unfenced::new(), AtomicU64::new(0)));
+        world.0.write(0);
+        // The writer moves, which drains what its first thread held back.
+        world.0.drain(0);
+        let mover = {
+            let world = Arc::clone(&world);
+            thread::spawn(move || {
+                let (log, owner) = &*world;
+                let stamp = log.bounds.take(0, &log.reserved, 1);
+                log.slots[0].settle(|| log.drain(1));
+                log.held[1].store(stamp + 1, Ordering::Relaxed);
+                owner.store(1, Ordering::Release);
+                log.slots[0].leave_open(stamp);
+                log.bounds.clear(0);
+            })
+        };
+        let (log, owner) = &*world;
+        log.drain(0);
+        log.slots[0].clean_own(|| owner.load(Ordering::Acquire) == 0);
+        log.look(false);
+        mover.join().unwrap();
+        assert_eq!(log.look(false), 1);
     });
 }

@@ -25,7 +25,7 @@ use crate::{
 const LANDMARKS: u64 = 16 << 10;
 
 /// Blocks of one stream that lie one behind the other in the virtual log.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Run {
     pub(crate) from: Stamp,
     pub(crate) to: Stamp,
@@ -35,6 +35,7 @@ pub(crate) struct Run {
 pub(crate) struct Runs(Mutex<Dealt>);
 
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 struct Dealt {
     /// Everything below is dealt out.
     walked: u64,
@@ -43,6 +44,7 @@ struct Dealt {
 
 /// What one stream has got.
 #[derive(Debug)]
+#[cfg_attr(test, derive(Clone, PartialEq, Eq, Hash))]
 struct Share {
     /// Not taken by its flusher yet.
     waiting: Vec<Run>,
@@ -203,5 +205,166 @@ impl Dealt {
             at += length;
         }
         self.walked = to.0;
+    }
+}
+
+/// Every order in which the flushers of two or three streams take, write and sync, with every way to deal out the blocks.
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use std::collections::HashSet;
+
+    use freshet_base::{ClusterId, Term};
+
+    use super::*;
+    use crate::{
+        block::skip_header,
+        buffer::Memory,
+        segments::{SegmentStore, StoreConfig},
+    };
+
+    const LENGTH: u64 = 40;
+
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct State {
+        dealt: Dealt,
+        flushers: Vec<Progress>,
+    }
+
+    #[derive(Clone, PartialEq, Eq, Hash)]
+    struct Progress {
+        /// Everything below is flushed, as its thread sees it.
+        done: u64,
+        /// It has taken blocks up to here, and has written them or not.
+        at_work: Option<(u64, bool)>,
+        taken: Vec<u64>,
+        written: usize,
+        synced: usize,
+    }
+
+    struct World {
+        /// By block: its stream.
+        streams: Vec<usize>,
+        buffer: LogBuffer,
+        flushers: Vec<Flusher>,
+        store: LogStore,
+    }
+
+    impl World {
+        /// With as many blocks, all of them filled, one for each digit of `deal` in base `streams`.
+        fn new(streams: usize, blocks: usize, deal: usize) -> Self {
+            let config = StoreConfig { cluster: ClusterId(1), segment_size: 4096 };
+            let store = LogStore::of((0..streams).map(|_| SegmentStore::in_memory(config)).collect());
+            let (buffer, flushers) = LogBuffer::on(Memory::new(256), Stamp(0), streams);
+            let streams: Vec<usize> = (0..blocks).map(|block| deal / streams.pow(block as u32) % streams).collect();
+            for (block, stream) in streams.iter().enumerate() {
+                let at = Stamp(block as u64 * LENGTH);
+                buffer.claim(at.plus(LENGTH));
+                buffer.write(at, &skip_header(at, LENGTH, Term(1), *stream as u8));
+                buffer.fill_to(at.plus(LENGTH));
+            }
+            Self { streams, buffer, flushers, store }
+        }
+
+        fn end(&self) -> u64 {
+            self.streams.len() as u64 * LENGTH
+        }
+
+        /// Those of a stream below a stamp.
+        fn below(&self, stream: usize, stamp: u64) -> usize {
+            let before = self.streams.iter().enumerate().filter(|(block, _)| (*block as u64) * LENGTH < stamp);
+            before.filter(|(_, its)| **its == stream).count()
+        }
+
+        /// Takes a step of a flusher; none when it has nothing to do. `to` is what it finds filled.
+        fn step(&mut self, state: &State, stream: usize, to: u64) -> Option<State> {
+            let mut next = state.clone();
+            let runs = Runs(Mutex::new(next.dealt));
+            let this = &mut next.flushers[stream];
+            match this.at_work {
+                None if to <= this.done => return None,
+                None => {
+                    let mut found = vec![Run { from: Stamp(7), to: Stamp(8) }];
+                    runs.take(&self.buffer, &self.store, &mut self.flushers[stream], Stamp(to), &mut found);
+                    for run in found {
+                        assert!(run.from < run.to);
+                        this.taken.extend((run.from.0..run.to.0).step_by(LENGTH as usize).map(|at| at / LENGTH));
+                    }
+                    this.at_work = Some((to, false));
+                }
+                Some((to, false)) => {
+                    this.written = this.taken.len();
+                    this.at_work = Some((to, true));
+                    let all = runs.written(stream).0;
+                    for (stream, progress) in next.flushers.iter().enumerate() {
+                        assert!(progress.written >= self.below(stream, all), "not everything below {all} is written");
+                    }
+                }
+                Some((to, true)) => {
+                    let wrote = this.synced < this.written;
+                    this.synced = this.written;
+                    this.done = to;
+                    this.at_work = None;
+                    let position = this.synced as u64 * LENGTH;
+                    let (all, note) = runs.durable(stream, Stamp(position), wrote);
+                    for (stream, progress) in next.flushers.iter().enumerate() {
+                        assert!(progress.synced >= self.below(stream, all.0), "not everything below {all} is durable");
+                    }
+                    assert!(note.is_some() || !wrote, "what was written is noted");
+                    if let Some(note) = note {
+                        self.check_note(stream, note, &next.flushers);
+                    }
+                }
+            }
+            next.dealt = runs.0.into_inner().unwrap();
+            // Each stream gets its blocks, in their order, and none twice.
+            for (stream, progress) in next.flushers.iter().enumerate() {
+                let its = (0..self.streams.len()).filter(|block| self.streams[*block] == stream);
+                let its: Vec<u64> = its.take(progress.taken.len()).map(|block| block as u64).collect();
+                assert_eq!(progress.taken, its);
+            }
+            Some(next)
+        }
+
+        fn check_note(&self, stream: usize, note: Note, flushers: &[Progress]) {
+            for (stream, progress) in flushers.iter().enumerate() {
+                assert!(
+                    progress.synced >= self.below(stream, note.anchor.0),
+                    "not everything is durable below {note:?}"
+                );
+            }
+            assert_eq!(note.position.0, flushers[stream].synced as u64 * LENGTH);
+            assert!(self.below(stream, note.bound.0) as u64 * LENGTH <= note.position.0, "{note:?}");
+            assert_eq!(note.anchor_position.0, self.below(stream, note.anchor.0) as u64 * LENGTH, "{note:?}");
+        }
+    }
+
+    #[test]
+    fn streams_are_as_far_as_all_of_them_whoever_comes_first() {
+        let mut states = 0;
+        for (streams, blocks) in [(2, 3), (3, 2)] {
+            for deal in 0..usize::pow(streams, blocks) {
+                let mut world = World::new(streams, blocks as usize, deal);
+                let Runs(dealt) = Runs::new(Some(&world.store), Stamp(0));
+                let progress = Progress { done: 0, at_work: None, taken: Vec::new(), written: 0, synced: 0 };
+                let start = State { dealt: dealt.into_inner().unwrap(), flushers: vec![progress; streams] };
+                let (mut known, mut open) = (HashSet::from([start.clone()]), vec![start]);
+                while let Some(state) = open.pop() {
+                    states += 1;
+                    for stream in 0..streams {
+                        let ends = (1..=u64::from(blocks)).map(|block| block * LENGTH);
+                        let nexts: Vec<State> = match state.flushers[stream].at_work {
+                            None => ends.filter_map(|to| world.step(&state, stream, to)).collect(),
+                            Some(_) => world.step(&state, stream, 0).into_iter().collect(),
+                        };
+                        open.extend(nexts.into_iter().filter(|next| known.insert(next.clone())));
+                    }
+                    if state.flushers.iter().all(|it| it.done == world.end()) {
+                        assert_eq!(state.dealt.least(|share| share.durable).0, world.end(), "all of it is durable");
+                    }
+                }
+            }
+        }
+        println!("{states} states");
+        assert!(states > 10_000);
     }
 }

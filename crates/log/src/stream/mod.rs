@@ -7,6 +7,8 @@
 //! `durable` (persistent here). See [`bounds`] for how the gap is found and [`group_commit`] for the rest.
 
 pub(crate) mod bounds;
+#[cfg_attr(loom, allow(dead_code, reason = "its user is not built for models"))]
+pub(crate) mod dirty;
 pub(crate) mod doorbell;
 mod ends;
 mod epoch;

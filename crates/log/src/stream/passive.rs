@@ -33,7 +33,7 @@ use std::{
 use crossbeam_utils::CachePadded;
 use freshet_base::Stamp;
 
-use super::Nudge;
+use super::{Nudge, dirty::Dirty};
 use crate::persist::fence;
 
 /// Writers of all logs of this process that can commit passively at once.
@@ -48,11 +48,11 @@ const PATIENCE: Duration = Duration::from_micros(50);
 struct Slot {
     /// Zero when free, else who writes: a thread's id, or [`TAKEN`].
     owner: AtomicI32,
-    state: AtomicU64,
+    state: Dirty,
 }
 
 static SLOTS_OF_ALL: [CachePadded<Slot>; SLOTS] =
-    [const { CachePadded::new(Slot { owner: AtomicI32::new(0), state: AtomicU64::new(0) }) }; SLOTS];
+    [const { CachePadded::new(Slot { owner: AtomicI32::new(0), state: Dirty::new() }) }; SLOTS];
 
 /// The slots of one log's writers.
 #[derive(Debug)]
@@ -103,7 +103,7 @@ impl Passive {
         if let Some(slot) = self.slot(writer) {
             // The thread that wrote may be another; whatever it held back was drained when the writer moved here.
             fence();
-            slot.state.store(0, Ordering::Release);
+            slot.state.fenced();
             self.slots[writer].store(0, Ordering::Release);
             // Release: pairs with the next owner's exchange.
             slot.owner.store(0, Ordering::Release);
@@ -113,13 +113,8 @@ impl Passive {
     /// The writer is about to write: makes its last block durable.
     #[inline]
     pub(super) fn settle(&self, writer: usize) {
-        if let Some(slot) = self.slot(writer)
-            // Relaxed: the owner's own store, or zero by a nudge.
-            && slot.state.load(Ordering::Relaxed) != 0
-        {
-            fence();
-            // Release: after the fence; pairs with the acquire in `oldest`.
-            slot.state.store(0, Ordering::Release);
+        if let Some(slot) = self.slot(writer) {
+            slot.state.settle(fence);
         }
     }
 
@@ -131,15 +126,13 @@ impl Passive {
         if slot.owner.load(Ordering::Relaxed) != thread {
             slot.owner.store(thread, Ordering::Release);
         }
-        // Release: pairs with the acquire in `oldest`, after the bound's.
-        slot.state.store(stamp + 1, Ordering::Release);
+        slot.state.leave_open(stamp);
     }
 
     fn dirty(&self) -> impl Iterator<Item = (&'static Slot, u64)> {
         (0..self.slots.len()).filter_map(|writer| {
             let slot = self.slot(writer)?;
-            // Acquire: pairs with the owner's release stores.
-            let state = slot.state.load(Ordering::Acquire);
+            let state = slot.state.seen();
             (state != 0).then_some((slot, state))
         })
     }
@@ -160,8 +153,7 @@ impl Passive {
             Nudge::Membarrier => {
                 if membarrier(Membarrier::Run).is_ok() {
                     for (slot, state) in dirty {
-                        // AcqRel: after the barrier. A failure means that the owner has fenced, and may have written again.
-                        let _ = slot.state.compare_exchange(state, 0, Ordering::AcqRel, Ordering::Relaxed);
+                        slot.state.clean(state);
                     }
                 }
             }
@@ -172,16 +164,14 @@ impl Passive {
                         Ok(()) => waiting.push((slot, state)),
                         // The thread has ended, which drains what it held back as any switch does.
                         Err(error) if error.raw_os_error() == Some(libc::ESRCH) => {
-                            let _ = slot.state.compare_exchange(state, 0, Ordering::AcqRel, Ordering::Relaxed);
+                            slot.state.clean(state);
                         }
                         Err(_) => {}
                     }
                 }
                 // Delivery is asynchronous (section 4.1, step 10). To yield here could cost a whole time slice.
                 let begun = Instant::now();
-                while waiting.iter().any(|(slot, state)| slot.state.load(Ordering::Acquire) == *state)
-                    && begun.elapsed() < PATIENCE
-                {
+                while waiting.iter().any(|(slot, state)| slot.state.seen() == *state) && begun.elapsed() < PATIENCE {
                     std::hint::spin_loop();
                 }
             }
@@ -216,10 +206,8 @@ extern "C" fn handler(_: libc::c_int) {
     // SAFETY: the call takes nothing and may be made in a handler.
     let own = unsafe { libc::syscall(libc::SYS_gettid) } as i32;
     for slot in &SLOTS_OF_ALL {
-        if slot.owner.load(Ordering::Acquire) == own {
-            // This thread is the owner and stands still: its last store to `state` came before the fence.
-            slot.state.store(0, Ordering::Release);
-        }
+        // This thread stands still: its last store to `state` came before the fence.
+        slot.state.clean_own(|| slot.owner.load(Ordering::Acquire) == own);
     }
 }
 
