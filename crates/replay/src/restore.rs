@@ -15,11 +15,11 @@ use std::{
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{Block, BlockKind};
-use freshet_storage::{Catalog, Guard, IndirectionArray, KeyBuffer, Participants, Table};
+use freshet_storage::{Catalog, Guard, IndirectionArray, KeyBuffer, Participants, Table, index::BulkPart};
 
 use crate::{
     Deleted, ReplayError,
-    runs::{Merged, Run},
+    runs::{Merged, Run, Stretch, divide},
 };
 
 /// Where a restart puts what it finds.
@@ -33,6 +33,10 @@ pub enum Target {
 
 /// How full the leaves of a new index are, in percent.
 const FILL: u8 = 90;
+/// Into how many stretches for each thread an index is divided at most, so that threads end at about the same time.
+const STRETCHES: u64 = 4;
+/// About how many entries a stretch has at least.
+const LEAST_STRETCH: u64 = 16 << 10;
 
 /// A restart under way, shared by its threads.
 #[derive(Debug)]
@@ -189,18 +193,36 @@ impl Restoration {
             runs[item].lock().unwrap_or_else(PoisonError::into_inner).sort();
         });
         drop(runs);
-        share_out(threads, work.len(), |item| {
-            let ((fid, index), runs) = &work[item];
-            let table = self.catalog.get(*fid).expect("its records were restored");
-            let none = HashSet::new();
+        let shares: Vec<(usize, Stretch<'_>)> = work
+            .iter()
+            .enumerate()
+            .flat_map(|(item, (_, runs))| {
+                let most = (entries(runs) / LEAST_STRETCH).clamp(1, threads.max(1) as u64 * STRETCHES);
+                divide(runs, most as usize).into_iter().map(move |stretch| (item, stretch))
+            })
+            .collect();
+        let parts: Vec<Mutex<Option<BulkPart>>> = shares.iter().map(|_| Mutex::default()).collect();
+        let none = HashSet::new();
+        share_out(threads, shares.len(), |share| {
+            let (item, stretch) = shares[share];
+            let ((fid, _), runs) = &work[item];
             let dead = dead.get(fid).unwrap_or(&none);
-            let alive = Merged::new(runs).filter(|(_, rid)| !dead.contains(rid));
+            let merged = Merged::new(runs, stretch);
+            let entries = merged.left() as u64;
+            let part = BulkPart::new(merged.filter(|(_, rid)| !dead.contains(rid)), FILL);
+            let part = part.expect("merged runs ascend, and their keys were in an index before");
+            *parts[share].lock().unwrap_or_else(PoisonError::into_inner) = Some(part);
+            progress(done.fetch_add(entries, Ordering::Relaxed) + entries, of);
+        });
+        share_out(threads, work.len(), |item| {
+            let ((fid, index), _) = &work[item];
+            let table = self.catalog.get(*fid).expect("its records were restored");
+            let its = shares.iter().zip(&parts).filter(|((of, _), _)| *of == item);
+            let its = its.filter_map(|(_, part)| part.lock().unwrap_or_else(PoisonError::into_inner).take()).collect();
             let participant = participants.join().expect("a place for every thread of a restart");
             let guard = participant.pin_without_snapshot();
-            let loaded = table.indexes()[*index].bulk_load(&guard, alive, FILL);
-            loaded.expect("the index was empty, and merged runs ascend");
-            let entries = entries(runs);
-            progress(done.fetch_add(entries, Ordering::Relaxed) + entries, of);
+            let loaded = table.indexes()[*index].bulk_load_parts(&guard, its, FILL);
+            loaded.expect("the index was empty, and stretches ascend");
         });
         deleted
     }

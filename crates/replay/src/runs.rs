@@ -2,9 +2,12 @@
 //!
 //! Each thread collects the entries of each index in runs of its own. They are sorted and merged when everything is through, and the
 //! index is built from the bottom up: several times faster than one insertion after another, and without any
-//! contention.
+//! contention. A large index is divided into stretches of keys, each merged and built by one thread.
 
-use std::{cmp::Reverse, collections::BinaryHeap};
+use std::{
+    cmp::Reverse,
+    collections::{BinaryHeap, binary_heap::PeekMut},
+};
 
 use freshet_base::Rid;
 
@@ -79,10 +82,47 @@ impl Run {
         self.order = order;
     }
 
-    fn at(&self, place: usize) -> Option<(u64, &[u8], Rid)> {
-        let (prefix, number) = *self.order.get(place)?;
-        Some((prefix, self.key(number), self.rids[number as usize]))
+    /// After sorting: the numbers of the entries whose keys lie in `stretch`, ascending.
+    fn within(&self, stretch: Stretch<'_>) -> &[(u64, u32)] {
+        let below = |bound: &[u8]| self.order.partition_point(|(_, number)| self.key(*number) < bound);
+        let from = stretch.from.map_or(0, below);
+        let to = stretch.to.map_or(self.order.len(), below);
+        &self.order[from..to]
     }
+}
+
+/// A part of an index: its keys from one on, and below another.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Stretch<'r> {
+    from: Option<&'r [u8]>,
+    to: Option<&'r [u8]>,
+}
+
+/// How many keys of each stretch are looked at to divide an index.
+const SAMPLES: usize = 64;
+
+/// Divides an index, whose entries are in sorted runs, into `count` stretches at most with about as many entries each. All
+/// entries of one key are in one stretch.
+pub(crate) fn divide(runs: &[Run], count: usize) -> Vec<Stretch<'_>> {
+    let entries: usize = runs.iter().map(Run::len).sum();
+    let step = (entries / (SAMPLES * count.max(1))).max(1);
+    let mut sample: Vec<&[u8]> = Vec::with_capacity(entries / step + runs.len());
+    for run in runs {
+        sample.extend(run.order.iter().skip(step / 2).step_by(step).map(|(_, number)| run.key(*number)));
+    }
+    sample.sort_unstable();
+    let mut stretches = vec![Stretch::default()];
+    for number in 1..count {
+        let Some(key) = sample.get(number * sample.len() / count).copied() else { break };
+        // A key with very many entries has a stretch for itself, and fewer are left for the others.
+        if let Some(last) = stretches.last_mut()
+            && last.from.is_none_or(|from| from < key)
+        {
+            last.to = Some(key);
+            stretches.push(Stretch { from: Some(key), to: None });
+        }
+    }
+    stretches
 }
 
 /// The next entry of one run; the order of the fields is the order of the merge.
@@ -94,26 +134,30 @@ struct Head<'r> {
     run: usize,
 }
 
-/// The entries of several sorted runs, ascending and each once.
+/// The entries of a stretch in several sorted runs, ascending and each once.
 pub(crate) struct Merged<'r> {
-    runs: &'r [Run],
-    places: Vec<usize>,
+    runs: Vec<(&'r Run, std::slice::Iter<'r, (u64, u32)>)>,
     heads: BinaryHeap<Reverse<Head<'r>>>,
     last: Option<(&'r [u8], Rid)>,
 }
 
 impl<'r> Merged<'r> {
-    pub(crate) fn new(runs: &'r [Run]) -> Self {
-        let mut merged = Self { runs, places: vec![0; runs.len()], heads: BinaryHeap::new(), last: None };
-        (0..runs.len()).for_each(|run| merged.fetch(run));
+    pub(crate) fn new(runs: &'r [Run], stretch: Stretch<'_>) -> Self {
+        let runs = runs.iter().map(|run| (run, run.within(stretch).iter())).collect();
+        let mut merged = Self { runs, heads: BinaryHeap::new(), last: None };
+        merged.heads = (0..merged.runs.len()).filter_map(|run| merged.next_of(run).map(Reverse)).collect();
         merged
     }
 
-    fn fetch(&mut self, run: usize) {
-        if let Some((prefix, key, rid)) = self.runs[run].at(self.places[run]) {
-            self.places[run] += 1;
-            self.heads.push(Reverse(Head { prefix, key, rid, run }));
-        }
+    /// How many entries of the runs are left.
+    pub(crate) fn left(&self) -> usize {
+        self.heads.len() + self.runs.iter().map(|(_, left)| left.len()).sum::<usize>()
+    }
+
+    fn next_of(&mut self, number: usize) -> Option<Head<'r>> {
+        let (run, left) = &mut self.runs[number];
+        let (prefix, entry) = *left.next()?;
+        Some(Head { prefix, key: run.key(entry), rid: run.rids[entry as usize], run: number })
     }
 }
 
@@ -122,8 +166,14 @@ impl<'r> Iterator for Merged<'r> {
 
     fn next(&mut self) -> Option<(&'r [u8], Rid)> {
         loop {
-            let Reverse(Head { key, rid, run, .. }) = self.heads.pop()?;
-            self.fetch(run);
+            let run = self.heads.peek()?.0.run;
+            // The next entry of the same run takes the place of this one: often it is the smallest again.
+            let next = self.next_of(run);
+            let mut top = self.heads.peek_mut()?;
+            let Reverse(Head { key, rid, .. }) = match next {
+                Some(next) => std::mem::replace(&mut *top, Reverse(next)),
+                None => PeekMut::pop(top),
+            };
             if self.last != Some((key, rid)) {
                 self.last = Some((key, rid));
                 return self.last;
@@ -140,12 +190,17 @@ mod tests {
 
     use super::*;
 
+    fn merged(runs: &[Run], stretch: Stretch<'_>) -> Vec<(Vec<u8>, Rid)> {
+        Merged::new(runs, stretch).map(|(key, rid)| (key.to_vec(), rid)).collect()
+    }
+
     proptest! {
         /// Keys of any length, of which many are the beginning of others or the same but for zeros.
         #[test]
         fn any_keys_merge_as_a_set_of_pairs(
             entries in vec((vec(prop_oneof![Just(0u8), Just(1), Just(255)], 0..12), 0u64..8, 0usize..3), 0..300),
             equal in any::<bool>(),
+            count in 0usize..12,
         ) {
             let mut runs: Vec<Run> = (0..3).map(|_| Run::default()).collect();
             let mut expected = BTreeSet::new();
@@ -157,8 +212,17 @@ mod tests {
                 expected.insert((key, Rid(rid)));
             }
             runs.iter_mut().for_each(Run::sort);
-            let merged: Vec<_> = Merged::new(&runs).map(|(key, rid)| (key.to_vec(), rid)).collect();
-            prop_assert_eq!(merged, expected.into_iter().collect::<Vec<_>>());
+            let expected: Vec<_> = expected.into_iter().collect();
+            prop_assert_eq!(&merged(&runs, Stretch::default()), &expected);
+            let stretches = divide(&runs, count);
+            prop_assert!((1..=count.max(1)).contains(&stretches.len()));
+            let parts: Vec<_> = stretches.into_iter().map(|stretch| merged(&runs, stretch)).collect();
+            for pair in parts.windows(2) {
+                // All entries of one key are in one stretch.
+                let [last, first] = [pair[0].last(), pair[1].first()].map(|entry| entry.map(|entry| &entry.0));
+                prop_assert!(last.is_none() || first.is_none() || last < first);
+            }
+            prop_assert_eq!(parts.concat(), expected);
         }
     }
 
@@ -178,7 +242,28 @@ mod tests {
         }
         expected.sort();
         runs.iter_mut().for_each(Run::sort);
-        let merged: Vec<_> = Merged::new(&runs).map(|(key, rid)| (key.to_vec(), rid)).collect();
-        assert_eq!(merged, expected);
+        assert_eq!(merged(&runs, Stretch::default()), expected);
+    }
+
+    #[test]
+    fn stretches_are_about_equal_unless_one_key_has_it_all() {
+        let mut runs: Vec<Run> = (0..3).map(|_| Run::default()).collect();
+        for number in 0..30_000u64 {
+            runs[(number % 7 % 3) as usize].push(&(number * number).to_be_bytes(), Rid(number));
+        }
+        runs.iter_mut().for_each(Run::sort);
+        let stretches = divide(&runs, 8);
+        assert_eq!(stretches.len(), 8);
+        for stretch in stretches {
+            let entries = merged(&runs, stretch).len();
+            assert!((3300..4200).contains(&entries), "{entries}");
+        }
+        let mut run = Run::default();
+        (0..1000).for_each(|number| run.push(&[if number % 10 < 6 { 55 } else { (number % 100) as u8 }], Rid(number)));
+        run.sort();
+        let lengths: Vec<_> =
+            divide(std::slice::from_ref(&run), 8).into_iter().map(|stretch| run.within(stretch).len()).collect();
+        assert_eq!(lengths.iter().sum::<usize>(), 1000);
+        assert!(lengths.len() > 2 && (600..800).contains(lengths.iter().max().unwrap()), "{lengths:?}");
     }
 }

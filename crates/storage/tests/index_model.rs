@@ -11,7 +11,7 @@ use std::{
 use freshet_base::Rid;
 use freshet_storage::{
     Guard, Participants,
-    index::{BTree, BulkLoadError, Direction, InsertError, KeyTooLong, MAX_KEY, ScanBuffer},
+    index::{BTree, BulkLoadError, BulkPart, Direction, InsertError, KeyTooLong, MAX_KEY, ScanBuffer},
 };
 use proptest::prelude::*;
 
@@ -261,12 +261,26 @@ proptest! {
         keys in prop::collection::btree_set((key(), rid().prop_map(Rid)), 0..1500),
         steps in prop::collection::vec(step(), 0..12),
         fill in 50u8..=100,
+        // Where parts end; several in one place make empty parts.
+        cuts in prop::option::of(prop::collection::vec(any::<prop::sample::Index>(), 0..12)),
     ) {
         let participants = Participants::new(1);
         let participant = participants.join().unwrap();
         let guard = participant.pin_without_snapshot();
         let (tree, mut model, mut buffer) = (BTree::new(), keys, ScanBuffer::new());
-        let count = tree.bulk_load(&guard, model.iter().map(|(key, rid)| (key, *rid)), fill);
+        let pairs: Vec<_> = model.iter().map(|(key, rid)| (key, *rid)).collect();
+        let count = match cuts {
+            None => tree.bulk_load(&guard, pairs, fill),
+            Some(cuts) => {
+                let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(pairs.len() + 1)).collect();
+                cuts.extend([0, pairs.len()]);
+                cuts.sort_unstable();
+                let part = |cut: &[usize]| BulkPart::new(pairs[cut[0]..cut[1]].iter().copied(), fill).unwrap();
+                let parts: Vec<BulkPart> = cuts.windows(2).map(part).collect();
+                prop_assert_eq!(parts.iter().map(BulkPart::pairs).sum::<u64>(), pairs.len() as u64);
+                tree.bulk_load_parts(&guard, parts, fill)
+            }
+        };
         prop_assert_eq!(count, Ok(model.len() as u64));
         check_all(&tree, &guard, &model, &mut buffer);
         for step in steps {
@@ -305,9 +319,13 @@ fn bulk_loading_wants_order_and_an_empty_index() {
     let tree = BTree::new();
     let unsorted = (0u32..5000).map(|n| (if n == 4321 { 0 } else { n }.to_be_bytes(), Rid(1)));
     assert_eq!(tree.bulk_load(&guard, unsorted, 90), Err(BulkLoadError::OutOfOrder { position: 4321 }));
+    let part = |numbers: std::ops::Range<u32>| BulkPart::new(numbers.map(|n| (n.to_be_bytes(), Rid(1))), 90).unwrap();
+    let parts = vec![part(0..2000), part(0..0), part(2000..3000), part(2999..4000), part(4000..5000)];
+    assert_eq!(tree.bulk_load_parts(&guard, parts, 90), Err(BulkLoadError::OutOfOrder { position: 3000 }));
     assert_eq!(tree.statistics(&guard).entries, 0);
     tree.insert(&guard, b"x", Rid(1)).unwrap();
     assert_eq!(tree.bulk_load(&guard, [(b"y", Rid(1))], 90), Err(BulkLoadError::NotEmpty));
+    assert_eq!(tree.bulk_load_parts(&guard, vec![part(0..2000)], 90), Err(BulkLoadError::NotEmpty));
     assert_eq!(collect(&tree, &guard, b"y"), []);
 }
 

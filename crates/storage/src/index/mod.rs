@@ -54,7 +54,7 @@ mod write;
 
 use std::marker::PhantomData;
 
-pub use bulk::BulkLoadError;
+pub use bulk::{BulkLoadError, BulkPart};
 use freshet_base::sync::{AtomicPtr, Ordering};
 use latch::VersionLatch;
 use node::{Leaf, Node, Pointer};
