@@ -15,7 +15,9 @@ use std::{
 
 use common::{SHAPES, Shape, config, definition, row, soon, start};
 use freshet_base::ClusterId;
-use freshet_engine::{CheckpointStatus, Direction, Isolation, Node, NodeConfig, Stamp, Table, node::StartError};
+use freshet_engine::{
+    CheckpointKind, CheckpointStatus, Direction, Isolation, Node, NodeConfig, Stamp, Table, node::StartError,
+};
 use freshet_recovery::{Manifest, checkpoint::folder};
 use tempfile::TempDir;
 
@@ -184,11 +186,11 @@ impl Scene {
         let node = start(settings(live.path(), shape));
         let mut model = Model::default();
         model.churn(&node, random, 300);
-        let older = node.checkpoint().unwrap().start.unwrap();
+        let older = node.checkpoint(CheckpointKind::Fuzzy).unwrap().start.unwrap();
         let end = model.churn(&node, random, 500);
         let end = quiet(&node, end);
         copy(live.path(), before.path());
-        let status = node.checkpoint().unwrap();
+        let status = node.checkpoint(CheckpointKind::Fuzzy).unwrap();
         assert_eq!((status.start, status.end), (Some(end), Some(end)), "nothing was written meanwhile");
         copy(live.path(), after.path());
         node.stop().unwrap();
@@ -286,7 +288,8 @@ impl Scene {
 /// The node goes on: it writes, and its next checkpoint leaves nothing behind of what was there.
 fn goes_on(node: Arc<Node>, settings: NodeConfig, mut model: Model, random: &mut Random, context: &str) {
     model.churn(&node, random, 40);
-    let start_of_it = node.checkpoint().unwrap_or_else(|why| panic!("{context}: {why}")).start.unwrap();
+    let start_of_it =
+        node.checkpoint(CheckpointKind::Fuzzy).unwrap_or_else(|why| panic!("{context}: {why}")).start.unwrap();
     assert_eq!(status(&node).failure, None, "{context}");
     let directory = settings.directory.clone().unwrap();
     for device in devices(&directory) {
@@ -445,7 +448,7 @@ fn what_was_being_made_in_a_crash_does_not_count() {
         let node = start(settings(live.path(), shape));
         let mut model = Model::default();
         model.churn(&node, &mut random, 200);
-        node.checkpoint().unwrap();
+        node.checkpoint(CheckpointKind::Fuzzy).unwrap();
         model.churn(&node, &mut random, 100);
         let directory = scratch();
         copy(live.path(), directory.path());
@@ -499,7 +502,7 @@ fn a_log_ends_with_the_persistent_epoch_or_where_all_streams_have_noted() {
         let node = start(settings(live.path()));
         let mut model = Model::default();
         model.churn(&node, &mut random, 200);
-        let checkpoint = node.checkpoint().unwrap();
+        let checkpoint = node.checkpoint(CheckpointKind::Fuzzy).unwrap();
         let end = model.churn(&node, &mut random, 100);
         let end = quiet(&node, end);
         let then = scratch();
@@ -546,7 +549,7 @@ fn a_checkpoint_without_room_fails_and_the_next_one_finds_some() {
     let mut model = Model::default();
     model.churn(&node, &mut random, 200);
     let fid = table(&node).fid().0;
-    let mut counts = node.checkpoint().unwrap();
+    let mut counts = node.checkpoint(CheckpointKind::Fuzzy).unwrap();
     let [one, two] = [directory.path().join("one"), directory.path().join("two")];
     for round in 0..4 {
         let end = model.churn(&node, &mut random, 50);
@@ -558,7 +561,7 @@ fn a_checkpoint_without_room_fails_and_the_next_one_finds_some() {
         };
         fs::create_dir_all(full.parent().unwrap()).unwrap();
         symlink("/dev/full", &full).unwrap();
-        let failure = node.checkpoint().unwrap_err();
+        let failure = node.checkpoint(CheckpointKind::Fuzzy).unwrap_err();
         let file = full.file_stem().unwrap().to_str().unwrap();
         assert!(failure.contains("No space left on device") && failure.contains(file), "{failure}");
         let shown = status(&node);
@@ -578,7 +581,7 @@ fn a_checkpoint_without_room_fails_and_the_next_one_finds_some() {
         assert!(status(&node).failure.is_some());
         if round < 3 {
             let begun = counts.start;
-            counts = node.checkpoint().unwrap();
+            counts = node.checkpoint(CheckpointKind::Fuzzy).unwrap();
             assert_eq!(counts.failure, None);
             assert!(counts.start > begun);
         }
@@ -600,13 +603,13 @@ fn a_checkpoint_without_its_device_fails_and_the_next_one_finds_it() {
     let node = start(settings.clone());
     let mut model = Model::default();
     model.churn(&node, &mut random, 200);
-    let counts = node.checkpoint().unwrap();
+    let counts = node.checkpoint(CheckpointKind::Fuzzy).unwrap();
     let (two, away) = (directory.path().join("two"), directory.path().join("away"));
     fs::rename(&two, &away).unwrap();
     fs::write(&two, b"no directory").unwrap();
     for _ in 0..2 {
         model.churn(&node, &mut random, 50);
-        let failure = node.checkpoint().unwrap_err();
+        let failure = node.checkpoint(CheckpointKind::Fuzzy).unwrap_err();
         assert!(failure.contains("two") && failure.contains("cannot make"), "{failure}");
         let shown = status(&node);
         assert_eq!((shown.failure.as_deref(), shown.start), (Some(&*failure), counts.start));
