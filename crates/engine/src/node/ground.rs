@@ -47,7 +47,7 @@ impl BufferInUse {
     fn read(directory: &Path) -> Result<Option<PathBuf>, StartError> {
         let path = Self::path(directory);
         match fs::read(&path) {
-            Ok(bytes) => Ok(Some(PathBuf::from(std::ffi::OsString::from_vec(bytes)))),
+            Ok(bytes) => Ok(Some(directory.join(std::ffi::OsString::from_vec(bytes)))),
             Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(cause) => Err(Self::failed(&path)(cause)),
         }
@@ -58,7 +58,9 @@ impl BufferInUse {
         let (path, unfinished) = (Self::path(directory), directory.join("buffer-in-use.new"));
         let write = || {
             let mut file = File::create(&unfinished)?;
-            file.write_all(std::path::absolute(buffer)?.as_os_str().as_bytes())?;
+            // Below the directory it moves with it.
+            let (buffer, base) = (std::path::absolute(buffer)?, std::path::absolute(directory)?);
+            file.write_all(buffer.strip_prefix(base).unwrap_or(&buffer).as_os_str().as_bytes())?;
             file.sync_all()?;
             fs::rename(&unfinished, &path)?;
             File::open(directory)?.sync_all()
