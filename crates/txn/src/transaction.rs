@@ -309,7 +309,9 @@ impl<'w> Transaction<'w> {
             let entered = if definition.unique && !definition.lacks_value(row) {
                 // Under the leaf's latch, so of two inserters of one key the second sees the first.
                 tree.insert_admitted(&self.guard, key, place.rid, |other| {
-                    if Some(other) == instead { Ok(()) } else { self.admit(table, definition, key, other) }
+                    // After a restart an entry may be left of a record that had this id before, and the same key.
+                    let ours = other == place.rid || Some(other) == instead;
+                    if ours { Ok(()) } else { self.admit(table, definition, key, other) }
                 })
             } else {
                 tree.insert(&self.guard, key, place.rid).map_err(InsertError::KeyTooLong)
