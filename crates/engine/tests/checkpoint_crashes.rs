@@ -203,8 +203,7 @@ impl Scene {
         let pairs = streams(self.before.path()).into_iter().zip(streams(self.after.path()));
         for (before, after) in pairs {
             let here = before.strip_prefix(self.before.path()).unwrap().to_owned();
-            // With one stream nothing is noted.
-            steps.extend((!here.as_os_str().is_empty()).then(|| (here.join("watermark"), true)));
+            steps.push((here.join("watermark"), true));
             let left = names(&after);
             let gone = names(&before).into_iter().filter(|name| name.ends_with(".segment") && !left.contains(name));
             steps.extend(gone.map(|name| (here.join(name), false)));

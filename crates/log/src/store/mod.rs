@@ -245,7 +245,10 @@ impl LogStore {
     /// [`StoreError`] when one cannot be removed.
     pub fn remove_below(&self, at: Stamp) -> Result<usize, StoreError> {
         if let Some(store) = self.alone() {
-            return store.remove_below(at);
+            // After a crash, the end of the log is looked for from the note on: what goes lies below that, durably.
+            let noted = store.noted().bound;
+            store.sync_watermark()?;
+            return store.remove_below(at.min(noted));
         }
         // Acquire: pairs with the release half below.
         if at.0 <= self.shared.begin.load(Ordering::Acquire) {
@@ -259,7 +262,7 @@ impl LogStore {
             // Readers find out before the files go.
             self.shared.begin.fetch_max(at.0, Ordering::AcqRel);
             // One block from below stays in every stream: the first that is kept shows, after a restart, where the log begins.
-            let last = self.position_of_last(number, at)?;
+            let last = self.position_of_last(number, at)?.min(stream.store.noted().position);
             stream.landmarks.begin(at, position);
             removed += stream.store.remove_below(last)?;
         }
