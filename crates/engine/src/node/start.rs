@@ -130,7 +130,7 @@ impl Node {
         };
         let participants = Participants::new(config.participants());
         let standby = config.join.is_some();
-        let end = ground.begin_from_checkpoint(&config)?.unwrap_or(end);
+        let end = ground.begin_from_checkpoint(&config, end)?.unwrap_or(end);
         let mut restored = None;
         if let Some(store) = &ground.store {
             let restart = Restart {
@@ -233,13 +233,14 @@ impl Ground {
         Ok(end)
     }
 
-    /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one and it was not fetched before.
-    /// Returns where the log will begin.
-    fn begin_from_checkpoint(&self, config: &NodeConfig) -> Result<Option<Stamp>, StartError> {
+    /// Of a node that joins without any log (it ends at `end`): fetches its primary's checkpoint, if there is one and it
+    /// was not fetched before. Returns where the log will begin.
+    fn begin_from_checkpoint(&self, config: &NodeConfig, end: Stamp) -> Result<Option<Stamp>, StartError> {
         let (Some(primary), Some(directory), Some(store)) = (&config.join, &self.directory, &self.store) else {
             return Ok(None);
         };
-        if store.extent().is_some() {
+        // Of several streams some may have been made, and no more, before a crash.
+        if store.extent().is_some() && (store.streams() == 1 || end > Stamp::ZERO) {
             return Ok(None);
         }
         let path = directory.path();
