@@ -16,8 +16,9 @@ use std::{
 use common::{SHAPES, Shape, config, definition, row, soon, start};
 use freshet_base::ClusterId;
 use freshet_engine::{
-    CheckpointKind, CheckpointStatus, Direction, Isolation, Node, NodeConfig, Stamp, Table, node::StartError,
+    CheckpointKind, CheckpointStatus, Direction, Isolation, Node, NodeConfig, Safety, Stamp, Table, node::StartError,
 };
+use freshet_log::{LogStore, SegmentStore};
 use freshet_recovery::{Manifest, checkpoint::folder};
 use tempfile::TempDir;
 
@@ -623,4 +624,108 @@ fn a_checkpoint_without_its_device_fails_and_the_next_one_finds_it() {
     model.check(&other, "a crash now");
     other.stop().unwrap();
     goes_on(node, settings, model, &mut random, "with the device");
+}
+
+/// A standby that begins from its primary's checkpoint and dies in between: it comes up, whatever was there, and follows.
+#[test]
+fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
+    let mut random = Random(29);
+    for (shape, count) in [(Shape::OneStream, 1), (Shape::ThreeStreams, 3)] {
+        let home = scratch();
+        let settings = |directory: &Path| {
+            let mut settings = NodeConfig { safety: Safety::OneSafe, standbys: 1, ..settings(directory, shape) };
+            // The log since the beginning does not fit in it.
+            settings.log.buffer_bytes = 128 << 10;
+            settings
+        };
+        let primary = start(settings(home.path()));
+        let mut model = Model::default();
+        model.churn(&primary, &mut random, 1200);
+        let checkpoint = primary.checkpoint(CheckpointKind::Fuzzy).unwrap().start.unwrap();
+        for stream in streams(home.path()) {
+            assert!(
+                !stream.join(format!("{:020}.segment", 0)).exists(),
+                "the log does not begin at the beginning any more"
+            );
+        }
+        let mut end = model.churn(&primary, &mut random, 50);
+        let follow =
+            |directory: &Path| start(NodeConfig { join: Some(primary.address().to_owned()), ..settings(directory) });
+        let begun = scratch();
+        let standby = follow(begun.path());
+        standby.wait_visible(end, soon()).unwrap();
+        assert_eq!(status(&standby).start, Some(checkpoint), "it began from there");
+        standby.stop().unwrap();
+        drop(standby);
+        // As it was when the checkpoint had come, and nothing of the log.
+        for stream in streams(begun.path()) {
+            let log = names(&stream).into_iter().filter(|name| name.ends_with(".segment") || name == "watermark");
+            log.for_each(|name| fs::remove_file(stream.join(name)).unwrap());
+        }
+        let control = freshet_log::control::read_control(begun.path()).unwrap();
+        let segments = |directory: &Path| {
+            fs::create_dir_all(directory).unwrap();
+            SegmentStore::open_directory(directory, control.store_config()).unwrap()
+        };
+        let log = |directory: &Path, n: usize| {
+            if count == 1 { directory.to_owned() } else { directory.join(format!("stream-{n}")) }
+        };
+        type Build<'a> = (&'a str, &'a dyn Fn(&Path));
+        let states: [Build<'_>; 6] = [
+            ("a checkpoint", &|_| {}),
+            ("half of its rows", &|directory| {
+                fs::remove_file(Manifest::path(directory, checkpoint)).unwrap();
+                let rows = folder(&directory.join("one"), checkpoint);
+                let file = rows.join(&names(&rows)[0]);
+                let bytes = fs::read(&file).unwrap();
+                fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
+            }),
+            ("its rows and no manifest", &|directory| {
+                let manifest = Manifest::path(directory, checkpoint);
+                fs::rename(&manifest, manifest.with_extension("unfinished")).unwrap();
+            }),
+            ("a watermark without a segment", &|directory| {
+                let store = segments(&log(directory, 0));
+                store.resume(if count == 1 { checkpoint } else { Stamp(0) }).unwrap();
+                let log = log(directory, 0);
+                let made = names(&log).into_iter().filter(|name| name.ends_with(".segment"));
+                made.for_each(|name| fs::remove_file(log.join(name)).unwrap());
+            }),
+            ("a stream that is not noted", &|directory| {
+                segments(&log(directory, 0)).resume(if count == 1 { checkpoint } else { Stamp(0) }).unwrap();
+            }),
+            ("all streams but one", &|directory| {
+                let stores: Vec<_> = (0..count.max(2) - 1).map(|n| segments(&log(directory, n))).collect();
+                LogStore::of(stores).resume(checkpoint).unwrap();
+            }),
+        ];
+        for (what, build) in states {
+            let context = format!("{shape:?}, {what}");
+            let directory = scratch();
+            copy(begun.path(), directory.path());
+            build(directory.path());
+            let standby = follow(directory.path());
+            let seen = standby.wait_visible(end, soon());
+            assert!(seen.is_ok(), "{context}: {:?}", standby.status().role);
+            model.check(&standby, &context);
+            // It is a standby as any other.
+            end = model.churn(&primary, &mut random, 20);
+            let seen = standby.wait_visible(end, soon());
+            assert!(seen.is_ok(), "{context}: {:?}", standby.status().role);
+            standby.stop().unwrap();
+            drop(standby);
+            let standby = follow(directory.path());
+            standby.wait_visible(end, soon()).unwrap();
+            model.check(&standby, &context);
+            standby.stop().unwrap();
+            drop(standby);
+            // Without the checkpoint its log is no state: it says what is wrong with that, not with the log.
+            let rows = folder(&directory.path().join("one"), checkpoint);
+            fs::remove_file(rows.join(&names(&rows)[0])).unwrap();
+            let message =
+                refused(NodeConfig { join: Some(primary.address().to_owned()), ..settings(directory.path()) });
+            assert!(message.contains("cannot open") && message.contains(".rows"), "{context}: {message}");
+        }
+        primary.stop().unwrap();
+    }
 }

@@ -4,7 +4,9 @@ mod common;
 
 use std::{path::Path, time::Duration};
 
-use common::{SOON, Writer, connect, create_journal, in_sync, missing, start, status, wait_until, write};
+use common::{
+    SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, start, status, wait_until, write,
+};
 use freshet::{children::NodeProcess, client::ClientError};
 
 const NEVER: Duration = Duration::from_millis(300);
@@ -37,8 +39,7 @@ fn standing(node: &NodeProcess) -> String {
 /// Both have the same state, and the marks.
 fn assert_equal(pair: &Pair, marks: &[freshet_workloads::journal::Mark]) {
     let (primary, standby) = (connect(&pair.primary), connect(&pair.standby));
-    let state = primary.hash(None, SOON).unwrap();
-    assert_eq!(standby.hash(Some(state.0), SOON).unwrap(), state);
+    assert_same_state(&primary, &standby);
     assert_eq!((missing(&primary, marks), missing(&standby, marks)), (vec![], vec![]));
 }
 

@@ -101,8 +101,10 @@ impl<E: Into<RestoreError>> From<E> for PiecesError {
 /// See [`RestoreError`].
 pub fn settle_tail(store: &LogStore) -> Result<Tail, RestoreError> {
     let watermark = store.watermark();
+    // Without any segment it may be the beginning of a log: a crash came after its watermark was made. If it is not, replay finds
+    // out what is missing.
     if store.streams() == 1
-        && let end = store.extent().map_or(Stamp::ZERO, |(_, end)| end)
+        && let Some((_, end)) = store.extent()
         && end < watermark
     {
         let what = format!("the segments from {end} on are missing; the log was durable up to {watermark}");

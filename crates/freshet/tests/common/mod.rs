@@ -107,6 +107,14 @@ pub fn in_sync(status: &Value) -> usize {
     standbys.iter().filter(|standby| standby["in_sync"] == true && standby["connected"] == true).count()
 }
 
+/// Both nodes show the same records. The standby may have got further: now and then a primary notes the time.
+pub fn assert_same_state(primary: &Client, standby: &Client) {
+    let (at, hash, records) = primary.hash(None, SOON).unwrap();
+    let (found_at, found_hash, found_records) = standby.hash(Some(at), SOON).unwrap();
+    assert!(found_at >= at);
+    assert_eq!((found_hash, found_records), (hash, records));
+}
+
 /// Makes the journal.
 pub fn create_journal(client: &Client) {
     client.call::<()>("journal/create", &(), SOON).unwrap();

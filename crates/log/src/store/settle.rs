@@ -36,16 +36,24 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>) -> Result<Tail,
         segments.set_end(tail.end);
         cursors.push(Cursor::new(segments, note.anchor_position, tail.end));
     }
-    // Where segments were removed, the log begins where all streams have begun again.
+    // Where segments were removed, the log begins where all streams have begun again; and not before the first block of all.
+    let mut lowest: Option<Stamp> = None;
     for stream in 0..store.streams() {
         let segments = store.stream(stream);
-        if let Some((first, _)) = segments.extent().filter(|(first, _)| *first > Stamp::ZERO)
-            && let Some(block) = find_block(&Positions(segments), first, segments.end())?
-            && let Some(header) = Cursor::new(segments, block, segments.end()).block()?
-        {
+        let Some((first, _)) = segments.extent() else { continue };
+        let block = match first {
+            Stamp::ZERO => Some(first),
+            _ => find_block(&Positions(segments), first, segments.end())?,
+        };
+        let Some(block) = block else { continue };
+        let Some(header) = Cursor::new(segments, block, segments.end()).block()? else { continue };
+        lowest = Some(lowest.map_or(header.stamp, |lowest| lowest.min(header.stamp)));
+        if first > Stamp::ZERO {
             store.shared.begin.fetch_max(header.stamp.0, std::sync::atomic::Ordering::AcqRel);
         }
     }
+    let lowest = lowest.or(notes.iter().map(|note| note.anchor).min()).unwrap_or_default();
+    store.shared.begin.fetch_max(lowest.0, std::sync::atomic::Ordering::AcqRel);
     // Everything below was durable in every stream.
     let mut at = notes.iter().map(|note| note.anchor).max().unwrap_or_default();
     let mut end = at;
