@@ -1,4 +1,5 @@
-//! The log with its buffer in mapped memory: what was acknowledged is found again, in the buffer or in the segments.
+//! The log with its buffer in mapped memory: what was acknowledged is found again, in the buffer or in the segments. With
+//! FRESHET_DAX the temporary directory must be on a DAX file system.
 
 use std::{path::Path, time::Duration};
 
@@ -30,7 +31,11 @@ fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind)
     let end = store.settle().unwrap().end;
     let end = recover_buffer(&directory.join("buffer"), &store, end, false).unwrap();
     let config = LogConfig { capacity: RING, partition: 4096, group_commit: kind, ..LogConfig::default() };
-    (Log::open_persistent(config, &persistence(directory, method), store, end, Term(1)).unwrap(), end)
+    let log = Log::open_persistent(config, &persistence(directory, method), store, end, Term(1)).unwrap();
+    if std::env::var_os("FRESHET_DAX").is_some() {
+        assert_eq!(log.persistent_medium().unwrap().0, Medium::Dax);
+    }
+    (log, end)
 }
 
 fn write(writer: &mut Writer, builder: &mut BlockBuilder, rid: u64) -> (Stamp, Stamp) {
