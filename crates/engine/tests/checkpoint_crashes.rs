@@ -670,10 +670,13 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
         let log = |directory: &Path, n: usize| {
             if count == 1 { directory.to_owned() } else { directory.join(format!("stream-{n}")) }
         };
+        // What says that it is not one of the cluster's nodes yet, and where its log begins.
+        let joining = |directory: &Path| fs::write(directory.join("joining"), format!("{}\n", checkpoint.0)).unwrap();
         type Build<'a> = (&'a str, &'a dyn Fn(&Path));
         let states: [Build<'_>; 6] = [
             ("a checkpoint", &|_| {}),
             ("half of its rows", &|directory| {
+                joining(directory);
                 fs::remove_file(Manifest::path(directory, checkpoint)).unwrap();
                 let rows = folder(&directory.join("one"), checkpoint);
                 let file = rows.join(&names(&rows)[0]);
@@ -681,10 +684,12 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
                 fs::write(file, &bytes[..bytes.len() / 2]).unwrap();
             }),
             ("its rows and no manifest", &|directory| {
+                joining(directory);
                 let manifest = Manifest::path(directory, checkpoint);
                 fs::rename(&manifest, manifest.with_extension("unfinished")).unwrap();
             }),
             ("a watermark without a segment", &|directory| {
+                joining(directory);
                 let store = segments(&log(directory, 0));
                 store.resume(if count == 1 { checkpoint } else { Stamp(0) }).unwrap();
                 let log = log(directory, 0);
@@ -692,9 +697,11 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
                 made.for_each(|name| fs::remove_file(log.join(name)).unwrap());
             }),
             ("a stream that is not noted", &|directory| {
+                joining(directory);
                 segments(&log(directory, 0)).resume(if count == 1 { checkpoint } else { Stamp(0) }).unwrap();
             }),
             ("all streams but one", &|directory| {
+                joining(directory);
                 let stores: Vec<_> = (0..count.max(2) - 1).map(|n| segments(&log(directory, n))).collect();
                 LogStore::of(stores).resume(checkpoint).unwrap();
             }),
