@@ -736,3 +736,32 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
         primary.stop().unwrap();
     }
 }
+
+/// Record ids are used again and again, before a restart and after it. Entries of whoever had one before are left over in the
+/// indexes then, and do not stand in the way of the same key under the same id.
+#[test]
+fn keys_and_record_ids_meet_again_after_a_restart() {
+    let directory = scratch();
+    for round in 0..3 {
+        let node = start(settings(directory.path(), Shape::OneStream));
+        let table = table(&node);
+        let worker = node.database().worker().unwrap();
+        let mut last = None;
+        for turn in 0..600u64 {
+            let id = turn * (round + 7) % 31;
+            let done = worker.execute(Isolation::Serializable, |txn| {
+                let found = txn.get(&table, 0, &id.to_be_bytes())?.map(|record| record.rid);
+                match found {
+                    Some(rid) => txn.delete(&table, rid),
+                    None => txn.insert(&table, &row(id, id % 3, turn)).map(drop),
+                }?;
+                Ok(())
+            });
+            let ((), ticket) = done.unwrap_or_else(|error| panic!("round {round}, turn {turn}, id {id}: {error}"));
+            last = Some(ticket);
+        }
+        node.database().wait(last.unwrap()).unwrap();
+        drop(worker);
+        node.stop().unwrap();
+    }
+}

@@ -148,7 +148,15 @@ fn killed_again_and_again(name: &str, more: &[&str], loaded: bool, random: &mut 
             node.kill();
         } else {
             writers[0].wait_for(random.within(1, 500));
-            let pause = Duration::from_micros(random.below(if round % 2 == 0 { 60_000 } else { 400_000 }));
+            // In every other round it may well come to its end.
+            let longest = if round % 2 == 0 {
+                60_000
+            } else if loaded {
+                1_500_000
+            } else {
+                400_000
+            };
+            let pause = Duration::from_micros(random.below(longest));
             if let Some(start) = checkpoint_and_kill(&mut node, pause) {
                 book.installed = book.installed.max(start);
                 told += 1;
