@@ -100,6 +100,46 @@ fn a_restart_finds_them_in_the_log() {
     }
 }
 
+#[test]
+fn a_restart_finds_them_in_the_checkpoint() {
+    for shape in SHAPES {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = || {
+            let mut config = shape.of_node(1, config(Some(directory.path())));
+            config.checkpoint.interval_s = 0;
+            config.checkpoint.keep_log_bytes = 0;
+            config.log.segment_bytes = 1 << 16;
+            config
+        };
+        let node = start(settings());
+        let table = node.database().create_table(&definition()).unwrap().clone();
+        insert(&node, &table, 0..RECORDS);
+        delete(&node, &table, (0..RECORDS).step_by(2));
+        let before = hash(&node);
+        let written = node.checkpoint().unwrap();
+        assert_eq!(written.rows, RECORDS / 2 + 1, "those that are gone are no rows");
+        node.stop().unwrap();
+        drop((node, table));
+        for round in 1..4 {
+            let node = start(settings());
+            assert_eq!(hash(&node), before);
+            let table = node.database().table("things").unwrap().clone();
+            assert_eq!(free(&table), RECORDS / 2, "{shape:?}");
+            let (next, _) = table.take_rids();
+            insert(&node, &table, (0..RECORDS).step_by(2).map(|id| id + round * RECORDS));
+            assert!(table.take_rids().0.0 <= next.0 + 2 * 1024, "{shape:?}: the table grows");
+            check(&node, (0..RECORDS).map(|id| if id % 2 == 0 { id + round * RECORDS } else { id }));
+            delete(&node, &table, (0..RECORDS).step_by(2).map(|id| id + round * RECORDS));
+            assert_eq!(hash(&node), before);
+            // Some are in the checkpoint, some in the log behind it.
+            if round == 2 {
+                node.checkpoint().unwrap();
+            }
+            node.stop().unwrap();
+        }
+    }
+}
+
 /// A cluster of three; a reader on the third node begins before records are deleted, and stays until their ids have been used
 /// again: by the old primary after a restart, or by a new one.
 #[test]

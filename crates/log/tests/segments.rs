@@ -4,7 +4,7 @@ use std::{fs, os::unix::fs::FileExt, path::Path};
 
 use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
 use freshet_log::{
-    BlockBuilder, BlockKind, RecordKind, SegmentStore, StoreConfig, StoreError, TailError, find_tail,
+    BlockBuilder, BlockKind, LogStore, RecordKind, SegmentStore, StoreConfig, StoreError, TailError, find_tail,
     inspect::{Finding, Inspection, save_tail},
 };
 
@@ -236,4 +236,22 @@ fn a_log_and_a_saved_tail_can_be_looked_at() {
     assert_eq!(findings.len() as u64, end / 208 + 1);
     assert!(matches!(&findings[2], Finding::Bad { at: Stamp(416), offset: 4512, .. }));
     assert!(Inspection::open(&directory.path().join("nothing")).is_err());
+}
+
+#[test]
+fn only_what_is_durable_in_segments_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).unwrap();
+    let end = fill(&store, 2 * SIZE);
+    let mut at = end;
+    while at < 4 * SIZE {
+        store.append(Stamp(at), &[&block(at, 208)]).unwrap();
+        at += 208;
+    }
+    let log = LogStore::from(store.clone());
+    assert_eq!(log.remove_below(Stamp(9 * SIZE)).unwrap(), 2);
+    store.sync().unwrap();
+    store.note_durable(Stamp(at)).unwrap();
+    assert_eq!(log.remove_below(Stamp(9 * SIZE)).unwrap(), 2);
+    assert_eq!(find_tail(&store, Stamp(at), Stamp(at)).unwrap().end, Stamp(at));
 }

@@ -239,14 +239,17 @@ impl LogStore {
         Ok(())
     }
 
-    /// Removes the segments that hold nothing at or above `at`, below which all is durable. Returns how many went.
+    /// Removes the segments that hold nothing at or above `at`, below which all is durable; if that is so in a log buffer
+    /// that persists, only what is durable in segments too. Returns how many went.
     ///
     /// # Errors
     /// [`StoreError`] when one cannot be removed.
     pub fn remove_below(&self, at: Stamp) -> Result<usize, StoreError> {
         if let Some(store) = self.alone() {
-            return store.remove_below(at);
+            return store.remove_below(at.min(store.watermark()));
         }
+        // Where something lies that has yet to be written, nobody knows. Acquire: as in `extent`.
+        let at = at.min(Stamp(self.shared.written.load(Ordering::Acquire)));
         let mut removed = 0;
         for (number, stream) in self.shared.streams.iter().enumerate() {
             let position = self.position(number, at)?;
@@ -255,7 +258,7 @@ impl LogStore {
             // Readers find out before the files go.
             self.shared.begin.fetch_max(at.0, Ordering::AcqRel);
             stream.landmarks.begin(at, position);
-            removed += stream.store.remove_below(position)?;
+            removed += stream.store.remove_below(position.min(stream.store.watermark()))?;
         }
         Ok(removed)
     }
