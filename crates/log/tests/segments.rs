@@ -11,7 +11,8 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
 use freshet_log::{
-    BlockBuilder, BlockKind, Log, LogConfig, RecordKind, SegmentStore, StoreConfig, StoreError, TailError, find_tail,
+    BlockBuilder, BlockKind, Log, LogConfig, LogStore, RecordKind, SegmentStore, StoreConfig, StoreError, TailError,
+    find_tail,
     inspect::{Finding, Inspection, save_tail},
     medium::{Medium, MediumFile, MemoryMedium},
 };
@@ -387,4 +388,22 @@ fn no_segment_is_made_twice() {
         }
     }
     assert_eq!(*medium.twice.lock().unwrap(), Vec::<String>::new());
+}
+
+#[test]
+fn only_what_is_durable_in_segments_is_removed() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).unwrap();
+    let end = fill(&store, 2 * SIZE);
+    let mut at = end;
+    while at < 4 * SIZE {
+        store.append(Stamp(at), &[&block(at, 208)]).unwrap();
+        at += 208;
+    }
+    let log = LogStore::from(store.clone());
+    assert_eq!(log.remove_below(Stamp(9 * SIZE)).unwrap(), 2);
+    store.sync().unwrap();
+    store.note_durable(Stamp(at)).unwrap();
+    assert_eq!(log.remove_below(Stamp(9 * SIZE)).unwrap(), 2);
+    assert_eq!(find_tail(&store, Stamp(at), Stamp(at)).unwrap().end, Stamp(at));
 }

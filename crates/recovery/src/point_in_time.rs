@@ -382,7 +382,10 @@ impl PointInTime {
                 for mut reader in readers {
                     if let Some(block) = reader.next_block()? {
                         for (rid, stamp, row) in block {
-                            writer.push(rid, stamp, row);
+                            match row {
+                                Some(row) => writer.push(rid, stamp, row),
+                                None => writer.push_gone(rid, stamp),
+                            };
                         }
                         writer.write_block()?;
                         left.push(reader);

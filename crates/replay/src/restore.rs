@@ -131,7 +131,7 @@ impl Restoration {
         Ok(true)
     }
 
-    /// Restores one record of a checkpoint. Those of the catalog come before all others.
+    /// Restores one record of a checkpoint, or without a row that it is gone. Those of the catalog come before all others.
     ///
     /// # Errors
     /// See [`ReplayError`].
@@ -142,15 +142,20 @@ impl Restoration {
         fid: Fid,
         rid: Rid,
         stamp: Stamp,
-        row: &[u8],
+        row: Option<&[u8]>,
     ) -> Result<(), ReplayError> {
+        let foreign = ReplayError::Foreign { at: stamp, fid, rid };
+        let Some(row) = row else {
+            let gone = self.catalog.get(fid).is_some_and(|table| table.restore_gone(guard, rid, stamp));
+            return if gone { Ok(()) } else { Err(foreign) };
+        };
         if fid == Fid::CATALOG {
             let entered = self.catalog.enter_row(rid, row);
             entered.map_err(|cause| ReplayError::Catalog { at: stamp, cause })?;
         }
         let table = self.catalog.get(fid);
         let Some(table) = table.filter(|table| table.restore_version(guard, rid, stamp, row)) else {
-            return Err(ReplayError::Foreign { at: stamp, fid, rid });
+            return Err(foreign);
         };
         collector.records += 1;
         if self.first_entry(fid, rid) {
@@ -227,7 +232,7 @@ impl Restoration {
         deleted
     }
 
-    /// Records whose newest version is a deletion that nothing can take back.
+    /// Records whose newest version is a deletion that nothing can take back. Their ids are free.
     fn dead(&self, deleted: &[Deleted], participants: &Arc<Participants>) -> HashMap<Fid, HashSet<Rid>> {
         let mut dead: HashMap<Fid, HashSet<Rid>> = HashMap::new();
         if self.target == Target::Announce {
@@ -238,6 +243,7 @@ impl Restoration {
         for Deleted { fid, rid, tombstone } in deleted {
             let table = self.catalog.get(*fid).expect("its records were restored");
             if table.restored(&guard, *rid) == Some(*tombstone) {
+                table.restored_is_gone(*rid, *tombstone);
                 dead.entry(*fid).or_default().insert(*rid);
             }
         }

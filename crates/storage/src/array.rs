@@ -26,10 +26,11 @@ const CHUNK_WORDS: usize = 1 << CHUNK_BITS;
 const DIRECTORY_BITS: u32 = if cfg!(loom) { 1 } else { 20 };
 const DIRECTORY: usize = 1 << DIRECTORY_BITS;
 
-/// What an indirection word says: nothing, a version in memory, or a place in the log.
+/// What an indirection word says: nothing, a version in memory, a place in the log, or that the record is gone.
 ///
 /// The lowest bit tells a log address from a pointer (Query Fresh, section 3.3);
-/// versions are aligned to 8 bytes, so their pointers have it clear.
+/// versions are aligned to 8 bytes, so their pointers have it clear, and the one above, too, which is set in the word
+/// of a record that is gone.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Word(pub(crate) u64);
 
@@ -50,6 +51,15 @@ impl Word {
         Self(address.0 << 1 | 1)
     }
 
+    /// The record was deleted at `tombstone`, and there is nothing in memory of what it was before.
+    ///
+    /// # Panics
+    /// When the address needs more than 62 bits: no log is that long.
+    pub fn gone(tombstone: Stamp) -> Self {
+        assert!(tombstone.0 < 1 << 62, "a log address fits 62 bits");
+        Self(tombstone.0 << 2 | 2)
+    }
+
     /// Whether there is nothing.
     pub fn is_empty(self) -> bool {
         self.0 == 0
@@ -60,16 +70,22 @@ impl Word {
         (self.0 & 1 == 1).then_some(Stamp(self.0 >> 1))
     }
 
+    /// Where the tombstone lies, if the record is gone.
+    pub fn as_gone(self) -> Option<Stamp> {
+        (self.0 & 3 == 2).then_some(Stamp(self.0 >> 2))
+    }
+
     pub(crate) fn as_pointer(self) -> Option<*mut Version> {
-        (self.0 & 1 == 0 && self.0 != 0).then(|| ptr::with_exposed_provenance_mut(self.0 as usize))
+        (self.0 & 3 == 0 && self.0 != 0).then(|| ptr::with_exposed_provenance_mut(self.0 as usize))
     }
 }
 
 impl fmt::Debug for Word {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.as_address() {
-            Some(address) => write!(f, "Word({address:?})"),
-            None => write!(f, "Word({:#x})", self.0),
+        match (self.as_address(), self.as_gone()) {
+            (Some(address), _) => write!(f, "Word({address:?})"),
+            (None, Some(tombstone)) => write!(f, "Word(gone at {tombstone:?})"),
+            (None, None) => write!(f, "Word({:#x})", self.0),
         }
     }
 }
@@ -252,6 +268,10 @@ mod tests {
         assert!(!Word::address(Stamp(0)).is_empty());
         assert_eq!(Word::EMPTY.as_address(), None);
         assert_eq!(Word::EMPTY.as_pointer(), None);
+        let gone = Word::gone(Stamp(0));
+        assert_eq!((gone.as_gone(), gone.as_address(), gone.as_pointer()), (Some(Stamp(0)), None, None));
+        assert_eq!(Word::gone(Stamp((1 << 62) - 1)).as_gone(), Some(Stamp((1 << 62) - 1)));
+        assert!(!gone.is_empty() && Word::EMPTY.as_gone().is_none() && Word::address(Stamp(7)).as_gone().is_none());
     }
 
     #[test]

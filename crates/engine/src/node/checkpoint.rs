@@ -8,7 +8,7 @@
 //! | step | what |
 //! |---|---|
 //! | start | `start` is the end of the log: what is changed from here on need not be in the checkpoint |
-//! | walk | rows, but for those with a stamp at or above `start`; words that are log addresses become versions |
+//! | walk | rows, but for those with a stamp at or above `start`; words that are log addresses become versions; then the ids of records that are gone |
 //! | end | `end` is the end of the log: nothing that was seen is younger |
 //! | wait | until everything below `end` is committed: no take-over can cut the log below it any more |
 //! | install | the manifest makes it count |
@@ -422,6 +422,16 @@ impl Checkpointing {
                 writer.write_block()?;
             }
             pace.rest(&self.stopping);
+        }
+        if device == 0 {
+            // Their ids are to be used again after a restart, too.
+            walk.table.gone_before(walk.start, |rid, tombstone| {
+                if writer.push_gone(rid, tombstone) {
+                    writer.write_block()?;
+                    pace.rest(&self.stopping);
+                }
+                Ok::<(), CheckpointError>(())
+            })?;
         }
         Ok(writer.finish()?)
     }

@@ -109,7 +109,7 @@ fn check(
     let mut reader = RowsReader::open(device, manifest.cluster(), manifest.start(), fid, file)?;
     let mut rows = 0;
     while read && let Some(block) = reader.next_block()? {
-        rows += block.count() as u64;
+        rows += block.filter(|(_, _, row)| row.is_some()).count() as u64;
     }
     Ok(rows)
 }

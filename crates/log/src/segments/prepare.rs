@@ -58,7 +58,8 @@ pub(super) fn ahead(shared: &Arc<Shared>, start: u64) {
     let mut at_work = lock(&shared.preparer.at_work);
     // Relaxed: a hint, written by the thread whose end is seen here.
     let failed = shared.preparer.failed.load(Ordering::Relaxed) == start;
-    if failed || at_work.as_ref().is_some_and(|thread| !thread.is_finished()) {
+    // Wanted still: a thread that has just finished may have made it.
+    if failed || at_work.as_ref().is_some_and(|thread| !thread.is_finished()) || !wanted() {
         return;
     }
     // Once more, now that nobody is at work: it may have been made since. A second one would come in place of the first, which

@@ -239,7 +239,8 @@ impl LogStore {
         Ok(())
     }
 
-    /// Removes the segments that hold nothing at or above `at`, below which all is durable. Returns how many went.
+    /// Removes the segments that hold nothing at or above `at`, below which all is durable; if that is so in a log buffer
+    /// that persists, only what is durable in segments too. Returns how many went.
     ///
     /// # Errors
     /// [`StoreError`] when one cannot be removed.
@@ -250,6 +251,8 @@ impl LogStore {
             store.sync_watermark()?;
             return store.remove_below(at.min(noted));
         }
+        // Where something lies that has yet to be written, nobody knows. Acquire: as in `extent`.
+        let at = at.min(Stamp(self.shared.written.load(Ordering::Acquire)));
         // Acquire: pairs with the release half below.
         if at.0 <= self.shared.begin.load(Ordering::Acquire) {
             return Ok(0);

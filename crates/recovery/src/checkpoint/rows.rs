@@ -17,6 +17,8 @@
 //! | 4..8   | CRC-32C of everything behind |
 //! | 8..12  | number of rows |
 //! | then, for each row | record id (8 bytes), stamp (8), length (4), the row |
+//!
+//! A length of all ones, and no row, says that the record was deleted at that stamp and its id is free.
 
 use std::{
     fs::{self, File},
@@ -33,6 +35,8 @@ const FORMAT: u32 = 1;
 const HEAD: usize = 64;
 const BLOCK_HEAD: usize = 12;
 const ROW_HEAD: usize = 20;
+/// Where the length of a row would be: the record is gone.
+const GONE: u32 = u32::MAX;
 /// A block is written when it has this many bytes.
 pub const BLOCK: usize = 256 << 10;
 
@@ -54,6 +58,7 @@ pub struct TableWriter {
     files: Vec<(PathBuf, File, CheckpointFile)>,
     next: usize,
     block: Vec<u8>,
+    /// Those that are gone, too.
     rows_in_block: u32,
     rows: u64,
     unsynced: u64,
@@ -104,6 +109,16 @@ impl TableWriter {
         // Rows are shorter than `Table::MAX_ROW`.
         self.block.extend_from_slice(&(row.len() as u32).to_le_bytes());
         self.block.extend_from_slice(row);
+        self.rows += 1;
+        self.rows_in_block += 1;
+        self.block.len() >= BLOCK
+    }
+
+    /// The same for a record that was deleted at `tombstone` and whose id is free.
+    pub fn push_gone(&mut self, rid: Rid, tombstone: Stamp) -> bool {
+        self.block.extend_from_slice(&rid.0.to_le_bytes());
+        self.block.extend_from_slice(&tombstone.0.to_le_bytes());
+        self.block.extend_from_slice(&GONE.to_le_bytes());
         self.rows_in_block += 1;
         self.block.len() >= BLOCK
     }
@@ -127,7 +142,6 @@ impl TableWriter {
         entry.bytes += u64::from(length);
         self.next += 1;
         self.unsynced += u64::from(length);
-        self.rows += u64::from(self.rows_in_block);
         self.rows_in_block = 0;
         self.block.truncate(BLOCK_HEAD);
         if self.unsynced >= self.sync_bytes {
@@ -246,7 +260,8 @@ fn whole_rows(bytes: &[u8], rows: u32) -> bool {
     let mut rest = bytes;
     for _ in 0..rows {
         let Some((head, behind)) = rest.split_first_chunk::<ROW_HEAD>() else { return false };
-        let length = u32::from_le_bytes(std::array::from_fn(|i| head[16 + i])) as usize;
+        let length = u32::from_le_bytes(std::array::from_fn(|i| head[16 + i]));
+        let length = if length == GONE { 0 } else { length as usize };
         let Some(behind) = behind.get(length..) else { return false };
         rest = behind;
     }
@@ -267,15 +282,56 @@ impl RowsBlock<'_> {
 }
 
 impl<'r> Iterator for RowsBlock<'r> {
-    type Item = (Rid, Stamp, &'r [u8]);
+    /// Record id, stamp, and the row; without one, the record is gone.
+    type Item = (Rid, Stamp, Option<&'r [u8]>);
 
     fn next(&mut self) -> Option<Self::Item> {
         // `whole_rows` went the same way, so that only the end has no header.
         let (head, rest) = self.bytes.split_first_chunk::<ROW_HEAD>()?;
         let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| head[at + i]));
-        let length = u32::from_le_bytes(std::array::from_fn(|i| head[16 + i])) as usize;
-        let (row, rest) = rest.split_at_checked(length)?;
+        let length = u32::from_le_bytes(std::array::from_fn(|i| head[16 + i]));
+        if length == GONE {
+            self.bytes = rest;
+            return Some((Rid(word(0)), Stamp(word(8)), None));
+        }
+        let (row, rest) = rest.split_at_checked(length as usize)?;
         self.bytes = rest;
-        Some((Rid(word(0)), Stamp(word(8)), row))
+        Some((Rid(word(0)), Stamp(word(8)), Some(row)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_the_gone_are_read_as_they_were_written() {
+        let directory = tempfile::tempdir().unwrap();
+        let (device, cluster, start, fid) = (directory.path(), ClusterId(7), Stamp(90_000), Fid(3));
+        let mut writer = TableWriter::create((0, device), cluster, start, fid, 2, 0).unwrap();
+        let mut expected = Vec::new();
+        for number in 0..40_000 {
+            let (rid, stamp) = (Rid(number), Stamp(number * 2));
+            let row = (number % 3 != 1).then(|| vec![number as u8; number as usize % 20]);
+            let full = match &row {
+                Some(row) => writer.push(rid, stamp, row),
+                None => writer.push_gone(rid, stamp),
+            };
+            if full {
+                writer.write_block().unwrap();
+            }
+            expected.push((rid, stamp, row));
+        }
+        let (rows, files) = writer.finish().unwrap();
+        assert_eq!(rows as usize, expected.iter().filter(|(.., row)| row.is_some()).count());
+        let mut found = Vec::new();
+        for file in &files {
+            let mut reader = RowsReader::open(device, cluster, start, fid, file).unwrap();
+            while let Some(block) = reader.next_block().unwrap() {
+                found.extend(block.map(|(rid, stamp, row)| (rid, stamp, row.map(<[u8]>::to_vec))));
+            }
+        }
+        found.sort_by_key(|(rid, ..)| *rid);
+        assert_eq!(found, expected);
     }
 }

@@ -7,8 +7,17 @@ use freshet_base::{
     sync::{AtomicU64, Ordering},
 };
 
-use super::{LoadError, ReadContext, ReadError, Table};
+use super::{LoadError, Loaded, ReadContext, ReadError, Table};
 use crate::{array::Word, reclaim::Guard, version::Version};
+
+/// What comes below the version that was loaded from `address`. All that an insertion can replace is a deletion.
+fn word_below(address: Stamp, loaded: &Loaded) -> Word {
+    match loaded.prev {
+        Some(prev) if prev < address && loaded.kind == RecordKind::Insert => Word::gone(prev),
+        Some(prev) if prev < address => Word::address(prev),
+        _ => Word::EMPTY,
+    }
+}
 
 impl Table {
     /// Loads the versions between replay's newest and `word` and installs them on top of it, newest first down to
@@ -21,7 +30,7 @@ impl Table {
         rid: Rid,
         context: &ReadContext<'_>,
     ) -> Result<bool, LoadError> {
-        let base = match (word.as_pointer(), word.as_address()) {
+        let base = match (word.as_pointer(), word.as_address().or(word.as_gone())) {
             // SAFETY: found under the caller's guard; `is_behind` saw a final stamp.
             (Some(head), _) => unsafe { &*head }.stamp.load(Ordering::Acquire),
             (None, Some(address)) => address.0,
@@ -34,7 +43,11 @@ impl Table {
         // The sub-chain so far: its newest version, and the oldest one's `next` to be set.
         let mut newest: Option<NonNull<Version>> = None;
         let mut oldest: Option<NonNull<Version>> = None;
-        let mut seen = false;
+        // What this reader sees is there; and what all readers see.
+        let (mut enough, mut seen) = (false, false);
+        let nothing = word.is_empty() || word.as_gone().is_some();
+        // What hangs below the sub-chain if some between it and `word` are still missing.
+        let mut missing = Word::EMPTY;
         let result = loop {
             if next <= base || seen {
                 break Ok(());
@@ -43,6 +56,8 @@ impl Table {
             row.clear();
             let loaded = match context.source.load(address, self.fid, rid, &mut row) {
                 Ok(loaded) => loaded,
+                // What is missing then is for older readers.
+                Err(_) if enough => break Ok(()),
                 Err(cause) => break Err(cause),
             };
             if address < limit {
@@ -56,14 +71,17 @@ impl Table {
                     None => newest = Some(version),
                 }
                 oldest = Some(version);
-                seen = address < context.snapshot;
+                enough = address < context.snapshot;
             }
-            next = match loaded.prev {
-                Some(prev) if prev < address => prev.0,
-                _ => 0,
-            };
+            missing = word_below(address, &loaded);
+            next = missing.as_address().or(missing.as_gone()).map_or(0, |prev| prev.0);
+            let mut lowest = address;
+            // The reader finds no record there, and need not look: the log of long ago may not be kept any more.
+            if nothing && let Some(tombstone) = missing.as_gone().filter(|tombstone| *tombstone < context.snapshot) {
+                (enough, lowest) = (true, tombstone);
+            }
             // Who begins from now on sees no less than this reader.
-            seen = seen && (next <= base || address < guard.horizon(context.snapshot));
+            seen = enough && (next <= base || lowest < guard.horizon(context.snapshot));
         };
         let (Some(newest), Some(oldest)) = (newest, oldest) else { return result.map(|()| false) };
         if let Err(cause) = result {
@@ -74,7 +92,7 @@ impl Table {
         // Older versions than the oldest loaded: the chain that is there, or the log if some
         // between are still missing.
         let detached = next > base;
-        let below = if detached { Word::address(Stamp(next)) } else { word };
+        let below = if detached { missing } else { word };
         // SAFETY: not yet published. Relaxed: as above.
         unsafe { oldest.as_ref() }.next.store(below.0, Ordering::Relaxed);
         let place = self.data.get_or_grow(rid).expect("replay has a word for it");
@@ -114,11 +132,7 @@ impl Table {
         let mut row = Vec::new();
         let loaded = context.source.load(address, self.fid, rid, &mut row)?;
         let bytes = (loaded.kind != RecordKind::Delete).then_some(row.as_slice());
-        let next = match loaded.prev {
-            Some(prev) if prev < address => Word::address(prev),
-            _ => Word::EMPTY,
-        };
-        let version = Version::create(address.0, next, bytes);
+        let version = Version::create(address.0, word_below(address, &loaded), bytes);
         // AcqRel: publishes the version. Failure: somebody else loaded or trimmed it.
         if place
             .compare_exchange(word.0, Word::pointer(version.as_ptr()).0, Ordering::AcqRel, Ordering::Relaxed)

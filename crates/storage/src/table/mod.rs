@@ -10,8 +10,9 @@
 //!   visible to it; from then on only it may change the word, until it commits or takes its version back;
 //! - a reader replaces a log address by the version that it loaded from there;
 //! - a reader puts the sub-chain on top that replay has announced (below);
-//! - whoever trims, on a primary, clears the word of a record whose tombstone all can see; on a standby, where
-//!   readers may put something newer on a tombstone, [`Table::reclaim_replayed`] does.
+//! - whoever trims, on a primary, clears the word of a record whose tombstone all can see, and has its id; on a standby,
+//!   where readers may put something newer on a tombstone, [`Table::reclaim_replayed`] notes in the word that the record is gone,
+//!   as a restart does; on a primary, whoever looks for free ids clears such words, and has the ids (module `free`).
 //!
 //! `replay[rid]` is the largest log address that replay has seen for the record
 //! (Query Fresh, section 3.4.1), zero for none; it changes by `fetch_max`, and
@@ -20,6 +21,7 @@
 //! from the log and installs them (section 3.4.3).
 
 mod certify;
+mod free;
 mod incarnate;
 #[cfg(all(test, loom))]
 mod model;
@@ -36,14 +38,15 @@ mod write;
 use std::fmt;
 
 use freshet_base::{
-    Fid, Rid,
-    sync::{AtomicBool, AtomicU64, Mutex, Ordering},
+    Fid,
+    sync::{AtomicBool, AtomicU64, Ordering},
 };
 
+use self::free::FreeIds;
 pub use self::{
     certify::Newest,
+    free::Reclaimed,
     read::{ReadContext, Visible},
-    reclaim::Reclaimed,
     record::{InstallError, LoadError, Loaded, ReadError, RecordSource},
     write::Installed,
 };
@@ -72,7 +75,7 @@ pub struct Table {
     consult_replay: AtomicBool,
     indexes: Vec<BTree>,
     next_rid: AtomicU64,
-    free: Mutex<Vec<Reclaimed>>,
+    free: FreeIds,
 }
 
 impl fmt::Debug for Table {
@@ -100,7 +103,7 @@ impl Table {
             replay: IndirectionArray::new(),
             consult_replay: AtomicBool::new(false),
             next_rid: AtomicU64::new(0),
-            free: Mutex::new(Vec::new()),
+            free: FreeIds::default(),
         })
     }
 
@@ -129,29 +132,6 @@ impl Table {
     /// Bytes taken by the indirection and replay arrays.
     pub fn array_bytes(&self) -> u64 {
         self.data.bytes() + self.replay.bytes()
-    }
-
-    /// Takes a range of record ids for one worker's inserts: the first, and one past the last.
-    /// Those of the catalog become file ids, which are scarce: they go one by one.
-    pub fn take_rids(&self) -> (Rid, Rid) {
-        // Relaxed: the range is the taker's alone; nothing else is published by it.
-        let range = if self.fid == Fid::CATALOG { 1 } else { RID_RANGE };
-        let first = self.next_rid.fetch_add(range, Ordering::Relaxed);
-        (Rid(first), Rid(first + range))
-    }
-
-    /// Takes up to `most` record ids whose records are gone.
-    pub fn take_reclaimed(&self, most: usize, into: &mut Vec<Reclaimed>) {
-        let Ok(mut free) = self.free.lock() else { return };
-        let keep = free.len().saturating_sub(most);
-        into.extend(free.drain(keep..));
-    }
-
-    /// Gives record ids back for others to take.
-    pub fn give_back(&self, rids: impl IntoIterator<Item = Reclaimed>) {
-        if let Ok(mut free) = self.free.lock() {
-            free.extend(rids);
-        }
     }
 }
 

@@ -111,7 +111,7 @@ impl Table {
         if announced == 0 {
             return false;
         }
-        match (word.as_pointer(), word.as_address()) {
+        match (word.as_pointer(), word.as_address().or(word.as_gone())) {
             (Some(head), _) => {
                 // SAFETY: found under the caller's guard. Acquire: pairs with `Installed::commit`.
                 let bits = unsafe { &*head }.stamp.load(Ordering::Acquire);
@@ -162,11 +162,11 @@ impl Table {
             let word = Word(next.load(Ordering::Acquire));
             if let Some(older) = word.as_pointer() {
                 current = older;
-            } else if let Some(address) = word.as_address() {
-                self.load_into(next, word, address, rid, context)?;
-            } else {
-                return Ok(None);
+                continue;
             }
+            let missing = word.as_gone().filter(|tombstone| *tombstone >= context.snapshot);
+            let Some(address) = word.as_address().or(missing) else { return Ok(None) };
+            self.load_into(next, word, address, rid, context)?;
         }
     }
 

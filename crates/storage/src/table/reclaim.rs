@@ -2,17 +2,8 @@
 
 use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
 
-use super::{LoadError, ReadContext, Table};
+use super::{LoadError, ReadContext, Reclaimed, Table};
 use crate::{array::Word, definition::KeyBuffer, reclaim::Guard, version::Version};
-
-/// A record id whose record is gone for good.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Reclaimed {
-    /// The id, free for another record.
-    pub rid: Rid,
-    /// Where the tombstone lies in the log: what the next record's insertion replaces.
-    pub tombstone: Option<Stamp>,
-}
 
 /// How often the remains of a deleted record are looked through again because replay gives its id to others meanwhile.
 /// Beyond that some index entries stay, as hints that lead nowhere.
@@ -109,7 +100,7 @@ impl Table {
     }
 
     /// On a standby: takes away what is left of a record whose deletion at `tombstone` every
-    /// snapshot sees: versions in memory and index entries. Blocks on the disk when the
+    /// snapshot sees: versions in memory and index entries; the word says then that it is gone. Blocks on the disk when the
     /// deleted row is no longer in the log's buffer.
     ///
     /// # Errors
@@ -137,19 +128,30 @@ impl Table {
                 break;
             }
         }
-        // What is in memory is the tombstone and older.
-        let Some(place) = self.data.get(rid) else { return Ok(()) };
+        // What is in memory is the tombstone and older, or nothing yet.
+        let Some(place) = self.data.get_or_grow(rid) else { return Ok(()) };
         // Acquire: pairs with the release of whoever installed the head.
         let word = Word(place.load(Ordering::Acquire));
-        let Some(head) = word.as_pointer() else { return Ok(()) };
-        // SAFETY: reached under `guard`. Acquire: pairs with the release of its publication.
-        let bits = unsafe { &*head }.stamp.load(Ordering::Acquire);
+        let head = word.as_pointer();
+        let is_older = match head {
+            // SAFETY: reached under `guard`. Acquire: pairs with the release of its publication.
+            Some(head) => unsafe { &*head }.stamp.load(Ordering::Acquire) <= tombstone.0,
+            // A worker that has the id already has forgotten what was announced, and emptied the word after that.
+            None => {
+                word.as_address().or(word.as_gone()).is_none_or(|there| there < tombstone)
+                    && self.replayed(rid).is_some_and(|announced| announced >= tombstone)
+            }
+        };
+        if !is_older {
+            return Ok(());
+        }
         // AcqRel: whoever gets the chain sees it whole. Failure: a reader has just put something newer on top.
-        if bits <= tombstone.0
-            && place.compare_exchange(word.0, Word::EMPTY.0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
-        {
-            // SAFETY: unlinked by the exchange above.
-            unsafe { guard.retire(head.cast(), Version::free_chain) };
+        if place.compare_exchange(word.0, Word::gone(tombstone).0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.free.noted(rid);
+            if let Some(head) = head {
+                // SAFETY: unlinked by the exchange above.
+                unsafe { guard.retire(head.cast(), Version::free_chain) };
+            }
         }
         Ok(())
     }

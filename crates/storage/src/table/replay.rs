@@ -50,6 +50,27 @@ impl Table {
         true
     }
 
+    /// At restart, before there are readers: a checkpoint says that the record was deleted at `tombstone` and its id has not
+    /// been used again. The largest stamp wins. Returns `false` when the record id is beyond the table's limit.
+    pub fn restore_gone(&self, guard: &Guard<'_>, rid: Rid, tombstone: Stamp) -> bool {
+        let Some(place) = self.data.get_or_grow(rid) else { return false };
+        if self.restore_word(guard, place, Word::gone(tombstone), tombstone) {
+            self.free.noted(rid);
+        }
+        self.note_rid(rid);
+        true
+    }
+
+    /// At restart, before there are readers: what was restored at `tombstone` is a deletion, and nothing can take it back.
+    pub fn restored_is_gone(&self, rid: Rid, tombstone: Stamp) {
+        let Some(place) = self.data.get(rid) else { return };
+        let (address, gone) = (Word::address(tombstone).0, Word::gone(tombstone).0);
+        // A failure means that it was said before.
+        if place.compare_exchange(address, gone, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
+            self.free.noted(rid);
+        }
+    }
+
     /// Puts `new`, a version of `stamp`, into the word unless something as new is there. Returns whether it did.
     fn restore_word(&self, guard: &Guard<'_>, place: &AtomicU64, new: Word, stamp: Stamp) -> bool {
         // Acquire: pairs with the release half of other threads' exchanges, so the version's stamp can be read.
@@ -72,7 +93,7 @@ impl Table {
 
     /// The stamp of what a restored word stands for; none for no record.
     fn word_stamp(_guard: &Guard<'_>, word: Word) -> Option<Stamp> {
-        match (word.as_address(), word.as_pointer()) {
+        match (word.as_address().or(word.as_gone()), word.as_pointer()) {
             (Some(address), _) => Some(address),
             // SAFETY: found under the guard. Relaxed: it was final when the word was published, and the word was acquired.
             (None, Some(version)) => Some(Stamp(unsafe { &*version }.stamp.load(Ordering::Relaxed))),

@@ -1,5 +1,6 @@
 //! Tables, one thread at a time: chains as writers, readers, replay and reclamation leave them.
 
+mod free;
 mod primary;
 mod standby;
 

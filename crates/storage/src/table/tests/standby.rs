@@ -6,10 +6,11 @@ use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
 
 use super::{A, B, RID, chain, entries, live, table};
 use crate::{
+    array::Word,
     owner::Owners,
     reclaim::{Guard, Participant, Participants},
     table::{
-        LoadError, ReadContext, ReadError, Table,
+        LoadError, ReadContext, ReadError, Reclaimed, Table,
         scene::{FakeLog, context, see},
     },
 };
@@ -384,6 +385,89 @@ fn a_cut_takes_announcements_back() {
     standby.log.limit.store(u64::MAX, Ordering::Release);
     assert_eq!(see(&standby.table, &guard, RID, &standby.context(95, 0)).unwrap(), None);
     assert_eq!(see(&standby.table, &guard, RID, &standby.context(45, 0)).unwrap(), Some(&b"b40"[..]));
+}
+
+/// An insertion replaces nothing but a deletion: who sees the deletion need not look for it in a log that may not reach
+/// back so far.
+#[test]
+fn nobody_looks_for_the_tombstone_below_an_insertion() {
+    for (inserted, tombstone) in [(40, 30), (80, 70)] {
+        for limit in [inserted, u64::MAX] {
+            let standby = Standby::new();
+            let participant = standby.participants.join().unwrap();
+            let guard = participant.pin_without_snapshot();
+            standby.replay(&guard, inserted);
+            standby.replay(&guard, inserted + 10);
+            standby.log.limit.store(limit, Ordering::Release);
+            standby.log.lose(tombstone, RID);
+            standby.check(&guard, tombstone + 5, 0);
+            standby.log.limit.store(u64::MAX, Ordering::Release);
+            standby.check(&guard, inserted + 5, 0);
+            standby.check(&guard, tombstone + 5, 0);
+            // Whoever does not see it must look.
+            let missing = Err(ReadError::Load(LoadError::Mismatch { address: Stamp(tombstone) }));
+            let context = standby.context(tombstone - 5, 0);
+            assert_eq!(see(&standby.table, &guard, RID, &context), missing);
+        }
+    }
+}
+
+#[test]
+fn what_is_left_of_the_dead_is_a_word_that_says_so() {
+    let before = live();
+    let standby = Standby::new();
+    let participant = standby.participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    let gone = || Word(standby.table.data.get(RID).unwrap().load(Ordering::Acquire)).as_gone();
+    for (address, ..) in &standby.records[..3] {
+        standby.replay(&guard, *address);
+    }
+    standby.check(&guard, 25, 0);
+    standby.table.reclaim_replayed(&guard, RID, Stamp(30), &standby.context(35, 35)).unwrap();
+    assert_eq!((gone(), entries(&standby.table, &guard, A)), (Some(Stamp(30)), vec![]));
+    let loads = FakeLog::loads();
+    standby.check(&guard, 35, 35);
+    assert_eq!(FakeLog::loads(), loads, "nobody looks for it again");
+    // The next record is put on top, and when it is gone too, the word says that.
+    for (address, ..) in &standby.records[3..7] {
+        standby.replay(&guard, *address);
+    }
+    standby.check(&guard, 45, 35);
+    standby.check(&guard, 35, 35);
+    assert_eq!(gone(), None);
+    standby.table.reclaim_replayed(&guard, RID, Stamp(70), &standby.context(75, 75)).unwrap();
+    assert_eq!(gone(), Some(Stamp(70)));
+    standby.table.reclaim_replayed(&guard, RID, Stamp(30), &standby.context(75, 75)).unwrap();
+    assert_eq!(gone(), Some(Stamp(70)), "what comes late changes nothing");
+    // On a node that is the primary now, its id is free, and with the worker that takes it.
+    let mut taken = Vec::new();
+    standby.table.take_reclaimed(10, &mut taken);
+    assert_eq!(taken, [Reclaimed { rid: RID, tombstone: Some(Stamp(70)) }]);
+    assert_eq!((gone(), standby.table.replayed(RID)), (None, None));
+    standby.table.reclaim_replayed(&guard, RID, Stamp(70), &standby.context(75, 75)).unwrap();
+    assert_eq!(gone(), None);
+    standby.check(&guard, 75, 75);
+    participant.collect();
+    drop(guard);
+    drop((participant, standby));
+    assert_eq!(live(), before);
+}
+
+#[test]
+fn an_id_that_replay_has_given_to_a_record_is_not_free() {
+    let standby = Standby::new();
+    let participant = standby.participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    for (address, ..) in &standby.records[..3] {
+        standby.replay(&guard, *address);
+    }
+    standby.table.reclaim_replayed(&guard, RID, Stamp(30), &standby.context(35, 35)).unwrap();
+    standby.replay(&guard, 40);
+    let mut taken = Vec::new();
+    standby.table.take_reclaimed(10, &mut taken);
+    assert_eq!(taken, []);
+    standby.check(&guard, 45, 35);
+    standby.check(&guard, 35, 35);
 }
 
 #[test]

@@ -1,0 +1,217 @@
+//! Ids of deleted records are used again, after a restart and after a take-over too; and readers that were there before see
+//! what they saw.
+
+mod common;
+
+use std::convert::Infallible;
+
+use common::{SHAPES, Shape, config, definition, hash, row, soon, start};
+use freshet_engine::{Database, Isolation, Node, NodeConfig, Safety, Stamp, StateHash, Table};
+
+const RECORDS: u64 = 10_000;
+
+/// One transaction for so many records.
+fn in_parts(database: &Database, ids: impl Iterator<Item = u64>, each: impl Fn(&freshet_engine::Transaction<'_>, u64)) {
+    let worker = database.worker().unwrap();
+    let ids: Vec<u64> = ids.collect();
+    let mut last = None;
+    for part in ids.chunks(100) {
+        let ((), ticket) = worker
+            .execute(Isolation::Snapshot, |txn| {
+                part.iter().for_each(|id| each(txn, *id));
+                Ok(())
+            })
+            .unwrap();
+        last = Some(ticket);
+    }
+    database.wait(last.unwrap()).unwrap();
+}
+
+fn insert(node: &Node, table: &Table, ids: impl Iterator<Item = u64>) {
+    in_parts(node.database(), ids, |txn, id| {
+        txn.insert(table, &row(id, id % 7, id)).unwrap();
+    });
+}
+
+fn delete(node: &Node, table: &Table, ids: impl Iterator<Item = u64>) {
+    in_parts(node.database(), ids, |txn, id| {
+        let found = txn.get(table, 0, &id.to_be_bytes()).unwrap().unwrap();
+        txn.delete(table, found.rid).unwrap();
+    });
+}
+
+/// Ids of which the table knows that they are free, but for those of workers.
+fn free(table: &Table) -> u64 {
+    let mut count = 0;
+    let done: Result<(), Infallible> = table.gone_before(Stamp::MAX, |_, _| {
+        count += 1;
+        Ok(())
+    });
+    done.unwrap();
+    count
+}
+
+fn wait_for(what: &str, reached: impl Fn() -> bool) {
+    let until = soon().unwrap();
+    while !reached() {
+        assert!(std::time::Instant::now() < until, "{what} has not come about");
+        std::thread::sleep(std::time::Duration::from_millis(5));
+    }
+}
+
+/// Every record is found by its key.
+fn check(node: &Node, ids: impl Iterator<Item = u64>) {
+    let worker = node.database().worker().unwrap();
+    let txn = worker.begin_read_only();
+    let table = node.database().table("things").unwrap();
+    for id in ids {
+        let found = txn.get(table, 0, &id.to_be_bytes()).unwrap().unwrap();
+        assert_eq!(found.row, row(id, id % 7, id));
+    }
+}
+
+#[test]
+fn a_restart_finds_them_in_the_log() {
+    for shape in SHAPES {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = || shape.of_node(1, config(Some(directory.path())));
+        let node = start(settings());
+        let table = node.database().create_table(&definition()).unwrap().clone();
+        insert(&node, &table, 0..RECORDS);
+        delete(&node, &table, (0..RECORDS).step_by(2));
+        let before = hash(&node);
+        node.stop().unwrap();
+        drop((node, table));
+        for round in 1..4 {
+            let node = start(settings());
+            let table = node.database().table("things").unwrap().clone();
+            assert_eq!(free(&table), RECORDS / 2, "{shape:?}");
+            let bytes = table.array_bytes();
+            let (next, _) = table.take_rids();
+            insert(&node, &table, (0..RECORDS).step_by(2).map(|id| id + round * RECORDS));
+            assert_eq!((free(&table), table.array_bytes()), (0, bytes), "{shape:?}");
+            // A range for this look itself, and one that its worker may have begun.
+            assert!(table.take_rids().0.0 <= next.0 + 2 * 1024, "{shape:?}: the table grows");
+            check(&node, (0..RECORDS).map(|id| if id % 2 == 0 { id + round * RECORDS } else { id }));
+            delete(&node, &table, (0..RECORDS).step_by(2).map(|id| id + round * RECORDS));
+            assert_eq!(hash(&node), before);
+            node.stop().unwrap();
+        }
+    }
+}
+
+#[test]
+fn a_restart_finds_them_in_the_checkpoint() {
+    for shape in SHAPES {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = || {
+            let mut config = shape.of_node(1, config(Some(directory.path())));
+            config.checkpoint.interval_s = 0;
+            config.checkpoint.keep_log_bytes = 0;
+            config.log.segment_bytes = 1 << 16;
+            config
+        };
+        let node = start(settings());
+        let table = node.database().create_table(&definition()).unwrap().clone();
+        insert(&node, &table, 0..RECORDS);
+        delete(&node, &table, (0..RECORDS).step_by(2));
+        let before = hash(&node);
+        let written = node.checkpoint(freshet_engine::CheckpointKind::Fuzzy).unwrap();
+        assert_eq!(written.rows, RECORDS / 2 + 1, "those that are gone are no rows");
+        node.stop().unwrap();
+        drop((node, table));
+        for round in 1..4 {
+            let node = start(settings());
+            assert_eq!(hash(&node), before);
+            let table = node.database().table("things").unwrap().clone();
+            assert_eq!(free(&table), RECORDS / 2, "{shape:?}");
+            let (next, _) = table.take_rids();
+            insert(&node, &table, (0..RECORDS).step_by(2).map(|id| id + round * RECORDS));
+            assert!(table.take_rids().0.0 <= next.0 + 2 * 1024, "{shape:?}: the table grows");
+            check(&node, (0..RECORDS).map(|id| if id % 2 == 0 { id + round * RECORDS } else { id }));
+            delete(&node, &table, (0..RECORDS).step_by(2).map(|id| id + round * RECORDS));
+            assert_eq!(hash(&node), before);
+            // Some are in the checkpoint, some in the log behind it.
+            if round == 2 {
+                node.checkpoint(freshet_engine::CheckpointKind::Fuzzy).unwrap();
+            }
+            node.stop().unwrap();
+        }
+    }
+}
+
+/// A cluster of three; a reader on the third node begins before records are deleted, and stays until their ids have been used
+/// again: by the old primary after a restart, or by a new one.
+#[test]
+fn old_readers_see_old_records_whose_ids_are_used_again() {
+    for shape in SHAPES {
+        for take_over in [false, true] {
+            used_again(shape, take_over);
+        }
+    }
+}
+
+fn used_again(shape: Shape, take_over: bool) {
+    let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let cluster = |n: usize| {
+        let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+        shape.of_node(n, config)
+    };
+    let first = start(cluster(0));
+    let address = first.address().to_owned();
+    let join = |n: usize, to: &str| start(NodeConfig { join: Some(to.to_owned()), ..cluster(n) });
+    let (second, third) = (join(1, &address), join(2, &address));
+    let table = first.database().create_table(&definition()).unwrap().clone();
+    insert(&first, &table, 0..RECORDS);
+    let end = first.database().core().snapshots.current();
+    third.wait_visible(end, soon()).unwrap();
+    let reader = third.database().worker().unwrap();
+    let long = reader.begin_read_only();
+    // What they are to see; they look when the ids have been used again. Some records are in memory there, most are not.
+    let seen = hash(&first);
+    check(&third, 0..RECORDS / 8);
+    let in_the_middle = RECORDS / 4;
+    delete(&first, &table, (0..in_the_middle).step_by(2));
+    let end = first.database().core().snapshots.current();
+    third.wait_visible(end, soon()).unwrap();
+    let later = third.database().worker().unwrap();
+    let later = later.begin_read_only();
+    let seen_later = hash(&first);
+    delete(&first, &table, (in_the_middle..RECORDS).step_by(2));
+    let end = first.database().core().snapshots.current();
+    for node in [&second, &third] {
+        node.wait_visible(end, soon()).unwrap();
+    }
+    let before = hash(&first);
+    let theirs = second.database().table("things").unwrap();
+    wait_for("what is left of the dead is gone", || free(theirs) == RECORDS / 2);
+    first.stop().unwrap();
+    drop((first, table));
+    let (primary, other) = if take_over {
+        second.promote(false).unwrap();
+        let back = join(0, second.address());
+        (second, back)
+    } else {
+        (start(NodeConfig { listen: address, ..cluster(0) }), second)
+    };
+    assert_eq!(hash(&primary), before);
+    let table = primary.database().table("things").unwrap().clone();
+    assert_eq!(free(&table), RECORDS / 2, "{shape:?}, take-over: {take_over}");
+    let (next, _) = table.take_rids();
+    insert(&primary, &table, (0..RECORDS).step_by(2).map(|id| id + RECORDS));
+    assert!(table.take_rids().0.0 <= next.0 + 2 * 1024, "{shape:?}, take-over: {take_over}: the table grows");
+    let end = primary.database().core().snapshots.current();
+    for node in [&third, &other] {
+        node.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(node), hash(&primary), "{shape:?}, take-over: {take_over}");
+        check(node, (0..RECORDS).map(|id| if id % 2 == 0 { id + RECORDS } else { id }));
+    }
+    for (reader, seen) in [(&later, seen_later), (&long, seen)] {
+        let hash = StateHash::of(reader).unwrap();
+        assert_eq!((hash.hash, hash.records), seen, "{shape:?}, take-over: {take_over}");
+    }
+    drop((later, long));
+    for node in [primary, other, third] {
+        node.stop().unwrap();
+    }
+}
