@@ -109,7 +109,8 @@ pub enum Why {
 
 /// Reaches a session from another thread while it runs a statement.
 pub trait Interrupt: Send + Sync {
-    /// The statement that is running is to end soon, with an error (57014 as a rule), even if it waits.
+    /// The statement that is running is to end soon, with an error (57014 as a rule), even if it waits. Must not wait
+    /// for it.
     fn interrupt(&self, why: Why);
 
     /// What was asked for is void: no statement is running. Called in the session's own thread before it waits for its

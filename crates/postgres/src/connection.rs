@@ -109,8 +109,10 @@ impl Talk<'_> {
         if !self.entry.rest() {
             return ControlFlow::Break(ending());
         }
+        let idle_until =
+            |session: &dyn Session| session.idle_limit().and_then(|limit| Instant::now().checked_add(limit));
+        let mut deadline = idle_until(&*self.session);
         loop {
-            let deadline = self.session.idle_limit().and_then(|limit| Instant::now().checked_add(limit));
             match self.input.fill(self.out.transport(), deadline, Some(&self.bell)) {
                 Received::Bytes(_) => break,
                 Received::End if self.entry.is_ending() => return ControlFlow::Break(ending()),
@@ -123,6 +125,7 @@ impl Talk<'_> {
                     if let Some(report) = self.session.idle_too_long() {
                         return ControlFlow::Break(End::Told(report.into_fatal()));
                     }
+                    deadline = idle_until(&*self.session);
                 }
             }
         }

@@ -146,7 +146,7 @@ impl Registry {
     /// Blocks until another connection may begin; `false` when the server stops.
     pub(crate) fn wait_for_place(&self, limits: &Limits) -> bool {
         let mut inner = self.lock();
-        while !inner.stopping && inner.starting() >= limits.starting {
+        while !inner.stopping && inner.starting() >= limits.starting.max(1) {
             inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
         }
         !inner.stopping
@@ -171,7 +171,7 @@ impl Registry {
 
     /// Whether nobody else can begin.
     pub(crate) fn is_crowded(&self, limits: &Limits) -> bool {
-        self.lock().starting() >= limits.starting
+        self.lock().starting() >= limits.starting.max(1)
     }
 
     /// Gives a connection a session's seat.

@@ -150,3 +150,60 @@ fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
 pub(crate) fn broken(cause: rustls::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, cause)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate as far as its signature's function: a body, and this object id.
+    fn certificate(object_id: &[u8]) -> Vec<u8> {
+        let wrap = |tag, contents: &[u8]| [&[tag, u8::try_from(contents.len()).unwrap()], contents].concat();
+        let body = [&[0x30, 0x81, 0x80][..], &[0; 0x80]].concat();
+        let algorithm = wrap(0x30, &wrap(0x06, object_id));
+        let contents = [body, algorithm, vec![3, 1, 0]].concat();
+        [&[0x30, 0x82, 0, u8::try_from(contents.len()).unwrap()], &contents[..]].concat()
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_signature_unless_it_is_weak() {
+        const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
+        const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4];
+        let bytes = |prefix, rest: &[u8]| end_point_hash(&certificate(&[prefix, rest].concat())).map(|hash| hash.len());
+        let cases = [
+            (RSA, &[4][..], Some(32)),
+            (RSA, &[5], Some(32)),
+            (RSA, &[11], Some(32)),
+            (RSA, &[12], Some(48)),
+            (RSA, &[13], Some(64)),
+            (ECDSA, &[1], Some(32)),
+            (ECDSA, &[3, 2], Some(32)),
+            (ECDSA, &[3, 3], Some(48)),
+            (ECDSA, &[3, 4], Some(64)),
+            // PSS and Ed25519 do not name a function.
+            (RSA, &[10], None),
+            (&[0x2b, 0x65], &[0x70], None),
+        ];
+        for (prefix, rest, expected) in cases {
+            assert_eq!(bytes(prefix, rest), expected, "{prefix:?} {rest:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_certificate_has_no_hash() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let der = made.cert.der();
+        assert_eq!(end_point_hash(der).map(|hash| hash.len()), Some(32));
+        for end in 0..der.len() {
+            assert_eq!(end_point_hash(&der[..end]), None, "{end}");
+        }
+        let mut broken = der.to_vec();
+        for at in 0..100 {
+            for byte in [0, 0x30, 0x7f, 0x80, 0x84, 0xff] {
+                broken[at] = byte;
+                // Whatever it is, it does not fall.
+                let _ = end_point_hash(&broken);
+            }
+            broken[at] = der[at];
+        }
+    }
+}

@@ -32,16 +32,27 @@ pub struct Toy {
     pub ended: Mutex<Vec<String>>,
     /// What sessions answer to [`Session::flushes`].
     flushes: bool,
+    /// No number in a statement counts for more.
+    most: u32,
 }
 
 impl Toy {
     pub fn new() -> Arc<Self> {
-        Self::that_flushes(true)
+        Self::with(true, u32::MAX)
+    }
+
+    /// One that does nothing for long.
+    pub fn brief() -> Arc<Self> {
+        Self::with(true, 20)
     }
 
     pub fn that_flushes(flushes: bool) -> Arc<Self> {
+        Self::with(flushes, u32::MAX)
+    }
+
+    fn with(flushes: bool, most: u32) -> Arc<Self> {
         let verifier = Verifier::from_password("pencil", NonZeroU32::new(64).unwrap(), b"0123456789abcdef");
-        Arc::new(Self { verifier, listening: Mutex::default(), ended: Mutex::default(), flushes })
+        Arc::new(Self { verifier, listening: Mutex::default(), ended: Mutex::default(), flushes, most })
     }
 
     /// A toy's server on a free port.
@@ -90,6 +101,7 @@ impl Backend for Toy {
             status: TransactionStatus::Idle,
             idle_limit: None,
             flushes: self.flushes,
+            most: self.most,
         };
         self.listening.lock().unwrap().push((session.bell.clone(), Arc::clone(&session.news)));
         Ok(Opened { session: Box::new(session), parameters })
@@ -153,6 +165,7 @@ struct ToySession {
     status: TransactionStatus,
     idle_limit: Option<Duration>,
     flushes: bool,
+    most: u32,
 }
 
 fn number(text: &str) -> Result<u32, Report> {
@@ -164,7 +177,7 @@ impl Statement {
         let mut types: Vec<_> = types.map(|oid| if oid == 0 { TEXT } else { oid }).collect();
         // As many parameters as `$` are in it.
         types.resize(sql.matches('$').count().max(types.len()), TEXT);
-        Self { sql: sql.trim().to_owned(), types }
+        Self { sql: sql.trim_matches([' ', '\n', ';']).to_owned(), types }
     }
 
     /// What it is, and what follows that.
@@ -237,6 +250,7 @@ impl ToySession {
             return Err(Report::error(SqlState::new("25P02"), message));
         }
         let first = format(&portal.results, 0);
+        let number = |text| number(text).map(|number| number.min(self.most));
         match what {
             "" => return Ok(client.empty_query()),
             "SELECT" => int4(client, number(rest)?, first)?,
@@ -280,14 +294,14 @@ impl ToySession {
             "SLEEP" => self.wait(number(rest)?, client)?,
             "GONE" => {
                 // Until its client has gone, but not for ever.
-                for _ in 0..1000 {
+                for _ in 0..self.most.min(1000) {
                     if client.client_is_gone() {
                         break;
                     }
                     thread::sleep(Duration::from_millis(5));
                 }
             }
-            "BEGIN" => self.status = TransactionStatus::Open,
+            "BEGIN" | "START" => self.status = TransactionStatus::Open,
             "COMMIT" | "ROLLBACK" => self.status = TransactionStatus::Idle,
             "FAIL" => {
                 return Err(Report::error(DIVISION_BY_ZERO, "division by zero")
