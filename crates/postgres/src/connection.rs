@@ -33,7 +33,10 @@ pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport
             out.flush();
             shared.backend.ended(&peer, &report);
             out.transport().close();
-            out.transport().linger();
+            // Who was only refused has sent nothing that was not read, and others wait for his place.
+            if seat.entry.is_seated() || report.state() == SqlState::PROTOCOL_VIOLATION {
+                out.transport().linger();
+            }
             return out.into_transport();
         }
     }

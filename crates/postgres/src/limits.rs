@@ -10,7 +10,7 @@ pub struct Limits {
     /// So many of them are for superusers only.
     pub reserved: usize,
     /// Connections at once that have not proved yet who they are. When there are as many, further ones wait in the
-    /// system's queue, and those that are slow have only a tenth of `start_up`.
+    /// system's queue, and those that take more than a second, or a tenth of `start_up`, are sent away.
     pub starting: usize,
     /// How long a client may take from connecting to its proof.
     pub start_up: Duration,

@@ -16,6 +16,9 @@ use crate::{
     report::{Report, SqlState},
 };
 
+/// For so long it counts that the system had no more to give.
+const RECENT: Duration = Duration::from_secs(1);
+
 /// All connections of a server.
 pub(crate) struct Registry {
     inner: Mutex<Inner>,
@@ -29,6 +32,8 @@ struct Inner {
     last_pid: i32,
     seated: usize,
     stopping: bool,
+    /// When the system last had no descriptor or thread for a connection.
+    exhausted: Option<Instant>,
 }
 
 impl Inner {
@@ -93,6 +98,11 @@ impl Entry {
     /// Whether it is to end.
     pub(crate) fn is_ending(&self) -> bool {
         lock(&self.state).ending
+    }
+
+    /// Whether it has a session's seat.
+    pub(crate) fn is_seated(&self) -> bool {
+        lock(&self.state).seated
     }
 
     /// Whether it is to end without grace.
@@ -169,9 +179,16 @@ impl Registry {
         Some(Seat { registry: Arc::clone(self), entry })
     }
 
-    /// Whether nobody else can begin.
+    /// Whether others wait to begin.
     pub(crate) fn is_crowded(&self, limits: &Limits) -> bool {
-        self.lock().starting() >= limits.starting.max(1)
+        let inner = self.lock();
+        let exhausted = inner.exhausted.is_some_and(|since| since.elapsed() < RECENT);
+        exhausted || inner.starting() >= limits.starting.max(1)
+    }
+
+    /// The system has no descriptor or thread for a connection.
+    pub(crate) fn exhausted(&self) {
+        self.lock().exhausted = Some(Instant::now());
     }
 
     /// Gives a connection a session's seat.
@@ -241,16 +258,9 @@ impl Registry {
 
     /// Blocks until all connections have gone; returns how many have not in time.
     pub(crate) fn wait_for_none(&self, patience: Duration) -> usize {
-        let deadline = Instant::now() + patience;
-        let mut inner = self.lock();
-        while !inner.connections.is_empty() {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                break;
-            }
-            (inner, _) = self.changed.wait_timeout(inner, left).unwrap_or_else(PoisonError::into_inner);
-        }
-        inner.connections.len()
+        let some = |inner: &mut Inner| !inner.connections.is_empty();
+        let waited = self.changed.wait_timeout_while(self.lock(), patience, some);
+        waited.unwrap_or_else(PoisonError::into_inner).0.connections.len()
     }
 }
 

@@ -23,6 +23,8 @@ use crate::{
 
 /// How long sessions may take to leave once they were interrupted, and again once they were cut off.
 const LEAVE: Duration = Duration::from_secs(2);
+/// Linux takes no more.
+const KEEP_ALIVE_LONGEST: Duration = Duration::from_secs(32_767);
 /// How long to wait when the system has no descriptor or no thread for a connection.
 const EXHAUSTED: Duration = Duration::from_millis(10);
 
@@ -172,6 +174,7 @@ fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &TcpListener
                 return;
             }
             // The client has gone already, or the system has no more.
+            registry.exhausted();
             thread::sleep(EXHAUSTED);
         }
     }
@@ -180,10 +183,10 @@ fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &TcpListener
 /// Has the system find out when a client is not there any more.
 fn keep_alive(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
     if !limits.keep_alive.is_zero() {
-        let pause = (limits.keep_alive / 10).max(Duration::from_secs(1));
+        let first = limits.keep_alive.clamp(Duration::from_secs(1), KEEP_ALIVE_LONGEST);
         sockopt::set_socket_keepalive(stream, true)?;
-        sockopt::set_tcp_keepidle(stream, limits.keep_alive.max(Duration::from_secs(1)))?;
-        sockopt::set_tcp_keepintvl(stream, pause)?;
+        sockopt::set_tcp_keepidle(stream, first)?;
+        sockopt::set_tcp_keepintvl(stream, (first / 10).max(Duration::from_secs(1)))?;
         sockopt::set_tcp_keepcnt(stream, 10)?;
     }
     Ok(())

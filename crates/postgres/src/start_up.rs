@@ -50,18 +50,26 @@ pub(crate) struct Starting<'a> {
     clock: Clock,
 }
 
-/// How long a client may take, looked at from time to time.
+/// How long a client may take.
 struct Clock {
-    begun: Instant,
+    /// When it has had its time.
+    end: Instant,
+    /// When it is looked up whether others wait for its place; never after `end`.
+    next_look: Instant,
     step: Duration,
-    steps: u32,
 }
 
-const STEPS: u32 = 10;
+/// Nobody may take longer, whatever the limits say.
+const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
+/// How long anybody may take, whoever waits.
+const FAIR: Duration = Duration::from_secs(1);
 
 impl<'a> Starting<'a> {
     pub(crate) fn new(shared: &'a Shared, seat: &'a Seat, input: &'a mut Input, out: &'a mut Out, peer: Peer) -> Self {
-        let clock = Clock { begun: Instant::now(), step: shared.limits.start_up / STEPS, steps: 1 };
+        let now = Instant::now();
+        let whole = shared.limits.start_up.min(LONGEST_START);
+        let step = FAIR.min(whole / 10);
+        let clock = Clock { end: now + whole, next_look: now + step, step };
         Self { shared, seat, input, out, peer, tls: None, clock }
     }
 
@@ -226,15 +234,10 @@ impl<'a> Starting<'a> {
 
     fn more(&mut self) -> Result<(), End> {
         loop {
-            let deadline = self.clock.begun + self.clock.step * self.clock.steps;
-            match self.input.fill(self.out.transport(), Some(deadline), None) {
+            match self.input.fill(self.out.transport(), Some(self.clock.next_look), None) {
                 Received::Bytes(_) => return Ok(()),
-                Received::Late if self.clock.steps < STEPS => {
-                    self.clock.steps += 1;
-                    if self.seat.registry().is_crowded(&self.shared.limits) {
-                        self.clock.steps = STEPS;
-                        return Err(End::Quiet);
-                    }
+                Received::Late if !self.is_late() && !self.seat.registry().is_crowded(&self.shared.limits) => {
+                    self.clock.next_look = self.clock.end.min(Instant::now() + self.clock.step);
                 }
                 Received::Late | Received::Rung | Received::End => return Err(End::Quiet),
             }
@@ -242,6 +245,6 @@ impl<'a> Starting<'a> {
     }
 
     fn is_late(&self) -> bool {
-        self.clock.steps == STEPS
+        Instant::now() >= self.clock.end
     }
 }

@@ -226,8 +226,7 @@ fn int4(out: &mut Out, number: u32, format: Format) -> Result<(), Report> {
 }
 
 impl ToySession {
-    fn wait(&self, milliseconds: u32, client: &mut Client<'_>) -> Result<(), Report> {
-        client.flush_owed();
+    fn wait(&self, milliseconds: u32) -> Result<(), Report> {
         let why = self.stop.why.lock().unwrap();
         let patience = Duration::from_millis(milliseconds.into());
         let (why, _) = self.stop.changed.wait_timeout_while(why, patience, |why| why.is_none()).unwrap();
@@ -286,12 +285,17 @@ impl ToySession {
                 row.finish()?;
             }
             "WAIT" => {
-                self.wait(number(rest)?, client)?;
+                // Who hears this knows that it is being waited.
+                client.flush();
+                self.wait(number(rest)?)?;
                 let mut row = client.row();
                 row.bytes(b"waited");
                 row.finish()?;
             }
-            "SLEEP" => self.wait(number(rest)?, client)?,
+            "SLEEP" => {
+                client.flush_owed();
+                self.wait(number(rest)?)?;
+            }
             "GONE" => {
                 // Until its client has gone, but not for ever.
                 for _ in 0..self.most.min(1000) {
