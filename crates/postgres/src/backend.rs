@@ -1,0 +1,221 @@
+//! What a database has to offer to be spoken to: a [`Backend`], and a [`Session`] for each client.
+
+use std::{net::SocketAddr, num::NonZeroU32, sync::Arc, time::Duration};
+
+use crate::{
+    bell::Bell,
+    copy::Client,
+    message::{Bind, Types},
+    out::{Described, Executed, Out},
+    parameters::Parameters,
+    registry::Sessions,
+    report::{Report, SqlState},
+    scram::Verifier,
+    startup::Startup,
+};
+
+/// A database, as far as its clients are concerned.
+pub trait Backend: Send + Sync {
+    /// What the user whom a client names has to show.
+    ///
+    /// A user who is not known should be treated like one whose password is wrong: `Proof::Scram(None)`.
+    ///
+    /// # Errors
+    /// When the client is refused whatever it shows.
+    fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report>;
+
+    /// Opens a session for a client that has shown what was asked for. Called in the thread in which the session will
+    /// live.
+    ///
+    /// # Errors
+    /// When there can be none: no such database, a setting that cannot be.
+    fn open(&self, opening: Opening<'_>) -> Result<Opened, Report>;
+
+    /// A connection was refused or ended by the server, for this reason. For a log.
+    fn ended(&self, _peer: &Peer, _reason: &Report) {}
+}
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// Its address.
+    pub address: SocketAddr,
+    /// Whether it comes through TLS.
+    pub encrypted: bool,
+}
+
+/// Under which conditions a user gets in.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// What the client has to show.
+    pub proof: Proof,
+    /// Whether it may take one of the reserved seats.
+    pub superuser: bool,
+}
+
+/// What a client has to show. Where there is no verifier nothing will do, and the client does not learn why.
+#[derive(Clone, Debug)]
+pub enum Proof {
+    /// Nothing.
+    None,
+    /// That it knows the password, by SCRAM-SHA-256.
+    Scram(Option<Verifier>),
+    /// The password itself. Refused without TLS.
+    Password(Option<Verifier>),
+}
+
+/// A session that is to be opened.
+#[derive(Debug)]
+pub struct Opening<'a> {
+    /// What the client has said.
+    pub startup: &'a Startup,
+    /// Where it is.
+    pub peer: Peer,
+    /// The session's number, which clients know as the process id of their server.
+    pub pid: i32,
+    /// To get the session's attention while it is idle.
+    pub bell: Bell,
+    /// All sessions, to cancel or terminate them.
+    pub sessions: Sessions,
+}
+
+/// A session that was opened.
+pub struct Opened {
+    /// The session.
+    pub session: Box<dyn Session>,
+    /// What its client is told at the start.
+    pub parameters: Parameters,
+}
+
+/// How it stands with a session's transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransactionStatus {
+    /// None is open.
+    Idle,
+    /// One is open.
+    Open,
+    /// One is open that has failed: it can only be rolled back.
+    Failed,
+}
+
+/// Why a statement is interrupted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// Its client, or somebody who may, asked for that.
+    Canceled,
+    /// Its session ends: terminated, or the server stops.
+    Ending,
+}
+
+/// Reaches a session from another thread while it runs a statement.
+pub trait Interrupt: Send + Sync {
+    /// The statement that is running is to end soon, with an error (57014 as a rule), even if it waits. Must not wait
+    /// for it.
+    fn interrupt(&self, why: Why);
+
+    /// What was asked for is void: no statement is running. Called in the session's own thread before it waits for its
+    /// client; never at the same time as `interrupt`.
+    fn clear(&self);
+}
+
+/// One client's session. It lives in one thread. Its end is being dropped, when an open transaction is to be rolled back.
+///
+/// Every method may write notices, settings that changed, and notifications. An error that is returned is told the
+/// client, then [`Session::failed`] is called. When it is [fatal](crate::Severity::Fatal) the connection ends. After an
+/// error in the extended protocol, nothing is called until the client's Sync.
+pub trait Session {
+    /// Runs a string of statements, writing to each its result: rows if any, and how it completed. An empty string has
+    /// [`Out::empty_query`] as its result. A transaction that was not begun by a statement ends here.
+    ///
+    /// # Errors
+    /// When a statement fails. Those after it are not run.
+    fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report>;
+
+    /// Prepares a statement; the unnamed one is replaced. `types` may name less types than there are parameters.
+    ///
+    /// # Errors
+    /// When it cannot be prepared.
+    fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, out: &mut Out) -> Result<(), Report>;
+
+    /// Makes a portal: a statement with its parameters' values.
+    ///
+    /// # Errors
+    /// When there is no such statement, or a value cannot be.
+    fn bind(&mut self, bind: &Bind<'_>, out: &mut Out) -> Result<(), Report>;
+
+    /// Says what parameters a statement takes, then what it returns.
+    ///
+    /// # Errors
+    /// When there is no such statement.
+    fn describe_statement(&mut self, name: &str, out: &mut Out) -> Result<Described, Report>;
+
+    /// Says what a portal returns.
+    ///
+    /// # Errors
+    /// When there is no such portal.
+    fn describe_portal(&mut self, name: &str, out: &mut Out) -> Result<Described, Report>;
+
+    /// Runs a portal, or goes on with it, for so many rows.
+    ///
+    /// # Errors
+    /// When it fails.
+    fn execute(&mut self, portal: &str, limit: Option<NonZeroU32>, client: &mut Client<'_>)
+    -> Result<Executed, Report>;
+
+    /// Forgets a statement and its portals; there may be none.
+    ///
+    /// # Errors
+    /// When that cannot be done now.
+    fn close_statement(&mut self, name: &str) -> Result<(), Report>;
+
+    /// Forgets a portal; there may be none.
+    ///
+    /// # Errors
+    /// When that cannot be done now.
+    fn close_portal(&mut self, name: &str) -> Result<(), Report>;
+
+    /// The client's Sync: a transaction that was not begun by a statement ends, with a commit unless it has failed.
+    ///
+    /// # Errors
+    /// When it cannot be committed.
+    fn sync(&mut self, out: &mut Out) -> Result<(), Report>;
+
+    /// Something has failed, in a method of the session or before it was called: a transaction that was begun by a
+    /// statement is failed from now on, any other is rolled back.
+    fn failed(&mut self);
+
+    /// How it stands with the transaction.
+    fn status(&self) -> TransactionStatus;
+
+    /// By what the session is interrupted. Asked for once.
+    fn interrupt(&self) -> Arc<dyn Interrupt>;
+
+    /// How long the client may leave the session idle, as it stands now. Asked for each time the session begins to be
+    /// idle; costs a system call more when there is such a limit.
+    fn idle_limit(&self) -> Option<Duration> {
+        None
+    }
+
+    /// The limit has passed. The connection ends with what is returned; without, the session stays idle for as long
+    /// again.
+    fn idle_too_long(&mut self) -> Option<Report> {
+        Some(match self.status() {
+            TransactionStatus::Idle => {
+                Report::fatal(SqlState::IDLE_SESSION, "terminating connection due to idle-session timeout")
+            }
+            TransactionStatus::Open | TransactionStatus::Failed => {
+                let message = "terminating connection due to idle-in-transaction timeout";
+                Report::fatal(SqlState::IDLE_IN_TRANSACTION, message)
+            }
+        })
+    }
+
+    /// The session's bell was rung: it may write notifications, notices, settings. Called while it is idle.
+    fn rung(&mut self, _out: &mut Out) {}
+
+    /// Whether the session calls [`Out::flush_owed`] before whatever may take long. Then answers to several Syncs that
+    /// came together are written together; otherwise each is written at once.
+    fn flushes(&self) -> bool {
+        false
+    }
+}

@@ -1,0 +1,255 @@
+//! A connection's life: a message in, a call of the session, the answer out.
+
+use std::{
+    convert::Infallible,
+    ops::ControlFlow,
+    panic::{AssertUnwindSafe, catch_unwind},
+    time::Instant,
+};
+
+use crate::{
+    backend::{Opened, Peer, Session},
+    bell::Bell,
+    copy::Client,
+    input::{Frame, Input},
+    message::{Fault, Message, Target},
+    out::Out,
+    registry::{Entry, Seat},
+    report::{Report, Severity, SqlState},
+    server::Shared,
+    start_up::{End, Starting},
+    transport::{Received, Transport},
+};
+
+/// Serves a client until one of the two has had enough; returns what it was reached through.
+pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport) -> Transport {
+    let mut out = Out::new(transport);
+    let mut peer = peer;
+    let served = catch_unwind(AssertUnwindSafe(|| serve(shared, seat, &mut peer, &mut out)));
+    match served.unwrap_or_else(|_| unforeseen()) {
+        End::Quiet => out.flush(),
+        End::Told(report) => {
+            out.error(&report);
+            out.flush();
+            shared.backend.ended(&peer, &report);
+            out.transport().close();
+            // Who was only refused has sent nothing that was not read, and others wait for his place.
+            if seat.entry.is_seated() || report.state() == SqlState::PROTOCOL_VIOLATION {
+                out.transport().linger();
+            }
+            return out.into_transport();
+        }
+    }
+    out.transport().close();
+    out.into_transport()
+}
+
+fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
+    let mut input = Input::default();
+    let bell = Bell::default();
+    let mut starting = Starting::new(shared, seat, &mut input, out, *peer);
+    let opened = starting.open(&bell);
+    *peer = starting.peer;
+    let Opened { session, .. } = match opened {
+        Ok(opened) => opened,
+        Err(end) => return end,
+    };
+    let entry = &seat.entry;
+    entry.opened(session.interrupt());
+    out.ready(session.status());
+    out.flush();
+    let longest = shared.limits.message;
+    let mut talk = Talk { entry, session, input, out, bell, longest, skipping: false, text: String::new() };
+    // The session is dropped when it has fallen, not while it falls.
+    match catch_unwind(AssertUnwindSafe(|| talk.go_on())) {
+        Ok(ControlFlow::Break(end)) => end,
+        Ok(ControlFlow::Continue(never)) => match never {},
+        Err(_) => unforeseen(),
+    }
+}
+
+fn unforeseen() -> End {
+    End::Told(Report::fatal(SqlState::INTERNAL_ERROR, "the session failed in a way that was not foreseen"))
+}
+
+/// What is done next: the next message, or the end.
+type Next = ControlFlow<End>;
+
+/// A session and its client.
+struct Talk<'a> {
+    entry: &'a Entry,
+    session: Box<dyn Session>,
+    input: Input,
+    out: &'a mut Out,
+    bell: Bell,
+    longest: usize,
+    /// After an error in the extended protocol, until Sync.
+    skipping: bool,
+    /// A statement's text or a portal's name, while its session may read more input.
+    text: String,
+}
+
+impl Talk<'_> {
+    fn go_on(&mut self) -> ControlFlow<End, Infallible> {
+        loop {
+            match self.input.next_frame(self.longest) {
+                Ok(Some(frame)) => self.handle(&frame)?,
+                Ok(None) => self.wait()?,
+                Err(fault) => return ControlFlow::Break(fault.into()),
+            }
+            if self.out.is_gone() {
+                return ControlFlow::Break(End::Quiet);
+            }
+        }
+    }
+
+    /// Waits for more from the client.
+    fn wait(&mut self) -> Next {
+        self.out.flush_owed();
+        if self.out.is_gone() {
+            return ControlFlow::Break(End::Quiet);
+        }
+        if !self.entry.rest() {
+            return ControlFlow::Break(ending());
+        }
+        let idle_until =
+            |session: &dyn Session| session.idle_limit().and_then(|limit| Instant::now().checked_add(limit));
+        let mut deadline = idle_until(&*self.session);
+        loop {
+            match self.input.fill(self.out.transport(), deadline, Some(&self.bell)) {
+                Received::Bytes(_) => break,
+                Received::End if self.entry.is_ending() => return ControlFlow::Break(ending()),
+                Received::End => return ControlFlow::Break(End::Quiet),
+                Received::Rung => {
+                    self.session.rung(self.out);
+                    self.out.flush();
+                }
+                Received::Late => {
+                    if let Some(report) = self.session.idle_too_long() {
+                        return ControlFlow::Break(End::Told(report.into_fatal()));
+                    }
+                    deadline = idle_until(&*self.session);
+                }
+            }
+        }
+        if self.entry.run() { ControlFlow::Continue(()) } else { ControlFlow::Break(ending()) }
+    }
+
+    fn handle(&mut self, frame: &Frame) -> Next {
+        if self.skipping && !matches!(frame.kind, b'S' | b'X') {
+            return ControlFlow::Continue(());
+        }
+        let Self { session, input, out, text, longest, .. } = self;
+        let message = match Message::decode(frame.kind, input.body(frame)) {
+            Ok(message) => message,
+            Err(fault @ Fault::Malformed(_)) => return ControlFlow::Break(fault.into()),
+            Err(Fault::Refused(report)) if frame.kind == b'Q' => return self.after_simple(Err(report)),
+            Err(Fault::Refused(report)) => return self.after_extended(Err(report)),
+        };
+        match message {
+            Message::Query(sql) => {
+                keep(text, sql);
+                let done = session.simple_query(text, &mut Client::new(out, input, *longest));
+                self.after_simple(done)
+            }
+            Message::Execute { portal, limit } => {
+                keep(text, portal);
+                let done = session.execute(text, limit, &mut Client::new(out, input, *longest));
+                self.after_extended(done.map(|_| ()))
+            }
+            Message::Parse { name, sql, types } => {
+                let done = session.parse(name, sql, types, out).map(|()| out.plain(b'1'));
+                self.after_extended(done)
+            }
+            Message::Bind(bind) => {
+                let done = session.bind(&bind, out).map(|()| out.plain(b'2'));
+                self.after_extended(done)
+            }
+            Message::Describe(target) => {
+                let done = match target {
+                    Target::Statement(name) => session.describe_statement(name, out),
+                    Target::Portal(name) => session.describe_portal(name, out),
+                };
+                self.after_extended(done.map(|_| ()))
+            }
+            Message::Close(target) => {
+                let done = match target {
+                    Target::Statement(name) => session.close_statement(name),
+                    Target::Portal(name) => session.close_portal(name),
+                };
+                let done = done.map(|()| out.plain(b'3'));
+                self.after_extended(done)
+            }
+            Message::Flush => {
+                out.owe();
+                self.flush_unless_session_does();
+                ControlFlow::Continue(())
+            }
+            Message::Sync => {
+                self.skipping = false;
+                let done = session.sync(out);
+                self.after_simple(done)
+            }
+            Message::FunctionCall => {
+                let message = "function calls by message are not supported";
+                self.after_simple(Err(Report::error(SqlState::FEATURE_NOT_SUPPORTED, message)))
+            }
+            // They were sent before the client knew that its copy has failed.
+            Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => ControlFlow::Continue(()),
+            Message::Terminate => ControlFlow::Break(End::Quiet),
+        }
+    }
+
+    /// After what leaves the client waiting for the next statement.
+    fn after_simple(&mut self, done: Result<(), Report>) -> Next {
+        if let Err(report) = done {
+            self.fail(report)?;
+        }
+        self.out.ready(self.session.status());
+        self.flush_unless_session_does();
+        ControlFlow::Continue(())
+    }
+
+    /// After a part of the extended protocol.
+    fn after_extended(&mut self, done: Result<(), Report>) -> Next {
+        if let Err(report) = done {
+            self.skipping = true;
+            self.fail(report)?;
+            // The client may be waiting for a Flush that is now skipped.
+            self.out.owe();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn fail(&mut self, report: Report) -> Next {
+        if self.out.is_gone() {
+            return ControlFlow::Break(End::Quiet);
+        }
+        if self.entry.is_ending() {
+            return ControlFlow::Break(ending());
+        }
+        if report.severity() == Severity::Fatal {
+            let gone = report.state() == SqlState::CONNECTION_FAILURE;
+            return ControlFlow::Break(if gone { End::Quiet } else { End::Told(report) });
+        }
+        self.out.error(&report);
+        self.session.failed();
+        ControlFlow::Continue(())
+    }
+
+    fn flush_unless_session_does(&mut self) {
+        if !self.session.flushes() {
+            self.out.flush();
+        }
+    }
+}
+
+fn keep(text: &mut String, new: &str) {
+    text.clear();
+    text.push_str(new);
+    text.shrink_to(new.len().max(64 << 10));
+}
+
+fn ending() -> End {
+    End::Told(Report::fatal(SqlState::ADMIN_SHUTDOWN, "terminating connection due to administrator command"))
+}

@@ -1,0 +1,28 @@
+//! A conversation in memory, for tests and fuzzing.
+
+use std::{
+    net::{Ipv4Addr, SocketAddr},
+    sync::Arc,
+};
+
+use crate::{
+    backend::{Backend, Peer},
+    connection,
+    limits::Limits,
+    registry::Registry,
+    server::Shared,
+    transport::{Memory, Transport},
+};
+
+/// Answers what a client says from connecting to hanging up, all of it known beforehand and read at most `piece` bytes
+/// at a time; returns what it would have been told. Whatever the bytes, this returns.
+#[must_use]
+pub fn conversation(backend: Arc<dyn Backend>, limits: Limits, bytes: &[u8], piece: usize) -> Vec<u8> {
+    let shared = Shared::new(backend, limits, None, [0; 32]);
+    let Some(seat) = Registry::new().enter([0; 4], None) else { return Vec::new() };
+    let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), encrypted: false };
+    match connection::run(&shared, &seat, peer, Transport::Memory(Memory::new(bytes, piece))) {
+        Transport::Memory(memory) => memory.output,
+        Transport::Plain(_) | Transport::Secured(_) => Vec::new(),
+    }
+}

@@ -1,0 +1,156 @@
+//! Bytes that came from a client, cut into messages.
+
+use std::{ops::Range, time::Instant};
+
+use crate::{
+    bell::Bell,
+    message::{Fault, Message},
+    transport::{Received, Transport},
+};
+
+/// A buffer's size at first, and again when it has become too large.
+const FIRST: usize = 8 << 10;
+/// Buffers that reads fill grow as far as this.
+const BULK: usize = 128 << 10;
+/// Kind and length.
+const HEADER: usize = 5;
+
+/// What came and was not yet used.
+#[derive(Default)]
+pub(crate) struct Input {
+    buffer: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+/// Where a whole message lies in the buffer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    body: Range<usize>,
+}
+
+impl Input {
+    /// What is there.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.buffer[self.start..self.end]
+    }
+
+    /// Has used the first bytes.
+    pub(crate) fn consume(&mut self, count: usize) {
+        self.start = self.end.min(self.start + count);
+    }
+
+    /// Takes the next message off, if the whole of it is there; `longest` as in [`Message::longest`].
+    pub(crate) fn next_frame(&mut self, longest: usize) -> Result<Option<Frame>, Fault> {
+        let Some(&[kind, a, b, c, d]) = self.bytes().first_chunk::<HEADER>() else { return Ok(None) };
+        let length = usize::try_from(i32::from_be_bytes([a, b, c, d])).ok().and_then(|length| length.checked_sub(4));
+        let length = length.ok_or(Fault::Malformed("its length cannot be"))?;
+        if length > Message::longest(kind, longest) {
+            return Err(Fault::Malformed("it is too long, or no message at all"));
+        }
+        if self.bytes().len() < HEADER + length {
+            return Ok(None);
+        }
+        let body = self.start + HEADER;
+        self.start = body + length;
+        Ok(Some(Frame { kind, body: body..body + length }))
+    }
+
+    /// The body of a frame that was taken off since the last [`Input::fill`].
+    pub(crate) fn body(&self, frame: &Frame) -> &[u8] {
+        &self.buffer[frame.body.clone()]
+    }
+
+    /// Blocks for more.
+    pub(crate) fn fill(
+        &mut self,
+        transport: &mut Transport,
+        deadline: Option<Instant>,
+        bell: Option<&Bell>,
+    ) -> Received {
+        self.make_room();
+        let received = transport.receive(&mut self.buffer[self.end..], deadline, bell);
+        if let Received::Bytes(count) = received {
+            self.end += count;
+        }
+        received
+    }
+
+    fn make_room(&mut self) {
+        let was_full = self.end == self.buffer.len();
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+            if self.buffer.len() > BULK {
+                self.buffer = Vec::new();
+            }
+        }
+        if self.buffer.is_empty() {
+            self.buffer.resize(FIRST, 0);
+        } else if was_full {
+            // What is left of a message moves to the front.
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            // The memory of a long message is taken as it arrives, not as it is announced.
+            if self.end == self.buffer.len() || self.buffer.len() < BULK {
+                self.buffer.resize(2 * self.buffer.len(), 0);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::transport::Memory;
+
+    fn message(kind: u8, body: &[u8]) -> Vec<u8> {
+        let length = u32::try_from(body.len() + 4).unwrap();
+        [&[kind], &length.to_be_bytes()[..], body].concat()
+    }
+
+    #[test]
+    fn messages_come_out_as_they_went_in_however_they_arrive() {
+        let bodies: Vec<_> = (0..40).map(|number| vec![number; usize::from(number) * 1_499 % 30_000]).collect();
+        let bytes: Vec<_> = bodies.iter().flat_map(|body| message(b'd', body)).collect();
+        for piece in [1, 7, 1_000, 8_192, 1 << 20] {
+            let mut transport = Transport::Memory(Memory::new(&bytes, piece));
+            let mut input = Input::default();
+            for body in &bodies {
+                let frame = loop {
+                    match input.next_frame(1 << 20).unwrap() {
+                        Some(frame) => break frame,
+                        None => assert!(matches!(input.fill(&mut transport, None, None), Received::Bytes(_))),
+                    }
+                };
+                assert_eq!((frame.kind, input.body(&frame)), (b'd', &body[..]));
+            }
+            assert_eq!(input.next_frame(1 << 20), Ok(None));
+            assert_eq!(input.fill(&mut transport, None, None), Received::End);
+            assert!(input.buffer.len() <= 2 * BULK);
+        }
+    }
+
+    #[test]
+    fn lengths_that_cannot_be_are_found_before_their_bytes_come() {
+        let cases: [&[u8]; 5] =
+            [b"S\0\0\0\x03", b"S\0\0\0\0", b"S\xff\xff\xff\xff", b"S\x7f\xff\xff\xff", b"Q\0\x10\0\x05"];
+        for bytes in cases {
+            let mut transport = Transport::Memory(Memory::new(bytes, 100));
+            let mut input = Input::default();
+            input.fill(&mut transport, None, None);
+            assert!(input.next_frame(1 << 20).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn a_long_message_is_not_believed_before_it_comes() {
+        let mut transport = Transport::Memory(Memory::new(b"Q\x3f\xff\xff\xffselect", 100));
+        let mut input = Input::default();
+        input.fill(&mut transport, None, None);
+        assert_eq!(input.next_frame(usize::MAX), Ok(None));
+        input.fill(&mut transport, None, None);
+        assert_eq!(input.buffer.len(), FIRST);
+    }
+}

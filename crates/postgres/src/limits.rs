@@ -1,0 +1,41 @@
+//! How much clients may have.
+
+use std::time::Duration;
+
+/// Limits of a server.
+#[derive(Clone, Debug)]
+pub struct Limits {
+    /// Sessions at once.
+    pub connections: usize,
+    /// So many of them are for superusers only.
+    pub reserved: usize,
+    /// Connections at once that have not proved yet who they are. When there are as many, further ones wait in the
+    /// system's queue, and those that take more than a second, or a tenth of `start_up`, are sent away.
+    pub starting: usize,
+    /// How long a client may take from connecting to its proof.
+    pub start_up: Duration,
+    /// The longest message of a client, in bytes. Its memory is taken as it arrives.
+    pub message: usize,
+    /// A client that reads nothing of its answer for so long is given up.
+    pub write: Duration,
+    /// A connection on which nothing happens is probed after so long, then each tenth of it; given up after ten
+    /// probes without an answer.
+    pub keep_alive: Duration,
+    /// The stack of a session's thread, in bytes.
+    pub stack: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            connections: 100,
+            reserved: 3,
+            starting: 64,
+            start_up: Duration::from_secs(30),
+            message: 64 << 20,
+            write: Duration::from_secs(600),
+            keep_alive: Duration::from_secs(60),
+            stack: 4 << 20,
+        }
+    }
+}

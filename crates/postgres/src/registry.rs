@@ -1,0 +1,322 @@
+//! Who is connected: seats, and reaching sessions from outside.
+
+use std::{
+    collections::HashMap,
+    fmt,
+    net::{Shutdown, TcpStream},
+    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use subtle::ConstantTimeEq;
+
+use crate::{
+    backend::{Interrupt, Why},
+    limits::Limits,
+    report::{Report, SqlState},
+};
+
+/// For so long it counts that the system had no more to give.
+const RECENT: Duration = Duration::from_secs(1);
+
+/// All connections of a server.
+pub(crate) struct Registry {
+    inner: Mutex<Inner>,
+    /// A connection has taken a seat or gone, or the server stops.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    connections: HashMap<i32, Arc<Entry>>,
+    last_pid: i32,
+    seated: usize,
+    stopping: bool,
+    /// When the system last had no descriptor or thread for a connection.
+    exhausted: Option<Instant>,
+}
+
+impl Inner {
+    /// How many have not proved yet who they are.
+    fn starting(&self) -> usize {
+        self.connections.len() - self.seated
+    }
+}
+
+/// A connection, as others see it.
+pub(crate) struct Entry {
+    pub(crate) pid: i32,
+    pub(crate) secret: [u8; 4],
+    /// None for a conversation in memory.
+    socket: Option<Arc<TcpStream>>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    seated: bool,
+    /// It is doing something for its client.
+    running: bool,
+    /// It is to end.
+    ending: bool,
+    /// And what it does is not to be waited for.
+    interrupted: bool,
+    interrupt: Option<Arc<dyn Interrupt>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Entry {
+    fn new(pid: i32, secret: [u8; 4], socket: Option<Arc<TcpStream>>) -> Arc<Self> {
+        Arc::new(Self { pid, secret, socket, state: Mutex::default() })
+    }
+
+    /// The session is open and can be interrupted.
+    pub(crate) fn opened(&self, interrupt: Arc<dyn Interrupt>) {
+        lock(&self.state).interrupt = Some(interrupt);
+    }
+
+    /// The session works from now on; `false` when it is to end instead.
+    pub(crate) fn run(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.running = !state.ending;
+        state.running
+    }
+
+    /// The session waits for its client from now on; `false` when it is to end instead.
+    pub(crate) fn rest(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.running = false;
+        if let Some(interrupt) = &state.interrupt {
+            interrupt.clear();
+        }
+        !state.ending
+    }
+
+    /// Whether it is to end.
+    pub(crate) fn is_ending(&self) -> bool {
+        lock(&self.state).ending
+    }
+
+    /// Whether it has a session's seat.
+    pub(crate) fn is_seated(&self) -> bool {
+        lock(&self.state).seated
+    }
+
+    /// Whether it is to end without grace.
+    pub(crate) fn is_interrupted(&self) -> bool {
+        lock(&self.state).interrupted
+    }
+
+    fn cancel(&self) {
+        let state = lock(&self.state);
+        if let Some(interrupt) = state.interrupt.as_ref().filter(|_| state.running) {
+            interrupt.interrupt(Why::Canceled);
+        }
+    }
+
+    /// Has the connection end: at once when it is idle, otherwise after what it does, which is interrupted on demand.
+    fn end(&self, interrupting: bool) {
+        let mut state = lock(&self.state);
+        state.ending = true;
+        state.interrupted |= interrupting;
+        if state.running && !interrupting {
+            return;
+        }
+        if let Some(interrupt) = state.interrupt.as_ref().filter(|_| state.running) {
+            interrupt.interrupt(Why::Ending);
+        }
+        drop(state);
+        // Wakes the thread that reads; it can still write.
+        self.shut(Shutdown::Read);
+    }
+
+    fn shut(&self, how: Shutdown) {
+        if let Some(socket) = &self.socket {
+            let _ = socket.shutdown(how);
+        }
+    }
+}
+
+impl Registry {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self { inner: Mutex::default(), changed: Condvar::new() })
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        lock(&self.inner)
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.lock().stopping
+    }
+
+    /// Blocks until another connection may begin; `false` when the server stops.
+    pub(crate) fn wait_for_place(&self, limits: &Limits) -> bool {
+        let mut inner = self.lock();
+        while !inner.stopping && inner.starting() >= limits.starting.max(1) {
+            inner = self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner);
+        }
+        !inner.stopping
+    }
+
+    /// Lets a connection in, to prove who it is; not when the server stops.
+    pub(crate) fn enter(self: &Arc<Self>, secret: [u8; 4], socket: Option<Arc<TcpStream>>) -> Option<Seat> {
+        let mut inner = self.lock();
+        if inner.stopping {
+            return None;
+        }
+        loop {
+            inner.last_pid = inner.last_pid.checked_add(1).unwrap_or(1);
+            if !inner.connections.contains_key(&inner.last_pid) {
+                break;
+            }
+        }
+        let entry = Entry::new(inner.last_pid, secret, socket);
+        inner.connections.insert(entry.pid, Arc::clone(&entry));
+        Some(Seat { registry: Arc::clone(self), entry })
+    }
+
+    /// Whether others wait to begin.
+    pub(crate) fn is_crowded(&self, limits: &Limits) -> bool {
+        let inner = self.lock();
+        let exhausted = inner.exhausted.is_some_and(|since| since.elapsed() < RECENT);
+        exhausted || inner.starting() >= limits.starting.max(1)
+    }
+
+    /// The system has no descriptor or thread for a connection.
+    pub(crate) fn exhausted(&self) {
+        self.lock().exhausted = Some(Instant::now());
+    }
+
+    /// Gives a connection a session's seat.
+    fn seat(&self, entry: &Entry, superuser: bool, limits: &Limits) -> Result<(), Report> {
+        let mut inner = self.lock();
+        if inner.stopping {
+            return Err(Report::fatal(SqlState::CANNOT_CONNECT_NOW, "the database system is shutting down"));
+        }
+        let full = |message| Err(Report::fatal(SqlState::TOO_MANY_CONNECTIONS, message));
+        if inner.seated >= limits.connections {
+            return full("sorry, too many clients already");
+        }
+        if !superuser && inner.seated >= limits.connections.saturating_sub(limits.reserved) {
+            return full("remaining connection slots are reserved for superusers");
+        }
+        inner.seated += 1;
+        lock(&entry.state).seated = true;
+        drop(inner);
+        self.changed.notify_all();
+        Ok(())
+    }
+
+    fn leave(&self, entry: &Entry) {
+        let mut inner = self.lock();
+        inner.connections.remove(&entry.pid);
+        inner.seated -= usize::from(lock(&entry.state).seated);
+        drop(inner);
+        self.changed.notify_all();
+    }
+
+    fn find(&self, pid: i32) -> Option<Arc<Entry>> {
+        self.lock().connections.get(&pid).map(Arc::clone)
+    }
+
+    fn all(&self) -> Vec<Arc<Entry>> {
+        self.lock().connections.values().map(Arc::clone).collect()
+    }
+
+    /// Cancels what the connection with this number does, if the secret is right.
+    pub(crate) fn cancel(&self, pid: i32, secret: [u8; 4]) {
+        if let Some(entry) = self.find(pid)
+            && bool::from(entry.secret.ct_eq(&secret))
+        {
+            entry.cancel();
+        }
+    }
+
+    /// Nobody else gets in.
+    pub(crate) fn stop(&self) {
+        self.lock().stopping = true;
+        self.changed.notify_all();
+    }
+
+    /// Has all connections end.
+    pub(crate) fn end_all(&self, interrupting: bool) {
+        for entry in self.all() {
+            entry.end(interrupting);
+        }
+    }
+
+    /// Cuts all connections off, even from reading why.
+    pub(crate) fn cut_all(&self) {
+        for entry in self.all() {
+            entry.shut(Shutdown::Both);
+        }
+    }
+
+    /// Blocks until all connections have gone; returns how many have not in time.
+    pub(crate) fn wait_for_none(&self, patience: Duration) -> usize {
+        let some = |inner: &mut Inner| !inner.connections.is_empty();
+        let waited = self.changed.wait_timeout_while(self.lock(), patience, some);
+        waited.unwrap_or_else(PoisonError::into_inner).0.connections.len()
+    }
+}
+
+/// A connection's place in the registry, left when this is dropped.
+pub(crate) struct Seat {
+    registry: Arc<Registry>,
+    pub(crate) entry: Arc<Entry>,
+}
+
+impl Seat {
+    /// The place becomes a session's.
+    pub(crate) fn take(&self, superuser: bool, limits: &Limits) -> Result<(), Report> {
+        self.registry.seat(&self.entry, superuser, limits)
+    }
+
+    pub(crate) fn registry(&self) -> &Arc<Registry> {
+        &self.registry
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.registry.leave(&self.entry);
+    }
+}
+
+/// All sessions of a server, for those who may do something to them.
+#[derive(Clone)]
+pub struct Sessions(Arc<Registry>);
+
+impl Sessions {
+    pub(crate) fn new(registry: &Arc<Registry>) -> Self {
+        Self(Arc::clone(registry))
+    }
+
+    /// Cancels what a session does; `false` when there is none with this number.
+    #[must_use]
+    pub fn cancel(&self, pid: i32) -> bool {
+        self.0.find(pid).inspect(|entry| entry.cancel()).is_some()
+    }
+
+    /// Ends a session; `false` when there is none with this number.
+    #[must_use]
+    pub fn terminate(&self, pid: i32) -> bool {
+        self.0.find(pid).inspect(|entry| entry.end(true)).is_some()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.0.lock().seated
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").field("count", &self.count()).finish()
+    }
+}

@@ -1,0 +1,209 @@
+//! A server: listens, gives each connection a thread, and ends them all in order.
+
+use std::{
+    io,
+    net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    sync::{Arc, PoisonError, RwLock},
+    thread::{self, JoinHandle},
+    time::Duration,
+};
+
+use rustix::net::sockopt;
+use thiserror::Error;
+
+use crate::{
+    backend::{Backend, Peer},
+    connection,
+    limits::Limits,
+    registry::{Registry, Sessions},
+    scram::random,
+    tls::Tls,
+    transport::{Socket, Transport},
+};
+
+/// How long sessions may take to leave once they were interrupted, and again once they were cut off.
+const LEAVE: Duration = Duration::from_secs(2);
+/// Linux takes no more.
+const KEEP_ALIVE_LONGEST: Duration = Duration::from_secs(32_767);
+/// How long to wait when the system has no descriptor or no thread for a connection.
+const EXHAUSTED: Duration = Duration::from_millis(10);
+
+/// How a server is to be.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// Where it listens. A port 0 is replaced by a free one.
+    pub addresses: Vec<SocketAddr>,
+    /// How much clients may have.
+    pub limits: Limits,
+    /// With what TLS is offered.
+    pub tls: Option<Tls>,
+    /// From what is said to users who do not exist when they are asked for a password. The same on all nodes and after a
+    /// restart, so that they cannot be told apart by that either; random if left open.
+    pub decoy: Option<[u8; 32]>,
+}
+
+/// Why a server cannot start.
+#[derive(Debug, Error)]
+pub enum StartError {
+    /// An address cannot be had.
+    #[error("cannot listen for PostgreSQL clients at {address}: {cause}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What is wrong.
+        cause: io::Error,
+    },
+    /// There is no thread or no randomness to be had.
+    #[error("cannot start to serve PostgreSQL clients: {0}")]
+    System(#[from] io::Error),
+}
+
+/// What all threads of a server share.
+pub(crate) struct Shared {
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) limits: Limits,
+    pub(crate) decoy: [u8; 32],
+    tls: RwLock<Option<Tls>>,
+}
+
+impl Shared {
+    pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits, tls: Option<Tls>, decoy: [u8; 32]) -> Self {
+        Self { backend, limits, decoy, tls: RwLock::new(tls) }
+    }
+
+    pub(crate) fn tls(&self) -> Option<Tls> {
+        self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// A running server. Dropping it ends it without much patience.
+pub struct Server {
+    shared: Arc<Shared>,
+    registry: Arc<Registry>,
+    addresses: Vec<SocketAddr>,
+    /// Each with its listener, which is closed to end it.
+    accepting: Vec<(Arc<TcpListener>, JoinHandle<()>)>,
+}
+
+impl Server {
+    /// Serves a database.
+    ///
+    /// # Errors
+    /// When an address cannot be had, or the system has no threads left.
+    pub fn start(backend: Arc<dyn Backend>, options: Options) -> Result<Self, StartError> {
+        let Options { addresses, limits, tls, decoy } = options;
+        let decoy = decoy.map_or_else(random, Ok)?;
+        let shared = Arc::new(Shared::new(backend, limits, tls, decoy));
+        let mut server = Self { shared, registry: Registry::new(), addresses: Vec::new(), accepting: Vec::new() };
+        for address in addresses {
+            let refused = |cause| StartError::Listen { address, cause };
+            let listener = Arc::new(TcpListener::bind(address).map_err(refused)?);
+            server.addresses.push(listener.local_addr().map_err(refused)?);
+            let (shared, registry) = (Arc::clone(&server.shared), Arc::clone(&server.registry));
+            let ours = Arc::clone(&listener);
+            let thread = thread::Builder::new().name("pg accept".to_owned());
+            let thread = thread.spawn(move || accept(&shared, &registry, &ours))?;
+            server.accepting.push((listener, thread));
+        }
+        Ok(server)
+    }
+
+    /// Where it listens, in the order of [`Options::addresses`].
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// All sessions, to cancel or terminate them.
+    #[must_use]
+    pub fn sessions(&self) -> Sessions {
+        Sessions::new(&self.registry)
+    }
+
+    /// Offers TLS with another certificate, or not any more, to those who connect from now on.
+    pub fn set_tls(&self, tls: Option<Tls>) {
+        *self.shared.tls.write().unwrap_or_else(PoisonError::into_inner) = tls;
+    }
+
+    /// Ends it. Idle sessions go at once. What runs has until `grace` has passed, is then interrupted, and at last cut
+    /// off; returns how many connections have not gone even so, some seconds later.
+    #[must_use]
+    pub fn shut_down(mut self, grace: Duration) -> usize {
+        self.end(grace)
+    }
+
+    fn end(&mut self, grace: Duration) -> usize {
+        self.registry.stop();
+        for (listener, thread) in self.accepting.drain(..) {
+            // Wakes the thread that accepts.
+            let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
+            let _ = thread.join();
+        }
+        self.registry.end_all(false);
+        if self.registry.wait_for_none(grace) > 0 {
+            self.registry.end_all(true);
+        }
+        if self.registry.wait_for_none(LEAVE) > 0 {
+            self.registry.cut_all();
+        }
+        self.registry.wait_for_none(LEAVE)
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        self.end(Duration::ZERO);
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("addresses", &self.addresses).finish_non_exhaustive()
+    }
+}
+
+fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &TcpListener) {
+    while registry.wait_for_place(&shared.limits) {
+        let accepted = listener.accept().and_then(|(stream, address)| {
+            keep_alive(&stream, &shared.limits)?;
+            Ok((stream, address))
+        });
+        let begun = accepted.and_then(|(stream, address)| begin(shared, registry, stream, address));
+        if begun.is_err() {
+            if registry.is_stopping() {
+                return;
+            }
+            // The client has gone already, or the system has no more.
+            registry.exhausted();
+            thread::sleep(EXHAUSTED);
+        }
+    }
+}
+
+/// Has the system find out when a client is not there any more.
+fn keep_alive(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
+    if !limits.keep_alive.is_zero() {
+        let first = limits.keep_alive.clamp(Duration::from_secs(1), KEEP_ALIVE_LONGEST);
+        sockopt::set_socket_keepalive(stream, true)?;
+        sockopt::set_tcp_keepidle(stream, first)?;
+        sockopt::set_tcp_keepintvl(stream, (first / 10).max(Duration::from_secs(1)))?;
+        sockopt::set_tcp_keepcnt(stream, 10)?;
+    }
+    Ok(())
+}
+
+/// Gives a connection its thread.
+fn begin(shared: &Arc<Shared>, registry: &Arc<Registry>, stream: TcpStream, address: SocketAddr) -> io::Result<()> {
+    let secret = random()?;
+    let stream = Arc::new(stream);
+    let Some(seat) = registry.enter(secret, Some(Arc::clone(&stream))) else { return Ok(()) };
+    let socket = Socket::new(Arc::clone(&stream), Arc::clone(&seat.entry), shared.limits.write)?;
+    let shared = Arc::clone(shared);
+    let thread = thread::Builder::new().name(format!("pg {}", seat.entry.pid)).stack_size(shared.limits.stack);
+    thread.spawn(move || {
+        let peer = Peer { address, encrypted: false };
+        connection::run(&shared, &seat, peer, Transport::Plain(socket));
+        let _ = stream.shutdown(Shutdown::Both);
+    })?;
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! From a connection to a session: TLS or not, the start-up packet, the proof, the opening.
+
+use std::time::{Duration, Instant};
+
+use crate::{
+    backend::{Opened, Opening, Peer},
+    bell::Bell,
+    input::Input,
+    message::Fault,
+    out::Out,
+    proof::prove,
+    registry::{Seat, Sessions},
+    report::{Report, SqlState},
+    server::Shared,
+    startup::{LONGEST, Packet, Startup},
+    tls::Tls,
+    transport::Received,
+};
+
+/// The newest version that is spoken: 3.0.
+const VERSION: i32 = 3 << 16;
+/// How a TLS record begins that shakes hands.
+const HANDSHAKE: u8 = 0x16;
+
+/// How a connection ends.
+#[derive(Debug)]
+pub(crate) enum End {
+    /// Its client wanted that, or is not there any more.
+    Quiet,
+    /// Its client is told why.
+    Told(Report),
+}
+
+/// A malformed message ends a connection that has no session yet.
+impl From<Fault> for End {
+    fn from(fault: Fault) -> Self {
+        Self::Told(fault.into_report().into_fatal())
+    }
+}
+
+/// A connection that has no session yet.
+pub(crate) struct Starting<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) seat: &'a Seat,
+    pub(crate) input: &'a mut Input,
+    pub(crate) out: &'a mut Out,
+    pub(crate) peer: Peer,
+    /// What TLS was begun with, once it was.
+    pub(crate) tls: Option<Tls>,
+    clock: Clock,
+}
+
+/// How long a client may take.
+struct Clock {
+    /// When it has had its time.
+    end: Instant,
+    /// When it is looked up whether others wait for its place; never after `end`.
+    next_look: Instant,
+    step: Duration,
+}
+
+/// Nobody may take longer, whatever the limits say.
+const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
+/// How long anybody may take, whoever waits.
+const FAIR: Duration = Duration::from_secs(1);
+
+impl<'a> Starting<'a> {
+    pub(crate) fn new(shared: &'a Shared, seat: &'a Seat, input: &'a mut Input, out: &'a mut Out, peer: Peer) -> Self {
+        let now = Instant::now();
+        let whole = shared.limits.start_up.min(LONGEST_START);
+        let step = FAIR.min(whole / 10);
+        let clock = Clock { end: now + whole, next_look: now + step, step };
+        Self { shared, seat, input, out, peer, tls: None, clock }
+    }
+
+    /// Goes all the way to a session that is ready.
+    pub(crate) fn open(&mut self, bell: &Bell) -> Result<Opened, End> {
+        let startup = self.startup()?;
+        self.check(&startup)?;
+        let access = self.shared.backend.access(&startup, &self.peer).map_err(End::Told)?;
+        prove(self, startup.user(), access.proof).map_err(|end| match end {
+            // Who was asked for a proof is told that he took too long.
+            End::Quiet if self.is_late() => {
+                let message = "canceling authentication due to timeout";
+                End::Told(Report::fatal(SqlState::QUERY_CANCELED, message))
+            }
+            end => end,
+        })?;
+        self.seat.take(access.superuser, &self.shared.limits).map_err(End::Told)?;
+        let opening = Opening {
+            startup: &startup,
+            peer: self.peer,
+            pid: self.seat.entry.pid,
+            bell: bell.clone(),
+            sessions: Sessions::new(self.seat.registry()),
+        };
+        let opened = self.shared.backend.open(opening).map_err(|report| End::Told(report.into_fatal()))?;
+        for (name, value) in opened.parameters.iter() {
+            self.out.parameter_status(name, value);
+        }
+        let mut message = self.out.begin(b'K');
+        message.i32(self.seat.entry.pid);
+        message.bytes(&self.seat.entry.secret);
+        message.end();
+        Ok(opened)
+    }
+
+    /// Packets up to the one that asks for a session.
+    fn startup(&mut self) -> Result<Startup, End> {
+        // Encryption may be asked for once in each way.
+        let (mut tls_answered, mut gss_answered) = (false, false);
+        loop {
+            let first = !tls_answered && !gss_answered;
+            if first && self.wait_for(1)? && self.input.bytes()[0] == HANDSHAKE && self.secure_at_once()? {
+                tls_answered = true;
+            }
+            match self.packet()? {
+                Packet::Tls if !tls_answered => {
+                    tls_answered = true;
+                    self.answer_tls()?;
+                }
+                Packet::Gss if !gss_answered => {
+                    gss_answered = true;
+                    self.out.byte(b'N');
+                    self.out.flush();
+                }
+                Packet::Tls | Packet::Gss => {
+                    return Err(End::Told(Report::violation("encryption was asked for and answered already")));
+                }
+                Packet::Cancel { pid, secret } => {
+                    self.seat.registry().cancel(pid, secret);
+                    return Err(End::Quiet);
+                }
+                Packet::Startup(startup) => return Ok(startup),
+            }
+        }
+    }
+
+    fn packet(&mut self) -> Result<Packet, End> {
+        self.wait_for(4)?;
+        let Some(&length) = self.input.bytes().first_chunk() else { return Err(End::Quiet) };
+        let length = usize::try_from(i32::from_be_bytes(length)).ok();
+        let length = length.filter(|length| (8..=LONGEST).contains(length));
+        let length = length.ok_or_else(|| Report::violation("invalid length of startup packet")).map_err(End::Told)?;
+        self.wait_for(length)?;
+        if self.tls.is_some() {
+            self.peer.encrypted = true;
+        }
+        let packet = Packet::decode(&self.input.bytes()[4..length])?;
+        self.input.consume(length);
+        Ok(packet)
+    }
+
+    fn answer_tls(&mut self) -> Result<(), End> {
+        let Some(tls) = self.shared.tls() else {
+            self.out.byte(b'N');
+            self.out.flush();
+            return Ok(());
+        };
+        // Whoever could send something before the handshake could make it seem to come through TLS.
+        if !self.input.bytes().is_empty() {
+            return Err(End::Told(Report::violation("received unencrypted data after the request for TLS")));
+        }
+        self.out.byte(b'S');
+        self.out.flush();
+        self.out.transport().secure(&tls, b"").map_err(|_| End::Quiet)?;
+        self.tls = Some(tls);
+        Ok(())
+    }
+
+    /// TLS without having asked; the client has to say inside that it means this protocol.
+    fn secure_at_once(&mut self) -> Result<bool, End> {
+        let Some(tls) = self.shared.tls() else { return Ok(false) };
+        self.out.transport().secure(&tls, self.input.bytes()).map_err(|_| End::Quiet)?;
+        self.input.consume(usize::MAX);
+        self.tls = Some(tls);
+        self.wait_for(1)?;
+        if !self.out.transport().is_agreed() {
+            return Err(End::Told(Report::violation("direct TLS needs the application protocol \"postgresql\"")));
+        }
+        Ok(true)
+    }
+
+    /// What is said in a start-up packet that this server cannot do, or must be told.
+    fn check(&mut self, startup: &Startup) -> Result<(), End> {
+        if let Some(extensions) = startup.beyond() {
+            let mut message = self.out.begin(b'v');
+            message.i32(VERSION);
+            message.i32(extensions.len().try_into().unwrap_or(i32::MAX));
+            extensions.iter().for_each(|name| message.string(name));
+            message.end();
+        }
+        if startup.user().is_empty() {
+            let message = "no PostgreSQL user name specified in startup packet";
+            return Err(End::Told(Report::fatal(SqlState::INVALID_AUTHORIZATION, message)));
+        }
+        let off = ["false", "off", "no", "0"];
+        if startup.get("replication").is_some_and(|value| !off.contains(&value)) {
+            let message = "PostgreSQL's replication protocol is not spoken here";
+            return Err(End::Told(Report::fatal(SqlState::FEATURE_NOT_SUPPORTED, message)));
+        }
+        Ok(())
+    }
+
+    /// Waits for a message of a proof, no longer than `longest`, and has it understood.
+    pub(crate) fn proof(
+        &mut self,
+        longest: usize,
+        understand: impl FnOnce(&[u8]) -> Result<(), Fault>,
+    ) -> Result<(), End> {
+        self.out.flush();
+        loop {
+            if let Some(&kind) = self.input.bytes().first()
+                && kind != b'p'
+            {
+                let gone = kind == b'X';
+                let message = format!("expected password response, got message type {kind}");
+                return Err(if gone { End::Quiet } else { End::Told(Report::violation(message)) });
+            }
+            if let Some(frame) = self.input.next_frame(longest)? {
+                return Ok(understand(self.input.body(&frame))?);
+            }
+            self.more()?;
+        }
+    }
+
+    /// Waits until so many bytes are there; always true.
+    fn wait_for(&mut self, count: usize) -> Result<bool, End> {
+        while self.input.bytes().len() < count {
+            self.more()?;
+        }
+        Ok(true)
+    }
+
+    fn more(&mut self) -> Result<(), End> {
+        loop {
+            match self.input.fill(self.out.transport(), Some(self.clock.next_look), None) {
+                Received::Bytes(_) => return Ok(()),
+                Received::Late if !self.is_late() && !self.seat.registry().is_crowded(&self.shared.limits) => {
+                    self.clock.next_look = self.clock.end.min(Instant::now() + self.clock.step);
+                }
+                Received::Late | Received::Rung | Received::End => return Err(End::Quiet),
+            }
+        }
+    }
+
+    fn is_late(&self) -> bool {
+        Instant::now() >= self.clock.end
+    }
+}

@@ -1,0 +1,209 @@
+//! What TLS needs: certificate and key, and how a proof of identity is bound to them.
+
+use std::{
+    fmt, io,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
+use rustls::{
+    ServerConfig, ServerConnection,
+    crypto::ring::default_provider,
+    pki_types::{
+        CertificateDer, PrivateKeyDer,
+        pem::{self, PemObject},
+    },
+    server::NoServerSessionStorage,
+};
+use thiserror::Error;
+
+/// The name of the protocol inside TLS, for clients that begin with TLS at once.
+const ALPN: &[u8] = b"postgresql";
+
+/// A certificate with its key.
+#[derive(Clone)]
+pub struct Tls {
+    config: Arc<ServerConfig>,
+    /// The hash that channel binding `tls-server-end-point` is about.
+    end_point: Option<Arc<[u8]>>,
+}
+
+/// Why TLS cannot be offered.
+#[derive(Debug, Error)]
+pub enum TlsError {
+    /// The file of certificates cannot be read.
+    #[error("cannot read certificates from {path}: {cause}")]
+    Certificates {
+        /// Where they should be.
+        path: PathBuf,
+        /// What is wrong.
+        cause: pem::Error,
+    },
+    /// There is none in the file.
+    #[error("{path} has no certificate; it must be in PEM form, the server's own first")]
+    NoCertificate {
+        /// Where it should be.
+        path: PathBuf,
+    },
+    /// The file of the key cannot be read.
+    #[error("cannot read a private key from {path}: {cause}")]
+    Key {
+        /// Where it should be.
+        path: PathBuf,
+        /// What is wrong.
+        cause: pem::Error,
+    },
+    /// They were read, but cannot be used.
+    #[error("certificate and key cannot be used: {0}")]
+    Unusable(#[from] rustls::Error),
+}
+
+impl Tls {
+    /// Reads a chain of certificates, the server's own first, and its private key, both in PEM form.
+    ///
+    /// # Errors
+    /// When they cannot be read, or do not belong together.
+    pub fn from_files(certificates: &Path, key: &Path) -> Result<Self, TlsError> {
+        let unreadable = |cause| TlsError::Certificates { path: certificates.to_owned(), cause };
+        let chain = CertificateDer::pem_file_iter(certificates).map_err(unreadable)?;
+        let chain = chain.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+        let end_point = chain.first().ok_or_else(|| TlsError::NoCertificate { path: certificates.to_owned() })?;
+        let end_point = end_point_hash(end_point).map(Arc::from);
+        let key = PrivateKeyDer::from_pem_file(key).map_err(|cause| TlsError::Key { path: key.to_owned(), cause })?;
+        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_single_cert(chain, key)?;
+        // Sessions last long and are never resumed.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+        config.alpn_protocols = vec![ALPN.to_owned()];
+        Ok(Self { config: Arc::new(config), end_point })
+    }
+
+    pub(crate) fn accept(&self) -> Result<ServerConnection, rustls::Error> {
+        ServerConnection::new(Arc::clone(&self.config))
+    }
+
+    /// Whether the client has said inside TLS that it speaks this protocol.
+    pub(crate) fn is_agreed(connection: &ServerConnection) -> bool {
+        connection.alpn_protocol() == Some(ALPN)
+    }
+
+    pub(crate) fn end_point(&self) -> Option<&[u8]> {
+        self.end_point.as_deref()
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls").finish_non_exhaustive()
+    }
+}
+
+/// The hash of a certificate by the function of its own signature, SHA-256 in place of weaker ones (RFC 5929). There is
+/// none when the signature does not name a function.
+fn end_point_hash(certificate: &[u8]) -> Option<Vec<u8>> {
+    let algorithm = signature_hash(certificate)?;
+    Some(digest(algorithm, certificate).as_ref().to_vec())
+}
+
+fn signature_hash(certificate: &[u8]) -> Option<&'static Algorithm> {
+    const SEQUENCE: u8 = 0x30;
+    const OBJECT_ID: u8 = 0x06;
+    let (certificate, _) = element(SEQUENCE, certificate)?;
+    let (_, after_body) = element(SEQUENCE, certificate)?;
+    let (algorithm, _) = element(SEQUENCE, after_body)?;
+    let (object_id, _) = element(OBJECT_ID, algorithm)?;
+    // 1.2.840.113549.1.1.x: RSA; 1.2.840.10045.4.x: ECDSA.
+    match object_id {
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 4 | 5 | 11] | [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 1] => Some(&SHA256),
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 12] => Some(&SHA384),
+        [0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1, 13] => Some(&SHA512),
+        [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 2] => Some(&SHA256),
+        [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 3] => Some(&SHA384),
+        [0x2a, 0x86, 0x48, 0xce, 0x3d, 4, 3, 4] => Some(&SHA512),
+        _ => None,
+    }
+}
+
+/// The first element of DER, which must have this tag: its contents, and what follows it.
+fn element(tag: u8, der: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (&[found, length], mut rest) = der.split_first_chunk()?;
+    if found != tag {
+        return None;
+    }
+    let length = match length {
+        short @ 0..0x80 => usize::from(short),
+        long => {
+            let (bytes, after) =
+                rest.split_at_checked(usize::from(long & 0x7f)).filter(|(bytes, _)| bytes.len() <= 4)?;
+            rest = after;
+            bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte))
+        }
+    };
+    rest.split_at_checked(length)
+}
+
+/// What rustls found wrong, as an error of input and output.
+pub(crate) fn broken(cause: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, cause)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A certificate as far as its signature's function: a body, and this object id.
+    fn certificate(object_id: &[u8]) -> Vec<u8> {
+        let wrap = |tag, contents: &[u8]| [&[tag, u8::try_from(contents.len()).unwrap()], contents].concat();
+        let body = [&[0x30, 0x81, 0x80][..], &[0; 0x80]].concat();
+        let algorithm = wrap(0x30, &wrap(0x06, object_id));
+        let contents = [body, algorithm, vec![3, 1, 0]].concat();
+        [&[0x30, 0x82, 0, u8::try_from(contents.len()).unwrap()], &contents[..]].concat()
+    }
+
+    #[test]
+    fn the_hash_is_that_of_the_signature_unless_it_is_weak() {
+        const RSA: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 1];
+        const ECDSA: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 4];
+        let bytes = |prefix, rest: &[u8]| end_point_hash(&certificate(&[prefix, rest].concat())).map(|hash| hash.len());
+        let cases = [
+            (RSA, &[4][..], Some(32)),
+            (RSA, &[5], Some(32)),
+            (RSA, &[11], Some(32)),
+            (RSA, &[12], Some(48)),
+            (RSA, &[13], Some(64)),
+            (ECDSA, &[1], Some(32)),
+            (ECDSA, &[3, 2], Some(32)),
+            (ECDSA, &[3, 3], Some(48)),
+            (ECDSA, &[3, 4], Some(64)),
+            // PSS and Ed25519 do not name a function.
+            (RSA, &[10], None),
+            (&[0x2b, 0x65], &[0x70], None),
+        ];
+        for (prefix, rest, expected) in cases {
+            assert_eq!(bytes(prefix, rest), expected, "{prefix:?} {rest:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_certificate_has_no_hash() {
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let der = made.cert.der();
+        assert_eq!(end_point_hash(der).map(|hash| hash.len()), Some(32));
+        for end in 0..der.len() {
+            assert_eq!(end_point_hash(&der[..end]), None, "{end}");
+        }
+        let mut broken = der.to_vec();
+        for at in 0..100 {
+            for byte in [0, 0x30, 0x7f, 0x80, 0x84, 0xff] {
+                broken[at] = byte;
+                // Whatever it is, it does not fall.
+                let _ = end_point_hash(&broken);
+            }
+            broken[at] = der[at];
+        }
+    }
+}

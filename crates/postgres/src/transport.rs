@@ -1,0 +1,309 @@
+//! What bytes come from and go to: a socket, plain or with TLS, or memory.
+
+use std::{
+    io::{self, ErrorKind, IoSlice, Read, Write},
+    net::{Shutdown, TcpStream},
+    os::fd::AsFd,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    io::Errno,
+};
+use rustls::ServerConnection;
+
+use crate::{
+    bell::Bell,
+    registry::Entry,
+    tls::{Tls, broken},
+};
+
+/// How long, and how many bytes, a client that is sent away may still send, so that it gets to read why.
+const LINGER: Duration = Duration::from_millis(500);
+const LINGER_BYTES: usize = 1 << 20;
+/// How often a thread that cannot write looks up whether it should go on trying.
+const WRITE_ROUND: Duration = Duration::from_millis(500);
+
+/// Where a connection's bytes come from and go to.
+pub(crate) enum Transport {
+    Plain(Socket),
+    Secured(Box<Secured>),
+    Memory(Memory),
+}
+
+/// A socket whose client may take its time to read, but not for ever.
+#[derive(Clone)]
+pub(crate) struct Socket {
+    stream: Arc<TcpStream>,
+    entry: Arc<Entry>,
+    limit: Duration,
+}
+
+/// A socket with TLS.
+pub(crate) struct Secured {
+    tls: ServerConnection,
+    socket: Socket,
+}
+
+/// A conversation that was written down beforehand.
+pub(crate) struct Memory {
+    input: Vec<u8>,
+    read: usize,
+    /// So many bytes are read at a time, at most.
+    piece: usize,
+    pub(crate) output: Vec<u8>,
+}
+
+/// What came of waiting for bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// So many, and not none.
+    Bytes(usize),
+    /// There will be no more, for whatever reason.
+    End,
+    /// The bell was rung.
+    Rung,
+    /// The deadline passed.
+    Late,
+}
+
+impl Memory {
+    pub(crate) fn new(input: &[u8], piece: usize) -> Self {
+        Self { input: input.to_vec(), read: 0, piece: piece.max(1), output: Vec::new() }
+    }
+
+    fn receive(&mut self, buffer: &mut [u8]) -> usize {
+        let rest = &self.input[self.read..];
+        let count = rest.len().min(buffer.len()).min(self.piece);
+        buffer[..count].copy_from_slice(&rest[..count]);
+        self.read += count;
+        count
+    }
+}
+
+impl Socket {
+    /// For a connection that others see as `entry`. What cannot be written for so long is given up, and at once when
+    /// the connection is to end without grace.
+    pub(crate) fn new(stream: Arc<TcpStream>, entry: Arc<Entry>, limit: Duration) -> io::Result<Self> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(limit.clamp(Duration::from_millis(1), WRITE_ROUND)))?;
+        Ok(Self { stream, entry, limit })
+    }
+
+    fn persist(&self, mut write: impl FnMut(&TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+        let begun = Instant::now();
+        loop {
+            match write(&self.stream) {
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+                Err(cause) if cause.kind() == ErrorKind::WouldBlock => {
+                    if begun.elapsed() >= self.limit || self.entry.is_interrupted() {
+                        return Err(cause);
+                    }
+                }
+                other => return other,
+            }
+        }
+    }
+}
+
+impl Write for &Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.persist(|mut stream| stream.write(bytes))
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.persist(|mut stream| stream.write_vectored(pieces))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Secured {
+    /// Sends what TLS has to say.
+    fn send(&mut self) -> io::Result<()> {
+        while self.tls.wants_write() {
+            match self.tls.write_tls(&mut &self.socket) {
+                Err(cause) => return Err(cause),
+                Ok(0) => return Err(ErrorKind::WriteZero.into()),
+                Ok(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Understands what has been read from the socket.
+    fn process(&mut self) -> io::Result<()> {
+        let processed = self.tls.process_new_packets().map_err(broken);
+        // An alert too, if that went wrong.
+        let sent = self.send();
+        processed?;
+        sent
+    }
+
+    fn write_all(&mut self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = self.tls.writer().write(bytes)?;
+            self.send()?;
+            bytes = &bytes[count..];
+        }
+        Ok(())
+    }
+
+    /// Shakes hands as well, as long as that is not done.
+    fn receive(&mut self, buffer: &mut [u8], deadline: Option<Instant>, bell: Option<&Bell>) -> io::Result<Received> {
+        loop {
+            match self.tls.reader().read(buffer) {
+                Ok(0) => return Ok(Received::End),
+                Ok(count) => return Ok(Received::Bytes(count)),
+                Err(cause) if cause.kind() == ErrorKind::WouldBlock => {}
+                Err(cause) => return Err(cause),
+            }
+            if let Some(other) = wait(&self.socket.stream, deadline, bell)? {
+                return Ok(other);
+            }
+            match self.tls.read_tls(&mut &*self.socket.stream) {
+                Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+                Err(cause) => return Err(cause),
+                Ok(_) => self.process()?,
+            }
+        }
+    }
+}
+
+impl Transport {
+    /// The same connection with TLS from now on; `read` are bytes that came already and belong to it. Hands are shaken
+    /// when more is received.
+    pub(crate) fn secure(&mut self, tls: &Tls, mut read: &[u8]) -> io::Result<()> {
+        let Self::Plain(socket) = self else { return Err(ErrorKind::Unsupported.into()) };
+        let connection = tls.accept().map_err(broken)?;
+        let mut secured = Box::new(Secured { tls: connection, socket: socket.clone() });
+        while !read.is_empty() {
+            secured.tls.read_tls(&mut read)?;
+            secured.process()?;
+        }
+        *self = Self::Secured(secured);
+        Ok(())
+    }
+
+    /// Whether the client has said inside TLS that it speaks this protocol, known once something was received.
+    pub(crate) fn is_agreed(&self) -> bool {
+        matches!(self, Self::Secured(secured) if Tls::is_agreed(&secured.tls))
+    }
+
+    fn socket(&self) -> Option<&TcpStream> {
+        match self {
+            Self::Plain(socket) => Some(&socket.stream),
+            Self::Secured(secured) => Some(&secured.socket.stream),
+            Self::Memory(_) => None,
+        }
+    }
+
+    /// Blocks until there are bytes, the bell is rung, or the deadline has passed.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8], deadline: Option<Instant>, bell: Option<&Bell>) -> Received {
+        let received = match self {
+            Self::Plain(socket) => receive(&socket.stream, buffer, deadline, bell),
+            Self::Secured(secured) => secured.receive(buffer, deadline, bell),
+            Self::Memory(memory) => match memory.receive(buffer) {
+                0 => Ok(Received::End),
+                count => Ok(Received::Bytes(count)),
+            },
+        };
+        // A connection that breaks ends.
+        received.unwrap_or(Received::End)
+    }
+
+    /// Writes everything; blocks while the client does not read, as long as it may.
+    pub(crate) fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => (&mut &*socket).write_all(bytes),
+            Self::Secured(secured) => secured.write_all(bytes),
+            Self::Memory(memory) => {
+                memory.output.extend_from_slice(bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Whether the client has closed its end. Does not block.
+    pub(crate) fn is_gone(&self) -> bool {
+        let Some(socket) = self.socket() else { return false };
+        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+        let mut descriptors = [PollFd::new(socket, PollFlags::RDHUP)];
+        poll(&mut descriptors, Some(&Timespec::default())).is_ok() && descriptors[0].revents().intersects(gone)
+    }
+
+    /// Says that nothing more comes.
+    pub(crate) fn close(&mut self) {
+        if let Self::Secured(secured) = self {
+            secured.tls.send_close_notify();
+            let _ = secured.send();
+        }
+        if let Some(socket) = self.socket() {
+            let _ = socket.shutdown(Shutdown::Write);
+        }
+    }
+
+    /// Lets a client that may still be sending read why it is sent away: closing a socket that has unread bytes would
+    /// take the last words back.
+    pub(crate) fn linger(&mut self) {
+        let Some(socket) = self.socket() else { return };
+        let deadline = Instant::now() + LINGER;
+        let mut buffer = [0; 4096];
+        let mut read = 0;
+        while read < LINGER_BYTES
+            && let Ok(Received::Bytes(count)) = receive(socket, &mut buffer, Some(deadline), None)
+        {
+            read += count;
+        }
+    }
+}
+
+fn receive(
+    mut socket: &TcpStream,
+    buffer: &mut [u8],
+    deadline: Option<Instant>,
+    bell: Option<&Bell>,
+) -> io::Result<Received> {
+    loop {
+        if let Some(other) = wait(socket, deadline, bell)? {
+            return Ok(other);
+        }
+        match socket.read(buffer) {
+            Err(cause) if cause.kind() == ErrorKind::Interrupted => {}
+            Err(cause) => return Err(cause),
+            Ok(0) => return Ok(Received::End),
+            Ok(count) => return Ok(Received::Bytes(count)),
+        }
+    }
+}
+
+/// Blocks until the socket can be read, or returns what else has come of it. Without deadline and bell that is left to
+/// the reading itself, which spares a system call.
+fn wait(socket: &TcpStream, deadline: Option<Instant>, bell: Option<&Bell>) -> io::Result<Option<Received>> {
+    let rung = bell.and_then(Bell::descriptor);
+    if deadline.is_none() && rung.is_none() {
+        return Ok(None);
+    }
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        // Far ahead is as good as never.
+        let left = left.and_then(|left| Timespec::try_from(left).ok());
+        let mut descriptors = [
+            PollFd::new(socket, PollFlags::IN),
+            PollFd::from_borrowed_fd(rung.unwrap_or(socket.as_fd()), PollFlags::IN),
+        ];
+        match poll(&mut descriptors, left.as_ref()) {
+            Err(Errno::INTR) => {}
+            Err(cause) => return Err(cause.into()),
+            Ok(0) => return Ok(Some(Received::Late)),
+            // A client that has spoken comes first.
+            Ok(_) if !descriptors[0].revents().is_empty() => return Ok(None),
+            Ok(_) if bell.is_some_and(Bell::was_rung) => return Ok(Some(Received::Rung)),
+            Ok(_) => {}
+        }
+    }
+}
