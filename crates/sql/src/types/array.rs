@@ -350,20 +350,15 @@ impl Parser<'_, '_> {
                     self.level(depth + 1)?;
                 }
                 // Nothing at all: an empty array.
-                Some(b'}') if count == 0 => {
+                Some(b'}') if depth == 0 && count == 0 => {
                     self.at += 1;
-                    // Within another array, that is none of the other's shape.
-                    return if depth == 0 || self.values.is_empty() && self.leaf.is_none() {
-                        self.finish(depth, 0)
-                    } else {
-                        Err(self.mismatch())
-                    };
+                    return self.finish(depth, 0);
                 }
                 Some(byte @ (b',' | b'}')) => return Err(self.unexpected(byte)),
                 Some(_) => {
                     match self.leaf {
                         None => self.leaf = Some(depth),
-                        Some(leaf) if leaf != depth => return Err(self.mismatch()),
+                        Some(leaf) if leaf != depth => return Err(self.malformed("Unexpected array element.")),
                         Some(_) => {}
                     }
                     let value = self.item()?;

@@ -7,24 +7,29 @@ use num_bigint::BigUint;
 use super::text::is_space;
 use crate::{SqlError, SqlState};
 
+/// More digits tell nothing.
+const MAX_DIGITS: usize = 17;
+
 /// A floating-point type, for what both have in common.
 trait Float: Copy {
     const NAME: &'static str;
     /// Numbers from ten to this power on are written with an exponent.
     const DIGITS: i32;
+    /// Only so many digits can be equally near as others.
+    const TIES: usize;
     fn parse(text: &str) -> Option<Self>;
     fn shortest(self) -> String;
     fn to_f64(self) -> f64;
-    /// The doubles of the points halfway to both neighbours, as odd numbers and a power of two that they have in
-    /// common.
+    /// The points halfway to both neighbours, as odd numbers and the power of two that multiplies both.
     fn halfway(self) -> ([u64; 2], i32);
 }
 
 macro_rules! float {
-    ($ty:ty, $name:literal, $digits:literal, $mantissa:literal, $bias:literal) => {
+    ($ty:ty, $name:literal, $digits:literal, $ties:literal, $mantissa:literal, $bias:literal) => {
         impl Float for $ty {
             const NAME: &'static str = $name;
             const DIGITS: i32 = $digits;
+            const TIES: usize = $ties;
 
             fn parse(text: &str) -> Option<Self> {
                 text.parse().ok()
@@ -49,8 +54,8 @@ macro_rules! float {
     };
 }
 
-float!(f64, "double precision", 15, 52, 1023);
-float!(f32, "real", 6, 23, 127);
+float!(f64, "double precision", 15, 16, 52, 1023);
+float!(f32, "real", 6, 7, 23, 127);
 
 fn parse<F: Float>(text: &str) -> Result<F, SqlError> {
     let invalid = || {
@@ -87,15 +92,24 @@ fn write<F: Float>(number: F, out: &mut String) {
     if value.is_infinite() {
         return out.push_str(if value > 0.0 { "Infinity" } else { "-Infinity" });
     }
-    let text = number.shortest();
-    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-    let exponent: i32 = exponent.parse().unwrap_or(0);
-    let (sign, mantissa) = mantissa.strip_prefix('-').map_or(("", mantissa), |rest| ("-", rest));
-    let mut digits = mantissa.replace('.', "");
+    let (mut digits, mut exponent) = split(&number.shortest());
+    if digits.len() >= F::TIES {
+        // Of two numbers that are equally near, the even one.
+        let (even, other) = rounded(value, digits.len());
+        if reads_back(number, &even, other) {
+            (digits, exponent) = (even, other);
+        }
+    }
     if value != 0.0 && is_halfway(number, &digits, exponent) {
         // PostgreSQL wants digits that lie strictly nearer to this number than to the next.
-        digits = longer(number, exponent, digits.len());
+        let mut length = digits.len() + 1;
+        (digits, exponent) = rounded(value, length);
+        while length < MAX_DIGITS && (is_halfway(number, &digits, exponent) || !reads_back(number, &digits, exponent)) {
+            length += 1;
+            (digits, exponent) = rounded(value, length);
+        }
     }
+    let sign = if value.is_sign_negative() { "-" } else { "" };
     out.push_str(sign);
     if exponent < -4 || exponent >= F::DIGITS {
         let (first, rest) = digits.split_at(1);
@@ -137,12 +151,22 @@ fn is_halfway<F: Float>(number: F, digits: &str, exponent: i32) -> bool {
     points.into_iter().any(|point| BigUint::from(point) << twos == decimal)
 }
 
-/// The nearest decimal number with one digit more.
-fn longer<F: Float>(number: F, exponent: i32, digits: usize) -> String {
-    let text = format!("{:.digits$e}", number.to_f64().abs());
-    let (mantissa, found) = text.split_once('e').unwrap_or((&text, "0"));
-    debug_assert_eq!(found.parse(), Ok(exponent));
-    mantissa.replace('.', "").trim_end_matches('0').to_owned()
+/// The nearest decimal number with so many digits, without zeros at its end, and its exponent.
+fn rounded(value: f64, digits: usize) -> (String, i32) {
+    split(&format!("{:.*e}", digits - 1, value.abs()))
+}
+
+/// Digits and exponent of a number in scientific notation.
+fn split(text: &str) -> (String, i32) {
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((text, "0"));
+    let mantissa = mantissa.trim_start_matches('-').replace('.', "");
+    let digits = mantissa.trim_end_matches('0');
+    (if digits.is_empty() { "0" } else { digits }.to_owned(), exponent.parse().unwrap_or(0))
+}
+
+fn reads_back<F: Float>(number: F, digits: &str, exponent: i32) -> bool {
+    let text = format!("{digits}e{}", exponent - (digits.len() as i32 - 1));
+    F::parse(&text).is_some_and(|read| read.to_f64() == number.to_f64().abs())
 }
 
 /// Reads a `double precision`.

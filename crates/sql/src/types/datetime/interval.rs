@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{
-    DAY, HOUR, MINUTE, SECOND, TimeZone,
+    DAY, HOUR, MINUTE, SECOND,
     parse::{Mistake, Token, fraction_micros, tokens, whole},
 };
 use crate::{
@@ -133,6 +133,8 @@ enum Unit {
 
 const SECONDS: Unit = Unit::Micros(SECOND);
 const YEARS: Unit = Unit::Months(12);
+/// Seconds and what they are made of.
+const ALL_SECONDS: [Unit; 3] = [SECONDS, Unit::Micros(1000), Unit::Micros(1)];
 
 fn unit(word: &str) -> Option<Unit> {
     let lower = word.to_ascii_lowercase();
@@ -158,26 +160,28 @@ impl Sum {
     fn add(&mut self, number: i64, fraction: f64, unit: Unit) -> Result<(), Mistake> {
         match unit {
             Unit::Micros(micros) => {
-                let whole = number.checked_mul(micros).ok_or(Mistake::Field)?;
+                let whole = number.checked_mul(micros).ok_or(Mistake::Interval)?;
                 let part = (fraction * micros as f64).round_ties_even() as i64;
                 self.micros =
-                    whole.checked_add(part).and_then(|sum| self.micros.checked_add(sum)).ok_or(Mistake::Field)?;
+                    whole.checked_add(part).and_then(|sum| self.micros.checked_add(sum)).ok_or(Mistake::Interval)?;
             }
             Unit::Days(days) => {
-                let whole = number.checked_mul(days).ok_or(Mistake::Field)?;
-                self.days = self.days.checked_add(whole).ok_or(Mistake::Field)?;
+                let whole = number.checked_mul(days).ok_or(Mistake::Interval)?;
+                self.days = self.days.checked_add(whole).ok_or(Mistake::Interval)?;
                 self.add_fraction_of_days(fraction * days as f64)?;
             }
             Unit::Months(months) => {
-                let whole = number.checked_mul(months).ok_or(Mistake::Field)?;
+                let whole = number.checked_mul(months).ok_or(Mistake::Interval)?;
                 let part = fraction * months as f64;
                 if months == 1 {
-                    self.months = self.months.checked_add(whole).ok_or(Mistake::Field)?;
+                    self.months = self.months.checked_add(whole).ok_or(Mistake::Interval)?;
                     self.add_fraction_of_days(fraction * 30.0)?;
                 } else {
                     let part = part.round_ties_even() as i64;
-                    self.months =
-                        whole.checked_add(part).and_then(|sum| self.months.checked_add(sum)).ok_or(Mistake::Field)?;
+                    self.months = whole
+                        .checked_add(part)
+                        .and_then(|sum| self.months.checked_add(sum))
+                        .ok_or(Mistake::Interval)?;
                 }
             }
         }
@@ -186,19 +190,22 @@ impl Sum {
 
     fn add_fraction_of_days(&mut self, days: f64) -> Result<(), Mistake> {
         let whole = days.trunc();
-        self.days = self.days.checked_add(whole as i64).ok_or(Mistake::Field)?;
+        self.days = self.days.checked_add(whole as i64).ok_or(Mistake::Interval)?;
         let micros = ((days - whole) * DAY as f64).round_ties_even() as i64;
-        self.micros = self.micros.checked_add(micros).ok_or(Mistake::Field)?;
+        self.micros = self.micros.checked_add(micros).ok_or(Mistake::Interval)?;
         Ok(())
     }
 
     fn finish(self) -> Result<Interval, Mistake> {
-        let narrow = |number: i64| i32::try_from(number).map_err(|_| Mistake::Field);
-        Ok(Interval { months: narrow(self.months)?, days: narrow(self.days)?, micros: self.micros })
+        Ok(Interval {
+            months: i32::try_from(self.months).map_err(|_| Mistake::Sum)?,
+            days: i32::try_from(self.days).map_err(|_| Mistake::Interval)?,
+            micros: self.micros,
+        })
     }
 
     fn negated(self) -> Result<Self, Mistake> {
-        Ok(Self { months: -self.months, days: -self.days, micros: self.micros.checked_neg().ok_or(Mistake::Field)? })
+        Ok(Self { months: -self.months, days: -self.days, micros: self.micros.checked_neg().ok_or(Mistake::Interval)? })
     }
 }
 
@@ -225,7 +232,7 @@ fn number(negative: bool, text: &str) -> Result<(i64, f64), Mistake> {
     if !digits.bytes().chain(fraction.bytes()).all(|byte| byte.is_ascii_digit()) {
         return Err(Mistake::Format);
     }
-    let number = whole(digits).ok_or(Mistake::Field)?;
+    let number = whole(digits).ok_or(Mistake::Interval)?;
     let fraction: f64 = if fraction.is_empty() { 0.0 } else { format!("0.{fraction}").parse().unwrap_or(0.0) };
     Ok(if negative { (-number, -fraction) } else { (number, fraction) })
 }
@@ -235,23 +242,23 @@ fn clock(negative: bool, text: &str, ty: Type) -> Result<i64, Mistake> {
     use interval_fields as fields;
     let (clock, fraction) = text.split_once('.').map_or((text, None), |(clock, rest)| (clock, Some(rest)));
     let micros = fraction_micros(fraction.unwrap_or("")).ok_or(Mistake::Format)?;
-    let part = |text: &str| whole(text).ok_or(if text.is_empty() { Mistake::Format } else { Mistake::Field });
+    let part = |text: &str| whole(text).ok_or(if text.is_empty() { Mistake::Format } else { Mistake::Interval });
+    // What is left out at the end is zero.
+    let or_zero = |text: &str| if text.is_empty() { Ok(0) } else { part(text) };
     let minutes_and_seconds = ty.interval_fields() == Some(fields::MINUTE | fields::SECOND);
     let (hours, minutes, seconds) = match clock.split(':').collect::<Vec<_>>()[..] {
         [minutes, seconds] if fraction.is_some() || minutes_and_seconds => (0, part(minutes)?, part(seconds)?),
-        [hours, minutes] => (part(hours)?, part(minutes)?, 0),
-        [hours, minutes, seconds] => {
-            (part(hours)?, part(minutes)?, if seconds.is_empty() { 0 } else { part(seconds)? })
-        }
+        [hours, minutes] => (part(hours)?, or_zero(minutes)?, 0),
+        [hours, minutes, seconds] => (part(hours)?, part(minutes)?, or_zero(seconds)?),
         _ => return Err(Mistake::Format),
     };
     if minutes > 59 || seconds > 60 {
-        return Err(Mistake::Field);
+        return Err(Mistake::Interval);
     }
     let total = hours
         .checked_mul(HOUR)
         .and_then(|sum| sum.checked_add(minutes * MINUTE + seconds * SECOND + micros))
-        .ok_or(Mistake::Field)?;
+        .ok_or(Mistake::Interval)?;
     Ok(if negative { -total } else { total })
 }
 
@@ -305,9 +312,9 @@ fn parse_words(text: &str, ty: Type) -> Result<Interval, Mistake> {
             if dangling {
                 return Err(Mistake::Format);
             }
-            seen.add(Unit::Micros(HOUR))?;
-            seen.add(Unit::Micros(MINUTE))?;
-            seen.add(SECONDS)?;
+            for unit in [Unit::Micros(HOUR), Unit::Micros(MINUTE)].into_iter().chain(ALL_SECONDS) {
+                seen.add(unit)?;
+            }
             sum.add(clock(negative, text, ty)?, 0.0, Unit::Micros(1))?;
             // A number before a time counts days.
             pending = Some(Unit::Days(1));
@@ -316,7 +323,7 @@ fn parse_words(text: &str, ty: Type) -> Result<Interval, Mistake> {
             let parts = (whole(years), whole(months));
             let (Some(years), Some(months)) = parts else { return Err(Mistake::Format) };
             if months >= 12 {
-                return Err(Mistake::Field);
+                return Err(Mistake::Interval);
             }
             let unit_given = dangling && pending != Some(YEARS) && pending != Some(Unit::Months(1));
             if unit_given {
@@ -324,7 +331,7 @@ fn parse_words(text: &str, ty: Type) -> Result<Interval, Mistake> {
             }
             seen.add(YEARS)?;
             seen.add(Unit::Months(1))?;
-            let total = years.checked_mul(12).and_then(|sum| sum.checked_add(months)).ok_or(Mistake::Field)?;
+            let total = years.checked_mul(12).and_then(|sum| sum.checked_add(months)).ok_or(Mistake::Interval)?;
             sum.add(if negative { -total } else { total }, 0.0, Unit::Months(1))?;
             pending = None;
         } else {
@@ -335,11 +342,14 @@ fn parse_words(text: &str, ty: Type) -> Result<Interval, Mistake> {
                 None if !any || is_signed => default_unit(ty),
                 None => return Err(Mistake::Format),
             };
-            seen.add(unit)?;
-            sum.add(number, fraction, unit)?;
-            if dangling {
-                pending = None;
+            // Seconds with a fraction leave no room for smaller units.
+            match unit {
+                SECONDS if fraction != 0.0 => ALL_SECONDS.into_iter().try_for_each(|unit| seen.add(unit))?,
+                unit => seen.add(unit)?,
             }
+            sum.add(number, fraction, unit)?;
+            // A number before hours counts days.
+            pending = (unit == Unit::Micros(HOUR)).then_some(Unit::Days(1));
         }
         dangling = false;
         any = true;
@@ -374,7 +384,10 @@ fn parse_iso(text: &str) -> Result<Interval, Mistake> {
             Some(digits) => (true, digits),
             None => (false, digits.strip_prefix('+').unwrap_or(digits)),
         };
-        let (value, fraction) = number(negative, digits)?;
+        let (value, _) = number(negative, digits)?;
+        // Here PostgreSQL takes the fraction from the whole number, with what floating point adds to it.
+        let all: f64 = digits.parse().map_err(|_| Mistake::Format)?;
+        let fraction = if negative { -all.fract() } else { all.fract() };
         let designator = after.bytes().next();
         let unit = match (time, designator) {
             (false, Some(b'Y')) => YEARS,
@@ -389,10 +402,8 @@ fn parse_iso(text: &str) -> Result<Interval, Mistake> {
                 return parse_iso_alternative(negative, digits, after);
             }
             (true, Some(b':') | None) if fraction == 0.0 || designator.is_none() => {
-                let (clock_text, zoneless) = (&rest[length - digits.len()..], TimeZone::Utc);
-                let _ = zoneless;
-                let micros = clock_iso(negative, clock_text)?;
-                sum.micros = sum.micros.checked_add(micros).ok_or(Mistake::Field)?;
+                let micros = clock_iso(negative, &rest[length - digits.len()..])?;
+                sum.micros = sum.micros.checked_add(micros).ok_or(Mistake::Interval)?;
                 return sum.finish();
             }
             _ => return Err(Mistake::Format),
@@ -434,7 +445,7 @@ fn parse_iso_alternative(negative: bool, first: &str, after: &str) -> Result<Int
     }
     if let Some(time) = time {
         let (negative, time) = time.strip_prefix('-').map_or((false, time), |time| (true, time));
-        sum.micros = sum.micros.checked_add(clock_iso(negative, time)?).ok_or(Mistake::Field)?;
+        sum.micros = sum.micros.checked_add(clock_iso(negative, time)?).ok_or(Mistake::Interval)?;
     }
     sum.finish()
 }

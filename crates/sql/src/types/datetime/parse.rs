@@ -32,7 +32,7 @@ pub(super) enum Token<'a> {
 const MAX_TOKENS: usize = 25;
 
 /// Why text is no date or time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Mistake {
     /// It does not look like one.
     Format,
@@ -44,8 +44,10 @@ pub(super) enum Mistake {
     Interval,
     /// The offset from UTC is too large.
     Displacement,
-    /// There is no such time zone.
-    Zone,
+    /// There is no time zone of this name.
+    Zone(String),
+    /// The sum of an interval's fields is too large.
+    Sum,
 }
 
 impl Mistake {
@@ -64,7 +66,8 @@ impl Mistake {
                 SqlState::INVALID_TIME_ZONE_DISPLACEMENT_VALUE,
                 format!("time zone displacement out of range: \"{text}\""),
             ),
-            Self::Zone => (SqlState::INVALID_PARAMETER_VALUE, format!("time zone \"{text}\" not recognized")),
+            Self::Zone(ref name) => (SqlState::INVALID_PARAMETER_VALUE, format!("time zone \"{name}\" not recognized")),
+            Self::Sum => (SqlState::DATETIME_FIELD_OVERFLOW, "interval out of range".to_owned()),
         };
         let error = SqlError::new(state, message);
         if self == Self::DayOrMonth {
@@ -226,7 +229,7 @@ fn keyword(word: &str) -> Option<Keyword> {
         "tomorrow" => Keyword::Special(Special::Tomorrow),
         "yesterday" => Keyword::Special(Special::Yesterday),
         "epoch" => Keyword::Special(Special::Epoch),
-        "infinity" | "+infinity" => Keyword::Special(Special::Infinity),
+        "infinity" => Keyword::Special(Special::Infinity),
         "-infinity" => Keyword::Special(Special::MinusInfinity),
         "allballs" => Keyword::Special(Special::Midnight),
         "am" => Keyword::Am,
@@ -307,14 +310,15 @@ impl Clock {
         let (clock, fraction) = text.split_once('.').map_or((text, None), |(clock, rest)| (clock, Some(rest)));
         let micros = fraction_micros(fraction.unwrap_or("")).ok_or(Mistake::Format)?;
         let number = |text: &str| whole(text).filter(|number| *number < 1 << 32).ok_or(Mistake::Format);
+        // What is left out at the end is zero.
+        let or_zero = |text: &str| if text.is_empty() { Ok(0) } else { number(text) };
         let clock = match clock.split(':').collect::<Vec<_>>()[..] {
             [minute, second] if fraction.is_some() => {
                 Self { hour: 0, minute: number(minute)?, second: number(second)?, micros }
             }
-            [hour, minute] => Self { hour: number(hour)?, minute: number(minute)?, second: 0, micros },
+            [hour, minute] => Self { hour: number(hour)?, minute: or_zero(minute)?, second: 0, micros },
             [hour, minute, second] => {
-                let second = if second.is_empty() { 0 } else { number(second)? };
-                Self { hour: number(hour)?, minute: number(minute)?, second, micros }
+                Self { hour: number(hour)?, minute: number(minute)?, second: or_zero(second)?, micros }
             }
             _ => return Err(Mistake::Format),
         };
@@ -349,7 +353,7 @@ impl Reading {
         for token in tokens {
             reading.take(token)?;
         }
-        if reading.pending.is_some_and(|pending| pending != Keyword::IsoTime) {
+        if reading.pending.is_some() {
             return Err(Mistake::Format);
         }
         Ok(reading)
@@ -405,20 +409,17 @@ impl Reading {
                 {
                     return self.date(text);
                 }
-                let zone = TimeZone::find(text).ok_or(Mistake::Zone)?;
+                if !self.has_date() && self.clock.is_none() {
+                    return Err(Mistake::Format);
+                }
+                let zone = TimeZone::find(text).ok_or_else(|| Mistake::Zone(text.to_ascii_lowercase()))?;
                 self.set_zone(zone)
             }
             Token::Signed(negative, digits) => {
                 if self.clock.is_none() && self.special.is_none() && !self.has_date() {
                     return Err(Mistake::Format);
                 }
-                let seconds = parse_displacement(digits).ok_or(
-                    if digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b':') {
-                        Mistake::Displacement
-                    } else {
-                        Mistake::Format
-                    },
-                )?;
+                let seconds = parse_displacement(digits).ok_or_else(|| not_a_displacement(digits))?;
                 self.set_offset(if negative { -seconds } else { seconds })
             }
             Token::SignedWord(word) => match keyword(word) {
@@ -530,8 +531,14 @@ impl Reading {
 
     /// `2024-02-29`, `2/29/2024`, `29-Feb-2024`, `2024.060`.
     fn date(&mut self, text: &str) -> Result<(), Mistake> {
-        if self.has_date() {
-            return Err(Mistake::Format);
+        let iso_time = self.pending.take() == Some(Keyword::IsoTime);
+        if self.has_date() || iso_time {
+            // A time and its zone: 040506-08.
+            let (clock, zone) = text.split_once('-').ok_or(Mistake::Format)?;
+            let (digits, fraction) = clock.split_once('.').map_or((clock, None), |(digits, rest)| (digits, Some(rest)));
+            self.compact_clock(digits, fraction)?;
+            let seconds = parse_displacement(zone).ok_or_else(|| not_a_displacement(zone))?;
+            return self.set_offset(-seconds);
         }
         let mut numbers = Vec::new();
         for part in text.split(['-', '/', '.']) {
@@ -609,7 +616,7 @@ impl Reading {
             return Err(Mistake::Field);
         }
         if let Some(day) = self.day_of_year {
-            if !(1..=365 + i64::from(calendar::is_leap(year))).contains(&day) {
+            if !(1..=366).contains(&day) {
                 return Err(Mistake::Field);
             }
             return Ok(calendar::days(year, 1, 1) + day - 1);
@@ -631,6 +638,12 @@ impl Reading {
             None => Ok(0),
         }
     }
+}
+
+/// The mistake in what should be an offset from UTC.
+fn not_a_displacement(text: &str) -> Mistake {
+    let only_digits = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b':');
+    if only_digits { Mistake::Displacement } else { Mistake::Format }
 }
 
 /// What words like `now` refer to.
@@ -692,15 +705,16 @@ impl Time {
     pub fn parse(text: &str, moment: Moment) -> Result<Self, SqlError> {
         let read = || -> Result<i64, Mistake> {
             // Digits alone are a time here, not a date.
-            let digits = text.trim_matches(is_space);
-            let mut reading = match digits.split('.').next() {
-                Some(first) if matches!(first.len(), 4 | 6) && first.bytes().all(|byte| byte.is_ascii_digit()) => {
-                    let mut reading = Reading::default();
-                    let fraction = digits.split_once('.').map(|(_, fraction)| fraction);
-                    reading.compact_clock(first, fraction)?;
-                    reading
-                }
-                _ => Reading::of(text)?,
+            let clock = text.trim_matches(is_space);
+            let (clock, zone) = clock.split_once(['+', '-']).map_or((clock, None), |(clock, zone)| (clock, Some(zone)));
+            let (digits, fraction) = clock.split_once('.').map_or((clock, None), |(digits, rest)| (digits, Some(rest)));
+            let compact = matches!(digits.len(), 4 | 6) && digits.bytes().all(|byte| byte.is_ascii_digit());
+            let mut reading = if compact && zone.is_none_or(|zone| parse_displacement(zone).is_some()) {
+                let mut reading = Reading::default();
+                reading.compact_clock(digits, fraction)?;
+                reading
+            } else {
+                Reading::of(text)?
             };
             if reading.clock.is_none() && reading.special.is_none() {
                 // T040506, or a number that was taken for part of a date.

@@ -23,7 +23,7 @@ pub enum TimeZone {
 pub(super) const MAX_OFFSET: i32 = 16 * 3600;
 
 /// The database's rules are written out until this year; later years repeat them.
-const LAST_YEAR: i32 = 2037;
+const LAST_YEAR: i32 = 2099;
 
 impl TimeZone {
     /// A zone by its name or by a fixed offset, as `SET TIME ZONE` takes it: `Europe/Berlin`, `UTC`, `+02`, `-5.5`.

@@ -253,8 +253,7 @@ pub fn check(text: &str) -> Result<(), SqlError> {
                 if token == Token::ObjectStart { Expected::KeyOrEnd } else { Expected::ValueOrEnd }
             }
             (_, Token::String | Token::Number | Token::True | Token::False | Token::Null) => after_value,
-            (Expected::ValueOrEnd, _) => return Err(scanner.unexpected(token, "array element or \"]\"")),
-            (Expected::Value, _) => return Err(scanner.unexpected(token, "JSON value")),
+            (Expected::Value | Expected::ValueOrEnd, _) => return Err(scanner.unexpected(token, "JSON value")),
         };
     }
 }

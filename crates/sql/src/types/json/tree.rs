@@ -71,9 +71,6 @@ impl<'a> Json<'a> {
             return Ok(Self::Array(elements));
         }
         loop {
-            if elements.is_empty() && matches!(token, Token::Comma | Token::Colon | Token::ObjectEnd) {
-                return Err(scanner.unexpected(token, "array element or \"]\""));
-            }
             elements.push(Self::value(scanner, token, depth + 1)?);
             match scanner.next()? {
                 Token::Comma => token = scanner.next()?,
