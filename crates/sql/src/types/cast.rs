@@ -314,13 +314,12 @@ fn from_jsonb(text: &str, to: Type, context: &EvalContext<'_>) -> Result<Value, 
     let found = json::type_name(text)?;
     let kind = to.kind();
     match (found, kind) {
-        ("null", _) => Ok(Value::Null),
         ("boolean", Kind::Bool) => Ok(Value::Bool(text == "true")),
         ("number", Kind::Numeric) => Ok(Value::Numeric(Numeric::parse(text, to.precision())?)),
         ("number", Kind::Int2 | Kind::Int4 | Kind::Int8) => from_numeric(Numeric::parse(text, None)?, kind),
         ("number", Kind::Float4 | Kind::Float8) => text::input(to, text, context),
         _ => {
-            let found = if found == "object" || found == "array" { "array or object" } else { found };
+            let found = if found == "number" { "numeric" } else { found };
             Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("cannot cast jsonb {found} to type {kind}")))
         }
     }

@@ -168,6 +168,8 @@ kinds! {
     Void = 2278, "void", "void", 4, Pseudo, false;
     /// One type throughout a call, in signatures of functions only.
     AnyElement = 2283, "anyelement", "anyelement", 4, Pseudo, false;
+    /// Any type but arrays, in signatures of functions only.
+    AnyNonArray = 2776, "anynonarray", "anynonarray", 4, Pseudo, false;
     /// `uuid`.
     Uuid = 2950, "uuid", "uuid", 16, User, false, array UuidArray;
     /// `jsonb`.
@@ -299,7 +301,7 @@ impl Kind {
 
     /// Whether it occurs in signatures only.
     pub const fn is_polymorphic(self) -> bool {
-        matches!(self, Self::Any | Self::AnyArray | Self::AnyElement)
+        matches!(self, Self::Any | Self::AnyArray | Self::AnyElement | Self::AnyNonArray)
     }
 
     /// Whether it is `oid` or one of its aliases that print as names.

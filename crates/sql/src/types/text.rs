@@ -72,7 +72,7 @@ pub fn input(ty: Type, text: &str, context: &EvalContext<'_>) -> Result<Value, S
                 .collect::<Result<Vec<_>, _>>()?;
             Value::array(Array::with_lower(element, values, 0))
         }
-        Kind::Any | Kind::AnyArray | Kind::AnyElement => {
+        Kind::Any | Kind::AnyArray | Kind::AnyElement | Kind::AnyNonArray => {
             return Err(SqlError::new(
                 SqlState::FEATURE_NOT_SUPPORTED,
                 format!("cannot accept a value of type {kind}"),
@@ -83,6 +83,26 @@ pub fn input(ty: Type, text: &str, context: &EvalContext<'_>) -> Result<Value, S
             None => return Err(SqlError::internal(format!("no text input for type {kind}"))),
         },
     })
+}
+
+/// The value of a number that stands in a statement: the first of `integer`, `bigint` and `numeric` that holds it, or
+/// `double precision` if it is too long for these.
+///
+/// # Errors
+/// 22P02 when it is no number, 22003 when it is too large for any type.
+pub fn number(digits: &str) -> Result<Value, SqlError> {
+    if let Ok(number) = digits.parse() {
+        return Ok(Value::Int4(number));
+    }
+    if let Ok(number) = digits.parse() {
+        return Ok(Value::Int8(number));
+    }
+    match Numeric::parse(digits, None) {
+        Err(error) if error.state == SqlState::NUMERIC_VALUE_OUT_OF_RANGE => {
+            float::parse_f64(digits).map(Value::Float8)
+        }
+        number => number.map(Value::Numeric),
+    }
 }
 
 /// Writes a value of a type. Null is written as nothing.

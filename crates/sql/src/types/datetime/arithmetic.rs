@@ -149,9 +149,8 @@ impl Timestamp {
             days -= 1;
         }
         while days < 0 {
-            // The month that the earlier one is in lends its days when time runs forward, the later one's otherwise.
-            let lender = if negative { late_date } else { early_date };
-            days += calendar::days_in_month(lender.year.into(), lender.month.into());
+            // The month that the earlier one is in lends its days.
+            days += calendar::days_in_month(early_date.year.into(), early_date.month.into());
             months -= 1;
         }
         let interval = Interval { months: months as i32, days: days as i32, micros };

@@ -117,6 +117,22 @@ fn unsupported(name: &str, ty: &str) -> SqlError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("unit \"{name}\" not supported for type {ty}"))
 }
 
+impl Field {
+    /// Whether it only makes sense for a date.
+    const fn of_dates_only(self) -> bool {
+        matches!(
+            self,
+            Self::DayOfWeek | Self::IsoDayOfWeek | Self::DayOfYear | Self::IsoYear | Self::Epoch | Self::Julian
+        )
+    }
+}
+
+/// The error for a field that cannot be had. Those of dates are not even known elsewhere.
+fn not_here(field: Field, name: &str, ty: &str) -> SqlError {
+    let name = name.to_ascii_lowercase();
+    if field.of_dates_only() { unknown(&name, ty) } else { unsupported(&name, ty) }
+}
+
 /// Looks a field up by name.
 ///
 /// # Errors
@@ -208,7 +224,7 @@ pub fn extract_time(name: &str, time: Time) -> Result<FieldValue, SqlError> {
     const NAME: &str = "time without time zone";
     match field(name, NAME)? {
         Field::Epoch => Ok(FieldValue::Number(time.0.into(), 6)),
-        field => of_clock(field, time.0).ok_or_else(|| unsupported(&name.to_ascii_lowercase(), NAME)),
+        field => of_clock(field, time.0).ok_or_else(|| not_here(field, name, NAME)),
     }
 }
 
@@ -275,7 +291,7 @@ pub fn extract_interval(name: &str, interval: Interval) -> Result<FieldValue, Sq
             let days = i128::from(years) * 1461 + (i128::from(months) * 30 + i128::from(interval.days)) * 4;
             return Ok(FieldValue::Number(days * i128::from(DAY) / 4 + i128::from(interval.micros), 6));
         }
-        _ => return Err(unsupported(&name.to_ascii_lowercase(), "interval")),
+        _ => return Err(not_here(field, name, "interval")),
     }))
 }
 
@@ -334,7 +350,7 @@ impl Timestamp {
             Field::Quarter => midnight(calendar::days(civil.year.into(), i64::from((civil.month - 1) / 3 * 3 + 1), 1)),
             _ => match cut_year(field, civil.year.into()) {
                 Some(year) => midnight(calendar::days(year, 1, 1)),
-                None => return Err(unsupported(&name.to_ascii_lowercase(), ty)),
+                None => return Err(not_here(field, name, ty)),
             },
         };
         if self.is_finite() { Self::checked(micros) } else { Ok(self) }
@@ -363,7 +379,7 @@ impl Interval {
             Field::Century => months(1200),
             Field::Millennium => months(12_000),
             Field::Week => Err(unsupported("week", "interval").with_detail("Months usually have fractional weeks.")),
-            _ => Err(unsupported(&name.to_ascii_lowercase(), "interval")),
+            field => Err(not_here(field, name, "interval")),
         }
     }
 }

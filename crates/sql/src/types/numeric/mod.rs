@@ -12,6 +12,7 @@ mod text;
 
 use std::{cmp::Ordering, fmt, hash};
 
+pub(crate) use arithmetic::division_by_zero;
 use num_bigint::BigInt;
 
 use super::Precision;

@@ -153,7 +153,7 @@ impl Numeric {
         }
         let weight = self.leading().weight;
         let root_weight = if weight >= 0 { (weight + 1) * 4 / 2 - 1 } else { 1 - (1 - weight * 4) / 2 };
-        let scale = clamp_scale((SIGNIFICANT_DIGITS - 1 - root_weight).max(self.scale.into()));
+        let scale = clamp_scale((SIGNIFICANT_DIGITS - root_weight).max(self.scale.into()));
         // One digit more, which decides about rounding.
         let root = (self.big() * power_of_ten(2 * (scale + 1) - self.scale())).sqrt();
         Self::from_big(place(root, scale + 1, scale), scale)
