@@ -154,6 +154,15 @@ enum Item {
     Separator(char),
 }
 
+/// Whether a field is written like this: in capitals or without, names also with one capital.
+fn written_as(text: &str, name: &str, field: Field) -> bool {
+    let named = matches!(field, Field::MonthName | Field::MonthShort | Field::DayName | Field::DayShort);
+    text == name
+        || text.eq_ignore_ascii_case(name)
+            && (!text.bytes().any(|byte| byte.is_ascii_uppercase())
+                || named && text[..1] == name[..1] && !text[1..].bytes().any(|byte| byte.is_ascii_uppercase()))
+}
+
 /// The pieces of a template, and whether input must keep to it exactly.
 fn parse_template(template: &str) -> (Vec<Item>, bool) {
     let mut items = Vec::new();
@@ -164,19 +173,16 @@ fn parse_template(template: &str) -> (Vec<Item>, bool) {
         // Prefixes, in any order.
         let mut ahead = rest;
         loop {
-            let prefix = ahead.get(..2).unwrap_or("");
-            if prefix.eq_ignore_ascii_case("FM") {
-                fill = true;
-            } else if prefix.eq_ignore_ascii_case("FX") {
-                exact = true;
-            } else if !prefix.eq_ignore_ascii_case("TM") || ahead.len() < 3 {
-                break;
+            match ahead.get(..2) {
+                Some("FM" | "fm" | "TM" | "tm") if ahead.len() > 2 => fill = true,
+                Some("FX" | "fx") => exact = true,
+                _ => break,
             }
             ahead = &ahead[2..];
         }
         let found = FIELDS
             .iter()
-            .find(|(name, _)| ahead.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)));
+            .find(|(name, field)| ahead.get(..name.len()).is_some_and(|start| written_as(start, name, *field)));
         if let Some(&(name, field)) = found {
             let written = &ahead[..name.len()];
             let letters = written.as_bytes();
@@ -189,7 +195,7 @@ fn parse_template(template: &str) -> (Vec<Item>, bool) {
             };
             rest = &ahead[name.len()..];
             let mut suffix = None;
-            if let Some(th) = rest.get(..2).filter(|th| th.eq_ignore_ascii_case("th")) {
+            if let Some(th) = rest.get(..2).filter(|th| matches!(*th, "TH" | "th")) {
                 suffix = Some(th.starts_with('T'));
                 rest = &rest[2..];
             }
@@ -263,7 +269,7 @@ fn to_char(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlE
                 let start = out.len();
                 parts.write(field, case, fill, &mut out)?;
                 if let Some(capitals) = suffix
-                    && out[start..].bytes().all(|byte| byte.is_ascii_digit())
+                    && out[start..].ends_with(|last: char| last.is_ascii_digit())
                 {
                     let suffix = ordinal(&out[start..], capitals);
                     out.push_str(suffix);
@@ -306,6 +312,10 @@ impl Parts {
             let width = padded(width) + usize::from(number < 0);
             let _ = write!(out, "{number:0width$}");
         };
+        // Fractions of seconds are filled up in any case.
+        let exactly = |number: i64, width: usize, out: &mut String| {
+            let _ = write!(out, "{number:0width$}");
+        };
         let (month, day_of_month) = (self.civil.month as i32, self.civil.day as i32);
         let year = i64::from(if self.interval { self.civil.year } else { self.civil.displayed_year() });
         let hour = self.micros / HOUR;
@@ -320,6 +330,10 @@ impl Parts {
                     | Field::DayShort
                     | Field::DayOfWeek
                     | Field::IsoDayOfWeek
+                    | Field::IsoYear(_)
+                    | Field::IsoWeek
+                    | Field::IsoDayOfYear
+                    | Field::Julian
                     | Field::Zone
                     | Field::ZoneHour
                     | Field::ZoneMinute
@@ -363,7 +377,7 @@ impl Parts {
                 number(century, 2, out);
             }
             Field::CommaYear => {
-                let _ = write!(out, "{},{:03}", year / 1000, (year % 1000).abs());
+                let _ = write!(out, "{},{:03}", year / 1000, year % 1000);
             }
             Field::Year(4) => number(year, 4, out),
             Field::Year(digits) => number(year % 10i64.pow(digits as u32), digits, out),
@@ -386,8 +400,10 @@ impl Parts {
             Field::MonthShort => out.push_str(&cased(&MONTHS[(month.max(1) as usize - 1) % 12][..3], case)),
             Field::MonthRoman => {
                 let numeral = match month {
-                    0 => None,
-                    month => roman_numeral(month.rem_euclid(12).into()).or_else(|| roman_numeral(12)),
+                    0 if year == 0 => None,
+                    0 => roman_numeral(if year > 0 { 12 } else { 1 }),
+                    1.. => roman_numeral(month.into()),
+                    _ => roman_numeral((13 + month).into()),
                 };
                 if let Some(numeral) = numeral {
                     let numeral = cased(&numeral, if case == Case::Lower { Case::Lower } else { Case::Upper });
@@ -399,12 +415,17 @@ impl Parts {
                 let _ = write!(out, "{}", (day_of_month - 1) / 7 + 1);
             }
             Field::IsoWeek => number(self.civil.iso_week().1.into(), 2, out),
-            Field::DayOfYear => number(self.day_of_year(), 3, out),
+            Field::DayOfYear => {
+                let _ = write!(out, "{:0width$}", self.day_of_year(), width = padded(3));
+            }
             Field::IsoDayOfYear => {
                 let (year, _) = self.civil.iso_week();
                 number(self.day - calendar::iso_week_start(year.into(), 1) + 1, 3, out);
             }
-            Field::DayOfMonth => number(day_of_month.into(), 2, out),
+            // Here the sign counts.
+            Field::DayOfMonth => {
+                let _ = write!(out, "{day_of_month:0width$}", width = padded(2));
+            }
             Field::DayOfWeek => {
                 let _ = write!(out, "{}", calendar::weekday(self.day) + 1);
             }
@@ -420,9 +441,9 @@ impl Parts {
             Field::Hour12 => number(if hour % 12 == 0 { 12 } else { hour % 12 }, 2, out),
             Field::Minute => number(self.micros / MINUTE % 60, 2, out),
             Field::Second => number(self.micros / SECOND % 60, 2, out),
-            Field::Millisecond => number(second_fraction / 1000, 3, out),
-            Field::Microsecond => number(second_fraction, 6, out),
-            Field::Fraction(digits) => number(second_fraction / 10i64.pow(6 - digits), digits as usize, out),
+            Field::Millisecond => exactly(second_fraction / 1000, 3, out),
+            Field::Microsecond => exactly(second_fraction, 6, out),
+            Field::Fraction(digits) => exactly(second_fraction / 10i64.pow(6 - digits), digits as usize, out),
             Field::SecondOfDay => {
                 let _ = write!(out, "{}", self.micros / SECOND);
             }
@@ -499,6 +520,8 @@ fn bad_value(value: &str, name: &str, detail: &str) -> SqlError {
 /// Reads fields off a text.
 struct Reader<'a> {
     rest: &'a str,
+    /// Whether more was skipped than the template asked for, and a minus last.
+    skipped_minus: bool,
     exact: bool,
 }
 
@@ -576,7 +599,7 @@ fn is_numeric(field: Field) -> bool {
 fn read(text: &str, template: &str) -> Result<Reading, SqlError> {
     let (items, exact) = parse_template(template);
     let mut reading = Reading::default();
-    let mut reader = Reader { rest: text, exact };
+    let mut reader = Reader { rest: text, skipped_minus: false, exact };
     // Blanks that were skipped and that the template has not asked for yet.
     let mut extra = 0i64;
     for (at, item) in items.iter().enumerate() {
@@ -607,6 +630,7 @@ fn read(text: &str, template: &str) -> Result<Reading, SqlError> {
                     _ => false,
                 };
                 let greedy = *fill || !digits_follow;
+                reader.skipped_minus = extra > 0 && text[..text.len() - reader.rest.len()].ends_with('-');
                 reading.read(&mut reader, *field, name, greedy)?;
                 if ordinal.is_some() {
                     reader.rest = reader.rest.get(2..).unwrap_or("");
@@ -719,7 +743,8 @@ impl Reading {
             }
             Field::SecondOfDay => self.second_of_day = Some(reader.number(width, name, greedy)?.0),
             Field::ZoneHour => {
-                self.zone_negative = reader.rest.starts_with('-');
+                let signed = reader.rest.starts_with(['-', '+', ' ']);
+                self.zone_negative = if signed { reader.rest.starts_with('-') } else { reader.skipped_minus };
                 reader.rest = reader.rest.strip_prefix(['-', '+', ' ']).unwrap_or(reader.rest);
                 self.zone_hour = Some(reader.number(width, name, greedy)?.0);
             }

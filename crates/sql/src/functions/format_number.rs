@@ -61,8 +61,10 @@ struct Template {
     behind: usize,
     shift: usize,
     point: bool,
-    /// The first slot with a `0`, counting slots and the point from the left, and the last one.
-    zeros: Option<(usize, usize)>,
+    /// The first slot before the point with a `0`, counting from the left.
+    first_zero: Option<usize>,
+    /// The last slot with a `0`, counting the point, too.
+    last_zero: Option<usize>,
 }
 
 fn syntax(message: impl Into<crate::error::Text>) -> SqlError {
@@ -92,6 +94,8 @@ impl Template {
                 template.brackets = true;
             } else if upper.starts_with("RN") {
                 template.roman = Some(first == 'R');
+            } else if upper.starts_with("SP") {
+                // Known, but of no effect.
             } else if upper.starts_with("TH") {
                 template.items.push(Item::Ordinal { capitals: first == 'T' });
             } else {
@@ -101,7 +105,13 @@ impl Template {
                         let zero = first == '0';
                         let slot = template.before + usize::from(template.point) + template.behind + template.shift;
                         if zero {
-                            template.zeros = Some((template.zeros.map_or(slot, |(first, _)| first), slot));
+                            template.last_zero = Some(slot);
+                            if !template.point {
+                                template.first_zero.get_or_insert(slot);
+                            }
+                        }
+                        if template.brackets {
+                            return Err(syntax(format!("\"{first}\" must be ahead of \"PR\"")));
                         }
                         if shifted {
                             template.shift += 1;
@@ -129,6 +139,8 @@ impl Template {
                         }
                         template.items.push(Item::Sign);
                     }
+                    // Known, but of no effect.
+                    'B' | 'C' => {}
                     'L' => template.items.push(Item::Currency),
                     'V' => {
                         if template.point {
@@ -167,8 +179,9 @@ impl Template {
 
     /// Whether `S` stands before all digits.
     fn sign_first(&self) -> bool {
-        self.items.iter().find(|item| matches!(item, Item::Sign | Item::Digit { .. } | Item::Point))
-            == Some(&Item::Sign)
+        self.before > 0
+            && self.items.iter().find(|item| matches!(item, Item::Sign | Item::Digit { .. } | Item::Point))
+                == Some(&Item::Sign)
     }
 }
 
@@ -269,7 +282,7 @@ fn to_char(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> 
     if digits.whole.len() > slots {
         // It does not fit.
         digits.whole = "#".repeat(slots);
-        digits.fraction = "#".repeat(template.behind);
+        digits.fraction = "#".repeat(digits.fraction.len());
     }
     Ok(Value::text(layout(&template, &digits)))
 }
@@ -278,14 +291,15 @@ fn to_char(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> 
 fn layout(template: &Template, digits: &Digits) -> String {
     let fill = template.fill;
     let slots = template.before + template.shift;
+    let overflow = digits.whole.starts_with('#') || slots == 0 && digits.whole.is_empty();
     let blanks = slots - digits.whole.len().min(slots);
-    let first_zero = template.zeros.map(|(first, _)| first);
+    let first_zero = template.first_zero;
     // A zero before the point is not shown where there are digits behind it, unless the template says so.
     let hide_zero = digits.whole == "0" && template.behind > 0 && first_zero.is_none();
     // With FM, zeros at the end are not shown, but where the template has zeros.
     let shown_behind = if fill && template.point {
         let relevant = digits.fraction.trim_end_matches('0').len();
-        let demanded = template.zeros.map_or(0, |(_, last)| (last + 1).saturating_sub(slots + 1));
+        let demanded = template.last_zero.map_or(0, |last| last.saturating_sub(slots));
         relevant.max(demanded.min(digits.fraction.len()))
     } else {
         digits.fraction.len()
@@ -294,7 +308,7 @@ fn layout(template: &Template, digits: &Digits) -> String {
     let has_sign = template.has(&Item::Sign);
     // PL alone leaves the minus to the number.
     let only_plus = template.has(&Item::Plus) && !template.has(&Item::Minus) && !template.has(&Item::PlusMinus);
-    let mut sign = if own_sign && !(only_plus && digits.negative) {
+    let mut sign = if own_sign && !only_plus {
         None
     } else if has_sign {
         (template.sign_first()).then_some(if digits.negative { "-" } else { "+" })
@@ -309,7 +323,7 @@ fn layout(template: &Template, digits: &Digits) -> String {
     } else if digits.negative {
         Some("-")
     } else {
-        (!fill && !own_sign).then_some(" ")
+        (!fill).then_some(" ")
     };
     let mut out = String::new();
     // Whether the last slot held a digit.
@@ -356,6 +370,10 @@ fn layout(template: &Template, digits: &Digits) -> String {
                 slot += 1;
             }
             Item::Point => {
+                // A point that no digits follow ends the text.
+                if digits.fraction.is_empty() && !overflow {
+                    break;
+                }
                 past_point = true;
                 out.push_str(sign.take().unwrap_or(""));
                 out.push('.');
@@ -592,7 +610,7 @@ fn to_number(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError
             format!("invalid input syntax for type numeric: \"{}\"", if any { number } else { " ".to_owned() }),
         ));
     }
-    let read = Numeric::parse(&number, None)?.round(template.behind as i32)?;
+    let read = Numeric::parse(&number, None)?;
     let mut result = if negative { read.neg() } else { read };
     if template.shift > 0 {
         result = result.div(Numeric::from(10i32).pow(Numeric::from(template.shift as i64))?)?;
