@@ -1,0 +1,619 @@
+//! Numbers by templates: `to_char(12.5, '999D99')` and back.
+
+use super::{Function, mismatch, take};
+use crate::{
+    SqlError, SqlState,
+    types::{EvalContext, Kind, Numeric, Value},
+};
+
+const T: Kind = Kind::Text;
+
+pub(super) const FUNCTIONS: &[Function] = &[
+    Function::new("to_char", &[Kind::Int4, T], T, to_char).stable(),
+    Function::new("to_char", &[Kind::Int8, T], T, to_char).stable(),
+    Function::new("to_char", &[Kind::Float4, T], T, to_char).stable(),
+    Function::new("to_char", &[Kind::Float8, T], T, to_char).stable(),
+    Function::new("to_char", &[Kind::Numeric, T], T, to_char).stable(),
+    Function::new("to_number", &[T, T], Kind::Numeric, to_number).stable(),
+];
+
+/// A piece of a template.
+#[derive(Clone, Debug, PartialEq)]
+enum Item {
+    /// `9`, or `0` where zeros are shown.
+    Digit { zero: bool },
+    /// `.` or `D`
+    Point,
+    /// `,` or `G`
+    Group,
+    /// `S`
+    Sign,
+    /// `MI`
+    Minus,
+    /// `PL`
+    Plus,
+    /// `SG`
+    PlusMinus,
+    /// `TH`, with capitals or without
+    Ordinal { capitals: bool },
+    /// `L`
+    Currency,
+    /// `V`
+    Shift,
+    /// Anything else, and what stands in quotes.
+    Literal(String),
+}
+
+/// A template.
+#[derive(Debug, Default)]
+struct Template {
+    items: Vec<Item>,
+    /// `FM`: nothing is filled up.
+    fill: bool,
+    /// `PR`: negative numbers in angle brackets.
+    brackets: bool,
+    /// `RN`, and whether with capitals.
+    roman: Option<bool>,
+    /// `EEEE`
+    scientific: bool,
+    /// Digits before the point, behind it, and behind `V`.
+    before: usize,
+    behind: usize,
+    shift: usize,
+    point: bool,
+    /// The first slot before the point with a `0`, counting from the left.
+    first_zero: Option<usize>,
+    /// The last slot with a `0`, counting the point, too.
+    last_zero: Option<usize>,
+}
+
+fn syntax(message: impl Into<crate::error::Text>) -> SqlError {
+    SqlError::new(SqlState::SYNTAX_ERROR, message)
+}
+
+impl Template {
+    fn parse(text: &str) -> Result<Self, SqlError> {
+        let mut template = Self::default();
+        let mut rest = text;
+        let mut shifted = false;
+        while let Some(first) = rest.chars().next() {
+            let upper = rest.get(..4).unwrap_or(rest).to_ascii_uppercase();
+            let mut length = 2;
+            if upper.starts_with("EEEE") {
+                template.scientific = true;
+                length = 4;
+            } else if upper.starts_with("FM") {
+                template.fill = true;
+            } else if upper.starts_with("MI") {
+                template.items.push(Item::Minus);
+            } else if upper.starts_with("PL") {
+                template.items.push(Item::Plus);
+            } else if upper.starts_with("SG") {
+                template.items.push(Item::PlusMinus);
+            } else if upper.starts_with("PR") {
+                template.brackets = true;
+            } else if upper.starts_with("RN") {
+                template.roman = Some(first == 'R');
+            } else if upper.starts_with("SP") {
+                // Known, but of no effect.
+            } else if upper.starts_with("TH") {
+                template.items.push(Item::Ordinal { capitals: first == 'T' });
+            } else {
+                length = first.len_utf8();
+                match first.to_ascii_uppercase() {
+                    '9' | '0' => {
+                        let zero = first == '0';
+                        let slot = template.before + usize::from(template.point) + template.behind + template.shift;
+                        if zero {
+                            template.last_zero = Some(slot);
+                            if !template.point {
+                                template.first_zero.get_or_insert(slot);
+                            }
+                        }
+                        if template.brackets {
+                            return Err(syntax(format!("\"{first}\" must be ahead of \"PR\"")));
+                        }
+                        if shifted {
+                            template.shift += 1;
+                        } else if template.point {
+                            template.behind += 1;
+                        } else {
+                            template.before += 1;
+                        }
+                        template.items.push(Item::Digit { zero });
+                    }
+                    '.' | 'D' => {
+                        if template.point {
+                            return Err(syntax("multiple decimal points"));
+                        }
+                        if shifted {
+                            return Err(syntax("cannot use \"V\" and decimal point together"));
+                        }
+                        template.point = true;
+                        template.items.push(Item::Point);
+                    }
+                    ',' | 'G' => template.items.push(Item::Group),
+                    'S' => {
+                        if template.items.contains(&Item::Sign) {
+                            return Err(syntax("cannot use \"S\" twice"));
+                        }
+                        template.items.push(Item::Sign);
+                    }
+                    // Known, but of no effect.
+                    'B' | 'C' => {}
+                    'L' => template.items.push(Item::Currency),
+                    'V' => {
+                        if template.point {
+                            return Err(syntax("cannot use \"V\" and decimal point together"));
+                        }
+                        shifted = true;
+                        template.items.push(Item::Shift);
+                    }
+                    '"' => {
+                        let (literal, used) = quoted(&rest[1..]);
+                        template.items.push(Item::Literal(literal));
+                        length = used + 1;
+                    }
+                    '\\' if rest[1..].starts_with('"') => {
+                        template.items.push(Item::Literal("\"".to_owned()));
+                        length = 2;
+                    }
+                    _ => template.items.push(Item::Literal(first.to_string())),
+                }
+            }
+            rest = &rest[length..];
+        }
+        let has = |item: &Item| template.items.contains(item);
+        if has(&Item::Sign) && (has(&Item::Minus) || has(&Item::Plus) || has(&Item::PlusMinus) || template.brackets) {
+            return Err(syntax("cannot use \"S\" and \"PL\"/\"MI\"/\"SG\"/\"PR\" together"));
+        }
+        if template.brackets && (has(&Item::Minus) || has(&Item::Plus) || has(&Item::PlusMinus)) {
+            return Err(syntax("cannot use \"PR\" and \"S\"/\"PL\"/\"MI\"/\"SG\" together"));
+        }
+        Ok(template)
+    }
+
+    fn has(&self, item: &Item) -> bool {
+        self.items.contains(item)
+    }
+
+    /// Whether `S` stands before all digits.
+    fn sign_first(&self) -> bool {
+        self.before > 0
+            && self.items.iter().find(|item| matches!(item, Item::Sign | Item::Digit { .. } | Item::Point))
+                == Some(&Item::Sign)
+    }
+}
+
+/// What stands up to the closing quote, and how many bytes that are with the quote.
+pub(super) fn quoted(text: &str) -> (String, usize) {
+    let mut literal = String::new();
+    let mut escaped = false;
+    for (at, character) in text.char_indices() {
+        match character {
+            '"' if !escaped => return (literal, at + 1),
+            '\\' if !escaped => {
+                escaped = true;
+                continue;
+            }
+            _ => literal.push(character),
+        }
+        escaped = false;
+    }
+    (literal, text.len())
+}
+
+/// A number in decimal digits.
+struct Digits {
+    negative: bool,
+    whole: String,
+    fraction: String,
+}
+
+impl Digits {
+    fn of(text: &str) -> Self {
+        let (negative, text) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+        let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+        Self { negative, whole: whole.to_owned(), fraction: fraction.to_owned() }
+    }
+}
+
+/// The number rounded to so many digits behind the point, multiplied by a power of ten first.
+fn digits_of(value: &Value, behind: usize, shift: usize) -> Result<Digits, SqlError> {
+    let limit = Numeric::MAX_DIGITS as usize;
+    let behind = behind.min(limit);
+    let digits = match value {
+        Value::Int4(_) | Value::Int8(_) | Value::Numeric(_) => {
+            let number = match value {
+                Value::Numeric(number) => *number,
+                _ => Numeric::from(value.as_i64().unwrap_or(0)),
+            };
+            let number =
+                if shift > 0 { number.mul(Numeric::from(10i32).pow(Numeric::from(shift as i64))?)? } else { number };
+            let rounded = number.round(behind as i32)?;
+            Digits::of(&rounded.to_string())
+        }
+        Value::Float4(_) | Value::Float8(_) => {
+            let (number, precise) = match value {
+                Value::Float4(number) => (f64::from(*number), 6),
+                Value::Float8(number) => (*number, 15),
+                _ => (0.0, 15),
+            };
+            let number = number * 10f64.powi(shift as i32);
+            // No more digits than such a number has.
+            let whole = format!("{:.0}", number.abs()).len();
+            Digits::of(&format!("{number:.*}", behind.min(precise - whole.min(precise))))
+        }
+        _ => return Err(mismatch(std::slice::from_ref(value))),
+    };
+    let mut digits = digits;
+    if !matches!(value, Value::Float4(_) | Value::Float8(_)) {
+        let missing = behind.saturating_sub(digits.fraction.len());
+        digits.fraction.extend(std::iter::repeat_n('0', missing));
+    }
+    let zero = digits.whole.bytes().chain(digits.fraction.bytes()).all(|digit| digit == b'0');
+    digits.negative &= !zero || matches!(value, Value::Float4(_) | Value::Float8(_));
+    Ok(digits)
+}
+
+fn to_char(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    let [value, Value::Text(format)] = arguments else { return Err(mismatch(arguments)) };
+    if format.is_empty() {
+        return Ok(Value::Null);
+    }
+    let template = Template::parse(format)?;
+    if let Some(capitals) = template.roman {
+        return Ok(Value::text(roman(value, &template, capitals)?));
+    }
+    if template.scientific {
+        return scientific(value, &template).map(Value::text);
+    }
+    let finite = match value {
+        Value::Float4(number) => number.is_finite(),
+        Value::Float8(number) => number.is_finite(),
+        _ => true,
+    };
+    let mut digits = if finite {
+        digits_of(value, template.behind, template.shift)?
+    } else {
+        Digits { negative: false, whole: "#".repeat(template.before + 1), fraction: "#".repeat(template.behind) }
+    };
+    let slots = template.before + template.shift;
+    if digits.whole.len() > slots {
+        // It does not fit.
+        digits.whole = "#".repeat(slots);
+        digits.fraction = "#".repeat(digits.fraction.len());
+    }
+    Ok(Value::text(layout(&template, &digits)))
+}
+
+/// Puts digits into a template's slots.
+fn layout(template: &Template, digits: &Digits) -> String {
+    let fill = template.fill;
+    let slots = template.before + template.shift;
+    let overflow = digits.whole.starts_with('#') || slots == 0 && digits.whole.is_empty();
+    let blanks = slots - digits.whole.len().min(slots);
+    let first_zero = template.first_zero;
+    // A zero before the point is not shown where there are digits behind it, unless the template says so.
+    let hide_zero = digits.whole == "0" && template.behind > 0 && first_zero.is_none();
+    // With FM, zeros at the end are not shown, but where the template has zeros.
+    let shown_behind = if fill && template.point {
+        let relevant = digits.fraction.trim_end_matches('0').len();
+        let demanded = template.last_zero.map_or(0, |last| last.saturating_sub(slots));
+        relevant.max(demanded.min(digits.fraction.len()))
+    } else {
+        digits.fraction.len()
+    };
+    let own_sign = template.has(&Item::Minus) || template.has(&Item::Plus) || template.has(&Item::PlusMinus);
+    let has_sign = template.has(&Item::Sign);
+    // PL alone leaves the minus to the number.
+    let only_plus = template.has(&Item::Plus) && !template.has(&Item::Minus) && !template.has(&Item::PlusMinus);
+    let mut sign = if own_sign && !only_plus {
+        None
+    } else if has_sign {
+        (template.sign_first()).then_some(if digits.negative { "-" } else { "+" })
+    } else if template.brackets {
+        Some(if digits.negative {
+            "<"
+        } else if fill {
+            ""
+        } else {
+            " "
+        })
+    } else if digits.negative {
+        Some("-")
+    } else {
+        (!fill).then_some(" ")
+    };
+    let mut out = String::new();
+    // Whether the last slot held a digit.
+    let mut in_number = false;
+    let (mut slot, mut behind, mut past_point) = (0, 0, false);
+    let last_digit = template.items.iter().rposition(|item| matches!(item, Item::Digit { .. } | Item::Point));
+    for (at, item) in template.items.iter().enumerate() {
+        match item {
+            Item::Digit { zero } if past_point => {
+                if let Some(sign) = sign.take() {
+                    out.push_str(sign);
+                }
+                if behind < shown_behind || *zero && behind < digits.fraction.len() {
+                    out.push_str(&digits.fraction[behind..=behind]);
+                    in_number = true;
+                }
+                behind += 1;
+            }
+            Item::Digit { .. } => {
+                let blank = slot < blanks && first_zero.is_none_or(|zero| zero > slot);
+                let hidden = hide_zero && slot >= blanks;
+                if blank {
+                    if !fill {
+                        out.push(' ');
+                    }
+                    in_number = false;
+                } else if hidden {
+                    // FM shows it when nothing follows the point.
+                    if fill && shown_behind == 0 {
+                        out.push_str(sign.take().unwrap_or(""));
+                        out.push('0');
+                    } else if !fill {
+                        out.push(' ');
+                    }
+                    in_number = false;
+                } else {
+                    out.push_str(sign.take().unwrap_or(""));
+                    match slot.checked_sub(blanks) {
+                        Some(index) => out.push_str(digits.whole.get(index..=index).unwrap_or("")),
+                        None => out.push('0'),
+                    }
+                    in_number = true;
+                }
+                slot += 1;
+            }
+            Item::Point => {
+                // A point that no digits follow ends the text.
+                if digits.fraction.is_empty() && !overflow {
+                    break;
+                }
+                past_point = true;
+                out.push_str(sign.take().unwrap_or(""));
+                out.push('.');
+            }
+            Item::Group => {
+                if in_number {
+                    out.push(',');
+                } else if !fill {
+                    out.push(' ');
+                }
+            }
+            Item::Sign => {}
+            Item::Minus => match digits.negative {
+                true => out.push('-'),
+                false if !fill => out.push(' '),
+                false => {}
+            },
+            Item::Plus => match digits.negative {
+                false => out.push('+'),
+                true if !fill => out.push(' '),
+                true => {}
+            },
+            Item::PlusMinus => out.push(if digits.negative { '-' } else { '+' }),
+            Item::Ordinal { capitals } => {
+                if !digits.negative && !template.point && !digits.whole.starts_with('#') {
+                    out.push_str(ordinal(&digits.whole, *capitals));
+                }
+            }
+            Item::Currency => {
+                if !fill {
+                    out.push(' ');
+                }
+            }
+            Item::Shift => {}
+            Item::Literal(text) => out.push_str(text),
+        }
+        if Some(at) == last_digit {
+            if has_sign && !template.sign_first() {
+                out.push(if digits.negative { '-' } else { '+' });
+            }
+            if template.brackets {
+                match digits.negative {
+                    true => out.push('>'),
+                    false if !fill => out.push(' '),
+                    false => {}
+                }
+            }
+        }
+    }
+    out
+}
+
+/// `st`, `nd`, `rd` or `th`.
+pub(super) fn ordinal(digits: &str, capitals: bool) -> &'static str {
+    let teen = digits.len() >= 2 && digits.as_bytes()[digits.len() - 2] == b'1';
+    let at = match digits.bytes().last() {
+        Some(b'1') if !teen => 0,
+        Some(b'2') if !teen => 1,
+        Some(b'3') if !teen => 2,
+        _ => 3,
+    };
+    if capitals { ["ST", "ND", "RD", "TH"][at] } else { ["st", "nd", "rd", "th"][at] }
+}
+
+/// A number in Roman numerals, if it has them.
+pub(super) fn roman_numeral(mut number: i64) -> Option<String> {
+    const NUMERALS: [(i64, &str); 13] = [
+        (1000, "M"),
+        (900, "CM"),
+        (500, "D"),
+        (400, "CD"),
+        (100, "C"),
+        (90, "XC"),
+        (50, "L"),
+        (40, "XL"),
+        (10, "X"),
+        (9, "IX"),
+        (5, "V"),
+        (4, "IV"),
+        (1, "I"),
+    ];
+    if !(1..4000).contains(&number) {
+        return None;
+    }
+    let mut out = String::new();
+    for (value, numeral) in NUMERALS {
+        while number >= value {
+            out.push_str(numeral);
+            number -= value;
+        }
+    }
+    Some(out)
+}
+
+fn roman(value: &Value, template: &Template, capitals: bool) -> Result<String, SqlError> {
+    let number = match value {
+        Value::Numeric(number) => number.to_i64(),
+        Value::Float4(number) if number.is_finite() => Some(number.round_ties_even() as i64),
+        Value::Float8(number) if number.is_finite() => Some(number.round_ties_even() as i64),
+        _ => value.as_i64(),
+    };
+    let numeral = number.and_then(roman_numeral).unwrap_or_else(|| "#".repeat(15));
+    let numeral = if capitals { numeral } else { numeral.to_ascii_lowercase() };
+    Ok(if template.fill { numeral } else { format!("{numeral:>15}") })
+}
+
+/// One digit before the point, and an exponent.
+fn scientific(value: &Value, template: &Template) -> Result<String, SqlError> {
+    let text = match value {
+        Value::Float4(number) => format!("{:.*e}", template.behind, number),
+        Value::Float8(number) => format!("{:.*e}", template.behind, number),
+        Value::Numeric(number) => scientific_numeric(*number, template.behind)?,
+        _ => scientific_numeric(Numeric::from(value.as_i64().unwrap_or(0)), template.behind)?,
+    };
+    let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+    let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
+    let blank = if mantissa.starts_with('-') { "" } else { " " };
+    Ok(format!("{blank}{mantissa}e{sign}{exponent:0>2}"))
+}
+
+fn scientific_numeric(number: Numeric, behind: usize) -> Result<String, SqlError> {
+    let exponent = |number: Numeric| match number.coefficient().unsigned_abs() {
+        0 => 0,
+        magnitude => i64::from(magnitude.ilog10()) - i64::from(number.scale()),
+    };
+    // Rounding may lengthen it by a digit.
+    let mut power = exponent(number);
+    let mut rounded = number;
+    for _ in 0..2 {
+        rounded = number.round((behind as i64 - power).clamp(-100, 100) as i32)?;
+        if rounded.is_zero() || exponent(rounded) == power {
+            break;
+        }
+        power = exponent(rounded);
+    }
+    let mut digits = rounded.coefficient().unsigned_abs().to_string();
+    digits.truncate(behind + 1);
+    while digits.len() < behind + 1 {
+        digits.push('0');
+    }
+    let sign = if number.coefficient() < 0 { "-" } else { "" };
+    let (first, rest) = digits.split_at(1);
+    let point = if rest.is_empty() { "" } else { "." };
+    Ok(format!("{sign}{first}{point}{rest}e{power}"))
+}
+
+fn to_number(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    take!(arguments: Text(text), Text(format));
+    if format.is_empty() {
+        return Ok(Value::Null);
+    }
+    let template = Template::parse(format)?;
+    if template.roman.is_some() {
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "\"RN\" not supported for input"));
+    }
+    if template.scientific {
+        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "\"EEEE\" not supported for input"));
+    }
+    let mut rest = text.as_bytes();
+    let (mut number, mut negative, mut past_point, mut any) = (String::new(), false, false, false);
+    let is_data = |byte: u8| byte.is_ascii_digit() || b"+-.,".contains(&byte);
+    for item in &template.items {
+        let [first, after @ ..] = rest else { break };
+        match item {
+            Item::Digit { .. } | Item::Point => {
+                if !any {
+                    while let [b' ', after @ ..] = rest {
+                        rest = after;
+                    }
+                    if let [sign @ (b'-' | b'+' | b'<'), after @ ..] = rest {
+                        negative |= *sign != b'+';
+                        rest = after;
+                    }
+                }
+                match rest {
+                    [digit @ b'0'..=b'9', after @ ..] if matches!(item, Item::Digit { .. }) => {
+                        number.push(char::from(*digit));
+                        any = true;
+                        rest = after;
+                    }
+                    [b'.', after @ ..] if !past_point => {
+                        number.push('.');
+                        past_point = true;
+                        any = true;
+                        rest = after;
+                    }
+                    _ => {}
+                }
+                // A sign right behind the last digit.
+                if let [b'-'] = rest
+                    && template.items.iter().any(|item| matches!(item, Item::Sign | Item::Minus | Item::PlusMinus))
+                {
+                    negative = true;
+                }
+            }
+            Item::Group => {
+                if *first == b',' {
+                    rest = after;
+                }
+            }
+            Item::Sign | Item::Minus | Item::PlusMinus | Item::Plus => match first {
+                b'-' => {
+                    negative = true;
+                    rest = after;
+                }
+                b'+' => rest = after,
+                b' ' if !any => rest = after,
+                _ => {}
+            },
+            Item::Ordinal { .. } => rest = rest.get(2..).unwrap_or(&[]),
+            Item::Currency => {
+                if !is_data(*first) {
+                    rest = after;
+                }
+            }
+            Item::Shift => {}
+            Item::Literal(literal) => {
+                for _ in literal.chars() {
+                    match rest {
+                        [byte, after @ ..] if !is_data(*byte) => rest = after,
+                        _ => break,
+                    }
+                }
+                // The rest of a character goes with its first byte.
+                while let [0x80..=0xbf, after @ ..] = rest {
+                    rest = after;
+                }
+            }
+        }
+    }
+    if number.is_empty() || number == "." {
+        return Err(SqlError::new(
+            SqlState::INVALID_TEXT_REPRESENTATION,
+            format!("invalid input syntax for type numeric: \"{}\"", if any { number } else { " ".to_owned() }),
+        ));
+    }
+    let read = Numeric::parse(&number, None)?;
+    let mut result = if negative { read.neg() } else { read };
+    if template.shift > 0 {
+        result = result.div(Numeric::from(10i32).pow(Numeric::from(template.shift as i64))?)?;
+    }
+    Ok(Value::Numeric(result))
+}

@@ -1,0 +1,21 @@
+//! SQL's types, values, expressions and rows, as PostgreSQL has them.
+//!
+//! This crate knows nothing of tables, transactions or connections: it is what both the statements' compiler and
+//! the protocol stand on.
+//!
+//! - [`types`]: which types there are, their values, and how these are read and written, as text and in the wire's
+//!   binary formats; comparison, hashing and casts.
+//! - [`functions`]: operators and functions on values, and the choice among overloads.
+//! - [`row`]: how a row lies in memory, with its columns read in place, and index keys that sort as values do.
+//! - [`error`]: SQLSTATE codes and the error that everything here returns.
+//!
+//! Nothing here panics on any input; what is no value of its type is an error with PostgreSQL's code and wording.
+#![forbid(unsafe_code)]
+
+pub mod error;
+pub mod functions;
+pub mod row;
+pub mod types;
+
+pub use error::{SqlError, SqlState};
+pub use types::{Kind, Type, Value, ValueRef};

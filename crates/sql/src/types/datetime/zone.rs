@@ -1,0 +1,407 @@
+//! Time zones: those of the IANA database, and fixed offsets.
+
+use std::{fmt, fmt::Write};
+
+use chrono::{DateTime, Offset, TimeZone as _};
+use chrono_tz::{TZ_VARIANTS, Tz};
+
+use super::{DAY, SECOND, Timestamp, UNIX_EPOCH, calendar};
+use crate::{SqlError, SqlState};
+
+/// The offset that clocks of some place have from UTC, at any time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum TimeZone {
+    /// No offset, ever.
+    Utc,
+    /// A place of the IANA database.
+    Place(Tz),
+    /// Always so many seconds, to the east when positive.
+    Fixed(i32),
+}
+
+/// Offsets are below 16 hours, as PostgreSQL has it.
+pub(super) const MAX_OFFSET: i32 = 16 * 3600;
+
+/// The database's rules are written out until this year; later years repeat them.
+const LAST_YEAR: i32 = 2099;
+
+impl TimeZone {
+    /// A zone by its name or by a fixed offset, as `SET TIME ZONE` takes it: `Europe/Berlin`, `UTC`, `+02`, `-5.5`.
+    /// The offset of `<+05>-05` and `UTC-5` counts to the west, as POSIX has it.
+    ///
+    /// # Errors
+    /// 22023 when there is no such zone.
+    pub fn parse(name: &str) -> Result<Self, SqlError> {
+        Self::find(name).ok_or_else(|| {
+            SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("time zone \"{name}\" not recognized"))
+        })
+    }
+
+    /// The zone of a name.
+    pub fn find(name: &str) -> Option<Self> {
+        if name.eq_ignore_ascii_case("utc") || name.eq_ignore_ascii_case("z") || name.eq_ignore_ascii_case("zulu") {
+            return Some(Self::Utc);
+        }
+        Self::place(name).or_else(|| abbreviation(name).map(Self::Fixed)).or_else(|| posix(name).map(Self::Fixed))
+    }
+
+    /// A place of the IANA database, in any case.
+    pub fn place(name: &str) -> Option<Self> {
+        if let Ok(zone) = name.parse::<Tz>() {
+            return Some(Self::Place(zone));
+        }
+        TZ_VARIANTS.iter().find(|zone| zone.name().eq_ignore_ascii_case(name)).copied().map(Self::Place)
+    }
+
+    /// Always so many seconds to the east.
+    ///
+    /// # Errors
+    /// 22009 when that is too far.
+    pub fn fixed(seconds: i64) -> Result<Self, SqlError> {
+        match i32::try_from(seconds) {
+            Ok(0) => Ok(Self::Utc),
+            Ok(seconds) if seconds.abs() < MAX_OFFSET => Ok(Self::Fixed(seconds)),
+            _ => Err(SqlError::new(
+                SqlState::INVALID_TIME_ZONE_DISPLACEMENT_VALUE,
+                "time zone displacement out of range",
+            )),
+        }
+    }
+
+    /// Seconds to the east of UTC at a moment.
+    #[inline]
+    pub fn offset_at(self, moment: Timestamp) -> i32 {
+        match self {
+            Self::Utc => 0,
+            Self::Fixed(seconds) => seconds,
+            Self::Place(zone) => place_offset(zone, moment.0),
+        }
+    }
+
+    /// Seconds to the east of UTC when clocks show a time. A time that clocks skip is taken as if they had not been
+    /// put forward; one that they show twice, as the second of these.
+    pub fn offset_of_local(self, local: Timestamp) -> i32 {
+        let Self::Place(zone) = self else { return self.offset_at(local) };
+        let before = place_offset(zone, local.0.saturating_sub(DAY));
+        let after = place_offset(zone, local.0.saturating_add(DAY));
+        if before == after {
+            // Places that change twice within two days are none of this world's.
+            return before;
+        }
+        let shows = |offset: i32| place_offset(zone, local.0 - i64::from(offset) * SECOND) == offset;
+        if shows(after) { after } else { before }
+    }
+
+    /// What clocks of the zone call themselves at a moment: `CET`, `+03`.
+    pub fn abbreviation_at(self, moment: Timestamp) -> String {
+        match self {
+            Self::Utc => "UTC".to_owned(),
+            Self::Fixed(seconds) => {
+                let mut name = String::new();
+                write_offset(seconds, &mut name);
+                name
+            }
+            Self::Place(zone) => with_offset(zone, moment.0, |offset| {
+                chrono_tz::OffsetName::abbreviation(offset).unwrap_or_default().to_owned()
+            }),
+        }
+    }
+}
+
+/// As `SHOW timezone` prints it.
+impl fmt::Display for TimeZone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Utc => f.write_str("UTC"),
+            Self::Place(zone) => f.write_str(zone.name()),
+            Self::Fixed(seconds) => {
+                let (mut name, mut opposite) = (String::new(), String::new());
+                write_offset(*seconds, &mut name);
+                write_offset(-*seconds, &mut opposite);
+                write!(f, "<{name}>{opposite}")
+            }
+        }
+    }
+}
+
+fn place_offset(zone: Tz, micros: i64) -> i32 {
+    with_offset(zone, micros, |offset| offset.fix().local_minus_utc())
+}
+
+fn with_offset<T>(zone: Tz, micros: i64, read: impl FnOnce(&<Tz as chrono::TimeZone>::Offset) -> T) -> T {
+    let seconds = similar_year(micros.div_euclid(SECOND)) + UNIX_EPOCH / SECOND;
+    let moment = DateTime::from_timestamp(seconds, 0).unwrap_or_default().naive_utc();
+    read(&zone.offset_from_utc_datetime(&moment))
+}
+
+/// The same second of a year that the database knows and that has the same days of the week.
+fn similar_year(seconds: i64) -> i64 {
+    let day_seconds = DAY / SECOND;
+    let day = seconds.div_euclid(day_seconds);
+    let year = calendar::Civil::of_days(day).year;
+    if year <= LAST_YEAR {
+        return seconds;
+    }
+    let first = calendar::days(year.into(), 1, 1);
+    let similar = (LAST_YEAR - 27..=LAST_YEAR).map(i64::from).find(|&candidate| {
+        calendar::is_leap(candidate) == calendar::is_leap(year.into())
+            && calendar::weekday(calendar::days(candidate, 1, 1)) == calendar::weekday(first)
+    });
+    let similar = similar.unwrap_or(LAST_YEAR.into());
+    seconds - (first - calendar::days(similar, 1, 1)) * day_seconds
+}
+
+/// Writes seconds to the east as `+02`, `-03:30` or `+00:19:32`.
+pub(super) fn write_offset(seconds: i32, out: &mut String) {
+    let magnitude = seconds.unsigned_abs();
+    let _ = write!(out, "{}{:02}", if seconds < 0 { '-' } else { '+' }, magnitude / 3600);
+    if magnitude % 3600 != 0 {
+        let _ = write!(out, ":{:02}", magnitude / 60 % 60);
+    }
+    if magnitude % 60 != 0 {
+        let _ = write!(out, ":{:02}", magnitude % 60);
+    }
+}
+
+/// Reads `hh`, `hhmm`, `hh:mm` or `hh:mm:ss` as seconds.
+pub(super) fn parse_displacement(text: &str) -> Option<i32> {
+    let number = |text: &str| text.parse::<i32>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
+    let (hours, minutes, seconds) = match text.split(':').collect::<Vec<_>>()[..] {
+        [digits] if digits.len() <= 2 => (number(digits)?, 0, 0),
+        [digits] if digits.len() <= 6 && digits.is_ascii() => {
+            let (rest, last) = digits.split_at(digits.len() - 2);
+            match rest.len() {
+                0..=2 => (number(rest)?, number(last)?, 0),
+                _ => {
+                    let (first, middle) = rest.split_at(rest.len() - 2);
+                    (number(first)?, number(middle)?, number(last)?)
+                }
+            }
+        }
+        [hours, minutes] => (number(hours)?, number(minutes)?, 0),
+        [hours, minutes, seconds] => (number(hours)?, number(minutes)?, number(seconds)?),
+        _ => return None,
+    };
+    (hours < 16 && minutes < 60 && seconds < 60).then_some(hours * 3600 + minutes * 60 + seconds)
+}
+
+/// The offset of a POSIX zone without rules: `UTC-5`, `<+05>-05`, `+5`. It counts to the west.
+fn posix(name: &str) -> Option<i32> {
+    let rest = match name.strip_prefix('<') {
+        Some(quoted) => quoted.split_once('>')?.1,
+        None => name.trim_start_matches(|character: char| character.is_ascii_alphabetic()),
+    };
+    let (west, digits) = match rest.as_bytes().first()? {
+        b'-' => (false, &rest[1..]),
+        b'+' => (true, &rest[1..]),
+        b'0'..=b'9' => (true, rest),
+        _ => return None,
+    };
+    let seconds = parse_displacement(digits)?;
+    Some(if west { -seconds } else { seconds })
+}
+
+/// Seconds to the east of the zone that an abbreviation means by default.
+pub(super) fn abbreviation(name: &str) -> Option<i32> {
+    let mut upper = [0; 5];
+    let upper = upper.get_mut(..name.len())?;
+    upper.copy_from_slice(name.as_bytes());
+    upper.make_ascii_uppercase();
+    let at = ABBREVIATIONS.binary_search_by(|(known, _)| known.as_bytes().cmp(upper)).ok()?;
+    Some(ABBREVIATIONS[at].1)
+}
+
+/// Abbreviations in the order of their bytes, with seconds to the east.
+const ABBREVIATIONS: &[(&str, i32)] = &[
+    ("ACDT", 37_800),
+    ("ACSST", 37_800),
+    ("ACST", 34_200),
+    ("ACT", -18_000),
+    ("ACWST", 31_500),
+    ("ADT", -10_800),
+    ("AEDT", 39_600),
+    ("AESST", 39_600),
+    ("AEST", 36_000),
+    ("AFT", 16_200),
+    ("AKDT", -28_800),
+    ("AKST", -32_400),
+    ("ALMST", 25_200),
+    ("ALMT", 21_600),
+    ("AMST", 14_400),
+    ("AMT", -14_400),
+    ("ANAST", 43_200),
+    ("ANAT", 43_200),
+    ("ARST", -10_800),
+    ("ART", -10_800),
+    ("AST", -14_400),
+    ("AWSST", 32_400),
+    ("AWST", 28_800),
+    ("AZOST", 0),
+    ("AZOT", -3_600),
+    ("AZST", 14_400),
+    ("AZT", 14_400),
+    ("BDST", 7_200),
+    ("BDT", 21_600),
+    ("BNT", 28_800),
+    ("BORT", 28_800),
+    ("BOT", -14_400),
+    ("BRA", -10_800),
+    ("BRST", -7_200),
+    ("BRT", -10_800),
+    ("BST", 3_600),
+    ("BTT", 21_600),
+    ("CADT", 37_800),
+    ("CAST", 34_200),
+    ("CCT", 28_800),
+    ("CDT", -18_000),
+    ("CEST", 7_200),
+    ("CET", 3_600),
+    ("CHADT", 49_500),
+    ("CHAST", 45_900),
+    ("CHUT", 36_000),
+    ("CKT", -36_000),
+    ("CLST", -10_800),
+    ("CLT", -10_800),
+    ("COT", -18_000),
+    ("CST", -21_600),
+    ("CXT", 25_200),
+    ("DAVT", 25_200),
+    ("DDUT", 36_000),
+    ("EASST", -18_000),
+    ("EAST", -18_000),
+    ("EAT", 10_800),
+    ("EDT", -14_400),
+    ("EEST", 10_800),
+    ("EET", 7_200),
+    ("EGST", 0),
+    ("EGT", -3_600),
+    ("EST", -18_000),
+    ("FET", 10_800),
+    ("FJST", 46_800),
+    ("FJT", 43_200),
+    ("FKST", -10_800),
+    ("FKT", -10_800),
+    ("FNST", -3_600),
+    ("FNT", -7_200),
+    ("GALT", -21_600),
+    ("GAMT", -32_400),
+    ("GEST", 14_400),
+    ("GET", 14_400),
+    ("GFT", -10_800),
+    ("GILT", 43_200),
+    ("GMT", 0),
+    ("GYT", -14_400),
+    ("HKT", 28_800),
+    ("HST", -36_000),
+    ("ICT", 25_200),
+    ("IDT", 10_800),
+    ("IOT", 21_600),
+    ("IRKST", 28_800),
+    ("IRKT", 28_800),
+    ("IRT", 12_600),
+    ("IST", 7_200),
+    ("JAYT", 32_400),
+    ("JST", 32_400),
+    ("KDT", 36_000),
+    ("KGST", 21_600),
+    ("KGT", 21_600),
+    ("KOST", 39_600),
+    ("KRAST", 25_200),
+    ("KRAT", 25_200),
+    ("KST", 32_400),
+    ("LHDT", 39_600),
+    ("LHST", 37_800),
+    ("LIGT", 36_000),
+    ("LINT", 50_400),
+    ("LKT", 19_800),
+    ("MAGST", 39_600),
+    ("MAGT", 39_600),
+    ("MART", -34_200),
+    ("MAWT", 18_000),
+    ("MDT", -21_600),
+    ("MEST", 7_200),
+    ("MESZ", 7_200),
+    ("MET", 3_600),
+    ("MEZ", 3_600),
+    ("MHT", 43_200),
+    ("MMT", 23_400),
+    ("MPT", 36_000),
+    ("MSD", 14_400),
+    ("MSK", 10_800),
+    ("MST", -25_200),
+    ("MUST", 18_000),
+    ("MUT", 14_400),
+    ("MVT", 18_000),
+    ("MYT", 28_800),
+    ("NDT", -9_000),
+    ("NFT", -12_600),
+    ("NOVST", 25_200),
+    ("NOVT", 25_200),
+    ("NPT", 20_700),
+    ("NST", -12_600),
+    ("NUT", -39_600),
+    ("NZDT", 46_800),
+    ("NZST", 43_200),
+    ("NZT", 43_200),
+    ("OMSST", 21_600),
+    ("OMST", 21_600),
+    ("PDT", -25_200),
+    ("PET", -18_000),
+    ("PETST", 43_200),
+    ("PETT", 43_200),
+    ("PGT", 36_000),
+    ("PHT", 28_800),
+    ("PKST", 21_600),
+    ("PKT", 18_000),
+    ("PMDT", -7_200),
+    ("PMST", -10_800),
+    ("PONT", 39_600),
+    ("PST", -28_800),
+    ("PWT", 32_400),
+    ("PYST", -10_800),
+    ("PYT", -10_800),
+    ("RET", 14_400),
+    ("SADT", 37_800),
+    ("SAST", 7_200),
+    ("SCT", 14_400),
+    ("SGT", 28_800),
+    ("TAHT", -36_000),
+    ("TFT", 18_000),
+    ("TJT", 18_000),
+    ("TKT", 46_800),
+    ("TMT", 18_000),
+    ("TOT", 46_800),
+    ("TRUT", 36_000),
+    ("TVT", 43_200),
+    ("UCT", 0),
+    ("ULAST", 32_400),
+    ("ULAT", 28_800),
+    ("UT", 0),
+    ("UTC", 0),
+    ("UYST", -7_200),
+    ("UYT", -10_800),
+    ("UZST", 21_600),
+    ("UZT", 18_000),
+    ("VET", -14_400),
+    ("VLAST", 36_000),
+    ("VLAT", 36_000),
+    ("VOLT", 10_800),
+    ("VUT", 39_600),
+    ("WADT", 28_800),
+    ("WAKT", 43_200),
+    ("WAST", 25_200),
+    ("WAT", 3_600),
+    ("WDT", 32_400),
+    ("WET", 0),
+    ("WFT", 43_200),
+    ("WGST", -7_200),
+    ("WGT", -10_800),
+    ("XJT", 21_600),
+    ("YAKST", 32_400),
+    ("YAKT", 32_400),
+    ("YAPT", 36_000),
+    ("YEKST", 21_600),
+    ("YEKT", 18_000),
+    ("Z", 0),
+    ("ZULU", 0),
+];

@@ -1,0 +1,380 @@
+//! JSON taken apart, and its canonical form.
+
+use std::{borrow::Cow, cmp::Ordering, fmt::Write};
+
+use super::{
+    MAX_DEPTH,
+    scan::{Scanner, Token, invalid, too_deep},
+};
+use crate::{SqlError, SqlState};
+
+/// A JSON value.
+#[derive(Clone, Debug)]
+pub enum Json<'a> {
+    /// `null`
+    Null,
+    /// `true` or `false`
+    Bool(bool),
+    /// A number, written out: digits, and perhaps a sign and a point.
+    Number(Cow<'a, str>),
+    /// A string, unescaped.
+    String(Cow<'a, str>),
+    /// An array.
+    Array(Vec<Self>),
+    /// An object's members in canonical order.
+    Object(Vec<(Cow<'a, str>, Self)>),
+}
+
+/// As many digits before the point as PostgreSQL's numbers have.
+const MAX_DIGITS: i64 = 131_072;
+/// As many digits behind the point as PostgreSQL's numbers have.
+const MAX_SCALE: i64 = 16_383;
+
+/// The order of keys: short ones first.
+fn compare_keys(one: &str, two: &str) -> Ordering {
+    one.len().cmp(&two.len()).then_with(|| one.as_bytes().cmp(two.as_bytes()))
+}
+
+impl<'a> Json<'a> {
+    /// Reads text.
+    ///
+    /// # Errors
+    /// 22P02 when it is not JSON, 22P05 when it contains U+0000, 22003 when a number is too large.
+    pub fn parse(text: &'a str) -> Result<Self, SqlError> {
+        let mut scanner = Scanner::new(text);
+        let first = scanner.next()?;
+        let json = Self::value(&mut scanner, first, 0)?;
+        match scanner.next()? {
+            Token::End => Ok(json),
+            token => Err(scanner.unexpected(token, "end of input")),
+        }
+    }
+
+    fn value(scanner: &mut Scanner<'a>, token: Token, depth: usize) -> Result<Self, SqlError> {
+        Ok(match token {
+            Token::Null => Self::Null,
+            Token::True => Self::Bool(true),
+            Token::False => Self::Bool(false),
+            Token::Number => Self::Number(number(scanner.lexeme())?),
+            Token::String => Self::String(unescape(scanner.lexeme())?),
+            Token::ObjectStart | Token::ArrayStart if depth >= MAX_DEPTH => return Err(too_deep()),
+            Token::ArrayStart => Self::array(scanner, depth)?,
+            Token::ObjectStart => Self::object(scanner, depth)?,
+            _ => return Err(scanner.unexpected(token, "JSON value")),
+        })
+    }
+
+    fn array(scanner: &mut Scanner<'a>, depth: usize) -> Result<Self, SqlError> {
+        let mut elements = Vec::new();
+        let mut token = scanner.next()?;
+        if token == Token::ArrayEnd {
+            return Ok(Self::Array(elements));
+        }
+        loop {
+            elements.push(Self::value(scanner, token, depth + 1)?);
+            match scanner.next()? {
+                Token::Comma => token = scanner.next()?,
+                Token::ArrayEnd => return Ok(Self::Array(elements)),
+                token => return Err(scanner.unexpected(token, "\",\" or \"]\"")),
+            }
+        }
+    }
+
+    fn object(scanner: &mut Scanner<'a>, depth: usize) -> Result<Self, SqlError> {
+        let mut members = Vec::new();
+        let mut token = scanner.next()?;
+        if token == Token::ObjectEnd {
+            return Ok(Self::Object(members));
+        }
+        loop {
+            if token != Token::String {
+                let expected = if members.is_empty() { "string or \"}\"" } else { "string" };
+                return Err(scanner.unexpected(token, expected));
+            }
+            let key = unescape(scanner.lexeme())?;
+            match scanner.next()? {
+                Token::Colon => {}
+                token => return Err(scanner.unexpected(token, "\":\"")),
+            }
+            token = scanner.next()?;
+            members.push((key, Self::value(scanner, token, depth + 1)?));
+            match scanner.next()? {
+                Token::Comma => token = scanner.next()?,
+                Token::ObjectEnd => return Ok(Self::members(members)),
+                token => return Err(scanner.unexpected(token, "\",\" or \"}\"")),
+            }
+        }
+    }
+
+    /// An object of these members. The last of those with equal keys stays.
+    pub fn members(mut members: Vec<(Cow<'a, str>, Self)>) -> Self {
+        // The sort is stable: equal keys stay in their order.
+        members.sort_by(|(one, _), (two, _)| compare_keys(one, two));
+        let mut kept: Vec<(Cow<'a, str>, Self)> = Vec::with_capacity(members.len());
+        for member in members {
+            match kept.last_mut() {
+                Some(last) if last.0 == member.0 => *last = member,
+                _ => kept.push(member),
+            }
+        }
+        Self::Object(kept)
+    }
+
+    /// The member of an object.
+    pub fn member(&self, key: &str) -> Option<&Self> {
+        let Self::Object(members) = self else { return None };
+        let at = members.binary_search_by(|(known, _)| compare_keys(known, key)).ok()?;
+        Some(&members[at].1)
+    }
+
+    /// Writes the canonical form.
+    pub fn write(&self, out: &mut String) {
+        match self {
+            Self::Null => out.push_str("null"),
+            Self::Bool(true) => out.push_str("true"),
+            Self::Bool(false) => out.push_str("false"),
+            Self::Number(number) => out.push_str(number),
+            Self::String(string) => write_string(string, out),
+            Self::Array(elements) => {
+                out.push('[');
+                for (at, element) in elements.iter().enumerate() {
+                    if at > 0 {
+                        out.push_str(", ");
+                    }
+                    element.write(out);
+                }
+                out.push(']');
+            }
+            Self::Object(members) => {
+                out.push('{');
+                for (at, (key, value)) in members.iter().enumerate() {
+                    if at > 0 {
+                        out.push_str(", ");
+                    }
+                    write_string(key, out);
+                    out.push_str(": ");
+                    value.write(out);
+                }
+                out.push('}');
+            }
+        }
+    }
+
+    /// The canonical form.
+    pub fn canonical(&self) -> String {
+        let mut text = String::new();
+        self.write(&mut text);
+        text
+    }
+
+    const fn rank(&self) -> u8 {
+        match self {
+            Self::Null => 0,
+            Self::String(_) => 1,
+            Self::Number(_) => 2,
+            Self::Bool(_) => 3,
+            Self::Array(_) => 4,
+            Self::Object(_) => 5,
+        }
+    }
+
+    /// The order of `jsonb`: null, strings, numbers, booleans, arrays, objects; arrays and objects by their number
+    /// of elements first. An empty array on its own comes before everything, as PostgreSQL has it.
+    pub fn compare(&self, other: &Self) -> Ordering {
+        let empty = |json: &Self| matches!(json, Self::Array(elements) if elements.is_empty());
+        match (empty(self), empty(other)) {
+            (true, true) => Ordering::Equal,
+            (true, false) => Ordering::Less,
+            (false, true) => Ordering::Greater,
+            (false, false) => self.compare_within(other),
+        }
+    }
+
+    fn compare_within(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::String(one), Self::String(two)) => one.as_bytes().cmp(two.as_bytes()),
+            (Self::Number(one), Self::Number(two)) => compare_numbers(one, two),
+            (Self::Bool(one), Self::Bool(two)) => one.cmp(two),
+            (Self::Array(one), Self::Array(two)) => one.len().cmp(&two.len()).then_with(|| {
+                one.iter()
+                    .zip(two)
+                    .map(|(one, two)| one.compare_within(two))
+                    .find(|order| order.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            }),
+            (Self::Object(one), Self::Object(two)) => one.len().cmp(&two.len()).then_with(|| {
+                one.iter()
+                    .zip(two)
+                    .map(|((key, value), (other_key, other))| {
+                        compare_keys(key, other_key).then_with(|| value.compare_within(other))
+                    })
+                    .find(|order| order.is_ne())
+                    .unwrap_or(Ordering::Equal)
+            }),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+
+    /// Whether it contains another: its members and elements, at their level.
+    pub fn contains(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Object(_), Self::Object(members)) => {
+                members.iter().all(|(key, value)| self.member(key).is_some_and(|own| own.contains_within(value)))
+            }
+            (Self::Array(own), Self::Array(elements)) => {
+                elements.iter().all(|element| own.iter().any(|own| own.contains_within(element)))
+            }
+            // An array contains a scalar that is an element, at the top level only.
+            (Self::Array(own), scalar) if scalar.rank() < 4 => own.iter().any(|own| own.contains_within(scalar)),
+            _ => self.contains_within(other),
+        }
+    }
+
+    fn contains_within(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Object(_), Self::Object(_)) | (Self::Array(_), Self::Array(_)) => self.contains(other),
+            _ => self.compare_within(other).is_eq() && self.rank() == other.rank(),
+        }
+    }
+}
+
+/// Compares numbers that are written out.
+fn compare_numbers(one: &str, two: &str) -> Ordering {
+    let parts = |number: &str| -> (bool, String, String) {
+        let (negative, digits) = number.strip_prefix('-').map_or((false, number), |digits| (true, digits));
+        let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
+        (negative, whole.trim_start_matches('0').to_owned(), fraction.trim_end_matches('0').to_owned())
+    };
+    let ((negative, whole, fraction), (other_negative, other_whole, other_fraction)) = (parts(one), parts(two));
+    let magnitude = whole
+        .len()
+        .cmp(&other_whole.len())
+        .then_with(|| whole.cmp(&other_whole))
+        .then_with(|| fraction.cmp(&other_fraction));
+    match (negative, other_negative) {
+        (false, false) => magnitude,
+        (true, true) => magnitude.reverse(),
+        (true, false) => Ordering::Less,
+        (false, true) => Ordering::Greater,
+    }
+}
+
+/// Writes a number out, without an exponent.
+fn number(text: &str) -> Result<Cow<'_, str>, SqlError> {
+    if !text.starts_with("-0") && !text.contains(['e', 'E']) {
+        return Ok(Cow::Borrowed(text));
+    }
+    let overflow = || SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format");
+    let (negative, rest) = text.strip_prefix('-').map_or((false, text), |rest| (true, rest));
+    let (mantissa, exponent) = rest.split_once(['e', 'E']).unwrap_or((rest, "0"));
+    let exponent: i64 = exponent.parse().map_err(|_| overflow())?;
+    let (whole, fraction) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let digits: String = [whole, fraction].concat();
+    let significant = digits.trim_start_matches('0');
+    // Where the point stands, counted from the first digit that is not zero.
+    let point = whole.len() as i64 - (digits.len() - significant.len()) as i64 + exponent;
+    let scale = (fraction.len() as i64).checked_sub(exponent).ok_or_else(overflow)?.max(0);
+    if scale > MAX_SCALE || !significant.is_empty() && point > MAX_DIGITS {
+        return Err(overflow());
+    }
+    let mut out = String::new();
+    if significant.is_empty() {
+        out.push('0');
+    } else {
+        if negative {
+            out.push('-');
+        }
+        let before = point.clamp(0, significant.len() as i64) as usize;
+        out.push_str(&significant[..before]);
+        out.extend(std::iter::repeat_n('0', (point - before as i64).max(0) as usize));
+        if point <= 0 {
+            out.push('0');
+        }
+    }
+    if scale > 0 {
+        let before = point.clamp(0, significant.len() as i64) as usize;
+        let zeros = if significant.is_empty() { scale } else { (-point).clamp(0, scale) };
+        let _ = write!(out, ".{}{}", "0".repeat(zeros as usize), &significant[before..]);
+    }
+    Ok(Cow::Owned(out))
+}
+
+/// The characters of a string token.
+pub(super) fn unescape(lexeme: &str) -> Result<Cow<'_, str>, SqlError> {
+    let body = lexeme.strip_prefix('"').and_then(|body| body.strip_suffix('"')).unwrap_or(lexeme);
+    if !body.contains('\\') {
+        return Ok(Cow::Borrowed(body));
+    }
+    let mut out = String::with_capacity(body.len());
+    let mut rest = body;
+    let code = |rest: &str| rest.get(2..6).and_then(|digits| u32::from_str_radix(digits, 16).ok());
+    let low_surrogate = || invalid("Unicode low surrogate must follow a high surrogate.".to_owned());
+    while let Some(at) = rest.find('\\') {
+        out.push_str(&rest[..at]);
+        rest = &rest[at..];
+        let (character, length) = match rest.as_bytes().get(1) {
+            Some(b'b') => ('\u{8}', 2),
+            Some(b'f') => ('\u{c}', 2),
+            Some(b'n') => ('\n', 2),
+            Some(b'r') => ('\r', 2),
+            Some(b't') => ('\t', 2),
+            Some(b'u') => match code(rest) {
+                None | Some(0) => {
+                    return Err(SqlError::new(
+                        SqlState::UNTRANSLATABLE_CHARACTER,
+                        "unsupported Unicode escape sequence",
+                    )
+                    .with_detail("\\u0000 cannot be converted to text."));
+                }
+                Some(high @ 0xd800..0xdc00) => {
+                    let low = rest.get(6..).filter(|rest| rest.starts_with("\\u")).and_then(code);
+                    match low {
+                        Some(low @ 0xdc00..0xe000) => {
+                            let point = 0x10000 + ((high - 0xd800) << 10 | (low - 0xdc00));
+                            (char::from_u32(point).ok_or_else(low_surrogate)?, 12)
+                        }
+                        Some(0xd800..0xdc00) => {
+                            return Err(invalid("Unicode high surrogate must not follow a high surrogate.".to_owned()));
+                        }
+                        _ => return Err(low_surrogate()),
+                    }
+                }
+                Some(code) => (char::from_u32(code).ok_or_else(low_surrogate)?, 6),
+            },
+            Some(&byte) => (char::from(byte), 2),
+            None => break,
+        };
+        out.push(character);
+        rest = &rest[length..];
+    }
+    out.push_str(rest);
+    Ok(Cow::Owned(out))
+}
+
+/// Writes a string with quotes and escapes.
+pub fn write_string(string: &str, out: &mut String) {
+    out.push('"');
+    let mut plain = 0;
+    for (at, byte) in string.bytes().enumerate() {
+        let escaped = match byte {
+            b'"' => "\\\"",
+            b'\\' => "\\\\",
+            b'\n' => "\\n",
+            b'\r' => "\\r",
+            b'\t' => "\\t",
+            0x8 => "\\b",
+            0xc => "\\f",
+            0..0x20 => "",
+            _ => continue,
+        };
+        out.push_str(&string[plain..at]);
+        if escaped.is_empty() {
+            let _ = write!(out, "\\u{byte:04x}");
+        } else {
+            out.push_str(escaped);
+        }
+        plain = at + 1;
+    }
+    out.push_str(&string[plain..]);
+    out.push('"');
+}

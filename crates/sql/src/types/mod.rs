@@ -1,0 +1,32 @@
+//! Types and their values.
+
+pub mod array;
+pub mod binary;
+pub(crate) mod bytes;
+mod cast;
+mod context;
+pub mod datetime;
+mod float;
+pub mod json;
+mod kind;
+mod modifier;
+mod name;
+pub mod numeric;
+pub mod text;
+mod ty;
+mod value;
+pub mod wire;
+
+pub use array::{Array, ArrayRef, Dimension};
+pub(crate) use cast::out_of_range as cast_out_of_range;
+pub use cast::{Cast, CastContext, implicitly};
+pub use context::{EvalContext, ObjectNames};
+pub use datetime::{Date, Interval, Time, TimeZone, Timestamp};
+pub use kind::{Category, Kind};
+pub use modifier::fit;
+pub use numeric::Numeric;
+pub(crate) use numeric::division_by_zero;
+pub use ty::{Precision, Type, interval_fields};
+pub use value::{Value, ValueRef, without_blanks};
+
+pub(crate) use value::compare_floats;

@@ -1,0 +1,288 @@
+//! Types by the names that statements give them.
+
+use sqlparser::ast::{
+    ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, IntervalFields, ObjectName, ObjectNamePart,
+    TimezoneInfo,
+};
+
+use super::{
+    Kind, Type,
+    ty::{interval_fields, no_modifier},
+};
+use crate::{SqlError, SqlState};
+
+impl Type {
+    /// The type that a statement names.
+    ///
+    /// # Errors
+    /// 42704 when there is no such type, 22023 when its modifier makes no sense, 0A000 for an array of arrays'
+    /// elements that have no array type.
+    pub fn from_sql(name: &DataType) -> Result<Self, SqlError> {
+        Ok(match name {
+            DataType::Bool | DataType::Boolean => Self::BOOL,
+            DataType::SmallInt(None) | DataType::Int2(None) => Self::INT2,
+            DataType::Int(None) | DataType::Integer(None) | DataType::Int4(None) => Self::INT4,
+            DataType::BigInt(None) | DataType::Int8(None) => Self::INT8,
+            DataType::Real | DataType::Float4 => Self::FLOAT4,
+            DataType::DoublePrecision | DataType::Float8 => Self::FLOAT8,
+            DataType::Float(digits) => float(digits)?,
+            DataType::Numeric(digits) | DataType::Decimal(digits) | DataType::Dec(digits) => match *digits {
+                ExactNumberInfo::None => Self::NUMERIC,
+                ExactNumberInfo::Precision(digits) => Self::numeric(clamp(digits), 0)?,
+                ExactNumberInfo::PrecisionAndScale(digits, scale) => Self::numeric(clamp(digits), scale)?,
+            },
+            DataType::Text => Self::TEXT,
+            DataType::Varchar(length) | DataType::CharacterVarying(length) | DataType::CharVarying(length) => {
+                match character_length(length) {
+                    None => Self::VARCHAR,
+                    Some(length) => Self::varchar(length)?,
+                }
+            }
+            DataType::Char(length) | DataType::Character(length) => Self::char(character_length(length).unwrap_or(1))?,
+            DataType::Bytea => Self::BYTEA,
+            DataType::Uuid => Self::UUID,
+            DataType::JSON => Self::JSON,
+            DataType::JSONB => Self::JSONB,
+            DataType::Regclass => Self::REGCLASS,
+            DataType::Date => Self::DATE,
+            DataType::Time(digits, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => timed(Kind::Time, *digits)?,
+            DataType::Timestamp(digits, zone) => match zone {
+                TimezoneInfo::None | TimezoneInfo::WithoutTimeZone => timed(Kind::Timestamp, *digits)?,
+                TimezoneInfo::WithTimeZone | TimezoneInfo::Tz => timed(Kind::Timestamptz, *digits)?,
+            },
+            DataType::Interval { fields, precision } => {
+                Self::interval(fields.as_ref().map_or(0, interval_bits), precision.map(clamp))?
+            }
+            DataType::Array(
+                ArrayElemTypeDef::SquareBracket(element, _)
+                | ArrayElemTypeDef::AngleBracket(element)
+                | ArrayElemTypeDef::Parenthesis(element),
+            ) => {
+                let element = Self::from_sql(element)?;
+                // text[][] is text[]: how many dimensions there are is the value's business.
+                if element.kind().is_array() && element.kind().array().is_none() {
+                    element
+                } else {
+                    element.to_array().ok_or_else(|| undefined(&format!("{element}[]")))?
+                }
+            }
+            DataType::Custom(name, modifiers) => custom(name, modifiers)?,
+            _ => return Err(undefined(&name.to_string().to_lowercase())),
+        })
+    }
+
+    /// The type that a name means, without a modifier: `int4`, `integer`, `text[]`, `pg_catalog.text`.
+    pub fn from_name(name: &str) -> Option<Self> {
+        let name = name.trim();
+        if let Some(element) = name.strip_suffix("[]") {
+            return Self::from_name(element)?.to_array();
+        }
+        if let Some(quoted) = name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
+            return Kind::from_catalog_name(quoted).map(Self::of);
+        }
+        let name = name.to_ascii_lowercase();
+        let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+        let words: Vec<&str> = name.split_ascii_whitespace().collect();
+        Some(match words[..] {
+            ["boolean"] => Self::BOOL,
+            ["smallint"] => Self::INT2,
+            ["int" | "integer"] => Self::INT4,
+            ["bigint"] => Self::INT8,
+            ["real"] => Self::FLOAT4,
+            ["float"] | ["double", "precision"] => Self::FLOAT8,
+            ["decimal" | "dec"] => Self::NUMERIC,
+            ["character" | "char", "varying"] => Self::VARCHAR,
+            ["character" | "char"] => Self::char(1).ok()?,
+            ["time", "without", "time", "zone"] => Self::TIME,
+            ["timestamp", "without", "time", "zone"] => Self::TIMESTAMP,
+            ["timestamp", "with", "time", "zone"] => Self::TIMESTAMPTZ,
+            [name] => Self::of(Kind::from_catalog_name(name)?),
+            _ => return None,
+        })
+    }
+}
+
+fn undefined(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))
+}
+
+fn clamp(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+fn character_length(length: &Option<CharacterLength>) -> Option<i64> {
+    match length {
+        Some(CharacterLength::IntegerLength { length, .. }) => Some(clamp(*length)),
+        Some(CharacterLength::Max) | None => None,
+    }
+}
+
+fn timed(kind: Kind, digits: Option<u64>) -> Result<Type, SqlError> {
+    match digits {
+        None => Ok(Type::of(kind)),
+        Some(digits) => Type::with_precision(kind, clamp(digits)),
+    }
+}
+
+fn float(bits: &ExactNumberInfo) -> Result<Type, SqlError> {
+    let error = |message| Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message));
+    match *bits {
+        ExactNumberInfo::None => Ok(Type::FLOAT8),
+        ExactNumberInfo::Precision(0) => error("precision for type float must be at least 1 bit"),
+        ExactNumberInfo::Precision(1..=24) => Ok(Type::FLOAT4),
+        ExactNumberInfo::Precision(25..=53) => Ok(Type::FLOAT8),
+        ExactNumberInfo::Precision(_) => error("precision for type float must be less than 54 bits"),
+        ExactNumberInfo::PrecisionAndScale(..) => Err(no_modifier(Kind::Float8)),
+    }
+}
+
+fn interval_bits(fields: &IntervalFields) -> i32 {
+    use interval_fields::*;
+    match fields {
+        IntervalFields::Year => YEAR,
+        IntervalFields::Month => MONTH,
+        IntervalFields::Day => DAY,
+        IntervalFields::Hour => HOUR,
+        IntervalFields::Minute => MINUTE,
+        IntervalFields::Second => SECOND,
+        IntervalFields::YearToMonth => YEAR | MONTH,
+        IntervalFields::DayToHour => DAY | HOUR,
+        IntervalFields::DayToMinute => DAY | HOUR | MINUTE,
+        IntervalFields::DayToSecond => DAY | HOUR | MINUTE | SECOND,
+        IntervalFields::HourToMinute => HOUR | MINUTE,
+        IntervalFields::HourToSecond => HOUR | MINUTE | SECOND,
+        IntervalFields::MinuteToSecond => MINUTE | SECOND,
+    }
+}
+
+/// A type that the syntax has no word for, perhaps with a schema, perhaps with modifiers.
+fn custom(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
+    let unknown = || undefined(&name.to_string());
+    let parts: Option<Vec<_>> = name.0.iter().map(ObjectNamePart::as_ident).collect();
+    let ident = match parts.as_deref() {
+        Some([ident]) => ident,
+        Some([schema, ident]) if schema.value.eq_ignore_ascii_case("pg_catalog") => ident,
+        _ => return Err(unknown()),
+    };
+    let kind = if ident.quote_style.is_some() {
+        Kind::from_catalog_name(&ident.value)
+    } else {
+        // Unquoted, char is the padded type; it does not come here unless with a schema, where it is the other.
+        Kind::from_catalog_name(&ident.value.to_ascii_lowercase())
+    };
+    let Some(kind) = kind else {
+        return match Type::from_name(&ident.value) {
+            Some(ty) if modifiers.is_empty() && ident.quote_style.is_none() && parts.is_some_and(|p| p.len() == 1) => {
+                Ok(ty)
+            }
+            _ => Err(unknown()),
+        };
+    };
+    let modifiers: Vec<i64> =
+        modifiers.iter().map(|modifier| modifier.trim().parse()).collect::<Result<_, _>>().map_err(|_| {
+            SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "type modifiers must be simple constants or identifiers")
+        })?;
+    match (kind, &modifiers[..]) {
+        (kind, []) => Ok(Type::of(kind)),
+        (Kind::Varchar, &[length]) => Type::varchar(length),
+        (Kind::Char, &[length]) => Type::char(length),
+        (Kind::Numeric, &[digits]) => Type::numeric(digits, 0),
+        (Kind::Numeric, &[digits, scale]) => Type::numeric(digits, scale),
+        (Kind::Time | Kind::Timestamp | Kind::Timestamptz | Kind::Interval, &[digits]) => {
+            Type::with_precision(kind, digits)
+        }
+        (Kind::Varchar | Kind::Char | Kind::Numeric | Kind::Time | Kind::Timestamp | Kind::Timestamptz, _) => {
+            Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, "invalid type modifier"))
+        }
+        _ => Err(no_modifier(kind)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlparser::{dialect::PostgreSqlDialect, parser::Parser};
+
+    use super::*;
+
+    fn parse(name: &str) -> Result<Type, SqlError> {
+        let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(name).unwrap();
+        Type::from_sql(&parser.parse_data_type().unwrap())
+    }
+
+    #[test]
+    fn names_as_statements_write_them() {
+        let cases = [
+            ("int", "integer"),
+            ("INTEGER", "integer"),
+            ("int8", "bigint"),
+            ("smallint", "smallint"),
+            ("bool", "boolean"),
+            ("float(24)", "real"),
+            ("float", "double precision"),
+            ("double precision", "double precision"),
+            ("real", "real"),
+            ("decimal(12,2)", "numeric(12,2)"),
+            ("numeric(5)", "numeric(5,0)"),
+            ("numeric", "numeric"),
+            ("varchar(10)", "character varying(10)"),
+            ("character varying", "character varying"),
+            ("char", "character(1)"),
+            ("char(12)", "character(12)"),
+            ("bpchar", "bpchar"),
+            ("\"char\"", "\"char\""),
+            ("pg_catalog.\"char\"", "\"char\""),
+            ("pg_catalog.int4", "integer"),
+            ("name", "name"),
+            ("oid", "oid"),
+            ("regclass", "regclass"),
+            ("pg_catalog.regtype", "regtype"),
+            ("text[]", "text[]"),
+            ("text[][]", "text[]"),
+            ("varchar(3)[]", "character varying(3)[]"),
+            ("timestamp", "timestamp without time zone"),
+            ("timestamp(3) with time zone", "timestamp(3) with time zone"),
+            ("timestamptz", "timestamp with time zone"),
+            ("timestamp without time zone", "timestamp without time zone"),
+            ("time(0)", "time(0) without time zone"),
+            ("date", "date"),
+            ("interval", "interval"),
+            ("interval year to month", "interval year to month"),
+            ("interval second(3)", "interval second(3)"),
+            ("uuid", "uuid"),
+            ("json", "json"),
+            ("jsonb", "jsonb"),
+            ("bytea", "bytea"),
+            ("int2vector", "int2vector"),
+        ];
+        for (name, expected) in cases {
+            assert_eq!(parse(name).map(|ty| ty.to_string()).as_deref(), Ok(expected), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_of_nothing() {
+        for (name, state, message) in [
+            ("foo", "42704", "type \"foo\" does not exist"),
+            ("hstore(3)", "42704", "type \"hstore\" does not exist"),
+            ("other.int4", "42704", "type \"other.int4\" does not exist"),
+            ("uuid[3][]", "", ""),
+            ("name(3)", "42601", "type modifier is not allowed for type \"name\""),
+            ("varchar(0)", "22023", "length for type varchar must be at least 1"),
+            ("float(54)", "22023", "precision for type float must be less than 54 bits"),
+        ] {
+            match parse(name) {
+                Ok(_) => assert!(state.is_empty(), "{name}"),
+                Err(error) => assert_eq!((error.state.code(), &*error.message), (state, message)),
+            }
+        }
+    }
+
+    #[test]
+    fn names_as_text() {
+        assert_eq!(Type::from_name("double precision"), Some(Type::FLOAT8));
+        assert_eq!(Type::from_name("pg_catalog.int4[]"), Type::INT4.to_array());
+        assert_eq!(Type::from_name("\"char\""), Some(Type::SINGLE_CHAR));
+        assert_eq!(Type::from_name("Timestamp with time zone"), Some(Type::TIMESTAMPTZ));
+        assert_eq!(Type::from_name("nothing"), None);
+    }
+}

@@ -1,0 +1,188 @@
+use std::{
+    collections::hash_map::DefaultHasher,
+    hash::{Hash, Hasher},
+};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::types::wire::Reader;
+
+fn number(text: &str) -> Numeric {
+    Numeric::parse(text, None).unwrap()
+}
+
+fn hash(number: Numeric) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    number.hash(&mut hasher);
+    hasher.finish()
+}
+
+#[test]
+fn text_is_kept() {
+    for text in ["0", "1.00", "-0.5", "0.001", "99999999999999999999999999999999999999", "-12.340"] {
+        assert_eq!(number(text).to_string(), text);
+    }
+    for (text, printed) in [
+        (" +1.5e3 ", "1500"),
+        ("1.5e-3", "0.0015"),
+        (".5", "0.5"),
+        ("5.", "5"),
+        ("-0", "0"),
+        ("000012", "12"),
+        ("0e100", "0"),
+        ("1.00000000000000000000000000000000000000000000000000", "1.0000000000000000000000000000000000000"),
+    ] {
+        assert_eq!(number(text).to_string(), printed, "{text}");
+    }
+}
+
+#[test]
+fn what_is_no_number_is_refused() {
+    for (text, state) in [
+        ("", "22P02"),
+        (".", "22P02"),
+        ("1e", "22P02"),
+        ("1x", "22P02"),
+        ("--1", "22P02"),
+        ("1 2", "22P02"),
+        ("NaN", "0A000"),
+        ("-Infinity", "0A000"),
+        ("1e38", "22003"),
+        ("1e999999999999999999999", "22003"),
+        ("1e-39", "22003"),
+        ("0.123456789012345678901234567890123456789", "22003"),
+    ] {
+        assert_eq!(Numeric::parse(text, None).unwrap_err().state.code(), state, "{text}");
+    }
+}
+
+#[test]
+fn precision_rounds_and_refuses() {
+    let to = |digits, scale| Some(Precision { digits, scale });
+    let cases = [
+        ("1.005", to(5, 2), "1.01"),
+        ("-1.005", to(5, 2), "-1.01"),
+        ("1", to(5, 2), "1.00"),
+        ("999.994", to(5, 2), "999.99"),
+        ("0.1000000000000000055511151231257827021181583404541015625", to(10, 2), "0.10"),
+        ("1.99999999999999999999999999999999999999999", to(5, 2), "2.00"),
+        (
+            "0.00000000000000000000000000000000000000000000000000000000000000001",
+            to(38, 38),
+            "0.00000000000000000000000000000000000000",
+        ),
+        ("1.2345678901234567890123456789012345678501", to(38, 37), "1.2345678901234567890123456789012345679"),
+    ];
+    for (text, to, expected) in cases {
+        assert_eq!(Numeric::parse(text, to).unwrap().to_string(), expected);
+    }
+    let error = Numeric::parse("999.995", to(5, 2)).unwrap_err();
+    assert_eq!(error.message, "numeric field overflow");
+    assert_eq!(
+        error.detail.as_deref(),
+        Some("A field with precision 5, scale 2 must round to an absolute value less than 10^3.")
+    );
+}
+
+#[test]
+fn binary_is_that_of_the_wire() {
+    let bytes = |text: &str| {
+        let mut out = Vec::new();
+        number(text).write_binary(&mut out);
+        out
+    };
+    assert_eq!(bytes("12345.678"), [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 9, 0x29, 0x1a, 0x7c]);
+    assert_eq!(bytes("-0.00010"), [0, 1, 0xff, 0xff, 0x40, 0, 0, 5, 0, 1]);
+    assert_eq!(bytes("0.00"), [0, 0, 0, 0, 0, 0, 0, 2]);
+    let read = |bytes: &[u8]| Numeric::read_binary(&mut Reader::new(bytes), None);
+    assert_eq!(read(&[0, 1, 0, 1, 0, 0, 0, 0, 0, 7]).unwrap().to_string(), "70000");
+    assert_eq!(read(&[0, 1, 0, 0, 0xc0, 0, 0, 0, 0, 7]).unwrap_err().state.code(), "0A000");
+    assert_eq!(read(&[0, 1, 0, 0, 0, 1, 0, 0, 0, 7]).unwrap_err().state.code(), "22P03");
+    assert_eq!(read(&[0, 1, 0, 0, 0, 0, 0, 0, 0x27, 0x10]).unwrap_err().state.code(), "22P03");
+}
+
+#[test]
+fn results_have_the_usual_digits() {
+    let n = number;
+    let cases = [
+        (n("1").div(n("3")), "0.33333333333333333333"),
+        (n("10").div(n("4")), "2.5000000000000000"),
+        (n("1.5").mul(n("-2.25")), "-3.375"),
+        (n("1.1").add(n("2.22")), "3.32"),
+        (n("7").rem(n("-4.5")), "2.5"),
+        (n("-7").div_trunc(n("2")), "-3"),
+        (n("2").sqrt(), "1.414213562373095"),
+        (n("10000000000").sqrt(), "100000.00000000000"),
+        (n("1").exp(), "2.7182818284590452"),
+        (n("2").ln(), "0.69314718055994530942"),
+        (n("100").log(n("10")), "2.0000000000000000"),
+        (n("2").pow(n("0.5")), "1.4142135623730951"),
+        (n("12.345").round(1), "12.3"),
+        (n("-12.355").round(2), "-12.36"),
+        (n("155").round(-1), "160"),
+        (n("-1.5").floor(), "-2"),
+        (n("-1.5").ceil(), "-1"),
+        (n("99999999999999999999").mul(n("0.99999999999999999999")), "99999999999999999998.000000000000000000"),
+    ];
+    for (at, (result, expected)) in cases.into_iter().enumerate() {
+        assert_eq!(result.unwrap().to_string(), expected, "case {at}");
+    }
+    assert_eq!(n("1").div(n("0.0")).unwrap_err().state.code(), "22012");
+    assert_eq!(n("1e37").mul(n("10")).unwrap_err().state.code(), "22003");
+    assert_eq!(n("99999999999999999999999999999999999999").add(n("1")).unwrap_err().state.code(), "22003");
+}
+
+fn any_number() -> impl Strategy<Value = Numeric> {
+    (prop_oneof![-1000i128..1000, any::<i64>().prop_map(i128::from), -LIMIT..=LIMIT], 0u32..=38)
+        .prop_map(|(coefficient, scale)| Numeric::new(coefficient, scale).unwrap())
+}
+
+proptest! {
+    #[test]
+    fn forms_come_back(number in any_number()) {
+        let text = number.to_string();
+        let read = Numeric::parse(&text, None).unwrap();
+        prop_assert_eq!((read.coefficient(), read.scale()), (number.coefficient(), number.scale()));
+        let mut bytes = Vec::new();
+        number.write_binary(&mut bytes);
+        let read = Numeric::read_binary(&mut Reader::new(&bytes), None).unwrap();
+        prop_assert_eq!((read.coefficient(), read.scale()), (number.coefficient(), number.scale()));
+    }
+
+    #[test]
+    fn order_is_that_of_differences(one in any_number(), two in any_number()) {
+        let (a, b, _) = one.aligned_for_test(two);
+        prop_assert_eq!(one.cmp(&two), a.cmp(&b));
+        if one == two {
+            prop_assert_eq!(hash(one), hash(two));
+        }
+    }
+
+    #[test]
+    fn no_function_panics(one in any_number(), two in any_number(), digits in any::<i32>()) {
+        let _ = (one.add(two), one.sub(two), one.mul(two), one.div(two), one.rem(two), one.div_trunc(two));
+        let _ = (one.round(digits), one.trunc(digits % 50), one.floor(), one.ceil());
+        let _ = (one.sqrt(), one.exp(), one.ln(), one.log(two), one.pow(two), one.to_f64(), one.to_f32());
+    }
+
+    #[test]
+    fn what_was_multiplied_divides(one in -1_000_000_000i64..1_000_000_000, two in 1i64..1_000_000_000, scale in 0u32..6) {
+        let (one, two) = (Numeric::new(one.into(), scale).unwrap(), Numeric::from(two));
+        prop_assert_eq!(one.mul(two).unwrap().div(two).unwrap(), one);
+    }
+
+    #[test]
+    fn random_bytes_are_no_harm(bytes in proptest::collection::vec(any::<u8>(), 0..40), text in ".{0,20}") {
+        let _ = Numeric::read_binary(&mut Reader::new(&bytes), None);
+        let _ = Numeric::parse(&text, None);
+    }
+}
+
+impl Numeric {
+    fn aligned_for_test(self, other: Self) -> (BigInt, BigInt, u32) {
+        let scale = self.scale().max(other.scale());
+        let at = |number: Self| number.big() * series::power_of_ten(scale - number.scale());
+        (at(self), at(other), scale)
+    }
+}
