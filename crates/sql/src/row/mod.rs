@@ -1,1 +1,1 @@
-//! x
+//! How a row lies in memory.
