@@ -1,0 +1,21 @@
+//! Statements: from SQL to the engine and back.
+//!
+//! It is read in the order in which a statement goes:
+//!
+//! | module | does |
+//! |---|---|
+//! | [`session`] | one client: its messages, its settings, its transaction |
+//! | [`bind`] | syntax to plans: names, types, overloads, access paths |
+//! | [`schema`] | what there is: the catalog, kept in the engine like all data |
+//! | [`execute`] | plans to rows, over the engine's indexes |
+//! | [`expression`] | conditions and values, evaluated on rows where they lie |
+//!
+//! Queries that are more than that go through the door [`freshet_sql::general`].
+#![forbid(unsafe_code)]
+
+pub mod bind;
+pub mod error;
+pub mod execute;
+pub mod expression;
+pub mod schema;
+pub mod session_function;
