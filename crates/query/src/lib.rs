@@ -16,6 +16,10 @@
 pub mod bind;
 pub mod error;
 pub mod execute;
+pub mod explain;
 pub mod expression;
+pub mod relations;
 pub mod schema;
+pub mod server;
+pub mod session;
 pub mod session_function;

@@ -1,0 +1,132 @@
+//! A statement is run.
+
+use std::sync::Arc;
+
+use freshet_postgres::{Client, Format};
+use freshet_sql::{SqlError, Value, types::Timestamp};
+
+use super::{
+    Session,
+    prepare::{Plan, Planned, Prepared},
+    view::View,
+    wire::{Wire, WireSink},
+};
+use crate::{
+    execute::{Run, Sink, modify::Collected},
+    expression::{Environment, Source},
+};
+
+/// What a statement has done, as its tag says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tag(pub String);
+
+/// Where a statement's rows go.
+pub(super) enum Rows<'r> {
+    /// To the client.
+    Client(&'r [Format]),
+    /// Kept.
+    Kept(&'r mut Collected),
+}
+
+impl Session<'_> {
+    /// Runs a plan in the transaction that is open.
+    ///
+    /// # Errors
+    /// What goes wrong.
+    pub(super) fn run(
+        &mut self,
+        prepared: &Prepared,
+        planned: &Arc<Planned>,
+        parameters: &[Value],
+        rows: Rows<'_>,
+        client: &mut Client<'_>,
+    ) -> Result<Tag, SqlError> {
+        match &planned.plan {
+            Plan::Insert(_) | Plan::InsertGeneral(..) => self.may_write("INSERT")?,
+            Plan::Update(_) => self.may_write("UPDATE")?,
+            Plan::Delete(_) => self.may_write("DELETE")?,
+            Plan::Select(plan) if plan.lock.is_some() => self.may_write("SELECT FOR UPDATE")?,
+            Plan::Utility => return self.utility(prepared, rows, client),
+            _ => {}
+        }
+        let deadline = self.statement_deadline();
+        self.state.deadline = deadline;
+        let flag = Arc::clone(&self.state.flag);
+        let interrupted = move || flag.check(deadline);
+        interrupted()?;
+        let block = self.block.as_ref().expect("a statement has a transaction");
+        let transaction = block.transaction.as_ref().expect("a statement has a transaction");
+        let view = View::new(&self.shared, &self.state);
+        let context = self.state.context(Some(&view), block.begun);
+        let environment = Environment { parameters, context: &context, session: &view };
+        let memory = self.state.settings.memory("freshet.query_memory");
+        let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
+        run.read_committed = block.is_read_committed();
+        run.lock_timeout = self.state.settings.limit("lock_timeout");
+        let columns = planned.columns.as_deref().unwrap_or_default();
+        let mut wire;
+        let sink: &mut dyn Sink = match rows {
+            Rows::Client(formats) => {
+                wire = WireSink { wire: Wire::new(client, columns, formats), context: &context };
+                &mut wire
+            }
+            Rows::Kept(into) => into,
+        };
+        let tag = match &planned.plan {
+            Plan::Select(plan) => format!("SELECT {}", run.select(plan, sink)?),
+            Plan::Insert(plan) => format!("INSERT 0 {}", run.insert(plan, None, sink)?),
+            Plan::Update(plan) => format!("UPDATE {}", run.update(plan, sink)?),
+            Plan::Delete(plan) => format!("DELETE {}", run.delete(plan, sink)?),
+            Plan::General(plan) => format!("SELECT {}", general(&run, &**plan, sink)?),
+            Plan::InsertGeneral(plan, query, casts) => {
+                let mut found = Collected::default();
+                general(&run, &**query, &mut found)?;
+                for row in &mut found.0 {
+                    let cast = casts.iter().map(|cast| cast.evaluate(&[Source::Values(row)], &run.environment));
+                    *row = cast.collect::<Result<_, _>>()?;
+                }
+                format!("INSERT 0 {}", run.insert(plan, Some(found.0), sink)?)
+            }
+            Plan::Utility => unreachable!("it went another way"),
+        };
+        drop(view);
+        self.apply_wanted(client)?;
+        Ok(Tag(tag))
+    }
+
+    /// When the transaction began.
+    pub(super) fn begun(&self) -> Timestamp {
+        self.block.as_ref().map_or_else(Timestamp::now, |block| block.begun)
+    }
+}
+
+/// Runs a general query.
+fn general(
+    run: &Run<'_, '_>,
+    plan: &dyn freshet_sql::general::GeneralPlan,
+    sink: &mut dyn Sink,
+) -> Result<u64, SqlError> {
+    crate::relations::within(run, || {
+        let with = freshet_sql::general::Run {
+            parameters: run.environment.parameters,
+            context: run.environment.context,
+            memory: run.budget.all(),
+            interrupted: run.interrupted,
+        };
+        let mut rows = plan.run(&with)?;
+        let (mut batch, mut count) = (Vec::new(), 0);
+        loop {
+            batch.clear();
+            rows.next(&mut batch)?;
+            if batch.is_empty() {
+                return Ok(count);
+            }
+            for row in &batch {
+                count += 1;
+                if sink.values(row)?.is_break() {
+                    return Ok(count);
+                }
+            }
+        }
+    })
+}
