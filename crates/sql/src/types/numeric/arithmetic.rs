@@ -22,6 +22,7 @@ pub(super) fn clamp_scale(scale: i64) -> u32 {
     scale.clamp(0, 2 * i64::from(Numeric::MAX_DIGITS)) as u32
 }
 
+#[expect(clippy::should_implement_trait, reason = "operators cannot fail, and SQL's arithmetic does")]
 impl Numeric {
     /// The sum.
     ///

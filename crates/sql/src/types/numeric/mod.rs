@@ -27,7 +27,7 @@ pub struct Numeric {
 }
 
 /// 10 to the power of the index.
-const POWERS: [i128; 39] = {
+pub(crate) const POWERS: [i128; 39] = {
     let mut powers = [1; 39];
     let mut at = 1;
     while at < powers.len() {
