@@ -143,13 +143,19 @@ impl SqlServer {
 }
 
 impl Backend for SqlServer {
-    fn access(&self, startup: &Startup, _: &Peer) -> Result<Access, Report> {
+    fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report> {
         let unknown = Access { proof: Proof::Scram(None), superuser: false };
         let worker = self.0.database.worker().map_err(|cause| {
             report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))
         })?;
         let transaction = worker.begin_read_only();
-        let schema = self.0.catalog.read(&transaction).map_err(report)?;
+        let mut schema = self.0.catalog.read(&transaction).map_err(report)?;
+        drop(transaction);
+        if schema.version.number == 0 && !self.0.is_standby() {
+            // It became primary before the one before it had made a catalog.
+            self.0.catalog.make(&self.0.first_role).map_err(report)?;
+            schema = self.0.catalog.read(&worker.begin_read_only()).map_err(report)?;
+        }
         if schema.version.number == 0 {
             let message = "the database system is starting up: there is no catalog here yet";
             return Err(report(SqlError::new(SqlState::CANNOT_CONNECT_NOW, message)));
@@ -157,8 +163,8 @@ impl Backend for SqlServer {
         let Some(role) = schema.role(startup.user()).filter(|role| role.login) else { return Ok(unknown) };
         let proof = match &role.verifier {
             Some(verifier) => Proof::Scram(verifier.parse::<Verifier>().ok()),
-            // The server listens on this machine only, unless it was told otherwise.
-            None if role.superuser && role.name == self.0.first_role => Proof::None,
+            // Whoever is on this machine can read the database's files, too.
+            None if role.superuser && peer.address.ip().is_loopback() => Proof::None,
             None => Proof::Scram(None),
         };
         Ok(Access { proof, superuser: role.superuser })

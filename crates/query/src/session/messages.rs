@@ -13,7 +13,7 @@ use sqlparser::ast::Statement;
 
 use super::{
     Portal, Rest, Session,
-    prepare::{Plan, Planned, Prepared, parse},
+    prepare::{Planned, Prepared, parse},
     statement::{Rows, Tag},
     wire::{Wire, fields, format_of, report, undelivered},
 };
@@ -333,7 +333,3 @@ impl postgres::Session for Session<'_> {
     }
 }
 
-/// Whether a plan is none.
-pub(super) fn is_utility(plan: &Plan) -> bool {
-    matches!(plan, Plan::Utility)
-}
