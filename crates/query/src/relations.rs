@@ -90,7 +90,10 @@ impl Relations for Snapshot {
                     return Err(SqlError::internal(format!("the query of view {name} cannot be read")));
                 };
                 let column = |(name, ty): &(String, _)| Column { name: name.clone(), ty: *ty, hidden: false };
-                Ok(Named::View { query: Arc::new((**query).clone()), columns: view.columns.iter().map(column).collect() })
+                Ok(Named::View {
+                    query: Arc::new((**query).clone()),
+                    columns: view.columns.iter().map(column).collect(),
+                })
             }
             _ => Err(no_relation(&schema.map_or_else(|| name.to_owned(), |schema| format!("{schema}.{name}")))),
         }
@@ -232,19 +235,19 @@ impl Scanner for Run<'_, '_> {
             if start.as_ref().is_some_and(|(at, rid)| at == key && record.rid <= *rid) {
                 return ControlFlow::Continue(());
             }
-            let mut one = || -> Result<(), SqlError> {
-                self.step()?;
-                if let Some(filter) = filter
-                    && !filter.holds(&[Source::Stored(&info.layout, record.row, record.rid)], &self.environment)?
-                {
-                    return Ok(());
+            let source = Source::Stored(&info.layout, record.row, record.rid);
+            let passes = self.step().and_then(|()| match filter {
+                Some(filter) => filter.holds(&[source], &self.environment),
+                None => Ok(true),
+            });
+            outcome = passes.and_then(|passes| {
+                if passes {
+                    sink(&StoredCells { layout: &info.layout, columns, row: record.row })?;
+                    given += 1;
+                    *left -= 1;
                 }
-                sink(&StoredCells { layout: &info.layout, columns, row: record.row })?;
-                given += 1;
-                *left -= 1;
                 Ok(())
-            };
-            outcome = one();
+            });
             if outcome.is_err() || given >= count || *left == 0 {
                 last = Some((key.to_vec(), record.rid));
                 return ControlFlow::Break(());

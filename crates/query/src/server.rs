@@ -91,11 +91,7 @@ impl Shared {
     ///
     /// # Errors
     /// 57014 when it stays older, and what `interrupted` says.
-    pub fn wait_fresh(
-        &self,
-        limit: Duration,
-        interrupted: &dyn Fn() -> Result<(), SqlError>,
-    ) -> Result<(), SqlError> {
+    pub fn wait_fresh(&self, limit: Duration, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
         let deadline = Instant::now() + limit;
         loop {
             let age = self.node.staleness();
@@ -145,9 +141,11 @@ impl SqlServer {
 impl Backend for SqlServer {
     fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report> {
         let unknown = Access { proof: Proof::Scram(None), superuser: false };
-        let worker = self.0.database.worker().map_err(|cause| {
-            report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))
-        })?;
+        let worker = self
+            .0
+            .database
+            .worker()
+            .map_err(|cause| report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string())))?;
         let transaction = worker.begin_read_only();
         let mut schema = self.0.catalog.read(&transaction).map_err(report)?;
         drop(transaction);
@@ -177,9 +175,11 @@ impl Backend for SqlServer {
     ) -> Result<(), Report> {
         let settings = opening.startup.settings()?;
         let database = opening.startup.database().to_owned();
-        let worker = self.0.database.worker().map_err(|cause| {
-            report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))
-        })?;
+        let worker = self
+            .0
+            .database
+            .worker()
+            .map_err(|cause| report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string())))?;
         let mut parameters = Parameters::expected(&self.0.version, opening.startup);
         let mut session = Session::open(Arc::clone(&self.0), &worker, &opening, &database).map_err(report)?;
         for (name, value) in settings {

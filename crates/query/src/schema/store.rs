@@ -70,7 +70,8 @@ fn row(kind: u8, oid: Oid, value: &impl Serialize) -> Result<Vec<u8>, SqlError> 
 }
 
 fn value<'r, T: Deserialize<'r>>(row: &'r [u8]) -> Result<T, SqlError> {
-    let damaged = |what: String| SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
+    let damaged =
+        |what: String| SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
     let payload = row.get(5..).ok_or_else(|| damaged(format!("it has {} bytes", row.len())))?;
     postcard::from_bytes(payload).map_err(|cause| damaged(cause.to_string()))
 }
@@ -104,7 +105,8 @@ impl Catalog {
             made.map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot make the catalog: {cause}")))?;
         }
         let table = self.table().ok_or_else(|| SqlError::internal("the catalog was made and is not there"))?;
-        let worker = self.database.worker().map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
+        let worker =
+            self.database.worker().map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
         let transaction = worker.begin(freshet_engine::Isolation::Serializable);
         if transaction.get(table, 0, &key(VERSION, 0)).map_err(read_error)?.is_some() {
             return Ok(());
@@ -125,7 +127,8 @@ impl Catalog {
         for object in [Object::Role(role), Object::Namespace(public)] {
             transaction.insert(table, &row(OBJECT, object.oid(), &object)?).map_err(write_error)?;
         }
-        let failed = |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
+        let failed =
+            |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
         let ticket = transaction.commit().map_err(|cause| failed(cause.to_string()))?;
         self.database.wait(ticket).map_err(|cause| failed(cause.to_string()))
     }
@@ -192,7 +195,8 @@ impl Catalog {
             Object::View(it) => Entry::View(Arc::new(it)),
             Object::Sequence(it) => Entry::Sequence(Arc::new(it)),
             Object::Table(table) => {
-                let missing = || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
+                let missing =
+                    || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
                 let rows = Arc::clone(self.database.table(&table.rows).ok_or_else(missing)?);
                 Entry::Table(Arc::new(TableInfo::new(table, rows)?))
             }
@@ -203,7 +207,10 @@ impl Catalog {
     ///
     /// # Errors
     /// [`freshet_engine::WriteError::Conflict`] when somebody else is at it, or was since the snapshot.
-    pub fn change<'t, 'w>(&'t self, transaction: &'t Transaction<'w>) -> Result<Change<'t, 'w>, freshet_engine::WriteError> {
+    pub fn change<'t, 'w>(
+        &'t self,
+        transaction: &'t Transaction<'w>,
+    ) -> Result<Change<'t, 'w>, freshet_engine::WriteError> {
         let nothing = freshet_engine::WriteError::NotFound;
         let table = self.table().ok_or(nothing.clone())?;
         let found = transaction.get(table, 0, &key(VERSION, 0))?.ok_or(nothing.clone())?;
@@ -239,7 +246,8 @@ pub struct Change<'t, 'w> {
 
 impl Change<'_, '_> {
     fn note_version(&self) -> Result<(), freshet_engine::WriteError> {
-        let found = self.transaction.get(self.table, 0, &key(VERSION, 0))?.ok_or(freshet_engine::WriteError::NotFound)?;
+        let found =
+            self.transaction.get(self.table, 0, &key(VERSION, 0))?.ok_or(freshet_engine::WriteError::NotFound)?;
         let row = row(VERSION, 0, &self.version).map_err(|_| freshet_engine::WriteError::NotFound)?;
         self.transaction.update(self.table, found.rid, &row).map(drop)
     }
@@ -262,7 +270,8 @@ impl Change<'_, '_> {
     pub fn put(&self, object: &Object) -> Result<(), SqlError> {
         let oid = object.oid();
         let row = row(OBJECT, oid, object)?;
-        let found = self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?.map(|record| record.rid);
+        let found =
+            self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?.map(|record| record.rid);
         match found {
             Some(rid) => self.transaction.update(self.table, rid, &row).map(drop),
             None => self.transaction.insert(self.table, &row).map(drop),

@@ -1,10 +1,10 @@
-//! Statements that change the catalog, and COPY.
+//! Statements that change the catalog.
 
 use freshet_postgres::Client;
 use freshet_sql::SqlError;
 use sqlparser::ast::Statement;
 
-use super::{Session, prepare::Prepared, statement::Tag, view::View};
+use super::{Session, statement::Tag, view::View};
 use crate::{
     bind::{Binder, not_supported},
     execute::Run,
@@ -46,16 +46,13 @@ impl Session<'_> {
         let memory = self.state.settings.memory("freshet.query_memory");
         let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         crate::relations::within(&run, || {
-            let with = freshet_sql::general::Run { parameters: &[], context: &context, memory, interrupted: &interrupted };
+            let with =
+                freshet_sql::general::Run { parameters: &[], context: &context, memory, interrupted: &interrupted };
             plan.explain(&with, analyze)
         })
     }
 
     pub(super) fn define(&mut self, statement: &Statement, _: &mut Client<'_>) -> Result<Tag, SqlError> {
         Err(not_supported(statement.to_string().split(' ').take(2).collect::<Vec<_>>().join(" ")))
-    }
-
-    pub(super) fn copy(&mut self, _: &Prepared, _: &mut Client<'_>) -> Result<Tag, SqlError> {
-        Err(not_supported("COPY"))
     }
 }

@@ -3,7 +3,8 @@
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
 use freshet_postgres::{
-    self as postgres, Bind, Client, Described, Executed, Format, Interrupt, Out, Parameters, Report, TransactionStatus, Types,
+    self as postgres, Bind, Client, Described, Executed, Format, Interrupt, Out, Parameters, Report, TransactionStatus,
+    Types,
 };
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
@@ -22,7 +23,14 @@ use crate::execute::modify::Collected;
 impl Session<'_> {
     /// What the client is told at the start.
     pub fn parameters(&self, parameters: &mut Parameters) {
-        let told = ["is_superuser", "in_hot_standby", "TimeZone", "DateStyle", "application_name", "default_transaction_read_only"];
+        let told = [
+            "is_superuser",
+            "in_hot_standby",
+            "TimeZone",
+            "DateStyle",
+            "application_name",
+            "default_transaction_read_only",
+        ];
         for name in told {
             parameters.set(name, self.state.settings.get(name).unwrap_or_default());
         }
@@ -131,10 +139,16 @@ impl Session<'_> {
         }
     }
 
-    fn execute_portal(&mut self, name: &str, limit: Option<NonZeroU32>, client: &mut Client<'_>) -> Result<Executed, SqlError> {
-        let mut portal = self.portals.remove(name).ok_or_else(|| {
-            SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist"))
-        })?;
+    fn execute_portal(
+        &mut self,
+        name: &str,
+        limit: Option<NonZeroU32>,
+        client: &mut Client<'_>,
+    ) -> Result<Executed, SqlError> {
+        let mut portal = self
+            .portals
+            .remove(name)
+            .ok_or_else(|| SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))?;
         let executed = self.execute_taken(&mut portal, limit, client);
         self.portals.insert(name.to_owned(), portal);
         executed
@@ -218,7 +232,9 @@ impl postgres::Session for Session<'_> {
         }
         let count = statements.len();
         for (number, statement) in statements.into_iter().enumerate() {
-            let prepared = Prepared::new("", Some(statement), Vec::new());
+            // COPY is read again from its own text, which is alone in its message.
+            let text = if matches!(statement, Statement::Copy { .. }) { sql } else { "" };
+            let prepared = Prepared::new(text, Some(statement), Vec::new());
             self.simple(&prepared, number + 1 == count, client).map_err(report)?;
         }
         self.end_of_statement(client).map_err(report)
@@ -252,7 +268,10 @@ impl postgres::Session for Session<'_> {
 
     fn bind(&mut self, bind: &Bind<'_>, _: &mut Out) -> Result<(), Report> {
         let prepared = self.statement_named(bind.statement).map_err(report)?;
-        let parameters = if bind.values.is_empty() && prepared.given.is_empty() && prepared.statement.as_ref().is_none_or(is_transaction_control) {
+        let parameters = if bind.values.is_empty()
+            && prepared.given.is_empty()
+            && prepared.statement.as_ref().is_none_or(is_transaction_control)
+        {
             Vec::new()
         } else {
             self.bind_values(&prepared, bind).map_err(report)?
@@ -285,7 +304,12 @@ impl postgres::Session for Session<'_> {
         self.describe(&planned, &formats, out).map_err(report)
     }
 
-    fn execute(&mut self, portal: &str, limit: Option<NonZeroU32>, client: &mut Client<'_>) -> Result<Executed, Report> {
+    fn execute(
+        &mut self,
+        portal: &str,
+        limit: Option<NonZeroU32>,
+        client: &mut Client<'_>,
+    ) -> Result<Executed, Report> {
         self.execute_portal(portal, limit, client).map_err(report)
     }
 
@@ -332,4 +356,3 @@ impl postgres::Session for Session<'_> {
         true
     }
 }
-

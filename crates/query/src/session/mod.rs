@@ -11,6 +11,7 @@
 //! | [`view`] | what functions ask the session |
 //! | [`wire`] | rows to the client |
 
+mod copy;
 mod define;
 pub mod interrupt;
 pub mod messages;
@@ -25,7 +26,10 @@ pub mod wire;
 use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
 
 use freshet_engine::{Stamp, Worker};
-use freshet_sql::{SqlError, SqlState, Value, types::{EvalContext, Timestamp}};
+use freshet_sql::{
+    SqlError, SqlState, Value,
+    types::{EvalContext, Timestamp},
+};
 
 use crate::{
     execute::RowIds,
@@ -106,7 +110,11 @@ impl State {
     }
 
     /// The session as functions know it.
-    pub fn context<'a>(&self, names: Option<&'a dyn freshet_sql::types::ObjectNames>, begun: Timestamp) -> EvalContext<'a> {
+    pub fn context<'a>(
+        &self,
+        names: Option<&'a dyn freshet_sql::types::ObjectNames>,
+        begun: Timestamp,
+    ) -> EvalContext<'a> {
         EvalContext {
             zone: self.settings.zone,
             transaction_start: begun,

@@ -19,10 +19,12 @@ use sqlparser::{
 use super::{Session, view::View, wire::ResultColumn};
 use crate::{
     bind::{
-        Binder, Stop, not_supported,
+        Binder, Stop,
         modify::{DeletePlan, InsertPlan, RowSource, UpdatePlan},
+        not_supported,
         select::{Output, SelectPlan},
     },
+    copy,
     expression::Expression,
     schema::{Oid, SchemaVersion},
 };
@@ -95,13 +97,17 @@ fn columns_of(output: &[Output]) -> Vec<ResultColumn> {
 /// # Errors
 /// 42601.
 pub fn parse(sql: &str) -> Result<Vec<Statement>, SqlError> {
+    if copy::syntax::is_copy(sql) {
+        return Ok(vec![copy::syntax::parse(sql)?.statement()]);
+    }
     if let Some(statement) = maintenance(sql) {
         return Ok(vec![statement]);
     }
     Parser::parse_sql(&PostgreSqlDialect {}, sql).map_err(|error| match error {
-        ParserError::TokenizerError(what) | ParserError::ParserError(what) => {
-            SqlError::new(SqlState::SYNTAX_ERROR, format!("syntax error: {}", what.trim_start_matches("sql parser error: ")))
-        }
+        ParserError::TokenizerError(what) | ParserError::ParserError(what) => SqlError::new(
+            SqlState::SYNTAX_ERROR,
+            format!("syntax error: {}", what.trim_start_matches("sql parser error: ")),
+        ),
         ParserError::RecursionLimitExceeded => {
             SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the statement is nested too deep")
         }
@@ -112,10 +118,14 @@ pub fn parse(sql: &str) -> Result<Vec<Statement>, SqlError> {
 fn maintenance(sql: &str) -> Option<Statement> {
     let text = sql.trim().trim_end_matches(';').trim_end();
     let first = text.split(|c: char| !c.is_ascii_alphabetic()).next()?.to_ascii_uppercase();
-    if !matches!(first.as_str(), "VACUUM" | "ANALYZE" | "ANALYSE" | "CHECKPOINT" | "REINDEX" | "CLUSTER") || text.contains(';') {
+    if !matches!(first.as_str(), "VACUUM" | "ANALYZE" | "ANALYSE" | "CHECKPOINT" | "REINDEX" | "CLUSTER")
+        || text.contains(';')
+    {
         return None;
     }
-    Some(Statement::Print(ast::PrintStatement { message: Box::new(ast::Expr::value(ast::Value::SingleQuotedString(first))) }))
+    Some(Statement::Print(ast::PrintStatement {
+        message: Box::new(ast::Expr::value(ast::Value::SingleQuotedString(first))),
+    }))
 }
 
 impl Prepared {
@@ -171,7 +181,8 @@ impl Session<'_> {
                 }
                 Err(Stop::General(why)) => {
                     let plan = self.general(query, &binder, why)?;
-                    let columns = plan.columns().iter().map(|column| ResultColumn::new(&column.name, column.ty)).collect();
+                    let columns =
+                        plan.columns().iter().map(|column| ResultColumn::new(&column.name, column.ty)).collect();
                     (Plan::General(plan), Some(columns))
                 }
                 Err(Stop::Error(error)) => return Err(error),
@@ -217,7 +228,12 @@ impl Session<'_> {
         })
     }
 
-    fn casts(&self, binder: &Binder<'_>, plan: &InsertPlan, general: &dyn GeneralPlan) -> Result<Vec<Expression>, SqlError> {
+    fn casts(
+        &self,
+        binder: &Binder<'_>,
+        plan: &InsertPlan,
+        general: &dyn GeneralPlan,
+    ) -> Result<Vec<Expression>, SqlError> {
         let columns = general.columns();
         if columns.len() > plan.targets.len() {
             return Err(crate::bind::syntax_error("INSERT has more expressions than target columns"));

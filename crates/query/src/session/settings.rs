@@ -73,7 +73,12 @@ const KNOWN: &[(&str, &str, Kind, bool)] = &[
     ("session_authorization", "", Kind::Fixed, true),
     ("standard_conforming_strings", "on", Kind::Choice(&["on", "true", "yes", "1"]), true),
     ("statement_timeout", "0", Kind::Time, false),
-    ("synchronous_commit", "on", Kind::Choice(&["on", "off", "local", "remote_write", "remote_apply", "true", "false", "yes", "no", "1", "0"]), false),
+    (
+        "synchronous_commit",
+        "on",
+        Kind::Choice(&["on", "off", "local", "remote_write", "remote_apply", "true", "false", "yes", "no", "1", "0"]),
+        false,
+    ),
     ("synchronize_seqscans", "on", Kind::Bool, false),
     ("timezone", "UTC", Kind::TimeZone, true),
     ("transaction_deferrable", "off", Kind::Bool, false),
@@ -100,13 +105,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self {
-            changed: BTreeMap::new(),
-            local: Vec::new(),
-            before: None,
-            start: BTreeMap::new(),
-            zone: TimeZone::Utc,
-        }
+        Self { changed: BTreeMap::new(), local: Vec::new(), before: None, start: BTreeMap::new(), zone: TimeZone::Utc }
     }
 }
 
@@ -357,13 +356,17 @@ impl Settings {
         let path = self.get("search_path").unwrap_or_default();
         let names = path.split(',').map(str::trim).filter(|name| !name.is_empty());
         names
-            .map(|name| match name.strip_prefix('"').and_then(|name| name.strip_suffix('"')).or_else(|| {
-                name.strip_prefix('\'').and_then(|name| name.strip_suffix('\''))
-            }) {
-                Some("$user") => user.to_owned(),
-                Some(quoted) => quoted.replace("\"\"", "\""),
-                None if name == "$user" => user.to_owned(),
-                None => name.to_lowercase(),
+            .map(|name| {
+                match name
+                    .strip_prefix('"')
+                    .and_then(|name| name.strip_suffix('"'))
+                    .or_else(|| name.strip_prefix('\'').and_then(|name| name.strip_suffix('\'')))
+                {
+                    Some("$user") => user.to_owned(),
+                    Some(quoted) => quoted.replace("\"\"", "\""),
+                    None if name == "$user" => user.to_owned(),
+                    None => name.to_lowercase(),
+                }
             })
             .collect()
     }

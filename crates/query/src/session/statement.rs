@@ -89,7 +89,6 @@ impl Session<'_> {
             }
             Plan::Utility => unreachable!("it went another way"),
         };
-        drop(view);
         self.apply_wanted(client)?;
         Ok(Tag(tag))
     }
@@ -101,7 +100,7 @@ impl Session<'_> {
 }
 
 /// Runs a general query.
-fn general(
+pub(super) fn general(
     run: &Run<'_, '_>,
     plan: &dyn freshet_sql::general::GeneralPlan,
     sink: &mut dyn Sink,

@@ -62,7 +62,11 @@ impl Session<'_> {
     ///
     /// # Errors
     /// What a commit says, 3B001, 25P01.
-    pub(super) fn transaction_control(&mut self, statement: &Statement, out: &mut Out) -> Result<Option<String>, SqlError> {
+    pub(super) fn transaction_control(
+        &mut self,
+        statement: &Statement,
+        out: &mut Out,
+    ) -> Result<Option<String>, SqlError> {
         let tag = match statement {
             Statement::StartTransaction { modes, begin, .. } => {
                 if self.block.as_ref().is_some_and(|block| block.explicit) {
@@ -155,7 +159,9 @@ impl Session<'_> {
     pub(super) fn utility_columns(&self, statement: &Statement) -> Result<Option<Vec<ResultColumn>>, SqlError> {
         Ok(match statement {
             Statement::ShowVariable { variable } => match self.shown(variable).as_str() {
-                "all" => Some(["name", "setting", "description"].map(|name| ResultColumn::new(name, Type::TEXT)).into()),
+                "all" => {
+                    Some(["name", "setting", "description"].map(|name| ResultColumn::new(name, Type::TEXT)).into())
+                }
                 name => Some(vec![ResultColumn::new(shown_name(name), Type::TEXT)]),
             },
             Statement::Explain { .. } => Some(vec![ResultColumn::new("QUERY PLAN", Type::TEXT)]),
@@ -177,7 +183,11 @@ impl Session<'_> {
 
     fn shown(&self, variable: &[ast::Ident]) -> String {
         let words: Vec<&str> = variable.iter().map(|word| word.value.as_str()).collect();
-        let name = if words.iter().any(|word| word.eq_ignore_ascii_case("time") || word.eq_ignore_ascii_case("transaction") || word.eq_ignore_ascii_case("session")) {
+        let name = if words.iter().any(|word| {
+            word.eq_ignore_ascii_case("time")
+                || word.eq_ignore_ascii_case("transaction")
+                || word.eq_ignore_ascii_case("session")
+        }) {
             words.join(" ").to_lowercase()
         } else {
             words.join(".").to_lowercase()
@@ -193,7 +203,12 @@ impl Session<'_> {
     ///
     /// # Errors
     /// What goes wrong.
-    pub(super) fn utility(&mut self, prepared: &Prepared, rows: Rows<'_>, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+    pub(super) fn utility(
+        &mut self,
+        prepared: &Prepared,
+        rows: Rows<'_>,
+        client: &mut Client<'_>,
+    ) -> Result<Tag, SqlError> {
         let Some(statement) = &prepared.statement else { return Ok(Tag(String::new())) };
         let tag = match statement {
             Statement::ShowVariable { variable } => {
@@ -305,7 +320,11 @@ impl Session<'_> {
     /// The values of EXECUTE's parameters.
     fn parameters_of(&self, given: &[Expr], types: &[Type]) -> Result<Vec<Value>, SqlError> {
         if given.len() != types.len() {
-            let message = format!("wrong number of parameters for prepared statement: expected {}, got {}", types.len(), given.len());
+            let message = format!(
+                "wrong number of parameters for prepared statement: expected {}, got {}",
+                types.len(),
+                given.len()
+            );
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, message));
         }
         self.with_binder(|binder, environment| {
@@ -412,9 +431,9 @@ impl Session<'_> {
 
     fn become_role(&mut self, name: &str) -> Result<(), SqlError> {
         let schema = &self.state.schema;
-        let role = schema.role(name).ok_or_else(|| {
-            SqlError::new(SqlState::UNDEFINED_OBJECT, format!("role \"{name}\" does not exist"))
-        })?;
+        let role = schema
+            .role(name)
+            .ok_or_else(|| SqlError::new(SqlState::UNDEFINED_OBJECT, format!("role \"{name}\" does not exist")))?;
         let opened = schema.role(&self.state.session_user).map_or(0, |role| role.oid);
         if !schema.is_member(opened, role.oid) {
             let message = format!("permission denied to set role \"{name}\"");
@@ -462,7 +481,12 @@ impl Session<'_> {
         }
     }
 
-    fn explain(&mut self, statement: &Statement, analyze: bool, client: &mut Client<'_>) -> Result<Vec<String>, SqlError> {
+    fn explain(
+        &mut self,
+        statement: &Statement,
+        analyze: bool,
+        client: &mut Client<'_>,
+    ) -> Result<Vec<String>, SqlError> {
         let prepared = Prepared::new("", Some(statement.clone()), Vec::new());
         let planned = self.plan(&prepared)?;
         let mut lines = match &planned.plan {
@@ -481,9 +505,13 @@ impl Session<'_> {
 
     fn declare(&mut self, declared: &[ast::Declare], client: &mut Client<'_>) -> Result<(), SqlError> {
         for cursor in declared {
-            let [name] = cursor.names.as_slice() else { return Err(not_supported("DECLARE of something else than a cursor")) };
+            let [name] = cursor.names.as_slice() else {
+                return Err(not_supported("DECLARE of something else than a cursor"));
+            };
             let name = name_of(name);
-            let Some(query) = &cursor.for_query else { return Err(not_supported("DECLARE of something else than a cursor")) };
+            let Some(query) = &cursor.for_query else {
+                return Err(not_supported("DECLARE of something else than a cursor"));
+            };
             if cursor.hold == Some(true) {
                 return Err(not_supported("WITH HOLD"));
             }
@@ -500,7 +528,8 @@ impl Session<'_> {
             let mut kept = Collected::default();
             let Tag(tag) = self.run(&prepared, &planned, &[], Rows::Kept(&mut kept), client)?;
             let rest = Some(Rest { rows: kept.0.into_iter(), tag });
-            self.portals.insert(name, Portal { prepared, parameters: Vec::new(), formats: Vec::new(), rest, done: true });
+            self.portals
+                .insert(name, Portal { prepared, parameters: Vec::new(), formats: Vec::new(), rest, done: true });
         }
         Ok(())
     }

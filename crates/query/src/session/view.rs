@@ -79,7 +79,9 @@ impl SessionView for View<'_> {
                 }
             }
             F::SetConfig => {
-                let [name, value, local] = arguments else { return Err(SqlError::internal("set_config has three arguments")) };
+                let [name, value, local] = arguments else {
+                    return Err(SqlError::internal("set_config has three arguments"));
+                };
                 let wanted = (text(name).to_owned(), text(value).to_owned(), local.as_bool() == Some(true));
                 self.state.wanted.borrow_mut().push(wanted);
                 value.clone()
@@ -95,7 +97,9 @@ impl SessionView for View<'_> {
                 _ => Value::Null,
             },
             F::LastCommit => self.state.last_commit.map_or(Value::Null, |stamp| Value::text(stamp.0.to_string())),
-            F::EncodingToChar => Value::text(if arguments.first().and_then(Value::as_i64) == Some(6) { "UTF8" } else { "" }),
+            F::EncodingToChar => {
+                Value::text(if arguments.first().and_then(Value::as_i64) == Some(6) { "UTF8" } else { "" })
+            }
             F::ObjDescription | F::ColDescription | F::SharedObjDescription => Value::Null,
             F::TableIsVisible => {
                 let Some(oid) = oid(0) else { return Ok(Value::Null) };
@@ -177,7 +181,11 @@ impl ObjectNames for View<'_> {
                 let schema = &self.state.schema;
                 let quoted = freshet_sql::functions::quote_identifier(&name);
                 let visible = schema.find(&self.state.path(), &name) == schema.named(namespace, &name);
-                Some(if visible { quoted.to_string() } else { format!("{}.{quoted}", schema.namespace_name(namespace)) })
+                Some(if visible {
+                    quoted.to_string()
+                } else {
+                    format!("{}.{quoted}", schema.namespace_name(namespace))
+                })
             }
             Kind::Regtype => Some(Kind::from_oid(id)?.sql_name().to_owned()),
             _ => None,
@@ -187,10 +195,13 @@ impl ObjectNames for View<'_> {
     fn id_of(&self, kind: Kind, name: &str) -> Option<u32> {
         match kind {
             Kind::Regclass => {
-                let parts: Vec<String> = name.split('.').map(|part| match part.strip_prefix('"').and_then(|part| part.strip_suffix('"')) {
-                    Some(quoted) => quoted.replace("\"\"", "\""),
-                    None => part.to_lowercase(),
-                }).collect();
+                let parts: Vec<String> = name
+                    .split('.')
+                    .map(|part| match part.strip_prefix('"').and_then(|part| part.strip_suffix('"')) {
+                        Some(quoted) => quoted.replace("\"\"", "\""),
+                        None => part.to_lowercase(),
+                    })
+                    .collect();
                 let schema = &self.state.schema;
                 let named = match parts.as_slice() {
                     [name] => schema.find(&self.state.path(), name)?,

@@ -76,7 +76,13 @@ impl<'o> Wire<'o> {
         Self { out, kinds, scratch: String::new() }
     }
 
-    fn write(row: &mut Row<'_>, scratch: &mut String, (kind, format): (Kind, Format), value: ValueRef<'_>, context: &EvalContext<'_>) {
+    fn write(
+        row: &mut Row<'_>,
+        scratch: &mut String,
+        (kind, format): (Kind, Format),
+        value: ValueRef<'_>,
+        context: &EvalContext<'_>,
+    ) {
         match (value, format) {
             (ValueRef::Null, _) => row.null(),
             (value, Format::Binary) => binary::output(value, row.value()),
