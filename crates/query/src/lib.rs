@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod bind;
+pub mod commit;
 pub mod copy;
 pub mod error;
 pub mod execute;

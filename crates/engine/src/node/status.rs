@@ -90,6 +90,14 @@ impl Node {
         }
     }
 
+    /// How it stands with the standbys; nothing unless this node is the primary.
+    pub fn shipping_status(&self) -> Option<PrimaryStatus> {
+        match &*self.composition() {
+            Composition::Primary(reign) => Some(reign.shipping.status()),
+            _ => None,
+        }
+    }
+
     /// As things stand.
     pub fn status(&self) -> NodeStatus {
         let core = self.database.core();

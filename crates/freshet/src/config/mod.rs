@@ -147,7 +147,10 @@ impl std::str::FromStr for SqlListen {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "off" => Ok(Self::Off),
-            address => address.parse().map(Self::At).map_err(|_| format!("{address:?} is neither an address with a port nor \"off\"")),
+            address => address
+                .parse()
+                .map(Self::At)
+                .map_err(|_| format!("{address:?} is neither an address with a port nor \"off\"")),
         }
     }
 }

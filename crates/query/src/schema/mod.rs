@@ -94,28 +94,6 @@ impl Schema {
         self.objects.insert(entry.oid(), entry);
     }
 
-    /// Takes an object out.
-    pub(crate) fn leave(&mut self, oid: Oid) {
-        let Some(entry) = self.objects.remove(&oid) else { return };
-        match entry {
-            Entry::Namespace(it) => drop(self.namespaces.remove(&it.name)),
-            Entry::Role(it) => drop(self.roles.remove(&it.name)),
-            Entry::View(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
-            Entry::Sequence(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
-            Entry::Table(info) => {
-                self.names.remove(&(info.table.namespace, info.table.name.clone()));
-                for index in info.table.indexes.iter().filter(|index| index.oid != 0) {
-                    self.names.remove(&(info.table.namespace, index.name.clone()));
-                }
-                for key in &info.table.foreign_keys {
-                    if let Some(referring) = self.referring.get_mut(&key.parent) {
-                        referring.retain(|(table, _)| *table != oid);
-                    }
-                }
-            }
-        }
-    }
-
     /// All objects, in no order.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.objects.values()

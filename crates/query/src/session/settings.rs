@@ -19,6 +19,7 @@ enum Kind {
     Memory,
     Integer,
     Isolation,
+    Safety,
     TimeZone,
     /// Its value cannot be changed.
     Fixed,
@@ -46,7 +47,7 @@ const KNOWN: &[(&str, &str, Kind, bool)] = &[
     ("freshet.query_memory", "256MB", Kind::Memory, false),
     ("freshet.read_after", "", Kind::Text, false),
     ("freshet.read_after_timeout", "10s", Kind::Time, false),
-    ("freshet.safety", "", Kind::Text, false),
+    ("freshet.safety", "", Kind::Safety, false),
     ("geqo", "on", Kind::Bool, false),
     ("idle_in_transaction_session_timeout", "0", Kind::Time, false),
     ("idle_session_timeout", "0", Kind::Time, false),
@@ -226,6 +227,7 @@ impl Settings {
             Kind::Memory => bytes(value).map(|_| value.to_owned()).ok_or_else(invalid)?,
             Kind::Integer => value.parse::<i64>().map(|number| number.to_string()).map_err(|_| invalid())?,
             Kind::Isolation => isolation(value).map(str::to_owned).ok_or_else(invalid)?,
+            Kind::Safety => crate::commit::is_level(value).then(|| value.to_owned()).ok_or_else(invalid)?,
             Kind::Choice(choices) => {
                 let lower = value.to_ascii_lowercase();
                 choices.iter().any(|choice| *choice == lower).then(|| value.to_owned()).ok_or_else(invalid)?

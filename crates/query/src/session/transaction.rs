@@ -2,15 +2,12 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_engine::{OutcomeOpen, Savepoint, Stamp, Ticket, Transaction};
+use freshet_engine::{Savepoint, Stamp, Transaction};
 use freshet_postgres::{Out, TransactionStatus};
 use freshet_sql::{SqlError, SqlState, types::Timestamp};
 
 use super::{Session, settings};
-use crate::error::commit_error;
-
-/// How often a wait for a commit looks whether the session is to end.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+use crate::{commit::Level, error::commit_error};
 
 /// A transaction, from BEGIN or a statement of its own to its end.
 pub struct Block<'w> {
@@ -151,6 +148,8 @@ impl<'w> Session<'w> {
             self.ended(false, out);
             return Ok(false);
         }
+        // What was set within the transaction counts for it.
+        let level = Level::of(&self.state.settings);
         let ticket = match block.transaction.map(Transaction::commit) {
             None => None,
             Some(Ok(ticket)) => Some(ticket),
@@ -161,7 +160,7 @@ impl<'w> Session<'w> {
         };
         if let Some(ticket) = ticket {
             out.flush_owed();
-            let waited = self.wait_for_commit(ticket);
+            let waited = self.shared.wait_for_commit(ticket, level, &|| self.state.flag.check(None));
             if waited.is_err() {
                 self.ended(true, out);
             }
@@ -177,23 +176,6 @@ impl<'w> Session<'w> {
         }
         self.ended(true, out);
         Ok(true)
-    }
-
-    fn wait_for_commit(&self, ticket: Ticket) -> Result<(), SqlError> {
-        if self.state.settings.get("synchronous_commit").and_then(settings::truth) == Some(false) {
-            return Ok(());
-        }
-        loop {
-            let deadline = Instant::now() + LOOK_EVERY;
-            match self.shared.database.wait_until(ticket, Some(deadline)) {
-                Ok(()) => return Ok(()),
-                Err(OutcomeOpen::Deadline) if self.state.flag.check(None).is_ok() => {}
-                Err(cause) => {
-                    let message = format!("the transaction may or may not have been committed: {cause}");
-                    return Err(SqlError::new(SqlState::new("40003"), message));
-                }
-            }
-        }
     }
 
     /// Rolls the transaction back.
