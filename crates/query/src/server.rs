@@ -10,7 +10,9 @@ use freshet_postgres::{Access, Backend, Limits, Opening, Parameters, Peer, Proof
 use freshet_sql::{SqlError, SqlState, general::General};
 
 use crate::{
+    locks::{LockManager, RecordWaits},
     schema::Catalog,
+    sequence::Sequences,
     session::{Session, wire::report},
 };
 
@@ -25,6 +27,10 @@ pub struct Shared {
     pub database: Database,
     /// What there is in it.
     pub catalog: Catalog,
+    /// Locks on tables.
+    pub locks: Arc<LockManager>,
+    /// Where sequences stand.
+    pub sequences: Sequences,
     /// Who runs general queries, if anybody.
     pub general: Option<Arc<dyn General>>,
     /// How much clients may have.
@@ -55,7 +61,22 @@ pub struct Setup {
     pub version: String,
 }
 
+/// Who waits for whose records, as the engine knows.
+struct Records(Database);
+
+impl RecordWaits for Records {
+    fn waits_for(&self, waiter: usize) -> Option<usize> {
+        self.0.core().waits_for(waiter)
+    }
+}
+
 impl Shared {
+    /// Makes what a primary needs and may not have yet.
+    fn make(&self) -> Result<(), SqlError> {
+        self.catalog.make(&self.first_role)?;
+        self.sequences.make()
+    }
+
     /// Whether this node only reads.
     pub fn is_standby(&self) -> bool {
         self.database.core().snapshots.primary().is_none()
@@ -118,6 +139,8 @@ impl SqlServer {
         let database = setup.node.database().clone();
         let shared = Shared {
             catalog: Catalog::new(database.clone()),
+            locks: LockManager::new(Some(Arc::new(Records(database.clone())))),
+            sequences: Sequences::new(database.clone()),
             database,
             node: setup.node,
             general: setup.general,
@@ -127,7 +150,7 @@ impl SqlServer {
             version: setup.version,
         };
         if !shared.is_standby() {
-            shared.catalog.make(&shared.first_role)?;
+            shared.make()?;
         }
         Ok(Self(Arc::new(shared)))
     }
@@ -151,7 +174,7 @@ impl Backend for SqlServer {
         drop(transaction);
         if schema.version.number == 0 && !self.0.is_standby() {
             // It became primary before the one before it had made a catalog.
-            self.0.catalog.make(&self.0.first_role).map_err(report)?;
+            self.0.make().map_err(report)?;
             schema = self.0.catalog.read(&worker.begin_read_only()).map_err(report)?;
         }
         if schema.version.number == 0 {

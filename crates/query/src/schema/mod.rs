@@ -14,7 +14,7 @@ use freshet_sql::{SqlError, SqlState};
 
 pub use object::*;
 pub use relation::TableInfo;
-pub use store::{Catalog, SchemaVersion};
+pub use store::{Catalog, Change, ChangeError, SchemaVersion};
 
 /// Everything that there is, at one version.
 #[derive(Clone, Debug, Default)]
@@ -94,6 +94,28 @@ impl Schema {
         self.objects.insert(entry.oid(), entry);
     }
 
+    /// Takes an object out.
+    pub(crate) fn leave(&mut self, oid: Oid) {
+        let Some(entry) = self.objects.remove(&oid) else { return };
+        match entry {
+            Entry::Namespace(it) => drop(self.namespaces.remove(&it.name)),
+            Entry::Role(it) => drop(self.roles.remove(&it.name)),
+            Entry::View(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
+            Entry::Sequence(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
+            Entry::Table(info) => {
+                self.names.remove(&(info.table.namespace, info.table.name.clone()));
+                for index in info.table.indexes.iter().filter(|index| index.oid != 0) {
+                    self.names.remove(&(info.table.namespace, index.name.clone()));
+                }
+                for key in &info.table.foreign_keys {
+                    if let Some(referring) = self.referring.get_mut(&key.parent) {
+                        referring.retain(|(table, _)| *table != oid);
+                    }
+                }
+            }
+        }
+    }
+
     /// All objects, in no order.
     pub fn entries(&self) -> impl Iterator<Item = &Entry> {
         self.objects.values()
@@ -102,6 +124,14 @@ impl Schema {
     /// The object of this id.
     pub fn entry(&self, oid: Oid) -> Option<&Entry> {
         self.objects.get(&oid)
+    }
+
+    /// The schema of this id.
+    pub fn namespace_by_oid(&self, oid: Oid) -> Option<&Arc<Namespace>> {
+        match self.objects.get(&oid)? {
+            Entry::Namespace(namespace) => Some(namespace),
+            _ => None,
+        }
     }
 
     /// The schema of this name.

@@ -33,14 +33,15 @@ use freshet_sql::{
 
 use crate::{
     execute::RowIds,
+    locks::TableLocks,
     schema::{Oid, PG_CATALOG, Schema},
+    sequence::SessionSequences,
     server::Shared,
 };
 use interrupt::Flag;
 use prepare::Prepared;
 use settings::Settings;
 use transaction::Block;
-use view::Sequences;
 
 /// A session.
 pub struct Session<'w> {
@@ -51,6 +52,7 @@ pub struct Session<'w> {
     statements: HashMap<String, Arc<Prepared>>,
     portals: HashMap<String, Portal>,
     row_ids: RowIds,
+    locks: TableLocks,
 }
 
 /// What a session knows besides its transaction.
@@ -72,7 +74,7 @@ pub struct State {
     /// The database that its client has asked for.
     pub database: String,
     /// What its sequences have given.
-    pub sequences: RefCell<Sequences>,
+    pub sequences: SessionSequences,
     /// The stamp of its last commit.
     pub last_commit: Option<Stamp>,
     /// To reach other sessions.
@@ -81,6 +83,8 @@ pub struct State {
     pub flag: Arc<Flag>,
     /// When the statement that runs has run long enough.
     pub deadline: Option<Instant>,
+    /// Whether the statement that runs must not write.
+    pub read_only: bool,
     /// Settings that functions want to have changed.
     pub wanted: RefCell<Vec<(String, String, bool)>>,
 }
@@ -161,16 +165,18 @@ impl<'w> Session<'w> {
                 user,
                 role: oid,
                 database: database.to_owned(),
-                sequences: RefCell::default(),
+                sequences: SessionSequences::default(),
                 last_commit: None,
                 sessions: opening.sessions.clone(),
                 flag: Arc::default(),
                 deadline: None,
+                read_only: false,
                 wanted: RefCell::default(),
             },
             statements: HashMap::new(),
             portals: HashMap::new(),
             row_ids: RowIds::new()?,
+            locks: shared.locks.session(worker.place()),
             shared,
         })
     }

@@ -87,6 +87,23 @@ impl std::fmt::Debug for Plan {
     }
 }
 
+impl Plan {
+    /// The tables whose rows it changes or locks.
+    pub fn writes_to(&self) -> impl Iterator<Item = Oid> {
+        let one = match self {
+            Self::Insert(plan) | Self::InsertGeneral(plan, ..) => Some(plan.table.table.oid),
+            Self::Update(plan) => Some(plan.scan.table.table.oid),
+            Self::Delete(plan) => Some(plan.scan.table.table.oid),
+            Self::Select(_) | Self::General(_) | Self::Utility => None,
+        };
+        let locked = match self {
+            Self::Select(plan) if plan.lock.is_some() => plan.scans.as_slice(),
+            _ => &[],
+        };
+        one.into_iter().chain(locked.iter().map(|scan| scan.table.table.oid))
+    }
+}
+
 fn columns_of(output: &[Output]) -> Vec<ResultColumn> {
     let column = |output: &Output| ResultColumn { name: output.name.clone(), ty: output.ty, origin: output.origin };
     output.iter().map(column).collect()

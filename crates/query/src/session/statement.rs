@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_postgres::{Client, Format};
-use freshet_sql::{SqlError, Value, types::Timestamp};
+use freshet_sql::{SqlError, SqlState, Value, types::Timestamp};
 
 use super::{
     Session,
@@ -14,6 +14,7 @@ use super::{
 use crate::{
     execute::{Run, Sink, modify::Collected},
     expression::{Environment, Source},
+    locks::{self, Patience},
 };
 
 /// What a statement has done, as its tag says.
@@ -51,9 +52,12 @@ impl Session<'_> {
         }
         let deadline = self.statement_deadline();
         self.state.deadline = deadline;
+        self.state.read_only = self.block.as_ref().is_some_and(|block| block.read_only);
         let flag = Arc::clone(&self.state.flag);
         let interrupted = move || flag.check(deadline);
         interrupted()?;
+        let locked = self.lock_for(prepared, planned, &interrupted)?;
+        let planned = locked.as_ref().unwrap_or(planned);
         let block = self.block.as_ref().expect("a statement has a transaction");
         let transaction = block.transaction.as_ref().expect("a statement has a transaction");
         let view = View::new(&self.shared, &self.state);
@@ -91,6 +95,42 @@ impl Session<'_> {
         };
         self.apply_wanted(client)?;
         Ok(Tag(tag))
+    }
+
+    /// Takes the lock of a writer on the table that a plan changes. Returns another plan, if the table was changed since this one was made.
+    ///
+    /// # Errors
+    /// 40001 when the table was changed since the transaction's snapshot; 40P01, 55P03, 57014.
+    fn lock_for(
+        &mut self,
+        prepared: &Prepared,
+        planned: &Arc<Planned>,
+        interrupted: &dyn Fn() -> Result<(), SqlError>,
+    ) -> Result<Option<Arc<Planned>>, SqlError> {
+        let mut made: Option<Arc<Planned>> = None;
+        loop {
+            let now = made.as_ref().unwrap_or(planned);
+            let mut outdated = false;
+            for table in now.plan.writes_to() {
+                let limit = self.state.settings.limit("lock_timeout");
+                let deadline = limit.and_then(|limit| std::time::Instant::now().checked_add(limit));
+                let patience = Patience { deadline, interrupted };
+                let version = self.state.schema.version.number;
+                outdated |= self.locks.write(table, version, patience)? == locks::Planned::Outdated;
+            }
+            if !outdated {
+                return Ok(made);
+            }
+            let block = self.block.as_ref().expect("a statement has a transaction");
+            let transaction = block.transaction.as_ref().expect("a statement has a transaction");
+            if !block.is_read_committed() {
+                let message = "could not serialize access due to concurrent change of a table's definition";
+                return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message));
+            }
+            transaction.refresh();
+            self.refresh_schema()?;
+            made = Some(self.plan(prepared)?);
+        }
     }
 
     /// When the transaction began.

@@ -7,7 +7,7 @@ use freshet_postgres::{Out, TransactionStatus};
 use freshet_sql::{SqlError, SqlState, types::Timestamp};
 
 use super::{Session, settings};
-use crate::{commit::Level, error::commit_error};
+use crate::{commit::Level, error::commit_error, locks::LockMark};
 
 /// A transaction, from BEGIN or a statement of its own to its end.
 pub struct Block<'w> {
@@ -25,7 +25,7 @@ pub struct Block<'w> {
     pub begun: Timestamp,
     /// Whether a statement was run in it.
     pub used: bool,
-    savepoints: Vec<(String, Savepoint)>,
+    savepoints: Vec<(String, Savepoint, LockMark)>,
 }
 
 impl Block<'_> {
@@ -187,6 +187,7 @@ impl<'w> Session<'w> {
     }
 
     fn ended(&mut self, committed: bool, out: &mut Out) {
+        self.locks.release();
         for (name, value) in self.state.settings.end(committed) {
             out.parameter_status(name, &value);
         }
@@ -199,10 +200,12 @@ impl<'w> Session<'w> {
                 block.failed = true;
                 if block.savepoints.is_empty() {
                     block.transaction = None;
+                    self.locks.release();
                 }
             }
             _ => {
                 self.block = None;
+                self.locks.release();
                 // Nobody is there to be told: what was set in the statement was not told either.
                 let _ = self.state.settings.end(false);
             }
@@ -218,7 +221,7 @@ impl<'w> Session<'w> {
         self.block_for_statement()?;
         let block = self.block.as_mut().expect("there is one");
         let savepoint = block.transaction.as_ref().expect("a statement's transaction").savepoint();
-        block.savepoints.push((name, savepoint));
+        block.savepoints.push((name, savepoint, self.locks.mark()));
         Ok(())
     }
 
@@ -230,7 +233,7 @@ impl<'w> Session<'w> {
         self.need_block("RELEASE SAVEPOINT")?;
         self.block_for_statement()?;
         let block = self.block.as_mut().expect("there is one");
-        let place = block.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| no_savepoint(name))?;
+        let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
         block.savepoints.truncate(place);
         Ok(())
     }
@@ -242,11 +245,12 @@ impl<'w> Session<'w> {
     pub(super) fn roll_back_to(&mut self, name: &str) -> Result<(), SqlError> {
         self.need_block("ROLLBACK TO SAVEPOINT")?;
         let block = self.block.as_mut().expect("there is one");
-        let place = block.savepoints.iter().rposition(|(known, _)| known == name).ok_or_else(|| no_savepoint(name))?;
+        let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
         block.savepoints.truncate(place + 1);
         let transaction = block.transaction.as_ref().expect("a transaction with savepoints is kept");
         transaction.roll_back_to(&block.savepoints[place].1);
         block.failed = false;
+        self.locks.release_since(block.savepoints[place].2);
         self.refresh_schema()
     }
 

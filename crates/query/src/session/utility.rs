@@ -240,7 +240,7 @@ impl Session<'_> {
                     self.portals.clear();
                 }
                 if matches!(object_type, DiscardObject::ALL | DiscardObject::SEQUENCES) {
-                    *self.state.sequences.borrow_mut() = Default::default();
+                    self.state.sequences.discard();
                 }
                 format!("DISCARD {object_type}")
             }

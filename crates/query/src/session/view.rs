@@ -1,7 +1,5 @@
 //! What functions ask the session.
 
-use std::collections::HashMap;
-
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
     types::{Array, Kind, ObjectNames},
@@ -11,19 +9,11 @@ use super::State;
 use crate::{
     bind::not_supported,
     expression::SessionView,
-    schema::{self, Oid},
+    schema::{self, Oid, privilege},
+    sequence::Position,
     server::Shared,
     session_function::SessionFunction as F,
 };
-
-/// What a session's sequences have given.
-#[derive(Debug, Default)]
-pub struct Sequences {
-    /// The last value of each.
-    pub last: HashMap<Oid, i64>,
-    /// The last one that was asked.
-    pub latest: Option<Oid>,
-}
 
 /// A session while it runs a statement.
 pub struct View<'s> {
@@ -117,6 +107,22 @@ impl SessionView for View<'_> {
             }
             F::ClientAddress => Value::text(self.state.client.ip().to_string()),
             F::GetExpr | F::GetExprPretty => arguments.first().cloned().unwrap_or(Value::Null),
+            F::NextValue => {
+                let Some(sequence) = self.sequence(oid(0), "nextval", privilege::USAGE | privilege::UPDATE)? else { return Ok(Value::Null) };
+                Value::Int8(self.state.sequences.next(&self.shared.sequences, sequence, &|| self.check())?)
+            }
+            F::CurrentValue => {
+                let Some(sequence) = self.sequence(oid(0), "", privilege::USAGE | privilege::SELECT)? else { return Ok(Value::Null) };
+                Value::Int8(self.state.sequences.current(sequence)?)
+            }
+            F::LastValue => Value::Int8(self.state.sequences.last()?),
+            F::SetValue | F::SetValueCalled => {
+                let Some(sequence) = self.sequence(oid(0), "setval", privilege::UPDATE)? else { return Ok(Value::Null) };
+                let Some(value) = arguments.get(1).and_then(Value::as_i64) else { return Ok(Value::Null) };
+                let called = arguments.get(2).and_then(Value::as_bool).unwrap_or(true);
+                let position = Position { value, called };
+                Value::Int8(self.state.sequences.set(&self.shared.sequences, sequence, position, &|| self.check())?)
+            }
             F::Sleep => self.sleep(arguments)?,
             other => return Err(not_supported(format!("{}()", other.name()))),
         })
@@ -124,6 +130,29 @@ impl SessionView for View<'_> {
 }
 
 impl View<'_> {
+    fn check(&self) -> Result<(), SqlError> {
+        self.state.flag.check(self.state.deadline)
+    }
+
+    /// The sequence of this id, if the role has one of these privileges on it. `writes` names the function, if it changes the sequence.
+    fn sequence(&self, oid: Option<Oid>, writes: &str, wanted: u16) -> Result<Option<&schema::Sequence>, SqlError> {
+        let Some(oid) = oid else { return Ok(None) };
+        let schema = &self.state.schema;
+        let sequence = schema.sequence(oid).ok_or_else(|| {
+            let name = self.relation_name(oid).map_or_else(|| oid.to_string(), |(_, name)| name);
+            SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a sequence"))
+        })?;
+        if schema.privileges(self.state.role, sequence.owner, &sequence.grants) & wanted == 0 {
+            let message = format!("permission denied for sequence {}", sequence.name);
+            return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+        }
+        if !writes.is_empty() && (self.state.read_only || self.shared.is_standby()) {
+            let message = format!("cannot execute {writes}() in a read-only transaction");
+            return Err(SqlError::new(SqlState::READ_ONLY_SQL_TRANSACTION, message));
+        }
+        Ok(Some(sequence))
+    }
+
     fn reach(
         &self,
         arguments: &[Value],
@@ -145,7 +174,7 @@ impl View<'_> {
         };
         let end = std::time::Instant::now() + std::time::Duration::from_secs_f64(seconds);
         loop {
-            self.state.flag.check(self.state.deadline)?;
+            self.check()?;
             let left = end.saturating_duration_since(std::time::Instant::now());
             if left.is_zero() {
                 return Ok(Value::text(""));
