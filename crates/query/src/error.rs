@@ -14,7 +14,10 @@ pub fn read_error(cause: impl std::fmt::Display) -> SqlError {
 pub fn write_error(cause: WriteError) -> SqlError {
     let state = match &cause {
         WriteError::Conflict | WriteError::NotFound => {
-            return SqlError::new(SqlState::SERIALIZATION_FAILURE, "could not serialize access due to concurrent update");
+            return SqlError::new(
+                SqlState::SERIALIZATION_FAILURE,
+                "could not serialize access due to concurrent update",
+            );
         }
         WriteError::UniqueViolation { .. } => SqlState::UNIQUE_VIOLATION,
         WriteError::Row { .. } | WriteError::TableFull(_) => SqlState::PROGRAM_LIMIT_EXCEEDED,

@@ -225,9 +225,7 @@ impl Expression {
         let compute = |one: &Self| one.evaluate(rows, environment);
         Ok(match self {
             Self::Constant(value) => value.clone(),
-            Self::Parameter(number) => {
-                environment.parameters.get(usize::from(*number)).cloned().unwrap_or(Value::Null)
-            }
+            Self::Parameter(number) => environment.parameters.get(usize::from(*number)).cloned().unwrap_or(Value::Null),
             Self::Column { source, column: number } => column(rows, *source, *number)?.to_value(),
             Self::Call(function, arguments) => {
                 let values: SmallVec<[Value; 3]> = arguments.iter().map(compute).collect::<Result<_, _>>()?;

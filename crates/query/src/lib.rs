@@ -8,14 +8,20 @@
 //! | [`bind`] | syntax to plans: names, types, overloads, access paths |
 //! | [`schema`] | what there is: the catalog, kept in the engine like all data |
 //! | [`execute`] | plans to rows, over the engine's indexes |
+//! | [`ddl`] | statements that define: tables, indexes, views, sequences, roles |
+//! | [`sequence`] | where sequences stand |
+//! | [`locks`] | locks on tables, between those who write and those who define |
 //! | [`expression`] | conditions and values, evaluated on rows where they lie |
 //!
 //! Queries that are more than that go through the door [`freshet_sql::general`].
 #![forbid(unsafe_code)]
 
 pub mod bind;
+pub mod ddl;
 pub mod error;
 pub mod execute;
 pub mod expression;
+pub mod locks;
 pub mod schema;
+pub mod sequence;
 pub mod session_function;

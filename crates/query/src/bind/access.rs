@@ -134,15 +134,14 @@ impl Conditions<'_> {
         });
         for condition in conditions {
             let Expression::Compare(comparison, operands) = condition else { continue };
-            let (comparison, value) = if column_of(&operands.0, self.source, info) == Some(column)
-                && self.value(&operands.1)
-            {
-                (*comparison, &operands.1)
-            } else if column_of(&operands.1, self.source, info) == Some(column) && self.value(&operands.0) {
-                (comparison.turned(), &operands.0)
-            } else {
-                continue;
-            };
+            let (comparison, value) =
+                if column_of(&operands.0, self.source, info) == Some(column) && self.value(&operands.1) {
+                    (*comparison, &operands.1)
+                } else if column_of(&operands.1, self.source, info) == Some(column) && self.value(&operands.0) {
+                    (comparison.turned(), &operands.0)
+                } else {
+                    continue;
+                };
             match comparison {
                 Comparison::Greater | Comparison::GreaterOrEqual if range.lower.is_none() => {
                     range.lower = Some((value.clone(), comparison == Comparison::GreaterOrEqual));

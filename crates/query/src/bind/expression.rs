@@ -212,7 +212,8 @@ impl Binder<'_> {
                     return Err(SqlError::new(SqlState::new("42P18"), message).with_hint(hint).into());
                 }
                 let (elements, ty) = self.common(elements, "ARRAY")?;
-                let array = ty.kind().array().ok_or_else(|| not_supported(format!("an array of {}", ty.kind().sql_name())))?;
+                let array =
+                    ty.kind().array().ok_or_else(|| not_supported(format!("an array of {}", ty.kind().sql_name())))?;
                 Typed { expression: Expression::Array(ty.kind(), elements.into()), ty: Type::of(array) }
             }
             Expr::AtTimeZone { timestamp, time_zone } => {
@@ -273,7 +274,9 @@ impl Binder<'_> {
                     let ast::AccessExpr::Subscript(ast::Subscript::Index { index }) = access else {
                         return Err(Stop::General("a slice or a field"));
                     };
-                    value = self.call("array_element", vec![value, deeper(index)?]).map_err(|_| Stop::General("a subscript"))?;
+                    value = self
+                        .call("array_element", vec![value, deeper(index)?])
+                        .map_err(|_| Stop::General("a subscript"))?;
                 }
                 value
             }
@@ -289,8 +292,10 @@ impl Binder<'_> {
         let found = scope.column(parts)?;
         if let Some(grouping) = &scope.grouping {
             // By another spelling it may be one of the groups.
-            let same = |group: &Typed| matches!((&group.expression, &found.expression),
-                (Expression::Column { source: a, column: b }, Expression::Column { source: c, column: d }) if a == c && b == d);
+            let same = |group: &Typed| {
+                matches!((&group.expression, &found.expression),
+                (Expression::Column { source: a, column: b }, Expression::Column { source: c, column: d }) if a == c && b == d)
+            };
             if let Some(number) = grouping.groups.iter().position(|(_, group)| same(group)) {
                 let expression = Expression::Column { source: grouping.source, column: number as u16 };
                 return Ok(Typed { expression, ty: found.ty });
@@ -303,11 +308,19 @@ impl Binder<'_> {
     /// `current_date` and the like, which are written without parentheses.
     fn is_word_function(&self, word: &str, scope: &Scope) -> bool {
         const WORDS: [&str; 11] = [
-            "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp", "current_user",
-            "current_role", "session_user", "user", "current_catalog", "current_schema",
+            "current_date",
+            "current_time",
+            "current_timestamp",
+            "localtime",
+            "localtimestamp",
+            "current_user",
+            "current_role",
+            "session_user",
+            "user",
+            "current_catalog",
+            "current_schema",
         ];
-        WORDS.iter().any(|known| known.eq_ignore_ascii_case(word))
-            && scope.column(&[ast::Ident::new(word)]).is_err()
+        WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)) && scope.column(&[ast::Ident::new(word)]).is_err()
     }
 
     fn literal(&self, value: &ValueWithSpan) -> Bound<Typed> {
@@ -358,7 +371,8 @@ impl Binder<'_> {
         let kind = if kind == Kind::Unknown { Kind::Text } else { kind };
         // A modifier that all of them have stays.
         let first = values.first().map_or(Type::of(kind), |value| value.ty);
-        let ty = if values.iter().all(|value| value.ty == first) && first.kind() == kind { first } else { Type::of(kind) };
+        let ty =
+            if values.iter().all(|value| value.ty == first) && first.kind() == kind { first } else { Type::of(kind) };
         let coerced = values.into_iter().map(|value| Ok(self.coerce(value, ty, CastContext::Implicit)?.expression));
         Ok((coerced.collect::<Result<_, SqlError>>()?, ty))
     }
@@ -366,7 +380,9 @@ impl Binder<'_> {
     /// An operator between two values.
     pub(crate) fn operator(&self, name: &str, left: Typed, right: Typed) -> Bound<Typed> {
         let resolved = resolve(name, &[left.ty.kind(), right.ty.kind()])?;
-        let [one, other] = resolved.arguments[..] else { return Err(SqlError::internal("an operator without two operands").into()) };
+        let [one, other] = resolved.arguments[..] else {
+            return Err(SqlError::internal("an operator without two operands").into());
+        };
         let left = self.argument(left, one)?;
         let right = self.argument(right, other)?;
         if let Some(comparison) = Comparison::named(name)
@@ -374,7 +390,10 @@ impl Binder<'_> {
         {
             return Ok(boolean(Expression::Compare(comparison, Box::new((left, right)))));
         }
-        Ok(Typed { expression: Expression::Call(resolved.function, Box::new([left, right])), ty: Type::of(resolved.result) })
+        Ok(Typed {
+            expression: Expression::Call(resolved.function, Box::new([left, right])),
+            ty: Type::of(resolved.result),
+        })
     }
 
     fn argument(&self, argument: Typed, kind: Kind) -> Result<Expression, SqlError> {
@@ -466,7 +485,9 @@ impl Binder<'_> {
             _ => {
                 // (a, b) < (c, d) is a < c OR a = c AND b < d.
                 let operator = signs(op);
-                let Some(comparison) = Comparison::named(&operator) else { return Err(Stop::General("an operator on rows")) };
+                let Some(comparison) = Comparison::named(&operator) else {
+                    return Err(Stop::General("an operator on rows"));
+                };
                 let strict = match comparison {
                     Comparison::LessOrEqual => "<",
                     Comparison::GreaterOrEqual => ">",
@@ -509,7 +530,9 @@ impl Binder<'_> {
             let message = "op ANY/ALL (array) requires operator to yield boolean";
             return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message).into());
         }
-        let [one, other] = resolved.arguments[..] else { return Err(SqlError::internal("an operator without two operands").into()) };
+        let [one, other] = resolved.arguments[..] else {
+            return Err(SqlError::internal("an operator without two operands").into());
+        };
         let of = other.array().ok_or_else(|| not_supported(format!("an array of {}", other.sql_name())))?;
         let left = self.argument(left, one)?;
         let array = self.coerce(array, Type::of(of), CastContext::Implicit)?.expression;
@@ -535,7 +558,8 @@ impl Binder<'_> {
         let kinds: Vec<Kind> = arguments.iter().map(|argument| argument.ty.kind()).collect();
         if let Some((declared, result, function)) = session_function(name, &kinds) {
             let arguments = arguments.into_iter().zip(declared);
-            let arguments = arguments.map(|(argument, kind)| self.argument(argument, *kind)).collect::<Result<_, _>>()?;
+            let arguments =
+                arguments.map(|(argument, kind)| self.argument(argument, *kind)).collect::<Result<_, _>>()?;
             return Ok(Typed { expression: Expression::Session(function, arguments), ty: Type::of(result) });
         }
         if functions::named(name).is_empty() {

@@ -8,8 +8,8 @@ use freshet_sql::{
 };
 use sqlparser::{
     ast::{
-        self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, ObjectName, OnConflictAction, OnInsert,
-        Query, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins,
+        self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, ObjectName, OnConflictAction,
+        OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
@@ -130,7 +130,8 @@ impl Binder<'_> {
     /// When a condition in the catalog cannot be bound.
     pub fn constraints(&self, info: &Arc<TableInfo>) -> Bound<Constraints> {
         let columns = info.table.columns.iter().enumerate();
-        let not_null = columns.filter(|(_, column)| column.not_null && !column.dropped).map(|(number, _)| number).collect();
+        let not_null =
+            columns.filter(|(_, column)| column.not_null && !column.dropped).map(|(number, _)| number).collect();
         let scope = Scope::of(info, &info.table.name);
         let checks = info.table.checks.iter().map(|check| {
             let condition = self.condition(&parse_expression(&check.condition)?, &scope, "CHECK")?;
@@ -185,7 +186,9 @@ impl Binder<'_> {
     /// # Errors
     /// When it makes no sense, or is for general queries.
     pub fn insert(&self, insert: &Insert) -> Bound<InsertPlan> {
-        let TableObject::TableName(name) = &insert.table else { return Err(not_supported("INSERT into a function").into()) };
+        let TableObject::TableName(name) = &insert.table else {
+            return Err(not_supported("INSERT into a function").into());
+        };
         let info = self.table(name).map_err(|stop| match stop {
             Stop::General(_) => Stop::Error(SqlError::new(
                 SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
@@ -281,7 +284,8 @@ impl Binder<'_> {
                     let Some(target) = targets.get(place) else {
                         return Err(syntax_error("INSERT has more expressions than target columns").into());
                     };
-                    if matches!(expr, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default")) {
+                    if matches!(expr, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
+                    {
                         bound.push(None);
                         continue;
                     }
@@ -345,7 +349,10 @@ impl Binder<'_> {
             OnConflictAction::DoNothing => None,
             OnConflictAction::DoUpdate(update) => {
                 if indexes.is_empty() {
-                    return Err(syntax_error("ON CONFLICT DO UPDATE requires inference specification or constraint name").into());
+                    return Err(syntax_error(
+                        "ON CONFLICT DO UPDATE requires inference specification or constraint name",
+                    )
+                    .into());
                 }
                 self.check_privilege(info, privilege::UPDATE | privilege::SELECT)?;
                 let mut scope = Scope::of(info, alias);
@@ -361,7 +368,12 @@ impl Binder<'_> {
         Ok(ConflictPlan { indexes, update })
     }
 
-    fn assignments(&self, assignments: &[Assignment], info: &Arc<TableInfo>, scope: &Scope) -> Bound<Vec<(usize, Expression)>> {
+    fn assignments(
+        &self,
+        assignments: &[Assignment],
+        info: &Arc<TableInfo>,
+        scope: &Scope,
+    ) -> Bound<Vec<(usize, Expression)>> {
         let mut bound: Vec<(usize, Expression)> = Vec::new();
         let mut one = |name: &ObjectName, value: &Expr| -> Bound<()> {
             let name = parts_of(name)?.pop().unwrap_or_default();
@@ -419,7 +431,13 @@ impl Binder<'_> {
         Ok((info, alias))
     }
 
-    fn rows_to_change(&self, info: &Arc<TableInfo>, alias: &str, selection: Option<&Expr>, scope: &Scope) -> Bound<ScanPlan> {
+    fn rows_to_change(
+        &self,
+        info: &Arc<TableInfo>,
+        alias: &str,
+        selection: Option<&Expr>,
+        scope: &Scope,
+    ) -> Bound<ScanPlan> {
         let mut conditions = Vec::new();
         if let Some(selection) = selection {
             self.check_privilege(info, privilege::SELECT)?;
@@ -427,7 +445,13 @@ impl Binder<'_> {
         }
         let all = all_of(conditions.clone());
         let (access, _): (Access, _) = access::choose(info, 0, &mut conditions, &[]);
-        Ok(ScanPlan { table: Arc::clone(info), alias: alias.to_owned(), access, filter: all_of(conditions), conditions: all })
+        Ok(ScanPlan {
+            table: Arc::clone(info),
+            alias: alias.to_owned(),
+            access,
+            filter: all_of(conditions),
+            conditions: all,
+        })
     }
 
     /// Binds an UPDATE.

@@ -123,8 +123,12 @@ impl Binder<'_> {
         }
         let mut plan = match &*query.body {
             SetExpr::Select(select) => self.select(select, query)?,
-            SetExpr::Values(values) => self.values(&values.rows.iter().map(|row| &row.content[..]).collect::<Vec<_>>(), query)?,
-            SetExpr::Query(inner) if query.order_by.is_none() && query.limit_clause.is_none() && query.fetch.is_none() => {
+            SetExpr::Values(values) => {
+                self.values(&values.rows.iter().map(|row| &row.content[..]).collect::<Vec<_>>(), query)?
+            }
+            SetExpr::Query(inner)
+                if query.order_by.is_none() && query.limit_clause.is_none() && query.fetch.is_none() =>
+            {
                 return self.query(inner);
             }
             _ => return Err(Stop::General("a set operation")),
@@ -212,7 +216,9 @@ impl Binder<'_> {
         match self.relation(name)? {
             Named::Table(oid) => {
                 let info = self.schema.table(oid);
-                Ok(Arc::clone(info.ok_or_else(|| SqlError::internal(format!("table {oid} is named and is not there")))?))
+                Ok(Arc::clone(
+                    info.ok_or_else(|| SqlError::internal(format!("table {oid} is named and is not there")))?,
+                ))
             }
             Named::View(_) | Named::Sequence(_) => Err(Stop::General("a view")),
             Named::Index { .. } => {
@@ -224,14 +230,19 @@ impl Binder<'_> {
     }
 
     fn source(&self, factor: &TableFactor) -> Bound<ScopeSource> {
-        let TableFactor::Table { name, alias, args: None, with_ordinality: false, sample: None, version: None, .. } = factor
+        let TableFactor::Table { name, alias, args: None, with_ordinality: false, sample: None, version: None, .. } =
+            factor
         else {
             return Err(Stop::General("something else than a table in FROM"));
         };
         let info = self.table(name)?;
         self.check_privilege(&info, privilege::SELECT)?;
         let (schema, last) = qualified(name)?;
-        let mut source = ScopeSource::table(&info, last, schema.or_else(|| Some(self.schema.namespace_name(info.table.namespace).to_owned())));
+        let mut source = ScopeSource::table(
+            &info,
+            last,
+            schema.or_else(|| Some(self.schema.namespace_name(info.table.namespace).to_owned())),
+        );
         if let Some(alias) = alias {
             source.alias = name_of(&alias.name);
             source.schema = None;
@@ -243,7 +254,8 @@ impl Binder<'_> {
     }
 
     fn select(&self, select: &Select, query: &Query) -> Bound<SelectPlan> {
-        if select.top.is_some() || select.into.is_some() || !select.lateral_views.is_empty() || select.qualify.is_some() {
+        if select.top.is_some() || select.into.is_some() || !select.lateral_views.is_empty() || select.qualify.is_some()
+        {
             return Err(Stop::General("a clause of another dialect"));
         }
         if !select.named_window.is_empty() {
@@ -322,13 +334,15 @@ impl Binder<'_> {
         conditions: Vec<Expression>,
         order: &access::Order,
     ) -> Bound<(Vec<ScanPlan>, Option<Expression>, bool)> {
-        let (mut at_once, mut left): (Vec<_>, Vec<_>) = conditions.into_iter().partition(|condition| condition.is_before(0));
+        let (mut at_once, mut left): (Vec<_>, Vec<_>) =
+            conditions.into_iter().partition(|condition| condition.is_before(0));
         let mut scans = Vec::with_capacity(tables.len());
         let mut ordered = true;
         let count = tables.len();
         for (number, source) in tables.into_iter().enumerate() {
             let number = number as u16;
-            let (mut now, later): (Vec<_>, Vec<_>) = left.into_iter().partition(|condition| condition.is_before(number + 1));
+            let (mut now, later): (Vec<_>, Vec<_>) =
+                left.into_iter().partition(|condition| condition.is_before(number + 1));
             left = later;
             let table = source.table.ok_or_else(|| SqlError::internal("a source that is no table"))?;
             let conditions = all_of(now.clone());
@@ -344,7 +358,9 @@ impl Binder<'_> {
     }
 
     fn grouping(&self, select: &Select, scope: &Scope) -> Bound<Option<Grouping>> {
-        let GroupByExpr::Expressions(exprs, modifiers) = &select.group_by else { return Err(Stop::General("GROUP BY ALL")) };
+        let GroupByExpr::Expressions(exprs, modifiers) = &select.group_by else {
+            return Err(Stop::General("GROUP BY ALL"));
+        };
         if !modifiers.is_empty() {
             return Err(Stop::General("GROUP BY with a modifier"));
         }
@@ -361,7 +377,10 @@ impl Binder<'_> {
             let expr = match expr {
                 Expr::Value(value) => match &value.value {
                     sqlparser::ast::Value::Number(digits, _) => {
-                        let item = digits.parse::<usize>().ok().and_then(|number| select.projection.get(number.checked_sub(1)?));
+                        let item = digits
+                            .parse::<usize>()
+                            .ok()
+                            .and_then(|number| select.projection.get(number.checked_sub(1)?));
                         match item {
                             Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => expr,
                             _ => {
@@ -554,7 +573,9 @@ fn wanted_order(order: &[SortKey]) -> Option<Vec<(u16, bool)>> {
     order
         .iter()
         .map(|key| match key.expression {
-            Expression::Column { source: 0, column } if key.nulls_first == key.descending => Some((column, key.descending)),
+            Expression::Column { source: 0, column } if key.nulls_first == key.descending => {
+                Some((column, key.descending))
+            }
             _ => None,
         })
         .collect()
@@ -574,7 +595,8 @@ fn has_aggregate(expr: &Expr) -> bool {
                 && function.over.is_none()
                 && let Some(name) = super::parts_of(&function.name).ok().and_then(|mut parts| parts.pop())
                 && (super::aggregate::Aggregate::named(&name).is_some()
-                    || ["string_agg", "array_agg", "json_agg", "jsonb_agg", "stddev", "variance"].contains(&name.as_str()))
+                    || ["string_agg", "array_agg", "json_agg", "jsonb_agg", "stddev", "variance"]
+                        .contains(&name.as_str()))
             {
                 return ControlFlow::Break(());
             }

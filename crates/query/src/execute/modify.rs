@@ -5,10 +5,7 @@
 use std::sync::Arc;
 
 use freshet_engine::{Rid, WriteError};
-use freshet_sql::{
-    SqlError, SqlState, Value,
-    types::text,
-};
+use freshet_sql::{SqlError, SqlState, Value, types::text};
 
 use super::{
     Run, Sink,
@@ -141,7 +138,8 @@ impl<'a> Run<'a, '_> {
                     return match self.transaction.insert(&info.rows, &row) {
                         Ok(rid) => {
                             if let Some(output) = &plan.returning {
-                                let _ = sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
+                                let _ =
+                                    sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
                             }
                             Ok(1)
                         }
@@ -340,15 +338,14 @@ impl<'a> Run<'a, '_> {
                 let source = [Source::Stored(&info.layout, &old, rid)];
                 let new = self.changed(info, &plan.assignments, &plan.constraints, &source, &old)?;
                 let mut violated = None;
-                let written = self.write(WhenLocked::Wait, |transaction| {
-                    match transaction.update(&info.rows, rid, &new) {
+                let written =
+                    self.write(WhenLocked::Wait, |transaction| match transaction.update(&info.rows, rid, &new) {
                         Err(WriteError::UniqueViolation { index }) => {
                             violated = Some(index);
                             Ok(rid)
                         }
                         other => other,
-                    }
-                })?;
+                    })?;
                 if let Some(index) = violated {
                     return Err(duplicate(info, &index, &new));
                 }

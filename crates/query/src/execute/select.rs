@@ -15,8 +15,8 @@ use super::{
     write::Written,
 };
 use crate::{
-    error::read_error,
     bind::select::{Aggregation, Output, SelectPlan, SortKey, WhenLocked},
+    error::read_error,
     expression::{Expression, Source},
 };
 
@@ -48,8 +48,20 @@ fn compare(keys: &[SortKey], one: &[Value], other: &[Value]) -> Ordering {
     for (key, (one, other)) in keys.iter().zip(one.iter().zip(other)) {
         let order = match (one.is_null(), other.is_null()) {
             (true, true) => Ordering::Equal,
-            (true, false) => if key.nulls_first { Ordering::Less } else { Ordering::Greater },
-            (false, true) => if key.nulls_first { Ordering::Greater } else { Ordering::Less },
+            (true, false) => {
+                if key.nulls_first {
+                    Ordering::Less
+                } else {
+                    Ordering::Greater
+                }
+            }
+            (false, true) => {
+                if key.nulls_first {
+                    Ordering::Greater
+                } else {
+                    Ordering::Less
+                }
+            }
             (false, false) => {
                 let order = one.as_ref().compare(other.as_ref());
                 if key.descending { order.reverse() } else { order }

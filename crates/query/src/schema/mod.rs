@@ -14,7 +14,7 @@ use freshet_sql::{SqlError, SqlState};
 
 pub use object::*;
 pub use relation::TableInfo;
-pub use store::{Catalog, SchemaVersion};
+pub use store::{Catalog, Change, ChangeError, SchemaVersion};
 
 /// Everything that there is, at one version.
 #[derive(Clone, Debug, Default)]
@@ -124,6 +124,14 @@ impl Schema {
     /// The object of this id.
     pub fn entry(&self, oid: Oid) -> Option<&Entry> {
         self.objects.get(&oid)
+    }
+
+    /// The schema of this id.
+    pub fn namespace_by_oid(&self, oid: Oid) -> Option<&Arc<Namespace>> {
+        match self.objects.get(&oid)? {
+            Entry::Namespace(namespace) => Some(namespace),
+            _ => None,
+        }
     }
 
     /// The schema of this name.

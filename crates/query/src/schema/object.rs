@@ -41,6 +41,8 @@ pub struct Namespace {
     pub name: String,
     /// The role that owns it.
     pub owner: Oid,
+    /// What others may do with it.
+    pub grants: Vec<Grant>,
 }
 
 /// A role.
@@ -80,12 +82,35 @@ pub mod privilege {
     pub const REFERENCES: u16 = 32;
     /// TRIGGER: there are none; kept for what clients say.
     pub const TRIGGER: u16 = 64;
-    /// USAGE of a sequence.
+    /// USAGE of a sequence or schema.
     pub const USAGE: u16 = 128;
+    /// CREATE in a schema.
+    pub const CREATE: u16 = 256;
     /// All of a table's.
     pub const ALL_TABLE: u16 = SELECT | INSERT | UPDATE | DELETE | TRUNCATE | REFERENCES | TRIGGER;
     /// All of a sequence's.
     pub const ALL_SEQUENCE: u16 = SELECT | UPDATE | USAGE;
+    /// All of a schema's.
+    pub const ALL_SCHEMA: u16 = CREATE | USAGE;
+    /// What a database has; it is not kept who may, since all may.
+    pub const DATABASE: u16 = 1 << 15;
+
+    /// The privilege of this name, in small letters.
+    pub fn named(name: &str) -> Option<u16> {
+        Some(match name {
+            "select" => SELECT,
+            "insert" => INSERT,
+            "update" => UPDATE,
+            "delete" => DELETE,
+            "truncate" => TRUNCATE,
+            "references" => REFERENCES,
+            "trigger" => TRIGGER,
+            "usage" => USAGE,
+            "create" => CREATE,
+            "connect" | "temporary" | "temp" => DATABASE,
+            _ => return None,
+        })
+    }
 }
 
 /// What a role was granted on an object.
@@ -249,8 +274,10 @@ pub struct View {
     pub owner: Oid,
     /// Its columns.
     pub columns: Vec<(String, Type)>,
-    /// What it shows, as SQL.
+    /// What it shows, as SQL: relations with their schemas.
     pub query: String,
+    /// The relations that it refers to.
+    pub uses: Vec<Oid>,
     /// What others may do with it.
     pub grants: Vec<Grant>,
 }
@@ -266,6 +293,8 @@ pub struct Sequence {
     pub name: String,
     /// The role that owns it.
     pub owner: Oid,
+    /// Under which number it is kept where it stands. Another one when it begins anew.
+    pub state: u64,
     /// The type of its values.
     pub ty: Type,
     /// Where it begins.

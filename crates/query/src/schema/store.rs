@@ -15,11 +15,13 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use freshet_engine::{Database, Direction, IndexDefinition, KeyPart, TableDefinition, Transaction};
+use freshet_engine::{Database, Direction, IndexDefinition, KeyPart, TableDefinition, Transaction, WriteError};
 use freshet_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
-use super::{Entry, FIRST_ROLE, FIRST_USER_OID, Namespace, Object, Oid, PUBLIC, Role, Schema, TableInfo};
+use super::{
+    Entry, FIRST_ROLE, FIRST_USER_OID, Grant, Namespace, Object, Oid, PUBLIC, Role, Schema, TableInfo, privilege,
+};
 use crate::error::{read_error, write_error};
 
 /// The engine's table.
@@ -28,6 +30,8 @@ const VERSION: u8 = 0;
 const OBJECT: u8 = 1;
 /// How many versions are kept for sessions with older snapshots.
 const KEPT: usize = 8;
+/// How many rows are deleted at once from a table that nobody needs.
+const DISCARDED_AT_ONCE: usize = 256;
 
 /// Which version of the catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,7 +74,8 @@ fn row(kind: u8, oid: Oid, value: &impl Serialize) -> Result<Vec<u8>, SqlError> 
 }
 
 fn value<'r, T: Deserialize<'r>>(row: &'r [u8]) -> Result<T, SqlError> {
-    let damaged = |what: String| SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
+    let damaged =
+        |what: String| SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
     let payload = row.get(5..).ok_or_else(|| damaged(format!("it has {} bytes", row.len())))?;
     postcard::from_bytes(payload).map_err(|cause| damaged(cause.to_string()))
 }
@@ -104,7 +109,8 @@ impl Catalog {
             made.map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot make the catalog: {cause}")))?;
         }
         let table = self.table().ok_or_else(|| SqlError::internal("the catalog was made and is not there"))?;
-        let worker = self.database.worker().map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
+        let worker =
+            self.database.worker().map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
         let transaction = worker.begin(freshet_engine::Isolation::Serializable);
         if transaction.get(table, 0, &key(VERSION, 0)).map_err(read_error)?.is_some() {
             return Ok(());
@@ -121,11 +127,13 @@ impl Catalog {
             verifier: None,
             member_of: Vec::new(),
         };
-        let public = Namespace { oid: PUBLIC, name: "public".to_owned(), owner: FIRST_ROLE };
+        let usage = Grant { role: 0, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
+        let public = Namespace { oid: PUBLIC, name: "public".to_owned(), owner: FIRST_ROLE, grants: vec![usage] };
         for object in [Object::Role(role), Object::Namespace(public)] {
             transaction.insert(table, &row(OBJECT, object.oid(), &object)?).map_err(write_error)?;
         }
-        let failed = |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
+        let failed =
+            |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
         let ticket = transaction.commit().map_err(|cause| failed(cause.to_string()))?;
         self.database.wait(ticket).map_err(|cause| failed(cause.to_string()))
     }
@@ -177,11 +185,7 @@ impl Catalog {
             schema.enter(self.entry(object)?);
         }
         let schema = Arc::new(schema);
-        let mut kept = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.push_back(Arc::clone(&schema));
-        if kept.len() > KEPT {
-            kept.pop_front();
-        }
+        self.remember(&schema);
         Ok(schema)
     }
 
@@ -192,7 +196,8 @@ impl Catalog {
             Object::View(it) => Entry::View(Arc::new(it)),
             Object::Sequence(it) => Entry::Sequence(Arc::new(it)),
             Object::Table(table) => {
-                let missing = || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
+                let missing =
+                    || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
                 let rows = Arc::clone(self.database.table(&table.rows).ok_or_else(missing)?);
                 Entry::Table(Arc::new(TableInfo::new(table, rows)?))
             }
@@ -202,23 +207,99 @@ impl Catalog {
     /// Begins to change the catalog in a transaction. Others who want to wait for this one.
     ///
     /// # Errors
-    /// [`freshet_engine::WriteError::Conflict`] when somebody else is at it, or was since the snapshot.
-    pub fn change<'t, 'w>(&'t self, transaction: &'t Transaction<'w>) -> Result<Change<'t, 'w>, freshet_engine::WriteError> {
-        let nothing = freshet_engine::WriteError::NotFound;
-        let table = self.table().ok_or(nothing.clone())?;
-        let found = transaction.get(table, 0, &key(VERSION, 0))?.ok_or(nothing.clone())?;
-        let mut version: VersionRow = value(found.row).map_err(|_| nothing.clone())?;
-        let was = version.version;
+    /// [`ChangeError::Held`] when somebody else is at it, or was since the snapshot.
+    pub fn change<'t, 'w>(&'t self, transaction: &'t Transaction<'w>) -> Result<Change<'t, 'w>, ChangeError> {
+        let missing = || SqlError::internal("there is no catalog");
+        let table = self.table().ok_or_else(missing)?;
+        let schema = self.read(transaction)?;
+        let found = transaction.get(table, 0, &key(VERSION, 0)).map_err(read_error)?.ok_or_else(missing)?;
+        let mut version: VersionRow = value(found.row)?;
+        if version.version != schema.version {
+            return Err(SqlError::internal("the catalog is not what its version says").into());
+        }
         version.version.number += 1;
-        version.version.nonce = nonce().map_err(|_| nothing.clone())?;
-        let change = Change { catalog: self, transaction, table, was, version };
-        change.note_version()?;
-        Ok(change)
+        version.version.nonce = nonce()?;
+        let change = Change { catalog: self, transaction, table, schema: (*schema).clone(), version };
+        match change.note_version() {
+            Ok(()) => Ok(change),
+            Err(WriteError::Conflict) => Err(ChangeError::Held),
+            Err(other) => Err(write_error(other).into()),
+        }
     }
 
-    /// Tables of the engine that no committed version of the catalog names, of those that are older than `transaction`.
-    pub fn database_table(&self, name: &str) -> Option<Arc<freshet_engine::Table>> {
-        self.database.table(name).cloned()
+    /// Keeps a version for those who will ask for it.
+    fn remember(&self, schema: &Arc<Schema>) {
+        let mut kept = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.push_back(Arc::clone(schema));
+        if kept.len() > KEPT {
+            kept.pop_front();
+        }
+    }
+
+    /// The names of the engine's tables that were made for users' tables.
+    pub fn made_tables(&self) -> Vec<String> {
+        let tables = self.database.core().catalog.iter();
+        let names = tables.map(|table| table.definition().name.clone());
+        names
+            .filter(|name| {
+                name.strip_prefix("sql.").is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
+            })
+            .collect()
+    }
+
+    /// Takes the rows out of a table of the engine that nobody needs any more. Blocks until that is done.
+    ///
+    /// # Errors
+    /// When that cannot be written, or all workers are taken.
+    pub fn discard(&self, name: &str) -> Result<(), SqlError> {
+        let Some(table) = self.database.table(name) else { return Ok(()) };
+        let worker = self.database.worker();
+        let worker = worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
+        loop {
+            let deleted = worker.execute(freshet_engine::Isolation::Snapshot, |transaction| {
+                let mut rids = Vec::new();
+                let all = (Bound::Unbounded, Bound::Unbounded);
+                transaction.scan(table, 0, all, Direction::Forward, |_, record| {
+                    rids.push(record.rid);
+                    if rids.len() < DISCARDED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })?;
+                for rid in &rids {
+                    transaction.delete(table, *rid)?;
+                }
+                Ok(rids.len())
+            });
+            match deleted {
+                Ok((DISCARDED_AT_ONCE, _)) => {}
+                Ok(_) => return Ok(()),
+                Err(cause) => return Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
+            }
+        }
+    }
+
+    /// What has been committed.
+    ///
+    /// # Errors
+    /// When it cannot be read, or all workers are taken.
+    pub fn committed(&self) -> Result<Arc<Schema>, SqlError> {
+        let worker = self.database.worker();
+        let worker = worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
+        let transaction = worker.begin_read_only();
+        self.read(&transaction)
+    }
+}
+
+/// Why the catalog cannot be changed now.
+#[derive(Debug)]
+pub enum ChangeError {
+    /// Somebody else is at it, or was since the snapshot.
+    Held,
+    /// Anything else.
+    Other(SqlError),
+}
+
+impl From<SqlError> for ChangeError {
+    fn from(error: SqlError) -> Self {
+        Self::Other(error)
     }
 }
 
@@ -232,19 +313,19 @@ pub struct Change<'t, 'w> {
     catalog: &'t Catalog,
     transaction: &'t Transaction<'w>,
     table: &'t Arc<freshet_engine::Table>,
-    /// What was changed.
-    pub was: SchemaVersion,
+    /// What there is, with the change as far as it has come.
+    pub schema: Schema,
     version: VersionRow,
 }
 
 impl Change<'_, '_> {
-    fn note_version(&self) -> Result<(), freshet_engine::WriteError> {
-        let found = self.transaction.get(self.table, 0, &key(VERSION, 0))?.ok_or(freshet_engine::WriteError::NotFound)?;
-        let row = row(VERSION, 0, &self.version).map_err(|_| freshet_engine::WriteError::NotFound)?;
+    fn note_version(&self) -> Result<(), WriteError> {
+        let found = self.transaction.get(self.table, 0, &key(VERSION, 0))?.ok_or(WriteError::NotFound)?;
+        let row = row(VERSION, 0, &self.version).map_err(|_| WriteError::NotFound)?;
         self.transaction.update(self.table, found.rid, &row).map(drop)
     }
 
-    /// An id that no other object has or had.
+    /// An id that no other object has.
     ///
     /// # Errors
     /// When it cannot be noted.
@@ -259,29 +340,38 @@ impl Change<'_, '_> {
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn put(&self, object: &Object) -> Result<(), SqlError> {
+    pub fn put(&mut self, object: Object) -> Result<(), SqlError> {
         let oid = object.oid();
-        let row = row(OBJECT, oid, object)?;
-        let found = self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?.map(|record| record.rid);
+        let row = row(OBJECT, oid, &object)?;
+        let found =
+            self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?.map(|record| record.rid);
         match found {
             Some(rid) => self.transaction.update(self.table, rid, &row).map(drop),
             None => self.transaction.insert(self.table, &row).map(drop),
         }
-        .map_err(write_error)
+        .map_err(write_error)?;
+        self.schema.leave(oid);
+        self.schema.enter(self.catalog.entry(object)?);
+        Ok(())
     }
 
     /// Removes an object.
     ///
     /// # Errors
     /// When it cannot be written.
-    pub fn remove(&self, oid: Oid) -> Result<(), SqlError> {
+    pub fn remove(&mut self, oid: Oid) -> Result<(), SqlError> {
         let found = self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?;
         let Some(rid) = found.map(|record| record.rid) else { return Ok(()) };
-        self.transaction.delete(self.table, rid).map_err(write_error)
+        self.transaction.delete(self.table, rid).map_err(write_error)?;
+        self.schema.leave(oid);
+        Ok(())
     }
 
-    /// The catalog.
-    pub fn catalog(&self) -> &Catalog {
-        self.catalog
+    /// The end of the change: what there is for the transaction from now on.
+    pub fn finish(mut self) -> Arc<Schema> {
+        self.schema.version = self.version.version;
+        let schema = Arc::new(self.schema);
+        self.catalog.remember(&schema);
+        schema
     }
 }
