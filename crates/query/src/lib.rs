@@ -17,11 +17,17 @@
 #![forbid(unsafe_code)]
 
 pub mod bind;
+pub mod commit;
+pub mod copy;
 pub mod ddl;
 pub mod error;
 pub mod execute;
+pub mod explain;
 pub mod expression;
 pub mod locks;
+pub mod relations;
 pub mod schema;
 pub mod sequence;
+pub mod server;
+pub mod session;
 pub mod session_function;

@@ -36,7 +36,8 @@ const ROW: usize = 17;
 pub struct Sequences {
     database: Database,
     table: OnceLock<Arc<freshet_engine::Table>>,
-    worker: Mutex<Option<Worker>>,
+    /// One at a time needs a worker.
+    writing: Mutex<()>,
     states: RwLock<HashMap<u64, Arc<Mutex<State>>>>,
 }
 
@@ -99,7 +100,7 @@ fn position(row: &[u8]) -> Option<Position> {
 impl Sequences {
     /// The sequences of a database.
     pub fn new(database: Database) -> Self {
-        Self { database, table: OnceLock::new(), worker: Mutex::default(), states: RwLock::default() }
+        Self { database, table: OnceLock::new(), writing: Mutex::default(), states: RwLock::default() }
     }
 
     /// Makes the table, on a primary that has none yet.
@@ -131,15 +132,9 @@ impl Sequences {
     }
 
     fn with_worker<T>(&self, work: impl FnOnce(&Worker) -> Result<T, SqlError>) -> Result<T, SqlError> {
-        let mut worker = guard(&self.worker);
-        if worker.is_none() {
-            let made = self.database.worker();
-            *worker = Some(made.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?);
-        }
-        match &*worker {
-            Some(worker) => work(worker),
-            None => Err(SqlError::internal("there is no worker for sequences")),
-        }
+        let _one = guard(&self.writing);
+        let worker = self.database.worker();
+        work(&worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?)
     }
 
     fn read(&self, number: u64) -> Result<Option<Position>, SqlError> {

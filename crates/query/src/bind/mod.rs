@@ -38,6 +38,16 @@ impl From<SqlError> for Stop {
     }
 }
 
+impl Stop {
+    /// As an error, where general queries are of no use.
+    pub fn into_error(self) -> SqlError {
+        match self {
+            Self::Error(error) => error,
+            Self::General(what) => not_supported(format!("{what} here")),
+        }
+    }
+}
+
 /// What binding returns.
 pub type Bound<T> = Result<T, Stop>;
 

@@ -65,8 +65,17 @@ pub struct Constraints {
 pub struct ConflictPlan {
     /// The indexes that this is about; all unique ones if there are none.
     pub indexes: Vec<usize>,
-    /// DO UPDATE: new values of columns, the row that is there being source 0 and the new one source 1; and the condition. None is DO NOTHING.
-    pub update: Option<(Vec<(usize, Expression)>, Option<Expression>)>,
+    /// DO UPDATE; without it, DO NOTHING.
+    pub update: Option<ConflictUpdate>,
+}
+
+/// DO UPDATE: the row that is there is source 0, the new one source 1.
+#[derive(Clone, Debug)]
+pub struct ConflictUpdate {
+    /// Which columns get which values.
+    pub assignments: Vec<(usize, Expression)>,
+    /// Only if this holds.
+    pub condition: Option<Expression>,
 }
 
 /// An INSERT.
@@ -362,7 +371,7 @@ impl Binder<'_> {
                 // Without a table's name, the row that is there is meant.
                 let assignments = self.assignments(&update.assignments, info, &scope)?;
                 let condition = update.selection.as_ref().map(|it| self.condition(it, &scope, "WHERE")).transpose()?;
-                Some((assignments, condition))
+                Some(ConflictUpdate { assignments, condition })
             }
         };
         Ok(ConflictPlan { indexes, update })

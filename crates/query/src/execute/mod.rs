@@ -91,6 +91,11 @@ impl Budget {
         Self { left: Cell::new(bytes), all: bytes }
     }
 
+    /// How many bytes there were.
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
     /// Takes what values need that are kept.
     ///
     /// # Errors

@@ -10,25 +10,19 @@ use freshet_sql::{SqlError, SqlState, Value, types::text};
 use super::{
     Run, Sink,
     scan::{ON, Rows},
-    write::Written,
+    write::{TRIES, Written},
 };
 use crate::{
     bind::{
-        modify::{ColumnSource, ConflictPlan, Constraints, DeletePlan, InsertPlan, RowSource, UpdatePlan},
+        modify::{
+            ColumnSource, ConflictPlan, ConflictUpdate, Constraints, DeletePlan, InsertPlan, RowSource, UpdatePlan,
+        },
         select::{Output, ScanPlan, WhenLocked},
     },
     error::{read_error, write_error},
     expression::{Environment, Expression, Source},
     schema::TableInfo,
 };
-
-/// What a changed row was before.
-enum Before {
-    /// It is to be left alone.
-    Skip,
-    /// It is changed from this.
-    Row(Vec<u8>),
-}
 
 /// Collects the rows of a query.
 #[derive(Debug, Default)]
@@ -120,6 +114,7 @@ impl<'a> Run<'a, '_> {
         self.check(info, &plan.constraints, Source::Values(&values))?;
         let mut row = Vec::new();
         info.layout.encode(&values, &mut row)?;
+        let mut tries = 0;
         loop {
             let violated = match self.transaction.insert(&info.rows, &row) {
                 Ok(rid) => {
@@ -132,20 +127,14 @@ impl<'a> Run<'a, '_> {
                     self.wait_for_holder()?;
                     if self.read_committed {
                         self.transaction.refresh();
-                        continue;
-                    }
-                    // The key may have been given up: then there is nobody to wait for.
-                    return match self.transaction.insert(&info.rows, &row) {
-                        Ok(rid) => {
-                            if let Some(output) = &plan.returning {
-                                let _ =
-                                    sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
-                            }
-                            Ok(1)
+                    } else {
+                        // Whoever had the key may have given it up. If not, this transaction is too late.
+                        tries += 1;
+                        if tries > TRIES {
+                            return Err(write_error(WriteError::Conflict));
                         }
-                        Err(WriteError::UniqueViolation { index }) => Err(duplicate(info, &index, &row)),
-                        Err(other) => Err(write_error(other)),
-                    };
+                    }
+                    continue;
                 }
                 Err(WriteError::UniqueViolation { index }) => index,
                 Err(WriteError::Row { .. }) => return Err(too_long(info)),
@@ -173,7 +162,7 @@ impl<'a> Run<'a, '_> {
         values: &[Value],
         sink: &mut dyn Sink,
     ) -> Result<Option<u64>, SqlError> {
-        let Some((assignments, condition)) = &conflict.update else { return Ok(Some(0)) };
+        let Some(ConflictUpdate { assignments, condition }) = &conflict.update else { return Ok(Some(0)) };
         let info = &plan.table;
         let mut key = self.take_key();
         for (part, column) in info.keys[index].iter().zip(&info.table.indexes[index].columns) {
@@ -302,24 +291,25 @@ impl<'a> Run<'a, '_> {
         flow.map(|_| found)
     }
 
-    /// Locks a row for a change, and looks at it again when somebody has changed it since it was found.
-    fn take(&self, scan: &'a ScanPlan, rid: Rid, row: &[u8], stale: &mut bool) -> Result<Before, SqlError> {
-        loop {
-            if !*stale {
-                // It is what the snapshot has.
-                return Ok(Before::Row(row.to_vec()));
-            }
-            let Some(record) = self.transaction.read(&scan.table.rows, rid).map_err(read_error)? else {
-                return Ok(Before::Skip);
-            };
-            let source = Source::Stored(&scan.table.layout, record.row, rid);
-            if let Some(conditions) = &scan.conditions
-                && !conditions.holds(&[source], &self.environment)?
-            {
-                return Ok(Before::Skip);
-            }
-            return Ok(Before::Row(record.row.to_vec()));
+    /// The row that is changed: the one that was found, or as it is now, when the snapshot is newer than that (`stale`). Nothing when it is
+    /// not to be changed any more.
+    fn current<'r>(
+        &'r self,
+        scan: &'a ScanPlan,
+        rid: Rid,
+        found: &'r [u8],
+        stale: bool,
+    ) -> Result<Option<&'r [u8]>, SqlError> {
+        if !stale {
+            return Ok(Some(found));
         }
+        let Some(record) = self.transaction.read(&scan.table.rows, rid).map_err(read_error)? else { return Ok(None) };
+        let source = Source::Stored(&scan.table.layout, record.row, rid);
+        let fits = match &scan.conditions {
+            Some(conditions) => conditions.holds(&[source], &self.environment)?,
+            None => true,
+        };
+        Ok(fits.then_some(record.row))
     }
 
     /// Runs an UPDATE. Returns how many rows were changed.
@@ -333,10 +323,9 @@ impl<'a> Run<'a, '_> {
         let mut stale = false;
         for (rid, row) in self.targets(&plan.scan)? {
             self.step()?;
-            loop {
-                let Before::Row(old) = self.take(&plan.scan, rid, row, &mut stale)? else { break };
-                let source = [Source::Stored(&info.layout, &old, rid)];
-                let new = self.changed(info, &plan.assignments, &plan.constraints, &source, &old)?;
+            while let Some(old) = self.current(&plan.scan, rid, row, stale)? {
+                let source = [Source::Stored(&info.layout, old, rid)];
+                let new = self.changed(info, &plan.assignments, &plan.constraints, &source, old)?;
                 let mut violated = None;
                 let written =
                     self.write(WhenLocked::Wait, |transaction| match transaction.update(&info.rows, rid, &new) {
@@ -375,13 +364,12 @@ impl<'a> Run<'a, '_> {
         let mut stale = false;
         for (rid, row) in self.targets(&plan.scan)? {
             self.step()?;
-            loop {
-                let Before::Row(old) = self.take(&plan.scan, rid, row, &mut stale)? else { break };
+            while let Some(old) = self.current(&plan.scan, rid, row, stale)? {
                 match self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))? {
                     Written::Done(()) => {
                         count += 1;
                         if let Some(output) = &plan.returning {
-                            let _ = sink.row(output, &[Source::Stored(&info.layout, &old, rid)], &self.environment)?;
+                            let _ = sink.row(output, &[Source::Stored(&info.layout, old, rid)], &self.environment)?;
                         }
                         break;
                     }

@@ -189,7 +189,7 @@ impl<'a> Run<'a, '_> {
 }
 
 /// A bound of a range, as a value.
-fn bound<'v>(
+pub(crate) fn bound<'v>(
     bound: &'v Option<(Expression, bool)>,
     rows: &[Source<'v>],
     environment: &Environment<'v>,

@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// How often a write is tried again when there is nobody to wait for.
-const TRIES: u32 = 64;
+pub(super) const TRIES: u32 = 64;
 
 /// What became of a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -83,8 +83,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("jsonb_pretty", &[JB], T, pretty),
 ];
 
+/// How to make a `json` or a `jsonb` of its text.
+type Make = fn(Arc<str>) -> Value;
+
 /// The text of a `json` or `jsonb`, and how to make another of its type.
-fn source(value: &Value) -> Option<(&Arc<str>, fn(Arc<str>) -> Value)> {
+fn source(value: &Value) -> Option<(&Arc<str>, Make)> {
     match value {
         Value::Json(text) => Some((text, Value::Json)),
         Value::Jsonb(text) => Some((text, Value::Jsonb)),
@@ -93,7 +96,7 @@ fn source(value: &Value) -> Option<(&Arc<str>, fn(Arc<str>) -> Value)> {
 }
 
 /// One step from a value; nothing if it leads nowhere.
-fn step<'a>(arguments: &'a [Value]) -> Result<(Option<&'a str>, fn(Arc<str>) -> Value), SqlError> {
+fn step(arguments: &[Value]) -> Result<(Option<&str>, Make), SqlError> {
     let [value, step] = arguments else { return Err(mismatch(arguments)) };
     let (text, make) = source(value).ok_or_else(|| mismatch(arguments))?;
     let step = match step {
@@ -130,7 +133,7 @@ fn keys(array: &Array) -> Option<Vec<&str>> {
     array.values().iter().map(Value::as_str).collect()
 }
 
-fn walk<'a>(arguments: &'a [Value]) -> Result<(Option<&'a str>, fn(Arc<str>) -> Value), SqlError> {
+fn walk(arguments: &[Value]) -> Result<(Option<&str>, Make), SqlError> {
     let [value, Value::Array(path)] = arguments else { return Err(mismatch(arguments)) };
     let (text, make) = source(value).ok_or_else(|| mismatch(arguments))?;
     match keys(path) {
@@ -148,7 +151,7 @@ fn get_path_text(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlE
     as_text(walk(arguments)?.0)
 }
 
-fn walk_arguments<'a>(arguments: &'a [Value]) -> Result<(Option<&'a str>, fn(Arc<str>) -> Value), SqlError> {
+fn walk_arguments(arguments: &[Value]) -> Result<(Option<&str>, Make), SqlError> {
     let Some((value, path)) = arguments.split_first() else { return Err(mismatch(arguments)) };
     let (text, make) = source(value).ok_or_else(|| mismatch(arguments))?;
     let keys: Option<Vec<&str>> = path.iter().map(Value::as_str).collect();

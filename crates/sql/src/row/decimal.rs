@@ -1,8 +1,8 @@
 //! Decimal numbers as bytes that sort as the numbers do, whatever their scale.
 //!
-//! A number is ±0.d₁d₂d₃… · 100ᵉ with digits to the base of 100, the first and the last of them not zero. Its
-//! bytes: for zero `80`; for a positive number `C0`+e and each digit plus 1; for a negative number the complement of what the
-//! positive one has, and `FF`. No byte is zero.
+//! A number is ±0.d₁d₂d₃… · 100ᵉ with digits to the base of 100, the first and the last of them not zero. Its bytes:
+//! for zero `80`; for a positive number `C0`+e and each digit plus 1; for a negative number the complement of what
+//! the positive one has, and `FF`. No byte is zero.
 
 use crate::types::{Numeric, numeric::POWERS};
 
@@ -84,7 +84,11 @@ pub(super) fn read(bytes: &[u8], scale: u8) -> Option<Numeric> {
     if pairs.len() > MAX_PAIRS || !EXPONENTS.contains(&exponent) {
         return None;
     }
+    // How many zeros follow the last pair, for the scale; one digit too many is a zero that completes that pair.
+    let zeros = i32::from(scale) - 2 * (pairs.len() as i32 - exponent);
     let digit = |byte: u8| (byte ^ flip).checked_sub(1).filter(|digit| *digit < 100);
+    let (&last, pairs) = pairs.split_last()?;
+    let last = digit(last)?;
     // Nine pairs fit into a word.
     let (first, more) = pairs.split_at(pairs.len().min(9));
     let mut small = 0u64;
@@ -95,17 +99,10 @@ pub(super) fn read(bytes: &[u8], scale: u8) -> Option<Numeric> {
     for byte in more {
         magnitude = magnitude.checked_mul(100)?.checked_add(digit(*byte)?.into())?;
     }
-    // Digits behind the point there are, and there shall be.
-    let behind = 2 * (pairs.len() as i32 - exponent);
-    let missing = i32::from(scale) - behind;
-    let magnitude = if missing >= 0 {
-        magnitude.checked_mul(*POWERS.get(missing as usize)?)?
-    } else {
-        // The last digit's pair may have a zero that the scale has not.
-        if missing < -1 || magnitude % 10 != 0 {
-            return None;
-        }
-        magnitude / 10
+    let magnitude = match zeros {
+        -1 if last % 10 == 0 => magnitude.checked_mul(10)?.checked_add((last / 10).into())?,
+        0.. => magnitude.checked_mul(100)?.checked_add(last.into())?.checked_mul(*POWERS.get(zeros as usize)?)?,
+        _ => return None,
     };
     Numeric::new(if negative { -magnitude } else { magnitude }, scale.into())
 }

@@ -151,8 +151,8 @@ impl Layout {
         Ok(())
     }
 
-    /// Appends the row `old` with these columns changed, the others being copied as they are. The result is the row that
-    /// [`Layout::encode`] writes for the same values. If a column is named twice, the last value counts. On an error,
+    /// Appends the row `old` with these columns changed, the others being copied as they are. The result is the row
+    /// that [`Layout::encode`] writes for the same values. If a column is named twice, the last value counts. On an error,
     /// `out` is as before.
     ///
     /// # Errors

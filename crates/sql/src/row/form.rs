@@ -189,7 +189,7 @@ impl Form {
             Self::Int4 => ValueRef::Int4(i32::from_le_bytes(number(slot)?)),
             Self::Int8 => ValueRef::Int8(i64::from_le_bytes(number(slot)?)),
             Self::Text => ValueRef::Text(text(slot, 4, row)?),
-            Self::Short(scale) => ValueRef::Numeric(decimal(i64::from_le_bytes(number(slot)?).into(), scale)?),
+            Self::Short(scale) => ValueRef::Numeric(short(i64::from_le_bytes(number(slot)?), scale)),
             _ => return self.read_any(presence, slot, row),
         })
     }
@@ -223,8 +223,8 @@ impl Form {
                 let micros = length.checked_sub(rest).and_then(|micros| i64::try_from(micros).ok())?;
                 ValueRef::Interval(Interval { months, days, micros })
             }
-            Self::Short(scale) => ValueRef::Numeric(decimal(i64::from_le_bytes(number(slot)?).into(), scale)?),
-            Self::Long(scale) => ValueRef::Numeric(decimal(i128::from_le_bytes(number(slot)?), scale)?),
+            Self::Short(scale) => ValueRef::Numeric(short(i64::from_le_bytes(number(slot)?), scale)),
+            Self::Long(scale) => ValueRef::Numeric(Numeric::new(i128::from_le_bytes(number(slot)?), scale.into())?),
             Self::Numeric => ValueRef::Numeric(decimal::read(variable(slot, 4, row)?, presence - 1)?),
             Self::Text => ValueRef::Text(text(slot, 4, row)?),
             Self::Char => ValueRef::Char(text(slot, 8, row)?),
@@ -303,9 +303,10 @@ fn whole(bytes: &[u8]) -> Rest<'_> {
     Rest::Bytes { bytes, counting: bytes.len() }
 }
 
+/// The scale is that of a type, and any coefficient of 8 bytes is in range.
 #[inline]
-fn decimal(coefficient: i128, scale: u8) -> Option<Numeric> {
-    Numeric::new(coefficient, scale.into())
+fn short(coefficient: i64, scale: u8) -> Numeric {
+    Numeric::make(coefficient as i128, scale)
 }
 
 /// The coefficient that a number has at this scale, if it has no digit behind that.

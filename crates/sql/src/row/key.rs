@@ -230,6 +230,15 @@ impl KeyColumn {
     }
 
     fn decimal(&self, number: Numeric) -> Position<'static> {
+        match self.form {
+            Form::Short(scale) if number.scale() == u32::from(scale) => {
+                return match i64::try_from(number.coefficient()) {
+                    Ok(_) => Position::At(ValueRef::Numeric(number)),
+                    Err(_) => beyond(number.coefficient()),
+                };
+            }
+            _ => {}
+        }
         let (scale, short) = match self.form {
             Form::Short(scale) => (scale, true),
             Form::Long(scale) => (scale, false),

@@ -5,7 +5,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 2 | length of the fixed area in bytes, little-endian, these two included |
-//! | for each column: 1 | 0 for null; otherwise the value is there (see [`form`] for what else it tells) |
+//! | for each column: 1 | 0 for null; otherwise the value is there (it may tell more: a negative zero, a scale) |
 //! | for each column: its slot | the value, or place and length of its bytes, each a little-endian `u32` |
 //! | the rest | values of variable length, in the order of their columns |
 //!

@@ -146,7 +146,7 @@ fn value(ty: Type) -> BoxedStrategy<Value> {
             Some(element) => proptest::collection::vec(value(element), 0..5)
                 .prop_map(move |values| Value::array(Array::new(element.kind(), values)))
                 .boxed(),
-            None => characters().prop_map(|text| fit(Value::text(text), ty, true).unwrap()).boxed(),
+            None => characters().prop_map(move |text| fit(Value::text(text), ty, true).unwrap()).boxed(),
         },
     };
     prop_oneof![1 => Just(Value::Null), 9 => some].boxed()
@@ -276,7 +276,12 @@ proptest! {
         whole in (number(), number()),
         use_whole in any::<bool>(),
         ty in proptest::sample::select(vec![
-            Type::INT2, Type::INT4, Type::INT8, Type::NUMERIC, Type::numeric(6, 2).unwrap(), Type::numeric(38, 3).unwrap(),
+            Type::INT2,
+            Type::INT4,
+            Type::INT8,
+            Type::NUMERIC,
+            Type::numeric(6, 2).unwrap(),
+            Type::numeric(38, 3).unwrap(),
         ]),
         seed in any::<(bool, bool, bool, i8)>(),
     ) {
@@ -286,7 +291,8 @@ proptest! {
         let (lower, upper) = (sent(bounds.0, whole.0), sent(bounds.1, whole.1));
         // A value near a bound, as the column can hold it.
         let near = bounds.0.add(Numeric::from(i32::from(seed.3) / 40)).unwrap_or(Numeric::ZERO);
-        let Some(near) = near.rescaled(ty.precision().map_or(0, |precision| precision.scale.into())) else { return Ok(()) };
+        let scale = ty.precision().map_or(0, |precision| precision.scale.into());
+        let Some(near) = near.rescaled(scale) else { return Ok(()) };
         let Some(stored) = (match ty.kind() {
             Kind::Numeric => fit(Value::Numeric(near), ty, false).ok(),
             kind => near.to_i64().and_then(|near| match kind {
@@ -299,7 +305,8 @@ proptest! {
         let mut range = KeyRange::new();
         let bound = |included, value| if included { Bound::Included(value) } else { Bound::Excluded(value) };
         range.set_between(&[], &column, bound(seed.1, lower.as_ref()), bound(seed.2, upper.as_ref())).unwrap();
-        let between = (near > bounds.0 || seed.1 && near == bounds.0) && (near < bounds.1 || seed.2 && near == bounds.1);
+        let between =
+            (near > bounds.0 || seed.1 && near == bounds.0) && (near < bounds.1 || seed.2 && near == bounds.1);
         prop_assert_eq!(range.contains(&key), between, "{:?} between {:?} and {:?}", near, lower, upper);
         let mut exact = Vec::new();
         let held = column.append_key(lower.as_ref(), &mut exact).unwrap();
@@ -355,9 +362,9 @@ proptest! {
             let mut rewritten = vec![1];
             layout.rewrite(&row, &changes, &mut rewritten).unwrap();
             prop_assert_eq!(&rewritten[1..], encoded(&layout, &values));
-            for column in 0..old.len() {
+            for (column, value) in old.iter().enumerate() {
                 let read = layout.get(&row, column).unwrap().to_value();
-                let expected = if dropped == Some(column) { &Value::Null } else { &old[column] };
+                let expected = if dropped == Some(column) { &Value::Null } else { value };
                 prop_assert_eq!(&read, expected);
             }
         }

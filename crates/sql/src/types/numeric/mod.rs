@@ -64,7 +64,7 @@ impl Numeric {
     pub const ONE: Self = Self::make(1, 0);
 
     /// Both are known to be in range.
-    const fn make(coefficient: i128, scale: u8) -> Self {
+    pub(crate) const fn make(coefficient: i128, scale: u8) -> Self {
         Self { coefficient: coefficient.to_ne_bytes(), scale }
     }
 
