@@ -260,10 +260,7 @@ impl Sequences {
                 _ => self.log_ahead(sequence, &mut state, value)?,
             };
             drop(state);
-            let outcome = self.wait(ahead.ticket, interrupted);
-            if let Err(error) = outcome {
-                return Err(error);
-            }
+            self.wait(ahead.ticket, interrupted)?;
             waited = Some(ahead.ticket.until);
         }
     }

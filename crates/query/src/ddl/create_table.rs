@@ -4,9 +4,10 @@ use freshet_sql::{
     SqlError, SqlState, Type,
     types::{Cast, CastContext, Kind},
 };
-use sqlparser::ast::{DataType, ObjectNamePart, Query};
+use sqlparser::ast::{DataType, ObjectNamePart};
 
 use super::{
+    Fill,
     expression::next_value,
     syntax::{
         ColumnDefinition, Constraint, CreateTable, CreateTableAs, LikeOptions, Name, Persistence, SequenceOptions,
@@ -293,10 +294,7 @@ impl Work<'_, '_, '_> {
         Ok(())
     }
 
-    pub(super) fn create_table_as(
-        &mut self,
-        statement: &CreateTableAs,
-    ) -> Step<(&'static str, Option<(Oid, Box<Query>)>)> {
+    pub(super) fn create_table_as(&mut self, statement: &CreateTableAs) -> Step<(&'static str, Option<Fill>)> {
         let namespace = self.place_for(&statement.name)?;
         if self.is_there(namespace, &statement.name.name, statement.if_not_exists)? {
             return Ok(("CREATE TABLE AS", None));

@@ -92,14 +92,16 @@ pub struct Ddl<'a, 'w> {
     pub effects: &'a mut Effects,
 }
 
+/// A table that was made, and the query whose rows are still to be put into it.
+pub type Fill = (Oid, Box<Query>);
+
 /// What has become of a statement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
     /// The command tag.
     pub tag: &'static str,
-    /// CREATE TABLE … AS: the table that was made, and the query whose rows are still to be put into it. The tag is then
-    /// `SELECT` and their number.
-    pub fill: Option<(Oid, Box<Query>)>,
+    /// CREATE TABLE … AS leaves it to the session to put rows into the table. The tag is then `SELECT` and their number.
+    pub fill: Option<Fill>,
 }
 
 impl<'a, 'w> Ddl<'a, 'w> {

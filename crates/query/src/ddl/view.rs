@@ -24,6 +24,9 @@ use crate::{
     schema::{Entry, Named, Object, Oid, View},
 };
 
+/// A schema's name, and a name in it.
+type Qualified = (String, String);
+
 fn ident(name: &str) -> Ident {
     Ident::with_quote('"', name)
 }
@@ -367,7 +370,7 @@ impl Work<'_, '_, '_> {
     ) -> Result<(), SqlError> {
         struct Rename<'r> {
             /// Schema and name before, and after.
-            names: &'r [((String, String), (String, String))],
+            names: &'r [(Qualified, Qualified)],
         }
         impl VisitorMut for Rename<'_> {
             type Break = ();

@@ -112,7 +112,7 @@ pub struct CreateTable {
 #[derive(Clone, Debug, PartialEq)]
 pub enum TableElement {
     /// A column.
-    Column(ColumnDefinition),
+    Column(Box<ColumnDefinition>),
     /// A constraint.
     Constraint(Constraint),
     /// LIKE another table, with what of it.
@@ -191,7 +191,7 @@ pub enum ConstraintKind {
         index: String,
     },
     /// CHECK
-    Check(Expr),
+    Check(Box<Expr>),
     /// FOREIGN KEY, REFERENCES
     ForeignKey {
         /// The referring columns.
@@ -458,7 +458,7 @@ pub enum TableChange {
         /// Which.
         name: String,
         /// What.
-        change: ColumnChange,
+        change: Box<ColumnChange>,
     },
     /// ADD a constraint
     AddConstraint(Box<Constraint>),

@@ -151,7 +151,7 @@ impl Words<'_, '_> {
         if self.begins_constraint() {
             return self.table_constraint().map(TableElement::Constraint);
         }
-        self.column().map(TableElement::Column)
+        Ok(TableElement::Column(Box::new(self.column()?)))
     }
 
     fn begins_constraint(&self) -> bool {
@@ -228,7 +228,7 @@ impl Words<'_, '_> {
         let condition = self.0.parse_expr()?;
         self.expect_token(&Token::RParen)?;
         self.takes(&["no", "inherit"]);
-        Ok(ConstraintKind::Check(condition))
+        Ok(ConstraintKind::Check(Box::new(condition)))
     }
 
     fn references(&mut self, columns: Vec<String>) -> Read<ConstraintKind> {
@@ -480,7 +480,7 @@ impl Words<'_, '_> {
         if self.takes(&["alter"]) {
             self.takes(&["column"]);
             let name = self.ident()?;
-            return Ok(TableChange::Column { name, change: self.column_change()? });
+            return Ok(TableChange::Column { name, change: Box::new(self.column_change()?) });
         }
         if self.takes(&["validate", "constraint"]) {
             return self.ident().map(TableChange::ValidateConstraint);
