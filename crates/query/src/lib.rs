@@ -8,6 +8,7 @@
 //! | [`bind`] | syntax to plans: names, types, overloads, access paths |
 //! | [`schema`] | what there is: the catalog, kept in the engine like all data |
 //! | [`execute`] | plans to rows, over the engine's indexes |
+//! | [`ddl`] | statements that define: tables, indexes, views, sequences, roles |
 //! | [`sequence`] | where sequences stand |
 //! | [`locks`] | locks on tables, between those who write and those who define |
 //! | [`expression`] | conditions and values, evaluated on rows where they lie |
@@ -18,6 +19,7 @@
 pub mod bind;
 pub mod commit;
 pub mod copy;
+pub mod ddl;
 pub mod error;
 pub mod execute;
 pub mod explain;

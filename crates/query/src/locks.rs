@@ -204,7 +204,10 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl std::fmt::Debug for LockManager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = guard(&self.state);
-        f.debug_struct("LockManager").field("sessions", &state.places.len()).field("requests", &state.requests.len()).finish()
+        f.debug_struct("LockManager")
+            .field("sessions", &state.places.len())
+            .field("requests", &state.requests.len())
+            .finish()
     }
 }
 
@@ -272,9 +275,8 @@ impl State {
             }
         }
         let others = self.requests.iter().filter(|other| other.number != request.number);
-        holds_some |= self.requests.iter().any(|own| {
-            own.granted && own.number == request.number && own.table == request.table
-        });
+        holds_some |=
+            self.requests.iter().any(|own| own.granted && own.number == request.number && own.table == request.table);
         for other in others.filter(|other| conflicts(other.table, other.mode)) {
             // Who wants more of what it has waits for nobody who only wants it: that one waits for it.
             if other.granted || other.id < request.id && !holds_some {

@@ -140,7 +140,7 @@ impl<'a> Run<'a, '_> {
                 Err(WriteError::Row { .. }) => return Err(too_long(info)),
                 Err(other) => return Err(write_error(other)),
             };
-            let number = info.table.indexes.iter().position(|index| index.name == violated);
+            let number = info.index_named(&violated);
             let Some(conflict) = &plan.conflict else { return Err(duplicate(info, &violated, &row)) };
             if !conflict.indexes.is_empty() && !number.is_some_and(|number| conflict.indexes.contains(&number)) {
                 return Err(duplicate(info, &violated, &row));
@@ -385,9 +385,11 @@ impl<'a> Run<'a, '_> {
 /// 23505, as PostgreSQL says it.
 #[cold]
 pub fn duplicate(info: &TableInfo, index: &str, row: &[u8]) -> SqlError {
-    let message = format!("duplicate key value violates unique constraint \"{index}\"");
-    let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(index.to_owned());
-    if let Some(found) = info.table.indexes.iter().find(|known| known.name == index) {
+    let found = info.index_named(index).and_then(|number| info.table.indexes.get(number));
+    let name = found.map_or(index, |found| &found.name);
+    let message = format!("duplicate key value violates unique constraint \"{name}\"");
+    let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
+    if let Some(found) = found {
         let context = freshet_sql::types::EvalContext::default();
         let (mut names, mut values) = (Vec::new(), Vec::new());
         for part in &found.columns {

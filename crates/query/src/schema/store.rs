@@ -30,6 +30,8 @@ const VERSION: u8 = 0;
 const OBJECT: u8 = 1;
 /// How many versions are kept for sessions with older snapshots.
 const KEPT: usize = 8;
+/// How many rows are deleted at once from a table that nobody needs.
+const DISCARDED_AT_ONCE: usize = 256;
 
 /// Which version of the catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,7 +74,8 @@ fn row(kind: u8, oid: Oid, value: &impl Serialize) -> Result<Vec<u8>, SqlError> 
 }
 
 fn value<'r, T: Deserialize<'r>>(row: &'r [u8]) -> Result<T, SqlError> {
-    let damaged = |what: String| SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
+    let damaged =
+        |what: String| SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
     let payload = row.get(5..).ok_or_else(|| damaged(format!("it has {} bytes", row.len())))?;
     postcard::from_bytes(payload).map_err(|cause| damaged(cause.to_string()))
 }
@@ -106,7 +109,8 @@ impl Catalog {
             made.map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot make the catalog: {cause}")))?;
         }
         let table = self.table().ok_or_else(|| SqlError::internal("the catalog was made and is not there"))?;
-        let worker = self.database.worker().map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
+        let worker =
+            self.database.worker().map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
         let transaction = worker.begin(freshet_engine::Isolation::Serializable);
         if transaction.get(table, 0, &key(VERSION, 0)).map_err(read_error)?.is_some() {
             return Ok(());
@@ -128,7 +132,8 @@ impl Catalog {
         for object in [Object::Role(role), Object::Namespace(public)] {
             transaction.insert(table, &row(OBJECT, object.oid(), &object)?).map_err(write_error)?;
         }
-        let failed = |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
+        let failed =
+            |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
         let ticket = transaction.commit().map_err(|cause| failed(cause.to_string()))?;
         self.database.wait(ticket).map_err(|cause| failed(cause.to_string()))
     }
@@ -191,7 +196,8 @@ impl Catalog {
             Object::View(it) => Entry::View(Arc::new(it)),
             Object::Sequence(it) => Entry::Sequence(Arc::new(it)),
             Object::Table(table) => {
-                let missing = || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
+                let missing =
+                    || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
                 let rows = Arc::clone(self.database.table(&table.rows).ok_or_else(missing)?);
                 Entry::Table(Arc::new(TableInfo::new(table, rows)?))
             }
@@ -227,6 +233,46 @@ impl Catalog {
         kept.push_back(Arc::clone(schema));
         if kept.len() > KEPT {
             kept.pop_front();
+        }
+    }
+
+    /// The names of the engine's tables that were made for users' tables.
+    pub fn made_tables(&self) -> Vec<String> {
+        let tables = self.database.core().catalog.iter();
+        let names = tables.map(|table| table.definition().name.clone());
+        names
+            .filter(|name| {
+                name.strip_prefix("sql.").is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
+            })
+            .collect()
+    }
+
+    /// Takes the rows out of a table of the engine that nobody needs any more. Blocks until that is done.
+    ///
+    /// # Errors
+    /// When that cannot be written, or all workers are taken.
+    pub fn discard(&self, name: &str) -> Result<(), SqlError> {
+        let Some(table) = self.database.table(name) else { return Ok(()) };
+        let worker = self.database.worker();
+        let worker = worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
+        loop {
+            let deleted = worker.execute(freshet_engine::Isolation::Snapshot, |transaction| {
+                let mut rids = Vec::new();
+                let all = (Bound::Unbounded, Bound::Unbounded);
+                transaction.scan(table, 0, all, Direction::Forward, |_, record| {
+                    rids.push(record.rid);
+                    if rids.len() < DISCARDED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })?;
+                for rid in &rids {
+                    transaction.delete(table, *rid)?;
+                }
+                Ok(rids.len())
+            });
+            match deleted {
+                Ok((DISCARDED_AT_ONCE, _)) => {}
+                Ok(_) => return Ok(()),
+                Err(cause) => return Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
+            }
         }
     }
 
@@ -297,7 +343,8 @@ impl Change<'_, '_> {
     pub fn put(&mut self, object: Object) -> Result<(), SqlError> {
         let oid = object.oid();
         let row = row(OBJECT, oid, &object)?;
-        let found = self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?.map(|record| record.rid);
+        let found =
+            self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?.map(|record| record.rid);
         match found {
             Some(rid) => self.transaction.update(self.table, rid, &row).map(drop),
             None => self.transaction.insert(self.table, &row).map(drop),

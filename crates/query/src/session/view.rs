@@ -108,16 +108,22 @@ impl SessionView for View<'_> {
             F::ClientAddress => Value::text(self.state.client.ip().to_string()),
             F::GetExpr | F::GetExprPretty => arguments.first().cloned().unwrap_or(Value::Null),
             F::NextValue => {
-                let Some(sequence) = self.sequence(oid(0), "nextval", privilege::USAGE | privilege::UPDATE)? else { return Ok(Value::Null) };
+                let Some(sequence) = self.sequence(oid(0), "nextval", privilege::USAGE | privilege::UPDATE)? else {
+                    return Ok(Value::Null);
+                };
                 Value::Int8(self.state.sequences.next(&self.shared.sequences, sequence, &|| self.check())?)
             }
             F::CurrentValue => {
-                let Some(sequence) = self.sequence(oid(0), "", privilege::USAGE | privilege::SELECT)? else { return Ok(Value::Null) };
+                let Some(sequence) = self.sequence(oid(0), "", privilege::USAGE | privilege::SELECT)? else {
+                    return Ok(Value::Null);
+                };
                 Value::Int8(self.state.sequences.current(sequence)?)
             }
             F::LastValue => Value::Int8(self.state.sequences.last()?),
             F::SetValue | F::SetValueCalled => {
-                let Some(sequence) = self.sequence(oid(0), "setval", privilege::UPDATE)? else { return Ok(Value::Null) };
+                let Some(sequence) = self.sequence(oid(0), "setval", privilege::UPDATE)? else {
+                    return Ok(Value::Null);
+                };
                 let Some(value) = arguments.get(1).and_then(Value::as_i64) else { return Ok(Value::Null) };
                 let called = arguments.get(2).and_then(Value::as_bool).unwrap_or(true);
                 let position = Position { value, called };

@@ -1,0 +1,4 @@
+//! Statements that define, against the engine.
+
+mod harness;
+mod tables;
