@@ -41,46 +41,47 @@ impl Copy {
     /// # Errors
     /// 42601, 0A000.
     pub fn parse(parser: &mut Parser<'_>) -> Result<Self, SqlError> {
-    parser.expect_keyword(Keyword::COPY).map_err(wrong)?;
-    let source = if parser.consume_token(&Token::LParen) {
-        let query = parser.parse_query().map_err(wrong)?;
-        parser.expect_token(&Token::RParen).map_err(wrong)?;
-        Source::Query(query)
-    } else {
-        let name = parser.parse_object_name(false).map_err(wrong)?;
-        let columns =
-            parser.parse_parenthesized_column_list(sqlparser::parser::IsOptional::Optional, false).map_err(wrong)?;
-        Source::Table(name, columns)
-    };
-    let to = match parser.parse_one_of_keywords(&[Keyword::FROM, Keyword::TO]) {
-        Some(Keyword::FROM) => false,
-        Some(_) => true,
-        None => return Err(syntax_error("COPY needs FROM or TO")),
-    };
-    if matches!(source, Source::Query(_)) && !to {
-        return Err(syntax_error("COPY of a query can only be TO"));
-    }
-    if parser.parse_one_of_keywords(&[Keyword::STDIN, Keyword::STDOUT]).is_none() {
-        let message = "COPY to or from a file of the server is not supported";
-        let error = SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message);
-        return Err(error.with_hint("Use STDIN or STDOUT; psql's \\copy does."));
-    }
-    let mut options = Options::default();
-    let _ = parser.parse_keyword(Keyword::WITH);
-    if parser.consume_token(&Token::LParen) {
-        loop {
-            options.one(parser)?;
-            if !parser.consume_token(&Token::Comma) {
-                break;
+        parser.expect_keyword(Keyword::COPY).map_err(wrong)?;
+        let source = if parser.consume_token(&Token::LParen) {
+            let query = parser.parse_query().map_err(wrong)?;
+            parser.expect_token(&Token::RParen).map_err(wrong)?;
+            Source::Query(query)
+        } else {
+            let name = parser.parse_object_name(false).map_err(wrong)?;
+            let columns = parser
+                .parse_parenthesized_column_list(sqlparser::parser::IsOptional::Optional, false)
+                .map_err(wrong)?;
+            Source::Table(name, columns)
+        };
+        let to = match parser.parse_one_of_keywords(&[Keyword::FROM, Keyword::TO]) {
+            Some(Keyword::FROM) => false,
+            Some(_) => true,
+            None => return Err(syntax_error("COPY needs FROM or TO")),
+        };
+        if matches!(source, Source::Query(_)) && !to {
+            return Err(syntax_error("COPY of a query can only be TO"));
+        }
+        if parser.parse_one_of_keywords(&[Keyword::STDIN, Keyword::STDOUT]).is_none() {
+            let message = "COPY to or from a file of the server is not supported";
+            let error = SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message);
+            return Err(error.with_hint("Use STDIN or STDOUT; psql's \\copy does."));
+        }
+        let mut options = Options::default();
+        let _ = parser.parse_keyword(Keyword::WITH);
+        if parser.consume_token(&Token::LParen) {
+            loop {
+                options.one(parser)?;
+                if !parser.consume_token(&Token::Comma) {
+                    break;
+                }
+            }
+            parser.expect_token(&Token::RParen).map_err(wrong)?;
+        } else {
+            while !matches!(parser.peek_token().token, Token::EOF | Token::SemiColon) {
+                options.old(parser)?;
             }
         }
-        parser.expect_token(&Token::RParen).map_err(wrong)?;
-    } else {
-        while !matches!(parser.peek_token().token, Token::EOF | Token::SemiColon) {
-            options.old(parser)?;
-        }
-    }
-    Ok(Self { source, to, format: options.format()? })
+        Ok(Self { source, to, format: options.format()? })
     }
 }
 

@@ -208,6 +208,7 @@ impl Session<'_> {
         let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         run.read_committed = block.is_read_committed();
         run.lock_timeout = self.state.settings.limit("lock_timeout");
+        run.schema = Some(&self.state.schema);
         let is_binary = copy.format.kind == Kind::Binary;
         let wire = if is_binary { WireFormat::Binary } else { WireFormat::Text };
         let named = |list: &[String], name: &str| list.iter().any(|other| other == "*" || other == name);
@@ -249,6 +250,7 @@ impl Session<'_> {
             decoder.feed(piece, &mut row)?;
         }
         decoder.finish(&mut row)?;
+        run.finish()?;
         Ok(Tag(format!("COPY {count}")))
     }
 }

@@ -131,7 +131,8 @@ impl Session<'_> {
 
     /// Puts what a query finds into a table that was made for it.
     fn fill(&mut self, table: Oid, query: &Query, client: &mut Client<'_>) -> Result<Tag, SqlError> {
-        let info = self.state.schema.table(table).ok_or_else(|| SqlError::internal("a table was made and is not there"))?;
+        let info =
+            self.state.schema.table(table).ok_or_else(|| SqlError::internal("a table was made and is not there"))?;
         let quote = |name: &str| freshet_sql::functions::quote_identifier(name).to_string();
         let namespace = self.state.schema.namespace_name(info.table.namespace);
         let sql = format!("INSERT INTO {}.{} {query}", quote(namespace), quote(&info.table.name));

@@ -46,8 +46,7 @@ impl Session<'_> {
         }
         self.block_for_statement()?;
         let planned = self.plan(prepared)?;
-        if let Some(columns) = &planned.columns
-        {
+        if let Some(columns) = &planned.columns {
             let _ = client.row_description(fields(columns, &[])).map_err(undelivered)?;
         }
         let Tag(tag) = self.run(prepared, &planned, &[], Rows::Client(&[]), client)?;
