@@ -14,7 +14,10 @@ use freshet_sql::{
 };
 use smallvec::SmallVec;
 
-use crate::session_function::SessionFunction;
+use crate::{
+    session_function::SessionFunction,
+    system::activity::{CursorInfo, SettingInfo, StatementInfo},
+};
 
 /// A row that an expression's columns refer to.
 #[derive(Clone, Copy, Debug)]
@@ -45,6 +48,21 @@ pub trait SessionView {
     /// # Errors
     /// Whatever there is to say against it.
     fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError>;
+
+    /// Its settings.
+    fn settings(&self) -> Vec<SettingInfo> {
+        Vec::new()
+    }
+
+    /// Its cursors.
+    fn cursors(&self) -> Vec<CursorInfo> {
+        Vec::new()
+    }
+
+    /// Its prepared statements.
+    fn statements(&self) -> Vec<StatementInfo> {
+        Vec::new()
+    }
 }
 
 /// A comparison of two values of the same kind.

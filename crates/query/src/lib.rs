@@ -11,6 +11,7 @@
 //! | [`ddl`] | statements that define: tables, indexes, views, sequences, roles |
 //! | [`sequence`] | where sequences stand |
 //! | [`locks`] | locks on tables, between those who write and those who define |
+//! | [`system`] | the catalogs that clients ask what there is |
 //! | [`expression`] | conditions and values, evaluated on rows where they lie |
 //!
 //! Queries that are more than that go through the door [`freshet_sql::general`].
@@ -31,3 +32,4 @@ pub mod sequence;
 pub mod server;
 pub mod session;
 pub mod session_function;
+pub mod system;

@@ -32,7 +32,7 @@ use std::{
 
 use freshet_sql::{SqlError, SqlState};
 
-use crate::schema::Oid;
+use crate::{schema::Oid, system::activity::HeldLock};
 
 /// How long a waiter sleeps before it looks again for deadlocks, and whether it is to end.
 const LOOK: Duration = Duration::from_millis(10);
@@ -232,6 +232,25 @@ impl LockManager {
         let place = Arc::new(Place { number, held: Mutex::new(held) });
         state.places.push(Arc::clone(&place));
         TableLocks { manager: Arc::clone(self), place, held: RefCell::default() }
+    }
+
+    /// All locks that are held or waited for.
+    pub fn all(&self) -> Vec<HeldLock> {
+        let state = guard(&self.state);
+        let mut all = Vec::new();
+        for place in &state.places {
+            let weak = guard(&place.held).weak.clone();
+            all.extend(weak.into_iter().map(|(table, mode)| HeldLock {
+                place: place.number,
+                table,
+                mode,
+                granted: true,
+            }));
+        }
+        for Request { number, table, mode, granted, .. } in &state.requests {
+            all.push(HeldLock { place: *number, table: *table, mode: *mode, granted: *granted });
+        }
+        all
     }
 
     /// Notes that a change of tables was committed. To be called before the locks of whoever changed them are released.

@@ -5,15 +5,24 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use freshet_engine::{Database, Node, Stamp};
+use freshet_engine::{Database, Node, NodeStatus, Stamp};
 use freshet_postgres::{Access, Backend, Limits, Opening, Parameters, Peer, Proof, Report, Startup, Verifier};
-use freshet_sql::{SqlError, SqlState, general::General};
+use freshet_sql::{
+    SqlError, SqlState,
+    general::General,
+    types::{Timestamp, datetime},
+};
 
 use crate::{
     locks::{LockManager, RecordWaits},
-    schema::Catalog,
-    sequence::Sequences,
+    schema::{Catalog, Sequence, TableInfo},
+    sequence::{Position, Sequences},
     session::{Session, wire::report},
+    system::{
+        SessionInfo, SystemView,
+        activity::{HeldLock, Registry},
+        size::{self, TableSize},
+    },
 };
 
 /// How often a wait looks whether its session is to end.
@@ -41,6 +50,8 @@ pub struct Shared {
     pub first_role: String,
     /// The version of this program.
     pub version: String,
+    /// Who is connected.
+    pub sessions: Arc<Registry>,
 }
 
 /// A node's SQL server, for the protocol.
@@ -131,6 +142,43 @@ impl Shared {
     }
 }
 
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("catalog", &self.catalog)
+            .field("sessions", &self.sessions)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SystemView for Shared {
+    fn started(&self) -> Timestamp {
+        let since = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+        Timestamp(micros.saturating_sub(datetime::UNIX_EPOCH))
+    }
+
+    fn sessions(&self) -> Vec<Arc<SessionInfo>> {
+        self.sessions.all()
+    }
+
+    fn locks(&self) -> Vec<HeldLock> {
+        self.locks.all()
+    }
+
+    fn status(&self) -> Option<NodeStatus> {
+        Some(self.node.status())
+    }
+
+    fn table_size(&self, info: &TableInfo) -> Option<TableSize> {
+        size::measure(&self.database, info)
+    }
+
+    fn sequence_position(&self, sequence: &Sequence) -> Result<Position, SqlError> {
+        self.sequences.position(sequence)
+    }
+}
+
 impl SqlServer {
     /// A server over a node. On a primary whose database has no catalog yet, one is made.
     ///
@@ -149,6 +197,7 @@ impl SqlServer {
             started: SystemTime::now(),
             first_role: setup.first_role,
             version: setup.version,
+            sessions: Arc::default(),
         };
         if !shared.is_standby() {
             shared.make()?;

@@ -18,7 +18,7 @@ use super::{
     statement::{Rows, Tag},
     wire::{Wire, fields, format_of, report, undelivered},
 };
-use crate::execute::modify::Collected;
+use crate::{execute::modify::Collected, system::activity::shown};
 
 impl Session<'_> {
     /// What the client is told at the start.
@@ -56,6 +56,24 @@ impl Session<'_> {
         }
         let _ = client.command_complete(tag);
         Ok(())
+    }
+
+    /// The statements of a simple query.
+    fn statements_of(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), SqlError> {
+        let statements = parse(sql)?;
+        // The unnamed portal and statement go with a simple query.
+        self.statements.remove("");
+        self.portals.remove("");
+        if statements.is_empty() {
+            let _ = client.empty_query();
+            return Ok(());
+        }
+        let count = statements.len();
+        for (number, statement) in statements.into_iter().enumerate() {
+            let prepared = Prepared::new("", Some(statement), Vec::new());
+            self.simple(&prepared, number + 1 == count, client)?;
+        }
+        self.end_of_statement(client)
     }
 
     fn understand(&self, sql: &str, types: Types<'_>) -> Result<Prepared, SqlError> {
@@ -146,6 +164,7 @@ impl Session<'_> {
             .portals
             .remove(name)
             .ok_or_else(|| SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))?;
+        self.note_statement(portal.prepared.shown());
         let executed = self.execute_taken(&mut portal, limit, client);
         self.portals.insert(name.to_owned(), portal);
         executed
@@ -209,20 +228,10 @@ impl Session<'_> {
 
 impl postgres::Session for Session<'_> {
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
-        let statements = parse(sql).map_err(report)?;
-        // The unnamed portal and statement go with a simple query.
-        self.statements.remove("");
-        self.portals.remove("");
-        if statements.is_empty() {
-            let _ = client.empty_query();
-            return Ok(());
-        }
-        let count = statements.len();
-        for (number, statement) in statements.into_iter().enumerate() {
-            let prepared = Prepared::new("", Some(statement), Vec::new());
-            self.simple(&prepared, number + 1 == count, client).map_err(report)?;
-        }
-        self.end_of_statement(client).map_err(report)
+        self.note_statement(shown(sql).into());
+        let outcome = self.statements_of(sql, client);
+        self.note_rest();
+        outcome.map_err(report)
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, _: &mut Out) -> Result<(), Report> {
@@ -266,7 +275,7 @@ impl postgres::Session for Session<'_> {
             return Err(report(SqlError::new(SqlState::DUPLICATE_CURSOR, message)));
         }
         let formats: Vec<Format> = bind.results.iter().collect();
-        let portal = Portal { prepared, parameters, formats, rest: None, done: false };
+        let portal = Portal { prepared, parameters, formats, rest: None, done: false, declared: None };
         self.portals.insert(bind.portal.to_owned(), portal);
         Ok(())
     }
@@ -315,11 +324,13 @@ impl postgres::Session for Session<'_> {
         if self.block.is_none() {
             self.portals.clear();
         }
+        self.note_rest();
         Ok(())
     }
 
     fn failed(&mut self) {
         self.fail();
+        self.note_rest();
     }
 
     fn status(&self) -> TransactionStatus {

@@ -28,6 +28,7 @@ pub mod wire;
 use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
 
 use freshet_engine::{Stamp, Worker};
+use freshet_postgres::TransactionStatus;
 use freshet_sql::{
     SqlError, SqlState, Value,
     types::{EvalContext, Timestamp},
@@ -37,9 +38,13 @@ use crate::{
     ddl::Effects,
     execute::RowIds,
     locks::TableLocks,
-    schema::{Oid, PG_CATALOG, Schema},
+    schema::{INFORMATION_SCHEMA, Oid, PG_CATALOG, Schema},
     sequence::SessionSequences,
     server::Shared,
+    system::{
+        SessionInfo, SystemView,
+        activity::{Activity, Identity, Registered},
+    },
 };
 use interrupt::Flag;
 use prepare::Prepared;
@@ -57,6 +62,10 @@ pub struct Session<'w> {
     row_ids: RowIds,
     locks: TableLocks,
     effects: Effects,
+    /// What others see of it.
+    info: Registered,
+    /// What they were told that its client calls itself.
+    application: Arc<str>,
 }
 
 /// What a session knows besides its transaction.
@@ -76,7 +85,9 @@ pub struct State {
     /// That role's id.
     pub role: Oid,
     /// The database that its client has asked for.
-    pub database: String,
+    pub database: Arc<str>,
+    /// The server, for whoever asks what there is.
+    pub system: Arc<dyn SystemView>,
     /// What its sequences have given.
     pub sequences: SessionSequences,
     /// The stamp of its last commit.
@@ -101,6 +112,8 @@ pub struct Portal {
     /// Rows that are still to be given, when it was run with a limit.
     rest: Option<Rest>,
     done: bool,
+    /// When it was declared, if it is a cursor.
+    declared: Option<Timestamp>,
 }
 
 /// What is left of a portal's rows.
@@ -113,7 +126,11 @@ impl State {
     /// The schemas of the search path, with the implicit one first.
     pub fn path(&self) -> Vec<Oid> {
         let mut path = vec![PG_CATALOG];
-        path.extend(self.settings.search_path(&self.user).iter().filter_map(|name| self.schema.namespace(name)));
+        let named = |name: &String| match name.as_str() {
+            "information_schema" => Some(INFORMATION_SCHEMA),
+            name => self.schema.namespace(name),
+        };
+        path.extend(self.settings.search_path(&self.user).iter().filter_map(named));
         path
     }
 
@@ -157,6 +174,14 @@ impl<'w> Session<'w> {
         settings.fix("session_authorization", &user);
         settings.fix("in_hot_standby", if shared.is_standby() { "on" } else { "off" });
         settings.fix("max_connections", &shared.limits.connections.to_string());
+        let info = SessionInfo::new(Identity {
+            pid: opening.pid,
+            place: worker.place(),
+            user: &user,
+            role: oid,
+            database,
+            client: opening.peer.address,
+        });
         Ok(Self {
             worker,
             block: None,
@@ -168,7 +193,8 @@ impl<'w> Session<'w> {
                 session_user: user.clone(),
                 user,
                 role: oid,
-                database: database.to_owned(),
+                database: database.into(),
+                system: Arc::clone(&shared) as _,
                 sequences: SessionSequences::default(),
                 last_commit: None,
                 sessions: opening.sessions.clone(),
@@ -182,6 +208,8 @@ impl<'w> Session<'w> {
             row_ids: RowIds::new()?,
             locks: shared.locks.session(worker.place()),
             effects: Effects::default(),
+            info: shared.sessions.enter(info),
+            application: "".into(),
             shared,
         })
     }
@@ -197,6 +225,27 @@ impl<'w> Session<'w> {
     /// What is set now is what RESET goes back to.
     pub fn started(&mut self) {
         self.state.settings.started();
+        self.note_rest();
+    }
+
+    /// Others see that it runs a statement.
+    fn note_statement(&self, shown: Arc<str>) {
+        self.info.begin(shown, self.block.as_ref().map(|block| block.begun));
+    }
+
+    /// Others see that it waits for its client.
+    fn note_rest(&mut self) {
+        let application = &self.state.settings.application;
+        if !Arc::ptr_eq(application, &self.application) {
+            self.application = Arc::clone(application);
+            self.info.set_application(application);
+        }
+        let activity = match self.transaction_status() {
+            TransactionStatus::Idle => Activity::Idle,
+            TransactionStatus::Open => Activity::InTransaction,
+            TransactionStatus::Failed => Activity::Failed,
+        };
+        self.info.rest(activity, self.block.as_ref().map(|block| block.begun));
     }
 
     /// When a statement that begins now has run long enough.

@@ -3,12 +3,12 @@
 //! A plan holds as long as the catalog has the version that it was made for, and for the role and the search path that it was made
 //! with. It is made anew when one of them has changed; a client that was told other columns than there are now hears of that.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use freshet_sql::{
     SqlError, SqlState, Type,
     general::{GeneralPlan, Relations},
-    types::Kind,
+    types::{Kind, Timestamp},
 };
 use sqlparser::ast::{self, Statement};
 
@@ -22,6 +22,7 @@ use crate::{
     },
     expression::Expression,
     schema::{Oid, SchemaVersion},
+    system::activity::shown,
 };
 
 /// A statement's text, understood.
@@ -33,6 +34,11 @@ pub struct Prepared {
     pub statement: Option<Parsed>,
     /// The types of parameters that the client has named.
     pub given: Vec<Option<Type>>,
+    /// When it was understood.
+    pub made: Timestamp,
+    /// Whether PREPARE has made it.
+    pub by_sql: bool,
+    shown: OnceLock<Arc<str>>,
     planned: Mutex<Option<Arc<Planned>>>,
 }
 
@@ -107,7 +113,20 @@ fn columns_of(output: &[Output]) -> Vec<ResultColumn> {
 impl Prepared {
     /// A statement of a text.
     pub fn new(sql: &str, statement: Option<Parsed>, given: Vec<Option<Type>>) -> Self {
-        Self { sql: sql.to_owned(), statement, given, planned: Mutex::default() }
+        let made = Timestamp::now();
+        let (shown, planned) = Default::default();
+        Self { sql: sql.to_owned(), statement, given, made, by_sql: false, shown, planned }
+    }
+
+    /// As much of its text as others are shown.
+    pub fn shown(&self) -> Arc<str> {
+        Arc::clone(self.shown.get_or_init(|| shown(&self.sql).into()))
+    }
+
+    /// The types of its parameters, as far as they are known.
+    pub fn parameters(&self) -> Vec<Type> {
+        let planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        planned.as_ref().map_or_else(Vec::new, |planned| planned.parameters.clone())
     }
 }
 

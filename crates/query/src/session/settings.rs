@@ -1,12 +1,14 @@
 //! Settings of a session: what SET, SHOW and the start-up packet know.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use freshet_engine::Isolation;
 use freshet_sql::{
     SqlError, SqlState,
     types::{TimeZone, datetime},
 };
+
+use crate::system::activity::SettingInfo;
 
 /// How a setting is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,11 +104,20 @@ pub struct Settings {
     start: BTreeMap<String, String>,
     /// The time zone, ready for use.
     pub zone: TimeZone,
+    /// What the client calls itself; another pointer whenever that was set.
+    pub application: Arc<str>,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { changed: BTreeMap::new(), local: Vec::new(), before: None, start: BTreeMap::new(), zone: TimeZone::Utc }
+        Self {
+            changed: BTreeMap::new(),
+            local: Vec::new(),
+            before: None,
+            start: BTreeMap::new(),
+            zone: TimeZone::Utc,
+            application: "".into(),
+        }
     }
 }
 
@@ -169,8 +180,11 @@ fn bytes(value: &str) -> Option<usize> {
 /// An isolation level by PostgreSQL's name.
 pub fn isolation(value: &str) -> Option<&'static str> {
     let value = value.to_ascii_lowercase();
-    ["read uncommitted", "read committed", "repeatable read", "serializable"].into_iter().find(|known| *known == value)
+    ISOLATIONS.iter().copied().find(|known| *known == value)
 }
+
+/// PostgreSQL's names of isolation levels.
+const ISOLATIONS: &[&str] = &["read uncommitted", "read committed", "repeatable read", "serializable"];
 
 impl Settings {
     /// The value of a setting; nothing when there is no such setting.
@@ -188,6 +202,56 @@ impl Settings {
             KNOWN.iter().map(|(name, value, ..)| ((*name).to_owned(), (*value).to_owned())).collect();
         all.extend(self.changed.clone());
         all.into_iter().collect()
+    }
+
+    /// All of them, as `pg_settings` has them.
+    pub fn describe(&self) -> Vec<SettingInfo> {
+        let all = self.all().into_iter();
+        all.map(|(name, value)| {
+            let known = known(&name);
+            let kind = known.map_or(Kind::Text, |(_, _, kind, _)| *kind);
+            let milliseconds = |value: &str| duration(value).map(|time| time.as_millis().to_string());
+            let kilobytes = |value: &str| bytes(value).map(|bytes| (bytes / 1024).to_string());
+            let (unit, ty) = match kind {
+                Kind::Time => (Some("ms"), "integer"),
+                Kind::Memory => (Some("kB"), "integer"),
+                Kind::Integer => (None, "integer"),
+                Kind::Bool => (None, "bool"),
+                Kind::Choice(_) | Kind::Isolation => (None, "enum"),
+                Kind::Text | Kind::Safety | Kind::TimeZone | Kind::Fixed => (None, "string"),
+            };
+            let plain = |value: &str| match kind {
+                Kind::Time => milliseconds(value),
+                Kind::Memory => kilobytes(value),
+                _ => None,
+            };
+            let plain = |value: &str| plain(value).unwrap_or_else(|| value.to_owned());
+            let boot = known.map(|(_, value, ..)| plain(value));
+            let start = self.start.get(&name).map(|value| plain(value));
+            let reset = start.clone().or_else(|| boot.clone()).unwrap_or_default();
+            let value = plain(&value);
+            let source = match (&start, &boot) {
+                _ if value != reset => "session",
+                (Some(_), _) => "client",
+                _ => "default",
+            };
+            SettingInfo {
+                name: known.map_or(name.clone(), |(known, ..)| display_name(known).to_owned()),
+                value,
+                unit,
+                kind: ty,
+                changeable: kind != Kind::Fixed,
+                source,
+                values: match kind {
+                    Kind::Choice(values) => Some(values),
+                    Kind::Isolation => Some(ISOLATIONS),
+                    _ => None,
+                },
+                boot,
+                reset,
+            }
+        })
+        .collect()
     }
 
     /// Changes a setting, until the transaction's end if it is `local`. Returns its new value if clients are told of it.
@@ -284,6 +348,9 @@ impl Settings {
         if name == "timezone" {
             let value = self.get("timezone").unwrap_or("UTC").to_owned();
             self.zone = datetime::TimeZone::parse(&value).unwrap_or(TimeZone::Utc);
+        }
+        if name == "application_name" {
+            self.application = self.get("application_name").unwrap_or_default().into();
         }
     }
 

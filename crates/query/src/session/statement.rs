@@ -60,7 +60,7 @@ impl Session<'_> {
         let planned = locked.as_ref().unwrap_or(planned);
         let block = self.block.as_ref().expect("a statement has a transaction");
         let transaction = block.transaction.as_ref().expect("a statement has a transaction");
-        let view = View::new(&self.shared, &self.state);
+        let view = View::new(&self.shared, &self.state).with(&self.statements, &self.portals);
         let context = self.state.context(Some(&view), block.begun);
         let environment = Environment { parameters, context: &context, session: &view };
         let memory = self.state.settings.memory("freshet.query_memory");

@@ -258,7 +258,8 @@ impl Session<'_> {
                     return Err(SqlError::new(SqlState::new("42P05"), message));
                 }
                 let given = data_types.iter().map(|ty| Type::from_sql(ty).map(Some)).collect::<Result<_, _>>()?;
-                let made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
+                let mut made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
+                made.by_sql = true;
                 self.plan(&made)?;
                 self.statements.insert(name, Arc::new(made));
                 "PREPARE".to_owned()
@@ -524,13 +525,15 @@ impl Session<'_> {
                 let message = format!("cursor \"{name}\" already exists");
                 return Err(SqlError::new(SqlState::DUPLICATE_CURSOR, message));
             }
-            let prepared = Arc::new(Prepared::new("", Some(Parsed::sql(Statement::Query(query.clone()))), Vec::new()));
+            let statement = Some(Parsed::sql(Statement::Query(query.clone())));
+            let prepared = Arc::new(Prepared::new(&query.to_string(), statement, Vec::new()));
             let planned = self.plan(&prepared)?;
             let mut kept = Collected::default();
             let Tag(tag) = self.run(&prepared, &planned, &[], Rows::Kept(&mut kept), client)?;
             let rest = Some(Rest { rows: kept.0.into_iter(), tag });
-            self.portals
-                .insert(name, Portal { prepared, parameters: Vec::new(), formats: Vec::new(), rest, done: true });
+            let (parameters, formats) = Default::default();
+            let declared = Some(prepared.made);
+            self.portals.insert(name, Portal { prepared, parameters, formats, rest, done: true, declared });
         }
         Ok(())
     }
