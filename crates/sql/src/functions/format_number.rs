@@ -259,7 +259,7 @@ fn digits_of(value: &Value, behind: usize, shift: usize) -> Result<Digits, SqlEr
 fn to_char(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let [value, Value::Text(format)] = arguments else { return Err(mismatch(arguments)) };
     if format.is_empty() {
-        return Ok(Value::Null);
+        return Ok(Value::text(""));
     }
     let template = Template::parse(format)?;
     if let Some(capitals) = template.roman {
