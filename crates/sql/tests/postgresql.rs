@@ -63,4 +63,4 @@ macro_rules! files {
     )+};
 }
 
-files! { numbers strings datetime json arrays functions input deviations }
+files! { numbers strings datetime json arrays patterns functions random input deviations }

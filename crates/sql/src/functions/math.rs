@@ -22,6 +22,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("abs", &[Kind::Float4], Kind::Float4, float4_abs),
     Function::new("abs", &[F], F, float8_abs),
     Function::new("abs", &[N], N, numeric_abs),
+    Function::new("@", &[Kind::Int2], Kind::Int2, int2_abs),
+    Function::new("@", &[Kind::Float4], Kind::Float4, float4_abs),
     Function::new("@", &[Kind::Int4], Kind::Int4, int4_abs),
     Function::new("@", &[Kind::Int8], Kind::Int8, int8_abs),
     Function::new("@", &[F], F, float8_abs),

@@ -12,6 +12,7 @@
 //! | `SUBSTRING(a FROM b FOR c)`, `POSITION(a IN b)` | `substring(a, b, c)`, `position(b, a)` |
 //! | `TRIM(LEADING / TRAILING / BOTH b FROM a)` | `ltrim`, `rtrim`, `btrim(a, b)` |
 //! | `OVERLAY(a PLACING b FROM c FOR d)` | `overlay(a, b, c, d)` |
+//! | `(a, b) OVERLAPS (c, d)` | `overlaps(a, b, c, d)` |
 //! | `a AT TIME ZONE z` | `timezone(z, a)` |
 //! | `a = ANY (b)`, `a <> ALL (b)` | [`any`], [`all`] with the operator's function |
 //! | AND, OR, NOT, IS DISTINCT FROM | [`and`], [`or`], [`not`], [`is_distinct`] |
@@ -30,7 +31,9 @@ mod json;
 mod json_change;
 mod logic;
 mod math;
+mod overlaps;
 mod parse_datetime;
+mod parse_number;
 mod pattern;
 mod quote;
 mod regex;
@@ -47,6 +50,7 @@ pub use logic::{all, and, any, is_distinct, not, or};
 pub use pattern::like_prefix;
 pub use quote::quote_identifier;
 pub use regex::Regex;
+pub use regexp::regexp_matches;
 pub use resolve::{Resolved, common_kind, resolve};
 
 use crate::{
@@ -153,7 +157,9 @@ const TABLES: &[&[Function]] = &[
     json_change::FUNCTIONS,
     logic::FUNCTIONS,
     math::FUNCTIONS,
+    overlaps::FUNCTIONS,
     parse_datetime::FUNCTIONS,
+    parse_number::FUNCTIONS,
     pattern::FUNCTIONS,
     quote::FUNCTIONS,
     regexp::FUNCTIONS,

@@ -67,7 +67,6 @@ struct Reader<'a> {
     rest: &'a str,
     /// Whether more was skipped than the template asked for, and a minus last.
     skipped_minus: bool,
-    exact: bool,
 }
 
 impl<'a> Reader<'a> {
@@ -78,36 +77,45 @@ impl<'a> Reader<'a> {
         skipped as i64
     }
 
-    /// A number of at most so many digits; of any number of them if nothing else follows that begins with one.
+    /// A number of exactly so many characters; of any number of them if nothing follows that begins with a digit.
+    /// Returns how many digits it has, too.
     fn number(&mut self, width: usize, name: &str, greedy: bool) -> Result<(i64, usize), SqlError> {
+        let invalid = |message: String, detail: String| {
+            SqlError::new(SqlState::INVALID_DATETIME_FORMAT, message)
+                .with_detail(detail)
+                .with_hint("If your source string is not fixed-width, try using the \"FM\" modifier.")
+        };
         self.skip_blanks();
-        let limit = if greedy { usize::MAX } else { width };
-        let signed = self.rest.starts_with(['-', '+']);
-        let digits = self.rest[usize::from(signed)..].bytes().take_while(u8::is_ascii_digit).count();
-        let length = (digits + usize::from(signed)).min(limit);
-        let (text, rest) = self.rest.split_at(length);
-        if !greedy && self.exact && length < width {
-            return Err(SqlError::new(
-                SqlState::INVALID_DATETIME_FORMAT,
+        let shown = &self.rest[..self.rest.floor_char_boundary(width)];
+        if !greedy && self.rest.len() < width {
+            return Err(invalid(
                 format!("source string too short for \"{name}\" formatting field"),
-            )
-            .with_detail(format!("Field requires {width} characters, but only {length} remain.")));
+                format!("Field requires {width} characters, but only {} remain.", self.rest.len()),
+            ));
+        }
+        let signed = self.rest.starts_with(['-', '+']);
+        let all = self.rest.bytes().skip(signed.into()).take_while(u8::is_ascii_digit).count();
+        let digits = if greedy { all } else { all.min(width - usize::from(signed)) };
+        let length = digits + usize::from(signed);
+        let (text, rest) = self.rest.split_at(length);
+        if !greedy && digits > 0 && length < width {
+            return Err(invalid(
+                format!("invalid value \"{shown}\" for \"{name}\""),
+                format!("Field requires {width} characters, but only {length} could be parsed."),
+            ));
         }
         let number: Option<i64> = text.parse().ok();
         match number {
             Some(number) if i32::try_from(number).is_ok() => {
                 self.rest = rest;
-                Ok((number, digits.min(limit)))
+                Ok((number, digits))
             }
-            Some(_) => Err(SqlError::new(
+            None if digits == 0 => Err(bad_value(shown, name, "Value must be an integer.")),
+            _ => Err(SqlError::new(
                 SqlState::DATETIME_FIELD_OVERFLOW,
                 format!("value for \"{name}\" in source string is out of range"),
             )
             .with_detail("Value must be in the range -2147483648 to 2147483647.")),
-            None => {
-                let shown: String = self.rest.chars().take(width.min(20)).collect();
-                Err(bad_value(&shown, name, "Value must be an integer."))
-            }
         }
     }
 
@@ -144,7 +152,7 @@ fn is_numeric(field: Field) -> bool {
 fn read(text: &str, template: &str) -> Result<Reading, SqlError> {
     let (items, exact) = parse_template(template);
     let mut reading = Reading::default();
-    let mut reader = Reader { rest: text, skipped_minus: false, exact };
+    let mut reader = Reader { rest: text, skipped_minus: false };
     // Blanks that were skipped and that the template has not asked for yet.
     let mut extra = 0i64;
     for (at, item) in items.iter().enumerate() {
@@ -312,11 +320,13 @@ impl Reading {
         let error = || {
             SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("date/time field value out of range: \"{text}\""))
         };
-        if let Some(julian) = self.julian {
+        // What is zero does not count.
+        let given = |field: Option<i64>| field.filter(|number| *number != 0);
+        if let Some(julian) = given(self.julian) {
             return Ok(julian + i64::from(Date::MIN.0));
         }
         let mut year = self.year.unwrap_or(0);
-        if let Some(century) = self.century {
+        if let Some(century) = given(self.century) {
             if self.year.is_some() && self.year_digits <= 2 {
                 // The century says what the year's last digits leave open.
                 year = year.rem_euclid(100);
@@ -330,31 +340,31 @@ impl Reading {
         } else if year < 0 {
             year += 1;
         }
-        if let (Some(week), iso_year) = (self.iso_week, self.iso_year) {
+        if let (Some(week), iso_year) = (given(self.iso_week), given(self.iso_year)) {
             let start = calendar::iso_week_start(iso_year.unwrap_or(year), week);
-            return Ok(start + self.iso_weekday.unwrap_or(1) - 1);
+            return Ok(start + given(self.iso_weekday).unwrap_or(1) - 1);
         }
-        if let Some(day) = self.iso_day_of_year {
-            return Ok(calendar::iso_week_start(self.iso_year.unwrap_or(year), 1) + day - 1);
+        if let Some(day) = given(self.iso_day_of_year) {
+            return Ok(calendar::iso_week_start(given(self.iso_year).unwrap_or(year), 1) + day - 1);
         }
-        if let Some(iso_year) = self.iso_year {
+        if let Some(iso_year) = given(self.iso_year) {
             year = iso_year;
         }
-        let mut day_of_year = self.day_of_year;
-        if let Some(week) = self.week_of_year {
+        let mut day_of_year = given(self.day_of_year);
+        if let Some(week) = given(self.week_of_year) {
             day_of_year = Some((week - 1) * 7 + 1);
         }
         if let Some(day) = day_of_year
-            && self.month.is_none()
+            && given(self.month).is_none()
         {
             if !(1..=365 + i64::from(calendar::is_leap(year))).contains(&day) {
                 return Err(error());
             }
             return Ok(calendar::days(year, 1, 1) + day - 1);
         }
-        let month = self.month.unwrap_or(1);
-        let mut day = self.day.unwrap_or(1);
-        if let Some(week) = self.week_of_month {
+        let month = given(self.month).unwrap_or(1);
+        let mut day = given(self.day).unwrap_or(1);
+        if let Some(week) = given(self.week_of_month) {
             day = (week - 1) * 7 + 1;
         }
         if !(1..=12).contains(&month) || !(1..=calendar::days_in_month(year, month)).contains(&day) {

@@ -78,13 +78,13 @@ fn format(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlEr
             };
             match values.get(position) {
                 Some(Value::Null) => {}
-                Some(value) => match value.as_i64() {
-                    Some(given) => {
-                        to_left |= given < 0;
-                        width = given.unsigned_abs() as usize;
-                    }
-                    None => return Err(mismatch(arguments)),
-                },
+                Some(value) => {
+                    let mut given = String::new();
+                    text::output(value.as_ref(), context, &mut given);
+                    let given = text::input(Kind::Int4.into(), &given, context)?.as_i64().unwrap_or(0);
+                    to_left |= given < 0;
+                    width = given.unsigned_abs() as usize;
+                }
                 None => return error("too few arguments for format()".to_owned()),
             }
         } else if let Some(number) = digits(&mut rest) {

@@ -135,31 +135,129 @@ impl Regex {
     }
 }
 
+/// What stands before a place in an expression, as far as quantifiers are concerned.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Before {
+    /// Something that can be repeated.
+    Atom,
+    /// A quantifier, which a question mark may follow.
+    Quantifier,
+    /// Nothing that can be repeated: a beginning, an anchor, a quantifier with its question mark.
+    Nothing,
+}
+
 /// An expression of PostgreSQL's as one of the `regex` crate's.
 fn translate(pattern: &str) -> Result<String, SqlError> {
+    let operand = || invalid("quantifier operand invalid");
     let mut out = String::with_capacity(pattern.len() + 8);
     let mut rest = pattern.chars().peekable();
+    let mut before = Before::Nothing;
     while let Some(character) = rest.next() {
-        match character {
-            '\\' => translate_escape(&mut rest, false, &mut out)?,
-            '[' => translate_class(&mut rest, &mut out)?,
+        before = match (character, before) {
+            ('?', Before::Quantifier) => {
+                out.push('?');
+                Before::Nothing
+            }
+            ('*' | '+' | '?', Before::Atom) => {
+                out.push(character);
+                Before::Quantifier
+            }
+            ('*' | '+' | '?', _) => return Err(operand()),
+            ('{', _) if rest.peek().is_some_and(char::is_ascii_digit) => {
+                translate_count(&mut rest, &mut out)?;
+                if before != Before::Atom {
+                    return Err(operand());
+                }
+                Before::Quantifier
+            }
             // A brace that does not begin a number of repetitions is an ordinary character.
-            '{' if !rest.peek().is_some_and(char::is_ascii_digit) => out.push_str("\\{"),
-            '(' => {
+            ('{', _) => {
+                out.push_str("\\{");
+                Before::Atom
+            }
+            ('\\', _) => {
+                let is_anchor = rest.peek().is_some_and(|escaped| "yYmMAZ".contains(*escaped));
+                translate_escape(&mut rest, false, &mut out)?;
+                if is_anchor { Before::Nothing } else { Before::Atom }
+            }
+            ('[', _) => match rest.clone().take(6).collect::<String>().as_str() {
+                // Where words begin and end.
+                edge @ ("[:<:]]" | "[:>:]]") => {
+                    out.push_str(if edge == "[:<:]]" { "\\b{start}" } else { "\\b{end}" });
+                    rest.nth(5);
+                    Before::Nothing
+                }
+                _ => {
+                    translate_class(&mut rest, &mut out)?;
+                    Before::Atom
+                }
+            },
+            // A comment.
+            ('(', before) if rest.clone().take(2).eq("?#".chars()) => {
+                if !rest.any(|character| character == ')') {
+                    return Err(invalid("parentheses () not balanced"));
+                }
+                before
+            }
+            ('(', _) => {
                 out.push('(');
                 if rest.peek() == Some(&'?') {
                     rest.next();
                     match rest.peek() {
-                        Some(':') => out.push('?'),
+                        Some(':') => {
+                            rest.next();
+                            out.push_str("?:");
+                        }
                         Some('=' | '!' | '<') => return Err(invalid("lookaround is not supported")),
-                        _ => return Err(invalid("quantifier operand invalid")),
+                        _ => return Err(operand()),
                     }
                 }
+                Before::Nothing
             }
-            _ => out.push(character),
-        }
+            ('|' | '^' | '$', _) => {
+                out.push(character);
+                Before::Nothing
+            }
+            _ => {
+                out.push(character);
+                Before::Atom
+            }
+        };
     }
     Ok(out)
+}
+
+/// The most repetitions that a number may ask for.
+const MAX_COUNT: u32 = 255;
+
+/// `2}`, `2,}` or `2,3}`, behind the opening brace.
+fn translate_count(rest: &mut Characters<'_>, out: &mut String) -> Result<(), SqlError> {
+    let bad = || invalid("invalid repetition count(s)");
+    let mut text = String::new();
+    loop {
+        match rest.next() {
+            None => return Err(invalid("braces {} not balanced")),
+            Some('}') => break,
+            Some(character) => text.push(character),
+        }
+    }
+    let number = |text: &str| match text.parse::<u32>() {
+        Ok(number) if number <= MAX_COUNT && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(number),
+        _ => Err(bad()),
+    };
+    match text.split_once(',') {
+        None => drop(number(&text)?),
+        Some((low, "")) => drop(number(low)?),
+        Some((low, high)) => {
+            if number(low)? > number(high)? {
+                return Err(bad());
+            }
+        }
+    }
+    out.push('{');
+    out.push_str(&text);
+    out.push('}');
+    Ok(())
 }
 
 type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;

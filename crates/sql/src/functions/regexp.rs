@@ -48,6 +48,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("substring", &[T, T, T], T, similar_substring),
     Function::new("similar_to_escape", &[T], T, similar_to_escape),
     Function::new("similar_to_escape", &[T, T], T, similar_to_escape),
+    Function::new("similar_escape", &[T, T], T, similar_to_escape),
     Function::new("regexp_match", &[T, T], TEXTS, regexp_match),
     Function::new("regexp_match", &[T, T, T], TEXTS, regexp_match),
     Function::new("regexp_replace", &[T, T, T], T, regexp_replace),
@@ -122,7 +123,7 @@ impl<'a> Call<'a> {
 
 /// The matches of an expression, one after the other. Behind an empty one, the search goes on one character further,
 /// as it does in PostgreSQL; other matches may be followed by an empty one.
-pub(super) fn matches<'r, 't>(
+fn matches<'r, 't>(
     regex: &'r Regex,
     text: &'t str,
     from: Option<usize>,
@@ -195,7 +196,7 @@ fn substring_regex(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sq
 }
 
 /// The groups of a match, or all of it if there are none.
-pub(super) fn groups(captures: &regex::Captures<'_>) -> Value {
+fn groups(captures: &regex::Captures<'_>) -> Value {
     let skipped = usize::from(captures.len() > 1);
     let groups = captures.iter().skip(skipped).map(|group| group.map(|group| group.as_str()).into()).collect();
     Value::array(Array::new(Kind::Text, groups))
@@ -270,7 +271,7 @@ fn regexp_replace_from(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value
 
 /// What lies between the matches of an expression. Empty matches at either end, and right behind another, do not
 /// split.
-pub(super) fn split<'t>(regex: &Regex, text: &'t str) -> Vec<&'t str> {
+fn split<'t>(regex: &Regex, text: &'t str) -> Vec<&'t str> {
     let mut parts = Vec::new();
     let (mut from, mut last_end) = (0, 0);
     for captures in matches(regex, text, Some(0)) {
@@ -290,4 +291,16 @@ fn regexp_split_to_array(arguments: &[Value], _: &EvalContext<'_>) -> Result<Val
     let regex = compiled(call.text(1)?, no_global("regexp_split_to_array", call.flags(2)?)?)?;
     let parts = split(&regex, call.text(0)?).into_iter().map(Value::from).collect();
     Ok(Value::array(Array::new(Kind::Text, parts)))
+}
+
+/// The rows of `regexp_matches`: the groups of a match as a `text[]`, for the first match or, with the flag `g`, for
+/// each.
+///
+/// # Errors
+/// 2201B when the expression is none, 22023 when a flag is unknown.
+pub fn regexp_matches(text: &str, pattern: &str, flags: &str) -> Result<Vec<Value>, SqlError> {
+    let (flags, global) = split_flags(flags);
+    let regex = compiled(pattern, &flags)?;
+    let count = if global { usize::MAX } else { 1 };
+    Ok(matches(&regex, text, Some(0)).take(count).map(|captures| groups(&captures)).collect())
 }

@@ -14,6 +14,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("pg_size_bytes", &[T], Kind::Int8, size_bytes),
     Function::new("pg_client_encoding", &[], Kind::Name, |_, _| Ok(Value::text("UTF8"))).stable(),
     Function::new("getdatabaseencoding", &[], Kind::Name, |_, _| Ok(Value::text("UTF8"))).stable(),
+    Function::new("pg_char_to_encoding", &[Kind::Name], Kind::Int4, encoding_number).stable(),
+    Function::new("pg_encoding_max_length", &[Kind::Int4], Kind::Int4, encoding_length),
     Function::new("to_regclass", &[T], Kind::Regclass, |arguments, context| find(arguments, Kind::Regclass, context))
         .stable(),
     Function::new("to_regtype", &[T], Kind::Regtype, |arguments, context| find(arguments, Kind::Regtype, context))
@@ -27,6 +29,28 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("to_regrole", &[T], Kind::Regrole, |arguments, context| find(arguments, Kind::Regrole, context))
         .stable(),
 ];
+
+/// PostgreSQL's numbers of the encodings that are known here; -1 for others.
+fn encoding_number(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    take!(arguments: Text(name));
+    let key: String = name.chars().filter(char::is_ascii_alphanumeric).collect();
+    Ok(Value::Int4(match key.to_ascii_lowercase().as_str() {
+        "sqlascii" => 0,
+        "utf8" | "unicode" => 6,
+        "latin1" | "iso88591" => 8,
+        _ => -1,
+    }))
+}
+
+/// How many bytes a character has at most, by the encoding's number.
+fn encoding_length(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    take!(arguments: Int4(number));
+    Ok(match number {
+        0 | 8 => Value::Int4(1),
+        6 => Value::Int4(4),
+        _ => Value::Null,
+    })
+}
 
 /// The object of a name; null if there is none.
 fn find(arguments: &[Value], kind: Kind, context: &EvalContext<'_>) -> Result<Value, SqlError> {
