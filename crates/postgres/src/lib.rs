@@ -51,7 +51,7 @@ pub mod startup;
 pub mod tls;
 mod transport;
 
-pub use backend::{Access, Backend, Interrupt, Opened, Opening, Peer, Proof, Session, TransactionStatus, Why};
+pub use backend::{Access, Backend, Interrupt, Opening, Peer, Proof, Session, TransactionStatus, Why};
 pub use bell::Bell;
 pub use conversation::conversation;
 pub use copy::{Client, CopyIn, CopyOut};

@@ -45,6 +45,7 @@ pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
     for (name, value) in [
         ("--address", "127.0.0.1:0"),
         ("--listen", "127.0.0.1:0"),
+        ("--sql-listen", "off"),
         ("--log-segment-bytes", "1048576"),
         ("--log-buffer-bytes", "4194304"),
         ("--replay-threads", "2"),
