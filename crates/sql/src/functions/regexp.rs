@@ -250,7 +250,8 @@ fn regexp_replace(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sql
             format!("invalid regular expression option: \"{digit}\""),
         )
         .with_hint(
-            "If you meant to use regexp_replace() with a start parameter, cast the fourth argument to integer explicitly.",
+            "If you meant to use regexp_replace() with a start parameter, cast the fourth argument to integer \
+             explicitly.",
         ));
     }
     let (flags, global) = split_flags(flags);
