@@ -25,6 +25,8 @@ pub struct Block<'w> {
     pub begun: Timestamp,
     /// Whether a statement was run in it.
     pub used: bool,
+    /// How many portals were run in it.
+    pub statements: u32,
     savepoints: Vec<(String, Savepoint, LockMark)>,
 }
 
@@ -47,6 +49,7 @@ impl<'w> Session<'w> {
             read_only: self.state.settings.is_on("default_transaction_read_only"),
             begun: Timestamp::now(),
             used: false,
+            statements: 0,
             savepoints: Vec::new(),
         }
     }
