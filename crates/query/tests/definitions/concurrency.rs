@@ -177,7 +177,7 @@ fn writers_lose_nothing_while_definitions_change_tables() {
                     session.ok("BEGIN");
                     session.ok(&format!("INSERT INTO t (id, n) VALUES ({id}, 1)"));
                     session.ok(&format!("UPDATE t SET n = 2 WHERE id = {id}"));
-                    if id % 5 == 0 {
+                    if id.is_multiple_of(5) {
                         session.ok("ROLLBACK");
                     } else {
                         session.ok("COMMIT");
@@ -196,6 +196,6 @@ fn writers_lose_nothing_while_definitions_change_tables() {
         over.store(true, Ordering::SeqCst);
     });
     let written = written.load(Ordering::SeqCst).to_string();
-    assert_eq!(session.rows("SELECT count(*) FROM t WHERE n = 2"), [written.clone()]);
+    assert_eq!(session.rows("SELECT count(*) FROM t WHERE n = 2"), [written.as_str()]);
     assert_eq!(session.rows("SELECT count(*) FROM t"), [written]);
 }
