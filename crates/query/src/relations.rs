@@ -264,7 +264,7 @@ impl Scanner for Run<'_, '_> {
 
 impl Run<'_, '_> {
     /// The part of an index that an access path without alternatives reads; nothing when no row can be in it.
-    fn range_of(&self, info: &TableInfo, access: &Access) -> Result<Option<KeyRange>, SqlError> {
+    pub(crate) fn range_of(&self, info: &TableInfo, access: &Access) -> Result<Option<KeyRange>, SqlError> {
         if !matches!(access.among, Among::Nothing) {
             return Err(SqlError::internal("a scan with alternatives"));
         }

@@ -74,7 +74,8 @@ impl Shared {
     /// Makes what a primary needs and may not have yet.
     fn make(&self) -> Result<(), SqlError> {
         self.catalog.make(&self.first_role)?;
-        self.sequences.make()
+        self.sequences.make()?;
+        crate::ddl::effects::sweep(&self.catalog, &self.sequences)
     }
 
     /// Whether this node only reads.

@@ -9,6 +9,7 @@ use freshet_sql::{SqlError, SqlState, Value, types::text};
 
 use super::{
     Run, Sink,
+    referential::RowChange,
     scan::{ON, Rows},
     write::{TRIES, Written},
 };
@@ -121,6 +122,7 @@ impl<'a> Run<'a, '_> {
                     if let Some(output) = &plan.returning {
                         let _ = sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
                     }
+                    self.note_change(info, None, Some(&row));
                     return Ok(1);
                 }
                 Err(WriteError::Conflict) => {
@@ -192,6 +194,7 @@ impl<'a> Run<'a, '_> {
         }
         let new = self.changed(info, assignments, &plan.constraints, &rows, record.row)?;
         let rid = self.put(info, record.rid, &new)?;
+        self.note_change(info, Some(record.row), Some(&new));
         if let Some(output) = &plan.returning {
             let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
         }
@@ -220,6 +223,24 @@ impl<'a> Run<'a, '_> {
         }
         self.check_conditions(info, constraints, Source::Stored(&info.layout, &new, Rid(0)))?;
         Ok(new)
+    }
+
+    /// Remembers what has become of a row, if there are references to keep.
+    fn note_change(&self, info: &Arc<TableInfo>, old: Option<&[u8]>, new: Option<&[u8]>) {
+        if self.has_references(info) {
+            let change =
+                RowChange { table: Arc::clone(info), old: old.map(<[u8]>::to_vec), new: new.map(<[u8]>::to_vec) };
+            self.changes.borrow_mut().push(change);
+        }
+    }
+
+    /// The end of a statement that has changed rows: sees to references.
+    ///
+    /// # Errors
+    /// 23503, and what goes wrong in reading and writing.
+    pub fn finish(&self) -> Result<(), SqlError> {
+        let changes = self.changes.take();
+        if changes.is_empty() { Ok(()) } else { self.keep_references(changes) }
     }
 
     /// Puts a new row in the place of one that this transaction may write.
@@ -341,6 +362,7 @@ impl<'a> Run<'a, '_> {
                 match written {
                     Written::Done(rid) => {
                         count += 1;
+                        self.note_change(info, Some(old), Some(&new));
                         if let Some(output) = &plan.returning {
                             let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
                         }
@@ -368,6 +390,7 @@ impl<'a> Run<'a, '_> {
                 match self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))? {
                     Written::Done(()) => {
                         count += 1;
+                        self.note_change(info, Some(old), None);
                         if let Some(output) = &plan.returning {
                             let _ = sink.row(output, &[Source::Stored(&info.layout, old, rid)], &self.environment)?;
                         }

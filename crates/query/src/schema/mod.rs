@@ -205,6 +205,25 @@ impl Schema {
         self.referring.get(&parent).map_or(&[], Vec::as_slice)
     }
 
+    /// Tables whose rows a statement may write or lock that changes rows of these: those that these refer to, and those that refer to
+    /// them, and so on as far as that may go.
+    pub fn touched_with(&self, tables: impl IntoIterator<Item = Oid>) -> Vec<Oid> {
+        let mut all: Vec<Oid> = Vec::new();
+        let mut next: Vec<Oid> = tables.into_iter().collect();
+        while let Some(table) = next.pop() {
+            if all.contains(&table) {
+                continue;
+            }
+            all.push(table);
+            next.extend(self.referring(table).iter().map(|(child, _)| *child));
+        }
+        let parents = all.iter().filter_map(|table| self.table(*table));
+        let parents = parents.flat_map(|info| info.table.foreign_keys.iter().map(|key| key.parent));
+        let parents: Vec<Oid> = parents.filter(|parent| !all.contains(parent)).collect();
+        all.extend(parents);
+        all
+    }
+
     /// Whether a role is another one, or a member of it, directly or not. Superusers are members of all.
     pub fn is_member(&self, role: Oid, of: Oid) -> bool {
         let mut open = vec![role];

@@ -10,11 +10,11 @@ use freshet_sql::{
     SqlError, SqlState, Type, Value,
     types::{Kind, binary, text},
 };
-use sqlparser::ast::Statement;
 
 use super::{
     Portal, Rest, Session,
-    prepare::{Planned, Prepared, parse},
+    parse::{Parsed, parse},
+    prepare::{Planned, Prepared},
     statement::{Rows, Tag},
     wire::{Wire, fields, format_of, report, undelivered},
 };
@@ -38,8 +38,7 @@ impl Session<'_> {
 
     /// One of the statements of a simple query.
     fn simple(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
-        let statement = prepared.statement.as_ref();
-        if let Some(statement) = statement
+        if let Some(Parsed::Sql(statement)) = &prepared.statement
             && let Some(tag) = self.transaction_control(statement, client)?
         {
             let _ = client.command_complete(tag);
@@ -47,9 +46,7 @@ impl Session<'_> {
         }
         self.block_for_statement()?;
         let planned = self.plan(prepared)?;
-        if let Some(columns) = &planned.columns
-            && !matches!(statement, Some(Statement::Copy { .. }))
-        {
+        if let Some(columns) = &planned.columns {
             let _ = client.row_description(fields(columns, &[])).map_err(undelivered)?;
         }
         let Tag(tag) = self.run(prepared, &planned, &[], Rows::Client(&[]), client)?;
@@ -81,7 +78,7 @@ impl Session<'_> {
 
     /// The plan of a statement outside of its execution: for describing it, and for its parameters' types.
     fn planned(&mut self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
-        let control = prepared.statement.as_ref().is_none_or(is_transaction_control);
+        let control = prepared.statement.as_ref().is_none_or(Parsed::is_transaction_control);
         if !control {
             self.block_for_statement()?;
         }
@@ -167,7 +164,9 @@ impl Session<'_> {
             return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
         }
         if portal.rest.is_none() {
-            if let Some(tag) = self.transaction_control(statement, client)? {
+            if let Parsed::Sql(statement) = statement
+                && let Some(tag) = self.transaction_control(statement, client)?
+            {
                 return Ok(client.command_complete(tag));
             }
             self.block_for_statement()?;
@@ -208,18 +207,6 @@ impl Session<'_> {
     }
 }
 
-/// BEGIN, COMMIT and the like, which need no transaction to be planned in.
-fn is_transaction_control(statement: &Statement) -> bool {
-    matches!(
-        statement,
-        Statement::StartTransaction { .. }
-            | Statement::Commit { .. }
-            | Statement::Rollback { .. }
-            | Statement::Savepoint { .. }
-            | Statement::ReleaseSavepoint { .. }
-    )
-}
-
 impl postgres::Session for Session<'_> {
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
         let statements = parse(sql).map_err(report)?;
@@ -232,9 +219,7 @@ impl postgres::Session for Session<'_> {
         }
         let count = statements.len();
         for (number, statement) in statements.into_iter().enumerate() {
-            // COPY is read again from its own text, which is alone in its message.
-            let text = if matches!(statement, Statement::Copy { .. }) { sql } else { "" };
-            let prepared = Prepared::new(text, Some(statement), Vec::new());
+            let prepared = Prepared::new("", Some(statement), Vec::new());
             self.simple(&prepared, number + 1 == count, client).map_err(report)?;
         }
         self.end_of_statement(client).map_err(report)
@@ -256,7 +241,7 @@ impl postgres::Session for Session<'_> {
         }
         let prepared = Arc::new(self.understand(sql, types).map_err(report)?);
         if self.transaction_status() == TransactionStatus::Failed {
-            if prepared.statement.as_ref().is_some_and(|statement| !is_transaction_control(statement)) {
+            if prepared.statement.as_ref().is_some_and(|statement| !statement.is_transaction_control()) {
                 self.block_for_statement().map_err(report)?;
             }
         } else {
@@ -270,7 +255,7 @@ impl postgres::Session for Session<'_> {
         let prepared = self.statement_named(bind.statement).map_err(report)?;
         let parameters = if bind.values.is_empty()
             && prepared.given.is_empty()
-            && prepared.statement.as_ref().is_none_or(is_transaction_control)
+            && prepared.statement.as_ref().is_none_or(Parsed::is_transaction_control)
         {
             Vec::new()
         } else {

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`messages`] | what the protocol asks of a session |
 //! | [`transaction`] | transactions, savepoints, commits and their waits |
-//! | [`prepare`] | text to statements, statements to plans, and how long these hold |
+//! | [`parse`] | text to statements |
+//! | [`prepare`] | statements to plans, and how long these hold |
 //! | [`statement`] | runs a statement |
 //! | [`utility`] | statements that are neither queries nor changes of rows |
 //! | [`settings`] | SET, SHOW |
@@ -15,6 +16,7 @@ mod copy;
 mod define;
 pub mod interrupt;
 pub mod messages;
+pub mod parse;
 pub mod prepare;
 pub mod settings;
 pub mod statement;
@@ -32,6 +34,7 @@ use freshet_sql::{
 };
 
 use crate::{
+    ddl::Effects,
     execute::RowIds,
     locks::TableLocks,
     schema::{Oid, PG_CATALOG, Schema},
@@ -53,6 +56,7 @@ pub struct Session<'w> {
     portals: HashMap<String, Portal>,
     row_ids: RowIds,
     locks: TableLocks,
+    effects: Effects,
 }
 
 /// What a session knows besides its transaction.
@@ -177,6 +181,7 @@ impl<'w> Session<'w> {
             portals: HashMap::new(),
             row_ids: RowIds::new()?,
             locks: shared.locks.session(worker.place()),
+            effects: Effects::default(),
             shared,
         })
     }

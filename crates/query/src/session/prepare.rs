@@ -10,13 +10,9 @@ use freshet_sql::{
     general::{GeneralPlan, Relations},
     types::Kind,
 };
-use sqlparser::{
-    ast::{self, Statement},
-    dialect::PostgreSqlDialect,
-    parser::{Parser, ParserError},
-};
+use sqlparser::ast::{self, Statement};
 
-use super::{Session, view::View, wire::ResultColumn};
+use super::{Session, parse::Parsed, view::View, wire::ResultColumn};
 use crate::{
     bind::{
         Binder, Stop,
@@ -24,7 +20,6 @@ use crate::{
         not_supported,
         select::{Output, SelectPlan},
     },
-    copy,
     expression::Expression,
     schema::{Oid, SchemaVersion},
 };
@@ -35,7 +30,7 @@ pub struct Prepared {
     /// The text.
     pub sql: String,
     /// What it is; nothing for an empty one.
-    pub statement: Option<Statement>,
+    pub statement: Option<Parsed>,
     /// The types of parameters that the client has named.
     pub given: Vec<Option<Type>>,
     planned: Mutex<Option<Arc<Planned>>>,
@@ -109,45 +104,9 @@ fn columns_of(output: &[Output]) -> Vec<ResultColumn> {
     output.iter().map(column).collect()
 }
 
-/// The statements of a text.
-///
-/// # Errors
-/// 42601.
-pub fn parse(sql: &str) -> Result<Vec<Statement>, SqlError> {
-    if copy::syntax::is_copy(sql) {
-        return Ok(vec![copy::syntax::parse(sql)?.statement()]);
-    }
-    if let Some(statement) = maintenance(sql) {
-        return Ok(vec![statement]);
-    }
-    Parser::parse_sql(&PostgreSqlDialect {}, sql).map_err(|error| match error {
-        ParserError::TokenizerError(what) | ParserError::ParserError(what) => SqlError::new(
-            SqlState::SYNTAX_ERROR,
-            format!("syntax error: {}", what.trim_start_matches("sql parser error: ")),
-        ),
-        ParserError::RecursionLimitExceeded => {
-            SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the statement is nested too deep")
-        }
-    })
-}
-
-/// VACUUM and its like, which have nothing to do here: whatever their options are.
-fn maintenance(sql: &str) -> Option<Statement> {
-    let text = sql.trim().trim_end_matches(';').trim_end();
-    let first = text.split(|c: char| !c.is_ascii_alphabetic()).next()?.to_ascii_uppercase();
-    if !matches!(first.as_str(), "VACUUM" | "ANALYZE" | "ANALYSE" | "CHECKPOINT" | "REINDEX" | "CLUSTER")
-        || text.contains(';')
-    {
-        return None;
-    }
-    Some(Statement::Print(ast::PrintStatement {
-        message: Box::new(ast::Expr::value(ast::Value::SingleQuotedString(first))),
-    }))
-}
-
 impl Prepared {
     /// A statement of a text.
-    pub fn new(sql: &str, statement: Option<Statement>, given: Vec<Option<Type>>) -> Self {
+    pub fn new(sql: &str, statement: Option<Parsed>, given: Vec<Option<Type>>) -> Self {
         Self { sql: sql.to_owned(), statement, given, planned: Mutex::default() }
     }
 }
@@ -190,7 +149,11 @@ impl Session<'_> {
             context: &context,
             parameters: prepared.given.clone().into(),
         };
-        let (plan, columns) = match &prepared.statement {
+        let statement = match &prepared.statement {
+            Some(Parsed::Sql(statement)) => Some(&**statement),
+            _ => None,
+        };
+        let (plan, columns) = match statement {
             Some(Statement::Query(query)) => match binder.query(query) {
                 Ok(plan) => {
                     let columns = columns_of(&plan.output);

@@ -67,6 +67,7 @@ impl Session<'_> {
         let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         run.read_committed = block.is_read_committed();
         run.lock_timeout = self.state.settings.limit("lock_timeout");
+        run.schema = Some(&self.state.schema);
         let columns = planned.columns.as_deref().unwrap_or_default();
         let mut wire;
         let sink: &mut dyn Sink = match rows {
@@ -93,6 +94,7 @@ impl Session<'_> {
             }
             Plan::Utility => unreachable!("it went another way"),
         };
+        run.finish()?;
         self.apply_wanted(client)?;
         Ok(Tag(tag))
     }
@@ -111,7 +113,7 @@ impl Session<'_> {
         loop {
             let now = made.as_ref().unwrap_or(planned);
             let mut outdated = false;
-            for table in now.plan.writes_to() {
+            for table in self.state.schema.touched_with(now.plan.writes_to()) {
                 let limit = self.state.settings.limit("lock_timeout");
                 let deadline = limit.and_then(|limit| std::time::Instant::now().checked_add(limit));
                 let patience = Patience { deadline, interrupted };

@@ -7,7 +7,7 @@ use freshet_postgres::{Out, TransactionStatus};
 use freshet_sql::{SqlError, SqlState, types::Timestamp};
 
 use super::{Session, settings};
-use crate::{commit::Level, error::commit_error, locks::LockMark};
+use crate::{commit::Level, error::commit_error, locks::LockMark, server::Shared};
 
 /// A transaction, from BEGIN or a statement of its own to its end.
 pub struct Block<'w> {
@@ -187,10 +187,22 @@ impl<'w> Session<'w> {
     }
 
     fn ended(&mut self, committed: bool, out: &mut Out) {
-        self.locks.release();
+        self.settle();
         for (name, value) in self.state.settings.end(committed) {
             out.parameter_status(name, &value);
         }
+    }
+
+    /// The transaction has ended: what it has made outside of itself and is needed no more goes, and its locks are released.
+    fn settle(&mut self) {
+        if !self.effects.is_empty() {
+            let Shared { catalog, sequences, locks, .. } = &*self.shared;
+            if let Err(cause) = self.effects.settle(catalog, sequences, locks) {
+                // It is found again when the node starts.
+                eprintln!("freshet: what a statement has left could not be removed: {cause}");
+            }
+        }
+        self.locks.release();
     }
 
     /// A statement has failed. Rows that it holds are released, unless a savepoint may want the transaction back.
@@ -200,12 +212,12 @@ impl<'w> Session<'w> {
                 block.failed = true;
                 if block.savepoints.is_empty() {
                     block.transaction = None;
-                    self.locks.release();
+                    self.settle();
                 }
             }
             _ => {
                 self.block = None;
-                self.locks.release();
+                self.settle();
                 // Nobody is there to be told: what was set in the statement was not told either.
                 let _ = self.state.settings.end(false);
             }

@@ -11,6 +11,7 @@ use sqlparser::ast::{
 
 use super::{
     Portal, Rest, Session,
+    parse::Parsed,
     prepare::{Plan, Prepared},
     settings::{self, canonical, display_name},
     statement::{Rows, Tag},
@@ -209,7 +210,13 @@ impl Session<'_> {
         rows: Rows<'_>,
         client: &mut Client<'_>,
     ) -> Result<Tag, SqlError> {
-        let Some(statement) = &prepared.statement else { return Ok(Tag(String::new())) };
+        let statement = match &prepared.statement {
+            None => return Ok(Tag(String::new())),
+            Some(Parsed::Sql(statement)) => &**statement,
+            Some(Parsed::Define(definition)) => return self.define(definition, client),
+            Some(Parsed::Copy(copy)) => return self.copy(copy, client),
+            Some(Parsed::Maintenance(tag)) => return Ok(Tag((*tag).to_owned())),
+        };
         let tag = match statement {
             Statement::ShowVariable { variable } => {
                 let shown = self.show(&self.shown(variable))?;
@@ -251,7 +258,7 @@ impl Session<'_> {
                     return Err(SqlError::new(SqlState::new("42P05"), message));
                 }
                 let given = data_types.iter().map(|ty| Type::from_sql(ty).map(Some)).collect::<Result<_, _>>()?;
-                let made = Prepared::new(&statement.to_string(), Some((**statement).clone()), given);
+                let made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
                 self.plan(&made)?;
                 self.statements.insert(name, Arc::new(made));
                 "PREPARE".to_owned()
@@ -303,16 +310,10 @@ impl Session<'_> {
                 }
                 "CLOSE CURSOR".to_owned()
             }
-            // What needs no doing here: rows are in memory, garbage is collected, there are no statistics to gather.
-            Statement::Print(words) => match &*words.message {
-                Expr::Value(value) => value.value.clone().into_string().unwrap_or_default(),
-                _ => return Err(not_supported("PRINT")),
-            },
             Statement::LISTEN { .. } | Statement::UNLISTEN { .. } | Statement::NOTIFY { .. } => {
                 return Err(not_supported("notification between sessions"));
             }
-            Statement::Copy { .. } => return self.copy(prepared, client),
-            other => return self.define(other, client),
+            other => return Err(not_supported(other.to_string().split(' ').take(2).collect::<Vec<_>>().join(" "))),
         };
         Ok(Tag(tag))
     }
@@ -487,7 +488,7 @@ impl Session<'_> {
         analyze: bool,
         client: &mut Client<'_>,
     ) -> Result<Vec<String>, SqlError> {
-        let prepared = Prepared::new("", Some(statement.clone()), Vec::new());
+        let prepared = Prepared::new("", Some(Parsed::sql(statement.clone())), Vec::new());
         let planned = self.plan(&prepared)?;
         let mut lines = match &planned.plan {
             Plan::General(plan) => return self.explain_general(&**plan, analyze),
@@ -523,7 +524,7 @@ impl Session<'_> {
                 let message = format!("cursor \"{name}\" already exists");
                 return Err(SqlError::new(SqlState::DUPLICATE_CURSOR, message));
             }
-            let prepared = Arc::new(Prepared::new("", Some(Statement::Query(query.clone())), Vec::new()));
+            let prepared = Arc::new(Prepared::new("", Some(Parsed::sql(Statement::Query(query.clone()))), Vec::new()));
             let planned = self.plan(&prepared)?;
             let mut kept = Collected::default();
             let Tag(tag) = self.run(&prepared, &planned, &[], Rows::Kept(&mut kept), client)?;
