@@ -234,6 +234,11 @@ impl LockManager {
         TableLocks { manager: Arc::clone(self), place, held: RefCell::default() }
     }
 
+    /// Whether somebody waits for a lock.
+    pub fn is_wanted(&self) -> bool {
+        guard(&self.state).requests.iter().any(|request| !request.granted)
+    }
+
     /// Notes that a change of tables was committed. To be called before the locks of whoever changed them are released.
     pub fn note_change(&self, tables: &[Oid], version: u64) {
         let mut state = guard(&self.state);

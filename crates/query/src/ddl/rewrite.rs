@@ -154,7 +154,8 @@ impl Work<'_, '_, '_> {
             return Ok(());
         }
         self.see_everything();
-        let environment = self.environment();
+        let view = self.view();
+        let environment = self.environment(&view);
         self.scan(info, |row, rid| {
             for column in not_null {
                 if info.layout.get(row, *column)?.is_null() {
@@ -217,7 +218,8 @@ impl Work<'_, '_, '_> {
         fills: &[(usize, Fill)],
         checks: &[(String, Expression)],
     ) -> Result<(), SqlError> {
-        let environment = self.environment();
+        let view = self.view();
+        let environment = self.environment(&view);
         let new_not_null: Vec<usize> = target
             .table
             .columns

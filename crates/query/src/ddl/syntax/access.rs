@@ -181,7 +181,7 @@ impl Words<'_, '_> {
             return Ok(None);
         }
         // A table may have any of these names.
-        let named = !matches!(self.0.peek_nth_token_ref(1).token, Token::Comma | Token::Period)
+        let named = matches!(self.0.peek_nth_token_ref(1).token, Token::Word(_))
             && !["to", "from"].iter().any(|word| {
                 matches!(&self.0.peek_nth_token_ref(1).token, Token::Word(next) if next.value.eq_ignore_ascii_case(word))
             });
