@@ -124,7 +124,7 @@ impl State {
         begun: Timestamp,
     ) -> EvalContext<'a> {
         EvalContext {
-            zone: self.settings.zone,
+            zone: self.settings.ready.zone,
             transaction_start: begun,
             statement_start: Timestamp::now(),
             names,
@@ -201,6 +201,6 @@ impl<'w> Session<'w> {
 
     /// When a statement that begins now has run long enough.
     fn statement_deadline(&self) -> Option<Instant> {
-        self.state.settings.limit("statement_timeout").and_then(|limit| Instant::now().checked_add(limit))
+        self.state.settings.ready.statement_timeout.and_then(|limit| Instant::now().checked_add(limit))
     }
 }

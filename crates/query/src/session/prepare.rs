@@ -33,7 +33,8 @@ pub struct Prepared {
     pub statement: Option<Parsed>,
     /// The types of parameters that the client has named.
     pub given: Vec<Option<Type>>,
-    planned: Mutex<Option<Arc<Planned>>>,
+    /// The plan, and the generation of the session's settings with which it was found to hold.
+    planned: Mutex<Option<(u64, Arc<Planned>)>>,
 }
 
 /// A statement, ready to be run.
@@ -118,15 +119,17 @@ impl Session<'_> {
     /// When the statement makes no sense.
     pub(super) fn plan(&self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
         let mut place = prepared.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(planned) = &*place
+        let now = self.state.settings.generation;
+        if let Some((generation, planned)) = &mut *place
             && planned.version == self.state.schema.version
             && planned.role == self.state.role
-            && (planned.path.is_empty() || planned.path == self.state.path())
+            && (*generation == now || planned.path == self.state.path())
         {
+            *generation = now;
             return Ok(Arc::clone(planned));
         }
         let planned = Arc::new(self.make_plan(prepared)?);
-        if let Some(before) = &*place
+        if let Some((_, before)) = &*place
             && before.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
                 != planned.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
             && !matches!(planned.plan, Plan::Utility)
@@ -134,7 +137,7 @@ impl Session<'_> {
             *place = None;
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"));
         }
-        *place = Some(Arc::clone(&planned));
+        *place = Some((now, Arc::clone(&planned)));
         Ok(planned)
     }
 

@@ -7,7 +7,7 @@ use freshet_postgres::{Out, TransactionStatus};
 use freshet_sql::{SqlError, SqlState, types::Timestamp};
 
 use super::{Session, settings};
-use crate::{commit::Level, error::commit_error, locks::LockMark, server::Shared};
+use crate::{error::commit_error, locks::LockMark, server::Shared};
 
 /// A transaction, from BEGIN or a statement of its own to its end.
 pub struct Block<'w> {
@@ -40,13 +40,12 @@ impl Block<'_> {
 impl<'w> Session<'w> {
     /// The level and mode of a transaction that begins now.
     fn new_block(&self, explicit: bool) -> Block<'w> {
-        let level = self.state.settings.get("default_transaction_isolation").and_then(settings::isolation);
         Block {
             transaction: None,
             explicit,
             failed: false,
-            isolation: level.unwrap_or("read committed"),
-            read_only: self.state.settings.is_on("default_transaction_read_only"),
+            isolation: self.state.settings.ready.isolation,
+            read_only: self.state.settings.ready.read_only,
             begun: Timestamp::now(),
             used: false,
             statements: 0,
@@ -152,7 +151,7 @@ impl<'w> Session<'w> {
             return Ok(false);
         }
         // What was set within the transaction counts for it.
-        let level = Level::of(&self.state.settings);
+        let level = self.state.settings.ready.level;
         let ticket = match block.transaction.map(Transaction::commit) {
             None => None,
             Some(Ok(ticket)) => Some(ticket),
@@ -170,10 +169,8 @@ impl<'w> Session<'w> {
             waited?;
             if let Some(stamp) = ticket.stamp {
                 self.state.last_commit = Some(stamp);
-                let text = stamp.0.to_string();
-                self.state.settings.fix("freshet.last_commit", &text);
-                if self.state.settings.is_on("freshet.commit_stamps") {
-                    out.parameter_status("freshet.last_commit", &text);
+                if self.state.settings.ready.commit_stamps {
+                    out.parameter_status("freshet.last_commit", &stamp.0.to_string());
                 }
             }
         }

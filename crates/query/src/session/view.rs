@@ -60,6 +60,9 @@ impl SessionView for View<'_> {
             F::CurrentSetting | F::CurrentSettingOrNull => {
                 let Some(name) = arguments.first().and_then(Value::as_str) else { return Ok(Value::Null) };
                 match settings.get(name) {
+                    Some(_) if name == "freshet.last_commit" => {
+                        Value::text(self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string()))
+                    }
                     Some(value) => Value::text(value),
                     None if arguments.get(1).and_then(Value::as_bool) == Some(true) => Value::Null,
                     None => {
