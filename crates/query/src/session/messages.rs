@@ -62,7 +62,7 @@ impl Session<'_> {
             let _ = client.command_complete(tag);
             return Ok(());
         }
-        self.block_for_statement()?;
+        self.block_for(prepared.statement.as_ref())?;
         let planned = self.plan(prepared)?;
         if let Some(columns) = &planned.columns {
             let _ = client.row_description(fields(columns, &[])).map_err(undelivered)?;
@@ -98,7 +98,7 @@ impl Session<'_> {
     fn planned(&mut self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
         let control = prepared.statement.as_ref().is_none_or(Parsed::is_transaction_control);
         if !control {
-            self.block_for_statement()?;
+            self.block_for(prepared.statement.as_ref())?;
         }
         self.plan(prepared)
     }
@@ -213,7 +213,7 @@ impl Session<'_> {
             {
                 return Ok(client.command_complete(tag));
             }
-            self.block_for_statement()?;
+            self.block_for(Some(statement))?;
             if let Some(block) = &mut self.block {
                 block.statements += 1;
             }

@@ -6,7 +6,7 @@ use freshet_engine::{Savepoint, Stamp, Transaction};
 use freshet_postgres::{Out, TransactionStatus};
 use freshet_sql::{SqlError, SqlState, types::Timestamp};
 
-use super::{Session, settings};
+use super::{Session, parse::Parsed, settings};
 use crate::{error::commit_error, locks::LockMark, server::Shared};
 
 /// A transaction, from BEGIN or a statement of its own to its end.
@@ -66,11 +66,19 @@ impl<'w> Session<'w> {
         self.block.as_mut().expect("just begun")
     }
 
-    /// The transaction that a statement runs in; begun for it alone if there is none.
+    /// The transaction that a statement runs in; without a snapshot if it needs none.
     ///
     /// # Errors
-    /// 25P02 when it has failed; what waiting for a read view says.
-    pub(super) fn block_for_statement(&mut self) -> Result<(), SqlError> {
+    /// As for [`Session::block_for_statement`].
+    pub(super) fn block_for(&mut self, statement: Option<&Parsed>) -> Result<(), SqlError> {
+        if statement.is_some_and(Parsed::needs_no_snapshot) {
+            self.block_without_snapshot()
+        } else {
+            self.block_for_statement()
+        }
+    }
+
+    fn block_without_snapshot(&mut self) -> Result<(), SqlError> {
         if self.block.is_none() {
             self.state.settings.begin();
             self.block = Some(self.new_block(false));
@@ -80,6 +88,16 @@ impl<'w> Session<'w> {
             let message = "current transaction is aborted, commands ignored until end of transaction block";
             return Err(SqlError::new(SqlState::IN_FAILED_SQL_TRANSACTION, message));
         }
+        Ok(())
+    }
+
+    /// The transaction that a statement runs in; begun for it alone if there is none.
+    ///
+    /// # Errors
+    /// 25P02 when it has failed; what waiting for a read view says.
+    pub(super) fn block_for_statement(&mut self) -> Result<(), SqlError> {
+        self.block_without_snapshot()?;
+        let block = self.block.as_ref().expect("just begun");
         if block.transaction.is_none() {
             self.wait_for_view()?;
             let block = self.block.as_mut().expect("just begun");
