@@ -45,7 +45,9 @@ fn reads_are_repeated_where_the_level_says_so() {
 #[test]
 fn no_update_is_lost() {
     // READ COMMITTED waits and looks again; the others fail.
-    for (level, state) in [("READ COMMITTED", None), ("REPEATABLE READ", Some("40001")), ("SERIALIZABLE", Some("40001"))] {
+    for (level, state) in
+        [("READ COMMITTED", None), ("REPEATABLE READ", Some("40001")), ("SERIALIZABLE", Some("40001"))]
+    {
         let (_node, one, other) = prepared(ACCOUNTS);
         other.lines(&format!("BEGIN ISOLATION LEVEL {level}; SELECT v FROM a WHERE id = 1"));
         one.lines("BEGIN; UPDATE a SET v = v + 1 WHERE id = 1");
@@ -109,10 +111,12 @@ fn of_two_that_wait_for_each_other_one_gives_up() {
     one.lines("BEGIN; UPDATE a SET v = 1 WHERE id = 1");
     other.lines("BEGIN; UPDATE a SET v = 2 WHERE id = 2");
     let waiting = thread::spawn(move || {
-        let done = one.query("UPDATE a SET v = 1 WHERE id = 2").map_err(|error| error.code().unwrap().code().to_owned());
+        let done =
+            one.query("UPDATE a SET v = 1 WHERE id = 2").map_err(|error| error.code().unwrap().code().to_owned());
         (done.err(), one)
     });
-    let second = other.query("UPDATE a SET v = 2 WHERE id = 1").map_err(|error| error.code().unwrap().code().to_owned());
+    let second =
+        other.query("UPDATE a SET v = 2 WHERE id = 1").map_err(|error| error.code().unwrap().code().to_owned());
     if second.is_err() {
         other.lines("ROLLBACK");
     }

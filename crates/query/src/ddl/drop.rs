@@ -309,13 +309,13 @@ impl Work<'_, '_, '_> {
             match *target {
                 Target::Table(oid) => {
                     let rows = self.table_by_oid(oid)?.table.rows.clone();
-                    self.ddl.effects.rows.push(rows);
+                    self.ddl.effects.touch_rows(self.ddl.catalog, &rows);
                     self.change.remove(oid)?;
                 }
                 Target::View(oid) | Target::Namespace(oid) => self.change.remove(oid)?,
                 Target::Sequence(oid) => {
                     let state = self.sequence_by_oid(oid)?.state;
-                    self.ddl.effects.states.push(state);
+                    self.ddl.effects.touch_state(self.ddl.catalog, state);
                     self.change.remove(oid)?;
                 }
                 _ => {}

@@ -41,6 +41,9 @@ fn what_is_not_offered_is_known_by_name() {
         ("COMMENT ON TABLE t IS 'x'", "COMMENT ON"),
         ("REINDEX TABLE t", "REINDEX"),
         ("GRANT SELECT (a, b) ON t TO joe", "a privilege on some columns"),
+        ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1) STORED)", "a generated column"),
+        ("CREATE TABLE t (a int, EXCLUDE USING gist (a WITH =))", "an exclusion constraint"),
+        ("CREATE SCHEMA s CREATE TABLE t (a int)", "CREATE SCHEMA with objects in it"),
         ("GRANT EXECUTE ON FUNCTION f(int) TO joe", ""),
     ] {
         match parse(sql) {
