@@ -169,6 +169,7 @@ impl Work<'_, '_, '_> {
         self.put_table(table)?;
         if let Some(sequence) = self.sequence_of(info.table.oid, number) {
             self.ddl.effects.touch_state(self.ddl.catalog, sequence.state);
+            self.change.remove_comments(sequence.oid)?;
             self.change.remove(sequence.oid)?;
         }
         Ok(())

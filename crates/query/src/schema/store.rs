@@ -199,6 +199,7 @@ impl Catalog {
             Object::Role(it) => Entry::Role(Arc::new(it)),
             Object::View(it) => Entry::View(Arc::new(it)),
             Object::Sequence(it) => Entry::Sequence(Arc::new(it)),
+            Object::Comment(it) => Entry::Comment(Arc::new(it)),
             Object::Table(table) => {
                 let missing =
                     || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
@@ -367,6 +368,15 @@ impl Change<'_, '_> {
         self.schema.leave(oid);
         self.schema.enter(self.catalog.entry(object)?);
         Ok(())
+    }
+
+    /// Removes what is said of an object, index or constraint, and of its columns.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn remove_comments(&mut self, object: Oid) -> Result<(), SqlError> {
+        let comments: Vec<Oid> = self.schema.comments_on(object).map(|comment| comment.oid).collect();
+        comments.into_iter().try_for_each(|comment| self.remove(comment))
     }
 
     /// Removes an object.

@@ -3,8 +3,8 @@
 use sqlparser::tokenizer::Token;
 
 use super::{
-    AlterSchema, AlterSequence, AlterTable, CreateSchema, CreateSequence, CreateView, Definition, Drop, DropKind, Name,
-    RelationKind, RoleName, SequenceOptions, TableChange, Truncate,
+    AlterSchema, AlterSequence, AlterTable, Comment, Commented, CreateSchema, CreateSequence, CreateView, Definition,
+    Drop, DropKind, Name, RelationKind, RoleName, SequenceOptions, TableChange, Truncate,
     words::{Read, Words},
 };
 
@@ -192,6 +192,38 @@ impl Words<'_, '_> {
         };
         let cascade = self.cascade();
         Ok(Definition::Drop(Drop { kind, names, if_exists, cascade }))
+    }
+
+    pub(super) fn comment(&mut self) -> Read<Definition> {
+        self.expect(&["comment", "on"])?;
+        let on = match self.takes_any(&["table", "view", "sequence", "index", "column", "constraint", "schema", "role"])
+        {
+            Some("table") => Commented::Relation(RelationKind::Table, self.name()?),
+            Some("view") => Commented::Relation(RelationKind::View, self.name()?),
+            Some("sequence") => Commented::Relation(RelationKind::Sequence, self.name()?),
+            Some("index") => Commented::Relation(RelationKind::Index, self.name()?),
+            Some("column") => {
+                let (relation, column) = self.column_name()?;
+                Commented::Column(relation, column)
+            }
+            Some("constraint") => {
+                let constraint = self.ident()?;
+                self.expect(&["on"])?;
+                Commented::Constraint(constraint, self.name()?)
+            }
+            Some("schema") => Commented::Schema(self.ident()?),
+            Some(_) => Commented::Role(self.ident()?),
+            None => {
+                let what = format!("COMMENT ON {}", self.parser.peek_token_ref().token.to_string().to_uppercase());
+                while !self.ends() {
+                    self.parser.advance_token();
+                }
+                return Ok(Definition::Unsupported(what));
+            }
+        };
+        self.expect(&["is"])?;
+        let text = if self.takes(&["null"]) { None } else { Some(self.parser.parse_literal_string()?) };
+        Ok(Definition::Comment(Comment { on, text }))
     }
 
     pub(super) fn truncate(&mut self) -> Read<Definition> {

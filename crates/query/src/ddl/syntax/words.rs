@@ -340,7 +340,7 @@ pub(super) fn definition(parser: &mut Parser<'_>) -> Read<Option<Definition>> {
             words.expect(&["to"])?;
             Definition::ReassignOwned { from, to: words.role()? }
         }
-        "comment" => words.not_offered(2),
+        "comment" => words.comment()?,
         _ => words.not_offered(1),
     };
     if !words.ends() {
