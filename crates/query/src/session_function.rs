@@ -54,9 +54,9 @@ session_functions! {
     GetExprPretty = "pg_get_expr" (Text, Oid, Bool) -> Text, false, "An expression of the catalog.";
     GetViewDef = "pg_get_viewdef" (Oid) -> Text, false, "A view's query.";
     GetViewDefPretty = "pg_get_viewdef" (Oid, Bool) -> Text, false, "A view's query.";
-    ObjDescription = "obj_description" (Oid, Name) -> Text, false, "A comment: there are none.";
-    ColDescription = "col_description" (Oid, Int4) -> Text, false, "A comment: there are none.";
-    SharedObjDescription = "shobj_description" (Oid, Name) -> Text, false, "A comment: there are none.";
+    ObjDescription = "obj_description" (Oid, Name) -> Text, false, "What is said of an object.";
+    ColDescription = "col_description" (Oid, Int4) -> Text, false, "What is said of a column.";
+    SharedObjDescription = "shobj_description" (Oid, Name) -> Text, false, "What is said of a role.";
     EncodingToChar = "pg_encoding_to_char" (Int4) -> Name, false, "An encoding's name.";
     HasTablePrivilege = "has_table_privilege" (Text, Text) -> Bool, false, "Whether the current role may.";
     HasTablePrivilegeOid = "has_table_privilege" (Oid, Text) -> Bool, false, "Whether the current role may.";

@@ -199,7 +199,7 @@ impl Work<'_, '_, '_> {
                 checks.push((check.name.clone(), self.check_condition(&condition, &new)?.1));
             }
         }
-        self.ddl.effects.rows.push(old.table.rows.clone());
+        self.ddl.effects.touch_rows(self.ddl.catalog, &old.table.rows);
         self.make_rows(&mut new)?;
         let missing = || SqlError::internal("a table of the engine was made and is not there");
         let rows = Arc::clone(self.ddl.catalog.database().table(&new.rows).ok_or_else(missing)?);
@@ -290,7 +290,7 @@ impl Work<'_, '_, '_> {
         for column in &mut new.columns {
             column.missing = None;
         }
-        self.ddl.effects.rows.push(new.rows.clone());
+        self.ddl.effects.touch_rows(self.ddl.catalog, &new.rows);
         self.make_rows(&mut new)?;
         Ok(self.put_table(new)?)
     }

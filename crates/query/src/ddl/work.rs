@@ -96,6 +96,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
     /// The end.
     pub(super) fn finish(self) {
         self.ddl.schema = self.change.finish();
+        self.ddl.effects.reach(self.ddl.schema.version.number);
     }
 
     pub(super) fn schema(&self) -> &Schema {
@@ -286,9 +287,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         if !self.ddl.locks.try_lock(table, LockMode::AccessExclusive) {
             return Err(Halt::Blocked(table, LockMode::AccessExclusive));
         }
-        if !self.ddl.effects.changed.contains(&table) {
-            self.ddl.effects.changed.push(table);
-        }
+        self.ddl.effects.change(table);
         Ok(())
     }
 
@@ -316,7 +315,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         let taken = |name: &String| database.table(name).is_some();
         let mut names = (1u64..).map(|number| format!("sql.{table}.{number}"));
         let name = names.find(|name| !taken(name)).unwrap_or_default();
-        self.ddl.effects.rows.push(name.clone());
+        self.ddl.effects.touch_rows(self.ddl.catalog, &name);
         name
     }
 

@@ -215,7 +215,7 @@ impl<'w> Session<'w> {
     fn settle(&mut self) {
         if !self.effects.is_empty() {
             let Shared { catalog, sequences, locks, .. } = &*self.shared;
-            if let Err(cause) = self.effects.settle(catalog, sequences, locks) {
+            if let Err(cause) = self.effects.settle(self.worker, catalog, sequences, locks) {
                 // It is found again when the node starts.
                 eprintln!("freshet: what a statement has left could not be removed: {cause}");
             }

@@ -93,7 +93,15 @@ impl SessionView for View<'_> {
             F::EncodingToChar => {
                 Value::text(if arguments.first().and_then(Value::as_i64) == Some(6) { "UTF8" } else { "" })
             }
-            F::ObjDescription | F::ColDescription | F::SharedObjDescription => Value::Null,
+            F::ObjDescription | F::SharedObjDescription => {
+                let comment = oid(0).and_then(|oid| schema.comment(oid, None));
+                comment.map_or(Value::Null, |comment| Value::text(comment.text.as_str()))
+            }
+            F::ColDescription => {
+                let place = arguments.get(1).and_then(Value::as_i64).and_then(|place| u16::try_from(place - 1).ok());
+                let comment = oid(0).zip(place).and_then(|(oid, place)| schema.comment(oid, Some(place)));
+                comment.map_or(Value::Null, |comment| Value::text(comment.text.as_str()))
+            }
             F::TableIsVisible => {
                 let Some(oid) = oid(0) else { return Ok(Value::Null) };
                 let visible = self.relation_name(oid).map(|(namespace, name)| {

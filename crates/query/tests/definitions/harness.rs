@@ -188,7 +188,8 @@ impl<'b> Session<'b> {
     fn ended(&mut self) {
         self.savepoints.clear();
         self.explicit = false;
-        self.effects.settle(&self.base.catalog, &self.base.sequences, &self.base.locks).unwrap();
+        let Base { catalog, sequences, locks, .. } = self.base;
+        self.effects.settle(self.worker, catalog, sequences, locks).unwrap();
         self.locks.release();
     }
 

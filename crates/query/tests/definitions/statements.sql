@@ -138,3 +138,7 @@ ALTER TABLE public.t_id_seq OWNER TO admin
 CREATE SEQUENCE public.t_id_seq AS integer START WITH 1 INCREMENT BY 1 NO MINVALUE NO MAXVALUE CACHE 1
 GRANT SELECT,INSERT,DELETE,UPDATE ON TABLE public.t TO joe
 alter table t add constraint fk foreign key (a) references p deferrable initially deferred
+COMMENT ON TABLE t IS 'x'
+COMMENT ON COLUMN t.a IS NULL
+COMMENT ON CONSTRAINT x ON t IS 'x'
+COMMENT ON INDEX i IS 'x'

@@ -38,9 +38,12 @@ fn what_is_not_offered_is_known_by_name() {
         ("ALTER DATABASE d SET x = 1", "ALTER DATABASE"),
         ("ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT SELECT ON TABLES TO joe", "ALTER DEFAULT"),
         ("DROP DATABASE IF EXISTS d", "DROP DATABASE"),
-        ("COMMENT ON TABLE t IS 'x'", "COMMENT ON"),
+        ("COMMENT ON EXTENSION e IS 'x'", "COMMENT ON EXTENSION"),
         ("REINDEX TABLE t", "REINDEX"),
         ("GRANT SELECT (a, b) ON t TO joe", "a privilege on some columns"),
+        ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1) STORED)", "a generated column"),
+        ("CREATE TABLE t (a int, EXCLUDE USING gist (a WITH =))", "an exclusion constraint"),
+        ("CREATE SCHEMA s CREATE TABLE t (a int)", "CREATE SCHEMA with objects in it"),
         ("GRANT EXECUTE ON FUNCTION f(int) TO joe", ""),
     ] {
         match parse(sql) {
