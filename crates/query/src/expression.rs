@@ -8,7 +8,7 @@ use std::cmp::Ordering;
 use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, Type, Value, ValueRef,
-    functions::{self, Function},
+    functions::{self, Function, SessionCalls},
     row::Layout,
     types::{Array, Cast, EvalContext, Kind},
 };
@@ -42,13 +42,7 @@ pub struct Environment<'a> {
 }
 
 /// What functions can ask the session.
-pub trait SessionView {
-    /// Calls a function of the session. Arguments are of the kinds that it declares, or null.
-    ///
-    /// # Errors
-    /// Whatever there is to say against it.
-    fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError>;
-
+pub trait SessionView: SessionCalls {
     /// Its settings.
     fn settings(&self) -> Vec<SettingInfo> {
         Vec::new()

@@ -10,6 +10,7 @@
 //! | [`execute`] | plans to rows, over the engine's indexes |
 //! | [`ddl`] | statements that define: tables, indexes, views, sequences, roles |
 //! | [`sequence`] | where sequences stand |
+//! | [`advisory`] | locks on numbers, for clients |
 //! | [`locks`] | locks on tables, between those who write and those who define |
 //! | [`system`] | the catalogs that clients ask what there is |
 //! | [`expression`] | conditions and values, evaluated on rows where they lie |
@@ -17,6 +18,7 @@
 //! Queries that are more than that go through the door [`freshet_sql::general`].
 #![forbid(unsafe_code)]
 
+pub mod advisory;
 pub mod bind;
 pub mod commit;
 pub mod copy;

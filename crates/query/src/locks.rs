@@ -32,7 +32,7 @@ use std::{
 
 use freshet_sql::{SqlError, SqlState};
 
-use crate::{schema::Oid, system::activity::HeldLock};
+use crate::schema::Oid;
 
 /// How long a waiter sleeps before it looks again for deadlocks, and whether it is to end.
 const LOOK: Duration = Duration::from_millis(10);
@@ -115,6 +115,19 @@ impl LockMode {
     const fn is_weak(self) -> bool {
         matches!(self, Self::AccessShare | Self::RowShare | Self::RowExclusive)
     }
+}
+
+/// A lock on a table that somebody holds, or waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableLock {
+    /// Whose: the number of the session.
+    pub place: usize,
+    /// The table.
+    pub table: Oid,
+    /// How it is locked.
+    pub mode: LockMode,
+    /// Whether it is held.
+    pub granted: bool,
 }
 
 /// Who waits for whose records.
@@ -235,22 +248,30 @@ impl LockManager {
     }
 
     /// All locks that are held or waited for.
-    pub fn all(&self) -> Vec<HeldLock> {
+    pub fn all(&self) -> Vec<TableLock> {
         let state = guard(&self.state);
         let mut all = Vec::new();
         for place in &state.places {
             let weak = guard(&place.held).weak.clone();
-            all.extend(weak.into_iter().map(|(table, mode)| HeldLock {
-                place: place.number,
-                table,
-                mode,
-                granted: true,
-            }));
+            let held = |(table, mode)| TableLock { place: place.number, table, mode, granted: true };
+            all.extend(weak.into_iter().map(held));
         }
         for Request { number, table, mode, granted, .. } in &state.requests {
-            all.push(HeldLock { place: *number, table: *table, mode: *mode, granted: *granted });
+            all.push(TableLock { place: *number, table: *table, mode: *mode, granted: *granted });
         }
         all
+    }
+
+    /// The sessions that a session waits for, if it waits for a table.
+    pub fn waits_for(&self, number: usize) -> Vec<usize> {
+        let state = guard(&self.state);
+        let waits = state.requests.iter().filter(|request| request.number == number && !request.granted);
+        waits.flat_map(|request| state.blockers(request)).collect()
+    }
+
+    /// Whether somebody waits for a lock.
+    pub fn is_wanted(&self) -> bool {
+        guard(&self.state).requests.iter().any(|request| !request.granted)
     }
 
     /// Notes that a change of tables was committed. To be called before the locks of whoever changed them are released.

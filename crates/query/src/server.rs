@@ -14,13 +14,14 @@ use freshet_sql::{
 };
 
 use crate::{
-    locks::{LockManager, RecordWaits},
+    advisory::{AdvisoryLock, AdvisoryLocks, OtherWaits},
+    locks::{LockManager, RecordWaits, TableLock},
     schema::{Catalog, Sequence, TableInfo},
     sequence::{Position, Sequences},
     session::{Session, wire::report},
     system::{
         SessionInfo, SystemView,
-        activity::{HeldLock, Registry},
+        activity::{Registry, Wait},
         size::{self, TableSize},
     },
 };
@@ -38,6 +39,8 @@ pub struct Shared {
     pub catalog: Catalog,
     /// Locks on tables.
     pub locks: Arc<LockManager>,
+    /// Locks on numbers.
+    pub advisory: Arc<AdvisoryLocks>,
     /// Where sequences stand.
     pub sequences: Sequences,
     /// Who runs general queries, if anybody.
@@ -73,11 +76,26 @@ pub struct Setup {
 }
 
 /// Who waits for whose records, as the engine knows.
+#[derive(Clone)]
 struct Records(Database);
 
 impl RecordWaits for Records {
     fn waits_for(&self, waiter: usize) -> Option<usize> {
         self.0.core().waits_for(waiter)
+    }
+}
+
+/// Who waits for tables and records.
+struct Waits {
+    tables: Arc<LockManager>,
+    records: Records,
+}
+
+impl OtherWaits for Waits {
+    fn waits_for(&self, waiter: usize) -> Vec<usize> {
+        let mut all = self.tables.waits_for(waiter);
+        all.extend(self.records.waits_for(waiter));
+        all
     }
 }
 
@@ -162,8 +180,19 @@ impl SystemView for Shared {
         self.sessions.all()
     }
 
-    fn locks(&self) -> Vec<HeldLock> {
+    fn table_locks(&self) -> Vec<TableLock> {
         self.locks.all()
+    }
+
+    fn wait(&self, place: usize) -> Option<Wait> {
+        let some = |event: &'static str, by: Vec<usize>| (!by.is_empty()).then_some(Wait { event, by });
+        some("relation", self.locks.waits_for(place))
+            .or_else(|| some("advisory", self.advisory.waits_for(place)))
+            .or_else(|| some("transactionid", self.database.core().waits_for(place).into_iter().collect()))
+    }
+
+    fn advisory_locks(&self) -> Vec<AdvisoryLock> {
+        self.advisory.all()
     }
 
     fn status(&self) -> Option<NodeStatus> {
@@ -186,9 +215,13 @@ impl SqlServer {
     /// When it cannot be made.
     pub fn new(setup: Setup) -> Result<Self, SqlError> {
         let database = setup.node.database().clone();
+        let records = Records(database.clone());
+        let locks = LockManager::new(Some(Arc::new(records.clone())));
+        let waits = Waits { tables: Arc::clone(&locks), records };
         let shared = Shared {
             catalog: Catalog::new(database.clone()),
-            locks: LockManager::new(Some(Arc::new(Records(database.clone())))),
+            advisory: AdvisoryLocks::new(Some(Arc::new(waits))),
+            locks,
             sequences: Sequences::new(database.clone()),
             database,
             node: setup.node,

@@ -168,7 +168,8 @@ impl Work<'_, '_, '_> {
         table.columns[number].default = None;
         self.put_table(table)?;
         if let Some(sequence) = self.sequence_of(info.table.oid, number) {
-            self.ddl.effects.states.push(sequence.state);
+            self.ddl.effects.touch_state(self.ddl.catalog, sequence.state);
+            self.change.remove_comments(sequence.oid)?;
             self.change.remove(sequence.oid)?;
         }
         Ok(())

@@ -328,7 +328,7 @@ impl Work<'_, '_, '_> {
             }
             value => {
                 let value = match value {
-                    Some(value) => value.evaluate(&[], &self.environment())?,
+                    Some(value) => value.evaluate(&[], &self.environment(&self.view()))?,
                     None => freshet_sql::Value::Null,
                 };
                 if !value.is_null() {

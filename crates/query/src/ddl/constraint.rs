@@ -323,7 +323,7 @@ impl Work<'_, '_, '_> {
             .collect();
         self.see_everything();
         let transaction = self.ddl.transaction;
-        let environment = self.environment();
+        let context = self.ddl.context;
         let mut bytes = Vec::new();
         self.scan(info, |row, _: Rid| {
             bytes.clear();
@@ -345,7 +345,7 @@ impl Work<'_, '_, '_> {
                 let definition = &info.table.columns[usize::from(*column)];
                 let mut shown = String::new();
                 let value = info.layout.get(row, usize::from(*column))?;
-                freshet_sql::types::text::output_as(definition.ty.kind(), value, environment.context, &mut shown);
+                freshet_sql::types::text::output_as(definition.ty.kind(), value, context, &mut shown);
                 names.push(definition.name.as_str());
                 values.push(shown);
             }

@@ -28,7 +28,8 @@ impl RelationKind {
         }
     }
 
-    const fn with_article(self) -> &'static str {
+    /// The same with an article.
+    pub(super) const fn with_article(self) -> &'static str {
         match self {
             Self::Table => "a table",
             Self::View => "a view",
@@ -306,16 +307,19 @@ impl Work<'_, '_, '_> {
             }
         }
         for target in all {
+            self.remove_comments(*target)?;
+        }
+        for target in all {
             match *target {
                 Target::Table(oid) => {
                     let rows = self.table_by_oid(oid)?.table.rows.clone();
-                    self.ddl.effects.rows.push(rows);
+                    self.ddl.effects.touch_rows(self.ddl.catalog, &rows);
                     self.change.remove(oid)?;
                 }
                 Target::View(oid) | Target::Namespace(oid) => self.change.remove(oid)?,
                 Target::Sequence(oid) => {
                     let state = self.sequence_by_oid(oid)?.state;
-                    self.ddl.effects.states.push(state);
+                    self.ddl.effects.touch_state(self.ddl.catalog, state);
                     self.change.remove(oid)?;
                 }
                 _ => {}
@@ -329,6 +333,27 @@ impl Work<'_, '_, '_> {
             }
         }
         Ok(())
+    }
+
+    /// What is said of a thing goes with it.
+    fn remove_comments(&mut self, target: Target) -> Result<(), SqlError> {
+        match target {
+            Target::Table(oid) => {
+                let table = self.table_by_oid(oid)?;
+                let table = &table.table;
+                let indexes = table.indexes.iter().map(|index| index.oid);
+                let checks = table.checks.iter().map(|check| check.oid);
+                let keys = table.foreign_keys.iter().map(|key| key.oid);
+                let all: Vec<Oid> = indexes.chain(checks).chain(keys).chain([oid]).collect();
+                all.into_iter().try_for_each(|oid| self.change.remove_comments(oid))
+            }
+            Target::View(oid) | Target::Sequence(oid) | Target::Namespace(oid) => self.change.remove_comments(oid),
+            Target::ForeignKey(_, oid) | Target::Check(_, oid) | Target::Index(_, oid) => {
+                self.change.remove_comments(oid)
+            }
+            Target::Column(table, number) => self.say(table, Some(number as u16), None),
+            Target::Default(..) => Ok(()),
+        }
     }
 
     fn take_from_table(&mut self, info: &Arc<TableInfo>, all: &[Target]) -> Step<()> {

@@ -8,7 +8,7 @@ use freshet_sql::{
 };
 use sqlparser::ast::{
     self, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, ObjectNamePart, Value as Literal, VisitMut,
-    VisitorMut, visit_expressions,
+    VisitorMut, visit_expressions, visit_expressions_mut,
 };
 
 use super::{
@@ -188,16 +188,33 @@ impl Work<'_, '_, '_> {
             let message = format!("column \"{name}\" is of type {to} but default expression is of type {from}");
             error(SqlState::DATATYPE_MISMATCH, message).with_hint("You will need to rewrite or cast the expression.")
         })?;
-        Ok((resolved.to_string(), coerced.expression))
+        Ok((kept(&resolved)?, coerced.expression))
     }
 
     /// A CHECK's condition on a table's rows: as the catalog keeps it, and as it is evaluated.
     pub(super) fn check_condition(&self, condition: &Expr, table: &Table) -> Result<(String, Expression), SqlError> {
-        let resolved = self.resolved(condition)?;
+        let mut resolved = self.resolved(condition)?;
         let scope = scope_of(table);
         let expression = bound(self.binder().condition(&resolved, &scope, "CHECK"), "check constraint")?;
-        Ok((resolved.to_string(), expression))
+        // The table may be renamed.
+        let _: ControlFlow<()> = visit_expressions_mut(&mut resolved, |expression| {
+            if let Expr::CompoundIdentifier(parts) = expression
+                && let Some(last) = parts.pop()
+            {
+                *expression = Expr::Identifier(last);
+            }
+            ControlFlow::Continue(())
+        });
+        Ok((kept(&resolved)?, expression))
     }
+}
+
+/// An expression as text, which can be read again.
+fn kept(expression: &Expr) -> Result<String, SqlError> {
+    let text = expression.to_string();
+    crate::bind::modify::parse_expression(&text)
+        .map_err(|_| error(SqlState::FEATURE_NOT_SUPPORTED, format!("this expression cannot be kept: {text}")))?;
+    Ok(text)
 }
 
 /// A table's row, whether the table is there yet or not.

@@ -6,7 +6,7 @@
 //! | `work` | one of them under way: names, privileges, locks |
 //! | `create_table`, `constraint`, `index`, `alter_table`, `alter_column`, `truncate` | tables |
 //! | `rewrite` | another table of the engine for a table's rows |
-//! | `sequence`, `view`, `namespace`, `role`, `grant` | the others |
+//! | `sequence`, `view`, `namespace`, `role`, `grant`, `comment` | the others |
 //! | `dependency`, `drop` | what goes with what |
 //! | [`effects`] | what is done when the transaction ends |
 //!
@@ -16,6 +16,7 @@
 
 mod alter_column;
 mod alter_table;
+mod comment;
 mod constraint;
 mod create_table;
 mod dependency;
@@ -194,6 +195,7 @@ impl<'a, 'w> Ddl<'a, 'w> {
             Definition::AlterRole { name, change } => work.alter_role(name, change)?,
             Definition::Drop(it) => work.drop(it)?,
             Definition::Truncate(it) => work.truncate(it)?,
+            Definition::Comment(it) => work.comment(it)?,
             Definition::Grant(it) => work.grant(it)?,
             Definition::Membership(it) => work.membership(it)?,
             Definition::ReassignOwned { from, to } => work.reassign_owned(from, to)?,

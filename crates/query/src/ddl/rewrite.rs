@@ -154,7 +154,8 @@ impl Work<'_, '_, '_> {
             return Ok(());
         }
         self.see_everything();
-        let environment = self.environment();
+        let view = self.view();
+        let environment = self.environment(&view);
         self.scan(info, |row, rid| {
             for column in not_null {
                 if info.layout.get(row, *column)?.is_null() {
@@ -198,7 +199,7 @@ impl Work<'_, '_, '_> {
                 checks.push((check.name.clone(), self.check_condition(&condition, &new)?.1));
             }
         }
-        self.ddl.effects.rows.push(old.table.rows.clone());
+        self.ddl.effects.touch_rows(self.ddl.catalog, &old.table.rows);
         self.make_rows(&mut new)?;
         let missing = || SqlError::internal("a table of the engine was made and is not there");
         let rows = Arc::clone(self.ddl.catalog.database().table(&new.rows).ok_or_else(missing)?);
@@ -217,7 +218,8 @@ impl Work<'_, '_, '_> {
         fills: &[(usize, Fill)],
         checks: &[(String, Expression)],
     ) -> Result<(), SqlError> {
-        let environment = self.environment();
+        let view = self.view();
+        let environment = self.environment(&view);
         let new_not_null: Vec<usize> = target
             .table
             .columns
@@ -288,7 +290,7 @@ impl Work<'_, '_, '_> {
         for column in &mut new.columns {
             column.missing = None;
         }
-        self.ddl.effects.rows.push(new.rows.clone());
+        self.ddl.effects.touch_rows(self.ddl.catalog, &new.rows);
         self.make_rows(&mut new)?;
         Ok(self.put_table(new)?)
     }

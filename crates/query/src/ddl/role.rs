@@ -159,7 +159,7 @@ impl Work<'_, '_, '_> {
     }
 
     /// Fails unless the role may say who is a member of this one.
-    fn check_administers(&self, role: Oid) -> Result<(), SqlError> {
+    pub(super) fn check_administers(&self, role: Oid) -> Result<(), SqlError> {
         let own = self.own_role()?;
         let of = self.schema().role_by_oid(role);
         if own.superuser || own.create_role && of.is_some_and(|of| !of.superuser) {
@@ -269,6 +269,7 @@ impl Work<'_, '_, '_> {
             member.member_of.retain(|of| *of != role.oid);
             self.put(Object::Role(member))?;
         }
+        self.change.remove_comments(role.oid)?;
         Ok(self.change.remove(role.oid)?)
     }
 
@@ -281,7 +282,7 @@ impl Work<'_, '_, '_> {
                 Entry::Table(it) => ("table", &it.table.name, it.table.owner, &it.table.grants),
                 Entry::View(it) => ("view", &it.name, it.owner, &it.grants),
                 Entry::Sequence(it) => ("sequence", &it.name, it.owner, &it.grants),
-                Entry::Role(_) => continue,
+                Entry::Role(_) | Entry::Comment(_) => continue,
             };
             if owner == role {
                 uses.push(format!("owner of {kind} {name}"));

@@ -18,7 +18,7 @@ impl Work<'_, '_, '_> {
     fn take_state(&mut self) -> Result<u64, SqlError> {
         let number = getrandom::u64();
         let number = number.map_err(|cause| error(SqlState::SYSTEM_ERROR, format!("no random number: {cause}")))?;
-        self.ddl.effects.states.push(number);
+        self.ddl.effects.touch_state(self.ddl.catalog, number);
         Ok(number)
     }
 
@@ -195,7 +195,7 @@ impl Work<'_, '_, '_> {
     pub(super) fn restart_sequence(&mut self, mut sequence: Sequence, value: Option<i64>) -> Result<(), SqlError> {
         let value = value.unwrap_or(sequence.start);
         check_within(&sequence, value, "RESTART")?;
-        self.ddl.effects.states.push(sequence.state);
+        self.ddl.effects.touch_state(self.ddl.catalog, sequence.state);
         sequence.state = self.take_state()?;
         if value != sequence.start {
             let position = crate::sequence::Position { value, called: false };

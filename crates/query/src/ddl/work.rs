@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_engine::Isolation;
-use freshet_sql::{SqlError, SqlState};
+use freshet_sql::{SqlError, SqlState, Value, functions::SessionCalls};
 
 use super::{
     Ddl, Outcome,
@@ -11,12 +11,14 @@ use super::{
 };
 use crate::{
     bind::{Binder, Stop},
-    expression::Environment,
+    expression::{Environment, SessionView},
     locks::LockMode,
     schema::{
-        Change, ChangeError, Entry, Grant, Named, Object, Oid, Schema, Sequence, Table, TableInfo, View, no_relation,
+        self, Change, ChangeError, Entry, Grant, Named, Object, Oid, Schema, Sequence, Table, TableInfo, no_relation,
         privilege,
     },
+    sequence::Sequences,
+    session_function::SessionFunction,
 };
 
 /// Why a definition does not go on.
@@ -42,6 +44,29 @@ pub(super) type Step<T> = Result<T, Halt>;
 pub(super) struct Work<'d, 'a, 'w> {
     pub(super) ddl: &'d mut Ddl<'a, 'w>,
     pub(super) change: Change<'a, 'w>,
+}
+
+/// The session as expressions in a definition know it.
+pub(super) struct View<'v> {
+    session: &'v dyn SessionView,
+    schema: &'v Schema,
+    sequences: &'v Sequences,
+    interrupted: &'v dyn Fn() -> Result<(), SqlError>,
+}
+
+impl SessionView for View<'_> {}
+
+impl SessionCalls for View<'_> {
+    fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError> {
+        let oid = arguments.first().and_then(Value::as_i64).and_then(|oid| Oid::try_from(oid).ok());
+        match (function, oid.and_then(|oid| self.schema.sequence(oid))) {
+            // The session may not know it yet.
+            (SessionFunction::NextValue, Some(sequence)) => {
+                self.sequences.next(sequence, self.interrupted).map(Value::Int8)
+            }
+            _ => self.session.call(function, arguments),
+        }
+    }
 }
 
 /// The longest name, in bytes.
@@ -73,6 +98,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
     /// The end.
     pub(super) fn finish(self) {
         self.ddl.schema = self.change.finish();
+        self.ddl.effects.reach(self.ddl.schema.version.number);
     }
 
     pub(super) fn schema(&self) -> &Schema {
@@ -94,8 +120,21 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         }
     }
 
-    pub(super) fn environment(&self) -> Environment<'a> {
-        Environment { parameters: &[], context: self.ddl.context, session: self.ddl.session }
+    /// The session, with the sequences that the definition has made.
+    pub(super) fn view(&self) -> View<'_> {
+        View {
+            session: self.ddl.session,
+            schema: &self.change.schema,
+            sequences: self.ddl.sequences,
+            interrupted: self.ddl.interrupted,
+        }
+    }
+
+    pub(super) fn environment<'v>(&self, view: &'v View<'_>) -> Environment<'v>
+    where
+        'a: 'v,
+    {
+        Environment { parameters: &[], context: self.ddl.context, session: view }
     }
 
     // --- names --------------------------------------------------------------------------------
@@ -139,7 +178,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         found.ok_or_else(|| SqlError::internal(format!("sequence {oid} is named and is not there")))
     }
 
-    pub(super) fn view_by_oid(&self, oid: Oid) -> Result<Arc<View>, SqlError> {
+    pub(super) fn view_by_oid(&self, oid: Oid) -> Result<Arc<schema::View>, SqlError> {
         let found = self.schema().view(oid).cloned();
         found.ok_or_else(|| SqlError::internal(format!("view {oid} is named and is not there")))
     }
@@ -250,9 +289,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         if !self.ddl.locks.try_lock(table, LockMode::AccessExclusive) {
             return Err(Halt::Blocked(table, LockMode::AccessExclusive));
         }
-        if !self.ddl.effects.changed.contains(&table) {
-            self.ddl.effects.changed.push(table);
-        }
+        self.ddl.effects.change(table);
         Ok(())
     }
 
@@ -280,7 +317,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         let taken = |name: &String| database.table(name).is_some();
         let mut names = (1u64..).map(|number| format!("sql.{table}.{number}"));
         let name = names.find(|name| !taken(name)).unwrap_or_default();
-        self.ddl.effects.rows.push(name.clone());
+        self.ddl.effects.touch_rows(self.ddl.catalog, &name);
         name
     }
 

@@ -26,6 +26,8 @@ pub struct Schema {
     names: HashMap<(Oid, String), Named>,
     namespaces: HashMap<String, Oid>,
     roles: HashMap<String, Oid>,
+    /// Comments by what they are about.
+    comments: HashMap<(Oid, Option<u16>), Oid>,
     /// Foreign keys that refer to a table: the referring table and the number of its constraint.
     referring: HashMap<Oid, Vec<(Oid, usize)>>,
 }
@@ -43,6 +45,8 @@ pub enum Entry {
     View(Arc<View>),
     /// A sequence.
     Sequence(Arc<Sequence>),
+    /// What people say of an object.
+    Comment(Arc<Comment>),
 }
 
 /// What a name in a schema means.
@@ -79,6 +83,9 @@ impl Schema {
             Entry::Sequence(it) => {
                 self.names.insert((it.namespace, it.name.clone()), Named::Sequence(it.oid));
             }
+            Entry::Comment(it) => {
+                self.comments.insert((it.object, it.column), it.oid);
+            }
             Entry::Table(info) => {
                 let table = &info.table;
                 self.names.insert((table.namespace, table.name.clone()), Named::Table(table.oid));
@@ -100,6 +107,7 @@ impl Schema {
         match entry {
             Entry::Namespace(it) => drop(self.namespaces.remove(&it.name)),
             Entry::Role(it) => drop(self.roles.remove(&it.name)),
+            Entry::Comment(it) => drop(self.comments.remove(&(it.object, it.column))),
             Entry::View(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
             Entry::Sequence(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
             Entry::Table(info) => {
@@ -190,6 +198,24 @@ impl Schema {
         }
     }
 
+    /// What people say of an object, index or constraint, or of a column, counted from 0.
+    pub fn comment(&self, object: Oid, column: Option<u16>) -> Option<&Arc<Comment>> {
+        match self.objects.get(self.comments.get(&(object, column))?)? {
+            Entry::Comment(comment) => Some(comment),
+            _ => None,
+        }
+    }
+
+    /// All comments on an object and its columns.
+    pub fn comments_on(&self, object: Oid) -> impl Iterator<Item = &Arc<Comment>> {
+        self.comments.iter().filter(move |((of, _), _)| *of == object).filter_map(|(_, oid)| {
+            match self.objects.get(oid)? {
+                Entry::Comment(comment) => Some(comment),
+                _ => None,
+            }
+        })
+    }
+
     /// The name of the schema of this id.
     pub fn namespace_name(&self, oid: Oid) -> &str {
         match (oid, self.objects.get(&oid)) {
@@ -263,6 +289,7 @@ impl Entry {
             Self::Table(it) => it.table.oid,
             Self::View(it) => it.oid,
             Self::Sequence(it) => it.oid,
+            Self::Comment(it) => it.oid,
         }
     }
 }

@@ -15,14 +15,17 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use freshet_engine::{Database, Direction, IndexDefinition, KeyPart, TableDefinition, Transaction, WriteError};
+use freshet_engine::{Database, Direction, IndexDefinition, KeyPart, TableDefinition, Transaction, Worker, WriteError};
 use freshet_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Entry, FIRST_ROLE, FIRST_USER_OID, Grant, Namespace, Object, Oid, PUBLIC, Role, Schema, TableInfo, privilege,
 };
-use crate::error::{read_error, write_error};
+use crate::{
+    ddl::effects::Making,
+    error::{read_error, write_error},
+};
 
 /// The engine's table.
 const TABLE: &str = "sql.catalog";
@@ -54,6 +57,7 @@ pub struct Catalog {
     table: OnceLock<Arc<freshet_engine::Table>>,
     /// The newest last.
     known: Mutex<VecDeque<Arc<Schema>>>,
+    making: Arc<Making>,
 }
 
 fn definition() -> TableDefinition {
@@ -83,7 +87,7 @@ fn value<'r, T: Deserialize<'r>>(row: &'r [u8]) -> Result<T, SqlError> {
 impl Catalog {
     /// The catalog of a database.
     pub fn new(database: Database) -> Self {
-        Self { database, table: OnceLock::new(), known: Mutex::default() }
+        Self { database, table: OnceLock::new(), known: Mutex::default(), making: Arc::default() }
     }
 
     /// The database.
@@ -195,6 +199,7 @@ impl Catalog {
             Object::Role(it) => Entry::Role(Arc::new(it)),
             Object::View(it) => Entry::View(Arc::new(it)),
             Object::Sequence(it) => Entry::Sequence(Arc::new(it)),
+            Object::Comment(it) => Entry::Comment(Arc::new(it)),
             Object::Table(table) => {
                 let missing =
                     || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
@@ -247,14 +252,13 @@ impl Catalog {
             .collect()
     }
 
-    /// Takes the rows out of a table of the engine that nobody needs any more. Blocks until that is done.
+    /// Takes the rows out of a table of the engine that nobody needs any more, by a worker without a transaction. Blocks until that
+    /// is done.
     ///
     /// # Errors
-    /// When that cannot be written, or all workers are taken.
-    pub fn discard(&self, name: &str) -> Result<(), SqlError> {
+    /// When that cannot be written.
+    pub fn discard(&self, worker: &Worker, name: &str) -> Result<(), SqlError> {
         let Some(table) = self.database.table(name) else { return Ok(()) };
-        let worker = self.database.worker();
-        let worker = worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
         loop {
             let deleted = worker.execute(freshet_engine::Isolation::Snapshot, |transaction| {
                 let mut rids = Vec::new();
@@ -281,10 +285,21 @@ impl Catalog {
     /// # Errors
     /// When it cannot be read, or all workers are taken.
     pub fn committed(&self) -> Result<Arc<Schema>, SqlError> {
+        self.read(&self.worker()?.begin_read_only())
+    }
+
+    /// A worker of one's own.
+    ///
+    /// # Errors
+    /// 53300 when all are taken.
+    pub fn worker(&self) -> Result<Worker, SqlError> {
         let worker = self.database.worker();
-        let worker = worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
-        let transaction = worker.begin_read_only();
-        self.read(&transaction)
+        worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))
+    }
+
+    /// What transactions that are under way have made outside of themselves.
+    pub(crate) fn making(&self) -> &Arc<Making> {
+        &self.making
     }
 }
 
@@ -353,6 +368,15 @@ impl Change<'_, '_> {
         self.schema.leave(oid);
         self.schema.enter(self.catalog.entry(object)?);
         Ok(())
+    }
+
+    /// Removes what is said of an object, index or constraint, and of its columns.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn remove_comments(&mut self, object: Oid) -> Result<(), SqlError> {
+        let comments: Vec<Oid> = self.schema.comments_on(object).map(|comment| comment.oid).collect();
+        comments.into_iter().try_for_each(|comment| self.remove(comment))
     }
 
     /// Removes an object.

@@ -150,7 +150,7 @@ impl Session<'_> {
         let transaction =
             block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let environment = Environment { parameters: &[], context: &context, session: &view };
-        let memory = self.state.settings.memory("freshet.query_memory");
+        let memory = self.state.settings.ready.query_memory;
         let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         let count = match &planned.plan {
             Plan::Select(plan) => run.select(plan, &mut sink)?,
@@ -204,10 +204,10 @@ impl Session<'_> {
         let transaction =
             block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let environment = Environment { parameters: &[], context: &context, session: &view };
-        let memory = self.state.settings.memory("freshet.query_memory");
+        let memory = self.state.settings.ready.query_memory;
         let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         run.read_committed = block.is_read_committed();
-        run.lock_timeout = self.state.settings.limit("lock_timeout");
+        run.lock_timeout = self.state.settings.ready.lock_timeout;
         run.schema = Some(&self.state.schema);
         let is_binary = copy.format.kind == Kind::Binary;
         let wire = if is_binary { WireFormat::Binary } else { WireFormat::Text };

@@ -53,7 +53,7 @@ impl Session<'_> {
         let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
         let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let environment = Environment { parameters: &[], context: &context, session: &view };
-        let memory = self.state.settings.memory("freshet.query_memory");
+        let memory = self.state.settings.ready.query_memory;
         let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         crate::relations::within(&run, || {
             let with =
@@ -119,7 +119,7 @@ impl Session<'_> {
             row_ids: &self.row_ids,
             locks: &self.locks,
             sequences: &self.shared.sequences,
-            lock_timeout: self.state.settings.limit("lock_timeout"),
+            lock_timeout: self.state.settings.ready.lock_timeout,
             interrupted: &interrupted,
             columns_of: &columns_of,
             notices,

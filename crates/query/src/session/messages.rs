@@ -20,6 +20,9 @@ use super::{
 };
 use crate::{execute::modify::Collected, system::activity::shown};
 
+/// How often a statement is tried again that has lost a race.
+const TRIES: u32 = 100;
+
 impl Session<'_> {
     /// What the client is told at the start.
     pub fn parameters(&self, parameters: &mut Parameters) {
@@ -36,15 +39,30 @@ impl Session<'_> {
         }
     }
 
-    /// One of the statements of a simple query.
+    /// One of the statements of a simple query. One that is a transaction of its own and has merely lost a race is tried again, as
+    /// long as its client has heard nothing of it.
     fn simple(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
+        let alone = last && self.block.is_none() && !matches!(prepared.statement, Some(Parsed::Copy(_)));
+        let mark = client.mark();
+        for _ in 0..TRIES {
+            match self.simple_once(prepared, last, client) {
+                Err(error) if alone && error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => {
+                    self.fail()
+                }
+                done => return done,
+            }
+        }
+        self.simple_once(prepared, last, client)
+    }
+
+    fn simple_once(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
         if let Some(Parsed::Sql(statement)) = &prepared.statement
             && let Some(tag) = self.transaction_control(statement, client)?
         {
             let _ = client.command_complete(tag);
             return Ok(());
         }
-        self.block_for_statement()?;
+        self.block_for(prepared.statement.as_ref())?;
         let planned = self.plan(prepared)?;
         if let Some(columns) = &planned.columns {
             let _ = client.row_description(fields(columns, &[])).map_err(undelivered)?;
@@ -98,7 +116,7 @@ impl Session<'_> {
     fn planned(&mut self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
         let control = prepared.statement.as_ref().is_none_or(Parsed::is_transaction_control);
         if !control {
-            self.block_for_statement()?;
+            self.block_for(prepared.statement.as_ref())?;
         }
         self.plan(prepared)
     }
@@ -170,6 +188,32 @@ impl Session<'_> {
         executed
     }
 
+    /// Runs a statement whose rows go to the client. As long as it is all that its transaction consists of, nobody has begun that, and the
+    /// client has heard nothing of it, it is tried again when it has merely lost a race.
+    fn run_or_try_again(
+        &mut self,
+        prepared: &Prepared,
+        mut planned: Arc<Planned>,
+        portal: &Portal,
+        client: &mut Client<'_>,
+    ) -> Result<Tag, SqlError> {
+        let alone = !matches!(prepared.statement, Some(Parsed::Copy(_)))
+            && self.block.as_ref().is_some_and(|block| !block.explicit && block.statements == 1);
+        let mark = client.mark();
+        for _ in 0..TRIES {
+            let rows = Rows::Client(&portal.formats);
+            match self.run(prepared, &planned, &portal.parameters, rows, client) {
+                Err(error) if alone && error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => {
+                    self.fail();
+                    self.block_for_statement()?;
+                    planned = self.plan(prepared)?;
+                }
+                done => return done,
+            }
+        }
+        self.run(prepared, &planned, &portal.parameters, Rows::Client(&portal.formats), client)
+    }
+
     fn execute_taken(
         &mut self,
         portal: &mut Portal,
@@ -188,12 +232,14 @@ impl Session<'_> {
             {
                 return Ok(client.command_complete(tag));
             }
-            self.block_for_statement()?;
+            self.block_for(Some(statement))?;
+            if let Some(block) = &mut self.block {
+                block.statements += 1;
+            }
             let planned = self.plan(&prepared)?;
             portal.done = true;
             let (Some(_), true) = (limit, planned.columns.is_some()) else {
-                let rows = Rows::Client(&portal.formats);
-                let Tag(tag) = self.run(&prepared, &planned, &portal.parameters, rows, client)?;
+                let Tag(tag) = self.run_or_try_again(&prepared, planned, portal, client)?;
                 return Ok(client.command_complete(tag));
             };
             let mut kept = Collected::default();

@@ -35,6 +35,7 @@ use freshet_sql::{
 };
 
 use crate::{
+    advisory::SessionAdvisory,
     ddl::Effects,
     execute::RowIds,
     locks::TableLocks,
@@ -50,6 +51,7 @@ use interrupt::Flag;
 use prepare::Prepared;
 use settings::Settings;
 use transaction::Block;
+use view::View;
 
 /// A session.
 pub struct Session<'w> {
@@ -64,8 +66,8 @@ pub struct Session<'w> {
     effects: Effects,
     /// What others see of it.
     info: Registered,
-    /// What they were told that its client calls itself.
-    application: Arc<str>,
+    /// The generation of its settings that they were told of.
+    noted: u64,
 }
 
 /// What a session knows besides its transaction.
@@ -88,6 +90,8 @@ pub struct State {
     pub database: Arc<str>,
     /// The server, for whoever asks what there is.
     pub system: Arc<dyn SystemView>,
+    /// Its locks on numbers.
+    pub advisory: SessionAdvisory,
     /// What its sequences have given.
     pub sequences: SessionSequences,
     /// The stamp of its last commit.
@@ -100,6 +104,8 @@ pub struct State {
     pub deadline: Option<Instant>,
     /// Whether the statement that runs must not write.
     pub read_only: bool,
+    /// When the client has sent the statement that runs.
+    pub statement_start: Timestamp,
     /// Settings that functions want to have changed.
     pub wanted: RefCell<Vec<(String, String, bool)>>,
 }
@@ -135,16 +141,13 @@ impl State {
     }
 
     /// The session as functions know it.
-    pub fn context<'a>(
-        &self,
-        names: Option<&'a dyn freshet_sql::types::ObjectNames>,
-        begun: Timestamp,
-    ) -> EvalContext<'a> {
+    pub fn context<'a>(&self, view: Option<&'a View<'a>>, begun: Timestamp) -> EvalContext<'a> {
         EvalContext {
-            zone: self.settings.zone,
+            zone: self.settings.ready.zone,
             transaction_start: begun,
-            statement_start: Timestamp::now(),
-            names,
+            statement_start: self.statement_start,
+            names: view.map(|view| view as _),
+            session: view.map(|view| view as _),
             ..EvalContext::default()
         }
     }
@@ -194,6 +197,7 @@ impl<'w> Session<'w> {
                 user,
                 role: oid,
                 database: database.into(),
+                advisory: shared.advisory.session(worker.place()),
                 system: Arc::clone(&shared) as _,
                 sequences: SessionSequences::default(),
                 last_commit: None,
@@ -201,6 +205,7 @@ impl<'w> Session<'w> {
                 flag: Arc::default(),
                 deadline: None,
                 read_only: false,
+                statement_start: Timestamp::now(),
                 wanted: RefCell::default(),
             },
             statements: HashMap::new(),
@@ -209,7 +214,7 @@ impl<'w> Session<'w> {
             locks: shared.locks.session(worker.place()),
             effects: Effects::default(),
             info: shared.sessions.enter(info),
-            application: "".into(),
+            noted: 0,
             shared,
         })
     }
@@ -229,16 +234,18 @@ impl<'w> Session<'w> {
     }
 
     /// Others see that it runs a statement.
-    fn note_statement(&self, shown: Arc<str>) {
-        self.info.begin(shown, self.block.as_ref().map(|block| block.begun));
+    fn note_statement(&mut self, shown: Arc<str>) {
+        let now = Timestamp::now();
+        self.state.statement_start = now;
+        self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
     }
 
     /// Others see that it waits for its client.
     fn note_rest(&mut self) {
-        let application = &self.state.settings.application;
-        if !Arc::ptr_eq(application, &self.application) {
-            self.application = Arc::clone(application);
-            self.info.set_application(application);
+        let settings = &self.state.settings;
+        if settings.generation != self.noted {
+            self.noted = settings.generation;
+            self.info.set_application(settings.get("application_name").unwrap_or_default());
         }
         let activity = match self.transaction_status() {
             TransactionStatus::Idle => Activity::Idle,
@@ -250,6 +257,6 @@ impl<'w> Session<'w> {
 
     /// When a statement that begins now has run long enough.
     fn statement_deadline(&self) -> Option<Instant> {
-        self.state.settings.limit("statement_timeout").and_then(|limit| Instant::now().checked_add(limit))
+        self.state.settings.ready.statement_timeout.and_then(|limit| Instant::now().checked_add(limit))
     }
 }

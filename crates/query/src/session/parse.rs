@@ -85,6 +85,23 @@ impl Parsed {
         Self::Sql(Box::new(statement))
     }
 
+    /// Whether it reads nothing: such statements need no snapshot, and on a standby no view of any age.
+    pub fn needs_no_snapshot(&self) -> bool {
+        match self {
+            Self::Sql(statement) => matches!(
+                **statement,
+                Statement::Set(_)
+                    | Statement::Reset(_)
+                    | Statement::ShowVariable { .. }
+                    | Statement::Discard { .. }
+                    | Statement::Deallocate { .. }
+                    | Statement::Close { .. }
+            ),
+            Self::Maintenance(_) => true,
+            Self::Define(_) | Self::Copy(_) => false,
+        }
+    }
+
     /// Whether it begins or ends transactions or parts of them: such statements need no transaction.
     pub fn is_transaction_control(&self) -> bool {
         matches!(self, Self::Sql(statement) if matches!(

@@ -39,7 +39,8 @@ pub struct Prepared {
     /// Whether PREPARE has made it.
     pub by_sql: bool,
     shown: OnceLock<Arc<str>>,
-    planned: Mutex<Option<Arc<Planned>>>,
+    /// The plan, and the generation of the session's settings with which it was found to hold.
+    planned: Mutex<Option<(u64, Arc<Planned>)>>,
 }
 
 /// A statement, ready to be run.
@@ -126,7 +127,7 @@ impl Prepared {
     /// The types of its parameters, as far as they are known.
     pub fn parameters(&self) -> Vec<Type> {
         let planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        planned.as_ref().map_or_else(Vec::new, |planned| planned.parameters.clone())
+        planned.as_ref().map_or_else(Vec::new, |(_, planned)| planned.parameters.clone())
     }
 }
 
@@ -137,15 +138,17 @@ impl Session<'_> {
     /// When the statement makes no sense.
     pub(super) fn plan(&self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
         let mut place = prepared.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(planned) = &*place
+        let now = self.state.settings.generation;
+        if let Some((generation, planned)) = &mut *place
             && planned.version == self.state.schema.version
             && planned.role == self.state.role
-            && (planned.path.is_empty() || planned.path == self.state.path())
+            && (*generation == now || planned.path == self.state.path())
         {
+            *generation = now;
             return Ok(Arc::clone(planned));
         }
         let planned = Arc::new(self.make_plan(prepared)?);
-        if let Some(before) = &*place
+        if let Some((_, before)) = &*place
             && before.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
                 != planned.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
             && !matches!(planned.plan, Plan::Utility)
@@ -153,7 +156,7 @@ impl Session<'_> {
             *place = None;
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"));
         }
-        *place = Some(Arc::clone(&planned));
+        *place = Some((now, Arc::clone(&planned)));
         Ok(planned)
     }
 

@@ -245,6 +245,7 @@ impl Session<'_> {
                     }
                     self.statements.clear();
                     self.portals.clear();
+                    self.state.advisory.unlock_all();
                 }
                 if matches!(object_type, DiscardObject::ALL | DiscardObject::SEQUENCES) {
                     self.state.sequences.discard();
@@ -352,6 +353,7 @@ impl Session<'_> {
                 let read_only = self.shared.is_standby() || block.is_some_and(|block| block.read_only);
                 if read_only { "on" } else { "off" }.to_owned()
             }
+            "freshet.last_commit" => self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string()),
             "in_hot_standby" => if self.shared.is_standby() { "on" } else { "off" }.to_owned(),
             name => match self.state.settings.get(name) {
                 Some(value) => value.to_owned(),

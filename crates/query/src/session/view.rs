@@ -1,16 +1,19 @@
 //! What functions ask the session.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
+    functions::SessionCalls,
     types::{Array, Kind, ObjectNames},
 };
 
 use super::{Portal, State, prepare::Prepared};
 use crate::{
+    advisory::AdvisoryKey,
     bind::not_supported,
     expression::SessionView,
+    locks::Patience,
     relations::Snapshot,
     schema::{self, Oid, privilege},
     sequence::Position,
@@ -54,7 +57,7 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-impl SessionView for View<'_> {
+impl SessionCalls for View<'_> {
     fn call(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
         let State { settings, schema, .. } = self.state;
         let oid = |place: usize| arguments.get(place).and_then(Value::as_i64).and_then(|oid| Oid::try_from(oid).ok());
@@ -80,6 +83,9 @@ impl SessionView for View<'_> {
             F::CurrentSetting | F::CurrentSettingOrNull => {
                 let Some(name) = arguments.first().and_then(Value::as_str) else { return Ok(Value::Null) };
                 match settings.get(name) {
+                    Some(_) if name == "freshet.last_commit" => {
+                        Value::text(self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string()))
+                    }
                     Some(value) => Value::text(value),
                     None if arguments.get(1).and_then(Value::as_bool) == Some(true) => Value::Null,
                     None => {
@@ -131,6 +137,20 @@ impl SessionView for View<'_> {
                 let position = Position { value, called };
                 Value::Int8(self.state.sequences.set(&self.shared.sequences, sequence, position, &|| self.check())?)
             }
+            F::AdvisoryLock
+            | F::AdvisoryLockShared
+            | F::AdvisoryTry
+            | F::AdvisoryTryShared
+            | F::AdvisoryTransaction
+            | F::AdvisoryTransactionShared
+            | F::AdvisoryTransactionTry
+            | F::AdvisoryTransactionTryShared
+            | F::AdvisoryUnlock
+            | F::AdvisoryUnlockShared => self.advisory(function, arguments)?,
+            F::AdvisoryUnlockAll => {
+                self.state.advisory.unlock_all();
+                Value::text("")
+            }
             F::Sleep => self.sleep(arguments)?,
             other => {
                 let value = system::functions::call(&Snapshot::of(self.state), other, arguments)?;
@@ -138,9 +158,15 @@ impl SessionView for View<'_> {
             }
         })
     }
+}
 
+impl SessionView for View<'_> {
     fn settings(&self) -> Vec<SettingInfo> {
-        self.state.settings.describe()
+        let mut settings = self.state.settings.describe();
+        if let Some(last) = settings.iter_mut().find(|setting| setting.name == "freshet.last_commit") {
+            last.value = self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string());
+        }
+        settings
     }
 
     fn cursors(&self) -> Vec<CursorInfo> {
@@ -194,6 +220,43 @@ impl View<'_> {
             return Err(SqlError::new(SqlState::READ_ONLY_SQL_TRANSACTION, message));
         }
         Ok(Some(sequence))
+    }
+
+    /// Functions about advisory locks.
+    fn advisory(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
+        let key = match arguments {
+            [Value::Int8(number)] => AdvisoryKey::one(*number),
+            [Value::Int4(class), Value::Int4(object)] => AdvisoryKey::two(*class, *object),
+            _ => return Ok(Value::Null),
+        };
+        let locks = &self.state.advisory;
+        let shared = matches!(
+            function,
+            F::AdvisoryLockShared
+                | F::AdvisoryTryShared
+                | F::AdvisoryTransactionShared
+                | F::AdvisoryTransactionTryShared
+                | F::AdvisoryUnlockShared
+        );
+        let transaction = matches!(
+            function,
+            F::AdvisoryTransaction
+                | F::AdvisoryTransactionShared
+                | F::AdvisoryTransactionTry
+                | F::AdvisoryTransactionTryShared
+        );
+        match function {
+            F::AdvisoryTry | F::AdvisoryTryShared | F::AdvisoryTransactionTry | F::AdvisoryTransactionTryShared => {
+                Ok(Value::Bool(locks.try_lock(key, shared, transaction)))
+            }
+            F::AdvisoryUnlock | F::AdvisoryUnlockShared => Ok(Value::Bool(locks.unlock(key, shared))),
+            _ => {
+                let timeout = self.state.settings.ready.lock_timeout;
+                let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+                locks.lock(key, shared, transaction, Patience { deadline, interrupted: &|| self.check() })?;
+                Ok(Value::text(""))
+            }
+        }
     }
 
     fn reach(

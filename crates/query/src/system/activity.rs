@@ -23,7 +23,8 @@ use super::{
     size::TableSize,
 };
 use crate::{
-    locks::LockMode,
+    advisory::AdvisoryLock,
+    locks::{LockMode, TableLock},
     relations::{self, Snapshot},
     schema::{Oid, Sequence, TableInfo},
     sequence::Position,
@@ -50,8 +51,14 @@ pub trait SystemView: fmt::Debug + Send + Sync {
     /// Who is connected.
     fn sessions(&self) -> Vec<Arc<SessionInfo>>;
 
-    /// Which tables are locked, and which locks are waited for.
-    fn locks(&self) -> Vec<HeldLock>;
+    /// Which tables are locked, and which locks on them are waited for.
+    fn table_locks(&self) -> Vec<TableLock>;
+
+    /// The same of advisory locks.
+    fn advisory_locks(&self) -> Vec<AdvisoryLock>;
+
+    /// What a session waits for, by its number among the engine's workers, if it waits for others.
+    fn wait(&self, place: usize) -> Option<Wait>;
 
     /// The node; nothing where there is none.
     fn status(&self) -> Option<NodeStatus>;
@@ -66,17 +73,13 @@ pub trait SystemView: fmt::Debug + Send + Sync {
     fn sequence_position(&self, sequence: &Sequence) -> Result<Position, SqlError>;
 }
 
-/// A lock on a table.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct HeldLock {
-    /// The session's number among the engine's workers.
-    pub place: usize,
-    /// The table.
-    pub table: Oid,
-    /// How it is locked.
-    pub mode: LockMode,
-    /// Whether it is held, and not waited for.
-    pub granted: bool,
+/// A session waits for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// For what, as `pg_stat_activity` has it.
+    pub event: &'static str,
+    /// For whom: numbers of sessions among the engine's workers.
+    pub by: Vec<usize>,
 }
 
 /// What a session is doing.
@@ -193,9 +196,8 @@ impl SessionInfo {
         }
     }
 
-    /// A statement begins, whose text is shown; within a transaction that has begun then, or with it.
-    pub fn begin(&self, statement: Arc<str>, transaction: Option<Timestamp>) {
-        let now = Timestamp::now();
+    /// A statement begins now, whose text is shown; within a transaction that has begun then, or with it.
+    pub fn begin(&self, statement: Arc<str>, now: Timestamp, transaction: Option<Timestamp>) {
         self.texts.lock().unwrap_or_else(PoisonError::into_inner).statement = statement;
         self.statement_start.store(now.0, Ordering::Relaxed);
         self.transaction_start.store(transaction.unwrap_or(now).0, Ordering::Relaxed);
@@ -212,8 +214,11 @@ impl SessionInfo {
     }
 
     /// What its client calls itself.
-    pub fn set_application(&self, name: &Arc<str>) {
-        self.texts.lock().unwrap_or_else(PoisonError::into_inner).application = Arc::clone(name);
+    pub fn set_application(&self, name: &str) {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if *texts.application != *name {
+            texts.application = name.into();
+        }
     }
 
     /// What it is doing.
@@ -323,6 +328,7 @@ fn pg_stat_activity(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
         let open = snapshot.is_member(session.role);
         let Texts { statement, application } = session.texts.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let begun = time(&session.statement_start);
+        let wait = snapshot.system.wait(session.place).filter(|_| open);
         sink.push(row![
             DATABASE,
             &session.database,
@@ -338,8 +344,8 @@ fn pg_stat_activity(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
             open.then(|| time(&session.transaction_start)).flatten(),
             open.then_some(begun).flatten(),
             open.then(|| time(&session.changed)).flatten(),
-            NULL,
-            NULL,
+            wait.as_ref().map(|_| "Lock"),
+            wait.as_ref().map(|wait| wait.event),
             open.then(|| session.activity().name()),
             NULL,
             NULL,
@@ -369,26 +375,22 @@ fn mode_name(mode: LockMode) -> String {
 
 fn pg_locks(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     let sessions = snapshot.system.sessions();
-    for lock in snapshot.system.locks() {
-        let pid = sessions.iter().find(|session| session.place == lock.place).map(|session| session.pid);
-        sink.push(row![
-            "relation",
-            DATABASE,
-            lock.table,
-            NULL,
-            NULL,
-            NULL,
-            NULL,
-            NULL,
-            NULL,
-            NULL,
-            format!("{}/0", lock.place),
-            pid,
-            mode_name(lock.mode),
-            lock.granted,
-            false,
-            NULL,
-        ]);
+    let mut push = |kind: &str, table: Option<Oid>, object: [Value; 3], place: usize, mode: LockMode, granted: bool| {
+        let pid = sessions.iter().find(|session| session.place == place).map(|session| session.pid);
+        let [class, object, part] = object;
+        let transaction = format!("{place}/0");
+        let mut row = row![kind, DATABASE, table, NULL, NULL, NULL, NULL, class, object, part];
+        row.extend(row![transaction, pid, mode_name(mode), granted, false, NULL]);
+        sink.push(row);
+    };
+    for lock in snapshot.system.table_locks() {
+        push("relation", Some(lock.table), [NULL, NULL, NULL], lock.place, lock.mode, lock.granted);
+    }
+    for AdvisoryLock { key, place, shared, granted } in snapshot.system.advisory_locks() {
+        let part = if key.pair { 2 } else { 1 };
+        let object = [Value::Oid(key.class), Value::Oid(key.object), Value::Int2(part)];
+        let mode = if shared { LockMode::Share } else { LockMode::Exclusive };
+        push("advisory", None, object, place, mode, granted);
     }
     Ok(())
 }

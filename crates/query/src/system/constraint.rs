@@ -11,18 +11,23 @@ use sqlparser::{
 
 use super::{
     Generator, catalog,
-    class::{self, Class, PG_ATTRDEF, PG_CLASS, PG_CONSTRAINT, PG_NAMESPACE, PG_REWRITE, default_oid},
+    class::{self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_NAMESPACE, PG_REWRITE, default_oid},
     describe, routine,
     sink::{NULL, Sink, oids, row, shorts},
 };
 use crate::{
     bind::name_of,
     relations::Snapshot,
-    schema::{Check, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo},
+    schema::{Check, Comment, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo},
 };
 
 /// The relations of this module.
-pub(super) const RELATIONS: &[(&str, Generator)] = &[("pg_constraint", pg_constraint), ("pg_depend", pg_depend)];
+pub(super) const RELATIONS: &[(&str, Generator)] = &[
+    ("pg_constraint", pg_constraint),
+    ("pg_depend", pg_depend),
+    ("pg_description", pg_description),
+    ("pg_shdescription", pg_shdescription),
+];
 
 /// A constraint of a table.
 #[derive(Clone, Copy, Debug)]
@@ -118,7 +123,7 @@ pub fn of_table(table: &Table) -> impl Iterator<Item = Constraint<'_>> {
 /// The constraint of this id, with its table.
 pub fn by_oid(schema: &Schema, oid: Oid) -> Option<(&Arc<TableInfo>, Constraint<'_>)> {
     schema.entries().find_map(|entry| match entry {
-        crate::schema::Entry::Table(info) => {
+        Entry::Table(info) => {
             of_table(&info.table).find(|constraint| constraint.oid() == oid).map(|constraint| (info, constraint))
         }
         _ => None,
@@ -285,6 +290,44 @@ fn pg_depend(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
                 // The default that takes its values from there.
                 depends((PG_ATTRDEF, default_oid(info.table.oid, number), 0), of, 'n');
             }
+        }
+    }
+    Ok(())
+}
+
+/// All comments, in the order of what they are about.
+fn comments(snapshot: &Snapshot) -> Vec<&Arc<Comment>> {
+    let comments = snapshot.schema.entries().filter_map(|entry| match entry {
+        Entry::Comment(comment) => Some(comment),
+        _ => None,
+    });
+    let mut comments: Vec<_> = comments.collect();
+    comments.sort_unstable_by_key(|comment| (comment.object, comment.column));
+    comments
+}
+
+fn pg_description(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for comment in comments(snapshot) {
+        let object = comment.object;
+        if !sink.admits("objoid", object) {
+            continue;
+        }
+        let class = match snapshot.schema.entry(object) {
+            Some(Entry::Role(_)) => continue,
+            Some(Entry::Namespace(_)) => PG_NAMESPACE,
+            Some(_) => PG_CLASS,
+            None if class::index(&snapshot.schema, object).is_some() => PG_CLASS,
+            None => PG_CONSTRAINT,
+        };
+        sink.push(row![object, class, comment.column.map_or(0, |column| i32::from(column) + 1), &comment.text]);
+    }
+    Ok(())
+}
+
+fn pg_shdescription(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for comment in comments(snapshot) {
+        if let Some(Entry::Role(role)) = snapshot.schema.entry(comment.object) {
+            sink.push(row![role.oid, PG_AUTHID, &comment.text]);
         }
     }
     Ok(())

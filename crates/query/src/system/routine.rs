@@ -17,7 +17,6 @@ use crate::{
     bind::aggregate::Aggregate,
     relations::Snapshot,
     schema::{FIRST_ROLE, Oid, PG_CATALOG},
-    session_function::SessionFunction,
 };
 
 /// The relations of this module.
@@ -127,11 +126,6 @@ fn callable() -> Vec<Routine> {
         let (strict, volatility) = (function.strict, function.volatility);
         let made = routine(function.name, arguments, function.result.oid());
         all.push(Routine { variadic, strict, volatility, ..made });
-    }
-    for (name, arguments, result, volatile) in SessionFunction::all() {
-        let volatility = if volatile { Volatility::Volatile } else { Volatility::Stable };
-        let arguments = arguments.iter().map(|kind| kind.oid()).collect();
-        all.push(Routine { volatility, ..routine(name, arguments, result.oid()) });
     }
     for name in ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every"] {
         let Some(aggregate) = Aggregate::named(name) else { continue };

@@ -18,6 +18,7 @@ use freshet_query::{
 };
 use freshet_sql::{
     SqlError, Type, Value,
+    functions::SessionCalls,
     types::{EvalContext, Kind, ObjectNames, text},
 };
 use sqlparser::{ast::Statement, dialect::PostgreSqlDialect, parser::Parser};
@@ -117,7 +118,9 @@ impl ObjectNames for View<'_> {
     }
 }
 
-impl SessionView for View<'_> {
+impl SessionView for View<'_> {}
+
+impl SessionCalls for View<'_> {
     fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError> {
         let sequence = || {
             let oid = arguments[0].as_i64().unwrap();
@@ -188,7 +191,8 @@ impl<'b> Session<'b> {
     fn ended(&mut self) {
         self.savepoints.clear();
         self.explicit = false;
-        self.effects.settle(&self.base.catalog, &self.base.sequences, &self.base.locks).unwrap();
+        let Base { catalog, sequences, locks, .. } = self.base;
+        self.effects.settle(self.worker, catalog, sequences, locks).unwrap();
         self.locks.release();
     }
 
@@ -205,6 +209,12 @@ impl<'b> Session<'b> {
     fn roll_back(&mut self) {
         drop(self.transaction.take());
         self.ended();
+    }
+
+    /// Leaves everything as it is, as a crash does.
+    pub fn forget(mut self) {
+        drop(self.transaction.take());
+        self.effects = Effects::default();
     }
 
     pub fn schema(&mut self) -> Arc<Schema> {
@@ -228,7 +238,7 @@ impl<'b> Session<'b> {
         };
         let schema = Arc::clone(&self.schema);
         let view = View { schema: &schema, path: &self.path, base: self.base, sequences: &self.sequences };
-        let context = EvalContext { names: Some(&view), ..EvalContext::default() };
+        let context = EvalContext { names: Some(&view), session: Some(&view), ..EvalContext::default() };
         if let Some(definition) = Definition::parse(&mut parser).map_err(syntax)? {
             let columns = RefCell::new(());
             let columns_of = |query: &sqlparser::ast::Query| {
@@ -240,6 +250,9 @@ impl<'b> Session<'b> {
                     context: &context,
                     parameters: Default::default(),
                 };
+                if let Some(columns) = columns_of_view(query, &schema, &self.path) {
+                    return Ok(columns);
+                }
                 let plan = binder.query(query).map_err(settled)?;
                 Ok(plan.output.iter().map(|output| (output.name.clone(), output.ty)).collect::<Vec<(String, Type)>>())
             };
@@ -270,7 +283,7 @@ impl<'b> Session<'b> {
         loop {
             let schema = self.base.catalog.read(transaction)?;
             let view = View { schema: &schema, path: &self.path, base: self.base, sequences: &self.sequences };
-            let context = EvalContext { names: Some(&view), ..EvalContext::default() };
+            let context = EvalContext { names: Some(&view), session: Some(&view), ..EvalContext::default() };
             let binder = Binder {
                 schema: &schema,
                 path: &self.path,
@@ -361,6 +374,16 @@ impl<'b> Session<'b> {
     pub fn told(&self) -> Vec<String> {
         self.notices.iter().map(|notice| notice.message.to_string()).collect()
     }
+}
+
+/// The columns of a query of columns of one view: what others would say of it who run general queries.
+fn columns_of_view(query: &sqlparser::ast::Query, schema: &Schema, path: &[Oid]) -> Option<Vec<(String, Type)>> {
+    let sql = query.to_string().replace('"', "");
+    let (columns, from) = sql.strip_prefix("SELECT ")?.split_once(" FROM ")?;
+    let name = from.split(' ').next()?.split('.').next_back()?;
+    let Named::View(oid) = schema.find(path, name)? else { return None };
+    let known = &schema.view(oid)?.columns;
+    columns.split(", ").map(|name| known.iter().find(|(column, _)| column == name).cloned()).collect()
 }
 
 fn tag(tag: &str) -> Answer {

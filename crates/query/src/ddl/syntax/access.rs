@@ -41,7 +41,7 @@ impl Words<'_, '_> {
         }
         if all || self.sees(&["set"]) || self.sees(&["reset"]) || self.sees(&["in", "database"]) {
             while !self.ends() {
-                self.0.advance_token();
+                self.parser.advance_token();
             }
             return Ok(Definition::AlterRole { name, change: AlterRole::Setting });
         }
@@ -97,18 +97,18 @@ impl Words<'_, '_> {
     }
 
     fn string(&mut self) -> Read<String> {
-        self.0.parse_literal_string()
+        self.parser.parse_literal_string()
     }
 
     pub(super) fn grant(&mut self, grant: bool) -> Read<Definition> {
-        self.0.advance_token();
+        self.parser.advance_token();
         let mut option = !grant && self.takes(&["grant", "option", "for"]);
         let option_only = !grant && self.takes(&["admin", "option", "for"]);
         // Privileges or roles: that is known when the list ends.
         let mut words = Vec::new();
         let mut columns = false;
         loop {
-            let quoted = matches!(&self.0.peek_token_ref().token, Token::Word(word) if word.quote_style.is_some());
+            let quoted = matches!(&self.parser.peek_token_ref().token, Token::Word(word) if word.quote_style.is_some());
             words.push((self.ident()?, quoted));
             if self.sees_token(&Token::LParen) {
                 self.parentheses()?;
@@ -166,7 +166,7 @@ impl Words<'_, '_> {
 
     fn skip(&mut self) {
         while !self.ends() {
-            self.0.advance_token();
+            self.parser.advance_token();
         }
     }
 
@@ -181,9 +181,9 @@ impl Words<'_, '_> {
             return Ok(None);
         }
         // A table may have any of these names.
-        let named = !matches!(self.0.peek_nth_token_ref(1).token, Token::Comma | Token::Period)
+        let named = matches!(self.parser.peek_nth_token_ref(1).token, Token::Word(_))
             && !["to", "from"].iter().any(|word| {
-                matches!(&self.0.peek_nth_token_ref(1).token, Token::Word(next) if next.value.eq_ignore_ascii_case(word))
+                matches!(&self.parser.peek_nth_token_ref(1).token, Token::Word(next) if next.value.eq_ignore_ascii_case(word))
             });
         if named {
             if self.takes(&["sequence"]) {

@@ -69,6 +69,8 @@ pub enum Definition {
     Grant(Grant),
     /// GRANT, REVOKE of roles
     Membership(Membership),
+    /// COMMENT ON
+    Comment(Comment),
     /// REASSIGN OWNED BY … TO
     ReassignOwned {
         /// Whose.
@@ -593,6 +595,30 @@ pub struct Membership {
     pub members: Vec<RoleName>,
     /// REVOKE ADMIN OPTION FOR: nothing but that.
     pub option_only: bool,
+}
+
+/// What a comment is about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Commented {
+    /// A relation.
+    Relation(RelationKind, Name),
+    /// A column of a relation.
+    Column(Name, String),
+    /// A constraint of a table.
+    Constraint(String, Name),
+    /// A schema.
+    Schema(String),
+    /// A role.
+    Role(String),
+}
+
+/// COMMENT ON
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comment {
+    /// What it is about.
+    pub on: Commented,
+    /// What is said; nothing for NULL.
+    pub text: Option<String>,
 }
 
 /// LOCK TABLE

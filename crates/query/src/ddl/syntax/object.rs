@@ -3,8 +3,8 @@
 use sqlparser::tokenizer::Token;
 
 use super::{
-    AlterSchema, AlterSequence, AlterTable, CreateSchema, CreateSequence, CreateView, Definition, Drop, DropKind, Name,
-    RelationKind, RoleName, SequenceOptions, TableChange, Truncate,
+    AlterSchema, AlterSequence, AlterTable, Comment, Commented, CreateSchema, CreateSequence, CreateView, Definition,
+    Drop, DropKind, Name, RelationKind, RoleName, SequenceOptions, TableChange, Truncate,
     words::{Read, Words},
 };
 
@@ -50,7 +50,7 @@ impl Words<'_, '_> {
     pub(super) fn sequence_option(&mut self, options: &mut SequenceOptions) -> Read<bool> {
         let mut twice = false;
         if self.takes(&["as"]) {
-            twice = options.ty.replace(self.0.parse_data_type()?).is_some();
+            twice = options.ty.replace(self.parser.parse_data_type()?).is_some();
         } else if self.takes(&["increment"]) {
             self.takes(&["by"]);
             twice = options.increment.replace(self.integer()?).is_some();
@@ -67,7 +67,7 @@ impl Words<'_, '_> {
             twice = options.start.replace(self.integer()?).is_some();
         } else if self.takes(&["restart"]) {
             let with = self.takes(&["with"]);
-            let number = matches!(self.0.peek_token_ref().token, Token::Number(..) | Token::Minus | Token::Plus);
+            let number = matches!(self.parser.peek_token_ref().token, Token::Number(..) | Token::Minus | Token::Plus);
             let value = if with || number { Some(self.integer()?) } else { None };
             twice = options.restart.replace(value).is_some();
         } else if self.takes(&["cache"]) {
@@ -116,7 +116,7 @@ impl Words<'_, '_> {
             unsupported = Some("an option of a view");
         }
         self.expect(&["as"])?;
-        let query = self.0.parse_query()?;
+        let query = self.parser.parse_query()?;
         if self.takes(&["with"]) {
             self.takes_any(&["local", "cascaded"]);
             self.expect(&["check", "option"])?;
@@ -131,6 +131,12 @@ impl Words<'_, '_> {
         let if_not_exists = self.if_not_exists();
         let name = if self.sees(&["authorization"]) { None } else { Some(self.ident()?) };
         let owner = if self.takes(&["authorization"]) { Some(self.role()?) } else { None };
+        if ["create", "grant"].iter().any(|word| self.sees(&[word])) {
+            self.unsupported = Some("CREATE SCHEMA with objects in it");
+            while !self.ends() {
+                self.parser.advance_token();
+            }
+        }
         Ok(Definition::CreateSchema(CreateSchema { name, if_not_exists, owner }))
     }
 
@@ -158,9 +164,9 @@ impl Words<'_, '_> {
                 Some("owned") => DropKind::Owned,
                 Some(_) => DropKind::Role,
                 None => {
-                    let what = format!("DROP {}", self.0.peek_token_ref().token.to_string().to_uppercase());
+                    let what = format!("DROP {}", self.parser.peek_token_ref().token.to_string().to_uppercase());
                     while !self.ends() {
-                        self.0.advance_token();
+                        self.parser.advance_token();
                     }
                     return Ok(Definition::Unsupported(what));
                 }
@@ -186,6 +192,38 @@ impl Words<'_, '_> {
         };
         let cascade = self.cascade();
         Ok(Definition::Drop(Drop { kind, names, if_exists, cascade }))
+    }
+
+    pub(super) fn comment(&mut self) -> Read<Definition> {
+        self.expect(&["comment", "on"])?;
+        let on = match self.takes_any(&["table", "view", "sequence", "index", "column", "constraint", "schema", "role"])
+        {
+            Some("table") => Commented::Relation(RelationKind::Table, self.name()?),
+            Some("view") => Commented::Relation(RelationKind::View, self.name()?),
+            Some("sequence") => Commented::Relation(RelationKind::Sequence, self.name()?),
+            Some("index") => Commented::Relation(RelationKind::Index, self.name()?),
+            Some("column") => {
+                let (relation, column) = self.column_name()?;
+                Commented::Column(relation, column)
+            }
+            Some("constraint") => {
+                let constraint = self.ident()?;
+                self.expect(&["on"])?;
+                Commented::Constraint(constraint, self.name()?)
+            }
+            Some("schema") => Commented::Schema(self.ident()?),
+            Some(_) => Commented::Role(self.ident()?),
+            None => {
+                let what = format!("COMMENT ON {}", self.parser.peek_token_ref().token.to_string().to_uppercase());
+                while !self.ends() {
+                    self.parser.advance_token();
+                }
+                return Ok(Definition::Unsupported(what));
+            }
+        };
+        self.expect(&["is"])?;
+        let text = if self.takes(&["null"]) { None } else { Some(self.parser.parse_literal_string()?) };
+        Ok(Definition::Comment(Comment { on, text }))
     }
 
     pub(super) fn truncate(&mut self) -> Read<Definition> {

@@ -30,7 +30,7 @@ impl Words<'_, '_> {
             self.takes(&["partition", "of"]);
             self.name()?;
             while !self.ends() {
-                self.0.advance_token();
+                self.parser.advance_token();
             }
             let elements = Vec::new();
             let table = CreateTable { name, persistence, if_not_exists, elements, unsupported };
@@ -79,14 +79,14 @@ impl Words<'_, '_> {
 
     /// Whether what stands in parentheses are names without types, as only CREATE TABLE AS has them.
     fn names_columns_only(&self) -> bool {
-        let token = |at| &self.0.peek_nth_token_ref(at).token;
+        let token = |at| &self.parser.peek_nth_token_ref(at).token;
         matches!(token(0), Token::LParen)
             && matches!(token(1), Token::Word(_))
             && matches!(token(2), Token::Comma | Token::RParen)
     }
 
     fn parentheses_or_empty(&mut self) -> Read<bool> {
-        let empty = matches!(self.0.peek_nth_token_ref(1).token, Token::RParen);
+        let empty = matches!(self.parser.peek_nth_token_ref(1).token, Token::RParen);
         self.parentheses()?;
         Ok(!empty)
     }
@@ -108,7 +108,7 @@ impl Words<'_, '_> {
             }
         }
         self.expect(&["as"])?;
-        let query = self.0.parse_query()?;
+        let query = self.parser.parse_query()?;
         let with_data = if self.takes(&["with", "no", "data"]) {
             false
         } else {
@@ -160,7 +160,7 @@ impl Words<'_, '_> {
             || self.sees(&["foreign", "key"])
             || self.sees(&["exclude", "using"])
             || ["unique", "check"].iter().any(|word| self.sees(&[word]))
-                && (matches!(self.0.peek_nth_token_ref(1).token, Token::LParen)
+                && (matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen)
                     || self.sees(&["unique", "using"])
                     || self.sees(&["unique", "nulls"]))
     }
@@ -190,8 +190,14 @@ impl Words<'_, '_> {
             let columns = self.listed(Self::ident)?;
             self.expect(&["references"])?;
             self.references(columns)?
-        } else if self.sees(&["exclude"]) {
-            return self.fail("PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY (exclusion constraints are not supported)");
+        } else if self.takes(&["exclude", "using"]) {
+            self.unsupported = Some("an exclusion constraint");
+            self.ident()?;
+            self.parentheses()?;
+            if self.takes(&["where"]) {
+                self.parentheses()?;
+            }
+            ConstraintKind::PrimaryKey(Vec::new())
         } else {
             return self.fail("PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY");
         };
@@ -211,8 +217,9 @@ impl Words<'_, '_> {
 
     /// What may follow the columns of a constraint that has an index.
     fn index_parameters(&mut self) -> Read<()> {
-        if self.sees(&["include"]) {
-            return self.fail("end of constraint (INCLUDE is not supported)");
+        if self.takes(&["include"]) {
+            // Not part of the key; it would only spare a look at the row.
+            self.parentheses()?;
         }
         if self.takes(&["with"]) {
             self.parentheses()?;
@@ -225,7 +232,7 @@ impl Words<'_, '_> {
 
     fn check(&mut self) -> Read<ConstraintKind> {
         self.expect_token(&Token::LParen)?;
-        let condition = self.0.parse_expr()?;
+        let condition = self.parser.parse_expr()?;
         self.expect_token(&Token::RParen)?;
         self.takes(&["no", "inherit"]);
         Ok(ConstraintKind::Check(Box::new(condition)))
@@ -281,7 +288,7 @@ impl Words<'_, '_> {
     /// A column's name, type and constraints.
     pub(super) fn column(&mut self) -> Read<ColumnDefinition> {
         let name = self.ident()?;
-        let ty = self.0.parse_data_type()?;
+        let ty = self.parser.parse_data_type()?;
         let mut column =
             ColumnDefinition { name, ty, not_null: None, default: None, identity: None, constraints: Vec::new() };
         loop {
@@ -310,7 +317,7 @@ impl Words<'_, '_> {
                 continue;
             } else if self.takes(&["generated"]) {
                 self.once(column.identity.is_none(), "multiple identity specifications")?;
-                column.identity = Some(self.identity()?);
+                column.identity = self.identity()?;
                 continue;
             } else if self.takes(&["primary", "key"]) {
                 self.index_parameters()?;
@@ -339,18 +346,21 @@ impl Words<'_, '_> {
     }
 
     /// What follows GENERATED.
-    fn identity(&mut self) -> Read<IdentityDefinition> {
+    fn identity(&mut self) -> Read<Option<IdentityDefinition>> {
         let always = self.generated()?;
         self.expect(&["as"])?;
         if !self.takes(&["identity"]) {
-            return self.fail("IDENTITY (generated columns are not supported)");
+            self.parentheses()?;
+            self.takes_any(&["stored", "virtual"]);
+            self.unsupported = Some("a generated column");
+            return Ok(None);
         }
         let mut options = SequenceOptions::default();
         if self.token(&Token::LParen) {
             self.sequence_options(&mut options)?;
             self.expect_token(&Token::RParen)?;
         }
-        Ok(IdentityDefinition { always, options })
+        Ok(Some(IdentityDefinition { always, options }))
     }
 
     fn generated(&mut self) -> Read<bool> {
@@ -388,7 +398,7 @@ impl Words<'_, '_> {
             self.ident()?;
         }
         if self.takes(&["where"]) {
-            self.0.parse_expr()?;
+            self.parser.parse_expr()?;
             unsupported = Some("an index on a part of the rows");
         }
         let index = CreateIndex { name, table, unique, if_not_exists, method, columns, unsupported };
@@ -396,18 +406,19 @@ impl Words<'_, '_> {
     }
 
     fn index_element(&mut self, unsupported: &mut Option<&'static str>) -> Read<IndexElement> {
-        let column = if self.sees_token(&Token::LParen) || matches!(self.0.peek_nth_token_ref(1).token, Token::LParen) {
-            self.0.parse_expr()?;
-            *unsupported = Some("an index on an expression");
-            None
-        } else {
-            Some(self.ident()?)
-        };
+        let column =
+            if self.sees_token(&Token::LParen) || matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen) {
+                self.parser.parse_expr()?;
+                *unsupported = Some("an index on an expression");
+                None
+            } else {
+                Some(self.ident()?)
+            };
         if self.takes(&["collate"]) {
             self.name()?;
         }
         if !["asc", "desc", "nulls"].iter().any(|word| self.sees(&[word]))
-            && matches!(self.0.peek_token_ref().token, Token::Word(_))
+            && matches!(self.parser.peek_token_ref().token, Token::Word(_))
         {
             // Operator classes: all orders here are by bytes, so those for patterns are the usual ones.
             let class = self.name()?;
@@ -473,7 +484,7 @@ impl Words<'_, '_> {
         if self.takes(&["alter", "constraint"]) {
             self.ident()?;
             while !self.ends() && !self.sees_token(&Token::Comma) {
-                self.0.advance_token();
+                self.parser.advance_token();
             }
             return Ok(TableChange::Unsupported("ALTER CONSTRAINT"));
         }
@@ -542,7 +553,7 @@ impl Words<'_, '_> {
         ] {
             if self.takes(&[word]) {
                 while !self.ends() && !self.sees_token(&Token::Comma) {
-                    self.0.advance_token();
+                    self.parser.advance_token();
                 }
                 return Ok(TableChange::Unsupported(what));
             }
@@ -552,15 +563,15 @@ impl Words<'_, '_> {
 
     fn column_change(&mut self) -> Read<ColumnChange> {
         if self.takes(&["type"]) || self.takes(&["set", "data", "type"]) {
-            let ty = self.0.parse_data_type()?;
+            let ty = self.parser.parse_data_type()?;
             if self.takes(&["collate"]) {
                 self.name()?;
             }
-            let using = if self.takes(&["using"]) { Some(self.0.parse_expr()?) } else { None };
+            let using = if self.takes(&["using"]) { Some(self.parser.parse_expr()?) } else { None };
             return Ok(ColumnChange::Type(ty, using));
         }
         if self.takes(&["set", "default"]) {
-            return self.0.parse_expr().map(|value| ColumnChange::Default(Some(value)));
+            return self.parser.parse_expr().map(|value| ColumnChange::Default(Some(value)));
         }
         if self.takes(&["drop", "default"]) {
             return Ok(ColumnChange::Default(None));
@@ -572,7 +583,10 @@ impl Words<'_, '_> {
             return Ok(ColumnChange::NotNull(false));
         }
         if self.takes(&["add", "generated"]) {
-            return self.identity().map(ColumnChange::AddIdentity);
+            return match self.identity()? {
+                Some(identity) => Ok(ColumnChange::AddIdentity(identity)),
+                None => Ok(ColumnChange::Storage),
+            };
         }
         if self.takes(&["drop", "identity"]) {
             return Ok(ColumnChange::DropIdentity { if_exists: self.if_exists() });
@@ -585,7 +599,8 @@ impl Words<'_, '_> {
             self.ident()?;
             return Ok(ColumnChange::Storage);
         }
-        if self.takes(&["reset"]) || self.sees(&["set"]) && matches!(self.0.peek_nth_token_ref(1).token, Token::LParen)
+        if self.takes(&["reset"])
+            || self.sees(&["set"]) && matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen)
         {
             self.takes(&["set"]);
             self.parentheses()?;

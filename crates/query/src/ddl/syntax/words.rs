@@ -12,7 +12,11 @@ use crate::{bind::name_of, locks::LockMode};
 pub(super) type Read<T> = Result<T, ParserError>;
 
 /// A parser that goes by words: keywords mean nothing by themselves.
-pub(super) struct Words<'p, 'd>(pub(super) &'p mut Parser<'d>);
+pub(super) struct Words<'p, 'd> {
+    pub(super) parser: &'p mut Parser<'d>,
+    /// Something in the statement that is not offered.
+    pub(super) unsupported: Option<&'static str>,
+}
 
 fn is_word(token: &TokenWithSpan, word: &str) -> bool {
     matches!(&token.token, Token::Word(known) if known.quote_style.is_none() && known.value.eq_ignore_ascii_case(word))
@@ -32,14 +36,14 @@ pub fn starts_definition(parser: &Parser<'_>) -> bool {
 impl Words<'_, '_> {
     /// Whether these words come next.
     pub(super) fn sees(&self, words: &[&str]) -> bool {
-        words.iter().enumerate().all(|(at, word)| is_word(self.0.peek_nth_token_ref(at), word))
+        words.iter().enumerate().all(|(at, word)| is_word(self.parser.peek_nth_token_ref(at), word))
     }
 
     /// Reads these words, if they come next.
     pub(super) fn takes(&mut self, words: &[&str]) -> bool {
         let sees = self.sees(words);
         if sees {
-            words.iter().for_each(|_| self.0.advance_token());
+            words.iter().for_each(|_| self.parser.advance_token());
         }
         sees
     }
@@ -56,31 +60,31 @@ impl Words<'_, '_> {
 
     /// What comes next is wrong.
     pub(super) fn fail<T>(&self, expected: &str) -> Read<T> {
-        self.0.expected_ref(expected, self.0.peek_token_ref())
+        self.parser.expected_ref(expected, self.parser.peek_token_ref())
     }
 
     pub(super) fn sees_token(&self, token: &Token) -> bool {
-        self.0.peek_token_ref().token == *token
+        self.parser.peek_token_ref().token == *token
     }
 
     pub(super) fn token(&mut self, token: &Token) -> bool {
-        self.0.consume_token(token)
+        self.parser.consume_token(token)
     }
 
     pub(super) fn expect_token(&mut self, token: &Token) -> Read<()> {
-        self.0.expect_token(token).map(drop)
+        self.parser.expect_token(token).map(drop)
     }
 
     /// Whether the statement ends here.
     pub(super) fn ends(&self) -> bool {
-        matches!(self.0.peek_token_ref().token, Token::EOF | Token::SemiColon)
+        matches!(self.parser.peek_token_ref().token, Token::EOF | Token::SemiColon)
     }
 
     pub(super) fn ident(&mut self) -> Read<String> {
-        if matches!(self.0.peek_token_ref().token, Token::SingleQuotedString(_)) {
+        if matches!(self.parser.peek_token_ref().token, Token::SingleQuotedString(_)) {
             return self.fail("identifier");
         }
-        Ok(name_of(&self.0.parse_identifier()?))
+        Ok(name_of(&self.parser.parse_identifier()?))
     }
 
     /// A name, and the schema before it; the database that may stand before that is this one.
@@ -122,7 +126,7 @@ impl Words<'_, '_> {
     }
 
     pub(super) fn role(&mut self) -> Read<RoleName> {
-        if let Token::Word(word) = &self.0.peek_token_ref().token
+        if let Token::Word(word) = &self.parser.peek_token_ref().token
             && word.quote_style.is_none()
         {
             let known = match word.value.to_ascii_lowercase().as_str() {
@@ -132,7 +136,7 @@ impl Words<'_, '_> {
                 _ => None,
             };
             if let Some(known) = known {
-                self.0.advance_token();
+                self.parser.advance_token();
                 return Ok(known);
             }
         }
@@ -157,11 +161,11 @@ impl Words<'_, '_> {
         if !negative {
             self.token(&Token::Plus);
         }
-        match &self.0.peek_token_ref().token {
+        match &self.parser.peek_token_ref().token {
             Token::Number(digits, _) => {
                 let signed = if negative { format!("-{digits}") } else { digits.clone() };
                 let Ok(number) = signed.parse() else { return self.fail("a number of 64 bits") };
-                self.0.advance_token();
+                self.parser.advance_token();
                 Ok(number)
             }
             _ => self.fail("a number"),
@@ -173,7 +177,7 @@ impl Words<'_, '_> {
         self.expect_token(&Token::LParen)?;
         let mut depth = 1;
         while depth > 0 {
-            match self.0.next_token().token {
+            match self.parser.next_token().token {
                 Token::LParen => depth += 1,
                 Token::RParen => depth -= 1,
                 Token::EOF => return self.fail(")"),
@@ -204,7 +208,7 @@ impl Words<'_, '_> {
         let mut tokens = Vec::new();
         let mut depth = 0;
         loop {
-            let next = self.0.peek_token_ref();
+            let next = self.parser.peek_token_ref();
             match &next.token {
                 Token::EOF | Token::SemiColon => break,
                 Token::Comma | Token::RParen if depth == 0 => break,
@@ -213,7 +217,7 @@ impl Words<'_, '_> {
                 _ if depth == 0 && !tokens.is_empty() && ENDS.iter().any(|word| is_word(next, word)) => break,
                 _ => {}
             }
-            tokens.push(self.0.next_token());
+            tokens.push(self.parser.next_token());
         }
         if tokens.is_empty() {
             return self.fail("an expression");
@@ -229,14 +233,14 @@ impl Words<'_, '_> {
     /// Passes over the rest of the statement.
     fn rest(&mut self) {
         while !self.ends() {
-            self.0.advance_token();
+            self.parser.advance_token();
         }
     }
 
-    fn unsupported(&mut self, words: usize) -> Definition {
+    fn not_offered(&mut self, words: usize) -> Definition {
         let mut said = Vec::new();
         for at in 0..words {
-            if let Token::Word(word) = &self.0.peek_nth_token_ref(at).token {
+            if let Token::Word(word) = &self.parser.peek_nth_token_ref(at).token {
                 said.push(word.value.to_uppercase());
             }
         }
@@ -274,7 +278,7 @@ impl Words<'_, '_> {
         let mut at = 1;
         let mut table_like = true;
         loop {
-            let next = self.0.peek_nth_token_ref(at);
+            let next = self.parser.peek_nth_token_ref(at);
             let passed = ["or", "replace", "global", "local", "temp", "temporary", "unlogged", "unique", "recursive"];
             if !passed.iter().any(|word| is_word(next, word)) {
                 break;
@@ -284,7 +288,7 @@ impl Words<'_, '_> {
             }
             at += 1;
         }
-        let Token::Word(kind) = &self.0.peek_nth_token_ref(at).token else {
+        let Token::Word(kind) = &self.parser.peek_nth_token_ref(at).token else {
             return self.fail("a kind of object after CREATE");
         };
         match kind.value.to_ascii_lowercase().as_str() {
@@ -293,15 +297,15 @@ impl Words<'_, '_> {
             "sequence" if table_like => self.create_sequence(),
             "view" => self.create_view(),
             "schema" if at == 1 => self.create_schema(),
-            "role" | "user" | "group" if at == 1 && !is_word(self.0.peek_nth_token_ref(2), "mapping") => {
+            "role" | "user" | "group" if at == 1 && !is_word(self.parser.peek_nth_token_ref(2), "mapping") => {
                 self.create_role()
             }
-            _ => Ok(self.unsupported(at + 1)),
+            _ => Ok(self.not_offered(at + 1)),
         }
     }
 
     fn alter(&mut self) -> Read<Definition> {
-        let Token::Word(kind) = &self.0.peek_nth_token_ref(1).token else {
+        let Token::Word(kind) = &self.parser.peek_nth_token_ref(1).token else {
             return self.fail("a kind of object after ALTER");
         };
         match kind.value.to_ascii_lowercase().as_str() {
@@ -309,7 +313,7 @@ impl Words<'_, '_> {
             "sequence" => self.alter_sequence(),
             "schema" => self.alter_schema(),
             "role" | "user" | "group" => self.alter_role(),
-            _ => Ok(self.unsupported(2)),
+            _ => Ok(self.not_offered(2)),
         }
     }
 }
@@ -318,8 +322,8 @@ pub(super) fn definition(parser: &mut Parser<'_>) -> Read<Option<Definition>> {
     if !starts_definition(parser) {
         return Ok(None);
     }
-    let mut words = Words(parser);
-    let definition = match words.0.peek_token_ref().token.to_string().to_ascii_lowercase().as_str() {
+    let mut words = Words { parser, unsupported: None };
+    let definition = match words.parser.peek_token_ref().token.to_string().to_ascii_lowercase().as_str() {
         "create" => words.create()?,
         "alter" => words.alter()?,
         "drop" => words.drop()?,
@@ -327,7 +331,7 @@ pub(super) fn definition(parser: &mut Parser<'_>) -> Read<Option<Definition>> {
         "grant" => words.grant(true)?,
         "revoke" => words.grant(false)?,
         "lock" => {
-            words.0.advance_token();
+            words.parser.advance_token();
             words.lock()?
         }
         "reassign" => {
@@ -336,8 +340,14 @@ pub(super) fn definition(parser: &mut Parser<'_>) -> Read<Option<Definition>> {
             words.expect(&["to"])?;
             Definition::ReassignOwned { from, to: words.role()? }
         }
-        "comment" => words.unsupported(2),
-        _ => words.unsupported(1),
+        "comment" => words.comment()?,
+        _ => words.not_offered(1),
     };
-    if words.ends() { Ok(Some(definition)) } else { words.fail("end of statement") }
+    if !words.ends() {
+        return words.fail("end of statement");
+    }
+    Ok(Some(match words.unsupported {
+        Some(what) => Definition::Unsupported(what.to_owned()),
+        None => definition,
+    }))
 }

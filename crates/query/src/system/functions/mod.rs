@@ -5,7 +5,7 @@ mod privilege;
 use freshet_engine::{Stamp, node::RoleStatus};
 use freshet_sql::{
     Kind, SqlError, SqlState, Value,
-    types::{Numeric, Timestamp},
+    types::{Array, Numeric, Timestamp},
 };
 
 use super::{
@@ -147,36 +147,28 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
             Some(Class::Table(_)) => Value::Int4(1 << 2 | 1 << 3 | 1 << 4),
             _ => Value::Int4(0),
         },
+        F::ObjDescription | F::SharedObjDescription => comment(snapshot, given.oid(0), None),
+        F::ColDescription => match u16::try_from(given.number(1) - 1) {
+            Ok(place) => comment(snapshot, given.oid(0), Some(place)),
+            Err(_) => Value::Null,
+        },
         F::TablespaceLocation => Value::text(""),
         F::EncodingToChar => Value::text(if given.number(0) == i64::from(role::UTF8) { "UTF8" } else { "" }),
-        F::CharToEncoding => {
-            let name: String = given.text(0).chars().filter(char::is_ascii_alphanumeric).collect();
-            let known = matches!(name.to_ascii_lowercase().as_str(), "utf8" | "unicode");
-            Value::Int4(if known { role::UTF8 } else { -1 })
-        }
-        F::EncodingMaxLength => {
-            if given.number(0) == i64::from(role::UTF8) {
-                Value::Int4(4)
-            } else {
-                Value::Null
-            }
-        }
-        F::ToRegclass => to_id(snapshot, Kind::Regclass, given),
-        F::ToRegtype => to_id(snapshot, Kind::Regtype, given),
-        F::ToRegproc => to_id(snapshot, Kind::Regproc, given),
         F::ToRegprocedure => to_id(snapshot, Kind::Regprocedure, given),
-        F::ToRegnamespace => to_id(snapshot, Kind::Regnamespace, given),
-        F::ToRegrole => to_id(snapshot, Kind::Regrole, given),
         F::PostmasterStart | F::LoadTime => Value::Timestamptz(snapshot.system.started()),
+        F::BlockingPids => {
+            let sessions = snapshot.system.sessions();
+            let waiter = sessions.iter().find(|session| i64::from(session.pid) == given.number(0));
+            let by = waiter.and_then(|waiter| snapshot.system.wait(waiter.place)).map_or_else(Vec::new, |wait| wait.by);
+            let pids = sessions.iter().filter(|session| by.contains(&session.place)).map(|session| session.pid);
+            Value::array(Array::new(Kind::Int4, pids.map(Value::Int4).collect()))
+        }
         F::TempSchema => Value::Oid(0),
         F::IsOtherTempSchema | F::IsPublishable | F::RowSecurityActive | F::JitAvailable => Value::Bool(false),
         F::ExportSnapshot => return Err(not_supported("an exported snapshot")),
         // There are no such objects, or nothing is known of them.
         F::IndexProperty
         | F::AccessMethodProperty
-        | F::ObjDescription
-        | F::ColDescription
-        | F::SharedObjDescription
         | F::GetFunctionDefault
         | F::GetFunctionBody
         | F::GetPartitionKey
@@ -190,6 +182,11 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
         | F::AssignedTransaction => Value::Null,
         _ => return Ok(None),
     }))
+}
+
+/// What is said of an object, or of a column of it, counted from 0.
+fn comment(snapshot: &Snapshot, object: Oid, column: Option<u16>) -> Value {
+    snapshot.schema.comment(object, column).map_or(Value::Null, |comment| Value::text(comment.text.as_str()))
 }
 
 fn column_property(property: &str, descending: bool) -> Value {

@@ -316,18 +316,21 @@ fn sessions_are_shown_to_those_who_may_know() {
     let scene = Scene::new();
     let columns = "pid usename datname client_addr client_port state query";
     assert_eq!(scene.read("pg_stat_activity", columns, &[]), ["77|owner|shop|127.0.0.1|5000|idle|"]);
-    scene.session.begin("SELECT 1".into(), None);
-    scene.session.set_application(&Arc::from("test"));
+    scene.session.begin("SELECT 1".into(), freshet_sql::types::Timestamp::now(), None);
+    scene.session.set_application("test");
     assert_eq!(
-        scene.read("pg_stat_activity", "application_name state query", &[("pid", is(77))]),
-        ["test|active|SELECT 1"]
+        scene.read("pg_stat_activity", "application_name state wait_event_type wait_event query", &[("pid", is(77))]),
+        ["test|active|Lock|relation|SELECT 1"]
     );
     assert_eq!(scene.read("pg_stat_activity", "pid", &[("xact_start", Test::IsNull)]).len(), 0);
     scene.session.rest(Activity::Failed, None);
     assert_eq!(scene.read("pg_stat_activity", "state xact_start", &[]), ["idle in transaction (aborted)|-"]);
     assert_eq!(
-        scene.read("pg_locks", "locktype relation pid mode granted", &[]),
-        [format!("relation|{ORDERS}|77|ShareRowExclusiveLock|t")]
+        scene.read("pg_locks", "locktype relation classid objid objsubid pid mode granted", &[]),
+        [
+            format!("relation|{ORDERS}|-|-|-|77|ShareRowExclusiveLock|t"),
+            "advisory|-|4294967295|4294967295|1|-|ShareLock|f".to_owned(),
+        ]
     );
     let scene = scene.of_role(READER);
     assert_eq!(scene.read("pg_stat_activity", "pid usename state query", &[]), ["77|owner|-|<insufficient privilege>"]);

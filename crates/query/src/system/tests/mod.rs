@@ -15,11 +15,12 @@ use freshet_sql::{
 
 use super::{
     SystemView,
-    activity::{HeldLock, Identity, Registered, Registry, SessionInfo},
+    activity::{Identity, Registered, Registry, SessionInfo, Wait},
     size::{self, TableSize},
 };
 use crate::{
-    locks::LockMode,
+    advisory::{AdvisoryKey, AdvisoryLock},
+    locks::{LockMode, TableLock},
     relations::Snapshot,
     schema::{
         Check, Column, Entry, FIRST_ROLE, ForeignKey, Grant, Identity as IdentityKind, Index, IndexColumn,
@@ -62,8 +63,16 @@ impl SystemView for Server {
         self.registry.all()
     }
 
-    fn locks(&self) -> Vec<HeldLock> {
-        vec![HeldLock { place: 3, table: ORDERS, mode: LockMode::ShareRowExclusive, granted: true }]
+    fn table_locks(&self) -> Vec<TableLock> {
+        vec![TableLock { place: 3, table: ORDERS, mode: LockMode::ShareRowExclusive, granted: true }]
+    }
+
+    fn advisory_locks(&self) -> Vec<AdvisoryLock> {
+        vec![AdvisoryLock { key: AdvisoryKey::one(-1), place: 4, shared: true, granted: false }]
+    }
+
+    fn wait(&self, place: usize) -> Option<Wait> {
+        (place == 3).then(|| Wait { event: "relation", by: vec![3, 9] })
     }
 
     fn status(&self) -> Option<NodeStatus> {
