@@ -7,7 +7,6 @@ mod common;
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
     sync::OnceLock,
@@ -246,9 +245,11 @@ fn a_standby_that_is_killed_while_it_begins_from_a_checkpoint() {
 /// A shell script that runs the node with files of at most so many kilobytes, until somebody lifts that.
 fn with_small_files(directory: &Path, kilobytes: u32) -> std::path::PathBuf {
     let path = directory.join("node.sh");
-    fs::write(&path, format!("#!/bin/sh\nulimit -S -f {}\nexec {} \"$@\"\n", kilobytes * 2, program().display()))
-        .unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = format!("#!/bin/sh\nulimit -S -f {}\nexec {} \"$@\"\n", kilobytes * 2, program().display());
+    // Written by another process: a file that this one has open may not be run, and what its other tests spawn has it open for a moment, too.
+    let write = "printf '%s' \"$1\" >\"$0\" && chmod 755 \"$0\"";
+    let written = Command::new("/bin/sh").args(["-c", write]).arg(&path).arg(script).status().unwrap();
+    assert!(written.success());
     path
 }
 
