@@ -244,13 +244,8 @@ fn a_standby_that_is_killed_while_it_begins_from_a_checkpoint() {
 
 /// A shell script that runs the node with files of at most so many kilobytes, until somebody lifts that.
 fn with_small_files(directory: &Path, kilobytes: u32) -> std::path::PathBuf {
-    let path = directory.join("node.sh");
-    let script = format!("#!/bin/sh\nulimit -S -f {}\nexec {} \"$@\"\n", kilobytes * 2, program().display());
-    // Written by another process: a file that this one has open may not be run, and what its other tests spawn has it open for a moment, too.
-    let write = "printf '%s' \"$1\" >\"$0\" && chmod 755 \"$0\"";
-    let written = Command::new("/bin/sh").args(["-c", write]).arg(&path).arg(script).status().unwrap();
-    assert!(written.success());
-    path
+    let limit = kilobytes * 2;
+    common::script(directory, &format!("#!/bin/sh\nulimit -S -f {limit}\nexec {} \"$@\"\n", program().display()))
 }
 
 /// A checkpoint that runs out of room in the middle of its rows; here of the size that a file may have, since nobody has to mount
