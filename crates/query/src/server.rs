@@ -1,7 +1,10 @@
 //! What all sessions of a node share, and how clients get in.
 
 use std::{
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
     time::{Duration, Instant, SystemTime},
 };
 
@@ -55,6 +58,8 @@ pub struct Shared {
     pub version: String,
     /// Who is connected.
     pub sessions: Arc<Registry>,
+    /// Whether this node has been seen to be primary, and has what one needs.
+    made: AtomicBool,
 }
 
 /// A node's SQL server, for the protocol.
@@ -100,10 +105,17 @@ impl OtherWaits for Waits {
 }
 
 impl Shared {
-    /// Makes what a primary needs and may not have yet.
+    /// Makes what a primary needs and may not have yet, and removes what the one before it may have left. Does nothing on a standby,
+    /// nor the next time.
     fn make(&self) -> Result<(), SqlError> {
-        self.catalog.make(&self.first_role)?;
-        self.sequences.make()?;
+        if self.is_standby() || self.made.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let made = self.catalog.make(&self.first_role).and_then(|()| self.sequences.make());
+        if made.is_err() {
+            self.made.store(false, Ordering::SeqCst);
+        }
+        made?;
         crate::ddl::effects::sweep(&self.catalog, &self.sequences)
     }
 
@@ -231,10 +243,9 @@ impl SqlServer {
             first_role: setup.first_role,
             version: setup.version,
             sessions: Arc::default(),
+            made: AtomicBool::new(false),
         };
-        if !shared.is_standby() {
-            shared.make()?;
-        }
+        shared.make()?;
         Ok(Self(Arc::new(shared)))
     }
 
@@ -247,19 +258,16 @@ impl SqlServer {
 impl Backend for SqlServer {
     fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report> {
         let unknown = Access { proof: Proof::Scram(None), superuser: false };
+        // It may have taken over.
+        self.0.make().map_err(report)?;
         let worker = self
             .0
             .database
             .worker()
             .map_err(|cause| report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string())))?;
         let transaction = worker.begin_read_only();
-        let mut schema = self.0.catalog.read(&transaction).map_err(report)?;
+        let schema = self.0.catalog.read(&transaction).map_err(report)?;
         drop(transaction);
-        if schema.version.number == 0 && !self.0.is_standby() {
-            // It became primary before the one before it had made a catalog.
-            self.0.make().map_err(report)?;
-            schema = self.0.catalog.read(&worker.begin_read_only()).map_err(report)?;
-        }
         if schema.version.number == 0 {
             let message = "the database system is starting up: there is no catalog here yet";
             return Err(report(SqlError::new(SqlState::CANNOT_CONNECT_NOW, message)));

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use freshet_engine::{Domain, Node, NodeConfig};
+use std::time::{Duration, Instant};
+
+use freshet_engine::{Domain, Node, NodeConfig, Safety};
 use freshet_query::ddl::effects;
 
 use crate::harness::Base;
@@ -79,4 +81,63 @@ fn definitions_outlive_a_restart_and_leftovers_are_swept() {
     session.ok("INSERT INTO t (b) VALUES ('z')");
     assert_eq!(session.rows("SELECT count(*) FROM t WHERE id > 2 AND id < 50"), ["1"]);
     assert!(session.fails("INSERT INTO t (b) VALUES ('')").starts_with("23514"));
+}
+
+#[test]
+fn a_standby_shows_definitions_and_goes_on_after_a_take_over() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let settings = |n: usize| NodeConfig { safety: Safety::OneSafe, standbys: 1, ..config(directories[n].path()) };
+    let primary = Node::start(settings(0), |_| {}).unwrap();
+    let standby = Node::start(NodeConfig { join: Some(primary.address().into()), ..settings(1) }, |_| {}).unwrap();
+    let base = Base::of(primary.database().clone());
+    let shown = Base::reading(standby.database().clone());
+    let worker = base.worker();
+    let mut session = base.session(&worker);
+    let reading = shown.worker();
+    let mut reader = shown.session(&reading);
+    let follow = |base: &Base| {
+        let end = base.database.core().snapshots.current();
+        standby.wait_visible(end, Some(Instant::now() + Duration::from_secs(30))).unwrap();
+    };
+    session.ok("CREATE TABLE t (id serial PRIMARY KEY, b text)");
+    session.ok("INSERT INTO t (b) VALUES ('x'), ('y')");
+    follow(&base);
+    assert_eq!(reader.rows("SELECT * FROM t ORDER BY id"), ["1,x", "2,y"]);
+    // A long reader keeps its definition while the primary goes on.
+    reader.read_committed = false;
+    reader.ok("BEGIN");
+    assert_eq!(reader.rows("SELECT count(*) FROM t"), ["2"]);
+    session.ok("ALTER TABLE t ADD COLUMN c int DEFAULT 5");
+    session.ok("CREATE INDEX ON t (b)");
+    session.ok("ALTER TABLE t ALTER c TYPE text");
+    session.ok("INSERT INTO t (b, c) VALUES ('z', 'w')");
+    follow(&base);
+    assert_eq!(reader.rows("SELECT * FROM t ORDER BY id"), ["1,x", "2,y"]);
+    reader.ok("COMMIT");
+    assert_eq!(reader.rows("SELECT * FROM t WHERE b >= 'y' ORDER BY b"), ["2,y,5", "3,z,w"]);
+    assert!(reader.fails("INSERT INTO t (b) VALUES ('no')").starts_with("25006"));
+    let last: i64 = session.rows("SELECT max(id) FROM t")[0].parse().unwrap();
+    // The primary is lost in the middle of a definition.
+    session.ok("BEGIN");
+    session.ok("ALTER TABLE t ALTER c TYPE int USING 1");
+    follow(&base);
+    session.forget();
+    drop(worker);
+    drop(base);
+    primary.stop().unwrap();
+    drop(primary);
+    standby.promote(true).unwrap();
+    let base = &shown;
+    base.sequences.make().unwrap();
+    let made = base.catalog.made_tables().len();
+    assert!(made > 1, "what the old primary has left is here, too");
+    effects::sweep(&base.catalog, &base.sequences).unwrap();
+    assert_eq!(reader.rows("SELECT * FROM t WHERE b = 'z'"), ["3,z,w"]);
+    drop(reader);
+    let mut session = base.session(&reading);
+    session.ok("INSERT INTO t (b) VALUES ('a'), ('b')");
+    let ids = session.rows("SELECT id FROM t WHERE b < 'c' ORDER BY id");
+    assert!(ids.iter().all(|id| id.parse::<i64>().unwrap() > last), "{ids:?} come twice");
+    session.ok("ALTER TABLE t DROP COLUMN c");
+    session.ok("CREATE TABLE u (a int REFERENCES t)");
 }

@@ -44,11 +44,18 @@ impl Base {
         Self::of(Database::volatile(16).unwrap())
     }
 
+    /// Of a primary.
     pub fn of(database: Database) -> Self {
+        let base = Self::reading(database);
+        base.catalog.make("admin").unwrap();
+        base.sequences.make().unwrap();
+        base
+    }
+
+    /// Of a node that may be a standby.
+    pub fn reading(database: Database) -> Self {
         let catalog = Catalog::new(database.clone());
-        catalog.make("admin").unwrap();
         let sequences = Sequences::new(database.clone());
-        sequences.make().unwrap();
         let locks = LockManager::new(Some(Arc::new(Records(database.clone()))));
         Self { database, catalog, sequences, locks }
     }

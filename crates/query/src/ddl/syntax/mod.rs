@@ -5,6 +5,7 @@
 //! it reads itself. Names are as they are meant: in small letters unless they were quoted.
 
 mod access;
+mod alter;
 mod object;
 mod table;
 mod words;
@@ -15,6 +16,7 @@ use sqlparser::{
     parser::{Parser, ParserError},
 };
 
+pub use alter::{AlterTable, ColumnChange, TableChange};
 pub use words::starts_definition;
 
 /// The name of something that may be in a schema.
@@ -421,96 +423,6 @@ pub enum RelationKind {
     Sequence,
     /// INDEX
     Index,
-}
-
-/// ALTER TABLE, VIEW, INDEX, SEQUENCE
-#[derive(Clone, Debug, PartialEq)]
-pub struct AlterTable {
-    /// What the statement says that it is.
-    pub kind: RelationKind,
-    /// Which.
-    pub name: Name,
-    /// IF EXISTS
-    pub if_exists: bool,
-    /// What changes.
-    pub changes: Vec<TableChange>,
-}
-
-/// One change of a table.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TableChange {
-    /// ADD COLUMN
-    AddColumn {
-        /// IF NOT EXISTS
-        if_not_exists: bool,
-        /// The column.
-        column: Box<ColumnDefinition>,
-    },
-    /// DROP COLUMN
-    DropColumn {
-        /// Which.
-        name: String,
-        /// IF EXISTS
-        if_exists: bool,
-        /// CASCADE
-        cascade: bool,
-    },
-    /// ALTER COLUMN
-    Column {
-        /// Which.
-        name: String,
-        /// What.
-        change: Box<ColumnChange>,
-    },
-    /// ADD a constraint
-    AddConstraint(Box<Constraint>),
-    /// DROP CONSTRAINT
-    DropConstraint {
-        /// Which.
-        name: String,
-        /// IF EXISTS
-        if_exists: bool,
-        /// CASCADE
-        cascade: bool,
-    },
-    /// VALIDATE CONSTRAINT
-    ValidateConstraint(String),
-    /// RENAME COLUMN
-    RenameColumn(String, String),
-    /// RENAME CONSTRAINT
-    RenameConstraint(String, String),
-    /// RENAME TO
-    Rename(String),
-    /// OWNER TO
-    Owner(RoleName),
-    /// SET SCHEMA
-    Schema(String),
-    /// Something about how it is stored, which makes no difference here.
-    Storage,
-    /// Something that is not offered.
-    Unsupported(&'static str),
-}
-
-/// One change of a column.
-#[derive(Clone, Debug, PartialEq)]
-pub enum ColumnChange {
-    /// TYPE, USING
-    Type(DataType, Option<Expr>),
-    /// SET DEFAULT, DROP DEFAULT
-    Default(Option<Expr>),
-    /// SET NOT NULL, DROP NOT NULL
-    NotNull(bool),
-    /// ADD GENERATED
-    AddIdentity(IdentityDefinition),
-    /// SET GENERATED, and options of its sequence
-    SetIdentity(Option<bool>, Box<SequenceOptions>),
-    /// DROP IDENTITY
-    DropIdentity {
-        /// IF EXISTS
-        if_exists: bool,
-    },
-    /// Something about how it is stored.
-    Storage,
 }
 
 /// What DROP takes.

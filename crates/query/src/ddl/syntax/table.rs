@@ -1,11 +1,10 @@
-//! CREATE TABLE, CREATE INDEX and ALTER TABLE.
+//! CREATE TABLE and CREATE INDEX.
 
 use sqlparser::{ast::ReferentialAction, tokenizer::Token};
 
 use super::{
-    AlterTable, ColumnChange, ColumnDefinition, Constraint, ConstraintKind, CreateIndex, CreateTable, CreateTableAs,
-    Definition, IdentityDefinition, IndexElement, LikeOptions, Persistence, RelationKind, SequenceOptions, TableChange,
-    TableElement,
+    ColumnDefinition, Constraint, ConstraintKind, CreateIndex, CreateTable, CreateTableAs, Definition,
+    IdentityDefinition, IndexElement, LikeOptions, Persistence, SequenceOptions, TableElement,
     words::{Read, Words},
 };
 
@@ -154,7 +153,7 @@ impl Words<'_, '_> {
         Ok(TableElement::Column(Box::new(self.column()?)))
     }
 
-    fn begins_constraint(&self) -> bool {
+    pub(super) fn begins_constraint(&self) -> bool {
         self.sees(&["constraint"])
             || self.sees(&["primary", "key"])
             || self.sees(&["foreign", "key"])
@@ -165,7 +164,7 @@ impl Words<'_, '_> {
                     || self.sees(&["unique", "nulls"]))
     }
 
-    fn table_constraint(&mut self) -> Read<Constraint> {
+    pub(super) fn table_constraint(&mut self) -> Read<Constraint> {
         let name = if self.takes(&["constraint"]) { Some(self.ident()?) } else { None };
         let kind = if self.takes(&["primary", "key"]) {
             if self.takes(&["using", "index"]) {
@@ -346,7 +345,7 @@ impl Words<'_, '_> {
     }
 
     /// What follows GENERATED.
-    fn identity(&mut self) -> Read<Option<IdentityDefinition>> {
+    pub(super) fn identity(&mut self) -> Read<Option<IdentityDefinition>> {
         let always = self.generated()?;
         self.expect(&["as"])?;
         if !self.takes(&["identity"]) {
@@ -363,7 +362,7 @@ impl Words<'_, '_> {
         Ok(Some(IdentityDefinition { always, options }))
     }
 
-    fn generated(&mut self) -> Read<bool> {
+    pub(super) fn generated(&mut self) -> Read<bool> {
         if self.takes(&["always"]) {
             return Ok(true);
         }
@@ -439,186 +438,5 @@ impl Words<'_, '_> {
             },
         };
         Ok(IndexElement { column, descending, nulls_first })
-    }
-
-    pub(super) fn alter_table(&mut self) -> Read<Definition> {
-        self.expect(&["alter"])?;
-        let kind = match self.takes_any(&["table", "index", "view"]) {
-            Some("table") => RelationKind::Table,
-            Some("index") => RelationKind::Index,
-            _ => {
-                self.takes(&["view"]);
-                RelationKind::View
-            }
-        };
-        let if_exists = self.if_exists();
-        self.takes(&["only"]);
-        let name = self.name()?;
-        self.token(&Token::Mul);
-        let changes = self.list(Self::change)?;
-        Ok(Definition::AlterTable(AlterTable { kind, name, if_exists, changes }))
-    }
-
-    pub(super) fn change(&mut self) -> Read<TableChange> {
-        if self.takes(&["add"]) {
-            if self.begins_constraint() {
-                return Ok(TableChange::AddConstraint(Box::new(self.table_constraint()?)));
-            }
-            self.takes(&["column"]);
-            let if_not_exists = self.if_not_exists();
-            return Ok(TableChange::AddColumn { if_not_exists, column: Box::new(self.column()?) });
-        }
-        if self.takes(&["drop"]) {
-            let constraint = self.takes(&["constraint"]);
-            if !constraint {
-                self.takes(&["column"]);
-            }
-            let if_exists = self.if_exists();
-            let name = self.ident()?;
-            let cascade = self.cascade();
-            return Ok(match constraint {
-                true => TableChange::DropConstraint { name, if_exists, cascade },
-                false => TableChange::DropColumn { name, if_exists, cascade },
-            });
-        }
-        if self.takes(&["alter", "constraint"]) {
-            self.ident()?;
-            while !self.ends() && !self.sees_token(&Token::Comma) {
-                self.parser.advance_token();
-            }
-            return Ok(TableChange::Unsupported("ALTER CONSTRAINT"));
-        }
-        if self.takes(&["alter"]) {
-            self.takes(&["column"]);
-            let name = self.ident()?;
-            return Ok(TableChange::Column { name, change: Box::new(self.column_change()?) });
-        }
-        if self.takes(&["validate", "constraint"]) {
-            return self.ident().map(TableChange::ValidateConstraint);
-        }
-        if self.takes(&["rename", "to"]) {
-            return self.ident().map(TableChange::Rename);
-        }
-        if self.takes(&["rename", "constraint"]) {
-            let old = self.ident()?;
-            self.expect(&["to"])?;
-            return Ok(TableChange::RenameConstraint(old, self.ident()?));
-        }
-        if self.takes(&["rename"]) {
-            self.takes(&["column"]);
-            let old = self.ident()?;
-            self.expect(&["to"])?;
-            return Ok(TableChange::RenameColumn(old, self.ident()?));
-        }
-        if self.takes(&["owner", "to"]) {
-            return self.role().map(TableChange::Owner);
-        }
-        if self.takes(&["set", "schema"]) {
-            return self.ident().map(TableChange::Schema);
-        }
-        if self.takes(&["set", "logged"])
-            || self.takes(&["set", "without", "cluster"])
-            || self.takes(&["set", "without", "oids"])
-        {
-            return Ok(TableChange::Storage);
-        }
-        if self.takes(&["set", "tablespace"]) || self.takes(&["cluster", "on"]) {
-            self.ident()?;
-            return Ok(TableChange::Storage);
-        }
-        if self.takes(&["set"]) || self.takes(&["reset"]) {
-            if self.takes(&["unlogged"]) {
-                return Ok(TableChange::Unsupported("SET UNLOGGED"));
-            }
-            self.parentheses()?;
-            return Ok(TableChange::Storage);
-        }
-        if self.takes(&["replica", "identity"]) {
-            if self.takes(&["using", "index"]) {
-                self.ident()?;
-            } else if self.takes_any(&["full", "default", "nothing"]).is_none() {
-                return self.fail("FULL, DEFAULT, NOTHING or USING INDEX");
-            }
-            // Standbys replay records by their ids, whatever the keys.
-            return Ok(TableChange::Storage);
-        }
-        for (word, what) in [
-            ("inherit", "INHERIT"),
-            ("no", "NO INHERIT"),
-            ("attach", "ATTACH PARTITION"),
-            ("detach", "DETACH PARTITION"),
-            ("enable", "ENABLE of triggers, rules and row security"),
-            ("disable", "DISABLE of triggers, rules and row security"),
-            ("force", "FORCE ROW LEVEL SECURITY"),
-        ] {
-            if self.takes(&[word]) {
-                while !self.ends() && !self.sees_token(&Token::Comma) {
-                    self.parser.advance_token();
-                }
-                return Ok(TableChange::Unsupported(what));
-            }
-        }
-        self.fail("a change of the table")
-    }
-
-    fn column_change(&mut self) -> Read<ColumnChange> {
-        if self.takes(&["type"]) || self.takes(&["set", "data", "type"]) {
-            let ty = self.parser.parse_data_type()?;
-            if self.takes(&["collate"]) {
-                self.name()?;
-            }
-            let using = if self.takes(&["using"]) { Some(self.parser.parse_expr()?) } else { None };
-            return Ok(ColumnChange::Type(ty, using));
-        }
-        if self.takes(&["set", "default"]) {
-            return self.parser.parse_expr().map(|value| ColumnChange::Default(Some(value)));
-        }
-        if self.takes(&["drop", "default"]) {
-            return Ok(ColumnChange::Default(None));
-        }
-        if self.takes(&["set", "not", "null"]) {
-            return Ok(ColumnChange::NotNull(true));
-        }
-        if self.takes(&["drop", "not", "null"]) {
-            return Ok(ColumnChange::NotNull(false));
-        }
-        if self.takes(&["add", "generated"]) {
-            return match self.identity()? {
-                Some(identity) => Ok(ColumnChange::AddIdentity(identity)),
-                None => Ok(ColumnChange::Storage),
-            };
-        }
-        if self.takes(&["drop", "identity"]) {
-            return Ok(ColumnChange::DropIdentity { if_exists: self.if_exists() });
-        }
-        if self.takes(&["set", "statistics"]) {
-            self.integer()?;
-            return Ok(ColumnChange::Storage);
-        }
-        if self.takes(&["set", "storage"]) || self.takes(&["set", "compression"]) {
-            self.ident()?;
-            return Ok(ColumnChange::Storage);
-        }
-        if self.takes(&["reset"])
-            || self.sees(&["set"]) && matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen)
-        {
-            self.takes(&["set"]);
-            self.parentheses()?;
-            return Ok(ColumnChange::Storage);
-        }
-        let (mut always, mut options, mut any) = (None, SequenceOptions::default(), false);
-        loop {
-            if self.takes(&["set", "generated"]) {
-                always = Some(self.generated()?);
-            } else if self.takes(&["set"]) || self.sees(&["restart"]) {
-                if !self.sequence_option(&mut options)? {
-                    return self.fail("an option of a sequence");
-                }
-            } else {
-                break;
-            }
-            any = true;
-        }
-        if any { Ok(ColumnChange::SetIdentity(always, Box::new(options))) } else { self.fail("a change of the column") }
     }
 }
