@@ -1,0 +1,1 @@
+//! Queries whose results were recorded from PostgreSQL 15.

@@ -1,0 +1,1 @@
+//! What is pushed down to relations, parameters, EXPLAIN.
