@@ -16,7 +16,7 @@ use datafusion_expr::{
 use freshet_sql::{
     Kind, SqlError, Type, Value,
     functions::{self, Function},
-    types::{Array, Cast, EvalContext},
+    types::{Array, Cast, EvalContext, json},
 };
 
 use crate::{
@@ -90,14 +90,22 @@ impl Work {
             (Self::Subscript, [array, subscripts @ ..]) => Ok(subscript(array, subscripts)),
             (Self::Slice, [array, bounds @ ..]) => slice(array, bounds),
             (Self::Object(names, binary), _) => {
-                let members: Vec<_> = names
-                    .iter()
-                    .zip(arguments)
-                    .flat_map(|(name, value)| [Value::text(name.as_str()), value.clone()])
-                    .collect();
-                let name = if *binary { "jsonb_build_object" } else { "json_build_object" };
-                let kinds: Vec<_> = members.iter().map(|value| value.kind().unwrap_or(Kind::Text)).collect();
-                functions::resolve(name, &kinds)?.function.call(&members, context)
+                let mut text = String::from("{");
+                for (at, (name, value)) in names.iter().zip(arguments).enumerate() {
+                    text.push_str(if at == 0 { "" } else { "," });
+                    json::write_string(name, &mut text);
+                    text.push(':');
+                    let kind = value.kind().unwrap_or(Kind::Text);
+                    match functions::resolve("to_json", &[kind])?.function.call(std::slice::from_ref(value), context)? {
+                        Value::Json(member) => text.push_str(&member),
+                        _ => text.push_str("null"),
+                    }
+                }
+                text.push('}');
+                if *binary {
+                    return Ok(Value::Jsonb(json::Json::parse(&text)?.canonical().into()));
+                }
+                Ok(Value::Json(text.into()))
             }
             _ => Err(SqlError::internal(format!("{} takes another number of arguments", self.name()))),
         }

@@ -112,8 +112,9 @@ fn make(plan: &LogicalPlan, fetch: Option<usize>) -> Result<Made> {
                 .map(|(each, field)| Ok((expr(each, schema)?, field.name().clone())))
                 .collect::<Result<Vec<_>>>()?;
             let is_identity = exprs.len() == schema.fields().len()
-                && exprs.iter().enumerate().all(|(at, (expr, _))| {
-                    expr.downcast_ref::<ColumnExpr>().is_some_and(|column| column.index() == at)
+                && exprs.iter().enumerate().all(|(at, (expr, name))| {
+                    expr.downcast_ref::<ColumnExpr>()
+                        .is_some_and(|column| column.index() == at && column.name() == name)
                 });
             if is_identity {
                 return Ok(input);

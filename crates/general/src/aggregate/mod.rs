@@ -19,7 +19,7 @@ use datafusion_expr::{
     Accumulator, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility, function::AccumulatorArgs,
     utils::AggregateOrderSensitivity,
 };
-use freshet_sql::Type;
+use freshet_sql::{Type, Value};
 use sqlparser::ast::OrderByOptions;
 
 pub(crate) use self::statistics::Regression;
@@ -197,6 +197,11 @@ impl AggregateUDFImpl for Aggregate {
 
     fn create_groups_accumulator(&self, _: AccumulatorArgs) -> Result<Box<dyn GroupsAccumulator>> {
         Ok(Box::new(ManyGroups { groups: self.groups(), count: 0, result: self.result }))
+    }
+
+    fn default_value(&self, _: &DataType) -> Result<ScalarValue> {
+        let value = if self.kind == AggregateKind::Count { Value::Int8(0) } else { Value::Null };
+        to_scalar(self.result, &value).map_err(external)
     }
 
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {

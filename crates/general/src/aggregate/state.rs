@@ -143,9 +143,10 @@ impl State {
             (Self::Averaged(floats), Value::Float8(number)) => floats.add(*number)?,
             (Self::Averaged(floats), Value::Float4(number)) => floats.add((*number).into())?,
             (Self::Kept(kept), value) => {
+                // Of values that are equal and look different, the last one stays.
                 let better = match aggregate.kind {
-                    A::Max => kept.is_null() || *value > *kept,
-                    A::Min => kept.is_null() || *value < *kept,
+                    A::Max => kept.is_null() || *value >= *kept,
+                    A::Min => kept.is_null() || *value <= *kept,
                     _ => kept.is_null(),
                 };
                 if better {

@@ -74,7 +74,12 @@ impl Binder<'_> {
         arguments: &Arguments<'_>,
     ) -> Result<Prepared, SqlError> {
         let outside = self.level().clause;
-        self.level().clause = Clause::Aggregate;
+        // A window's aggregate may be of the results of others.
+        let (arguments_clause, filter_clause) = match outside {
+            Clause::Window => (Clause::Window, Clause::Window),
+            _ => (Clause::Aggregate, Clause::Filter),
+        };
+        self.level().clause = arguments_clause;
         let mut typed = Vec::with_capacity(arguments.exprs.len());
         for expr in &arguments.exprs {
             typed.push(self.aggregate_argument(kind, expr)?);
@@ -104,7 +109,7 @@ impl Binder<'_> {
             order.push(SortKey::of(value.ty, &by.options));
             keys.push(value);
         }
-        self.level().clause = Clause::Filter;
+        self.level().clause = filter_clause;
         let filter = match &function.filter {
             Some(filter) => {
                 let filter = self.expression(filter)?;
@@ -209,7 +214,8 @@ impl Binder<'_> {
                     typed = self.coerce_all(typed, Type::OID)?;
                     Type::OID
                 }
-                // It keeps its scale or its length.
+                Kind::Char => Type::BPCHAR,
+                // A number keeps its scale.
                 _ => typed[0].ty,
             },
             (A::BoolAnd | A::BoolOr, [Kind::Bool | Kind::Unknown]) => {

@@ -89,11 +89,19 @@ impl Binder<'_> {
             E::Subquery(query) => self.scalar_subquery(query),
             E::AnyOp { left, compare_op, right, .. } => self.quantified(left, compare_op, right, false),
             E::AllOp { left, compare_op, right } => self.quantified(left, compare_op, right, true),
-            E::Like { negated, any: false, expr, pattern, escape_char } => {
-                self.like(expr, pattern, escape_char.as_ref(), if *negated { "!~~" } else { "~~" })
+            E::Like { negated, any, expr, pattern, escape_char } => {
+                let name = if *negated { "!~~" } else { "~~" };
+                match any {
+                    true => self.quantified_by(expr, name, pattern, false),
+                    false => self.like(expr, pattern, escape_char.as_ref(), name),
+                }
             }
-            E::ILike { negated, any: false, expr, pattern, escape_char } => {
-                self.like(expr, pattern, escape_char.as_ref(), if *negated { "!~~*" } else { "~~*" })
+            E::ILike { negated, any, expr, pattern, escape_char } => {
+                let name = if *negated { "!~~*" } else { "~~*" };
+                match any {
+                    true => self.quantified_by(expr, name, pattern, false),
+                    false => self.like(expr, pattern, escape_char.as_ref(), name),
+                }
             }
             E::BinaryOp { left, op, right } => self.binary(left, op, right),
             E::UnaryOp { op, expr } => self.unary(*op, expr),

@@ -2,7 +2,7 @@
 
 use freshet_sql::{SqlError, SqlState, Type};
 use sqlparser::ast::{
-    Expr, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TrimWhereField, Value,
+    Expr, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TrimWhereField,
 };
 
 /// A column that nothing gives a name.
@@ -86,7 +86,6 @@ fn find(expr: &Expr) -> Option<(String, bool)> {
         },
         Expr::TypedString(typed) => poor(Type::from_sql(&typed.data_type).ok()?.kind().catalog_name()),
         Expr::Interval(_) => poor("interval"),
-        Expr::Value(value) if matches!(value.value, Value::Boolean(_)) => poor("bool"),
         Expr::Case { else_result, .. } => match else_result.as_deref().and_then(find) {
             Some((name, true)) => good(&name),
             _ => poor("case"),
@@ -97,7 +96,7 @@ fn find(expr: &Expr) -> Option<(String, bool)> {
         Expr::Tuple(_) => good("row"),
         Expr::Extract { .. } => good("extract"),
         Expr::Position { .. } => good("position"),
-        Expr::Substring { .. } => good("substring"),
+        Expr::Substring { shorthand, .. } => good(if *shorthand { "substr" } else { "substring" }),
         Expr::Overlay { .. } => good("overlay"),
         Expr::Ceil { .. } => good("ceil"),
         Expr::Floor { .. } => good("floor"),

@@ -327,12 +327,18 @@ impl Binder<'_> {
         right: &ast::Expr,
         all: bool,
     ) -> Result<Typed, SqlError> {
-        let name = match op {
-            BinaryOperator::PGLikeMatch => "~~".to_owned(),
-            op => operator_name(op)?,
-        };
+        self.quantified_by(left, &operator_name(op)?, right, all)
+    }
+
+    pub(super) fn quantified_by(
+        &mut self,
+        left: &ast::Expr,
+        name: &str,
+        right: &ast::Expr,
+        all: bool,
+    ) -> Result<Typed, SqlError> {
         if let Some(query) = subquery_of(right) {
-            return self.quantified_subquery(left, &name, query, all);
+            return self.quantified_subquery(left, name, query, all);
         }
         let left = self.expression(left)?;
         // A list that is written out is one of IN.
@@ -340,19 +346,19 @@ impl Binder<'_> {
             && !array.elem.iter().any(|element| matches!(element, ast::Expr::Array(_)))
         {
             let list = self.expressions(&array.elem)?;
-            return self.quantified_list(left, &name, list, all);
+            return self.quantified_list(left, name, list, all);
         }
         let right = self.expression(right)?;
         let right = self.array_for(&left, right)?;
         if let Some(Value::Array(array)) = right.as_value() {
             let element = Type::of(array.element());
             let list = array.values().iter().map(|v| Typed::literal(v, element)).collect::<Result<Vec<_>, _>>()?;
-            return self.quantified_list(left, &name, list, all);
+            return self.quantified_list(left, name, list, all);
         }
         let Some(element) = right.ty.element() else {
             return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, "op ANY/ALL (array) requires array on right side"));
         };
-        let resolved = resolve(&name, &[left.kind(), element.kind()])?;
+        let resolved = resolve(name, &[left.kind(), element.kind()])?;
         if resolved.result != Kind::Bool {
             return Err(SqlError::new(
                 SqlState::WRONG_OBJECT_TYPE,

@@ -211,7 +211,7 @@ impl Binder<'_> {
             Some(elements) => self.expressions(elements)?,
             None => vec![self.expression(expr)?],
         };
-        let mut inner = self.inner(query)?;
+        let inner = self.inner(query)?;
         if inner.rows.items.len() != left.len() {
             let problem = if inner.rows.items.len() > left.len() { "many" } else { "few" };
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, format!("subquery has too {problem} columns")));
@@ -225,12 +225,9 @@ impl Binder<'_> {
             return Ok(Conjunct::Expression(if negated { not(any) } else { any }));
         };
         let mut filters: Vec<Expr> = filter.into_iter().collect();
-        // What is listed may be more than a column, and of unknown type.
-        let rows = self.projected(Rows { plan: right, items: std::mem::take(&mut inner.rows.items) })?;
-        for (left, Item { typed: right, .. }) in left.into_iter().zip(&rows.items) {
-            filters.push(self.compare("=", left, right.clone())?.expr);
+        for (left, Item { typed: right, .. }) in left.into_iter().zip(inner.rows.items) {
+            filters.push(self.compare("=", left, right)?.expr);
         }
-        let right = rows.plan;
         if !negated {
             let filter = conjunction(filters);
             return Ok(Conjunct::Join(SemiJoin { right, on: Vec::new(), filter, anti: false, null_aware: false }));

@@ -12,7 +12,7 @@ use freshet_sql::{
     types::{Cast, CastContext, EvalContext, Kind, text},
 };
 use sqlparser::{
-    ast::{Expr, Query, Statement},
+    ast::{Expr, ObjectName, Query, SetExpr, Statement, Values},
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
@@ -146,6 +146,10 @@ pub fn parse_query(sql: &str) -> Result<Box<Query>, String> {
     }
 }
 
+fn plain(name: &ObjectName) -> String {
+    name.to_string().trim_matches('"').to_owned()
+}
+
 impl Database {
     /// Tables and views as statements make them: CREATE TABLE, CREATE INDEX, CREATE VIEW, INSERT ... VALUES.
     pub fn of(sql: &str) -> Arc<dyn Relations> {
@@ -176,25 +180,29 @@ impl Database {
                         scans: Mutex::default(),
                         given: Arc::default(),
                     };
-                    tables.insert(create.name.to_string(), table);
+                    tables.insert(plain(&create.name), table);
                 }
                 Statement::CreateIndex(create) => {
-                    let table = tables.get_mut(&create.table_name.to_string()).unwrap();
+                    let table = tables.get_mut(&plain(&create.table_name)).unwrap();
                     for column in &create.columns {
                         let Expr::Identifier(ident) = &column.column.expr else { panic!("an index on an expression") };
                         let at = table.columns.iter().position(|column| column.name == ident.value).unwrap();
                         table.indexed.push(at);
                     }
                 }
-                Statement::CreateView(view) => views.push((view.name.to_string(), view.query)),
+                Statement::CreateView(view) => views.push((plain(&view.name), view.query)),
                 Statement::Insert(insert) => {
-                    let table = tables.get_mut(&insert.table.to_string()).unwrap();
+                    let table = tables.get_mut(insert.table.to_string().trim_matches('"')).unwrap();
                     let source = insert.source.unwrap();
                     let nothing: Arc<dyn Relations> = Arc::new(Self::default());
-                    let (columns, rows) = run_query(&nothing, &source, &[]).unwrap();
                     let context = EvalContext::default();
-                    for row in rows {
-                        let row = row.into_iter().enumerate().map(|(at, value)| {
+                    let SetExpr::Values(values) = source.body.as_ref() else { panic!("an INSERT without VALUES") };
+                    // Each row on its own: a literal is of its column's type, whatever stands below it.
+                    for row in &values.rows {
+                        let one = Values { rows: vec![row.clone()], ..values.clone() };
+                        let source = Query { body: Box::new(SetExpr::Values(one)), ..source.as_ref().clone() };
+                        let (columns, mut rows) = run_query(&nothing, &source, &[]).unwrap();
+                        let row = rows.remove(0).into_iter().enumerate().map(|(at, value)| {
                             let from = if columns[at].ty == Type::TEXT { Kind::Unknown } else { columns[at].ty.kind() };
                             let cast = Cast::find(from, table.columns[at].ty, CastContext::Assignment).unwrap();
                             cast.apply(value, &context).unwrap()
