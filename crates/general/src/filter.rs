@@ -7,6 +7,7 @@ use datafusion_expr::{Expr, Operator};
 use freshet_sql::{
     Kind, SqlError, Type, Value, ValueRef,
     general::{Column, Filter, Test},
+    types::Cast,
 };
 
 use crate::{
@@ -14,6 +15,7 @@ use crate::{
     function::{Outer, Parameter, RowFunction, Work, called},
     key::Key,
     layout::{from_scalar, literal_text},
+    session,
 };
 
 /// A value that is the same for all rows of a scan.
@@ -22,6 +24,7 @@ enum Operand {
     Literal(Value, String),
     Parameter(Parameter),
     Outer(Outer),
+    Cast(Box<Self>, Cast),
 }
 
 impl Operand {
@@ -32,7 +35,16 @@ impl Operand {
         if let Some((parameter, _)) = called::<Parameter>(expr) {
             return Some(Self::Parameter(parameter.clone()));
         }
-        called::<Outer>(expr).map(|(outer, _)| Self::Outer(outer.clone()))
+        if let Some((outer, _)) = called::<Outer>(expr) {
+            return Some(Self::Outer(outer.clone()));
+        }
+        match called::<RowFunction>(expr)? {
+            (RowFunction { work: Work::Cast(cast), arguments, .. }, [inner]) => {
+                let inner = Self::of(inner, *arguments.first()?)?;
+                Some(Self::Cast(Box::new(inner), *cast))
+            }
+            _ => None,
+        }
     }
 
     fn value(&self) -> Result<Value> {
@@ -40,6 +52,10 @@ impl Operand {
             Self::Literal(value, _) => Ok(value.clone()),
             Self::Parameter(parameter) => parameter.value(),
             Self::Outer(outer) => from_scalar(outer.ty, &outer.scalar()?).map_err(external),
+            Self::Cast(inner, cast) => {
+                let value = inner.value()?;
+                session::with(|session| cast.apply(value, session.context).map_err(external))
+            }
         }
     }
 }
@@ -50,6 +66,7 @@ impl fmt::Display for Operand {
             Self::Literal(_, text) => f.write_str(text),
             Self::Parameter(parameter) => write!(f, "${}", parameter.number + 1),
             Self::Outer(outer) => write!(f, "outer {}.{}", outer.subquery, outer.at),
+            Self::Cast(inner, _) => inner.fmt(f),
         }
     }
 }

@@ -49,7 +49,7 @@ static CONTEXT: LazyLock<OptimizerContext> = LazyLock::new(|| {
 /// # Errors
 /// When the optimizer fails: a mistake in it, or in the plan.
 #[allow(clippy::type_complexity)]
-pub(crate) fn optimize(bound: &mut Bound) -> Result<(Arc<LogicalPlan>, Vec<Option<Arc<LogicalPlan>>>), SqlError> {
+pub(crate) fn optimize(bound: &Bound) -> Result<(Arc<LogicalPlan>, Vec<Option<Arc<LogicalPlan>>>), SqlError> {
     let mut uses = HashMap::new();
     count_uses(&bound.plan, &mut uses)?;
     for plan in bound.subqueries.iter().flatten() {

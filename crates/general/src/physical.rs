@@ -393,6 +393,10 @@ fn make_limit(limit: &Limit, fetch: Option<usize>) -> Result<Made> {
         (Some(one), Some(two)) => Some(one.min(two)),
         (one, two) => one.or(two),
     };
+    if fetch == Some(0) {
+        let none = ValuesExec::new(Vec::new(), Arc::clone(limit.input.schema().inner()));
+        return Ok(Made { plan: Arc::new(none), rows: 0.0 });
+    }
     let wanted = fetch.and_then(|fetch| fetch.checked_add(skip));
     let input = make(&limit.input, wanted)?;
     let rows = fetch.map_or(input.rows, |fetch| input.rows.min(fetch as f64));

@@ -2,6 +2,7 @@
 
 use std::{
     collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, LazyLock},
 };
 
@@ -62,9 +63,11 @@ impl Planned {
         relations: &Arc<dyn Relations>,
         context: &EvalContext<'_>,
     ) -> Result<Self, SqlError> {
-        let mut bound = bind(query, parameters, relations, context)?;
-        let (plan, subqueries) = optimize(&mut bound)?;
-        Ok(Self { plan, subqueries, columns: bound.columns, parameters: bound.parameters })
+        guarded(|| {
+            let bound = bind(query, parameters, relations, context)?;
+            let (plan, subqueries) = optimize(&bound)?;
+            Ok(Self { plan, subqueries, columns: bound.columns, parameters: bound.parameters })
+        })
     }
 
     /// The operators of a subquery.
@@ -77,6 +80,15 @@ impl Planned {
             None => Err(external(SqlError::internal("there is no such subquery"))),
         }
     }
+}
+
+/// Does something, a panic in which is an error: mistakes in operators end a query, not its session.
+fn guarded<T>(work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, SqlError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(SqlError::internal(format!("a query has failed: {text}")))
+    })
 }
 
 /// A planned query as the door has it.
@@ -134,7 +146,7 @@ impl<'r> Running<'r> {
             interrupted: self.run.interrupted,
             state: &self.state,
         };
-        session.enter(work).map_err(to_sql)
+        guarded(|| session.enter(work).map_err(to_sql))
     }
 
     /// The operators of the query itself.

@@ -470,10 +470,25 @@ pub(super) fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
     Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op, right: Box::new(right) })
 }
 
+/// Conditions as a tree that is no deeper than it has to be: there may be thousands.
+pub(super) fn balanced(mut conditions: Vec<Expr>, op: Operator) -> Option<Expr> {
+    while conditions.len() > 1 {
+        let mut pairs = conditions.into_iter();
+        let mut joined = Vec::with_capacity(pairs.len() / 2 + 1);
+        while let Some(left) = pairs.next() {
+            joined.push(match pairs.next() {
+                Some(right) => binary(left, op, right),
+                None => left,
+            });
+        }
+        conditions = joined;
+    }
+    conditions.pop()
+}
+
 fn join(conditions: impl Iterator<Item = Expr>, op: Operator, of_none: bool) -> Result<Typed, SqlError> {
-    let expr = conditions
-        .reduce(|left, right| binary(left, op, right))
-        .unwrap_or(Expr::Literal(ScalarValue::Boolean(Some(of_none)), None));
+    let expr = balanced(conditions.collect(), op);
+    let expr = expr.unwrap_or(Expr::Literal(ScalarValue::Boolean(Some(of_none)), None));
     Ok(Typed::new(expr, Type::BOOL))
 }
 

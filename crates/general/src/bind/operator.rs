@@ -7,7 +7,7 @@ use sqlparser::ast::{self, BinaryOperator};
 
 use super::{
     Binder,
-    expression::{all_of, any_of, binary, row},
+    expression::{all_of, any_of, balanced, binary, row},
     typed::Typed,
 };
 use crate::{
@@ -60,11 +60,13 @@ impl Binder<'_> {
             _ => None,
         };
         if let Some((name, operator)) = logic {
-            let left = self.expression(left)?;
-            let left = self.condition(left, name)?;
-            let right = self.expression(right)?;
-            let right = self.condition(right, name)?;
-            return Ok(Typed::new(binary(left.expr, operator, right.expr), Type::BOOL));
+            let mut conditions = Vec::new();
+            for expr in connected(left, op, right) {
+                let typed = self.expression(expr)?;
+                conditions.push(self.condition(typed, name)?.expr);
+            }
+            let expr = balanced(conditions, operator).ok_or_else(|| SqlError::internal("no conditions"))?;
+            return Ok(Typed::new(expr, Type::BOOL));
         }
         let name = operator_name(op)?;
         if let (Some(left), Some(right)) = (row(left), row(right)) {
@@ -396,6 +398,19 @@ impl Binder<'_> {
         }
         if all { all_of(tests.into_iter()) } else { any_of(tests.into_iter()) }
     }
+}
+
+/// What ANDs or ORs connect, in the order in which it was written. They may be nested thousands deep.
+fn connected<'a>(left: &'a ast::Expr, op: &BinaryOperator, right: &'a ast::Expr) -> Vec<&'a ast::Expr> {
+    let mut found = Vec::new();
+    let mut waiting = vec![right, left];
+    while let Some(expr) = waiting.pop() {
+        match expr {
+            ast::Expr::BinaryOp { left, op: inner, right } if inner == op => waiting.extend([right.as_ref(), left]),
+            expr => found.push(expr),
+        }
+    }
+    found
 }
 
 fn inner(expr: &ast::Expr) -> &ast::Expr {

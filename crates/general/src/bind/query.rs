@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use datafusion_common::{Column, JoinConstraint, NullEquality, TableReference};
 use datafusion_expr::{
-    Aggregate as AggregatePlan, Expr, Filter, Join, JoinType, Limit, LogicalPlan, Projection, Union, Window,
+    Aggregate as AggregatePlan, Expr, Filter, Join, JoinType, Limit, LogicalPlan, Operator, Projection, Union, Window,
     WindowFrame, WindowFunctionDefinition, WindowUDF,
     expr::{Sort, WindowFunction, WindowFunctionParams},
 };
@@ -16,6 +16,7 @@ use sqlparser::ast::{
 use super::{
     Binder,
     clause::Clause,
+    expression::balanced,
     name,
     scope::Level,
     select::{Sorted, place_or_name},
@@ -456,8 +457,7 @@ impl Binder<'_> {
 
     /// WHERE: subqueries that can be joined are, the rest is a filter.
     pub(super) fn filter(&mut self, mut plan: LogicalPlan, condition: &ast::Expr) -> Result<LogicalPlan, SqlError> {
-        let mut conjuncts = Vec::new();
-        conjuncts_of(condition, &mut conjuncts);
+        let conjuncts = conjuncts_of(condition);
         let mut filters: Vec<Expr> = Vec::with_capacity(conjuncts.len());
         let mut joins = Vec::new();
         for conjunct in conjuncts {
@@ -475,7 +475,7 @@ impl Binder<'_> {
         for join in joins {
             plan = join.onto(plan)?;
         }
-        if let Some(predicate) = filters.into_iter().reduce(Expr::and) {
+        if let Some(predicate) = balanced(filters, Operator::And) {
             plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(plan)).map_err(to_sql)?);
         }
         Ok(plan)
@@ -483,15 +483,19 @@ impl Binder<'_> {
 }
 
 /// What a condition's ANDs connect.
-pub(super) fn conjuncts_of<'a>(condition: &'a ast::Expr, found: &mut Vec<&'a ast::Expr>) {
-    match condition {
-        ast::Expr::BinaryOp { left, op: ast::BinaryOperator::And, right } => {
-            conjuncts_of(left, found);
-            conjuncts_of(right, found);
+fn conjuncts_of(condition: &ast::Expr) -> Vec<&ast::Expr> {
+    let mut found = Vec::new();
+    let mut waiting = vec![condition];
+    while let Some(expr) = waiting.pop() {
+        match expr {
+            ast::Expr::BinaryOp { left, op: ast::BinaryOperator::And, right } => {
+                waiting.extend([right.as_ref(), left]);
+            }
+            ast::Expr::Nested(inner) => waiting.push(inner),
+            condition => found.push(condition),
         }
-        ast::Expr::Nested(inner) => conjuncts_of(inner, found),
-        condition => found.push(condition),
     }
+    found
 }
 
 fn has_limit(query: &Query) -> bool {
