@@ -11,7 +11,7 @@ pub(crate) fn lines(plan: &dyn ExecutionPlan, measured: bool) -> Vec<String> {
 
 fn describe(plan: &dyn ExecutionPlan, depth: usize, measured: bool, lines: &mut Vec<String>) {
     // These only watch and count.
-    let shown = !matches!(plan.name(), "Watch" | "Meter");
+    let shown = !matches!(plan.name(), "Watch" | "Meter" | "Keys");
     if shown {
         let mut line = if depth == 0 { String::new() } else { format!("{}->  ", "  ".repeat(depth * 3 - 2)) };
         line.push_str(&title(plan));

@@ -1,6 +1,6 @@
 //! Conditions on one column that a scan can apply itself.
 
-use std::fmt;
+use std::{fmt, sync::Arc};
 
 use datafusion_common::Result;
 use datafusion_expr::{Expr, Operator};
@@ -12,6 +12,7 @@ use freshet_sql::{
 
 use crate::{
     error::external,
+    exec::FoundKeys,
     function::{Outer, Parameter, RowFunction, Work, called},
     key::Key,
     layout::{from_scalar, literal_text},
@@ -77,6 +78,8 @@ enum Check {
     Among(Vec<Operand>),
     /// Among the elements of an array.
     AmongElements(Operand),
+    /// Among the keys of a join's other side.
+    AmongFound(Arc<FoundKeys>),
     IsNull,
     IsNotNull,
 }
@@ -95,6 +98,8 @@ pub(crate) enum Resolved {
     Filter(Filter),
     /// No row can fulfil it.
     Never,
+    /// All rows do.
+    Always,
 }
 
 impl Condition {
@@ -150,6 +155,17 @@ impl Condition {
         }
     }
 
+    /// A condition on a column whose values a join finds first.
+    pub fn found(column: usize, described: &Column, found: Arc<FoundKeys>) -> Self {
+        let check = Check::AmongFound(found);
+        Self { column, name: described.name.clone(), kind: described.ty.kind(), check }
+    }
+
+    /// The column's number in its relation.
+    pub fn column(&self) -> usize {
+        self.column
+    }
+
     /// Whether it asks for certain values.
     pub fn is_equality(&self) -> bool {
         matches!(self.check, Check::Compare(Operator::Eq, _) | Check::Among(_) | Check::AmongElements(_))
@@ -169,6 +185,7 @@ impl Condition {
                 let values = operands.iter().map(Operand::value).collect::<Result<Vec<_>>>()?;
                 self.among(values)
             }
+            Check::AmongFound(found) => found.get().map_or(Resolved::Always, |values| self.among(values)),
             Check::AmongElements(operand) => match operand.value()? {
                 Value::Array(array) => self.among(array.values().to_vec()),
                 _ => Resolved::Never,
@@ -267,6 +284,7 @@ impl fmt::Display for Condition {
                 write!(f, "{name} IN ({})", operands.join(", "))
             }
             Check::AmongElements(operand) => write!(f, "{name} = ANY ({operand})"),
+            Check::AmongFound(_) => write!(f, "{name} IN (keys of the join)"),
             Check::IsNull => write!(f, "{name} IS NULL"),
             Check::IsNotNull => write!(f, "{name} IS NOT NULL"),
         }

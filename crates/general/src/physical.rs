@@ -9,7 +9,7 @@ use arrow::{
     compute::SortOptions,
     datatypes::{DataType, Schema},
 };
-use datafusion_common::{Column, DFSchema, DataFusionError, JoinSide, Result, ScalarValue, config::ConfigOptions};
+use datafusion_common::{Column, DFSchema, DataFusionError, JoinSide, NullEquality, Result, ScalarValue, config::ConfigOptions};
 use datafusion_expr::{
     Aggregate, ColumnarValue, Expr, Extension, Join, JoinType, Limit, LogicalPlan, ScalarFunctionArgs, ScalarUDFImpl,
     Signature, TableScan, Volatility, Window,
@@ -44,7 +44,7 @@ use crate::{
     error::external,
     exec::{
         ApplyExec, ConcatExec, ExpandCall, ExpandExec, MeterExec, RecursiveExec, ScanExec, SharedExec, UniqueExec,
-        ValuesExec, WatchExec, WorkExec,
+        ValuesExec, WatchExec, WorkExec, look_up,
     },
     filter::Condition,
     function::call,
@@ -335,20 +335,40 @@ fn make_join(join: &Join) -> Result<Made> {
     for (one, two) in &join.on {
         on.push((expr(one, left_schema)?, expr(two, right_schema)?));
     }
+    let join_type = if swap { join.join_type.swap() } else { join.join_type };
+    let (first, second) = if swap { (right, left) } else { (left, right) };
+    let on = if swap { on.into_iter().map(|(one, two)| (two, one)).collect() } else { on };
+    let filter = if swap { filter.map(|filter| filter.swap()) } else { filter };
+    // Rows on the right that match nothing are not wanted.
+    let matching_only = matches!(
+        join_type,
+        JoinType::Inner | JoinType::Left | JoinType::LeftSemi | JoinType::LeftAnti | JoinType::RightSemi
+    );
+    let unnull = join.null_equality == NullEquality::NullEqualsNothing && !join.null_aware;
+    let (first_plan, second_plan) = if matching_only && unnull && first.rows < second.rows {
+        look_up(first.plan, second.plan, &on)?
+    } else {
+        (first.plan, second.plan)
+    };
+    let widths = (first_plan.schema().fields().len(), second_plan.schema().fields().len());
+    let both_sides = !matches!(
+        join_type,
+        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::RightSemi | JoinType::RightAnti
+    );
+    // The columns stay in the order of the sides as they were.
+    let order = (swap && both_sides).then(|| (widths.0..widths.0 + widths.1).chain(0..widths.0).collect());
     let plan = HashJoinExec::try_new(
-        left.plan,
-        right.plan,
+        first_plan,
+        second_plan,
         on,
         filter,
-        &join.join_type,
-        None,
+        &join_type,
+        order,
         PartitionMode::CollectLeft,
         join.null_equality,
         join.null_aware,
     )?;
-    let plan: Arc<dyn ExecutionPlan> =
-        if swap { plan.swap_inputs(PartitionMode::CollectLeft)? } else { Arc::new(plan) };
-    Ok(Made { plan: Arc::new(WatchExec::new(plan)), rows: matches })
+    Ok(Made { plan: Arc::new(WatchExec::new(Arc::new(plan))), rows: matches })
 }
 
 fn make_scan(scan: &TableScan, fetch: Option<usize>) -> Result<Made> {

@@ -6,6 +6,7 @@
 mod apply;
 mod concat;
 mod expand;
+mod keys;
 mod memory;
 mod recursive;
 mod scan;
@@ -36,6 +37,7 @@ pub(crate) use self::{
     apply::ApplyExec,
     concat::ConcatExec,
     expand::{ExpandCall, ExpandExec},
+    keys::{FoundKeys, look_up},
     memory::{MeterExec, SharedExec, WatchExec, WorkExec},
     recursive::RecursiveExec,
     scan::ScanExec,

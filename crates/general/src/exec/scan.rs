@@ -14,11 +14,12 @@ use datafusion_physical_plan::{
     statistics::StatisticsArgs,
 };
 use freshet_sql::{
-    SqlError, Type,
+    Kind, SqlError, Type, Value,
     general::{Filter, Relation, Rows, Scan, Test},
+    types::{Date, Numeric, Timestamp},
 };
 
-use super::{BATCH_ROWS, operator, properties, stepping};
+use super::{BATCH_ROWS, FoundKeys, operator, properties, stepping};
 use crate::{
     error::external,
     filter::{Condition, Resolved, passes},
@@ -56,12 +57,27 @@ impl ScanExec {
         Self { relation, name, columns, conditions, limit, schema, properties, metrics }
     }
 
+    /// The same scan, which waits for the values of one of its columns; and the column's type. Nothing when the relation
+    /// would read all rows anyway.
+    pub fn told(&self, column: usize, found: &Arc<FoundKeys>) -> Option<(Self, Type)> {
+        let column = *self.columns.get(column)?;
+        let described = self.relation.columns().get(column)?;
+        let condition = Condition::found(column, described, Arc::clone(found));
+        let sample = sample(described.ty.kind())?;
+        if !self.relation.takes(&Filter { column, test: Test::Among(sample) }) {
+            return None;
+        }
+        let mut scan = self.clone();
+        scan.conditions.push(condition);
+        Some((scan, described.ty))
+    }
+
     /// About how many rows come out.
     pub fn estimate(&self) -> Option<u64> {
         let rows = self.relation.row_estimate()?;
         let mut estimate = rows as f64;
         for condition in &self.conditions {
-            estimate *= condition.selectivity();
+            estimate *= condition.selectivity(self.relation.as_ref());
         }
         let estimate = if rows == 0 { 0 } else { (estimate as u64).max(1) };
         Some(self.limit.map_or(estimate, |limit| estimate.min(limit as u64)))
@@ -75,6 +91,7 @@ impl ScanExec {
         for condition in &self.conditions {
             match condition.resolve()? {
                 Resolved::Never => return Ok(None),
+                Resolved::Always => {}
                 Resolved::Filter(filter) if self.relation.takes(&filter) => filters.push(filter),
                 Resolved::Filter(filter) => rest.push(filter),
             }
@@ -98,10 +115,37 @@ impl ScanExec {
     }
 }
 
+/// Two values of a kind, to ask with.
+fn sample(kind: Kind) -> Option<Vec<Value>> {
+    Some(match kind {
+        Kind::Int2 => vec![Value::Int2(0), Value::Int2(1)],
+        Kind::Int4 => vec![Value::Int4(0), Value::Int4(1)],
+        Kind::Int8 => vec![Value::Int8(0), Value::Int8(1)],
+        Kind::Text | Kind::Varchar | Kind::Name => vec![Value::text("a"), Value::text("b")],
+        Kind::Char => vec![Value::Char("a".into()), Value::Char("b".into())],
+        Kind::Numeric => vec![Value::Numeric(Numeric::ZERO), Value::Numeric(Numeric::ONE)],
+        Kind::Date => vec![Value::Date(Date(0)), Value::Date(Date(1))],
+        Kind::Timestamp => vec![Value::Timestamp(Timestamp(0)), Value::Timestamp(Timestamp(1))],
+        Kind::Timestamptz => vec![Value::Timestamptz(Timestamp(0)), Value::Timestamptz(Timestamp(1))],
+        Kind::Uuid => vec![Value::Uuid([0; 16]), Value::Uuid([1; 16])],
+        kind if kind.is_object_id() => vec![Value::Oid(0), Value::Oid(1)],
+        _ => return None,
+    })
+}
+
 impl Condition {
     /// The share of rows that it lets through, guessed.
-    fn selectivity(&self) -> f64 {
-        if self.is_equality() { 0.01 } else { 0.3 }
+    fn selectivity(&self, relation: &dyn Relation) -> f64 {
+        let indexed = || {
+            let sample = sample(relation.columns().get(self.column())?.ty.kind())?;
+            let test = Test::Equal(sample.into_iter().next()?);
+            Some(relation.takes(&Filter { column: self.column(), test }))
+        };
+        match self.is_equality() {
+            true if indexed() == Some(true) => 0.001,
+            true => 0.02,
+            false => 0.3,
+        }
     }
 }
 

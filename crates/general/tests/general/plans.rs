@@ -48,7 +48,8 @@ fn filters(sql: &str, parameters: &[Value]) -> (Vec<String>, Vec<Filter>) {
 #[test]
 fn conditions_on_columns_are_pushed_down() {
     let number = |text: &str| Value::Numeric(freshet_sql::types::Numeric::parse(text, None).unwrap());
-    let cases: Vec<(&str, Vec<Value>, Vec<&str>, Vec<(usize, Test)>)> = vec![
+    type Case = (&'static str, Vec<Value>, Vec<&'static str>, Vec<(usize, Test)>);
+    let cases: Vec<Case> = vec![
         ("id = 2", vec![], vec!["2"], vec![(0, Test::Equal(Value::Int4(2)))]),
         ("2 = id", vec![], vec!["2"], vec![(0, Test::Equal(Value::Int4(2)))]),
         (
