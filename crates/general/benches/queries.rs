@@ -10,9 +10,7 @@ use std::{
 use freshet_general::QueryEngine;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value, ValueRef,
-    general::{
-        Cells, Column, Filter, General, GeneralPlan, Named, Relation, Relations, Rows, Run, Scan, Test,
-    },
+    general::{Cells, Column, Filter, General, GeneralPlan, Named, Relation, Relations, Rows, Run, Scan, Test},
     types::{EvalContext, Numeric},
 };
 use sqlparser::{
@@ -121,9 +119,9 @@ struct Tables(Vec<(&'static str, Arc<Table>)>);
 impl Relations for Tables {
     fn named(&self, _: Option<&str>, name: &str) -> Result<Named, SqlError> {
         let found = self.0.iter().find(|(known, _)| *known == name);
-        found.map(|(_, table)| Named::Relation(Arc::clone(table) as Arc<dyn Relation>)).ok_or_else(|| {
-            SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
-        })
+        found
+            .map(|(_, table)| Named::Relation(Arc::clone(table) as Arc<dyn Relation>))
+            .ok_or_else(|| SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist")))
     }
 }
 
@@ -162,14 +160,16 @@ fn median(mut work: impl FnMut(), least: usize) -> Duration {
 }
 
 fn main() {
-    let relations: Arc<dyn Relations> = Arc::new(Tables(vec![
-        ("big", Arc::new(Table::new(1_000_000))),
-        ("small", Arc::new(Table::new(1000))),
-    ]));
+    let relations: Arc<dyn Relations> =
+        Arc::new(Tables(vec![("big", Arc::new(Table::new(1_000_000))), ("small", Arc::new(Table::new(1000)))]));
     let queries: &[(&str, &str, &[Value])] = &[
         ("constant", "SELECT 1", &[]),
         ("point", "SELECT id, name FROM big WHERE id = $1", &[Value::Int4(77)]),
-        ("point join", "SELECT b.name, s.name FROM big b JOIN small s ON s.id = b.g WHERE b.id = $1", &[Value::Int4(77)]),
+        (
+            "point join",
+            "SELECT b.name, s.name FROM big b JOIN small s ON s.id = b.g WHERE b.id = $1",
+            &[Value::Int4(77)],
+        ),
         (
             "three joins, group, order",
             "SELECT s.name, count(*), sum(b.price) FROM small s JOIN big b ON b.id = s.id JOIN small t ON t.id = b.g
@@ -187,7 +187,11 @@ fn main() {
         ("join, 1 M with 1 M", "SELECT count(*) FROM big a JOIN big b ON a.id = b.id", &[]),
         ("sort, 1 M rows", "SELECT id FROM big ORDER BY amount, id", &[]),
         ("top 10 of 1 M", "SELECT id FROM big ORDER BY amount DESC, id LIMIT 10", &[]),
-        ("window, 1 M rows", "SELECT sum(r) FROM (SELECT row_number() OVER (PARTITION BY g ORDER BY id) r FROM big) q", &[]),
+        (
+            "window, 1 M rows",
+            "SELECT sum(r) FROM (SELECT row_number() OVER (PARTITION BY g ORDER BY id) r FROM big) q",
+            &[],
+        ),
         ("all rows out, 1 M", "SELECT id, name, price FROM big", &[]),
         ("text functions, 1 M rows", "SELECT max(upper(name) || substr(name, 3)) FROM big", &[]),
     ];

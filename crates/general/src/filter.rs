@@ -6,12 +6,13 @@ use datafusion_common::Result;
 use datafusion_expr::{Expr, Operator};
 use freshet_sql::{
     Kind, SqlError, Type, Value, ValueRef,
-    general::{Column, Filter, Test},
+    general::{Column, Filter, Relation, Test},
     types::Cast,
 };
 
 use crate::{
     error::external,
+    estimate::finds,
     exec::FoundKeys,
     function::{Outer, Parameter, RowFunction, Work, called},
     key::Key,
@@ -161,14 +162,17 @@ impl Condition {
         Self { column, name: described.name.clone(), kind: described.ty.kind(), check }
     }
 
-    /// The column's number in its relation.
-    pub fn column(&self) -> usize {
-        self.column
-    }
-
-    /// Whether it asks for certain values.
-    pub fn is_equality(&self) -> bool {
-        matches!(self.check, Check::Compare(Operator::Eq, _) | Check::Among(_) | Check::AmongElements(_))
+    /// The share of rows that it lets through, guessed.
+    pub fn selectivity(&self, relation: &dyn Relation) -> f64 {
+        let equality = matches!(
+            self.check,
+            Check::Compare(Operator::Eq, _) | Check::Among(_) | Check::AmongElements(_) | Check::AmongFound(_)
+        );
+        match equality {
+            true if finds(relation, self.column) => 0.001,
+            true => 0.02,
+            false => 0.3,
+        }
     }
 
     /// The condition with the values that this thread's session gives it.

@@ -483,3 +483,21 @@ pub(crate) fn literal_text(ty: Type, scalar: &ScalarValue) -> String {
         Err(_) => scalar.to_string(),
     }
 }
+
+/// Two values of a kind, to ask with.
+pub(crate) fn sample(kind: Kind) -> Option<Vec<Value>> {
+    Some(match kind {
+        Kind::Int2 => vec![Value::Int2(0), Value::Int2(1)],
+        Kind::Int4 => vec![Value::Int4(0), Value::Int4(1)],
+        Kind::Int8 => vec![Value::Int8(0), Value::Int8(1)],
+        Kind::Text | Kind::Varchar | Kind::Name => vec![Value::text("a"), Value::text("b")],
+        Kind::Char => vec![Value::Char("a".into()), Value::Char("b".into())],
+        Kind::Numeric => vec![Value::Numeric(Numeric::ZERO), Value::Numeric(Numeric::ONE)],
+        Kind::Date => vec![Value::Date(Date(0)), Value::Date(Date(1))],
+        Kind::Timestamp => vec![Value::Timestamp(Timestamp(0)), Value::Timestamp(Timestamp(1))],
+        Kind::Timestamptz => vec![Value::Timestamptz(Timestamp(0)), Value::Timestamptz(Timestamp(1))],
+        Kind::Uuid => vec![Value::Uuid([0; 16]), Value::Uuid([1; 16])],
+        kind if kind.is_object_id() => vec![Value::Oid(0), Value::Oid(1)],
+        _ => return None,
+    })
+}

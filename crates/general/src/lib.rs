@@ -19,6 +19,7 @@ mod aggregate;
 mod array;
 mod bind;
 mod error;
+mod estimate;
 mod exec;
 mod explain;
 mod fast;

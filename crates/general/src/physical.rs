@@ -9,7 +9,9 @@ use arrow::{
     compute::SortOptions,
     datatypes::{DataType, Schema},
 };
-use datafusion_common::{Column, DFSchema, DataFusionError, JoinSide, NullEquality, Result, ScalarValue, config::ConfigOptions};
+use datafusion_common::{
+    Column, DFSchema, DataFusionError, JoinSide, NullEquality, Result, ScalarValue, config::ConfigOptions,
+};
 use datafusion_expr::{
     Aggregate, ColumnarValue, Expr, Extension, Join, JoinType, Limit, LogicalPlan, ScalarFunctionArgs, ScalarUDFImpl,
     Signature, TableScan, Volatility, Window,
@@ -42,6 +44,7 @@ use freshet_sql::{SqlError, Type};
 use crate::{
     bind::depends_on,
     error::external,
+    estimate::UNKNOWN_ROWS,
     exec::{
         ApplyExec, ConcatExec, ExpandCall, ExpandExec, MeterExec, RecursiveExec, ScanExec, SharedExec, UniqueExec,
         ValuesExec, WatchExec, WorkExec, look_up,
@@ -64,9 +67,6 @@ struct Made {
     plan: Arc<dyn ExecutionPlan>,
     rows: f64,
 }
-
-/// What is guessed where nothing is known.
-const UNKNOWN_ROWS: f64 = 1000.0;
 
 /// The operators of a plan.
 ///
@@ -351,10 +351,8 @@ fn make_join(join: &Join) -> Result<Made> {
         (first.plan, second.plan)
     };
     let widths = (first_plan.schema().fields().len(), second_plan.schema().fields().len());
-    let both_sides = !matches!(
-        join_type,
-        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::RightSemi | JoinType::RightAnti
-    );
+    let both_sides =
+        !matches!(join_type, JoinType::LeftSemi | JoinType::LeftAnti | JoinType::RightSemi | JoinType::RightAnti);
     // The columns stay in the order of the sides as they were.
     let order = (swap && both_sides).then(|| (widths.0..widths.0 + widths.1).chain(0..widths.0).collect());
     let plan = HashJoinExec::try_new(

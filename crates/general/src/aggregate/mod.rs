@@ -16,7 +16,7 @@ use arrow::{
 };
 use datafusion_common::{DataFusionError, Result, ScalarValue};
 use datafusion_expr::{
-    Accumulator, AggregateUDFImpl, EmitTo, GroupsAccumulator, Signature, Volatility, function::AccumulatorArgs,
+    Accumulator, AggregateUDFImpl, EmitTo, Expr, GroupsAccumulator, Signature, Volatility, function::AccumulatorArgs,
     utils::AggregateOrderSensitivity,
 };
 use freshet_sql::{Type, Value};
@@ -207,6 +207,21 @@ impl AggregateUDFImpl for Aggregate {
     fn order_sensitivity(&self) -> AggregateOrderSensitivity {
         AggregateOrderSensitivity::Insensitive
     }
+}
+
+/// Whether an expression counts rows or values.
+pub(crate) fn is_count(expr: &Expr) -> bool {
+    let expr = match expr {
+        Expr::Alias(alias) => alias.expr.as_ref(),
+        expr => expr,
+    };
+    let Expr::AggregateFunction(function) = expr else { return false };
+    let inner: &dyn std::any::Any = function.func.inner().as_ref();
+    inner.downcast_ref::<Aggregate>().is_some_and(|aggregate| match aggregate.kind {
+        AggregateKind::Count => true,
+        AggregateKind::Regression(what) => what.is_count(),
+        _ => false,
+    })
 }
 
 /// Queries run in one thread, so there are no partial states to be merged.

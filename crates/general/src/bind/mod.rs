@@ -7,6 +7,7 @@
 mod aggregate;
 mod call;
 mod clause;
+mod decorrelate;
 mod expression;
 mod from;
 mod group;
@@ -21,7 +22,10 @@ mod typed;
 mod window;
 mod with;
 
-use std::{collections::HashSet, sync::Arc};
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
 
 use datafusion_expr::LogicalPlan;
 use freshet_sql::{
@@ -63,6 +67,7 @@ pub(crate) fn bind(
         levels: Vec::new(),
         ctes: Vec::new(),
         subqueries: Vec::new(),
+        joinable: HashMap::new(),
         qualifiers: HashSet::new(),
         names: 0,
         shared: 0,
@@ -97,6 +102,8 @@ struct Binder<'a> {
     levels: Vec<Level>,
     ctes: Vec<with::Named>,
     subqueries: Vec<Option<LogicalPlan>>,
+    /// The subqueries that may become joins.
+    joinable: HashMap<usize, decorrelate::Joinable>,
     /// The names that tables have in the plan.
     qualifiers: HashSet<String>,
     names: usize,

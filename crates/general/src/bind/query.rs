@@ -475,6 +475,7 @@ impl Binder<'_> {
         for join in joins {
             plan = join.onto(plan)?;
         }
+        plan = self.join_subqueries(plan, &mut filters.iter_mut().collect::<Vec<_>>())?;
         if let Some(predicate) = balanced(filters, Operator::And) {
             plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(plan)).map_err(to_sql)?);
         }

@@ -95,6 +95,9 @@ impl Binder<'_> {
             for window in &collected.windows {
                 groupings_in(&window.expr, &mut groupings)?;
             }
+            let mut computed: Vec<&mut Expr> =
+                collected.aggregates.iter_mut().map(|collected| &mut collected.expr).collect();
+            plan = self.join_subqueries(plan, &mut computed)?;
             let keys = groups.keys.clone();
             let (grouped, replacements) = self.grouped(plan, groups, collected.aggregates, groupings)?;
             replacements.check_groupings(&keys)?;
@@ -113,6 +116,10 @@ impl Binder<'_> {
                 }
             }
         }
+        let mut computed: Vec<&mut Expr> = items.iter_mut().map(|item| &mut item.typed.expr).collect();
+        computed.extend(having.iter_mut().map(|having| &mut having.expr));
+        computed.extend(collected.windows.iter_mut().map(|collected| &mut collected.expr));
+        plan = self.join_subqueries(plan, &mut computed)?;
         if let Some(having) = having {
             plan = LogicalPlan::Filter(Filter::try_new(having.expr, Arc::new(plan)).map_err(to_sql)?);
         }

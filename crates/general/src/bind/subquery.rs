@@ -91,6 +91,11 @@ impl Binder<'_> {
     pub(super) fn scalar_subquery(&mut self, query: &ast::Query) -> Result<Typed, SqlError> {
         let mut inner = self.inner(query)?;
         one_column(&inner.rows)?;
+        if !inner.captures.is_empty()
+            && let Some(joinable) = self.joinable(&inner.rows, inner.number)?
+        {
+            self.joinable.insert(inner.number, joinable);
+        }
         inner.rows = self.projected(inner.rows)?;
         let ty = inner.rows.items[0].typed.ty;
         self.answered(inner, Answer::Scalar, None, ty)

@@ -159,7 +159,8 @@ fn tell(
     } else {
         None
     };
-    let (Some(inner), [child]) = (inner, plan.children().as_slice()) else { return Ok(None) };
+    let children = plan.children();
+    let (Some(inner), [child]) = (inner, children.as_slice()) else { return Ok(None) };
     let Some((child, ty)) = tell(child, inner, found)? else { return Ok(None) };
     let options = datafusion_physical_plan::ReplaceChildrenOptions::new(
         datafusion_physical_plan::ChildrenPropertiesMode::Recompute,

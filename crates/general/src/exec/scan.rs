@@ -14,16 +14,15 @@ use datafusion_physical_plan::{
     statistics::StatisticsArgs,
 };
 use freshet_sql::{
-    Kind, SqlError, Type, Value,
+    SqlError, Type,
     general::{Filter, Relation, Rows, Scan, Test},
-    types::{Date, Numeric, Timestamp},
 };
 
 use super::{BATCH_ROWS, FoundKeys, operator, properties, stepping};
 use crate::{
     error::external,
     filter::{Condition, Resolved, passes},
-    layout::Builder,
+    layout::{Builder, sample},
     session,
 };
 
@@ -112,40 +111,6 @@ impl ScanExec {
         let rows = self.relation.scan(Scan { columns, filters, limit }).map_err(external)?;
         let types = self.columns.iter().map(|column| types[*column]).collect();
         Ok(Some(Reading { rows, types, tests, left: self.limit, count: FIRST_ROWS, more: true }))
-    }
-}
-
-/// Two values of a kind, to ask with.
-fn sample(kind: Kind) -> Option<Vec<Value>> {
-    Some(match kind {
-        Kind::Int2 => vec![Value::Int2(0), Value::Int2(1)],
-        Kind::Int4 => vec![Value::Int4(0), Value::Int4(1)],
-        Kind::Int8 => vec![Value::Int8(0), Value::Int8(1)],
-        Kind::Text | Kind::Varchar | Kind::Name => vec![Value::text("a"), Value::text("b")],
-        Kind::Char => vec![Value::Char("a".into()), Value::Char("b".into())],
-        Kind::Numeric => vec![Value::Numeric(Numeric::ZERO), Value::Numeric(Numeric::ONE)],
-        Kind::Date => vec![Value::Date(Date(0)), Value::Date(Date(1))],
-        Kind::Timestamp => vec![Value::Timestamp(Timestamp(0)), Value::Timestamp(Timestamp(1))],
-        Kind::Timestamptz => vec![Value::Timestamptz(Timestamp(0)), Value::Timestamptz(Timestamp(1))],
-        Kind::Uuid => vec![Value::Uuid([0; 16]), Value::Uuid([1; 16])],
-        kind if kind.is_object_id() => vec![Value::Oid(0), Value::Oid(1)],
-        _ => return None,
-    })
-}
-
-impl Condition {
-    /// The share of rows that it lets through, guessed.
-    fn selectivity(&self, relation: &dyn Relation) -> f64 {
-        let indexed = || {
-            let sample = sample(relation.columns().get(self.column())?.ty.kind())?;
-            let test = Test::Equal(sample.into_iter().next()?);
-            Some(relation.takes(&Filter { column: self.column(), test }))
-        };
-        match self.is_equality() {
-            true if indexed() == Some(true) => 0.001,
-            true => 0.02,
-            false => 0.3,
-        }
     }
 }
 
