@@ -9,6 +9,7 @@ mod source;
 
 pub use database::{CreateTableError, Database};
 pub use freshet_base::{Isolation, Rid, Safety, Stamp};
+pub use freshet_cluster::flow::Mode as FeedMode;
 pub use freshet_log::persist::{Medium as PersistMedium, Method as PersistMethod};
 pub use freshet_replication::status::{PrimaryStatus, StandbyStatus};
 pub use freshet_storage::{IndexDefinition, KeyEncoding, KeyPart, Table, TableDefinition};

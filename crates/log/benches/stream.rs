@@ -57,10 +57,10 @@ fn work(writer: &mut Writer, length: usize, blocks: u64, domain: Domain, finish:
         let stamp = reservation.stamp();
         if finish {
             builder.seal_records();
-            reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo));
+            reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
         } else {
             block[8..16].copy_from_slice(&stamp.0.to_le_bytes());
-            reservation.fill(&block);
+            reservation.fill(&block).unwrap();
         }
     }
     cpu() - before
@@ -148,7 +148,7 @@ fn latency(directory: &Path) {
             let start = Instant::now();
             let reservation = writer.reserve(208).unwrap();
             let (stamp, end) = (reservation.stamp(), reservation.end());
-            reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo));
+            reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
             log.wait_durable(end, None).unwrap();
             start.elapsed().as_nanos() as f64 / 1e3
         })

@@ -122,7 +122,7 @@ pub(crate) trait FlushWatcher {
     /// after the write, not after the sync (SiloR, section 3.4).
     fn written(&self);
 
-    /// Everything below `to` is durable in all streams.
+    /// Everything below `to`, which is the end of a block, is durable in all streams.
     fn durable(&self, to: Stamp) -> Result<(), LogFailure>;
 }
 
@@ -139,18 +139,28 @@ pub(crate) struct Core {
 }
 
 impl Core {
-    /// A log of one flusher for each stream.
-    pub(crate) fn new(capacity: usize, store: Option<LogStore>, start: Stamp) -> (Arc<Self>, Vec<Flusher>) {
-        Self::with_memory(Memory::new(capacity), store, start)
+    /// A log of one flusher for each stream. `whole` is the last end of a transaction at or below `start`.
+    pub(crate) fn new(
+        capacity: usize,
+        store: Option<LogStore>,
+        start: Stamp,
+        whole: Stamp,
+    ) -> (Arc<Self>, Vec<Flusher>) {
+        Self::with_memory(Memory::new(capacity), store, start, whole)
     }
 
     /// The same with a ring on memory that is there.
-    pub(crate) fn with_memory(memory: Memory, store: Option<LogStore>, start: Stamp) -> (Arc<Self>, Vec<Flusher>) {
+    pub(crate) fn with_memory(
+        memory: Memory,
+        store: Option<LogStore>,
+        start: Stamp,
+        whole: Stamp,
+    ) -> (Arc<Self>, Vec<Flusher>) {
         let streams = store.as_ref().map_or(1, LogStore::streams);
         let (buffer, flushers) = LogBuffer::on(memory, start, streams);
         let core = Self {
             buffer,
-            runs: Runs::new(store.as_ref(), start),
+            runs: Runs::new(store.as_ref(), start, whole),
             store,
             durable: Watermark::new(start),
             written: AtomicU64::new(start.0),
@@ -165,13 +175,15 @@ impl Core {
         self.store.as_ref().map_or(1, LogStore::streams)
     }
 
-    /// Makes the flusher's share of `[from, to)` durable and tells `watcher`. After an error nothing can be said.
+    /// Makes the flusher's share of `[from, to)` durable and tells `watcher`. `whole` is the last known end of a transaction at or below
+    /// `to`: what is noted on the medium is where a restart begins to look for the log's end. After an error nothing can be said.
     #[cfg(not(loom))]
     pub(crate) fn flush(
         &self,
         flusher: &mut Flusher,
         from: Stamp,
         to: Stamp,
+        whole: Stamp,
         watcher: &impl FlushWatcher,
     ) -> Result<(), LogFailure> {
         match &self.store {
@@ -182,7 +194,7 @@ impl Core {
                 self.counters.bytes.fetch_add(to.since(from), Ordering::Relaxed);
             }
             Some(store) => match store.alone() {
-                Some(_) => self.flush_alone(store, flusher, from, to, watcher)?,
+                Some(_) => self.flush_alone(store, flusher, (from, to), whole, watcher)?,
                 None => self.flush_share(store, flusher, to, watcher)?,
             },
         }
@@ -196,8 +208,8 @@ impl Core {
         &self,
         store: &LogStore,
         flusher: &mut Flusher,
-        from: Stamp,
-        to: Stamp,
+        (from, to): (Stamp, Stamp),
+        whole: Stamp,
         watcher: &impl FlushWatcher,
     ) -> Result<(), LogFailure> {
         let segments = store.stream(0);
@@ -210,10 +222,13 @@ impl Core {
             self.written.fetch_max(end.0, Ordering::Release);
             watcher.written();
             self.sync(store, 0)?;
-            watcher.durable(end)?;
             at = end;
         }
-        segments.note_durable(to)?;
+        // Not before: a piece may end within a block.
+        watcher.durable(to)?;
+        if whole > segments.noted().bound {
+            segments.note_durable(whole)?;
+        }
         // Relaxed: a counter without data behind it.
         self.counters.bytes.fetch_add(to.since(from), Ordering::Relaxed);
         Ok(())
@@ -292,8 +307,8 @@ impl Core {
     }
 
     /// Takes back everything at or above `at`, in the ring and, durably, in the store. All flushers are given: none is
-    /// at work.
-    pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Stamp) -> Result<(), StoreError> {
+    /// at work. `whole` is the last end of a transaction at or below `at`.
+    pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Stamp, whole: Stamp) -> Result<(), StoreError> {
         self.buffer.cut(flushers, at);
         let Some(store) = &self.store else { return Ok(()) };
         if at.0 < self.written.load(Ordering::Acquire) {
@@ -301,7 +316,7 @@ impl Core {
             self.written.fetch_min(at.0, Ordering::AcqRel);
             store.cut(at)?;
         }
-        self.runs.cut(store, at);
+        self.runs.cut(store, at, whole);
         Ok(())
     }
 
@@ -311,6 +326,7 @@ impl Core {
         flusher: &mut Flusher,
         _from: Stamp,
         to: Stamp,
+        _whole: Stamp,
         watcher: &impl FlushWatcher,
     ) -> Result<(), LogFailure> {
         flusher.done(&self.buffer, to);

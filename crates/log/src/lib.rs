@@ -31,6 +31,7 @@ pub mod standby;
 pub mod store;
 pub mod stream;
 pub mod tail;
+mod transaction_ends;
 
 pub use crate::core::{LogFailure, LogReader, LogStatistics, ReadError};
 pub use crate::{
@@ -41,8 +42,9 @@ pub use crate::{
     standby::{ReceiveError, Receiver, StandbyLog, Writable},
     store::{LogStore, Piece, PieceError},
     stream::{
-        AttachError, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError, Nudge,
-        Reservation, ReserveError, Sink, SinkHandle, TooManyWriters, Writer,
+        AttachError, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError,
+        LongReservation, Nudge, Reservation, ReserveError, Sink, SinkHandle, TooManyWriters, Writer,
     },
     tail::{Tail, TailError, Torn, find_tail},
+    transaction_ends::TransactionEnds,
 };

@@ -64,6 +64,58 @@ fn filled_never_covers_an_unfilled_reservation() {
     });
 }
 
+/// A transaction is filled in part by part while another writer goes on and the group commit looks: what was filled of it counts, and no
+/// more.
+#[test]
+fn filled_never_covers_an_unfilled_part() {
+    struct World {
+        bounds: Bounds,
+        reserved: AtomicU64,
+        log: [AtomicU64; 3],
+    }
+    let mut model = loom::model::Builder::new();
+    model.preemption_bound = Some(3);
+    model.check(|| {
+        let world = Arc::new(World {
+            bounds: Bounds::new(2),
+            reserved: AtomicU64::new(0),
+            log: std::array::from_fn(|_| AtomicU64::new(0)),
+        });
+        let writer = {
+            let world = Arc::clone(&world);
+            let slot = world.bounds.claim().unwrap();
+            thread::spawn(move || {
+                // As `LongReservation::put`.
+                let start = world.bounds.take(slot, &world.reserved, 2);
+                world.log[start as usize].store(1, Ordering::Relaxed);
+                world.bounds.sharpen(slot, start + 1);
+                world.log[start as usize + 1].store(1, Ordering::Relaxed);
+                world.bounds.clear(slot);
+            })
+        };
+        let other = {
+            let world = Arc::clone(&world);
+            let slot = world.bounds.claim().unwrap();
+            thread::spawn(move || {
+                let start = world.bounds.take(slot, &world.reserved, 1);
+                world.log[start as usize].store(1, Ordering::Relaxed);
+                world.bounds.clear(slot);
+            })
+        };
+        let look = || {
+            let filled = world.bounds.filled(&world.reserved);
+            for place in &world.log[..filled as usize] {
+                assert_eq!(place.load(Ordering::Relaxed), 1, "filled up to {filled}");
+            }
+            filled
+        };
+        look();
+        writer.join().unwrap();
+        other.join().unwrap();
+        assert_eq!(look(), 3);
+    });
+}
+
 /// A reader that copies while the next lap is written either sees the old bytes, whole, or is told.
 #[test]
 fn a_reader_never_takes_the_next_lap_for_the_old_one() {

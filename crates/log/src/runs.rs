@@ -15,7 +15,7 @@ use std::{
 use freshet_base::Stamp;
 
 use crate::{
-    block::{BLOCK_HEADER, STREAM_SHIFT},
+    block::{BLOCK_HEADER, CONTINUED, STREAM_SHIFT},
     buffer::{Flusher, LogBuffer},
     segments::Note,
     store::LogStore,
@@ -39,6 +39,8 @@ pub(crate) struct Runs(Mutex<Dealt>);
 struct Dealt {
     /// Everything below is dealt out.
     walked: u64,
+    /// The last end of a transaction at or below that.
+    whole: u64,
     streams: Vec<Share>,
 }
 
@@ -48,14 +50,16 @@ struct Dealt {
 struct Share {
     /// Not taken by its flusher yet.
     waiting: Vec<Run>,
-    /// Its flusher is at work on what it took: all its blocks below this stamp.
-    at_work: Option<u64>,
+    /// Its flusher is at work on what it took: all its blocks below a stamp.
+    at_work: Option<Work>,
     /// All its blocks below are written; meaningful while it is at work or has something waiting.
     written: u64,
     /// The same, and durable.
     durable: u64,
     /// Where in the stream the next block dealt out will lie.
     position: u64,
+    /// Where in the stream the blocks of the transaction begin of which not all is dealt out, if it has any here.
+    open: Option<u64>,
     /// The next landmark is due here.
     landmark: u64,
     /// Bounds of earlier flushes and where they ended, that not all streams have reached.
@@ -65,25 +69,39 @@ struct Share {
     noted: u64,
 }
 
+/// What a flusher has taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Work {
+    /// All blocks of its stream below this stamp.
+    to: u64,
+    /// The last end of a transaction at or below that, and where the stream's blocks from there on begin.
+    whole: (u64, u64),
+}
+
 impl Runs {
-    /// At `start`, where the log goes on.
-    pub(crate) fn new(store: Option<&LogStore>, start: Stamp) -> Self {
+    /// At `start`, where the log goes on; `whole` is the last end of a transaction at or below it.
+    pub(crate) fn new(store: Option<&LogStore>, start: Stamp, whole: Stamp) -> Self {
         let streams = store.map_or(1, LogStore::streams);
         let share = |stream: usize| {
             let position = store.map_or(0, |store| store.stream(stream).end().0);
+            // Within a transaction: its blocks begin nowhere below the last anchor.
+            let noted = store.map(|store| store.stream(stream).noted()).filter(|_| whole < start);
+            let anchor = noted.map_or((start.0, position), |noted| (noted.anchor.0, noted.anchor_position.0));
             Share {
                 waiting: Vec::new(),
                 at_work: None,
                 written: start.0,
                 durable: start.0,
                 position,
+                open: noted.map(|noted| noted.anchor_position.0),
                 landmark: 0,
                 anchors: VecDeque::new(),
-                anchor: (start.0, position),
+                anchor,
                 noted: start.0,
             }
         };
-        Self(Mutex::new(Dealt { walked: start.0, streams: (0..streams).map(share).collect() }))
+        let streams = (0..streams).map(share).collect();
+        Self(Mutex::new(Dealt { walked: start.0, whole: whole.0, streams }))
     }
 
     fn dealt(&self) -> MutexGuard<'_, Dealt> {
@@ -105,18 +123,18 @@ impl Runs {
         let mut dealt = self.dealt();
         dealt.walk(buffer, store, flusher, to);
         // At least `to`: somebody else may have dealt out more.
-        let walked = dealt.walked;
+        let (walked, whole) = (dealt.walked, dealt.whole);
         let share = &mut dealt.streams[stream];
         std::mem::swap(&mut share.waiting, into);
         share.waiting.clear();
-        share.at_work = Some(walked);
+        share.at_work = Some(Work { to: walked, whole: (whole, share.open.unwrap_or(share.position)) });
     }
 
     /// All that `stream`'s flusher took is written. Returns up to where the blocks of all streams are.
     pub(crate) fn written(&self, stream: usize) -> Stamp {
         let mut dealt = self.dealt();
         let share = &mut dealt.streams[stream];
-        share.written = share.at_work.expect("it took something");
+        share.written = share.at_work.expect("it took something").to;
         dealt.least(|share| share.written)
     }
 
@@ -125,12 +143,12 @@ impl Runs {
     pub(crate) fn durable(&self, stream: usize, position: Stamp, wrote: bool) -> (Stamp, Option<Note>) {
         let mut dealt = self.dealt();
         let share = &mut dealt.streams[stream];
-        let to = share.at_work.take().expect("it took something");
+        let Work { to, whole } = share.at_work.take().expect("it took something");
         share.durable = to;
         share.written = to;
         let all = dealt.least(|share| share.durable);
         let share = &mut dealt.streams[stream];
-        share.anchors.push_back((to, position.0));
+        share.anchors.push_back(whole);
         while let Some(reached) = share.anchors.front().copied().filter(|anchor| anchor.0 <= all.0) {
             share.anchor = reached;
             share.anchors.pop_front();
@@ -140,14 +158,18 @@ impl Runs {
         }
         share.noted = to;
         let (anchor, anchor_position) = share.anchor;
-        let note = Note { position, bound: Stamp(to), anchor: Stamp(anchor), anchor_position: Stamp(anchor_position) };
+        // The bound is what a restart demands to find: not half of a transaction.
+        let (bound, _) = whole;
+        let note =
+            Note { position, bound: Stamp(bound), anchor: Stamp(anchor), anchor_position: Stamp(anchor_position) };
         (all, Some(note))
     }
 
-    /// The log was cut at `at`, where `store` now ends. No flusher is at work.
-    pub(crate) fn cut(&self, store: &LogStore, at: Stamp) {
+    /// The log was cut at `at`, where `store` now ends; `whole` is the last end of a transaction at or below that. No flusher is at work.
+    pub(crate) fn cut(&self, store: &LogStore, at: Stamp, whole: Stamp) {
         let mut dealt = self.dealt();
         dealt.walked = dealt.walked.min(at.0);
+        dealt.whole = dealt.whole.min(whole.0);
         for (stream, share) in dealt.streams.iter_mut().enumerate() {
             share.waiting.clear();
             share.written = share.written.min(at.0);
@@ -159,6 +181,8 @@ impl Runs {
             if share.anchor.0 > at.0 {
                 share.anchor = (at.0, share.position);
             }
+            // Within a transaction: its blocks begin nowhere below the last anchor.
+            share.open = (whole < at).then_some(share.anchor.1);
         }
     }
 }
@@ -201,8 +225,13 @@ impl Dealt {
                 store.at(number).landmarks.enter(Stamp(at), Stamp(share.position));
                 share.landmark = share.position + LANDMARKS;
             }
+            share.open.get_or_insert(share.position);
             share.position += length;
             at += length;
+            if kind as u8 & CONTINUED == 0 {
+                self.whole = at;
+                self.streams.iter_mut().for_each(|share| share.open = None);
+            }
         }
         self.walked = to.0;
     }
@@ -244,25 +273,30 @@ mod tests {
     struct World {
         /// By block: its stream.
         streams: Vec<usize>,
+        /// By block: whether the next one belongs to the same transaction.
+        continued: Vec<bool>,
         buffer: LogBuffer,
         flushers: Vec<Flusher>,
         store: LogStore,
     }
 
     impl World {
-        /// With as many blocks, all of them filled, one for each digit of `deal` in base `streams`.
-        fn new(streams: usize, blocks: usize, deal: usize) -> Self {
+        /// With as many blocks, all of them filled, one for each digit of `deal` in base `streams`, and one for each bit of `continued`.
+        fn new(streams: usize, blocks: usize, deal: usize, continued: usize) -> Self {
             let config = StoreConfig { cluster: ClusterId(1), segment_size: 4096 };
             let store = LogStore::of((0..streams).map(|_| SegmentStore::in_memory(config)).collect());
             let (buffer, flushers) = LogBuffer::on(Memory::new(256), Stamp(0), streams);
             let streams: Vec<usize> = (0..blocks).map(|block| deal / streams.pow(block as u32) % streams).collect();
+            let continued: Vec<bool> = (0..blocks).map(|block| continued >> block & 1 == 1).collect();
             for (block, stream) in streams.iter().enumerate() {
                 let at = Stamp(block as u64 * LENGTH);
                 buffer.claim(at.plus(LENGTH));
-                buffer.write(at, &skip_header(at, LENGTH, Term(1), *stream as u8));
+                let mut header = skip_header(at, LENGTH, Term(1), *stream as u8);
+                header[30] |= if continued[block] { CONTINUED } else { 0 };
+                buffer.write(at, &header);
                 buffer.fill_to(at.plus(LENGTH));
             }
-            Self { streams, buffer, flushers, store }
+            Self { streams, continued, buffer, flushers, store }
         }
 
         fn end(&self) -> u64 {
@@ -334,6 +368,10 @@ mod tests {
             }
             assert_eq!(note.position.0, flushers[stream].synced as u64 * LENGTH);
             assert!(self.below(stream, note.bound.0) as u64 * LENGTH <= note.position.0, "{note:?}");
+            for stamp in [note.anchor, note.bound] {
+                let before = (stamp.0 / LENGTH).checked_sub(1).map(|block| self.continued[block as usize]);
+                assert_ne!(before, Some(true), "{note:?} is within a transaction");
+            }
             assert_eq!(note.anchor_position.0, self.below(stream, note.anchor.0) as u64 * LENGTH, "{note:?}");
         }
     }
@@ -342,9 +380,11 @@ mod tests {
     fn streams_are_as_far_as_all_of_them_whoever_comes_first() {
         let mut states = 0;
         for (streams, blocks) in [(2, 3), (3, 2)] {
-            for deal in 0..usize::pow(streams, blocks) {
-                let mut world = World::new(streams, blocks as usize, deal);
-                let Runs(dealt) = Runs::new(Some(&world.store), Stamp(0));
+            let worlds = usize::pow(streams, blocks) << (blocks - 1);
+            for world in 0..worlds {
+                let (deal, continued) = (world >> (blocks - 1), world & ((1 << (blocks - 1)) - 1));
+                let mut world = World::new(streams, blocks as usize, deal, continued);
+                let Runs(dealt) = Runs::new(Some(&world.store), Stamp(0), Stamp(0));
                 let progress = Progress { done: 0, at_work: None, taken: Vec::new(), written: 0, synced: 0 };
                 let start = State { dealt: dealt.into_inner().unwrap(), flushers: vec![progress; streams] };
                 let (mut known, mut open) = (HashSet::from([start.clone()]), vec![start]);

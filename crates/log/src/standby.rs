@@ -23,10 +23,12 @@ use std::{
 use freshet_base::{Stamp, Term, Watermark};
 
 use crate::{
+    block::{BLOCK_HEADER, BlockHeader},
     buffer::{Flusher, RawPiece},
-    core::{Core, FlushWatcher, LogFailure, LogReader, LogStatistics},
+    core::{Core, FlushWatcher, LogFailure, LogReader, LogStatistics, ReadError},
     store::LogStore,
     stream::{Log, LogConfig, LogOpenError, doorbell::Doorbell},
+    transaction_ends::{SPACING, TransactionEnds},
 };
 
 /// Why bytes from the primary were not taken.
@@ -63,6 +65,8 @@ struct Shared {
     /// As `received`; for the bell's protocol.
     arrived: AtomicU64,
     replayed: AtomicU64,
+    /// Where transactions end, as far as they were received.
+    ends: Mutex<TransactionEnds>,
     closing: AtomicBool,
     bells: Box<[Doorbell]>,
     /// One for each stream.
@@ -74,6 +78,11 @@ struct Shared {
 impl Shared {
     fn flusher(&self, stream: usize) -> MutexGuard<'_, Option<Flusher>> {
         self.flushers[stream].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ends(&self) -> MutexGuard<'_, TransactionEnds> {
+        // Whole after a panic, too: it is changed in one step at the end.
+        self.ends.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Gives back the room of what is persisted and replayed.
@@ -95,7 +104,9 @@ impl Shared {
         if from >= to {
             return Ok(false);
         }
-        self.core.flush(flusher, from, to, &self)?;
+        // Entered before `arrived` moved there.
+        let whole = self.ends().below(to);
+        self.core.flush(flusher, from, to, whole, &self)?;
         done.store(to.0, Ordering::SeqCst);
         Ok(true)
     }
@@ -140,17 +151,27 @@ impl StandbyLog {
     /// # Errors
     /// [`LogOpenError`] for an impossible capacity, a store that cannot go on, or no thread.
     pub fn open(capacity: usize, store: impl Into<LogStore>, start: Stamp) -> Result<(Self, Receiver), LogOpenError> {
-        let store = store.into();
+        Self::open_within(capacity, store.into(), start, start)
+    }
+
+    /// The same where `start` may be within a transaction, and `whole` is where that begins.
+    pub(crate) fn open_within(
+        capacity: usize,
+        store: LogStore,
+        start: Stamp,
+        whole: Stamp,
+    ) -> Result<(Self, Receiver), LogOpenError> {
         LogConfig { capacity, partition: 4096, ..LogConfig::default() }.check()?;
         store.resume(start)?;
         // What is received here was committed or will be cut: no epoch of an earlier reign says anything about it.
         store.stream(0).end_epochs()?;
-        let (core, flushers) = Core::new(capacity, Some(store), start);
+        let (core, flushers) = Core::new(capacity, Some(store), start, whole);
         let shared = Arc::new(Shared {
             core,
             received: Watermark::new(start),
             arrived: AtomicU64::new(start.0),
             replayed: AtomicU64::new(start.0),
+            ends: Mutex::new(TransactionEnds::new(whole)),
             closing: AtomicBool::new(false),
             bells: (0..flushers.len()).map(|_| Doorbell::new()).collect(),
             done: flushers.iter().map(|_| AtomicU64::new(start.0)).collect(),
@@ -171,7 +192,16 @@ impl StandbyLog {
         &self.shared.received
     }
 
-    /// How far they are durable here.
+    /// The last known end of a transaction at or below `at`, which is at or above all that was asked for before. Block by block, the log
+    /// may have been received, persisted or replayed up to a place within a transaction; what is shown, and what a new term begins with, ends here.
+    pub fn transaction_end(&self, at: Stamp) -> Stamp {
+        let mut ends = self.shared.ends();
+        let end = ends.below(at);
+        ends.forget(end);
+        end
+    }
+
+    /// How far they are durable here; the end of a block.
     pub fn persisted(&self) -> &Watermark {
         &self.shared.core.durable
     }
@@ -254,6 +284,7 @@ impl StandbyLog {
         let flushers = (0..self.shared.flushers.len()).map(flusher).collect();
         let end = self.shared.received.get();
         assert_eq!(self.shared.core.durable.get(), end, "everything received was flushed");
+        assert_eq!(self.shared.ends().last(), end, "half a transaction was cut off");
         // Nobody holds room back any more but the flushers.
         self.shared.core.buffer.restart(end);
         self.shared.core.buffer.release(Stamp::MAX);
@@ -325,10 +356,54 @@ impl Receiver {
     pub fn received_to(&mut self, to: Stamp) {
         let shared = &self.shared;
         assert!(to <= shared.core.buffer.claimed(), "received bytes have a place");
+        self.note_ends(to);
         shared.core.buffer.fill_to(to);
         shared.arrived.fetch_max(to.0, Ordering::SeqCst);
         shared.received.advance(to);
         shared.ring();
+    }
+
+    /// Notes where transactions end in what has just been received.
+    fn note_ends(&self, to: Stamp) {
+        let shared = &self.shared;
+        let mut at = self.received();
+        let (mut last, mut passed) = (None, at.0 / SPACING);
+        let mut ends = shared.ends();
+        while at < to && to.since(at) >= BLOCK_HEADER as u64 {
+            let header = BlockHeader::peek(&shared.core.buffer.own_header(at));
+            // What is no block ends no transaction; replay will say so.
+            let Some(header) = header.ok().filter(|header| header.stamp == at && header.end() <= to) else { break };
+            at = header.end();
+            if !header.continued {
+                last = Some(at);
+                if at.0 / SPACING > passed {
+                    passed = at.0 / SPACING;
+                    ends.enter(at);
+                }
+            }
+        }
+        if let Some(last) = last {
+            ends.enter(last);
+        }
+    }
+
+    /// The last end of a transaction at or below `at`, of those that are not remembered too.
+    fn last_end(&self, at: Stamp) -> Result<Stamp, LogFailure> {
+        let mut whole = self.shared.ends().below(at);
+        let mut here = whole;
+        while here < at {
+            let mut header = [0; BLOCK_HEADER];
+            self.shared.core.read(here, &mut header).map_err(|error| match error {
+                ReadError::Store(error) => LogFailure::from(error),
+                _ => LogFailure::bug(),
+            })?;
+            let Some(header) = BlockHeader::peek(&header).ok().filter(|header| header.end() <= at) else { break };
+            here = header.end();
+            if !header.continued {
+                whole = here;
+            }
+        }
+        Ok(whole)
     }
 
     /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node enters a term only after that.
@@ -344,6 +419,7 @@ impl Receiver {
         if at >= shared.received.get() {
             return Ok(());
         }
+        let whole = self.last_end(at)?;
         if flushers.len() > 1 {
             // What was dealt out to streams and stays must be in them before their places above `at` are looked for.
             for flusher in &mut flushers {
@@ -356,7 +432,12 @@ impl Receiver {
         shared.arrived.fetch_min(at.0, Ordering::SeqCst);
         shared.received.cut(at);
         shared.replayed.fetch_min(at.0, Ordering::AcqRel);
-        Ok(shared.core.cut(&mut flushers, at)?)
+        {
+            let mut ends = shared.ends();
+            ends.cut(at);
+            ends.enter(whole);
+        }
+        Ok(shared.core.cut(&mut flushers, at, whole)?)
     }
 }
 

@@ -27,8 +27,10 @@ use crate::{
 /// Where a log ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
-    /// Everything below is whole blocks.
+    /// Everything below is whole transactions.
     pub end: Stamp,
+    /// Everything below is whole blocks. Above `end`, they are of a transaction whose last blocks are not there.
+    pub blocks_end: Stamp,
     /// What must be cut off there before anything is appended ([`Tail::settle`]).
     pub cut: Option<Torn>,
     /// How many blocks were looked at.
@@ -38,13 +40,20 @@ pub struct Tail {
 }
 
 impl Tail {
+    /// The same, if the blocks of a transaction whose rest is still to be found are not cut off.
+    pub(crate) fn keeping_half(self) -> Self {
+        let beyond =
+            |torn: Torn| Torn { at: self.blocks_end, bytes: torn.bytes - self.blocks_end.since(torn.at), ..torn };
+        Self { cut: self.cut.map(beyond).filter(|torn| torn.bytes > 0), ..self }
+    }
+
     /// Makes the log end here: cuts off what is torn, durably. Do it before anything is appended, or the remains
     /// could be taken for blocks one day.
     ///
     /// # Errors
     /// [`StoreError`] when it cannot be cut.
     pub fn settle(&self, store: &SegmentStore) -> Result<(), StoreError> {
-        if self.cut.is_some() { store.cut(self.end) } else { Ok(()) }
+        self.cut.map_or(Ok(()), |torn| store.cut(torn.at))
     }
 }
 
@@ -97,7 +106,7 @@ pub fn damage(source: &dyn LogSource, at: Stamp, what: String) -> TailError {
 /// # Errors
 /// [`TailError::Damage`] by the table of this module; [`TailError::Store`] when the log cannot be read.
 pub fn find_tail(source: &dyn LogSource, from: Stamp, watermark: Stamp) -> Result<Tail, TailError> {
-    let mut tail = Tail { end: from, cut: None, blocks: 0, term: None };
+    let mut tail = Tail { end: from, blocks_end: from, cut: None, blocks: 0, term: None };
     // Where the next block is to be; ahead of the end while a transaction has more blocks to come.
     let mut at = from;
     let mut scanner = BlockScanner::new(source, from, Stamp::MAX, u64::MAX / 2);
@@ -140,5 +149,5 @@ fn judge(source: &dyn LogSource, tail: Tail, at: Stamp, why: BlockError, waterma
     // A transaction of which a block is missing is torn as a whole.
     let half = (tail.end < at).then_some(at);
     let cut = behind.written_to.or(half).map(|end| Torn { at: tail.end, bytes: end.since(tail.end), why });
-    Ok(Tail { cut, ..tail })
+    Ok(Tail { cut, blocks_end: at, ..tail })
 }

@@ -137,17 +137,53 @@ fn a_time_block_says_what_time_it_was() {
 }
 
 #[test]
-fn a_block_takes_so_many_records_and_no_more() {
+fn a_block_takes_so_many_records_and_the_next_one_the_rest() {
     let mut builder = BlockBuilder::new();
-    builder.begin();
-    for i in 0..MAX_RECORDS as u64 {
+    builder.begin_in(3);
+    for i in 0..2 * MAX_RECORDS as u64 + 1 {
         builder.push(None, Fid(1), Rid(i), RecordKind::Insert, &[]).unwrap();
     }
-    assert_eq!(builder.push(None, Fid(1), Rid(0), RecordKind::Insert, &[]), Err(BlockFull));
-    builder.seal_records();
-    let block = builder.finish(Stamp(0), Term(1), BlockKind::Redo);
-    assert_eq!(Block::parse(block, Stamp(0)).unwrap().records().len(), MAX_RECORDS);
+    let length = builder.seal_records();
+    for is_last in [true, false] {
+        let offsets = builder.offsets().to_vec();
+        let bytes = builder.finish_part(Stamp(64), Term(1), BlockKind::Redo, is_last);
+        let (mut at, mut number) = (0, 0u64);
+        for (count, continued) in [(MAX_RECORDS, true), (MAX_RECORDS, true), (1, !is_last)] {
+            let block = Block::parse(&bytes[at..], Stamp(64 + at as u64)).unwrap();
+            assert_eq!((block.header().continued, block.header().stream), (continued, 3));
+            assert_eq!(block.records().len(), count);
+            for record in block.records() {
+                assert_eq!(
+                    (record.header.rid, record.address.0),
+                    (Rid(number), 64 + u64::from(offsets[number as usize]))
+                );
+                number += 1;
+            }
+            at += block.bytes().len();
+        }
+        assert_eq!((at as u64, bytes.len() as u64), (length, length));
+    }
     // The memory is used again.
     builder.begin();
     assert_eq!(builder.push(None, Fid(1), Rid(0), RecordKind::Delete, &[]), Ok(32));
+}
+
+#[test]
+fn a_builder_keeps_to_its_limit() {
+    for limit in [200, 1000, 4096] {
+        let mut builder = BlockBuilder::with_limit(limit);
+        builder.begin();
+        let mut pushed = 0;
+        while builder.push(None, Fid(1), Rid(pushed), RecordKind::Insert, &[7; 21]).is_ok() {
+            pushed += 1;
+            if pushed % 5 == 0 {
+                builder.next_block_in(1);
+            }
+        }
+        let full = builder.push(None, Fid(1), Rid(0), RecordKind::Insert, &[7; 21]);
+        assert_eq!(full, Err(BlockFull { limit }));
+        let length = builder.seal_records();
+        assert!(length <= limit && length + 200 > limit, "{length} of {limit}");
+        assert_eq!(builder.record_count() as u64, pushed);
+    }
 }

@@ -17,7 +17,7 @@ use std::{
 use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
 use freshet_log::{
     Block, BlockBuilder, BlockKind, DurableError, GroupCommitKind, Log, LogConfig, LogStore, RecordKind, ReserveError,
-    SegmentStore, StoreConfig, StoreError, TailError,
+    SegmentStore, StoreConfig, StoreError, TailError, Writer,
     medium::{Medium, MediumFile},
 };
 
@@ -279,8 +279,52 @@ const SETTINGS: [Setting; 4] = [
     Setting { streams: 3, group_commit: GroupCommitKind::Epoch(Duration::from_millis(1)) },
 ];
 
-/// Writes transactions from `start` on until the medium fails or there are enough: by one writer of each stream, and some with
-/// blocks in several streams.
+impl Story {
+    /// A log that is durable up to `to`: what of it are whole transactions.
+    fn acknowledge(&mut self, to: Stamp) {
+        let ends = self.transactions.iter().map(|(stamp, blocks)| stamp.plus(blocks.len() as u64));
+        self.acknowledged = ends.filter(|end| *end <= to).max().unwrap_or_default().max(self.acknowledged);
+    }
+}
+
+/// Writes a transaction that is longer than the ring, part by part.
+fn write_long(
+    writer: &mut Writer,
+    setting: Setting,
+    random: &mut Random,
+    story: &mut Story,
+) -> Result<Stamp, ReserveError> {
+    let mut builder = BlockBuilder::new();
+    let build = |builder: &mut BlockBuilder, (stream, length): (u8, usize)| {
+        builder.begin_in(stream);
+        builder.push(None, Fid(1), Rid(7), RecordKind::Insert, &vec![length as u8; length]).unwrap();
+        builder.seal_records()
+    };
+    let parts: Vec<_> =
+        (0..8).map(|_| (random.below(setting.streams as u64) as u8, 500 + random.below(500) as usize)).collect();
+    let length = parts.iter().map(|part| build(&mut builder, *part)).sum();
+    let mut reservation = writer.reserve_long(length)?;
+    let (stamp, end) = (reservation.stamp(), reservation.end());
+    let mut blocks = Vec::new();
+    let mut at = stamp;
+    for (number, part) in parts.iter().enumerate() {
+        build(&mut builder, *part);
+        let bytes = builder.finish_part(at, Term(1), BlockKind::Redo, number + 1 == parts.len());
+        at = at.plus(bytes.len() as u64);
+        blocks.extend_from_slice(bytes);
+    }
+    story.transactions.insert(stamp, blocks.clone());
+    for part in 0..parts.len() {
+        let from = reservation.at().since(stamp) as usize;
+        let to = from + Block::parse(&blocks[from..], reservation.at()).unwrap().bytes().len();
+        assert!(to < blocks.len() || part + 1 == parts.len());
+        reservation.put(&blocks[from..to])?;
+    }
+    Ok(end)
+}
+
+/// Writes transactions from `start` on until the medium fails or there are enough: by one writer of each stream, some with
+/// blocks in several streams, and some that are longer than the ring.
 fn write(medium: &FaultyMedium, setting: Setting, start: Stamp, random: &mut Random, story: &mut Story) {
     let Ok(store) = medium.log(setting.streams) else { return };
     if store.settle().is_err() {
@@ -298,6 +342,13 @@ fn write(medium: &FaultyMedium, setting: Setting, start: Stamp, random: &mut Ran
     let mut builder = BlockBuilder::new();
     for i in 0..40 {
         let writer = &mut writers[random.below(setting.streams as u64) as usize];
+        if random.below(16) == 0 {
+            match write_long(writer, setting, random, story) {
+                Ok(_) => continue,
+                Err(ReserveError::Failed(_)) => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
         builder.begin_in(writer.stream());
         for record in 0..random.below(3) + 1 {
             let row = vec![i as u8; random.below(200) as usize];
@@ -315,10 +366,14 @@ fn write(medium: &FaultyMedium, setting: Setting, start: Stamp, random: &mut Ran
         let (stamp, end) = (reservation.stamp(), reservation.end());
         let blocks = builder.finish(stamp, Term(1), BlockKind::Redo);
         story.transactions.insert(stamp, blocks.to_vec());
-        reservation.fill(blocks);
+        match reservation.fill(blocks) {
+            Ok(()) => {}
+            Err(ReserveError::Failed(_)) => break,
+            Err(error) => panic!("{error}"),
+        }
         if random.below(3) == 0 {
             match log.wait_durable(end, None) {
-                Ok(durable) => story.acknowledged = story.acknowledged.max(durable),
+                Ok(durable) => story.acknowledge(durable),
                 Err(DurableError::Failed(_)) => break,
                 Err(error) => panic!("{error}"),
             }
@@ -327,7 +382,7 @@ fn write(medium: &FaultyMedium, setting: Setting, start: Stamp, random: &mut Ran
     drop(writers);
     let failed = log.close().is_err();
     assert_eq!(failed, log.failure().is_some());
-    story.acknowledged = story.acknowledged.max(log.durable());
+    story.acknowledge(log.durable());
 }
 
 /// Opens what is left and checks it against the story; returns where the log ends.

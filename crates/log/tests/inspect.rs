@@ -46,7 +46,7 @@ fn write(writer: &mut Writer, builder: &mut BlockBuilder, number: u64, second: O
     }
     let reservation = writer.reserve(builder.seal_records()).unwrap();
     let stamp = reservation.stamp();
-    reservation.fill(builder.finish(stamp, Term(3), BlockKind::Redo));
+    reservation.fill(builder.finish(stamp, Term(3), BlockKind::Redo)).unwrap();
     stamp
 }
 

@@ -37,7 +37,7 @@ fn write_until_killed(path: &Path) -> ! {
                     writer.throttle().unwrap();
                     let reservation = writer.reserve(length).unwrap();
                     let (stamp, end) = (reservation.stamp(), reservation.end());
-                    reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo));
+                    reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
                     if i % 7 == 0 {
                         log.wait_durable(end, None).unwrap();
                         // One write, so lines of two threads do not mix.

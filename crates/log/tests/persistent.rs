@@ -28,8 +28,8 @@ fn store(directory: &Path, streams: usize) -> LogStore {
 
 fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind) -> (Log, Stamp) {
     let store = store(directory, streams);
-    let end = store.settle().unwrap().end;
-    let end = recover_buffer(&directory.join("buffer"), &store, end, false).unwrap();
+    let tail = store.settle_before_buffer().unwrap();
+    let end = recover_buffer(&directory.join("buffer"), &store, &tail, false).unwrap();
     let config = LogConfig { capacity: RING, partition: 4096, group_commit: kind, ..LogConfig::default() };
     let log = Log::open_persistent(config, &persistence(directory, method), store, end, Term(1)).unwrap();
     if std::env::var_os("FRESHET_DAX").is_some() {
@@ -46,7 +46,7 @@ fn write(writer: &mut Writer, builder: &mut BlockBuilder, rid: u64) -> (Stamp, S
     writer.throttle().unwrap();
     let reservation = writer.reserve(length).unwrap();
     let place = (reservation.stamp(), reservation.end());
-    reservation.fill(builder.finish(place.0, Term(1), BlockKind::Redo));
+    reservation.fill(builder.finish(place.0, Term(1), BlockKind::Redo)).unwrap();
     place
 }
 
@@ -90,8 +90,8 @@ fn what_was_acknowledged_is_there_after_the_process_ended() {
                 }
             }
             let store = store(directory.path(), streams);
-            let end = store.settle().unwrap().end;
-            let end = recover_buffer(&directory.path().join("buffer"), &store, end, false).unwrap();
+            let tail = store.settle_before_buffer().unwrap();
+            let end = recover_buffer(&directory.path().join("buffer"), &store, &tail, false).unwrap();
             assert_eq!(end, written.last().unwrap().1);
             for (stamp, end, rid) in written {
                 let mut bytes = vec![0; end.since(stamp) as usize];
@@ -147,30 +147,32 @@ fn a_buffer_that_is_not_this_logs_is_refused() {
     drop(writer);
     log.crash_for_test();
     let store = store(directory.path(), 1);
-    let found = store.settle().unwrap().end;
+    let found = store.settle_before_buffer().unwrap();
     let good = std::fs::read(&path).unwrap();
     for (at, what) in [(0, "header"), (10, "header"), (20, "header"), (36, "header")] {
         let mut bad = good.clone();
         bad[at] ^= 1;
         std::fs::write(&path, bad).unwrap();
-        let error = recover_buffer(&path, &store, found, false).unwrap_err();
+        let error = recover_buffer(&path, &store, &found, false).unwrap_err();
         assert!(matches!(error, BufferError::Damaged { .. }) && error.to_string().contains(what), "{error}");
     }
     let mut bad = good.clone();
     bad[2048..2176].fill(0);
     std::fs::write(&path, bad).unwrap();
-    assert!(recover_buffer(&path, &store, found, false).unwrap_err().to_string().contains("how far the segments are"));
+    assert!(recover_buffer(&path, &store, &found, false).unwrap_err().to_string().contains("how far the segments are"));
     std::fs::write(&path, &good[..good.len() - 4096]).unwrap();
-    assert!(recover_buffer(&path, &store, found, false).unwrap_err().to_string().contains("length"));
+    assert!(recover_buffer(&path, &store, &found, false).unwrap_err().to_string().contains("length"));
     // A torn end is no damage: it was not acknowledged.
     let mut torn = good.clone();
     torn[4096 + 40] ^= 1;
     std::fs::write(&path, torn).unwrap();
-    assert_eq!(recover_buffer(&path, &store, found, false).unwrap(), found);
+    assert_eq!(recover_buffer(&path, &store, &found, false).unwrap(), found.end);
     std::fs::write(&path, good).unwrap();
-    assert_eq!(recover_buffer(&path, &store, found, false).unwrap(), end);
-    assert_eq!(recover_buffer(&path, &store, end, false).unwrap(), end, "twice does no harm");
-    assert_eq!(recover_buffer(&directory.path().join("none"), &store, end, false).unwrap(), end);
+    assert_eq!(recover_buffer(&path, &store, &found, false).unwrap(), end);
+    let again = store.settle_before_buffer().unwrap();
+    assert_eq!(again.end, end);
+    assert_eq!(recover_buffer(&path, &store, &again, false).unwrap(), end, "twice does no harm");
+    assert_eq!(recover_buffer(&directory.path().join("none"), &store, &again, false).unwrap(), end);
 }
 
 /// A block that was filled in behind one that was not is no part of the log, and does not become one when another crash finds
@@ -202,7 +204,7 @@ fn what_one_crash_cut_off_the_next_one_does_not_bring_back() {
             assert_eq!(length, 320, "it ends where the one that was cut off began");
             let reservation = writer.reserve(length).unwrap();
             let (stamp, end) = (reservation.stamp(), reservation.end());
-            reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo));
+            reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
             log.wait_durable(end, None).unwrap();
             log.crash_for_test();
             end

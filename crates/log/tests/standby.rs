@@ -151,7 +151,7 @@ fn a_promoted_standby_goes_on_as_the_primary() {
     for _ in 0..200 {
         let reservation = writer.reserve(208).unwrap();
         let bytes = block(reservation.stamp(), 208, 2);
-        reservation.fill(&bytes);
+        reservation.fill(&bytes).unwrap();
     }
     drop(writer);
     let end = log.reserved();

@@ -25,7 +25,7 @@ fn write_one(writer: &mut freshet_log::Writer, builder: &mut BlockBuilder, rid: 
     let reservation = writer.reserve(length).unwrap();
     let place = (reservation.stamp(), reservation.end());
     let block = builder.finish(place.0, Term(1), BlockKind::Redo);
-    reservation.fill(block);
+    reservation.fill(block).unwrap();
     place
 }
 
@@ -168,14 +168,11 @@ fn a_volatile_log_is_durable_as_it_goes_and_takes_no_late_sink() {
 }
 
 #[test]
-fn a_transaction_larger_than_half_the_ring_is_refused() {
+fn a_block_larger_than_half_the_ring_is_refused() {
     let log = Log::open(small(), Some(LogStore::in_memory(CONFIG)), Stamp(0), Term(1)).unwrap();
     let mut writer = log.writer().unwrap();
     assert!(matches!(writer.reserve(8 << 10).map(drop), Ok(())));
-    assert!(matches!(
-        writer.reserve((8 << 10) + 8),
-        Err(ReserveError::TransactionTooLarge { length: 8200, limit: 8192 })
-    ));
+    assert!(matches!(writer.reserve((8 << 10) + 8), Err(ReserveError::BlockTooLong { length: 8200, limit: 8192 })));
 }
 
 #[test]
@@ -218,7 +215,9 @@ fn nothing_is_acknowledged_by_a_close_that_was_not_flushed() {
                         let length = builder.seal_records();
                         let Ok(reservation) = writer.reserve(length) else { break };
                         let (stamp, end) = (reservation.stamp(), reservation.end());
-                        reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo));
+                        if reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).is_err() {
+                            break;
+                        }
                         last = end;
                     }
                     if log.wait_durable(last, None).is_ok() {
@@ -275,7 +274,7 @@ fn what_is_kept_of_several_streams_can_be_read_after_older_segments_went() {
         builder.push(None, Fid(1), Rid(number), RecordKind::Insert, &[7; 100]).unwrap();
         let reservation = writer.reserve(builder.seal_records()).unwrap();
         let place = (reservation.stamp(), reservation.end());
-        reservation.fill(builder.finish(place.0, Term(1), BlockKind::Redo));
+        reservation.fill(builder.finish(place.0, Term(1), BlockKind::Redo)).unwrap();
         place
     };
     let mut begins = Vec::new();

@@ -57,7 +57,7 @@ pub use conversation::conversation;
 pub use copy::{Client, CopyIn, CopyOut};
 pub use limits::Limits;
 pub use message::{Bind, Format, Formats, Types, Values};
-pub use out::{Described, Executed, Field, Out, Row};
+pub use out::{Described, Executed, Field, Mark, Out, Row};
 pub use parameters::Parameters;
 pub use registry::Sessions;
 pub use report::{Report, Severity, SqlState};

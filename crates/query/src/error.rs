@@ -20,7 +20,9 @@ pub fn write_error(cause: WriteError) -> SqlError {
             );
         }
         WriteError::UniqueViolation { .. } => SqlState::UNIQUE_VIOLATION,
-        WriteError::Row { .. } | WriteError::TableFull(_) => SqlState::PROGRAM_LIMIT_EXCEEDED,
+        WriteError::Row { .. } | WriteError::TableFull(_) | WriteError::TooLarge { .. } => {
+            SqlState::PROGRAM_LIMIT_EXCEEDED
+        }
         WriteError::ReadOnly(_) => SqlState::READ_ONLY_SQL_TRANSACTION,
         WriteError::Read(_) => SqlState::IO_ERROR,
     };

@@ -8,13 +8,16 @@ use std::cmp::Ordering;
 use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, Type, Value, ValueRef,
-    functions::{self, Function},
+    functions::{self, Function, SessionCalls},
     row::Layout,
     types::{Array, Cast, EvalContext, Kind},
 };
 use smallvec::SmallVec;
 
-use crate::session_function::SessionFunction;
+use crate::{
+    session_function::SessionFunction,
+    system::activity::{CursorInfo, SettingInfo, StatementInfo},
+};
 
 /// A row that an expression's columns refer to.
 #[derive(Clone, Copy, Debug)]
@@ -39,12 +42,21 @@ pub struct Environment<'a> {
 }
 
 /// What functions can ask the session.
-pub trait SessionView {
-    /// Calls a function of the session. Arguments are of the kinds that it declares, or null.
-    ///
-    /// # Errors
-    /// Whatever there is to say against it.
-    fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError>;
+pub trait SessionView: SessionCalls {
+    /// Its settings.
+    fn settings(&self) -> Vec<SettingInfo> {
+        Vec::new()
+    }
+
+    /// Its cursors.
+    fn cursors(&self) -> Vec<CursorInfo> {
+        Vec::new()
+    }
+
+    /// Its prepared statements.
+    fn statements(&self) -> Vec<StatementInfo> {
+        Vec::new()
+    }
 }
 
 /// A comparison of two values of the same kind.

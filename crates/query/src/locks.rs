@@ -117,6 +117,19 @@ impl LockMode {
     }
 }
 
+/// A lock on a table that somebody holds, or waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableLock {
+    /// Whose: the number of the session.
+    pub place: usize,
+    /// The table.
+    pub table: Oid,
+    /// How it is locked.
+    pub mode: LockMode,
+    /// Whether it is held.
+    pub granted: bool,
+}
+
 /// Who waits for whose records.
 pub trait RecordWaits: Send + Sync {
     /// The session, by its number, whose transaction the one of session `waiter` waits for, if it waits.
@@ -204,7 +217,10 @@ fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl std::fmt::Debug for LockManager {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let state = guard(&self.state);
-        f.debug_struct("LockManager").field("sessions", &state.places.len()).field("requests", &state.requests.len()).finish()
+        f.debug_struct("LockManager")
+            .field("sessions", &state.places.len())
+            .field("requests", &state.requests.len())
+            .finish()
     }
 }
 
@@ -229,6 +245,33 @@ impl LockManager {
         let place = Arc::new(Place { number, held: Mutex::new(held) });
         state.places.push(Arc::clone(&place));
         TableLocks { manager: Arc::clone(self), place, held: RefCell::default() }
+    }
+
+    /// All locks that are held or waited for.
+    pub fn all(&self) -> Vec<TableLock> {
+        let state = guard(&self.state);
+        let mut all = Vec::new();
+        for place in &state.places {
+            let weak = guard(&place.held).weak.clone();
+            let held = |(table, mode)| TableLock { place: place.number, table, mode, granted: true };
+            all.extend(weak.into_iter().map(held));
+        }
+        for Request { number, table, mode, granted, .. } in &state.requests {
+            all.push(TableLock { place: *number, table: *table, mode: *mode, granted: *granted });
+        }
+        all
+    }
+
+    /// The sessions that a session waits for, if it waits for a table.
+    pub fn waits_for(&self, number: usize) -> Vec<usize> {
+        let state = guard(&self.state);
+        let waits = state.requests.iter().filter(|request| request.number == number && !request.granted);
+        waits.flat_map(|request| state.blockers(request)).collect()
+    }
+
+    /// Whether somebody waits for a lock.
+    pub fn is_wanted(&self) -> bool {
+        guard(&self.state).requests.iter().any(|request| !request.granted)
     }
 
     /// Notes that a change of tables was committed. To be called before the locks of whoever changed them are released.
@@ -272,9 +315,8 @@ impl State {
             }
         }
         let others = self.requests.iter().filter(|other| other.number != request.number);
-        holds_some |= self.requests.iter().any(|own| {
-            own.granted && own.number == request.number && own.table == request.table
-        });
+        holds_some |=
+            self.requests.iter().any(|own| own.granted && own.number == request.number && own.table == request.table);
         for other in others.filter(|other| conflicts(other.table, other.mode)) {
             // Who wants more of what it has waits for nobody who only wants it: that one waits for it.
             if other.granted || other.id < request.id && !holds_some {

@@ -22,9 +22,10 @@ use crate::{
     bind::select::all_of,
     error::read_error,
     execute::Run,
-    expression::{Comparison, Expression, Source},
+    expression::{Comparison, Expression, SessionView, Source},
     schema::{self, Oid, Schema, TableInfo, no_relation, privilege},
     session::State,
+    system::{self, SystemView},
 };
 
 scoped_tls_hkt::scoped_thread_local!(static RUNNING: for<'a> &'a (dyn Scanner + 'a));
@@ -38,6 +39,14 @@ trait Scanner {
         count: usize,
         sink: &mut dyn FnMut(&dyn Cells) -> Result<(), SqlError>,
     ) -> Result<bool, SqlError>;
+
+    /// The session that runs it.
+    fn session(&self) -> &dyn SessionView;
+}
+
+/// Asks the session whose statement this thread runs; nothing when it runs none.
+pub fn with_session<T>(ask: impl FnOnce(&dyn SessionView) -> T) -> Option<T> {
+    RUNNING.is_set().then(|| RUNNING.with(|run| ask(run.session())))
 }
 
 /// Does something in which relations are read, as of a statement.
@@ -54,17 +63,30 @@ pub struct Snapshot {
     pub path: Vec<Oid>,
     /// The role that has to be allowed to read.
     pub role: Oid,
+    /// What the database is called.
+    pub database: Arc<str>,
+    /// The server.
+    pub system: Arc<dyn SystemView>,
 }
 
 impl Snapshot {
     /// As a session sees it now.
     pub fn of(state: &State) -> Self {
-        Self { schema: Arc::clone(&state.schema), path: state.path(), role: state.role }
+        Self {
+            schema: Arc::clone(&state.schema),
+            path: state.path(),
+            role: state.role,
+            database: Arc::clone(&state.database),
+            system: Arc::clone(&state.system),
+        }
     }
 }
 
 impl Relations for Snapshot {
     fn named(&self, schema: Option<&str>, name: &str) -> Result<Named, SqlError> {
+        if let Some(relation) = system::relation(self, schema, name) {
+            return Ok(Named::Relation(relation));
+        }
         let found = match schema {
             None => self.schema.find(&self.path, name),
             Some(schema) => self.schema.namespace(schema).and_then(|namespace| self.schema.named(namespace, name)),
@@ -94,6 +116,11 @@ impl Relations for Snapshot {
                     query: Arc::new((**query).clone()),
                     columns: view.columns.iter().map(column).collect(),
                 })
+            }
+            Some(schema::Named::Sequence(oid)) => {
+                let sequence = self.schema.sequence(oid).ok_or_else(|| no_relation(name))?;
+                allowed(sequence.owner, &sequence.grants, "sequence")?;
+                Ok(Named::Relation(system::sequence(self, sequence)))
             }
             _ => Err(no_relation(&schema.map_or_else(|| name.to_owned(), |schema| format!("{schema}.{name}")))),
         }
@@ -212,6 +239,10 @@ impl Cells for StoredCells<'_> {
 }
 
 impl Scanner for Run<'_, '_> {
+    fn session(&self) -> &dyn SessionView {
+        self.environment.session
+    }
+
     fn read(
         &self,
         scan: &mut StoredRows,
@@ -264,7 +295,7 @@ impl Scanner for Run<'_, '_> {
 
 impl Run<'_, '_> {
     /// The part of an index that an access path without alternatives reads; nothing when no row can be in it.
-    fn range_of(&self, info: &TableInfo, access: &Access) -> Result<Option<KeyRange>, SqlError> {
+    pub(crate) fn range_of(&self, info: &TableInfo, access: &Access) -> Result<Option<KeyRange>, SqlError> {
         if !matches!(access.among, Among::Nothing) {
             return Err(SqlError::internal("a scan with alternatives"));
         }

@@ -16,9 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_engine::{
-    Database, IndexDefinition, Isolation, KeyPart, ProcedureError, TableDefinition, Ticket, Worker,
-};
+use freshet_engine::{Database, IndexDefinition, Isolation, KeyPart, ProcedureError, TableDefinition, Ticket, Worker};
 use freshet_sql::{SqlError, SqlState};
 
 use crate::schema::{Oid, Sequence};
@@ -219,7 +217,8 @@ impl Sequences {
             let mut state = guard(state);
             let position = *self.load(sequence, &mut state)?;
             if let Some(ahead) = state.ahead
-                && (waited == Some(ahead.ticket.until) || self.database.outcome(ahead.ticket).is_some_and(|it| it.is_ok()))
+                && (waited == Some(ahead.ticket.until)
+                    || self.database.outcome(ahead.ticket).is_some_and(|it| it.is_ok()))
             {
                 state.range = Some(match state.range {
                     // Both are one range, if they meet.
@@ -261,10 +260,7 @@ impl Sequences {
                 _ => self.log_ahead(sequence, &mut state, value)?,
             };
             drop(state);
-            let outcome = self.wait(ahead.ticket, interrupted);
-            if let Err(error) = outcome {
-                return Err(error);
-            }
+            self.wait(ahead.ticket, interrupted)?;
             waited = Some(ahead.ticket.until);
         }
     }
@@ -297,7 +293,8 @@ impl Sequences {
         if !(sequence.minimum..=sequence.maximum).contains(&position.value) {
             let (name, value) = (&sequence.name, position.value);
             let (minimum, maximum) = (sequence.minimum, sequence.maximum);
-            let message = format!("setval: value {value} is out of bounds for sequence \"{name}\" ({minimum}..{maximum})");
+            let message =
+                format!("setval: value {value} is out of bounds for sequence \"{name}\" ({minimum}..{maximum})");
             return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message));
         }
         self.check_primary("setval")?;

@@ -5,15 +5,25 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use freshet_engine::{Database, Node, Stamp};
+use freshet_engine::{Database, Node, NodeStatus, Stamp};
 use freshet_postgres::{Access, Backend, Limits, Opening, Parameters, Peer, Proof, Report, Startup, Verifier};
-use freshet_sql::{SqlError, SqlState, general::General};
+use freshet_sql::{
+    SqlError, SqlState,
+    general::General,
+    types::{Timestamp, datetime},
+};
 
 use crate::{
-    locks::{LockManager, RecordWaits},
-    schema::Catalog,
-    sequence::Sequences,
+    advisory::{AdvisoryLock, AdvisoryLocks, OtherWaits},
+    locks::{LockManager, RecordWaits, TableLock},
+    schema::{Catalog, Sequence, TableInfo},
+    sequence::{Position, Sequences},
     session::{Session, wire::report},
+    system::{
+        SessionInfo, SystemView,
+        activity::{Registry, Wait},
+        size::{self, TableSize},
+    },
 };
 
 /// How often a wait looks whether its session is to end.
@@ -29,6 +39,8 @@ pub struct Shared {
     pub catalog: Catalog,
     /// Locks on tables.
     pub locks: Arc<LockManager>,
+    /// Locks on numbers.
+    pub advisory: Arc<AdvisoryLocks>,
     /// Where sequences stand.
     pub sequences: Sequences,
     /// Who runs general queries, if anybody.
@@ -41,6 +53,8 @@ pub struct Shared {
     pub first_role: String,
     /// The version of this program.
     pub version: String,
+    /// Who is connected.
+    pub sessions: Arc<Registry>,
 }
 
 /// A node's SQL server, for the protocol.
@@ -62,6 +76,7 @@ pub struct Setup {
 }
 
 /// Who waits for whose records, as the engine knows.
+#[derive(Clone)]
 struct Records(Database);
 
 impl RecordWaits for Records {
@@ -70,11 +85,26 @@ impl RecordWaits for Records {
     }
 }
 
+/// Who waits for tables and records.
+struct Waits {
+    tables: Arc<LockManager>,
+    records: Records,
+}
+
+impl OtherWaits for Waits {
+    fn waits_for(&self, waiter: usize) -> Vec<usize> {
+        let mut all = self.tables.waits_for(waiter);
+        all.extend(self.records.waits_for(waiter));
+        all
+    }
+}
+
 impl Shared {
     /// Makes what a primary needs and may not have yet.
     fn make(&self) -> Result<(), SqlError> {
         self.catalog.make(&self.first_role)?;
-        self.sequences.make()
+        self.sequences.make()?;
+        crate::ddl::effects::sweep(&self.catalog, &self.sequences)
     }
 
     /// Whether this node only reads.
@@ -130,6 +160,54 @@ impl Shared {
     }
 }
 
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("catalog", &self.catalog)
+            .field("sessions", &self.sessions)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SystemView for Shared {
+    fn started(&self) -> Timestamp {
+        let since = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+        Timestamp(micros.saturating_sub(datetime::UNIX_EPOCH))
+    }
+
+    fn sessions(&self) -> Vec<Arc<SessionInfo>> {
+        self.sessions.all()
+    }
+
+    fn table_locks(&self) -> Vec<TableLock> {
+        self.locks.all()
+    }
+
+    fn wait(&self, place: usize) -> Option<Wait> {
+        let some = |event: &'static str, by: Vec<usize>| (!by.is_empty()).then_some(Wait { event, by });
+        some("relation", self.locks.waits_for(place))
+            .or_else(|| some("advisory", self.advisory.waits_for(place)))
+            .or_else(|| some("transactionid", self.database.core().waits_for(place).into_iter().collect()))
+    }
+
+    fn advisory_locks(&self) -> Vec<AdvisoryLock> {
+        self.advisory.all()
+    }
+
+    fn status(&self) -> Option<NodeStatus> {
+        Some(self.node.status())
+    }
+
+    fn table_size(&self, info: &TableInfo) -> Option<TableSize> {
+        size::measure(&self.database, info)
+    }
+
+    fn sequence_position(&self, sequence: &Sequence) -> Result<Position, SqlError> {
+        self.sequences.position(sequence)
+    }
+}
+
 impl SqlServer {
     /// A server over a node. On a primary whose database has no catalog yet, one is made.
     ///
@@ -137,9 +215,13 @@ impl SqlServer {
     /// When it cannot be made.
     pub fn new(setup: Setup) -> Result<Self, SqlError> {
         let database = setup.node.database().clone();
+        let records = Records(database.clone());
+        let locks = LockManager::new(Some(Arc::new(records.clone())));
+        let waits = Waits { tables: Arc::clone(&locks), records };
         let shared = Shared {
             catalog: Catalog::new(database.clone()),
-            locks: LockManager::new(Some(Arc::new(Records(database.clone())))),
+            advisory: AdvisoryLocks::new(Some(Arc::new(waits))),
+            locks,
             sequences: Sequences::new(database.clone()),
             database,
             node: setup.node,
@@ -148,6 +230,7 @@ impl SqlServer {
             started: SystemTime::now(),
             first_role: setup.first_role,
             version: setup.version,
+            sessions: Arc::default(),
         };
         if !shared.is_standby() {
             shared.make()?;

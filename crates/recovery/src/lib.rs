@@ -17,5 +17,5 @@ mod restart;
 
 pub use self::{
     checkpoint::{CheckpointError, Manifest},
-    restart::{Phase, Restart, RestoreError, Restored, settle_tail},
+    restart::{Phase, Restart, RestoreError, Restored, settle_tail, settle_tail_before_buffer},
 };

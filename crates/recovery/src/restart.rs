@@ -100,6 +100,20 @@ impl<E: Into<RestoreError>> From<E> for PiecesError {
 /// # Errors
 /// See [`RestoreError`].
 pub fn settle_tail(store: &LogStore) -> Result<Tail, RestoreError> {
+    check_extent(store)?;
+    Ok(store.settle()?)
+}
+
+/// The same for a log whose newest part may be in a buffer in persistent memory ([`LogStore::settle_before_buffer`]).
+///
+/// # Errors
+/// See [`RestoreError`].
+pub fn settle_tail_before_buffer(store: &LogStore) -> Result<Tail, RestoreError> {
+    check_extent(store)?;
+    Ok(store.settle_before_buffer()?)
+}
+
+fn check_extent(store: &LogStore) -> Result<(), RestoreError> {
     let watermark = store.watermark();
     // Without any segment it may be the beginning of a log: a crash came after its watermark was made. If it is not, replay finds
     // out what is missing.
@@ -110,7 +124,7 @@ pub fn settle_tail(store: &LogStore) -> Result<Tail, RestoreError> {
         let what = format!("the segments from {end} on are missing; the log was durable up to {watermark}");
         return Err(damage(store, end, what).into());
     }
-    Ok(store.settle()?)
+    Ok(())
 }
 
 /// What a restart works on.

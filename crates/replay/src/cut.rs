@@ -6,6 +6,9 @@ use freshet_log::{Block, BlockHeader, block::BLOCK_HEADER};
 
 use crate::{Replay, ReplayError};
 
+/// About how many bytes of log are undone at once.
+const STRETCH: u64 = 4 << 20;
+
 impl Replay {
     /// Undoes the replay of `[at, end)`, whose bytes must still be readable, before they are cut
     /// off. Readers never saw any of it: versions are made only below the read view. Index entries stay behind as
@@ -14,18 +17,40 @@ impl Replay {
     /// # Errors
     /// See [`ReplayError`].
     pub fn cut(&self, at: Stamp, end: Stamp) -> Result<(), ReplayError> {
-        let mut records: Vec<(Fid, Rid, Stamp, Option<Stamp>)> = Vec::new();
+        // Where stretches begin that are not too long to be kept in mind.
+        let mut stretches = vec![at];
         let mut here = at;
-        let mut bytes = Vec::new();
         while here < end {
-            let read = |at, bytes: &mut [u8]| self.log.read(at, bytes).map_err(|cause| ReplayError::Read { at, cause });
-            let wrong = |cause| ReplayError::Block { at: here, cause };
             let mut head = [0; BLOCK_HEADER];
-            read(here, &mut head)?;
-            let header = BlockHeader::peek(&head).map_err(wrong)?;
-            bytes.resize(header.length as usize, 0);
-            read(here, &mut bytes)?;
-            let block = Block::parse(&bytes, here).map_err(wrong)?;
+            self.read(here, &mut head)?;
+            let header = BlockHeader::peek(&head).map_err(|cause| ReplayError::Block { at: here, cause })?;
+            here = here.plus(u64::from(header.length));
+            if here.since(stretches[stretches.len() - 1]) >= STRETCH {
+                stretches.push(here);
+            }
+        }
+        // Newest first, so that each announcement leads to the one before it.
+        let mut upto = end;
+        for from in stretches.into_iter().rev() {
+            self.cut_stretch(from, upto)?;
+            upto = from;
+        }
+        self.drop_deleted(at);
+        Ok(())
+    }
+
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), ReplayError> {
+        self.log.read(at, into).map_err(|cause| ReplayError::Read { at, cause })
+    }
+
+    fn cut_stretch(&self, at: Stamp, end: Stamp) -> Result<(), ReplayError> {
+        let mut records: Vec<(Fid, Rid, Stamp, Option<Stamp>)> = Vec::new();
+        let mut bytes = vec![0; end.since(at) as usize];
+        self.read(at, &mut bytes)?;
+        let mut here = at;
+        while here < end {
+            let block = Block::parse(&bytes[here.since(at) as usize..], here);
+            let block = block.map_err(|cause| ReplayError::Block { at: here, cause })?;
             records.extend(
                 block
                     .records()
@@ -33,13 +58,11 @@ impl Replay {
             );
             here = block.end();
         }
-        // Newest first, so that each announcement leads to the one before it.
         for (fid, rid, address, prev) in records.into_iter().rev() {
             if let Some(table) = self.catalog.get(fid) {
                 table.replay_cut(rid, address, prev);
             }
         }
-        self.drop_deleted(at);
         Ok(())
     }
 }

@@ -67,6 +67,9 @@ impl StandbyStore for Ring {
         self.bytes.lock().unwrap()[at..at + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
+    fn transaction_end(&self, at: Stamp) -> Stamp {
+        at
+    }
     fn mark_received(&self, to: Stamp) {
         self.received.store(to.0, Ordering::SeqCst);
         self.persisted.advance(to);
@@ -138,7 +141,7 @@ fn main() {
     while at.0 < total {
         let to = at.plus(batch);
         let ends: Vec<Stamp> = (1..=batch / (64 << 10)).map(|k| at.plus(k * (64 << 10))).collect();
-        primary.batch_ready(at, to, &ends);
+        primary.batch_ready(at, to, &ends, &[to]);
         primary.durable_advanced(to);
         at = to;
         // Never further ahead than the ring.
@@ -163,7 +166,7 @@ fn main() {
     let began = Instant::now();
     for _ in 0..rounds {
         let to = at.plus(1024);
-        primary.batch_ready(at, to, &[]);
+        primary.batch_ready(at, to, &[], &[to]);
         primary.durable_advanced(to);
         primary.commit().wait(to, None).expect("commits go on");
         at = to;

@@ -65,6 +65,10 @@ pub trait StandbyStore: Send + Sync {
     /// [`StoreError`] when the log has failed or was closed.
     fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError>;
 
+    /// The last known end of a transaction at or below `at`, which is at or below what was received. What is received, persisted and
+    /// replayed ends with a block; that may be within a transaction.
+    fn transaction_end(&self, at: Stamp) -> Stamp;
+
     /// Everything below `to` is complete: it may be persisted.
     fn mark_received(&self, to: Stamp);
 

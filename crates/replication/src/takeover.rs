@@ -6,7 +6,7 @@
 //! 3. Consult: everyone who can be reached promises the new term, which fences the old primary there, and says
 //!    again what it holds. The own fence rises first.
 //! 4. Fetch: whatever a more advanced log holds.
-//! 5. Finish: everything received is persistent and replayed.
+//! 5. Finish: everything received is persistent and replayed. Half a transaction at the end goes.
 //! 6. Begin: the new term is written to the own history, durably. From here on this node is the primary.
 //!
 //! The engine then turns the log into a primary's, starts a [`crate::primary::Primary`], which makes the new
@@ -196,7 +196,8 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                 finish(standby, options.deadline)?;
             }
             Plan::Reign { term } => {
-                let start = finish(standby, options.deadline)?;
+                let end = finish(standby, options.deadline)?;
+                let start = cut_half(standby, end)?;
                 let history = shared.terms.begin(term, shared.node, start, start)?;
                 shared.follow().lead(None);
                 drop(rest);
@@ -275,6 +276,20 @@ fn finish(standby: &Standby, patience: Duration) -> Result<Stamp, PromoteError> 
     }
     shared.replay().finish(end).map_err(|error| PromoteError::Local(error.to_string()))?;
     Ok(end)
+}
+
+/// A transaction of which the old primary has not sent everything never was. Returns where the log ends then: between transactions.
+fn cut_half(standby: &Standby, end: Stamp) -> Result<Stamp, PromoteError> {
+    let shared = &standby.shared;
+    let whole = shared.store.transaction_end(end);
+    if whole < end {
+        let local = |why: String| PromoteError::Local(why);
+        // Replay first: it reads the log, and must not meet the cut.
+        let replayed = shared.replay().cut(whole).map_err(|error| local(error.to_string()))?;
+        shared.forget_replayed(replayed);
+        shared.store.cut(whole).map_err(|error| local(error.to_string()))?;
+    }
+    Ok(whole)
 }
 
 /// Sends the log to a candidate, as far as it is persistent here, and ends the connection. One piece at a time:

@@ -22,5 +22,6 @@ pub use leaves::LeafSet;
 pub use owner::{Owner, Owners, Phase};
 pub use reclaim::{Guard, Participant, Participants, Pin};
 pub use table::{
-    InstallError, Installed, LoadError, Loaded, Newest, ReadContext, ReadError, Reclaimed, RecordSource, Table, Visible,
+    InstallError, Installed, LoadError, Loaded, Newest, Published, ReadContext, ReadError, Reclaimed, RecordSource,
+    Table, Visible,
 };

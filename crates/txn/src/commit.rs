@@ -4,13 +4,19 @@ use freshet_base::{Fid, Isolation, RecordKind, Stamp};
 use freshet_log::{BlockBuilder, BlockKind, ReserveError, Writer};
 
 use crate::{
-    CommitError, Ticket, Transaction, garbage::Garbage, snapshots::Primary, transaction::Write, worker::Inner,
+    CommitError, Ticket, Transaction,
+    garbage::{Garbage, GarbageQueue},
+    snapshots::Primary,
+    state::Write,
+    worker::Inner,
 };
 
 impl From<ReserveError> for CommitError {
     fn from(error: ReserveError) -> Self {
         match error {
-            ReserveError::TransactionTooLarge { .. } => Self::TooLarge(error.to_string()),
+            ReserveError::TransactionTooLarge { .. } | ReserveError::BlockTooLong { .. } => {
+                Self::TooLarge(error.to_string())
+            }
             _ => Self::Log(error.to_string()),
         }
     }
@@ -69,13 +75,19 @@ impl Transaction<'_> {
     /// Takes the stamp, decides, and fills the reserved range of the log with the block, or with a skip block.
     fn log_block(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
         let worker = self.worker;
-        let writer = Self::writer(primary, &mut inner.writer)?;
-        let kind = self.build_block(primary, writer.stream(), &mut inner.builder)?;
-        let length = inner.builder.seal_records();
+        let Inner { writer, builder, garbage, .. } = inner;
+        if writer.is_none() {
+            builder.set_limit(primary.log.longest_at_once());
+        }
+        let writer = Self::writer(primary, writer)?;
+        let Some(kind) = self.build_block(primary, writer.stream(), builder) else {
+            return self.log_long(primary, inner);
+        };
+        let length = builder.seal_records();
         writer.throttle()?;
         let owner = worker.owner.get().expect("it has written");
         worker.core.owners.committing(owner);
-        let reservation = writer.reserve(length)?;
+        let mut reservation = writer.reserve(length)?;
         let stamp = reservation.stamp();
         worker.core.owners.stamp(owner, stamp);
         if self.isolation == Isolation::Serializable
@@ -86,9 +98,17 @@ impl Transaction<'_> {
             return Err(error);
         }
         worker.core.owners.decided(owner, true);
-        reservation.fill(inner.builder.finish(stamp, primary.term, kind));
-        self.publish(stamp, inner);
-        Ok(Ticket { stamp: Some(stamp), until: stamp.plus(length) })
+        let until = stamp.plus(length);
+        // When the log has failed, it takes nothing more from anybody, and the ticket tells.
+        if reservation.has_room() {
+            let _ = reservation.fill(builder.finish(stamp, primary.term, kind));
+            self.publish(stamp, builder.offsets(), garbage);
+        } else {
+            // A long transaction has the ring for itself. Nobody should have to wait for the final stamps of versions meanwhile.
+            self.publish(stamp, builder.offsets(), garbage);
+            let _ = reservation.fill(builder.finish(stamp, primary.term, kind));
+        }
+        Ok(Ticket { stamp: Some(stamp), until })
     }
 
     /// The same without a log: only the stamp is taken.
@@ -106,13 +126,12 @@ impl Transaction<'_> {
             self.certify(stamp)?;
         }
         worker.core.owners.decided(owner, true);
-        inner.builder.begin();
-        self.publish(stamp, inner);
+        self.publish(stamp, &[], &mut inner.garbage);
         Ok(Ticket { stamp: Some(stamp), until: Stamp::ZERO })
     }
 
     /// The worker's place in the log, taken when it first writes.
-    fn writer<'i>(primary: &Primary, place: &'i mut Option<Writer>) -> Result<&'i mut Writer, CommitError> {
+    pub(crate) fn writer<'i>(primary: &Primary, place: &'i mut Option<Writer>) -> Result<&'i mut Writer, CommitError> {
         match place {
             Some(writer) => Ok(writer),
             none => Ok(none.insert(primary.log.writer().map_err(|cause| CommitError::Log(cause.to_string()))?)),
@@ -120,8 +139,8 @@ impl Transaction<'_> {
     }
 
     /// Builds the transaction's block in its worker's stream, or, where the log is divided by pages, one in each stream
-    /// whose pages it has changed.
-    fn build_block(&self, primary: &Primary, own: u8, builder: &mut BlockBuilder) -> Result<BlockKind, CommitError> {
+    /// whose pages it has changed. None when that is too long to be put into the log at once.
+    fn build_block(&self, primary: &Primary, own: u8, builder: &mut BlockBuilder) -> Option<BlockKind> {
         let mut state = self.worker.state.borrow_mut();
         let stream = |write: &Write| primary.log.stream_of(write.fid, write.installed.rid()).unwrap_or(own);
         state.writes.sort_by_key(stream);
@@ -136,33 +155,36 @@ impl Transaction<'_> {
             }
             let Write { fid, installed, inserted, .. } = write;
             let record = if *inserted { RecordKind::Insert } else { installed.kind() };
-            builder
-                .push(installed.prev(), *fid, installed.rid(), record, installed.logged_row(self.guard()))
-                .map_err(|full| CommitError::TooLarge(full.to_string()))?;
+            builder.push(installed.prev(), *fid, installed.rid(), record, installed.logged_row(self.guard())).ok()?;
             if *fid == Fid::CATALOG {
                 kind = BlockKind::Schema;
             }
         }
-        Ok(kind)
+        Some(kind)
     }
 
-    /// Gives every version its final stamp: its record's address in the log.
-    fn publish(&self, stamp: Stamp, inner: &mut Inner) {
+    /// Gives every version its final stamp: its record's address in the log, as far from the transaction's as `offsets` say.
+    fn publish(&self, stamp: Stamp, offsets: &[u32], garbage: &mut GarbageQueue) {
         let mut state = self.worker.state.borrow_mut();
-        let offsets = inner.builder.offsets();
-        for (position, Write { fid, installed, inserted, .. }) in state.writes.drain(..).enumerate() {
+        for (position, write) in state.writes.drain(..).enumerate() {
             // Without a block, any distinct places above the stamp will do.
             let offset = offsets.get(position).map_or(position as u64 + 1, |offset| u64::from(*offset));
             let address = stamp.plus(offset);
+            self.enter_catalog(&write);
+            let Write { fid, installed, inserted, .. } = write;
             let rid = installed.rid();
-            if fid == Fid::CATALOG {
-                let catalog = &self.worker.core.catalog;
-                catalog.enter_row(rid, installed.row()).expect("the row was checked before it was inserted");
-            }
             installed.commit(address);
             if !inserted {
-                inner.garbage.push(Garbage { fid, rid, stamp: address });
+                garbage.push(Garbage { fid, rid, stamp: address });
             }
+        }
+    }
+
+    /// Of a record of the catalog: the table comes to be.
+    pub(crate) fn enter_catalog(&self, Write { fid, installed, .. }: &Write) {
+        if *fid == Fid::CATALOG {
+            let entered = self.worker.core.catalog.enter_row(installed.rid(), installed.row());
+            entered.expect("the row was checked before it was inserted");
         }
     }
 }

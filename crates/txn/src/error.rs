@@ -34,6 +34,14 @@ pub enum WriteError {
     /// The table has no more record ids.
     #[error("table {0:?} has no more record ids")]
     TableFull(String),
+    /// The transaction would be longer than a transaction may be.
+    #[error(
+        "the transaction writes more than {limit} bytes of log, the most that one may: split it, or configure a higher limit"
+    )]
+    TooLarge {
+        /// The limit in bytes.
+        limit: u64,
+    },
     /// The record could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -61,8 +69,8 @@ pub enum CommitError {
     /// What it read could not be looked at again.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// Its block is larger than the log's buffer allows.
-    #[error("the transaction writes more than fits one block of the log: {0}")]
+    /// It is longer than a transaction may be, or one of its rows is longer than the log's buffer allows.
+    #[error("{0}")]
     TooLarge(String),
     /// The safety level cannot be kept at the moment.
     #[error("refused, and rolled back: {0}")]

@@ -25,7 +25,7 @@ impl Transaction<'_> {
             let mut inner = self.worker.inner.borrow_mut();
             let mut state = self.worker.state.borrow_mut();
             while state.writes.len() > savepoint.writes {
-                let write = state.writes.pop().expect("there are more");
+                let write = state.pop().expect("there are more");
                 self.undo_write(write, &mut inner.rids);
             }
         }

@@ -10,12 +10,16 @@ use std::{
 use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{
-    Catalog, Guard, IndexDefinition, InstallError, Installed, KeyBuffer, Newest, Owner, ReadContext, ReadError,
-    Reclaimed, Table, Visible,
-    index::{InsertError, ScanBuffer},
+    Catalog, Guard, IndexDefinition, InstallError, KeyBuffer, Newest, Owner, ReadContext, ReadError, Reclaimed, Table,
+    Visible, index::InsertError,
 };
 
-use crate::{LockWaitError, WriteError, certify::ScannedRange, worker::Worker};
+use crate::{
+    LockWaitError, WriteError,
+    certify::ScannedRange,
+    state::{Replaced, State, Write},
+    worker::Worker,
+};
 
 /// A record as a transaction sees it. Its row stays readable until the transaction ends, whatever
 /// happens to the record.
@@ -25,41 +29,6 @@ pub struct Record<'t> {
     pub rid: Rid,
     /// Its row.
     pub row: &'t [u8],
-}
-
-/// An uncommitted version of this transaction.
-#[derive(Debug)]
-pub(crate) struct Write {
-    pub(crate) fid: Fid,
-    pub(crate) installed: Installed,
-    /// Inserted by this transaction, so that nobody else has ever seen the record.
-    pub(crate) inserted: bool,
-    /// Put there only to keep others from writing: it goes when the transaction ends, whatever the end.
-    pub(crate) lock_only: bool,
-    /// The row of a record that was inserted and deleted again, while its index entries stay: there is a savepoint to go back to.
-    pub(crate) entered: Option<Vec<u8>>,
-}
-
-/// What a running transaction remembers. Kept by the worker, so that its memory is used again.
-#[derive(Default)]
-pub(crate) struct State {
-    pub(crate) writes: Vec<Write>,
-    /// Serializable only: records read, seen or not.
-    pub(crate) reads: Vec<(Fid, Rid)>,
-    /// Serializable only: ranges read, and the leaves that held them.
-    pub(crate) ranges: Vec<ScannedRange>,
-    /// What was replaced since the first savepoint: which write, and the row before, none for a deletion.
-    pub(crate) replaced: Vec<Replaced>,
-    /// How many savepoints there are.
-    pub(crate) savepoints: usize,
-    buffers: Vec<ScanBuffer>,
-}
-
-/// What an own uncommitted version was before it was replaced.
-pub(crate) struct Replaced {
-    pub(crate) write: usize,
-    pub(crate) row: Option<Vec<u8>>,
-    pub(crate) lock_only: bool,
 }
 
 /// A transaction. Dropped without [`Transaction::commit`], it is rolled back.
@@ -281,8 +250,12 @@ impl<'w> Transaction<'w> {
             return Err(WriteError::Row { table: table.definition().name.clone(), length: row.len() });
         }
         Ok(self.worker.owner.get().unwrap_or_else(|| {
-            let owner = self.worker.core.owners.begin(self.worker.participant.index());
+            let core = &self.worker.core;
+            let owner = core.owners.begin(self.worker.participant.index());
             self.worker.owner.set(Some(owner));
+            let log = core.snapshots.primary().map(|primary| &primary.log).filter(|log| !log.is_volatile());
+            let limit = log.map_or(u64::MAX, |log| log.config().longest_transaction);
+            self.worker.state.borrow_mut().limit = limit;
             owner
         }))
     }
@@ -299,6 +272,7 @@ impl<'w> Transaction<'w> {
 
     /// Inserts a record whose keys may be those of the record `instead`, which the caller is going to delete.
     fn insert_instead(&self, table: &Table, row: &[u8], owner: Owner, instead: Option<Rid>) -> Result<Rid, WriteError> {
+        self.worker.state.borrow().check_room(row.len())?;
         let mut inner = self.worker.inner.borrow_mut();
         let place = inner.rids.take(table);
         let full = || WriteError::TableFull(table.definition().name.clone());
@@ -335,13 +309,9 @@ impl<'w> Transaction<'w> {
                 }
             }
         }
-        self.worker.state.borrow_mut().writes.push(Write {
-            fid: table.fid(),
-            installed,
-            inserted: true,
-            lock_only: false,
-            entered: None,
-        });
+        let fid = table.fid();
+        let write = Write { fid, installed, inserted: true, lock_only: false, entered: None };
+        self.worker.state.borrow_mut().push(write);
         Ok(place.rid)
     }
 
@@ -434,7 +404,7 @@ impl<'w> Transaction<'w> {
             inserted => inserted?,
         };
         if let Err(error) = self.write(table, rid, owner, None, own) {
-            let inserted = self.worker.state.borrow_mut().writes.pop().expect("just inserted");
+            let inserted = self.worker.state.borrow_mut().pop().expect("just inserted");
             self.undo_write(inserted, &mut self.worker.inner.borrow_mut().rids);
             return Err(error);
         }
@@ -455,10 +425,9 @@ impl<'w> Transaction<'w> {
     fn write(&self, table: &Table, rid: Rid, owner: Owner, row: Option<&[u8]>, own: bool) -> Result<(), WriteError> {
         let mut state = self.worker.state.borrow_mut();
         if own {
+            let number = state.place_of(table.fid(), rid).expect("what carries its name is in its write set");
+            state.will_replace(number, row.map_or(0, <[u8]>::len))?;
             let State { writes, replaced, savepoints, .. } = &mut *state;
-            // A transaction rarely writes a record twice, and if so, soon after.
-            let own = writes.iter().rposition(|write| write.installed.rid() == rid && write.fid == table.fid());
-            let number = own.expect("what carries its name is in its write set");
             let own = &mut writes[number];
             if *savepoints > 0 {
                 let there = own.installed.kind() != RecordKind::Delete;
@@ -483,11 +452,12 @@ impl<'w> Transaction<'w> {
             }
             return Ok(());
         }
+        state.check_room(row.map_or(0, <[u8]>::len))?;
         let installed = match table.install(&self.guard, rid, owner, row, &self.context()) {
             Err(InstallError::Conflict) => return Err(self.contested(table, rid)),
             installed => installed?,
         };
-        state.writes.push(Write { fid: table.fid(), installed, inserted: false, lock_only: false, entered: None });
+        state.push(Write { fid: table.fid(), installed, inserted: false, lock_only: false, entered: None });
         Ok(())
     }
 
@@ -513,14 +483,13 @@ impl<'w> Transaction<'w> {
     pub fn roll_back(self) {}
 
     /// Takes all uncommitted versions back, newest first.
-    pub(crate) fn undo(&self) {
+    pub(crate) fn undo_all(&self, rids: &mut crate::rids::Rids) {
         if let Some(owner) = self.worker.owner.get() {
             self.worker.core.owners.decided(owner, false);
         }
         let mut state = self.worker.state.borrow_mut();
-        let mut inner = self.worker.inner.borrow_mut();
         while let Some(write) = state.writes.pop() {
-            self.undo_write(write, &mut inner.rids);
+            self.undo_write(write, rids);
         }
     }
 
@@ -547,13 +516,10 @@ impl<'w> Transaction<'w> {
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if !self.finished.get() {
-            self.undo();
+            self.undo_all(&mut self.worker.inner.borrow_mut().rids);
         }
         let mut state = self.worker.state.borrow_mut();
-        state.reads.clear();
-        state.ranges.clear();
-        state.replaced.clear();
-        state.savepoints = 0;
+        state.reset();
         drop(state);
         if let Some(owner) = self.worker.owner.get() {
             self.worker.core.waits.wake(owner.index());

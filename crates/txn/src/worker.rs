@@ -13,8 +13,7 @@ use serde::Serialize;
 use thiserror::Error;
 
 use crate::{
-    CommitError, ProcedureError, Transaction, WriteError, core::Core, garbage::GarbageQueue, rids::Rids,
-    transaction::State,
+    CommitError, ProcedureError, Transaction, WriteError, core::Core, garbage::GarbageQueue, rids::Rids, state::State,
 };
 
 /// How many transactions a worker ends between two looks at what the others still read.

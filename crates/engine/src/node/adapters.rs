@@ -48,7 +48,7 @@ pub(super) struct ShipSink(pub Arc<Primary>);
 
 impl Sink for ShipSink {
     fn batch(&self, batch: &Batch<'_>) {
-        self.0.batch_ready(batch.from, batch.to, batch.partition_ends);
+        self.0.batch_ready(batch.from, batch.to, batch.partition_ends, batch.transaction_ends);
     }
 
     fn durable(&self, to: Stamp) {
@@ -93,6 +93,7 @@ impl RuleGate {
                 noted = writer.note_time(now).unwrap_or(noted);
             }
         }
+        self.shipping.commit().reached().close();
         self.shipping.commit().committed().close();
     }
 }
@@ -172,6 +173,10 @@ impl StandbyStore for ReceivedLog {
             Ok(())
         });
         outcome.unwrap_or_else(|| Err(failed("this node is not a standby any more")))
+    }
+
+    fn transaction_end(&self, at: Stamp) -> Stamp {
+        self.log.transaction_end(at)
     }
 
     fn mark_received(&self, to: Stamp) {

@@ -97,8 +97,11 @@ pub enum DivideBy {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct LogSettings {
-    /// Size of the log buffer in bytes, a power of two. A transaction may write half of it at most.
+    /// Size of the log buffer in bytes, a power of two. A row may take half of it at most.
     pub buffer_bytes: usize,
+    /// How many bytes of log one transaction may write, from 4096 on. A transaction that does not fit the buffer is put there part by part, and
+    /// others that commit wait meanwhile.
+    pub transaction_bytes: u64,
     /// Size of a log segment in bytes, a multiple of 4096; fixed when the directory is made.
     pub segment_bytes: u64,
     /// A group commit of this size is flushed at once.
@@ -137,6 +140,7 @@ impl Default for LogSettings {
         let log = LogConfig::default();
         Self {
             buffer_bytes: log.capacity,
+            transaction_bytes: log.longest_transaction,
             segment_bytes: 64 << 20,
             batch_bytes: log.batch_bytes,
             interval_us: log.interval.as_micros() as u64,
@@ -263,6 +267,7 @@ impl NodeConfig {
     pub(crate) fn log_config(&self) -> LogConfig {
         LogConfig {
             capacity: self.log.buffer_bytes,
+            longest_transaction: self.log.transaction_bytes,
             batch_bytes: self.log.batch_bytes,
             interval: Duration::from_micros(self.log.interval_us),
             partition: self.log.partition_bytes,

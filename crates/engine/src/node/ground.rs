@@ -9,7 +9,7 @@ use std::{
 };
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
-use freshet_log::{Control, ControlError, LogDirectory, LogStore, StoreConfig, persist::recover_buffer};
+use freshet_log::{Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, persist::recover_buffer};
 use freshet_replication::{
     endpoint::{CallError, call},
     terms::{TermState, Terms, VolatileTerms},
@@ -138,21 +138,31 @@ impl Ground {
         Ok(Self { directory: None, store, id, cluster, terms })
     }
 
-    /// What a buffer in persistent memory holds beyond the segments is put there, whatever the domain is now. Returns where
-    /// the log ends then.
-    pub fn recover_buffer(&self, config: &NodeConfig, store: &LogStore, end: Stamp) -> Result<Stamp, StartError> {
-        let Some(directory) = &self.directory else { return Ok(end) };
-        let in_use = BufferInUse::read(directory.path())?;
-        let Some(file) = in_use.clone().or_else(|| config.buffer_file()) else { return Ok(end) };
-        let end = recover_buffer(&file, store, end, in_use.is_some())?;
+    /// Finds the end of the log and cuts off what a crash tore. What a buffer in persistent memory holds beyond the segments is put there
+    /// first, whatever the domain is now. Returns where the log ends then, and what was cut off.
+    pub fn settle(&self, config: &NodeConfig, store: &LogStore) -> Result<(Stamp, Option<Torn>), StartError> {
+        let in_use =
+            self.directory.as_ref().map(|directory| BufferInUse::read(directory.path())).transpose()?.flatten();
+        let file = in_use.clone().or_else(|| config.buffer_file());
+        let (Some(directory), Some(file)) = (&self.directory, file) else {
+            let tail = freshet_recovery::settle_tail(store)?;
+            return Ok((tail.end, tail.cut));
+        };
+        let tail = freshet_recovery::settle_tail_before_buffer(store)?;
+        let end = recover_buffer(&file, store, &tail, in_use.is_some())?;
         // Everything is in the segments now.
         BufferInUse::remove(directory.path())?;
-        if (config.domain != Domain::Pmem || config.join.is_some()) && file.exists() {
-            // It would be taken for the log's end once more.
+        let half = tail.end < tail.blocks_end && end == tail.blocks_end;
+        if (half || config.domain != Domain::Pmem || config.join.is_some()) && file.exists() {
+            // It would be taken for the log's end once more, or missed.
             let removed = std::fs::remove_file(&file);
             removed.map_err(|cause| StartError::System(format!("cannot remove {}: {cause}", file.display())))?;
         }
-        Ok(end)
+        if !half {
+            return Ok((end, tail.cut));
+        }
+        let settled = freshet_recovery::settle_tail(store)?;
+        Ok((settled.end, settled.cut.or(tail.cut)))
     }
 
     /// Of a node that joins without any log: fetches its primary's checkpoint, if there is one, while the log since then

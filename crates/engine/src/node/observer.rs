@@ -93,7 +93,12 @@ impl Observer {
     /// What went wrong with the log, now or before.
     pub fn stop(self) -> Result<Stamp, String> {
         self.standby.stop();
-        self.log.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let receiver = self.log.receiver.lock().unwrap_or_else(PoisonError::into_inner).take();
+        if let Some(mut receiver) = receiver {
+            // Half a transaction is none; the rest would come only if this went on.
+            let whole = self.log.log.transaction_end(receiver.received());
+            receiver.cut(whole).map_err(|cause| cause.to_string())?;
+        }
         self.log.log.close().map_err(|cause| cause.to_string())?;
         Ok(self.log.log.received().get())
     }

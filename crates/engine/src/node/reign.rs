@@ -100,7 +100,8 @@ impl Reign {
 /// Without a store, workers may not overwrite what standbys have yet to be sent: what is committed has been
 /// sent to everyone that the safety level waits for.
 fn hold_for_standbys(shipping: &Arc<Shipping>, sink: &Arc<SinkHandle>) -> Result<JoinHandle<()>, String> {
-    let committed = Arc::clone(shipping.commit().committed());
+    // Block by block, or a transaction that is longer than the buffer would never get there.
+    let committed = Arc::clone(shipping.commit().reached());
     let sink = Arc::clone(sink);
     std::thread::Builder::new()
         .name("log-hold".into())

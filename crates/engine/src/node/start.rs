@@ -109,10 +109,7 @@ impl Node {
         let tell = |phase| (progress.lock().unwrap_or_else(PoisonError::into_inner))(phase);
         tell(Phase::Tail);
         let (end, torn) = match &ground.store {
-            Some(store) => {
-                let tail = freshet_recovery::settle_tail(store)?;
-                (ground.recover_buffer(&config, store, tail.end)?, tail.cut)
-            }
+            Some(store) => ground.settle(&config, store)?,
             None => (Stamp::ZERO, None),
         };
         let participants = Participants::new(config.participants());

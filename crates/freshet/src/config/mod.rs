@@ -206,6 +206,8 @@ impl Default for SqlSettings {
 pub(crate) struct LogSettings {
     /// The buffer that workers copy their blocks into.
     pub(crate) buffer_bytes: u64,
+    /// The longest transaction.
+    pub(crate) transaction_bytes: u64,
     /// One file.
     pub(crate) segment_bytes: u64,
     /// A group commit begins when this much has come together ...
@@ -270,6 +272,7 @@ impl Default for LogSettings {
     fn default() -> Self {
         Self {
             buffer_bytes: 64 << 20,
+            transaction_bytes: 1 << 30,
             segment_bytes: 64 << 20,
             batch_bytes: 1 << 20,
             interval_us: 1_000,
@@ -370,6 +373,7 @@ impl Settings {
         within("refuse-after-ms", self.refuse_after_ms, 1, 3_600_000)?;
         let log = &self.log;
         within("log.buffer-bytes", log.buffer_bytes, 1 << 16, 1 << 36)?;
+        within("log.transaction-bytes", log.transaction_bytes, 1 << 16, 1 << 38)?;
         within("log.segment-bytes", log.segment_bytes, 1 << 16, 1 << 36)?;
         within("log.batch-bytes", log.batch_bytes, 1, log.buffer_bytes)?;
         within("log.interval-us", log.interval_us, 0, 10_000_000)?;
@@ -439,6 +443,7 @@ impl Settings {
             checkpoint: self.checkpoint.clone(),
             log: freshet_engine::LogSettings {
                 buffer_bytes: usize::try_from(self.log.buffer_bytes).unwrap_or(usize::MAX),
+                transaction_bytes: self.log.transaction_bytes,
                 segment_bytes: self.log.segment_bytes,
                 batch_bytes: self.log.batch_bytes,
                 interval_us: self.log.interval_us,

@@ -7,22 +7,30 @@ use super::{
     RecordHeader, RecordKind, seal,
 };
 
-/// A transaction writes more than one block can hold.
+/// A transaction writes more than the builder was to hold.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "the transaction writes more than one log block can hold (at most {MAX_RECORDS} records and {MAX_BLOCK} bytes): \
-     split it into smaller transactions"
-)]
-pub struct BlockFull;
+#[error("the transaction writes more than {limit} bytes of log at once")]
+pub struct BlockFull {
+    /// The builder's limit in bytes.
+    pub limit: u64,
+}
 
 /// Builds the redo of one transaction at a time: `begin`, `push` for each record, `seal_records`, and once the stamp is
-/// known `finish`. That is one block, or, where the log is divided by pages, one for each stream that it touches
-/// ([`BlockBuilder::next_block_in`]), one behind the other. The memory is kept from transaction to transaction.
-#[derive(Debug, Default)]
+/// known `finish`. That is one block, or several, one behind the other: where the log is divided by pages, one for each stream that
+/// it touches ([`BlockBuilder::next_block_in`]), and one more whenever a block has as many records as it can. The
+/// memory is kept from transaction to transaction.
+#[derive(Debug)]
 pub struct BlockBuilder {
     bytes: Vec<u8>,
     offsets: Vec<u32>,
     blocks: Vec<Begun>,
+    limit: usize,
+}
+
+impl Default for BlockBuilder {
+    fn default() -> Self {
+        Self::with_limit(MAX_BLOCK as u64)
+    }
 }
 
 /// A block under construction.
@@ -39,6 +47,25 @@ impl BlockBuilder {
     /// An empty builder.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// An empty builder for transactions of at most `limit` bytes in all, headers included; more than [`MAX_BLOCK`] is not taken.
+    pub fn with_limit(limit: u64) -> Self {
+        let limit = usize::try_from(limit).unwrap_or(MAX_BLOCK).min(MAX_BLOCK);
+        Self { bytes: Vec::new(), offsets: Vec::new(), blocks: Vec::new(), limit }
+    }
+
+    /// From the next transaction on, as for [`BlockBuilder::with_limit`].
+    pub fn set_limit(&mut self, limit: u64) {
+        self.limit = usize::try_from(limit).unwrap_or(MAX_BLOCK).min(MAX_BLOCK);
+    }
+
+    /// Gives memory back that the last transaction took beyond `bytes`.
+    pub fn shrink_to(&mut self, bytes: usize) {
+        if self.bytes.capacity() > bytes {
+            self.bytes.clear();
+            self.bytes.shrink_to(bytes);
+        }
     }
 
     /// Forgets the last transaction and starts the next, in stream 0.
@@ -84,7 +111,7 @@ impl BlockBuilder {
     /// stamp plus this. Call [`BlockBuilder::begin`] first.
     ///
     /// # Errors
-    /// [`BlockFull`] when the block cannot hold it; the builder is as before then.
+    /// [`BlockFull`] when the transaction would be longer than the limit; the builder is as before then.
     ///
     /// # Panics
     /// When `rid` does not fit [`Rid::BITS`].
@@ -97,15 +124,17 @@ impl BlockBuilder {
         row: &[u8],
     ) -> Result<u32, BlockFull> {
         assert!(rid <= Rid::MAX, "record ids have {} bits", Rid::BITS);
-        let at = self.bytes.len();
-        let block = self.blocks.last_mut().expect("begin comes first");
-        if usize::from(block.records) == MAX_RECORDS
-            || row.len() > MAX_BLOCK
-            || at + RECORD_HEADER + row.len() > MAX_BLOCK
-        {
-            return Err(BlockFull);
+        // With a header too many, and padding: who is that close to the limit may as well be beyond it.
+        if self.bytes.len() + BLOCK_HEADER + RECORD_HEADER + BLOCK_ALIGN + row.len() > self.limit {
+            return Err(BlockFull { limit: self.limit as u64 });
         }
-        // All fit: bounded by MAX_BLOCK, which is below 2^32.
+        let block = self.blocks.last().expect("begin comes first");
+        if usize::from(block.records) == MAX_RECORDS {
+            self.next_block_in(block.stream);
+        }
+        let at = self.bytes.len();
+        let block = self.blocks.last_mut().expect("there was one");
+        // All fit: bounded by the limit, which is below 2^32.
         let block_back = (at - block.start) as u32;
         let header = RecordHeader { prev, rid, fid, kind, length: row.len() as u32, block_back };
         block.records += 1;
@@ -134,7 +163,12 @@ impl BlockBuilder {
     /// Completes what was sealed for the place it was given, and returns it. The records stay as they are,
     /// so it may be called again with another stamp.
     pub fn finish(&mut self, stamp: Stamp, term: Term, kind: BlockKind) -> &[u8] {
-        let last = self.blocks.len() - 1;
+        self.finish_part(stamp, term, kind, true)
+    }
+
+    /// The same for a transaction that is built part by part: every part but the last says that another follows.
+    pub fn finish_part(&mut self, stamp: Stamp, term: Term, kind: BlockKind, is_last: bool) -> &[u8] {
+        let last = if is_last { self.blocks.len() - 1 } else { self.blocks.len() };
         for (number, block) in self.blocks.iter().enumerate() {
             debug_assert!(block.end > block.start, "seal_records comes before finish");
             let stamp = stamp.plus(block.start as u64);

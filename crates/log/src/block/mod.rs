@@ -1,9 +1,10 @@
 //! Blocks and records: what the log is made of, byte for byte.
 //!
 //! All numbers are little endian. A block is the redo of one transaction and
-//! starts at a multiple of eight; its length is one too. Where the log is divided among
-//! streams by pages, a transaction that changes pages of several has one block for each, one behind the
-//! other in the virtual log; every one but the last says that another follows.
+//! starts at a multiple of eight; its length is one too. A transaction may have several, one behind the
+//! other in the virtual log; every one but the last says that another follows. So it is where the log is divided among
+//! streams by pages and a transaction changes pages of several, and when it has more records than fit a block,
+//! or is longer than the log's ring takes at once.
 //!
 //! | block header, 32 bytes | |
 //! |---|---|
@@ -55,7 +56,7 @@ pub const MAX_BLOCK: usize = 1 << 30;
 /// How many streams one log can have: what three bits can tell apart.
 pub const MAX_STREAMS: usize = 8;
 /// In the header's byte 30: another block of the same transaction follows.
-const CONTINUED: u8 = 1 << 4;
+pub(crate) const CONTINUED: u8 = 1 << 4;
 /// In the header's byte 30: where the stream's number begins.
 pub(crate) const STREAM_SHIFT: u32 = 5;
 /// What a record header holds as `prev` when it replaces nothing.

@@ -40,7 +40,7 @@ use freshet_base::{
     sync::{AtomicU64, Ordering, fence},
 };
 
-use crate::runs::Run;
+use crate::{block::BLOCK_HEADER, runs::Run};
 pub(crate) use memory::Memory;
 pub use memory::RawPiece;
 
@@ -258,6 +258,18 @@ impl LogBuffer {
         let floor = self.floor.load(Ordering::Relaxed);
         let kept = at.0 >= floor && frontier <= at.0.saturating_add(self.capacity());
         if same && (self.released.get() <= at || kept) { RingRead::Copied } else { RingRead::Overwritten }
+    }
+
+    /// A block's header at `at`, for whoever has just put it there and is the only one who writes.
+    pub(crate) fn own_header(&self, at: Stamp) -> [u8; BLOCK_HEADER] {
+        let mut header = [0; BLOCK_HEADER];
+        let [(place, first), (rest, _)] = self.pieces(at, BLOCK_HEADER as u64);
+        let (head, tail) = header.split_at_mut(first);
+        self.memory.load(place, head);
+        if !tail.is_empty() {
+            self.memory.load(rest, tail);
+        }
+        header
     }
 
     /// How often the end was taken back, twice over; odd while that is under way. Acquire: pairs with the

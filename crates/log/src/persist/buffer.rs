@@ -23,7 +23,7 @@ use std::{
 use freshet_base::{ClusterId, Stamp};
 
 use super::{Delay, Lines, Medium, Method, map::Mapping, slots};
-use crate::{block::Block, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError};
+use crate::{block::Block, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError, tail::Tail};
 
 const MAGIC: &[u8; 8] = b"FRESHBUF";
 const FORMAT: u32 = 1;
@@ -196,12 +196,16 @@ fn load(mapping: &Mapping, at: usize, into: &mut [u8]) {
     }
 }
 
-/// After a crash: puts what the buffer in the file at `path` holds beyond `end`, the end of the segments, into `store`,
-/// and returns where the log ends then. Does nothing when there is no such file, unless it is `expected`.
+/// After a crash: puts what the buffer in the file at `path` holds beyond the end of the segments, which is `tail`, into `store`,
+/// and returns where the log's blocks end then. Does nothing when there is no such file, unless it is `expected`.
+///
+/// The segments may end with half a transaction ([`LogStore::settle_before_buffer`]). When the rest is not in the buffer either, they
+/// still do when this returns: then `tail.blocks_end` is returned, the file is of no more use, and the store is to be settled once more.
 ///
 /// # Errors
 /// [`BufferError`]; nothing was changed then, or it can be done again.
-pub fn recover_buffer(path: &Path, store: &LogStore, end: Stamp, expected: bool) -> Result<Stamp, BufferError> {
+pub fn recover_buffer(path: &Path, store: &LogStore, tail: &Tail, expected: bool) -> Result<Stamp, BufferError> {
+    let end = tail.blocks_end;
     let missing = || if expected { Err(BufferError::Missing(path.to_owned())) } else { Ok(end) };
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
@@ -227,7 +231,7 @@ pub fn recover_buffer(path: &Path, store: &LogStore, end: Stamp, expected: bool)
     }
     let ring = &bytes[HEADER..];
     // At most one lap, beginning where the segments were sure to be.
-    let mut tail = Vec::new();
+    let mut rest = Vec::new();
     let mut whole = 0;
     let mut at = end.0;
     while at < destaged + capacity as u64 {
@@ -240,21 +244,21 @@ pub fn recover_buffer(path: &Path, store: &LogStore, end: Stamp, expected: bool)
         }
         block = ring[place..].iter().chain(ring).take(header.length as usize).copied().collect();
         let Ok(parsed) = Block::parse(&block, Stamp(at)) else { break };
-        tail.extend_from_slice(parsed.bytes());
+        rest.extend_from_slice(parsed.bytes());
         at += block.len() as u64;
         if !header.continued {
-            whole = tail.len();
+            whole = rest.len();
         }
     }
-    tail.truncate(whole);
-    if tail.is_empty() {
+    rest.truncate(whole);
+    if rest.is_empty() {
         return Ok(end);
     }
     // The way of a standby: into a ring, dealt out to streams, persisted.
-    let opened = StandbyLog::open((whole.next_power_of_two()).max(1 << 16), store.clone(), end);
+    let opened = StandbyLog::open_within((whole.next_power_of_two()).max(1 << 16), store.clone(), end, tail.end);
     let (log, mut receiver) = opened.map_err(|error| BufferError::Open(Box::new(error)))?;
     let to = end.plus(whole as u64);
-    receiver.append(&tail).map_err(|error| damaged(&error.to_string()))?;
+    receiver.append(&rest).map_err(|error| damaged(&error.to_string()))?;
     log.close()?;
     Ok(to)
 }

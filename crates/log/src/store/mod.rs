@@ -165,9 +165,16 @@ impl LogStore {
     /// # Errors
     /// [`TailError`] when something is missing that was durable.
     pub fn settle(&self) -> Result<Tail, TailError> {
+        let tail = self.settle_blocks(false)?;
+        Ok(Tail { blocks_end: tail.end, ..tail })
+    }
+
+    /// The same, but with `keeps_half` the blocks stay that belong to a transaction whose last blocks are not here: they may be
+    /// in a buffer in persistent memory. To be settled once more when that was looked at.
+    fn settle_blocks(&self, keeps_half: bool) -> Result<Tail, TailError> {
         // A note that is higher was made by another kind of group commit, after the file.
         let committed = self.stream(0).persistent_epoch()?.map(|persistent| persistent.end);
-        let Some(store) = self.alone() else { return settle::settle(self, committed) };
+        let Some(store) = self.alone() else { return settle::settle(self, committed, keeps_half) };
         let watermark = store.watermark();
         let from = committed.map_or(watermark, |committed| committed.min(watermark));
         let mut tail = find_tail(store, from, watermark)?;
@@ -176,9 +183,22 @@ impl LogStore {
             let why = tail.cut.map_or(BlockError::Empty, |torn| torn.why);
             tail.cut = Some(Torn { at: committed, bytes: tail.end.since(committed) + torn, why });
             tail.end = committed;
+            tail.blocks_end = committed;
+        }
+        if keeps_half {
+            tail = tail.keeping_half();
         }
         tail.settle(store)?;
         Ok(tail)
+    }
+
+    /// As [`LogStore::settle`], for a log whose newest part may be in a buffer in persistent memory: what a crash tore is cut off, but for
+    /// the blocks of a transaction whose rest may be there. To be settled once more after [`crate::persist::recover_buffer`].
+    ///
+    /// # Errors
+    /// As [`LogStore::settle`].
+    pub fn settle_before_buffer(&self) -> Result<Tail, TailError> {
+        self.settle_blocks(true)
     }
 
     /// Says where the log ends and appending goes on. An empty log may begin anywhere.

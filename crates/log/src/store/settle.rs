@@ -20,12 +20,13 @@ use crate::{
     tail::{Tail, TailError, Torn, damage, find_tail},
 };
 
-pub(super) fn settle(store: &LogStore, committed: Option<Stamp>) -> Result<Tail, TailError> {
+/// With `keeps_half`, blocks of a transaction stay at the end although its last ones are missing.
+pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: bool) -> Result<Tail, TailError> {
     let notes: Vec<Note> = (0..store.streams()).map(|stream| store.stream(stream).noted()).collect();
     if (0..store.streams()).any(|stream| store.stream(stream).extent().is_none()) {
         return settle_unused(store);
     }
-    let mut found = Tail { end: Stamp::ZERO, cut: None, blocks: 0, term: None };
+    let mut found = Tail { end: Stamp::ZERO, blocks_end: Stamp::ZERO, cut: None, blocks: 0, term: None };
     let mut cursors = Vec::with_capacity(store.streams());
     let mut torn = vec![None; store.streams()];
     for (stream, note) in notes.iter().enumerate() {
@@ -98,6 +99,8 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>) -> Result<Tail,
         return Err(damage(&Positions(store.stream(stream)), cursor.position(), what));
     }
     found.end = end;
+    found.blocks_end = at;
+    let end = if keeps_half { at } else { end };
     store.shared.written.store(end.0, std::sync::atomic::Ordering::Release);
     let mut lost = 0;
     let mut cut_at = None;
@@ -123,7 +126,7 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>) -> Result<Tail,
 
 /// A stream that has no segments: the log is new, or its making was interrupted, before there was any block.
 fn settle_unused(store: &LogStore) -> Result<Tail, TailError> {
-    let mut found = Tail { end: Stamp::ZERO, cut: None, blocks: 0, term: None };
+    let mut found = Tail { end: Stamp::ZERO, blocks_end: Stamp::ZERO, cut: None, blocks: 0, term: None };
     let streams = 0..store.streams();
     let empty = streams.clone().find(|stream| store.stream(*stream).extent().is_none()).unwrap_or_default();
     for stream in streams {

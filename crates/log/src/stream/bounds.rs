@@ -18,7 +18,11 @@
 //! which thus finds `b <= s` or something the writer stored later, which is after step 4.
 //! Since every store of a bound is a release and the scan acquires, the bytes are visible too.
 //!
-//! All of `r` and `b` were values of `reserved`, so the answer is always a boundary between blocks.
+//! A writer whose range is longer than the ring takes at once fills it part by part, and stores the end of what is filled as its bound
+//! after each part: the same promise for the rest of the range.
+//!
+//! All of `r` and `b` were values of `reserved`, or ends of such parts, so the answer is always a boundary between blocks. Between
+//! transactions it is but for those parts.
 
 use crossbeam_utils::CachePadded;
 use freshet_base::sync::{AtomicBool, AtomicU64, Ordering};
@@ -89,7 +93,7 @@ impl Bounds {
     }
 
     /// Sharpens the promise of step 1 to what step 2 returned, for a writer that will wait for room: with the older one
-    /// it might wait for bytes that its own promise keeps from being flushed.
+    /// it might wait for bytes that its own promise keeps from being flushed. Or to the end of what it has filled of its range.
     pub(crate) fn sharpen(&self, slot: usize, start: u64) {
         // Release: as in `take`.
         self.slots[slot].bound.store(start, Ordering::Release);

@@ -151,9 +151,7 @@ impl GroupCommit<'_> {
             return;
         }
         shared.bells[self.stream].nap(left, false, || {
-            shared.is_awaited(done)
-                || shared.is_closing()
-                || shared.reserved().load(Ordering::SeqCst) - done.0 >= enough
+            shared.is_awaited(done) || shared.is_closing() || shared.soon_filled().saturating_sub(done.0) >= enough
         });
     }
 
@@ -179,7 +177,8 @@ impl GroupCommit<'_> {
         let shared = self.shared;
         assert!(self.done <= filled && filled <= self.reserved(), "durable <= filled <= reserved");
         hand_out(shared, &mut self.ends);
-        shared.core.flush(flusher, self.done, filled, &Watcher(shared))?;
+        let whole = shared.sinks().transaction_end(filled);
+        shared.core.flush(flusher, self.done, filled, whole, &Watcher(shared))?;
         shared.core.note_thread_cpu();
         self.done = filled;
         Ok(())
@@ -190,15 +189,25 @@ impl GroupCommit<'_> {
 pub(super) fn hand_out(shared: &Shared, ends: &mut Vec<Stamp>) {
     let mut sinks = shared.sinks();
     let filled = shared.core.buffer.filled();
-    if filled <= sinks.handed {
+    let handed = sinks.handed;
+    if filled <= handed {
         return;
     }
-    shared.ends.collect(sinks.handed, filled, ends);
-    let batch = super::Batch { from: sinks.handed, to: filled, partition_ends: ends };
-    for seat in &sinks.seats {
-        seat.sink.batch(&batch);
+    shared.ends.collect(handed, filled, ends);
+    if !sinks.seats.is_empty() {
+        let mut transactions: Vec<Stamp> =
+            ends.iter().copied().filter(|end| sinks.transaction_end(*end) == *end).collect();
+        let last = sinks.transaction_end(filled);
+        if last > handed && transactions.last() != Some(&last) {
+            transactions.push(last);
+        }
+        let batch = super::Batch { from: handed, to: filled, partition_ends: ends, transaction_ends: &transactions };
+        for seat in &sinks.seats {
+            seat.sink.batch(&batch);
+        }
     }
     sinks.handed = filled;
+    sinks.forget_long(shared.core.buffer.released());
 }
 
 /// With a buffer in persistent memory: the log is durable already, and segments get it when there is enough of it
@@ -236,7 +245,8 @@ impl GroupCommit<'_> {
             let (durable, reserved) = (shared.core.durable.get(), self.reserved());
             let closing = shared.is_closing();
             if durable > self.done && (durable.since(self.done) >= enough || closing) {
-                shared.core.flush(flusher, self.done, durable, &Destaging(shared))?;
+                let whole = shared.sinks().transaction_end(durable);
+                shared.core.flush(flusher, self.done, durable, whole, &Destaging(shared))?;
                 shared.core.note_thread_cpu();
                 self.done = durable;
                 continue;

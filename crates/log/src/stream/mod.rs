@@ -48,7 +48,12 @@ use epoch::Epochs;
 use passive::Passive;
 pub use sink::{Batch, Sink, SinkHandle};
 use sink::{Seat, Sinks};
-pub use writer::{Reservation, ReserveError, TooManyWriters, Writer};
+pub use writer::{LongReservation, Reservation, ReserveError, TooManyWriters, Writer};
+
+/// No transaction is ever longer than this many bytes of log.
+const LONGEST_TRANSACTION: u64 = 256 << 30;
+/// The parts of a transaction that does not fit the ring at once are not longer than this, unless one record is.
+const PART: u64 = 1 << 20;
 
 /// How a log is set up. All sizes are in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +74,8 @@ pub struct LogConfig {
     pub grouping: Grouping,
     /// How blocks are divided among streams.
     pub division: Division,
+    /// The longest transaction, in bytes of log. One that is longer than an eighth of the ring is put into it part by part.
+    pub longest_transaction: u64,
 }
 
 /// How blocks are divided among streams (distributed logging, section 3).
@@ -139,6 +146,7 @@ impl Default for LogConfig {
             group_commit: GroupCommitKind::Pipelined,
             grouping: Grouping::RoundRobin,
             division: Division::Transaction,
+            longest_transaction: 1 << 30,
         }
     }
 }
@@ -167,6 +175,9 @@ impl LogConfig {
         }
         if self.division == Division::Page(0) {
             return wrong("a page must have at least one record");
+        }
+        if !(4096..=LONGEST_TRANSACTION).contains(&self.longest_transaction) {
+            return wrong("the longest transaction must have between 4096 bytes and 256 GiB of log");
         }
         Ok(())
     }
@@ -251,6 +262,8 @@ pub(crate) struct Shared {
     passive: Option<Passive>,
     /// Somebody waits until the log is durable up to here.
     wanted: AtomicU64,
+    /// How many long transactions are being put into the ring, part by part.
+    long: AtomicU64,
     sinks: Mutex<Sinks>,
 }
 
@@ -293,6 +306,15 @@ impl Shared {
     fn refresh_filled(&self) -> Stamp {
         self.core.buffer.fill_to(Stamp(self.bounds.filled(self.reserved())));
         self.core.buffer.filled()
+    }
+
+    /// Up to where the log is filled, or will be at any moment.
+    fn soon_filled(&self) -> u64 {
+        match self.long.load(Ordering::SeqCst) {
+            0 => self.reserved().load(Ordering::SeqCst),
+            // What a long transaction has reserved may take its time.
+            _ => self.bounds.filled(self.reserved()),
+        }
     }
 
     fn somebody_waits(&self, done: Stamp) -> bool {
@@ -411,7 +433,7 @@ impl Log {
         if let Some(store) = &store {
             store.resume(start)?;
         }
-        let (core, flushers) = Core::new(config.capacity, store, start);
+        let (core, flushers) = Core::new(config.capacity, store, start, start);
         Self::on(core, flushers, config, start, term)
     }
 
@@ -432,7 +454,8 @@ impl Log {
         store.resume(start)?;
         let cluster = store.config().cluster;
         let buffer = crate::persist::buffer::PersistentBuffer::create(persistence, cluster, config.capacity, start)?;
-        let (core, flushers) = Core::with_memory(crate::buffer::Memory::persistent(buffer), Some(store), start);
+        let memory = crate::buffer::Memory::persistent(buffer);
+        let (core, flushers) = Core::with_memory(memory, Some(store), start, start);
         Self::on(core, flushers, config, start, term)
     }
 
@@ -479,7 +502,8 @@ impl Log {
             #[cfg(not(loom))]
             passive,
             wanted: AtomicU64::new(0),
-            sinks: Mutex::new(Sinks { seats: Vec::new(), handed: start }),
+            long: AtomicU64::new(0),
+            sinks: Mutex::new(Sinks::new(start)),
             core,
         });
         let log = Self { shared, flushing: Mutex::new(Flushing::NotYet(flushers)), start };
@@ -587,7 +611,23 @@ impl Log {
         self.shared.refresh_filled()
     }
 
-    /// How far the log is durable here. A volatile log counts as durable as far as it is filled.
+    /// A transaction of at most this many bytes is one reservation ([`Writer::reserve`]); a longer one is put into the ring in parts
+    /// ([`Writer::reserve_long`]).
+    pub fn longest_at_once(&self) -> u64 {
+        (self.shared.longest / 4).max(1024)
+    }
+
+    /// About how long the parts of a long transaction are.
+    pub fn part(&self) -> u64 {
+        self.longest_at_once().min(PART)
+    }
+
+    /// The longest block, and so about the longest row.
+    pub fn longest_block(&self) -> u64 {
+        self.shared.longest
+    }
+
+    /// How far the log is durable here, block by block: it may be within a long transaction. A volatile log counts as durable as far as it is filled.
     pub fn durable(&self) -> Stamp {
         if self.is_volatile() {
             let filled = self.shared.refresh_filled();

@@ -1,6 +1,7 @@
 //! Who else gets the log, batch by batch: the log itself never learns of replicas.
 
 use std::{
+    collections::VecDeque,
     fmt,
     sync::{
         Arc,
@@ -21,6 +22,8 @@ pub struct Batch<'a> {
     pub to: Stamp,
     /// The partition ends in it, ascending; each is a block boundary.
     pub partition_ends: &'a [Stamp],
+    /// Those ends, its own included, at which no transaction goes on, ascending. None when all of it belongs to one long transaction.
+    pub transaction_ends: &'a [Stamp],
 }
 
 /// Takes part in every group commit, before the local flush begins.
@@ -30,7 +33,7 @@ pub trait Sink: Send + Sync {
     /// neither attaches, releases nor detaches from in here (the list of sinks is locked).
     fn batch(&self, batch: &Batch<'_>);
 
-    /// The log is durable here up to `to`. Called by the group commit after each flush, under the same rules as [`Sink::batch`].
+    /// The log is durable here up to `to`, the end of a block. Called by the group commit after each flush, under the same rules as [`Sink::batch`].
     fn durable(&self, to: Stamp) {
         let _ = to;
     }
@@ -48,11 +51,40 @@ impl fmt::Debug for Seat {
     }
 }
 
-/// All sinks, and how far batches were handed to them.
+/// All sinks, how far batches were handed to them, and which long transactions are on their way.
 #[derive(Debug)]
 pub(super) struct Sinks {
     pub(super) seats: Vec<Arc<Seat>>,
     pub(super) handed: Stamp,
+    /// Transactions that are put into the ring in parts, ascending: where each starts and ends. They stay until nobody can have a stamp
+    /// within them in hands any more.
+    long: VecDeque<(u64, u64)>,
+}
+
+impl Sinks {
+    pub(super) fn new(start: Stamp) -> Self {
+        Self { seats: Vec::new(), handed: start, long: VecDeque::new() }
+    }
+
+    /// `[start, end)` was reserved for one long transaction.
+    pub(super) fn begin_long(&mut self, start: u64, end: u64) {
+        let place = self.long.partition_point(|before| before.0 < start);
+        self.long.insert(place, (start, end));
+    }
+
+    /// The last end of a transaction at or below `at`, up to which the log was found to be filled.
+    pub(super) fn transaction_end(&self, at: Stamp) -> Stamp {
+        let within = self.long.iter().find(|(start, end)| *start < at.0 && at.0 < *end);
+        within.map_or(at, |(start, _)| Stamp(*start))
+    }
+
+    /// Everything below `to` was handed to sinks and written out by all flushers.
+    pub(super) fn forget_long(&mut self, to: Stamp) {
+        let to = to.min(self.handed);
+        while self.long.front().is_some_and(|(_, end)| *end <= to.0) {
+            self.long.pop_front();
+        }
+    }
 }
 
 /// A sink's place at the log; dropping it detaches the sink.

@@ -1,4 +1,5 @@
-//! A worker's way into the log: reserve, then fill or skip.
+//! A worker's way into the log: reserve, then fill or skip. A transaction that is longer than the ring takes at once is put there in
+//! parts: its bound moves on with each, so that the group commit can write out what is there and make room for the rest.
 
 use std::{mem, sync::Arc};
 
@@ -15,13 +16,24 @@ use crate::{
 pub enum ReserveError {
     /// Its redo is longer than the log buffer can take at once.
     #[error(
-        "the transaction is too large: its redo takes {length} bytes, one transaction may take {limit}; split it, or \
-         configure a larger log buffer"
+        "the transaction is too large: its redo takes {length} bytes of log, one transaction may take {limit}; split it, or \
+         configure a higher limit"
     )]
     TransactionTooLarge {
-        /// Length of its block in bytes.
+        /// Length of all its blocks in bytes.
         length: u64,
-        /// The longest block that is taken.
+        /// The most that is taken.
+        limit: u64,
+    },
+    /// One block is longer than the log buffer can take at once.
+    #[error(
+        "a block of {length} bytes is too long for the log buffer, which takes {limit} at once: write shorter rows, or \
+         configure a larger log buffer"
+    )]
+    BlockTooLong {
+        /// Length of the block in bytes.
+        length: u64,
+        /// The longest that is taken.
         limit: u64,
     },
     /// The log failed earlier; nothing becomes durable any more.
@@ -62,12 +74,11 @@ impl Writer {
         self.stream
     }
 
-    /// Takes the next `length` bytes of the virtual log: the transaction's stamp. Waits when the ring is full, until the group
-    /// commit (or a sink that reads from the ring) has made room; call [`Writer::throttle`] before so that
-    /// this is rare.
+    /// Takes the next `length` bytes of the virtual log: the transaction's stamp. Never waits: whether the ring has room there is a
+    /// matter of filling it.
     ///
     /// # Errors
-    /// [`ReserveError`]; nothing is reserved then, unless the log failed.
+    /// [`ReserveError`]; nothing is reserved then.
     ///
     /// # Panics
     /// When `length` is not the length of a block.
@@ -76,21 +87,37 @@ impl Writer {
         assert!(length >= BLOCK_HEADER as u64 && length.is_multiple_of(BLOCK_ALIGN as u64), "no length of a block");
         let shared = &*self.shared;
         if length > shared.longest {
-            return Err(ReserveError::TransactionTooLarge { length, limit: shared.longest });
+            return Err(ReserveError::BlockTooLong { length, limit: shared.longest });
         }
         shared.check_open()?;
         let start = shared.bounds.take(self.slot, shared.reserved(), length);
-        let end = start + length;
-        self.last = end;
-        if !shared.is_volatile() {
-            if end > self.room {
-                self.wait_for_room(start, end)?;
-            }
-            if self.shared.ends.note(start, end) {
-                self.shared.nudge_if_large(end, self.stream);
-            }
-        }
+        self.last = start + length;
         Ok(Reservation { writer: self, stamp: Stamp(start), length })
+    }
+
+    /// The same for a transaction of any length, whose blocks will be put into the ring part by part while the group commit makes
+    /// room for them. Everybody who reserves after it waits, when filling, until it is through.
+    ///
+    /// # Errors
+    /// [`ReserveError`]; nothing is reserved then.
+    ///
+    /// # Panics
+    /// When `length` is not the length of blocks, or the log is volatile.
+    pub fn reserve_long(&mut self, length: u64) -> Result<LongReservation<'_>, ReserveError> {
+        assert!(length >= BLOCK_HEADER as u64 && length.is_multiple_of(BLOCK_ALIGN as u64), "no length of blocks");
+        let shared = &*self.shared;
+        assert!(!shared.is_volatile(), "nothing is put into a volatile log");
+        let limit = shared.config.longest_transaction;
+        if length > limit {
+            return Err(ReserveError::TransactionTooLarge { length, limit });
+        }
+        shared.check_open()?;
+        let start = shared.bounds.take(self.slot, shared.reserved(), length);
+        // Before the bound moves into the range: who finds the log filled up to there finds the range too.
+        shared.sinks().begin_long(start, start + length);
+        shared.long.fetch_add(1, Ordering::SeqCst);
+        self.last = start + length;
+        Ok(LongReservation { writer: self, start, at: start, end: start + length })
     }
 
     /// Takes the next `length` bytes of a volatile log, into which nothing is ever copied.
@@ -110,7 +137,7 @@ impl Writer {
         Ok(Stamp(shared.reserved().fetch_add(length, Ordering::AcqRel)))
     }
 
-    /// Notes in the log what time it is: `micros` microseconds since 1970. Waits as [`Writer::reserve`] does. Returns where the note ends.
+    /// Notes in the log what time it is: `micros` microseconds since 1970. Waits as [`Reservation::fill`] does. Returns where the note ends.
     ///
     /// # Errors
     /// [`ReserveError`] as for every block.
@@ -123,7 +150,7 @@ impl Writer {
     pub(super) fn mark(&mut self, block: impl FnOnce(Stamp) -> [u8; MARK_BLOCK]) -> Result<Stamp, ReserveError> {
         let reservation = self.reserve(MARK_BLOCK as u64)?;
         let (stamp, end) = (reservation.stamp(), reservation.end());
-        reservation.fill(&block(stamp));
+        reservation.fill(&block(stamp))?;
         Ok(end)
     }
 
@@ -157,6 +184,12 @@ impl Writer {
         Ok(())
     }
 
+    /// Makes sure that the ring has room for `[start, end)`, below which this writer has nothing under way.
+    #[inline]
+    fn ensure_room(&mut self, start: u64, end: u64) -> Result<(), ReserveError> {
+        if end > self.room { self.wait_for_room(start, end) } else { Ok(()) }
+    }
+
     #[cold]
     fn wait_for_room(&mut self, start: u64, end: u64) -> Result<(), ReserveError> {
         let shared = &*self.shared;
@@ -164,6 +197,11 @@ impl Writer {
         self.room = shared.core.buffer.released().0 + capacity;
         if end > self.room {
             shared.bounds.sharpen(self.slot, start);
+            #[cfg(not(loom))]
+            if let Some(passive) = &shared.passive {
+                // Nobody should have to nudge a writer that waits.
+                passive.settle(self.slot);
+            }
             let target = Stamp(end - capacity);
             shared.want(target);
             match shared.core.buffer.wait_released(target) {
@@ -175,6 +213,52 @@ impl Writer {
             }
         }
         Ok(())
+    }
+
+    /// Copies whole blocks to `[start, start + bytes.len())`, which is this writer's, or in the case of a skip block its header. Does not
+    /// say yet that it is filled.
+    #[inline]
+    fn put(&mut self, start: u64, length: u64, bytes: &[u8]) -> Result<(), ReserveError> {
+        if self.shared.is_volatile() {
+            return Ok(());
+        }
+        self.ensure_room(start, start + length)?;
+        let shared = &*self.shared;
+        if shared.ends.note(start, start + length) {
+            shared.nudge_if_large(start + length, self.stream);
+        }
+        #[cfg(not(loom))]
+        if shared.core.buffer.persistent().is_some() {
+            self.put_persistently(Stamp(start), bytes);
+            return Ok(());
+        }
+        shared.core.buffer.write(Stamp(start), bytes);
+        Ok(())
+    }
+
+    /// Into persistent memory: durable when this returns, or, with passive group commit, when the next block's turn comes or
+    /// somebody asks.
+    #[cfg(not(loom))]
+    #[inline]
+    fn put_persistently(&self, at: Stamp, bytes: &[u8]) {
+        let shared = &*self.shared;
+        match &shared.passive {
+            Some(passive) => {
+                passive.settle(self.slot);
+                shared.core.buffer.write(at, bytes);
+                passive.leave_open(self.slot, at.0);
+            }
+            None => {
+                shared.core.buffer.write(at, bytes);
+                crate::persist::fence();
+            }
+        }
+    }
+
+    /// Wakes the group commit of this writer's stream, if it sleeps.
+    #[inline]
+    fn ring(&self) {
+        self.shared.bells[usize::from(self.stream)].ring_if_asleep();
     }
 }
 
@@ -212,16 +296,31 @@ impl Reservation<'_> {
         self.stamp.plus(self.length)
     }
 
-    /// Copies the finished block to its place.
+    /// Whether filling it will not have to wait for room in the ring.
+    #[inline]
+    pub fn has_room(&mut self) -> bool {
+        let Writer { shared, room, .. } = &mut *self.writer;
+        if self.stamp.0 + self.length > *room && !shared.is_volatile() {
+            *room = shared.core.buffer.released().0 + shared.core.buffer.capacity();
+            return self.stamp.0 + self.length <= *room;
+        }
+        true
+    }
+
+    /// Copies the finished blocks to their place. Waits when the ring is full, until the group commit (or a sink that reads from the ring)
+    /// has made room; call [`Writer::throttle`] before reserving so that this is rare.
+    ///
+    /// # Errors
+    /// When the log has failed: it takes nothing more, and the transaction is not in it.
     ///
     /// # Panics
-    /// When the block has another length than was reserved.
+    /// When the blocks have another length than was reserved.
     #[inline]
-    pub fn fill(self, block: &[u8]) {
-        assert_eq!(block.len() as u64, self.length, "the block has the length that was reserved");
-        debug_assert_eq!(block[8..16], self.stamp.0.to_le_bytes(), "the block was finished for this stamp");
-        self.put(block);
-        mem::forget(self);
+    pub fn fill(self, blocks: &[u8]) -> Result<(), ReserveError> {
+        assert_eq!(blocks.len() as u64, self.length, "the blocks have the length that was reserved");
+        debug_assert_eq!(blocks[8..16], self.stamp.0.to_le_bytes(), "the blocks were finished for this stamp");
+        let mut this = mem::ManuallyDrop::new(self);
+        this.put(blocks)
     }
 
     /// Makes it a skip block: the transaction failed its validation.
@@ -230,45 +329,109 @@ impl Reservation<'_> {
     }
 
     #[inline]
-    fn put(&self, bytes: &[u8]) {
-        let shared = &*self.writer.shared;
-        if !shared.is_volatile() {
-            #[cfg(not(loom))]
-            if shared.core.buffer.persistent().is_some() {
-                self.put_persistently(bytes);
-                shared.bounds.clear(self.writer.slot);
-                return shared.bells[usize::from(self.writer.stream)].ring_if_asleep();
-            }
-            shared.core.buffer.write(self.stamp, bytes);
-        }
-        shared.bounds.clear(self.writer.slot);
-        shared.bells[usize::from(self.writer.stream)].ring_if_asleep();
-    }
-}
-
-impl Reservation<'_> {
-    /// Into persistent memory: durable when this returns, or, with passive group commit, when the next block's turn comes or
-    /// somebody asks.
-    #[cfg(not(loom))]
-    #[inline]
-    fn put_persistently(&self, bytes: &[u8]) {
-        let shared = &*self.writer.shared;
-        match &shared.passive {
-            Some(passive) => {
-                passive.settle(self.writer.slot);
-                shared.core.buffer.write(self.stamp, bytes);
-                passive.leave_open(self.writer.slot, self.stamp.0);
-            }
-            None => {
-                shared.core.buffer.write(self.stamp, bytes);
-                crate::persist::fence();
-            }
-        }
+    fn put(&mut self, bytes: &[u8]) -> Result<(), ReserveError> {
+        let writer = &mut *self.writer;
+        writer.put(self.stamp.0, self.length, bytes)?;
+        writer.shared.bounds.clear(writer.slot);
+        writer.ring();
+        Ok(())
     }
 }
 
 impl Drop for Reservation<'_> {
     fn drop(&mut self) {
-        self.put(&skip_header(self.stamp, self.length, self.writer.shared.term, self.writer.stream));
+        // A log that has failed needs no skip blocks.
+        let _ = self.put(&skip_header(self.stamp, self.length, self.writer.shared.term, self.writer.stream));
+    }
+}
+
+/// A place in the log for a transaction that does not fit the ring at once. It must be filled part by part, to the end; when it is
+/// dropped or skipped before the first part, with skip blocks.
+#[derive(Debug)]
+#[must_use = "dropping it writes skip blocks: the transaction is not in the log"]
+pub struct LongReservation<'w> {
+    writer: &'w mut Writer,
+    start: u64,
+    /// Everything below is in the ring.
+    at: u64,
+    end: u64,
+}
+
+impl LongReservation<'_> {
+    /// The transaction's stamp: where its first block starts.
+    pub fn stamp(&self) -> Stamp {
+        Stamp(self.start)
+    }
+
+    /// Where its last block ends; it is durable when the durable watermark is here.
+    pub fn end(&self) -> Stamp {
+        Stamp(self.end)
+    }
+
+    /// Where the next part goes.
+    pub fn at(&self) -> Stamp {
+        Stamp(self.at)
+    }
+
+    /// Copies the next blocks of the transaction to their place. Waits until the ring has room for them.
+    ///
+    /// # Errors
+    /// When the log has failed: it takes nothing more, and what it has of the transaction counts for nothing.
+    ///
+    /// # Panics
+    /// When there are more than were reserved.
+    pub fn put(&mut self, blocks: &[u8]) -> Result<(), ReserveError> {
+        debug_assert_eq!(blocks[8..16], self.at.to_le_bytes(), "the blocks were finished for this place");
+        self.put_part(blocks.len() as u64, blocks)
+    }
+
+    fn put_part(&mut self, length: u64, bytes: &[u8]) -> Result<(), ReserveError> {
+        assert!(self.at + length <= self.end, "no more than was reserved");
+        let writer = &mut *self.writer;
+        writer.put(self.at, length, bytes)?;
+        self.at += length;
+        if self.at < self.end {
+            // What is in the ring may be written out, and make room for the rest.
+            writer.shared.bounds.sharpen(writer.slot, self.at);
+        } else {
+            writer.shared.bounds.clear(writer.slot);
+            writer.shared.long.fetch_sub(1, Ordering::SeqCst);
+        }
+        writer.ring();
+        Ok(())
+    }
+
+    /// Makes it skip blocks: the transaction failed its validation.
+    pub fn skip(self) {
+        drop(self);
+    }
+
+    fn skip_rest(&mut self) -> Result<(), ReserveError> {
+        let (term, stream) = (self.writer.shared.term, self.writer.stream);
+        let part = self.writer.shared.longest / 4 / BLOCK_ALIGN as u64 * BLOCK_ALIGN as u64;
+        while self.at < self.end {
+            let left = self.end - self.at;
+            // Never longer than the ring takes, and no rest that is shorter than a block.
+            let length = if left > 2 * part { part } else { left };
+            self.put_part(length, &skip_header(Stamp(self.at), length, term, stream))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for LongReservation<'_> {
+    fn drop(&mut self) {
+        if self.at == self.end {
+            return;
+        }
+        if self.at == self.start {
+            // A log that has failed needs no skip blocks.
+            let _ = self.skip_rest();
+        } else {
+            // Nothing may follow the part that is there, which is no transaction: the log ends before it.
+            self.writer.stuck = true;
+            self.writer.shared.core.fail(LogFailure::bug());
+            self.writer.shared.ring();
+        }
     }
 }

@@ -21,6 +21,7 @@ use super::{
 use crate::{
     expression::{Expression, Typed},
     schema::{Named, TableInfo, privilege},
+    system,
 };
 
 /// A column of a result.
@@ -208,9 +209,7 @@ impl Binder<'_> {
     /// When there is none; a view is for general queries.
     pub fn table(&self, name: &sqlparser::ast::ObjectName) -> Bound<Arc<TableInfo>> {
         let (schema, last) = qualified(name)?;
-        if schema.as_deref().is_some_and(|schema| schema == "pg_catalog" || schema == "information_schema")
-            || (schema.is_none() && self.schema.find(self.path, &last).is_none() && last.starts_with("pg_"))
-        {
+        if system::is_named(self.schema, self.path, schema.as_deref(), &last) {
             return Err(Stop::General("a table of the system"));
         }
         match self.relation(name)? {

@@ -2,8 +2,7 @@
 
 use freshet_sql::{SqlError, SqlState};
 use sqlparser::{
-    ast::{CopySource, CopyTarget, Ident, ObjectName, Query},
-    dialect::PostgreSqlDialect,
+    ast::{Ident, ObjectName, Query},
     keywords::Keyword,
     parser::{Parser, ParserError},
     tokenizer::Token,
@@ -36,63 +35,54 @@ fn wrong(error: ParserError) -> SqlError {
     syntax_error(format!("syntax error: {}", error.to_string().trim_start_matches("sql parser error: ")))
 }
 
-/// Whether a text is a COPY.
-pub fn is_copy(sql: &str) -> bool {
-    let first = sql.trim_start().split(|c: char| !c.is_ascii_alphabetic()).next();
-    first.is_some_and(|first| first.eq_ignore_ascii_case("copy"))
-}
-
-/// Parses a COPY.
-///
-/// # Errors
-/// 42601, 0A000.
-pub fn parse(sql: &str) -> Result<Copy, SqlError> {
-    let dialect = PostgreSqlDialect {};
-    let mut parser = Parser::new(&dialect).try_with_sql(sql).map_err(wrong)?;
-    parser.expect_keyword(Keyword::COPY).map_err(wrong)?;
-    let source = if parser.consume_token(&Token::LParen) {
-        let query = parser.parse_query().map_err(wrong)?;
-        parser.expect_token(&Token::RParen).map_err(wrong)?;
-        Source::Query(query)
-    } else {
-        let name = parser.parse_object_name(false).map_err(wrong)?;
-        let columns =
-            parser.parse_parenthesized_column_list(sqlparser::parser::IsOptional::Optional, false).map_err(wrong)?;
-        Source::Table(name, columns)
-    };
-    let to = match parser.parse_one_of_keywords(&[Keyword::FROM, Keyword::TO]) {
-        Some(Keyword::FROM) => false,
-        Some(_) => true,
-        None => return Err(syntax_error("COPY needs FROM or TO")),
-    };
-    if matches!(source, Source::Query(_)) && !to {
-        return Err(syntax_error("COPY of a query can only be TO"));
-    }
-    if parser.parse_one_of_keywords(&[Keyword::STDIN, Keyword::STDOUT]).is_none() {
-        let message = "COPY to or from a file of the server is not supported";
-        let error = SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message);
-        return Err(error.with_hint("Use STDIN or STDOUT; psql's \\copy does."));
-    }
-    let mut options = Options::default();
-    let _ = parser.parse_keyword(Keyword::WITH);
-    if parser.consume_token(&Token::LParen) {
-        loop {
-            options.one(&mut parser)?;
-            if !parser.consume_token(&Token::Comma) {
-                break;
+impl Copy {
+    /// Parses a COPY, up to the statement's end.
+    ///
+    /// # Errors
+    /// 42601, 0A000.
+    pub fn parse(parser: &mut Parser<'_>) -> Result<Self, SqlError> {
+        parser.expect_keyword(Keyword::COPY).map_err(wrong)?;
+        let source = if parser.consume_token(&Token::LParen) {
+            let query = parser.parse_query().map_err(wrong)?;
+            parser.expect_token(&Token::RParen).map_err(wrong)?;
+            Source::Query(query)
+        } else {
+            let name = parser.parse_object_name(false).map_err(wrong)?;
+            let columns = parser
+                .parse_parenthesized_column_list(sqlparser::parser::IsOptional::Optional, false)
+                .map_err(wrong)?;
+            Source::Table(name, columns)
+        };
+        let to = match parser.parse_one_of_keywords(&[Keyword::FROM, Keyword::TO]) {
+            Some(Keyword::FROM) => false,
+            Some(_) => true,
+            None => return Err(syntax_error("COPY needs FROM or TO")),
+        };
+        if matches!(source, Source::Query(_)) && !to {
+            return Err(syntax_error("COPY of a query can only be TO"));
+        }
+        if parser.parse_one_of_keywords(&[Keyword::STDIN, Keyword::STDOUT]).is_none() {
+            let message = "COPY to or from a file of the server is not supported";
+            let error = SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message);
+            return Err(error.with_hint("Use STDIN or STDOUT; psql's \\copy does."));
+        }
+        let mut options = Options::default();
+        let _ = parser.parse_keyword(Keyword::WITH);
+        if parser.consume_token(&Token::LParen) {
+            loop {
+                options.one(parser)?;
+                if !parser.consume_token(&Token::Comma) {
+                    break;
+                }
+            }
+            parser.expect_token(&Token::RParen).map_err(wrong)?;
+        } else {
+            while !matches!(parser.peek_token().token, Token::EOF | Token::SemiColon) {
+                options.old(parser)?;
             }
         }
-        parser.expect_token(&Token::RParen).map_err(wrong)?;
-    } else {
-        while !matches!(parser.peek_token().token, Token::EOF | Token::SemiColon) {
-            options.old(&mut parser)?;
-        }
+        Ok(Self { source, to, format: options.format()? })
     }
-    while parser.consume_token(&Token::SemiColon) {}
-    if parser.peek_token().token != Token::EOF {
-        return Err(syntax_error(format!("syntax error at or near \"{}\"", parser.peek_token())));
-    }
-    Ok(Copy { source, to, format: options.format()? })
 }
 
 #[derive(Default)]
@@ -230,27 +220,15 @@ impl Options {
     }
 }
 
-impl Copy {
-    /// The same in sqlparser's terms, for whoever only has to know what kind of statement it is.
-    pub fn statement(&self) -> sqlparser::ast::Statement {
-        let source = match &self.source {
-            Source::Table(name, columns) => CopySource::Table { table_name: name.clone(), columns: columns.clone() },
-            Source::Query(query) => CopySource::Query(query.clone()),
-        };
-        sqlparser::ast::Statement::Copy {
-            source,
-            to: self.to,
-            target: if self.to { CopyTarget::Stdout } else { CopyTarget::Stdin },
-            options: Vec::new(),
-            legacy_options: Vec::new(),
-            values: Vec::new(),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use sqlparser::dialect::PostgreSqlDialect;
+
     use super::*;
+
+    fn parse(sql: &str) -> Result<Copy, SqlError> {
+        Copy::parse(&mut Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).unwrap())
+    }
 
     #[test]
     fn what_clients_send_is_understood() {
@@ -268,7 +246,6 @@ mod tests {
             "copy t from stdin (format xml)",
             "copy (select 1) from stdin",
             "copy t from stdin (delimiter 'ab')",
-            "copy t to stdout; select 1",
         ] {
             assert!(parse(bad).is_err(), "{bad}");
         }

@@ -7,9 +7,11 @@
 //! | [`aggregate`] | what is computed for groups |
 //! | [`write`] | one record: waits for its holder, as the isolation level wants it |
 //! | [`modify`] | INSERT, UPDATE, DELETE |
+//! | `referential` | FOREIGN KEY |
 
 pub mod aggregate;
 pub mod modify;
+pub(crate) mod referential;
 pub mod scan;
 pub mod select;
 pub mod write;
@@ -26,7 +28,9 @@ use freshet_sql::{SqlError, SqlState, Value};
 use crate::{
     bind::select::Output,
     expression::{Environment, Source},
+    schema::Schema,
 };
+use referential::RowChange;
 
 /// How often a long statement looks whether it is to end.
 const LOOK_EVERY: u32 = 256;
@@ -47,6 +51,10 @@ pub struct Run<'a, 'w> {
     pub row_ids: &'a RowIds,
     /// How many bytes it may keep.
     pub budget: Budget,
+    /// What there is, for references between tables.
+    pub schema: Option<&'a Schema>,
+    /// What has become of rows that have references or are referred to.
+    changes: RefCell<Vec<RowChange>>,
     until_look: Cell<u32>,
     keys: RefCell<Vec<Vec<u8>>>,
 }
@@ -156,6 +164,8 @@ impl<'a, 'w> Run<'a, 'w> {
             interrupted,
             row_ids,
             budget: Budget::of(memory),
+            schema: None,
+            changes: RefCell::default(),
             until_look: Cell::new(LOOK_EVERY),
             keys: RefCell::default(),
         }

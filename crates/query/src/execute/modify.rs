@@ -9,6 +9,7 @@ use freshet_sql::{SqlError, SqlState, Value, types::text};
 
 use super::{
     Run, Sink,
+    referential::RowChange,
     scan::{ON, Rows},
     write::{TRIES, Written},
 };
@@ -121,6 +122,7 @@ impl<'a> Run<'a, '_> {
                     if let Some(output) = &plan.returning {
                         let _ = sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
                     }
+                    self.note_change(info, None, Some(&row));
                     return Ok(1);
                 }
                 Err(WriteError::Conflict) => {
@@ -140,7 +142,7 @@ impl<'a> Run<'a, '_> {
                 Err(WriteError::Row { .. }) => return Err(too_long(info)),
                 Err(other) => return Err(write_error(other)),
             };
-            let number = info.table.indexes.iter().position(|index| index.name == violated);
+            let number = info.index_named(&violated);
             let Some(conflict) = &plan.conflict else { return Err(duplicate(info, &violated, &row)) };
             if !conflict.indexes.is_empty() && !number.is_some_and(|number| conflict.indexes.contains(&number)) {
                 return Err(duplicate(info, &violated, &row));
@@ -192,6 +194,7 @@ impl<'a> Run<'a, '_> {
         }
         let new = self.changed(info, assignments, &plan.constraints, &rows, record.row)?;
         let rid = self.put(info, record.rid, &new)?;
+        self.note_change(info, Some(record.row), Some(&new));
         if let Some(output) = &plan.returning {
             let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
         }
@@ -220,6 +223,24 @@ impl<'a> Run<'a, '_> {
         }
         self.check_conditions(info, constraints, Source::Stored(&info.layout, &new, Rid(0)))?;
         Ok(new)
+    }
+
+    /// Remembers what has become of a row, if there are references to keep.
+    fn note_change(&self, info: &Arc<TableInfo>, old: Option<&[u8]>, new: Option<&[u8]>) {
+        if self.has_references(info) {
+            let change =
+                RowChange { table: Arc::clone(info), old: old.map(<[u8]>::to_vec), new: new.map(<[u8]>::to_vec) };
+            self.changes.borrow_mut().push(change);
+        }
+    }
+
+    /// The end of a statement that has changed rows: sees to references.
+    ///
+    /// # Errors
+    /// 23503, and what goes wrong in reading and writing.
+    pub fn finish(&self) -> Result<(), SqlError> {
+        let changes = self.changes.take();
+        if changes.is_empty() { Ok(()) } else { self.keep_references(changes) }
     }
 
     /// Puts a new row in the place of one that this transaction may write.
@@ -341,6 +362,7 @@ impl<'a> Run<'a, '_> {
                 match written {
                     Written::Done(rid) => {
                         count += 1;
+                        self.note_change(info, Some(old), Some(&new));
                         if let Some(output) = &plan.returning {
                             let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
                         }
@@ -368,6 +390,7 @@ impl<'a> Run<'a, '_> {
                 match self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))? {
                     Written::Done(()) => {
                         count += 1;
+                        self.note_change(info, Some(old), None);
                         if let Some(output) = &plan.returning {
                             let _ = sink.row(output, &[Source::Stored(&info.layout, old, rid)], &self.environment)?;
                         }
@@ -385,9 +408,11 @@ impl<'a> Run<'a, '_> {
 /// 23505, as PostgreSQL says it.
 #[cold]
 pub fn duplicate(info: &TableInfo, index: &str, row: &[u8]) -> SqlError {
-    let message = format!("duplicate key value violates unique constraint \"{index}\"");
-    let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(index.to_owned());
-    if let Some(found) = info.table.indexes.iter().find(|known| known.name == index) {
+    let found = info.index_named(index).and_then(|number| info.table.indexes.get(number));
+    let name = found.map_or(index, |found| &found.name);
+    let message = format!("duplicate key value violates unique constraint \"{name}\"");
+    let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
+    if let Some(found) = found {
         let context = freshet_sql::types::EvalContext::default();
         let (mut names, mut values) = (Vec::new(), Vec::new());
         for part in &found.columns {

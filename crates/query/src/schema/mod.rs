@@ -26,6 +26,8 @@ pub struct Schema {
     names: HashMap<(Oid, String), Named>,
     namespaces: HashMap<String, Oid>,
     roles: HashMap<String, Oid>,
+    /// Comments by what they are about.
+    comments: HashMap<(Oid, Option<u16>), Oid>,
     /// Foreign keys that refer to a table: the referring table and the number of its constraint.
     referring: HashMap<Oid, Vec<(Oid, usize)>>,
 }
@@ -43,6 +45,8 @@ pub enum Entry {
     View(Arc<View>),
     /// A sequence.
     Sequence(Arc<Sequence>),
+    /// What people say of an object.
+    Comment(Arc<Comment>),
 }
 
 /// What a name in a schema means.
@@ -79,6 +83,9 @@ impl Schema {
             Entry::Sequence(it) => {
                 self.names.insert((it.namespace, it.name.clone()), Named::Sequence(it.oid));
             }
+            Entry::Comment(it) => {
+                self.comments.insert((it.object, it.column), it.oid);
+            }
             Entry::Table(info) => {
                 let table = &info.table;
                 self.names.insert((table.namespace, table.name.clone()), Named::Table(table.oid));
@@ -100,6 +107,7 @@ impl Schema {
         match entry {
             Entry::Namespace(it) => drop(self.namespaces.remove(&it.name)),
             Entry::Role(it) => drop(self.roles.remove(&it.name)),
+            Entry::Comment(it) => drop(self.comments.remove(&(it.object, it.column))),
             Entry::View(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
             Entry::Sequence(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
             Entry::Table(info) => {
@@ -190,6 +198,24 @@ impl Schema {
         }
     }
 
+    /// What people say of an object, index or constraint, or of a column, counted from 0.
+    pub fn comment(&self, object: Oid, column: Option<u16>) -> Option<&Arc<Comment>> {
+        match self.objects.get(self.comments.get(&(object, column))?)? {
+            Entry::Comment(comment) => Some(comment),
+            _ => None,
+        }
+    }
+
+    /// All comments on an object and its columns.
+    pub fn comments_on(&self, object: Oid) -> impl Iterator<Item = &Arc<Comment>> {
+        self.comments.iter().filter(move |((of, _), _)| *of == object).filter_map(|(_, oid)| {
+            match self.objects.get(oid)? {
+                Entry::Comment(comment) => Some(comment),
+                _ => None,
+            }
+        })
+    }
+
     /// The name of the schema of this id.
     pub fn namespace_name(&self, oid: Oid) -> &str {
         match (oid, self.objects.get(&oid)) {
@@ -203,6 +229,25 @@ impl Schema {
     /// The foreign keys that refer to a table: which table has them, and their numbers there.
     pub fn referring(&self, parent: Oid) -> &[(Oid, usize)] {
         self.referring.get(&parent).map_or(&[], Vec::as_slice)
+    }
+
+    /// Tables whose rows a statement may write or lock that changes rows of these: those that these refer to, and those that refer to
+    /// them, and so on as far as that may go.
+    pub fn touched_with(&self, tables: impl IntoIterator<Item = Oid>) -> Vec<Oid> {
+        let mut all: Vec<Oid> = Vec::new();
+        let mut next: Vec<Oid> = tables.into_iter().collect();
+        while let Some(table) = next.pop() {
+            if all.contains(&table) {
+                continue;
+            }
+            all.push(table);
+            next.extend(self.referring(table).iter().map(|(child, _)| *child));
+        }
+        let parents = all.iter().filter_map(|table| self.table(*table));
+        let parents = parents.flat_map(|info| info.table.foreign_keys.iter().map(|key| key.parent));
+        let parents: Vec<Oid> = parents.filter(|parent| !all.contains(parent)).collect();
+        all.extend(parents);
+        all
     }
 
     /// Whether a role is another one, or a member of it, directly or not. Superusers are members of all.
@@ -244,6 +289,7 @@ impl Entry {
             Self::Table(it) => it.table.oid,
             Self::View(it) => it.oid,
             Self::Sequence(it) => it.oid,
+            Self::Comment(it) => it.oid,
         }
     }
 }

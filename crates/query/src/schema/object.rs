@@ -30,6 +30,8 @@ pub enum Object {
     View(View),
     /// A sequence.
     Sequence(Sequence),
+    /// What people say of an object.
+    Comment(Comment),
 }
 
 /// A schema, in SQL's sense.
@@ -315,6 +317,19 @@ pub struct Sequence {
     pub grants: Vec<Grant>,
 }
 
+/// What people say of an object: COMMENT ON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Comment {
+    /// Its own id.
+    pub oid: Oid,
+    /// What it is about: an object, index or constraint.
+    pub object: Oid,
+    /// Which column of the object, from 0, if it is about one.
+    pub column: Option<u16>,
+    /// What is said.
+    pub text: String,
+}
+
 impl Object {
     /// Its id.
     pub fn oid(&self) -> Oid {
@@ -324,6 +339,7 @@ impl Object {
             Self::Table(it) => it.oid,
             Self::View(it) => it.oid,
             Self::Sequence(it) => it.oid,
+            Self::Comment(it) => it.oid,
         }
     }
 
@@ -335,6 +351,7 @@ impl Object {
             Self::Table(it) => &it.name,
             Self::View(it) => &it.name,
             Self::Sequence(it) => &it.name,
+            Self::Comment(_) => "",
         }
     }
 }

@@ -101,6 +101,11 @@ impl TableInfo {
         Ok(Self { layout, keys, rows, table })
     }
 
+    /// The number of the index that the engine has under this name: the one that it had when the engine's table was made.
+    pub fn index_named(&self, name: &str) -> Option<usize> {
+        self.rows.definition().indexes.iter().position(|index| index.name == name)
+    }
+
     /// The type of a column.
     pub fn column_type(&self, column: usize) -> Type {
         self.table.columns[column].ty

@@ -15,14 +15,17 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use freshet_engine::{Database, Direction, IndexDefinition, KeyPart, TableDefinition, Transaction, WriteError};
+use freshet_engine::{Database, Direction, IndexDefinition, KeyPart, TableDefinition, Transaction, Worker, WriteError};
 use freshet_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
 use super::{
     Entry, FIRST_ROLE, FIRST_USER_OID, Grant, Namespace, Object, Oid, PUBLIC, Role, Schema, TableInfo, privilege,
 };
-use crate::error::{read_error, write_error};
+use crate::{
+    ddl::effects::Making,
+    error::{read_error, write_error},
+};
 
 /// The engine's table.
 const TABLE: &str = "sql.catalog";
@@ -30,6 +33,8 @@ const VERSION: u8 = 0;
 const OBJECT: u8 = 1;
 /// How many versions are kept for sessions with older snapshots.
 const KEPT: usize = 8;
+/// How many rows are deleted at once from a table that nobody needs.
+const DISCARDED_AT_ONCE: usize = 256;
 
 /// Which version of the catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +57,7 @@ pub struct Catalog {
     table: OnceLock<Arc<freshet_engine::Table>>,
     /// The newest last.
     known: Mutex<VecDeque<Arc<Schema>>>,
+    making: Arc<Making>,
 }
 
 fn definition() -> TableDefinition {
@@ -72,7 +78,8 @@ fn row(kind: u8, oid: Oid, value: &impl Serialize) -> Result<Vec<u8>, SqlError> 
 }
 
 fn value<'r, T: Deserialize<'r>>(row: &'r [u8]) -> Result<T, SqlError> {
-    let damaged = |what: String| SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
+    let damaged =
+        |what: String| SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
     let payload = row.get(5..).ok_or_else(|| damaged(format!("it has {} bytes", row.len())))?;
     postcard::from_bytes(payload).map_err(|cause| damaged(cause.to_string()))
 }
@@ -80,7 +87,7 @@ fn value<'r, T: Deserialize<'r>>(row: &'r [u8]) -> Result<T, SqlError> {
 impl Catalog {
     /// The catalog of a database.
     pub fn new(database: Database) -> Self {
-        Self { database, table: OnceLock::new(), known: Mutex::default() }
+        Self { database, table: OnceLock::new(), known: Mutex::default(), making: Arc::default() }
     }
 
     /// The database.
@@ -106,7 +113,8 @@ impl Catalog {
             made.map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot make the catalog: {cause}")))?;
         }
         let table = self.table().ok_or_else(|| SqlError::internal("the catalog was made and is not there"))?;
-        let worker = self.database.worker().map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
+        let worker =
+            self.database.worker().map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
         let transaction = worker.begin(freshet_engine::Isolation::Serializable);
         if transaction.get(table, 0, &key(VERSION, 0)).map_err(read_error)?.is_some() {
             return Ok(());
@@ -128,7 +136,8 @@ impl Catalog {
         for object in [Object::Role(role), Object::Namespace(public)] {
             transaction.insert(table, &row(OBJECT, object.oid(), &object)?).map_err(write_error)?;
         }
-        let failed = |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
+        let failed =
+            |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
         let ticket = transaction.commit().map_err(|cause| failed(cause.to_string()))?;
         self.database.wait(ticket).map_err(|cause| failed(cause.to_string()))
     }
@@ -190,8 +199,10 @@ impl Catalog {
             Object::Role(it) => Entry::Role(Arc::new(it)),
             Object::View(it) => Entry::View(Arc::new(it)),
             Object::Sequence(it) => Entry::Sequence(Arc::new(it)),
+            Object::Comment(it) => Entry::Comment(Arc::new(it)),
             Object::Table(table) => {
-                let missing = || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
+                let missing =
+                    || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
                 let rows = Arc::clone(self.database.table(&table.rows).ok_or_else(missing)?);
                 Entry::Table(Arc::new(TableInfo::new(table, rows)?))
             }
@@ -230,15 +241,65 @@ impl Catalog {
         }
     }
 
+    /// The names of the engine's tables that were made for users' tables.
+    pub fn made_tables(&self) -> Vec<String> {
+        let tables = self.database.core().catalog.iter();
+        let names = tables.map(|table| table.definition().name.clone());
+        names
+            .filter(|name| {
+                name.strip_prefix("sql.").is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
+            })
+            .collect()
+    }
+
+    /// Takes the rows out of a table of the engine that nobody needs any more, by a worker without a transaction. Blocks until that
+    /// is done.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn discard(&self, worker: &Worker, name: &str) -> Result<(), SqlError> {
+        let Some(table) = self.database.table(name) else { return Ok(()) };
+        loop {
+            let deleted = worker.execute(freshet_engine::Isolation::Snapshot, |transaction| {
+                let mut rids = Vec::new();
+                let all = (Bound::Unbounded, Bound::Unbounded);
+                transaction.scan(table, 0, all, Direction::Forward, |_, record| {
+                    rids.push(record.rid);
+                    if rids.len() < DISCARDED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+                })?;
+                for rid in &rids {
+                    transaction.delete(table, *rid)?;
+                }
+                Ok(rids.len())
+            });
+            match deleted {
+                Ok((DISCARDED_AT_ONCE, _)) => {}
+                Ok(_) => return Ok(()),
+                Err(cause) => return Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
+            }
+        }
+    }
+
     /// What has been committed.
     ///
     /// # Errors
     /// When it cannot be read, or all workers are taken.
     pub fn committed(&self) -> Result<Arc<Schema>, SqlError> {
+        self.read(&self.worker()?.begin_read_only())
+    }
+
+    /// A worker of one's own.
+    ///
+    /// # Errors
+    /// 53300 when all are taken.
+    pub fn worker(&self) -> Result<Worker, SqlError> {
         let worker = self.database.worker();
-        let worker = worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
-        let transaction = worker.begin_read_only();
-        self.read(&transaction)
+        worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))
+    }
+
+    /// What transactions that are under way have made outside of themselves.
+    pub(crate) fn making(&self) -> &Arc<Making> {
+        &self.making
     }
 }
 
@@ -297,7 +358,8 @@ impl Change<'_, '_> {
     pub fn put(&mut self, object: Object) -> Result<(), SqlError> {
         let oid = object.oid();
         let row = row(OBJECT, oid, &object)?;
-        let found = self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?.map(|record| record.rid);
+        let found =
+            self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?.map(|record| record.rid);
         match found {
             Some(rid) => self.transaction.update(self.table, rid, &row).map(drop),
             None => self.transaction.insert(self.table, &row).map(drop),
@@ -306,6 +368,15 @@ impl Change<'_, '_> {
         self.schema.leave(oid);
         self.schema.enter(self.catalog.entry(object)?);
         Ok(())
+    }
+
+    /// Removes what is said of an object, index or constraint, and of its columns.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn remove_comments(&mut self, object: Oid) -> Result<(), SqlError> {
+        let comments: Vec<Oid> = self.schema.comments_on(object).map(|comment| comment.oid).collect();
+        comments.into_iter().try_for_each(|comment| self.remove(comment))
     }
 
     /// Removes an object.

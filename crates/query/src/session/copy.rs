@@ -11,7 +11,8 @@ use sqlparser::{ast::Statement, dialect::PostgreSqlDialect, parser::Parser};
 
 use super::{
     Session,
-    prepare::{Plan, Prepared, parse},
+    parse::{Parsed, parse},
+    prepare::{Plan, Prepared},
     statement::Tag,
     view::View,
     wire::{ResultColumn, undelivered},
@@ -99,14 +100,13 @@ impl Session<'_> {
     ///
     /// # Errors
     /// What goes wrong in rows or tables; 22P04 when what comes is no such file.
-    pub(super) fn copy(&mut self, prepared: &Prepared, client: &mut Client<'_>) -> Result<Tag, SqlError> {
-        let copy = syntax::parse(&prepared.sql)?;
-        if copy.to { self.copy_out(&copy, client) } else { self.copy_in(&copy, client) }
+    pub(super) fn copy(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+        if copy.to { self.copy_out(copy, client) } else { self.copy_in(copy, client) }
     }
 
     fn copy_out(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
         let statement = match &copy.source {
-            syntax::Source::Query(query) => Statement::Query(query.clone()),
+            syntax::Source::Query(query) => Parsed::sql(Statement::Query(query.clone())),
             syntax::Source::Table(name, columns) => {
                 let columns = columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
                 let sql = format!("SELECT {} FROM {name}", if columns.is_empty() { "*" } else { &columns });
@@ -150,7 +150,7 @@ impl Session<'_> {
         let transaction =
             block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let environment = Environment { parameters: &[], context: &context, session: &view };
-        let memory = self.state.settings.memory("freshet.query_memory");
+        let memory = self.state.settings.ready.query_memory;
         let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         let count = match &planned.plan {
             Plan::Select(plan) => run.select(plan, &mut sink)?,
@@ -204,10 +204,11 @@ impl Session<'_> {
         let transaction =
             block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let environment = Environment { parameters: &[], context: &context, session: &view };
-        let memory = self.state.settings.memory("freshet.query_memory");
+        let memory = self.state.settings.ready.query_memory;
         let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         run.read_committed = block.is_read_committed();
-        run.lock_timeout = self.state.settings.limit("lock_timeout");
+        run.lock_timeout = self.state.settings.ready.lock_timeout;
+        run.schema = Some(&self.state.schema);
         let is_binary = copy.format.kind == Kind::Binary;
         let wire = if is_binary { WireFormat::Binary } else { WireFormat::Text };
         let named = |list: &[String], name: &str| list.iter().any(|other| other == "*" || other == name);
@@ -249,6 +250,7 @@ impl Session<'_> {
             decoder.feed(piece, &mut row)?;
         }
         decoder.finish(&mut row)?;
+        run.finish()?;
         Ok(Tag(format!("COPY {count}")))
     }
 }

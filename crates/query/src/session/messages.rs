@@ -10,15 +10,18 @@ use freshet_sql::{
     SqlError, SqlState, Type, Value,
     types::{Kind, binary, text},
 };
-use sqlparser::ast::Statement;
 
 use super::{
     Portal, Rest, Session,
-    prepare::{Planned, Prepared, parse},
+    parse::{Parsed, parse},
+    prepare::{Planned, Prepared},
     statement::{Rows, Tag},
     wire::{Wire, fields, format_of, report, undelivered},
 };
-use crate::execute::modify::Collected;
+use crate::{execute::modify::Collected, system::activity::shown};
+
+/// How often a statement is tried again that has lost a race.
+const TRIES: u32 = 100;
 
 impl Session<'_> {
     /// What the client is told at the start.
@@ -36,20 +39,32 @@ impl Session<'_> {
         }
     }
 
-    /// One of the statements of a simple query.
+    /// One of the statements of a simple query. One that is a transaction of its own and has merely lost a race is tried again, as
+    /// long as its client has heard nothing of it.
     fn simple(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
-        let statement = prepared.statement.as_ref();
-        if let Some(statement) = statement
+        let alone = last && self.block.is_none() && !matches!(prepared.statement, Some(Parsed::Copy(_)));
+        let mark = client.mark();
+        for _ in 0..TRIES {
+            match self.simple_once(prepared, last, client) {
+                Err(error) if alone && error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => {
+                    self.fail()
+                }
+                done => return done,
+            }
+        }
+        self.simple_once(prepared, last, client)
+    }
+
+    fn simple_once(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
+        if let Some(Parsed::Sql(statement)) = &prepared.statement
             && let Some(tag) = self.transaction_control(statement, client)?
         {
             let _ = client.command_complete(tag);
             return Ok(());
         }
-        self.block_for_statement()?;
+        self.block_for(prepared.statement.as_ref())?;
         let planned = self.plan(prepared)?;
-        if let Some(columns) = &planned.columns
-            && !matches!(statement, Some(Statement::Copy { .. }))
-        {
+        if let Some(columns) = &planned.columns {
             let _ = client.row_description(fields(columns, &[])).map_err(undelivered)?;
         }
         let Tag(tag) = self.run(prepared, &planned, &[], Rows::Client(&[]), client)?;
@@ -59,6 +74,24 @@ impl Session<'_> {
         }
         let _ = client.command_complete(tag);
         Ok(())
+    }
+
+    /// The statements of a simple query.
+    fn statements_of(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), SqlError> {
+        let statements = parse(sql)?;
+        // The unnamed portal and statement go with a simple query.
+        self.statements.remove("");
+        self.portals.remove("");
+        if statements.is_empty() {
+            let _ = client.empty_query();
+            return Ok(());
+        }
+        let count = statements.len();
+        for (number, statement) in statements.into_iter().enumerate() {
+            let prepared = Prepared::new("", Some(statement), Vec::new());
+            self.simple(&prepared, number + 1 == count, client)?;
+        }
+        self.end_of_statement(client)
     }
 
     fn understand(&self, sql: &str, types: Types<'_>) -> Result<Prepared, SqlError> {
@@ -81,9 +114,9 @@ impl Session<'_> {
 
     /// The plan of a statement outside of its execution: for describing it, and for its parameters' types.
     fn planned(&mut self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
-        let control = prepared.statement.as_ref().is_none_or(is_transaction_control);
+        let control = prepared.statement.as_ref().is_none_or(Parsed::is_transaction_control);
         if !control {
-            self.block_for_statement()?;
+            self.block_for(prepared.statement.as_ref())?;
         }
         self.plan(prepared)
     }
@@ -149,9 +182,36 @@ impl Session<'_> {
             .portals
             .remove(name)
             .ok_or_else(|| SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))?;
+        self.note_statement(portal.prepared.shown());
         let executed = self.execute_taken(&mut portal, limit, client);
         self.portals.insert(name.to_owned(), portal);
         executed
+    }
+
+    /// Runs a statement whose rows go to the client. As long as it is all that its transaction consists of, nobody has begun that, and the
+    /// client has heard nothing of it, it is tried again when it has merely lost a race.
+    fn run_or_try_again(
+        &mut self,
+        prepared: &Prepared,
+        mut planned: Arc<Planned>,
+        portal: &Portal,
+        client: &mut Client<'_>,
+    ) -> Result<Tag, SqlError> {
+        let alone = !matches!(prepared.statement, Some(Parsed::Copy(_)))
+            && self.block.as_ref().is_some_and(|block| !block.explicit && block.statements == 1);
+        let mark = client.mark();
+        for _ in 0..TRIES {
+            let rows = Rows::Client(&portal.formats);
+            match self.run(prepared, &planned, &portal.parameters, rows, client) {
+                Err(error) if alone && error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => {
+                    self.fail();
+                    self.block_for_statement()?;
+                    planned = self.plan(prepared)?;
+                }
+                done => return done,
+            }
+        }
+        self.run(prepared, &planned, &portal.parameters, Rows::Client(&portal.formats), client)
     }
 
     fn execute_taken(
@@ -167,15 +227,19 @@ impl Session<'_> {
             return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
         }
         if portal.rest.is_none() {
-            if let Some(tag) = self.transaction_control(statement, client)? {
+            if let Parsed::Sql(statement) = statement
+                && let Some(tag) = self.transaction_control(statement, client)?
+            {
                 return Ok(client.command_complete(tag));
             }
-            self.block_for_statement()?;
+            self.block_for(Some(statement))?;
+            if let Some(block) = &mut self.block {
+                block.statements += 1;
+            }
             let planned = self.plan(&prepared)?;
             portal.done = true;
             let (Some(_), true) = (limit, planned.columns.is_some()) else {
-                let rows = Rows::Client(&portal.formats);
-                let Tag(tag) = self.run(&prepared, &planned, &portal.parameters, rows, client)?;
+                let Tag(tag) = self.run_or_try_again(&prepared, planned, portal, client)?;
                 return Ok(client.command_complete(tag));
             };
             let mut kept = Collected::default();
@@ -208,36 +272,12 @@ impl Session<'_> {
     }
 }
 
-/// BEGIN, COMMIT and the like, which need no transaction to be planned in.
-fn is_transaction_control(statement: &Statement) -> bool {
-    matches!(
-        statement,
-        Statement::StartTransaction { .. }
-            | Statement::Commit { .. }
-            | Statement::Rollback { .. }
-            | Statement::Savepoint { .. }
-            | Statement::ReleaseSavepoint { .. }
-    )
-}
-
 impl postgres::Session for Session<'_> {
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
-        let statements = parse(sql).map_err(report)?;
-        // The unnamed portal and statement go with a simple query.
-        self.statements.remove("");
-        self.portals.remove("");
-        if statements.is_empty() {
-            let _ = client.empty_query();
-            return Ok(());
-        }
-        let count = statements.len();
-        for (number, statement) in statements.into_iter().enumerate() {
-            // COPY is read again from its own text, which is alone in its message.
-            let text = if matches!(statement, Statement::Copy { .. }) { sql } else { "" };
-            let prepared = Prepared::new(text, Some(statement), Vec::new());
-            self.simple(&prepared, number + 1 == count, client).map_err(report)?;
-        }
-        self.end_of_statement(client).map_err(report)
+        self.note_statement(shown(sql).into());
+        let outcome = self.statements_of(sql, client);
+        self.note_rest();
+        outcome.map_err(report)
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, _: &mut Out) -> Result<(), Report> {
@@ -256,7 +296,7 @@ impl postgres::Session for Session<'_> {
         }
         let prepared = Arc::new(self.understand(sql, types).map_err(report)?);
         if self.transaction_status() == TransactionStatus::Failed {
-            if prepared.statement.as_ref().is_some_and(|statement| !is_transaction_control(statement)) {
+            if prepared.statement.as_ref().is_some_and(|statement| !statement.is_transaction_control()) {
                 self.block_for_statement().map_err(report)?;
             }
         } else {
@@ -270,7 +310,7 @@ impl postgres::Session for Session<'_> {
         let prepared = self.statement_named(bind.statement).map_err(report)?;
         let parameters = if bind.values.is_empty()
             && prepared.given.is_empty()
-            && prepared.statement.as_ref().is_none_or(is_transaction_control)
+            && prepared.statement.as_ref().is_none_or(Parsed::is_transaction_control)
         {
             Vec::new()
         } else {
@@ -281,7 +321,7 @@ impl postgres::Session for Session<'_> {
             return Err(report(SqlError::new(SqlState::DUPLICATE_CURSOR, message)));
         }
         let formats: Vec<Format> = bind.results.iter().collect();
-        let portal = Portal { prepared, parameters, formats, rest: None, done: false };
+        let portal = Portal { prepared, parameters, formats, rest: None, done: false, declared: None };
         self.portals.insert(bind.portal.to_owned(), portal);
         Ok(())
     }
@@ -330,11 +370,13 @@ impl postgres::Session for Session<'_> {
         if self.block.is_none() {
             self.portals.clear();
         }
+        self.note_rest();
         Ok(())
     }
 
     fn failed(&mut self) {
         self.fail();
+        self.note_rest();
     }
 
     fn status(&self) -> TransactionStatus {

@@ -4,7 +4,8 @@
 //! |---|---|
 //! | [`messages`] | what the protocol asks of a session |
 //! | [`transaction`] | transactions, savepoints, commits and their waits |
-//! | [`prepare`] | text to statements, statements to plans, and how long these hold |
+//! | [`parse`] | text to statements |
+//! | [`prepare`] | statements to plans, and how long these hold |
 //! | [`statement`] | runs a statement |
 //! | [`utility`] | statements that are neither queries nor changes of rows |
 //! | [`settings`] | SET, SHOW |
@@ -15,6 +16,7 @@ mod copy;
 mod define;
 pub mod interrupt;
 pub mod messages;
+pub mod parse;
 pub mod prepare;
 pub mod settings;
 pub mod statement;
@@ -26,22 +28,30 @@ pub mod wire;
 use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
 
 use freshet_engine::{Stamp, Worker};
+use freshet_postgres::TransactionStatus;
 use freshet_sql::{
     SqlError, SqlState, Value,
     types::{EvalContext, Timestamp},
 };
 
 use crate::{
+    advisory::SessionAdvisory,
+    ddl::Effects,
     execute::RowIds,
     locks::TableLocks,
-    schema::{Oid, PG_CATALOG, Schema},
+    schema::{INFORMATION_SCHEMA, Oid, PG_CATALOG, Schema},
     sequence::SessionSequences,
     server::Shared,
+    system::{
+        SessionInfo, SystemView,
+        activity::{Activity, Identity, Registered},
+    },
 };
 use interrupt::Flag;
 use prepare::Prepared;
 use settings::Settings;
 use transaction::Block;
+use view::View;
 
 /// A session.
 pub struct Session<'w> {
@@ -53,6 +63,11 @@ pub struct Session<'w> {
     portals: HashMap<String, Portal>,
     row_ids: RowIds,
     locks: TableLocks,
+    effects: Effects,
+    /// What others see of it.
+    info: Registered,
+    /// The generation of its settings that they were told of.
+    noted: u64,
 }
 
 /// What a session knows besides its transaction.
@@ -72,7 +87,11 @@ pub struct State {
     /// That role's id.
     pub role: Oid,
     /// The database that its client has asked for.
-    pub database: String,
+    pub database: Arc<str>,
+    /// The server, for whoever asks what there is.
+    pub system: Arc<dyn SystemView>,
+    /// Its locks on numbers.
+    pub advisory: SessionAdvisory,
     /// What its sequences have given.
     pub sequences: SessionSequences,
     /// The stamp of its last commit.
@@ -85,6 +104,8 @@ pub struct State {
     pub deadline: Option<Instant>,
     /// Whether the statement that runs must not write.
     pub read_only: bool,
+    /// When the client has sent the statement that runs.
+    pub statement_start: Timestamp,
     /// Settings that functions want to have changed.
     pub wanted: RefCell<Vec<(String, String, bool)>>,
 }
@@ -97,6 +118,8 @@ pub struct Portal {
     /// Rows that are still to be given, when it was run with a limit.
     rest: Option<Rest>,
     done: bool,
+    /// When it was declared, if it is a cursor.
+    declared: Option<Timestamp>,
 }
 
 /// What is left of a portal's rows.
@@ -109,21 +132,22 @@ impl State {
     /// The schemas of the search path, with the implicit one first.
     pub fn path(&self) -> Vec<Oid> {
         let mut path = vec![PG_CATALOG];
-        path.extend(self.settings.search_path(&self.user).iter().filter_map(|name| self.schema.namespace(name)));
+        let named = |name: &String| match name.as_str() {
+            "information_schema" => Some(INFORMATION_SCHEMA),
+            name => self.schema.namespace(name),
+        };
+        path.extend(self.settings.search_path(&self.user).iter().filter_map(named));
         path
     }
 
     /// The session as functions know it.
-    pub fn context<'a>(
-        &self,
-        names: Option<&'a dyn freshet_sql::types::ObjectNames>,
-        begun: Timestamp,
-    ) -> EvalContext<'a> {
+    pub fn context<'a>(&self, view: Option<&'a View<'a>>, begun: Timestamp) -> EvalContext<'a> {
         EvalContext {
-            zone: self.settings.zone,
+            zone: self.settings.ready.zone,
             transaction_start: begun,
-            statement_start: Timestamp::now(),
-            names,
+            statement_start: self.statement_start,
+            names: view.map(|view| view as _),
+            session: view.map(|view| view as _),
             ..EvalContext::default()
         }
     }
@@ -153,6 +177,14 @@ impl<'w> Session<'w> {
         settings.fix("session_authorization", &user);
         settings.fix("in_hot_standby", if shared.is_standby() { "on" } else { "off" });
         settings.fix("max_connections", &shared.limits.connections.to_string());
+        let info = SessionInfo::new(Identity {
+            pid: opening.pid,
+            place: worker.place(),
+            user: &user,
+            role: oid,
+            database,
+            client: opening.peer.address,
+        });
         Ok(Self {
             worker,
             block: None,
@@ -164,19 +196,25 @@ impl<'w> Session<'w> {
                 session_user: user.clone(),
                 user,
                 role: oid,
-                database: database.to_owned(),
+                database: database.into(),
+                advisory: shared.advisory.session(worker.place()),
+                system: Arc::clone(&shared) as _,
                 sequences: SessionSequences::default(),
                 last_commit: None,
                 sessions: opening.sessions.clone(),
                 flag: Arc::default(),
                 deadline: None,
                 read_only: false,
+                statement_start: Timestamp::now(),
                 wanted: RefCell::default(),
             },
             statements: HashMap::new(),
             portals: HashMap::new(),
             row_ids: RowIds::new()?,
             locks: shared.locks.session(worker.place()),
+            effects: Effects::default(),
+            info: shared.sessions.enter(info),
+            noted: 0,
             shared,
         })
     }
@@ -192,10 +230,33 @@ impl<'w> Session<'w> {
     /// What is set now is what RESET goes back to.
     pub fn started(&mut self) {
         self.state.settings.started();
+        self.note_rest();
+    }
+
+    /// Others see that it runs a statement.
+    fn note_statement(&mut self, shown: Arc<str>) {
+        let now = Timestamp::now();
+        self.state.statement_start = now;
+        self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
+    }
+
+    /// Others see that it waits for its client.
+    fn note_rest(&mut self) {
+        let settings = &self.state.settings;
+        if settings.generation != self.noted {
+            self.noted = settings.generation;
+            self.info.set_application(settings.get("application_name").unwrap_or_default());
+        }
+        let activity = match self.transaction_status() {
+            TransactionStatus::Idle => Activity::Idle,
+            TransactionStatus::Open => Activity::InTransaction,
+            TransactionStatus::Failed => Activity::Failed,
+        };
+        self.info.rest(activity, self.block.as_ref().map(|block| block.begun));
     }
 
     /// When a statement that begins now has run long enough.
     fn statement_deadline(&self) -> Option<Instant> {
-        self.state.settings.limit("statement_timeout").and_then(|limit| Instant::now().checked_add(limit))
+        self.state.settings.ready.statement_timeout.and_then(|limit| Instant::now().checked_add(limit))
     }
 }

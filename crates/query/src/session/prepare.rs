@@ -3,20 +3,16 @@
 //! A plan holds as long as the catalog has the version that it was made for, and for the role and the search path that it was made
 //! with. It is made anew when one of them has changed; a client that was told other columns than there are now hears of that.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use freshet_sql::{
     SqlError, SqlState, Type,
     general::{GeneralPlan, Relations},
-    types::Kind,
+    types::{Kind, Timestamp},
 };
-use sqlparser::{
-    ast::{self, Statement},
-    dialect::PostgreSqlDialect,
-    parser::{Parser, ParserError},
-};
+use sqlparser::ast::{self, Statement};
 
-use super::{Session, view::View, wire::ResultColumn};
+use super::{Session, parse::Parsed, view::View, wire::ResultColumn};
 use crate::{
     bind::{
         Binder, Stop,
@@ -24,9 +20,9 @@ use crate::{
         not_supported,
         select::{Output, SelectPlan},
     },
-    copy,
     expression::Expression,
     schema::{Oid, SchemaVersion},
+    system::activity::shown,
 };
 
 /// A statement's text, understood.
@@ -35,10 +31,16 @@ pub struct Prepared {
     /// The text.
     pub sql: String,
     /// What it is; nothing for an empty one.
-    pub statement: Option<Statement>,
+    pub statement: Option<Parsed>,
     /// The types of parameters that the client has named.
     pub given: Vec<Option<Type>>,
-    planned: Mutex<Option<Arc<Planned>>>,
+    /// When it was understood.
+    pub made: Timestamp,
+    /// Whether PREPARE has made it.
+    pub by_sql: bool,
+    shown: OnceLock<Arc<str>>,
+    /// The plan, and the generation of the session's settings with which it was found to hold.
+    planned: Mutex<Option<(u64, Arc<Planned>)>>,
 }
 
 /// A statement, ready to be run.
@@ -109,46 +111,23 @@ fn columns_of(output: &[Output]) -> Vec<ResultColumn> {
     output.iter().map(column).collect()
 }
 
-/// The statements of a text.
-///
-/// # Errors
-/// 42601.
-pub fn parse(sql: &str) -> Result<Vec<Statement>, SqlError> {
-    if copy::syntax::is_copy(sql) {
-        return Ok(vec![copy::syntax::parse(sql)?.statement()]);
-    }
-    if let Some(statement) = maintenance(sql) {
-        return Ok(vec![statement]);
-    }
-    Parser::parse_sql(&PostgreSqlDialect {}, sql).map_err(|error| match error {
-        ParserError::TokenizerError(what) | ParserError::ParserError(what) => SqlError::new(
-            SqlState::SYNTAX_ERROR,
-            format!("syntax error: {}", what.trim_start_matches("sql parser error: ")),
-        ),
-        ParserError::RecursionLimitExceeded => {
-            SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the statement is nested too deep")
-        }
-    })
-}
-
-/// VACUUM and its like, which have nothing to do here: whatever their options are.
-fn maintenance(sql: &str) -> Option<Statement> {
-    let text = sql.trim().trim_end_matches(';').trim_end();
-    let first = text.split(|c: char| !c.is_ascii_alphabetic()).next()?.to_ascii_uppercase();
-    if !matches!(first.as_str(), "VACUUM" | "ANALYZE" | "ANALYSE" | "CHECKPOINT" | "REINDEX" | "CLUSTER")
-        || text.contains(';')
-    {
-        return None;
-    }
-    Some(Statement::Print(ast::PrintStatement {
-        message: Box::new(ast::Expr::value(ast::Value::SingleQuotedString(first))),
-    }))
-}
-
 impl Prepared {
     /// A statement of a text.
-    pub fn new(sql: &str, statement: Option<Statement>, given: Vec<Option<Type>>) -> Self {
-        Self { sql: sql.to_owned(), statement, given, planned: Mutex::default() }
+    pub fn new(sql: &str, statement: Option<Parsed>, given: Vec<Option<Type>>) -> Self {
+        let made = Timestamp::now();
+        let (shown, planned) = Default::default();
+        Self { sql: sql.to_owned(), statement, given, made, by_sql: false, shown, planned }
+    }
+
+    /// As much of its text as others are shown.
+    pub fn shown(&self) -> Arc<str> {
+        Arc::clone(self.shown.get_or_init(|| shown(&self.sql).into()))
+    }
+
+    /// The types of its parameters, as far as they are known.
+    pub fn parameters(&self) -> Vec<Type> {
+        let planned = self.planned.lock().unwrap_or_else(PoisonError::into_inner);
+        planned.as_ref().map_or_else(Vec::new, |(_, planned)| planned.parameters.clone())
     }
 }
 
@@ -159,15 +138,17 @@ impl Session<'_> {
     /// When the statement makes no sense.
     pub(super) fn plan(&self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
         let mut place = prepared.planned.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(planned) = &*place
+        let now = self.state.settings.generation;
+        if let Some((generation, planned)) = &mut *place
             && planned.version == self.state.schema.version
             && planned.role == self.state.role
-            && (planned.path.is_empty() || planned.path == self.state.path())
+            && (*generation == now || planned.path == self.state.path())
         {
+            *generation = now;
             return Ok(Arc::clone(planned));
         }
         let planned = Arc::new(self.make_plan(prepared)?);
-        if let Some(before) = &*place
+        if let Some((_, before)) = &*place
             && before.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
                 != planned.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
             && !matches!(planned.plan, Plan::Utility)
@@ -175,7 +156,7 @@ impl Session<'_> {
             *place = None;
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"));
         }
-        *place = Some(Arc::clone(&planned));
+        *place = Some((now, Arc::clone(&planned)));
         Ok(planned)
     }
 
@@ -190,7 +171,11 @@ impl Session<'_> {
             context: &context,
             parameters: prepared.given.clone().into(),
         };
-        let (plan, columns) = match &prepared.statement {
+        let statement = match &prepared.statement {
+            Some(Parsed::Sql(statement)) => Some(&**statement),
+            _ => None,
+        };
+        let (plan, columns) = match statement {
             Some(Statement::Query(query)) => match binder.query(query) {
                 Ok(plan) => {
                     let columns = columns_of(&plan.output);

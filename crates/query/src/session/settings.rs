@@ -8,6 +8,8 @@ use freshet_sql::{
     types::{TimeZone, datetime},
 };
 
+use crate::{commit::Level, system::activity::SettingInfo};
+
 /// How a setting is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
@@ -96,17 +98,59 @@ pub struct Settings {
     changed: BTreeMap<String, String>,
     /// What SET LOCAL has changed, with what it was.
     local: Vec<(String, Option<String>)>,
-    /// As of the transaction's beginning.
+    /// Whether a transaction is open, and what was set before it, once something was changed in it.
+    in_transaction: bool,
     before: Option<BTreeMap<String, String>>,
     /// What RESET goes back to: what the start-up packet said.
     start: BTreeMap<String, String>,
-    /// The time zone, ready for use.
+    /// What every statement needs, ready for use.
+    pub ready: Ready,
+    /// Another one whenever something has changed.
+    pub generation: u64,
+}
+
+/// Settings that every statement needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// TimeZone
     pub zone: TimeZone,
+    /// statement_timeout
+    pub statement_timeout: Option<Duration>,
+    /// lock_timeout
+    pub lock_timeout: Option<Duration>,
+    /// freshet.query_memory, in bytes.
+    pub query_memory: usize,
+    /// default_transaction_isolation
+    pub isolation: &'static str,
+    /// default_transaction_read_only
+    pub read_only: bool,
+    /// What a commit waits for.
+    pub level: Level,
+    /// freshet.commit_stamps
+    pub commit_stamps: bool,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { changed: BTreeMap::new(), local: Vec::new(), before: None, start: BTreeMap::new(), zone: TimeZone::Utc }
+        let ready = Ready {
+            zone: TimeZone::Utc,
+            statement_timeout: None,
+            lock_timeout: None,
+            query_memory: 256 << 20,
+            isolation: "read committed",
+            read_only: false,
+            level: Level::Node,
+            commit_stamps: false,
+        };
+        Self {
+            changed: BTreeMap::new(),
+            local: Vec::new(),
+            in_transaction: false,
+            before: None,
+            start: BTreeMap::new(),
+            ready,
+            generation: 0,
+        }
     }
 }
 
@@ -169,8 +213,11 @@ fn bytes(value: &str) -> Option<usize> {
 /// An isolation level by PostgreSQL's name.
 pub fn isolation(value: &str) -> Option<&'static str> {
     let value = value.to_ascii_lowercase();
-    ["read uncommitted", "read committed", "repeatable read", "serializable"].into_iter().find(|known| *known == value)
+    ISOLATIONS.iter().copied().find(|known| *known == value)
 }
+
+/// PostgreSQL's names of isolation levels.
+const ISOLATIONS: &[&str] = &["read uncommitted", "read committed", "repeatable read", "serializable"];
 
 impl Settings {
     /// The value of a setting; nothing when there is no such setting.
@@ -188,6 +235,56 @@ impl Settings {
             KNOWN.iter().map(|(name, value, ..)| ((*name).to_owned(), (*value).to_owned())).collect();
         all.extend(self.changed.clone());
         all.into_iter().collect()
+    }
+
+    /// All of them, as `pg_settings` has them.
+    pub fn describe(&self) -> Vec<SettingInfo> {
+        let all = self.all().into_iter();
+        all.map(|(name, value)| {
+            let known = known(&name);
+            let kind = known.map_or(Kind::Text, |(_, _, kind, _)| *kind);
+            let milliseconds = |value: &str| duration(value).map(|time| time.as_millis().to_string());
+            let kilobytes = |value: &str| bytes(value).map(|bytes| (bytes / 1024).to_string());
+            let (unit, ty) = match kind {
+                Kind::Time => (Some("ms"), "integer"),
+                Kind::Memory => (Some("kB"), "integer"),
+                Kind::Integer => (None, "integer"),
+                Kind::Bool => (None, "bool"),
+                Kind::Choice(_) | Kind::Isolation => (None, "enum"),
+                Kind::Text | Kind::Safety | Kind::TimeZone | Kind::Fixed => (None, "string"),
+            };
+            let plain = |value: &str| match kind {
+                Kind::Time => milliseconds(value),
+                Kind::Memory => kilobytes(value),
+                _ => None,
+            };
+            let plain = |value: &str| plain(value).unwrap_or_else(|| value.to_owned());
+            let boot = known.map(|(_, value, ..)| plain(value));
+            let start = self.start.get(&name).map(|value| plain(value));
+            let reset = start.clone().or_else(|| boot.clone()).unwrap_or_default();
+            let value = plain(&value);
+            let source = match (&start, &boot) {
+                _ if value != reset => "session",
+                (Some(_), _) => "client",
+                _ => "default",
+            };
+            SettingInfo {
+                name: known.map_or(name.clone(), |(known, ..)| display_name(known).to_owned()),
+                value,
+                unit,
+                kind: ty,
+                changeable: kind != Kind::Fixed,
+                source,
+                values: match kind {
+                    Kind::Choice(values) => Some(values),
+                    Kind::Isolation => Some(ISOLATIONS),
+                    _ => None,
+                },
+                boot,
+                reset,
+            }
+        })
+        .collect()
     }
 
     /// Changes a setting, until the transaction's end if it is `local`. Returns its new value if clients are told of it.
@@ -267,6 +364,9 @@ impl Settings {
     }
 
     fn put(&mut self, name: &str, value: Option<String>, local: bool) {
+        if self.in_transaction && self.before.is_none() {
+            self.before = Some(self.changed.clone());
+        }
         if local {
             self.local.push((name.to_owned(), self.changed.get(name).cloned()));
         } else {
@@ -277,14 +377,23 @@ impl Settings {
             Some(value) => self.changed.insert(name.to_owned(), value),
             None => self.changed.remove(name),
         };
-        self.refresh(name);
+        self.refresh();
     }
 
-    fn refresh(&mut self, name: &str) {
-        if name == "timezone" {
-            let value = self.get("timezone").unwrap_or("UTC").to_owned();
-            self.zone = datetime::TimeZone::parse(&value).unwrap_or(TimeZone::Utc);
-        }
+    /// Something has changed.
+    fn refresh(&mut self) {
+        self.generation += 1;
+        let zone = datetime::TimeZone::parse(self.get("timezone").unwrap_or("UTC"));
+        self.ready = Ready {
+            zone: zone.unwrap_or(TimeZone::Utc),
+            statement_timeout: self.limit("statement_timeout"),
+            lock_timeout: self.limit("lock_timeout"),
+            query_memory: self.memory("freshet.query_memory"),
+            isolation: self.get("default_transaction_isolation").and_then(isolation).unwrap_or("read committed"),
+            read_only: self.is_on("default_transaction_read_only"),
+            level: Level::of(self),
+            commit_stamps: self.is_on("freshet.commit_stamps"),
+        };
     }
 
     /// What the server itself says of the session, which clients cannot change.
@@ -297,17 +406,20 @@ impl Settings {
         self.start.clone_from(&self.changed);
         self.local.clear();
         self.before = None;
+        self.refresh();
     }
 
     /// A transaction begins.
     pub fn begin(&mut self) {
-        if self.before.is_none() {
-            self.before = Some(self.changed.clone());
-        }
+        self.in_transaction = true;
     }
 
     /// A transaction ends. Returns what clients are told of.
     pub fn end(&mut self, committed: bool) -> Vec<(&'static str, String)> {
+        self.in_transaction = false;
+        if self.before.is_none() && self.local.is_empty() {
+            return Vec::new();
+        }
         let before = self.before.take();
         let local = std::mem::take(&mut self.local);
         let mut changed = Vec::new();
@@ -328,9 +440,11 @@ impl Settings {
                 }
             }
         }
+        if !changed.is_empty() {
+            self.refresh();
+        }
         let mut told = Vec::new();
         for name in changed {
-            self.refresh(&name);
             if let Some((known_name, _, _, true)) = known(&name) {
                 told.push((display_name(known_name), self.get(&name).unwrap_or_default().to_owned()));
             }
@@ -344,7 +458,7 @@ impl Settings {
     }
 
     /// A number of bytes.
-    pub fn memory(&self, name: &str) -> usize {
+    fn memory(&self, name: &str) -> usize {
         self.get(name).and_then(bytes).unwrap_or(256 << 20)
     }
 

@@ -60,13 +60,14 @@ impl Session<'_> {
         let planned = locked.as_ref().unwrap_or(planned);
         let block = self.block.as_ref().expect("a statement has a transaction");
         let transaction = block.transaction.as_ref().expect("a statement has a transaction");
-        let view = View::new(&self.shared, &self.state);
+        let view = View::new(&self.shared, &self.state).with(&self.statements, &self.portals);
         let context = self.state.context(Some(&view), block.begun);
         let environment = Environment { parameters, context: &context, session: &view };
-        let memory = self.state.settings.memory("freshet.query_memory");
+        let memory = self.state.settings.ready.query_memory;
         let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         run.read_committed = block.is_read_committed();
-        run.lock_timeout = self.state.settings.limit("lock_timeout");
+        run.lock_timeout = self.state.settings.ready.lock_timeout;
+        run.schema = Some(&self.state.schema);
         let columns = planned.columns.as_deref().unwrap_or_default();
         let mut wire;
         let sink: &mut dyn Sink = match rows {
@@ -93,6 +94,7 @@ impl Session<'_> {
             }
             Plan::Utility => unreachable!("it went another way"),
         };
+        run.finish()?;
         self.apply_wanted(client)?;
         Ok(Tag(tag))
     }
@@ -111,8 +113,8 @@ impl Session<'_> {
         loop {
             let now = made.as_ref().unwrap_or(planned);
             let mut outdated = false;
-            for table in now.plan.writes_to() {
-                let limit = self.state.settings.limit("lock_timeout");
+            for table in self.state.schema.touched_with(now.plan.writes_to()) {
+                let limit = self.state.settings.ready.lock_timeout;
                 let deadline = limit.and_then(|limit| std::time::Instant::now().checked_add(limit));
                 let patience = Patience { deadline, interrupted };
                 let version = self.state.schema.version.number;

@@ -6,8 +6,8 @@ use freshet_engine::{Savepoint, Stamp, Transaction};
 use freshet_postgres::{Out, TransactionStatus};
 use freshet_sql::{SqlError, SqlState, types::Timestamp};
 
-use super::{Session, settings};
-use crate::{commit::Level, error::commit_error, locks::LockMark};
+use super::{Session, parse::Parsed, settings};
+use crate::{error::commit_error, locks::LockMark, server::Shared};
 
 /// A transaction, from BEGIN or a statement of its own to its end.
 pub struct Block<'w> {
@@ -25,7 +25,10 @@ pub struct Block<'w> {
     pub begun: Timestamp,
     /// Whether a statement was run in it.
     pub used: bool,
-    savepoints: Vec<(String, Savepoint, LockMark)>,
+    /// How many portals were run in it.
+    pub statements: u32,
+    /// With how many locks on tables and on numbers were held then.
+    savepoints: Vec<(String, Savepoint, (LockMark, usize))>,
 }
 
 impl Block<'_> {
@@ -38,15 +41,15 @@ impl Block<'_> {
 impl<'w> Session<'w> {
     /// The level and mode of a transaction that begins now.
     fn new_block(&self, explicit: bool) -> Block<'w> {
-        let level = self.state.settings.get("default_transaction_isolation").and_then(settings::isolation);
         Block {
             transaction: None,
             explicit,
             failed: false,
-            isolation: level.unwrap_or("read committed"),
-            read_only: self.state.settings.is_on("default_transaction_read_only"),
+            isolation: self.state.settings.ready.isolation,
+            read_only: self.state.settings.ready.read_only,
             begun: Timestamp::now(),
             used: false,
+            statements: 0,
             savepoints: Vec::new(),
         }
     }
@@ -64,11 +67,19 @@ impl<'w> Session<'w> {
         self.block.as_mut().expect("just begun")
     }
 
-    /// The transaction that a statement runs in; begun for it alone if there is none.
+    /// The transaction that a statement runs in; without a snapshot if it needs none.
     ///
     /// # Errors
-    /// 25P02 when it has failed; what waiting for a read view says.
-    pub(super) fn block_for_statement(&mut self) -> Result<(), SqlError> {
+    /// As for [`Session::block_for_statement`].
+    pub(super) fn block_for(&mut self, statement: Option<&Parsed>) -> Result<(), SqlError> {
+        if statement.is_some_and(Parsed::needs_no_snapshot) {
+            self.block_without_snapshot()
+        } else {
+            self.block_for_statement()
+        }
+    }
+
+    fn block_without_snapshot(&mut self) -> Result<(), SqlError> {
         if self.block.is_none() {
             self.state.settings.begin();
             self.block = Some(self.new_block(false));
@@ -78,6 +89,16 @@ impl<'w> Session<'w> {
             let message = "current transaction is aborted, commands ignored until end of transaction block";
             return Err(SqlError::new(SqlState::IN_FAILED_SQL_TRANSACTION, message));
         }
+        Ok(())
+    }
+
+    /// The transaction that a statement runs in; begun for it alone if there is none.
+    ///
+    /// # Errors
+    /// 25P02 when it has failed; what waiting for a read view says.
+    pub(super) fn block_for_statement(&mut self) -> Result<(), SqlError> {
+        self.block_without_snapshot()?;
+        let block = self.block.as_ref().expect("just begun");
         if block.transaction.is_none() {
             self.wait_for_view()?;
             let block = self.block.as_mut().expect("just begun");
@@ -149,7 +170,7 @@ impl<'w> Session<'w> {
             return Ok(false);
         }
         // What was set within the transaction counts for it.
-        let level = Level::of(&self.state.settings);
+        let level = self.state.settings.ready.level;
         let ticket = match block.transaction.map(Transaction::commit) {
             None => None,
             Some(Ok(ticket)) => Some(ticket),
@@ -167,10 +188,8 @@ impl<'w> Session<'w> {
             waited?;
             if let Some(stamp) = ticket.stamp {
                 self.state.last_commit = Some(stamp);
-                let text = stamp.0.to_string();
-                self.state.settings.fix("freshet.last_commit", &text);
-                if self.state.settings.is_on("freshet.commit_stamps") {
-                    out.parameter_status("freshet.last_commit", &text);
+                if self.state.settings.ready.commit_stamps {
+                    out.parameter_status("freshet.last_commit", &stamp.0.to_string());
                 }
             }
         }
@@ -187,10 +206,23 @@ impl<'w> Session<'w> {
     }
 
     fn ended(&mut self, committed: bool, out: &mut Out) {
-        self.locks.release();
+        self.settle();
         for (name, value) in self.state.settings.end(committed) {
             out.parameter_status(name, &value);
         }
+    }
+
+    /// The transaction has ended: what it has made outside of itself and is needed no more goes, and its locks are released.
+    fn settle(&mut self) {
+        if !self.effects.is_empty() {
+            let Shared { catalog, sequences, locks, .. } = &*self.shared;
+            if let Err(cause) = self.effects.settle(self.worker, catalog, sequences, locks) {
+                // It is found again when the node starts.
+                eprintln!("freshet: what a statement has left could not be removed: {cause}");
+            }
+        }
+        self.locks.release();
+        self.state.advisory.end_transaction();
     }
 
     /// A statement has failed. Rows that it holds are released, unless a savepoint may want the transaction back.
@@ -200,12 +232,12 @@ impl<'w> Session<'w> {
                 block.failed = true;
                 if block.savepoints.is_empty() {
                     block.transaction = None;
-                    self.locks.release();
+                    self.settle();
                 }
             }
             _ => {
                 self.block = None;
-                self.locks.release();
+                self.settle();
                 // Nobody is there to be told: what was set in the statement was not told either.
                 let _ = self.state.settings.end(false);
             }
@@ -221,7 +253,8 @@ impl<'w> Session<'w> {
         self.block_for_statement()?;
         let block = self.block.as_mut().expect("there is one");
         let savepoint = block.transaction.as_ref().expect("a statement's transaction").savepoint();
-        block.savepoints.push((name, savepoint, self.locks.mark()));
+        let locks = (self.locks.mark(), self.state.advisory.mark());
+        block.savepoints.push((name, savepoint, locks));
         Ok(())
     }
 
@@ -250,7 +283,9 @@ impl<'w> Session<'w> {
         let transaction = block.transaction.as_ref().expect("a transaction with savepoints is kept");
         transaction.roll_back_to(&block.savepoints[place].1);
         block.failed = false;
-        self.locks.release_since(block.savepoints[place].2);
+        let (locks, advisory) = block.savepoints[place].2;
+        self.locks.release_since(locks);
+        self.state.advisory.release_since(advisory);
         self.refresh_schema()
     }
 

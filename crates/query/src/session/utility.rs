@@ -11,6 +11,7 @@ use sqlparser::ast::{
 
 use super::{
     Portal, Rest, Session,
+    parse::Parsed,
     prepare::{Plan, Prepared},
     settings::{self, canonical, display_name},
     statement::{Rows, Tag},
@@ -209,7 +210,13 @@ impl Session<'_> {
         rows: Rows<'_>,
         client: &mut Client<'_>,
     ) -> Result<Tag, SqlError> {
-        let Some(statement) = &prepared.statement else { return Ok(Tag(String::new())) };
+        let statement = match &prepared.statement {
+            None => return Ok(Tag(String::new())),
+            Some(Parsed::Sql(statement)) => &**statement,
+            Some(Parsed::Define(definition)) => return self.define(definition, client),
+            Some(Parsed::Copy(copy)) => return self.copy(copy, client),
+            Some(Parsed::Maintenance(tag)) => return Ok(Tag((*tag).to_owned())),
+        };
         let tag = match statement {
             Statement::ShowVariable { variable } => {
                 let shown = self.show(&self.shown(variable))?;
@@ -238,6 +245,7 @@ impl Session<'_> {
                     }
                     self.statements.clear();
                     self.portals.clear();
+                    self.state.advisory.unlock_all();
                 }
                 if matches!(object_type, DiscardObject::ALL | DiscardObject::SEQUENCES) {
                     self.state.sequences.discard();
@@ -251,7 +259,8 @@ impl Session<'_> {
                     return Err(SqlError::new(SqlState::new("42P05"), message));
                 }
                 let given = data_types.iter().map(|ty| Type::from_sql(ty).map(Some)).collect::<Result<_, _>>()?;
-                let made = Prepared::new(&statement.to_string(), Some((**statement).clone()), given);
+                let mut made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
+                made.by_sql = true;
                 self.plan(&made)?;
                 self.statements.insert(name, Arc::new(made));
                 "PREPARE".to_owned()
@@ -303,16 +312,10 @@ impl Session<'_> {
                 }
                 "CLOSE CURSOR".to_owned()
             }
-            // What needs no doing here: rows are in memory, garbage is collected, there are no statistics to gather.
-            Statement::Print(words) => match &*words.message {
-                Expr::Value(value) => value.value.clone().into_string().unwrap_or_default(),
-                _ => return Err(not_supported("PRINT")),
-            },
             Statement::LISTEN { .. } | Statement::UNLISTEN { .. } | Statement::NOTIFY { .. } => {
                 return Err(not_supported("notification between sessions"));
             }
-            Statement::Copy { .. } => return self.copy(prepared, client),
-            other => return self.define(other, client),
+            other => return Err(not_supported(other.to_string().split(' ').take(2).collect::<Vec<_>>().join(" "))),
         };
         Ok(Tag(tag))
     }
@@ -350,6 +353,7 @@ impl Session<'_> {
                 let read_only = self.shared.is_standby() || block.is_some_and(|block| block.read_only);
                 if read_only { "on" } else { "off" }.to_owned()
             }
+            "freshet.last_commit" => self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string()),
             "in_hot_standby" => if self.shared.is_standby() { "on" } else { "off" }.to_owned(),
             name => match self.state.settings.get(name) {
                 Some(value) => value.to_owned(),
@@ -487,7 +491,7 @@ impl Session<'_> {
         analyze: bool,
         client: &mut Client<'_>,
     ) -> Result<Vec<String>, SqlError> {
-        let prepared = Prepared::new("", Some(statement.clone()), Vec::new());
+        let prepared = Prepared::new("", Some(Parsed::sql(statement.clone())), Vec::new());
         let planned = self.plan(&prepared)?;
         let mut lines = match &planned.plan {
             Plan::General(plan) => return self.explain_general(&**plan, analyze),
@@ -523,13 +527,15 @@ impl Session<'_> {
                 let message = format!("cursor \"{name}\" already exists");
                 return Err(SqlError::new(SqlState::DUPLICATE_CURSOR, message));
             }
-            let prepared = Arc::new(Prepared::new("", Some(Statement::Query(query.clone())), Vec::new()));
+            let statement = Some(Parsed::sql(Statement::Query(query.clone())));
+            let prepared = Arc::new(Prepared::new(&query.to_string(), statement, Vec::new()));
             let planned = self.plan(&prepared)?;
             let mut kept = Collected::default();
             let Tag(tag) = self.run(&prepared, &planned, &[], Rows::Kept(&mut kept), client)?;
             let rest = Some(Rest { rows: kept.0.into_iter(), tag });
-            self.portals
-                .insert(name, Portal { prepared, parameters: Vec::new(), formats: Vec::new(), rest, done: true });
+            let (parameters, formats) = Default::default();
+            let declared = Some(prepared.made);
+            self.portals.insert(name, Portal { prepared, parameters, formats, rest, done: true, declared });
         }
         Ok(())
     }

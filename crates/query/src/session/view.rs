@@ -1,18 +1,28 @@
 //! What functions ask the session.
 
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
+    functions::SessionCalls,
     types::{Array, Kind, ObjectNames},
 };
 
-use super::State;
+use super::{Portal, State, prepare::Prepared};
 use crate::{
+    advisory::AdvisoryKey,
     bind::not_supported,
     expression::SessionView,
+    locks::Patience,
+    relations::Snapshot,
     schema::{self, Oid, privilege},
     sequence::Position,
     server::Shared,
     session_function::SessionFunction as F,
+    system::{
+        self,
+        activity::{CursorInfo, SettingInfo, StatementInfo},
+    },
 };
 
 /// A session while it runs a statement.
@@ -21,12 +31,25 @@ pub struct View<'s> {
     pub shared: &'s Shared,
     /// This one.
     pub state: &'s State,
+    kept: Option<Kept<'s>>,
 }
+
+/// What a session keeps: statements and portals, by their names.
+type Kept<'s> = (&'s HashMap<String, Arc<Prepared>>, &'s HashMap<String, Portal>);
 
 impl<'s> View<'s> {
     /// Of this session.
     pub fn new(shared: &'s Shared, state: &'s State) -> Self {
-        Self { shared, state }
+        Self { shared, state, kept: None }
+    }
+
+    /// With what it keeps.
+    pub(super) fn with(
+        self,
+        statements: &'s HashMap<String, Arc<Prepared>>,
+        portals: &'s HashMap<String, Portal>,
+    ) -> Self {
+        Self { kept: Some((statements, portals)), ..self }
     }
 }
 
@@ -34,14 +57,14 @@ fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
 
-impl SessionView for View<'_> {
+impl SessionCalls for View<'_> {
     fn call(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
         let State { settings, schema, .. } = self.state;
         let oid = |place: usize| arguments.get(place).and_then(Value::as_i64).and_then(|oid| Oid::try_from(oid).ok());
         Ok(match function {
             F::CurrentUser | F::CurrentRole | F::User => Value::text(self.state.user.as_str()),
             F::SessionUser => Value::text(self.state.session_user.as_str()),
-            F::CurrentDatabase | F::CurrentCatalog => Value::text(self.state.database.as_str()),
+            F::CurrentDatabase | F::CurrentCatalog => Value::text(Arc::clone(&self.state.database)),
             F::CurrentSchema => {
                 let path = self.state.path();
                 path.get(1).map_or(Value::Null, |first| Value::text(schema.namespace_name(*first)))
@@ -60,6 +83,9 @@ impl SessionView for View<'_> {
             F::CurrentSetting | F::CurrentSettingOrNull => {
                 let Some(name) = arguments.first().and_then(Value::as_str) else { return Ok(Value::Null) };
                 match settings.get(name) {
+                    Some(_) if name == "freshet.last_commit" => {
+                        Value::text(self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string()))
+                    }
                     Some(value) => Value::text(value),
                     None if arguments.get(1).and_then(Value::as_bool) == Some(true) => Value::Null,
                     None => {
@@ -87,45 +113,87 @@ impl SessionView for View<'_> {
                 _ => Value::Null,
             },
             F::LastCommit => self.state.last_commit.map_or(Value::Null, |stamp| Value::text(stamp.0.to_string())),
-            F::EncodingToChar => {
-                Value::text(if arguments.first().and_then(Value::as_i64) == Some(6) { "UTF8" } else { "" })
-            }
-            F::ObjDescription | F::ColDescription | F::SharedObjDescription => Value::Null,
-            F::TableIsVisible => {
-                let Some(oid) = oid(0) else { return Ok(Value::Null) };
-                let visible = self.relation_name(oid).map(|(namespace, name)| {
-                    let found = schema.find(&self.state.path(), &name);
-                    found.is_some() && found == schema.named(namespace, &name)
-                });
-                visible.map_or(Value::Null, Value::Bool)
-            }
-            F::TypeIsVisible | F::FunctionIsVisible => Value::Bool(true),
-            F::GetUserById => {
-                let Some(oid) = oid(0) else { return Ok(Value::Null) };
-                let name = schema.role_by_oid(oid).map(|role| role.name.clone());
-                Value::text(name.unwrap_or_else(|| format!("unknown (OID={oid})")))
-            }
             F::ClientAddress => Value::text(self.state.client.ip().to_string()),
-            F::GetExpr | F::GetExprPretty => arguments.first().cloned().unwrap_or(Value::Null),
+            F::ClientPort => Value::Int4(self.state.client.port().into()),
             F::NextValue => {
-                let Some(sequence) = self.sequence(oid(0), "nextval", privilege::USAGE | privilege::UPDATE)? else { return Ok(Value::Null) };
+                let Some(sequence) = self.sequence(oid(0), "nextval", privilege::USAGE | privilege::UPDATE)? else {
+                    return Ok(Value::Null);
+                };
                 Value::Int8(self.state.sequences.next(&self.shared.sequences, sequence, &|| self.check())?)
             }
             F::CurrentValue => {
-                let Some(sequence) = self.sequence(oid(0), "", privilege::USAGE | privilege::SELECT)? else { return Ok(Value::Null) };
+                let Some(sequence) = self.sequence(oid(0), "", privilege::USAGE | privilege::SELECT)? else {
+                    return Ok(Value::Null);
+                };
                 Value::Int8(self.state.sequences.current(sequence)?)
             }
             F::LastValue => Value::Int8(self.state.sequences.last()?),
             F::SetValue | F::SetValueCalled => {
-                let Some(sequence) = self.sequence(oid(0), "setval", privilege::UPDATE)? else { return Ok(Value::Null) };
+                let Some(sequence) = self.sequence(oid(0), "setval", privilege::UPDATE)? else {
+                    return Ok(Value::Null);
+                };
                 let Some(value) = arguments.get(1).and_then(Value::as_i64) else { return Ok(Value::Null) };
                 let called = arguments.get(2).and_then(Value::as_bool).unwrap_or(true);
                 let position = Position { value, called };
                 Value::Int8(self.state.sequences.set(&self.shared.sequences, sequence, position, &|| self.check())?)
             }
+            F::AdvisoryLock
+            | F::AdvisoryLockShared
+            | F::AdvisoryTry
+            | F::AdvisoryTryShared
+            | F::AdvisoryTransaction
+            | F::AdvisoryTransactionShared
+            | F::AdvisoryTransactionTry
+            | F::AdvisoryTransactionTryShared
+            | F::AdvisoryUnlock
+            | F::AdvisoryUnlockShared => self.advisory(function, arguments)?,
+            F::AdvisoryUnlockAll => {
+                self.state.advisory.unlock_all();
+                Value::text("")
+            }
             F::Sleep => self.sleep(arguments)?,
-            other => return Err(not_supported(format!("{}()", other.name()))),
+            other => {
+                let value = system::functions::call(&Snapshot::of(self.state), other, arguments)?;
+                value.ok_or_else(|| not_supported(format!("{}()", other.name())))?
+            }
         })
+    }
+}
+
+impl SessionView for View<'_> {
+    fn settings(&self) -> Vec<SettingInfo> {
+        let mut settings = self.state.settings.describe();
+        if let Some(last) = settings.iter_mut().find(|setting| setting.name == "freshet.last_commit") {
+            last.value = self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string());
+        }
+        settings
+    }
+
+    fn cursors(&self) -> Vec<CursorInfo> {
+        let Some((_, portals)) = self.kept else { return Vec::new() };
+        let declared = portals.iter().filter_map(|(name, portal)| {
+            let (name, statement) = (name.clone(), portal.prepared.sql.clone());
+            Some(CursorInfo { name, statement, made: portal.declared? })
+        });
+        let mut cursors: Vec<_> = declared.collect();
+        cursors.sort_by(|one, other| one.name.cmp(&other.name));
+        cursors
+    }
+
+    fn statements(&self) -> Vec<StatementInfo> {
+        let Some((statements, _)) = self.kept else { return Vec::new() };
+        let named = statements.iter().filter(|(name, _)| !name.is_empty());
+        let mut statements: Vec<_> = named
+            .map(|(name, prepared)| StatementInfo {
+                name: name.clone(),
+                statement: prepared.sql.clone(),
+                made: prepared.made,
+                parameters: prepared.parameters().into_iter().map(Type::oid).collect(),
+                by_sql: prepared.by_sql,
+            })
+            .collect();
+        statements.sort_by(|one, other| one.name.cmp(&other.name));
+        statements
     }
 }
 
@@ -139,7 +207,8 @@ impl View<'_> {
         let Some(oid) = oid else { return Ok(None) };
         let schema = &self.state.schema;
         let sequence = schema.sequence(oid).ok_or_else(|| {
-            let name = self.relation_name(oid).map_or_else(|| oid.to_string(), |(_, name)| name);
+            let name = system::class::by_oid(&Snapshot::of(self.state), oid)
+                .map_or_else(|| oid.to_string(), |class| class.name().to_owned());
             SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a sequence"))
         })?;
         if schema.privileges(self.state.role, sequence.owner, &sequence.grants) & wanted == 0 {
@@ -151,6 +220,43 @@ impl View<'_> {
             return Err(SqlError::new(SqlState::READ_ONLY_SQL_TRANSACTION, message));
         }
         Ok(Some(sequence))
+    }
+
+    /// Functions about advisory locks.
+    fn advisory(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
+        let key = match arguments {
+            [Value::Int8(number)] => AdvisoryKey::one(*number),
+            [Value::Int4(class), Value::Int4(object)] => AdvisoryKey::two(*class, *object),
+            _ => return Ok(Value::Null),
+        };
+        let locks = &self.state.advisory;
+        let shared = matches!(
+            function,
+            F::AdvisoryLockShared
+                | F::AdvisoryTryShared
+                | F::AdvisoryTransactionShared
+                | F::AdvisoryTransactionTryShared
+                | F::AdvisoryUnlockShared
+        );
+        let transaction = matches!(
+            function,
+            F::AdvisoryTransaction
+                | F::AdvisoryTransactionShared
+                | F::AdvisoryTransactionTry
+                | F::AdvisoryTransactionTryShared
+        );
+        match function {
+            F::AdvisoryTry | F::AdvisoryTryShared | F::AdvisoryTransactionTry | F::AdvisoryTransactionTryShared => {
+                Ok(Value::Bool(locks.try_lock(key, shared, transaction)))
+            }
+            F::AdvisoryUnlock | F::AdvisoryUnlockShared => Ok(Value::Bool(locks.unlock(key, shared))),
+            _ => {
+                let timeout = self.state.settings.ready.lock_timeout;
+                let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+                locks.lock(key, shared, transaction, Patience { deadline, interrupted: &|| self.check() })?;
+                Ok(Value::text(""))
+            }
+        }
     }
 
     fn reach(
@@ -182,68 +288,14 @@ impl View<'_> {
             std::thread::sleep(left.min(std::time::Duration::from_millis(10)));
         }
     }
-
-    /// The schema and the name of a table, view, sequence or index.
-    pub fn relation_name(&self, oid: Oid) -> Option<(Oid, String)> {
-        let schema = &self.state.schema;
-        match schema.entry(oid) {
-            Some(schema::Entry::Table(info)) => return Some((info.table.namespace, info.table.name.clone())),
-            Some(schema::Entry::View(view)) => return Some((view.namespace, view.name.clone())),
-            Some(schema::Entry::Sequence(sequence)) => return Some((sequence.namespace, sequence.name.clone())),
-            _ => {}
-        }
-        schema.entries().find_map(|entry| match entry {
-            schema::Entry::Table(info) => {
-                let index = info.table.indexes.iter().find(|index| index.oid == oid)?;
-                Some((info.table.namespace, index.name.clone()))
-            }
-            _ => None,
-        })
-    }
 }
 
 impl ObjectNames for View<'_> {
     fn name_of(&self, kind: Kind, id: u32) -> Option<String> {
-        match kind {
-            Kind::Regclass => {
-                let (namespace, name) = self.relation_name(id)?;
-                let schema = &self.state.schema;
-                let quoted = freshet_sql::functions::quote_identifier(&name);
-                let visible = schema.find(&self.state.path(), &name) == schema.named(namespace, &name);
-                Some(if visible {
-                    quoted.to_string()
-                } else {
-                    format!("{}.{quoted}", schema.namespace_name(namespace))
-                })
-            }
-            Kind::Regtype => Some(Kind::from_oid(id)?.sql_name().to_owned()),
-            _ => None,
-        }
+        system::names::name_of(&Snapshot::of(self.state), kind, id)
     }
 
     fn id_of(&self, kind: Kind, name: &str) -> Option<u32> {
-        match kind {
-            Kind::Regclass => {
-                let parts: Vec<String> = name
-                    .split('.')
-                    .map(|part| match part.strip_prefix('"').and_then(|part| part.strip_suffix('"')) {
-                        Some(quoted) => quoted.replace("\"\"", "\""),
-                        None => part.to_lowercase(),
-                    })
-                    .collect();
-                let schema = &self.state.schema;
-                let named = match parts.as_slice() {
-                    [name] => schema.find(&self.state.path(), name)?,
-                    [namespace, name] => schema.named(schema.namespace(namespace)?, name)?,
-                    _ => return None,
-                };
-                Some(match named {
-                    schema::Named::Table(oid) | schema::Named::View(oid) | schema::Named::Sequence(oid) => oid,
-                    schema::Named::Index { table, number } => schema.table(table)?.table.indexes[number].oid,
-                })
-            }
-            Kind::Regtype => Type::from_name(name).map(|ty| ty.kind().oid()),
-            _ => None,
-        }
+        system::names::id_of(&Snapshot::of(self.state), kind, name)
     }
 }

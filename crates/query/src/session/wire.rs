@@ -148,6 +148,19 @@ pub fn undelivered(report: Report) -> SqlError {
     SqlError::new(freshet_sql::SqlState::new(report.state().as_str()), report.message().to_owned())
 }
 
+/// A notice as the protocol tells it.
+pub fn notice(notice: SqlError) -> Report {
+    let fields = notice.into_report();
+    let mut report = Report::notice(fields.message.into_owned());
+    if let Some(detail) = fields.detail {
+        report = report.detail(detail);
+    }
+    if let Some(hint) = fields.hint {
+        report = report.hint(hint);
+    }
+    report
+}
+
 /// An error as the protocol tells it.
 pub fn report(error: SqlError) -> Report {
     let fields = error.into_report();

@@ -27,6 +27,7 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
     NodeConfig {
         directory: directory.map(Path::to_owned),
         domain: if directory.is_some() { Domain::File } else { Domain::None },
+        listen: "127.0.0.1:0".to_owned(),
         safety: Safety::OneSafe,
         workers: 64,
         replay_threads: 1,

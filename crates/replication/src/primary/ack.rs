@@ -46,20 +46,20 @@ fn hear(shared: &Shared, shipper: &Shipper, receiver: &mut Receiver) -> Result<(
     match Kind::from_code(header.kind) {
         Some(Kind::Ack) => {
             let ack: Ack = wire::decode("acknowledgement", receiver.immediate())?;
-            let grew = shipper.flow().acked(ack.persisted, ack.may_send_until)?;
+            let (waited, grew) = {
+                let boundaries = shared.boundaries();
+                let mut flow = shipper.flow();
+                // Before the room has grown: who waits for it sleeps.
+                let waited = flow.waits_for_credit(&boundaries);
+                (waited, flow.acked(ack.persisted, ack.may_send_until)?)
+            };
             shipper.replayed.store(ack.replayed.0, Ordering::Relaxed);
             shipper.visible.store(ack.visible.0, Ordering::Relaxed);
             if shipper.member && !shipper.ended() {
                 shared.apply(Event::Acked { standby: shipper.node, persisted: ack.persisted });
             }
-            if grew {
-                let waits = {
-                    let boundaries = shared.boundaries();
-                    shipper.flow().waits_for_credit(&boundaries)
-                };
-                if waits {
-                    shipper.bell.ring();
-                }
+            if grew && waited {
+                shipper.bell.ring();
             }
             Ok(())
         }

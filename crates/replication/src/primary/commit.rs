@@ -10,6 +10,7 @@ use freshet_cluster::{
     Moment,
     commit_rule::{CommitRule, Event, Member, Refusal, RuleConfig, Standing},
 };
+use freshet_log::TransactionEnds;
 
 use crate::{bell::Bell, clock::Clock};
 
@@ -43,6 +44,11 @@ pub(crate) struct Outcome {
 pub struct CommitStage {
     rule: Mutex<CommitRule>,
     clock: Clock,
+    /// Where transactions end. The rule knows blocks only.
+    ends: Mutex<TransactionEnds>,
+    /// What the rule says.
+    reached: Arc<Watermark>,
+    /// The last end of a transaction at or below that.
     committed: Arc<Watermark>,
     /// Whether [`CommitRule::admit`] says no.
     refusing: AtomicBool,
@@ -56,6 +62,8 @@ impl CommitStage {
         Self {
             rule: Mutex::new(CommitRule::new(config, start, clock.now())),
             clock,
+            ends: Mutex::new(TransactionEnds::new(start)),
+            reached: Arc::new(Watermark::new(start)),
             committed: Arc::new(Watermark::new(start)),
             refusing: AtomicBool::new(false),
             watch: Bell::default(),
@@ -74,7 +82,14 @@ impl CommitStage {
             (decision, rule.admit().err(), rule.next_deadline())
         };
         let was_refusing = self.refusing.swap(refusal.is_some(), Ordering::SeqCst);
-        let advanced = self.committed.advance(decision.committed);
+        self.reached.advance(decision.committed);
+        let whole = {
+            let mut ends = self.ends();
+            let whole = ends.below(decision.committed);
+            ends.forget(whole);
+            whole
+        };
+        let advanced = self.committed.advance(whole);
         if refusal.is_some() && !was_refusing {
             // Those who wait look at `refusing` again.
             self.committed.wake();
@@ -104,7 +119,18 @@ impl CommitStage {
         }
     }
 
+    fn ends(&self) -> MutexGuard<'_, TransactionEnds> {
+        self.ends.lock().expect("no code panics under this mutex")
+    }
+
+    /// Transactions end there, in what is about to be flushed.
+    pub(crate) fn enter_ends(&self, transaction_ends: &[Stamp]) {
+        let mut ends = self.ends();
+        transaction_ends.iter().for_each(|end| ends.enter(*end));
+    }
+
     pub(crate) fn stop(&self) {
+        self.reached.close();
         self.committed.close();
         self.watch.ring();
     }
@@ -119,9 +145,15 @@ impl CommitStage {
         (rule.standing(), rule.durable(), members)
     }
 
-    /// Up to here the client may be told "committed"; also the globally persistent stamp.
+    /// Up to here the client may be told "committed"; also the globally persistent stamp. It always stands between transactions.
     pub fn committed(&self) -> &Arc<Watermark> {
         &self.committed
+    }
+
+    /// Up to here the log is persistent wherever the safety level demands it, block by block: it may stand within a transaction that
+    /// is on its way. `committed` follows.
+    pub fn reached(&self) -> &Arc<Watermark> {
+        &self.reached
     }
 
     /// How the promise of the safety level stands.

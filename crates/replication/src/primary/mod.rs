@@ -166,10 +166,13 @@ impl Primary {
     }
 
     /// A batch `[from, to)` is in the log buffer and about to be flushed; ships it meanwhile. Neither blocks nor copies the batch.
+    /// `partition_ends` are ends of blocks in it, `transaction_ends` those at which no transaction goes on: at one of these
+    /// `committed` will stand.
     ///
     /// # Panics
     /// When the batch does not follow the last one.
-    pub fn batch_ready(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) {
+    pub fn batch_ready(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp], transaction_ends: &[Stamp]) {
+        self.shared.commit.enter_ends(transaction_ends);
         self.shared.boundaries().push(from, to, partition_ends);
         for shipper in self.shared.shippers().values() {
             shipper.bell.ring();

@@ -296,9 +296,14 @@ impl Shared {
         self.visible.floor()
     }
 
+    /// The log was cut where `replayed` ends.
+    pub(crate) fn forget_replayed(&self, replayed: Stamp) {
+        self.visible.set_replayed(replayed);
+    }
+
     /// Recomputes what readers may see, after one of its three bounds has moved.
     fn show(&self) {
-        self.visible.update(self.store.persisted());
+        self.visible.update(self.store.persisted(), |at| self.store.transaction_end(at));
     }
 
     /// Acknowledges if there is something new, and the connection still counts.

@@ -1,4 +1,4 @@
-//! Visible: up to where readers see, min(replayed, own persisted, globally persistent). A node that began with a fuzzy
+//! Visible: up to where readers see, the last end of a transaction at or below min(replayed, own persisted, globally persistent). A node that began with a fuzzy
 //! checkpoint shows nothing before it has replayed the log up to the checkpoint's end: below, it is no state of the database.
 //!
 //! Access protocol: the replay thread moves `replayed`, the receiving thread `global`; whoever moved one of the
@@ -50,12 +50,16 @@ impl VisibleStage {
         self.global.fetch_max(to.0, Ordering::AcqRel);
     }
 
-    pub fn update(&self, persisted: Stamp) {
+    /// `transaction_end` says where the last transaction ends at or below a stamp: nothing is shown of one that is not there as a whole.
+    pub fn update(&self, persisted: Stamp, transaction_end: impl Fn(Stamp) -> Stamp) {
         // Orders the caller's move of one bound before the reading of the others.
         fence(Ordering::SeqCst);
         let least = self.replayed().min(self.global()).min(persisted);
-        if least >= self.floor {
-            self.visible.advance(least);
+        if least > self.visible.get() {
+            let whole = transaction_end(least);
+            if whole >= self.floor {
+                self.visible.advance(whole);
+            }
         }
     }
 }

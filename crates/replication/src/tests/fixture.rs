@@ -8,6 +8,7 @@ use freshet_base::{
     sync::{Arc, Condvar, Mutex, MutexGuard},
 };
 use freshet_cluster::{commit_rule::RuleConfig, term::TermHistory};
+use freshet_log::BlockHeader;
 
 use crate::{
     endpoint::Endpoint,
@@ -159,6 +160,21 @@ impl StandbyStore for MemoryLog {
         Ok(())
     }
 
+    fn transaction_end(&self, at: Stamp) -> Stamp {
+        let state = self.lock();
+        let (mut here, mut whole) = (0, 0);
+        while let Ok(header) = BlockHeader::peek(&state.bytes[here as usize..state.received as usize]) {
+            here += u64::from(header.length);
+            if here > at.0 {
+                break;
+            }
+            if !header.continued {
+                whole = here;
+            }
+        }
+        Stamp(whole)
+    }
+
     fn mark_received(&self, to: Stamp) {
         let mut state = self.lock();
         state.received = to.0;
@@ -304,12 +320,36 @@ impl PrimaryNode {
 
     /// Appends blocks of these lengths as one batch, not yet durable here.
     pub fn ship(&self, lengths: &[usize]) -> Stamp {
+        self.ship_blocks(lengths, None)
+    }
+
+    /// Appends a part of a long transaction as a batch, and makes it durable here.
+    pub fn write_part(&self, lengths: &[usize], is_last: bool) -> Stamp {
+        let to = self.ship_blocks(lengths, Some(is_last));
+        self.primary.durable_advanced(to);
+        to
+    }
+
+    fn ship_blocks(&self, lengths: &[usize], part: Option<bool>) -> Stamp {
         let from = self.end();
-        let (bytes, ends) = blocks(from, lengths);
+        let (mut bytes, ends) = blocks(from, lengths);
+        let to = *ends.last().unwrap();
+        if let Some(is_last) = part {
+            let last = ends.len() - 1;
+            let starts = std::iter::once(from).chain(ends.iter().copied());
+            for (number, at) in starts.take(ends.len()).enumerate() {
+                let continued = !(is_last && number == last);
+                bytes[at.since(from) as usize + 30] |= if continued { 1 << 4 } else { 0 };
+            }
+        }
         self.log.append(&bytes);
         let partition_ends: Vec<_> = ends.iter().copied().filter(|end| end.0 % 3 == 0).collect();
-        let to = *ends.last().unwrap();
-        self.primary.batch_ready(from, to, &partition_ends);
+        let transaction_ends = match part {
+            None => ends.iter().copied().filter(|end| end.0 % 5 == 0 || *end == to).collect(),
+            Some(true) => vec![to],
+            Some(false) => Vec::new(),
+        };
+        self.primary.batch_ready(from, to, &partition_ends, &transaction_ends);
         to
     }
 

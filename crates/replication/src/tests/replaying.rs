@@ -1,8 +1,12 @@
+use std::time::Duration;
+
 use freshet_base::{Safety, Stamp};
+use freshet_cluster::flow::FlowConfig;
 
 use super::fixture::*;
 use crate::{
     log_access::StandbyStore,
+    primary::PrimaryConfig,
     standby::{ReplayMode, StandbyConfig},
 };
 
@@ -54,5 +58,20 @@ fn replay_that_stands_still_holds_back_the_sender_not_its_memory() {
     assert!(shipped().0 <= CAPACITY);
     primary.commits(end);
     standby.tape.gate(None);
+    standby.shows(end);
+}
+
+#[test]
+fn room_that_has_grown_is_used_at_once() {
+    // Nobody says anything but for a reason.
+    let flow = FlowConfig { keep_alive: Duration::from_secs(3600), ..FlowConfig::default() };
+    let primary = PrimaryNode::first(PrimaryConfig { flow, ..config(rule(Safety::OneSafe, 1)) });
+    // All of it is committed before anybody has heard of it: no watermark wakes the shipper.
+    let mut end = Stamp(0);
+    for _ in 0..100 {
+        end = primary.write(&[400; 10]);
+    }
+    primary.commits(end);
+    let standby = StandbyNode::empty(2, &primary.address());
     standby.shows(end);
 }

@@ -38,13 +38,29 @@ fn storm(mut dice: Dice, safety: Safety) {
         _ => standbys.len(),
     };
     let mut told = Stamp(0);
-    for _ in 0..400 {
+    // Where long transactions begin and end; the last one may be on its way.
+    let mut long: Vec<(Stamp, Stamp)> = Vec::new();
+    let mut parts = 0;
+    for _ in 0..600 {
         let one = &standbys[dice.below(2) as usize];
         let here = StandbyStore::received(&*one.log).0;
         match dice.below(12) {
             0..=5 => {
                 let lengths: Vec<usize> = (0..1 + dice.below(6)).map(|_| 32 + 8 * dice.below(120) as usize).collect();
-                primary.write(&lengths);
+                if parts == 0 && dice.below(8) == 0 {
+                    // Longer than a standby's ring, most of them.
+                    parts = 1 + dice.below(12);
+                    long.push((primary.end(), Stamp(u64::MAX)));
+                }
+                if parts > 0 {
+                    parts -= 1;
+                    let end = primary.write_part(&lengths, parts == 0);
+                    if parts == 0 {
+                        long.last_mut().unwrap().1 = end;
+                    }
+                } else {
+                    primary.write(&lengths);
+                }
             }
             // The connection is lost; it comes back at once.
             6 => one.standby.follow(&primary.address()),
@@ -58,6 +74,8 @@ fn storm(mut dice: Dice, safety: Safety) {
         let held = |node: &StandbyNode| StandbyStore::persisted(&*node.log);
         assert!(committed >= told, "committed went back");
         told = committed;
+        let whole = |at: Stamp| long.iter().all(|(start, end)| at <= *start || *end <= at);
+        assert!(whole(committed), "{committed} is within a transaction");
         assert!(standbys.iter().filter(|node| held(node) >= committed).count() >= needed, "{committed} under {safety}");
         for node in &standbys {
             let visible = node.standby.visible().get();
@@ -65,11 +83,15 @@ fn storm(mut dice: Dice, safety: Safety) {
                 visible <= held(node) && visible <= primary.primary.commit().committed().get(),
                 "{visible} is shown"
             );
+            assert!(whole(visible), "{visible} is shown, within a transaction");
         }
     }
     for node in &standbys {
         node.log.gate(None);
         node.tape.gate(None);
+    }
+    if parts > 0 {
+        primary.write_part(&[64, 32], true);
     }
     let end = primary.end();
     primary.commits(end);

@@ -226,3 +226,31 @@ fn whoever_has_promised_a_term_acknowledges_nothing_earlier() {
     assert_eq!(ship_in(Term(3), &mut connection).0, Stamp(0));
     assert_eq!(standby.terms.get().fence.highest(), Term(4));
 }
+
+#[test]
+fn half_a_transaction_is_left_behind() {
+    for parts in [1, 3] {
+        let (primary, a, b) = trio(Safety::Quorum(2));
+        let end = primary.write(&[64; 4]);
+        primary.commits(end);
+        let mut half = end;
+        for _ in 0..parts {
+            half = primary.write_part(&[96, 200, 64], false);
+        }
+        until("they have it", || [&a, &b].iter().all(|node| StandbyStore::persisted(&*node.log) == half));
+        until("it is persistent at all places that count", || primary.primary.commit().reached().get() == half);
+        assert_eq!(primary.primary.commit().committed().get(), end);
+        drop(primary);
+        assert_eq!(a.standby.visible().get(), end);
+        let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+        assert_eq!((promoted.start, StandbyStore::received(&*a.log)), (end, end));
+        assert_eq!(a.tape.cuts(), [end.0]);
+        let primary = crown(a, &promoted, config(rule(Safety::Quorum(2), 2)));
+        // As long as what was left behind: it must not be taken for that.
+        let end = primary.write(&[96, 200, 64]);
+        primary.commits(end);
+        b.shows(end);
+        assert!(b.log.bytes() == primary.log.bytes());
+        assert_eq!(b.tape.cuts(), [promoted.start.0]);
+    }
+}

@@ -152,8 +152,8 @@ impl Layout {
     }
 
     /// Appends the row `old` with these columns changed, the others being copied as they are. The result is the row
-    /// that [`Layout::encode`] writes for the same values. If a column is named twice, the last value counts. On an error,
-    /// `out` is as before.
+    /// that [`Layout::encode`] writes for the same values. If a column is named twice, the last value counts. On an
+    /// error, `out` is as before.
     ///
     /// # Errors
     /// As [`Layout::encode`]; XX001 when the old row is damaged.

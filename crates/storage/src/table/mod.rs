@@ -48,7 +48,7 @@ pub use self::{
     free::Reclaimed,
     read::{ReadContext, Visible},
     record::{InstallError, LoadError, Loaded, ReadError, RecordSource},
-    write::Installed,
+    write::{Installed, Published},
 };
 use crate::{
     array::{IndirectionArray, Word},

@@ -5,7 +5,7 @@
 
 use freshet_base::{
     Fid, RecordKind, Rid, Stamp,
-    sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering, thread},
+    sync::{Arc, AtomicBool, AtomicU64, Ordering, thread},
 };
 
 use super::{
@@ -44,7 +44,7 @@ impl Scene {
                 consult_replay: AtomicBool::new(false),
                 indexes: Vec::new(),
                 next_rid: AtomicU64::new(0),
-                free: Mutex::new(Vec::new()),
+                free: super::free::FreeIds::default(),
             },
             log: FakeLog::new(),
             owners: Owners::new(3),

@@ -1,6 +1,6 @@
 //! Writing: uncommitted versions on top of records.
 
-use std::ptr::NonNull;
+use std::{marker::PhantomData, ptr::NonNull};
 
 use freshet_base::{
     RecordKind, Rid, Stamp,
@@ -52,20 +52,68 @@ impl Installed {
     /// replay can take its index entries away. The guard is the one under which it was installed.
     pub fn logged_row<'g>(&'g self, _guard: &'g Guard<'_>) -> &'g [u8] {
         // SAFETY: as in `row`; the version below is what the owner's pinned snapshot sees, so it is
-        // neither trimmed nor freed before the pin ends. Acquire: pairs with whoever linked it.
-        unsafe {
-            if let Some(row) = Version::row(self.version.as_ptr()) {
-                return row;
-            }
-            let below = Word(self.version.as_ref().next.load(Ordering::Acquire)).as_pointer();
-            below.and_then(|below| Version::row(below)).unwrap_or_default()
-        }
+        // neither trimmed nor freed before the pin ends.
+        unsafe { logged_row(self.version.as_ptr()) }
     }
 
     /// Gives the version its final stamp: the address of its record in the log.
     pub fn commit(self, address: Stamp) {
         // SAFETY: as in `row`. Release: pairs with the acquire load in `state`.
         unsafe { self.version.as_ref() }.stamp.store(address.0, Ordering::Release);
+    }
+
+    /// The same for an owner who has yet to write the record to the log. The guard is the one under which it was installed.
+    pub fn publish<'g>(self, _guard: &'g Guard<'_>, address: Stamp) -> Published<'g> {
+        let Self { version, rid, kind, prev } = self;
+        self.commit(address);
+        Published { version, rid, kind, prev, guard: PhantomData }
+    }
+}
+
+/// A version that has its final stamp, for whoever put it there: what the log is to hold of it.
+#[derive(Debug)]
+pub struct Published<'g> {
+    version: NonNull<Version>,
+    rid: Rid,
+    kind: RecordKind,
+    prev: Option<Stamp>,
+    guard: PhantomData<&'g ()>,
+}
+
+impl Published<'_> {
+    /// Which record.
+    pub fn rid(&self) -> Rid {
+        self.rid
+    }
+
+    /// What it does to the record.
+    pub fn kind(&self) -> RecordKind {
+        self.kind
+    }
+
+    /// The version below it.
+    pub fn prev(&self) -> Option<Stamp> {
+        self.prev
+    }
+
+    /// As [`Installed::logged_row`].
+    pub fn logged_row(&self) -> &[u8] {
+        // SAFETY: whoever unlinks the version, now that others may, does so after the guard was pinned whose lifetime this has, so it
+        // is not freed before that ends; nor is the version below, for the same reason.
+        unsafe { logged_row(self.version.as_ptr()) }
+    }
+}
+
+/// # Safety
+/// `version`, and what its `next` says, is not freed during `'g`.
+unsafe fn logged_row<'g>(version: *const Version) -> &'g [u8] {
+    // SAFETY: by this function's contract. Acquire: pairs with whoever linked the version below.
+    unsafe {
+        if let Some(row) = Version::row(version) {
+            return row;
+        }
+        let below = Word((*version).next.load(Ordering::Acquire)).as_pointer();
+        below.and_then(|below| Version::row(below)).unwrap_or_default()
     }
 }
 
