@@ -12,7 +12,7 @@ use std::{
 use freshet_engine::{Direction, Rid};
 use freshet_sql::{
     SqlError, SqlState, Value, ValueRef,
-    general::{self, Cells, Column, Filter, Named, Relation, Relations, Rows, Scan, Test},
+    general::{Cells, Column, Filter, Named, Relation, Relations, Rows, Scan, Test},
     row::{KeyRange, Layout},
 };
 use sqlparser::{ast::Statement, dialect::PostgreSqlDialect, parser::Parser};
@@ -319,6 +319,3 @@ impl Run<'_, '_> {
         Ok((!range.is_empty()).then_some(range))
     }
 }
-
-/// Plans general queries; see [`general::General`].
-pub type General = Arc<dyn general::General>;

@@ -10,9 +10,9 @@ use std::{
 
 use freshet_engine::{Database, Node, NodeStatus, Stamp};
 use freshet_postgres::{Access, Backend, Limits, Opening, Parameters, Peer, Proof, Report, Startup, Verifier};
+pub use freshet_sql::general::General;
 use freshet_sql::{
     SqlError, SqlState,
-    general::General,
     types::{Timestamp, datetime},
 };
 
