@@ -16,7 +16,7 @@ use datafusion_expr::{
 use freshet_sql::{
     Kind, SqlError, Type, Value,
     functions::{self, Function},
-    types::{Array, Cast, EvalContext, json},
+    types::{Array, Cast, CastContext, EvalContext, json},
 };
 
 use crate::{
@@ -48,6 +48,8 @@ pub(crate) enum Work {
     Slice,
     /// A row as an object of JSON, whose members have these names; or else of `jsonb`.
     Object(Arc<[String]>, bool),
+    /// A row as the text of a composite value.
+    Record,
 }
 
 impl Work {
@@ -61,6 +63,7 @@ impl Work {
             Self::Subscript => "subscript",
             Self::Slice => "slice",
             Self::Object(..) => "row_to_json",
+            Self::Record => "row",
         }
     }
 
@@ -107,6 +110,7 @@ impl Work {
                 }
                 Ok(Value::Json(text.into()))
             }
+            (Self::Record, _) => record(arguments, context),
             _ => Err(SqlError::internal(format!("{} takes another number of arguments", self.name()))),
         }
     }
@@ -124,8 +128,38 @@ impl Work {
             Self::Subscript => (6, 0, None, None, None),
             Self::Slice => (7, 0, None, None, None),
             Self::Object(names, binary) => (8, usize::from(*binary), None, None, Some(names)),
+            Self::Record => (9, 0, None, None, None),
         }
     }
+}
+
+/// A composite value's text: `(1,"a b",)`.
+fn record(fields: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    let mut text = String::from("(");
+    for (at, field) in fields.iter().enumerate() {
+        text.push_str(if at == 0 { "" } else { "," });
+        let Some(kind) = field.kind() else { continue };
+        let shown = match field {
+            Value::Bool(truth) => Value::text(if *truth { "t" } else { "f" }),
+            field => Cast::find(kind, Type::TEXT, CastContext::Explicit)?.apply(field.clone(), context)?,
+        };
+        let shown = shown.as_str().unwrap_or_default();
+        let special = |sign: char| sign.is_ascii_whitespace() || matches!(sign, '(' | ')' | ',' | '"' | '\\');
+        if shown.is_empty() || shown.contains(special) {
+            text.push('"');
+            for sign in shown.chars() {
+                if matches!(sign, '"' | '\\') {
+                    text.push(sign);
+                }
+                text.push(sign);
+            }
+            text.push('"');
+        } else {
+            text.push_str(shown);
+        }
+    }
+    text.push(')');
+    Ok(Value::text(text))
 }
 
 /// A function of rows, with the types of its arguments and of its result.

@@ -5,7 +5,7 @@ use std::{fmt, sync::Arc};
 use datafusion_expr::Expr;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
-    functions::resolve,
+    functions::{SetDeclared, SetFunction, regexp_matches, resolve},
     types::{Array, EvalContext, Numeric, TimeZone, Timestamp, json},
 };
 
@@ -30,7 +30,10 @@ pub(crate) enum Series {
         binary: bool,
     },
     RegexpSplit,
+    RegexpMatches,
     StringToTable,
+    /// A function about the system.
+    Set(SetFunction),
     /// Any other function: its value.
     Single,
 }
@@ -63,7 +66,13 @@ pub(crate) type SeriesRows = Box<dyn Iterator<Item = Result<Vec<Value>, SqlError
 
 impl Series {
     /// The function of a name, whose kind is still to be chosen.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn named(schema: Option<&str>, name: &str) -> Option<Self> {
+        if let Some(declared) = SetDeclared::named(schema, name).next() {
+            return Some(Self::Set(declared.function));
+        }
+        if schema.is_some_and(|schema| schema != "pg_catalog") {
+            return None;
+        }
         Some(match name {
             "generate_series" => Self::Generate(Kind::Any),
             "unnest" => Self::Unnest,
@@ -79,6 +88,7 @@ impl Series {
             "json_object_keys" => Self::Keys { binary: false },
             "jsonb_object_keys" => Self::Keys { binary: true },
             "regexp_split_to_table" => Self::RegexpSplit,
+            "regexp_matches" => Self::RegexpMatches,
             "string_to_table" => Self::StringToTable,
             _ => return None,
         })
@@ -100,8 +110,21 @@ impl Series {
             Self::Keys { binary: false } => "json_object_keys",
             Self::Keys { binary: true } => "jsonb_object_keys",
             Self::RegexpSplit => "regexp_split_to_table",
+            Self::RegexpMatches => "regexp_matches",
             Self::StringToTable => "string_to_table",
+            Self::Set(function) => function.declared().name,
             Self::Single => "value",
+        }
+    }
+
+    /// The names of its columns, if it returns several whatever its arguments are.
+    pub fn fields(self) -> Vec<&'static str> {
+        match self {
+            Self::Each { .. } => vec!["key", "value"],
+            Self::Set(function) if function.declared().columns.len() > 1 => {
+                function.declared().columns.iter().map(|(name, _)| *name).collect()
+            }
+            _ => Vec::new(),
         }
     }
 
@@ -140,6 +163,13 @@ impl Series {
             Self::RegexpSplit | Self::StringToTable if (2..=3).contains(&given.len()) => {
                 (self, vec![Kind::Text; given.len()], vec![(name, Kind::Text)])
             }
+            Self::RegexpMatches if (2..=3).contains(&given.len()) => {
+                (self, vec![Kind::Text; given.len()], vec![(name, Kind::TextArray)])
+            }
+            Self::Set(function) => {
+                let (arguments, columns) = function.declared().resolve(given)?;
+                (self, arguments, columns)
+            }
             _ => return None,
         })
     }
@@ -173,6 +203,12 @@ impl Series {
             }
             (Self::RegexpSplit, _) => split("regexp_split_to_array", &arguments, context),
             (Self::StringToTable, _) => split("string_to_array", &arguments, context),
+            (Self::RegexpMatches, [text, pattern, rest @ ..]) => {
+                let flags = rest.first().and_then(Value::as_str).unwrap_or_default();
+                let (text, pattern) = (text.as_str().unwrap_or_default(), pattern.as_str().unwrap_or_default());
+                Ok(Box::new(regexp_matches(text, pattern, flags)?.into_iter().map(|groups| Ok(vec![groups]))))
+            }
+            (Self::Set(function), _) => Ok(Box::new(function.rows(&arguments, context)?.into_iter().map(Ok))),
             (Self::Single, [value]) => Ok(Box::new(std::iter::once(Ok(vec![value.clone()])))),
             _ => Err(SqlError::internal(format!("{} was given arguments of other types", self.name()))),
         }

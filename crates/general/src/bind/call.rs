@@ -35,7 +35,7 @@ pub(super) struct Arguments<'a> {
 }
 
 impl<'a> Arguments<'a> {
-    fn of(function: &'a ast::Function) -> Result<Self, SqlError> {
+    pub(super) fn of(function: &'a ast::Function) -> Result<Self, SqlError> {
         let mut arguments = Self { exprs: Vec::new(), names: Vec::new(), star: false, distinct: false, order: &[] };
         let list = match &function.args {
             FunctionArguments::None => return Ok(arguments),
@@ -80,7 +80,7 @@ impl Binder<'_> {
         {
             return self.array_subquery(query);
         }
-        let name = name::function(&function.name)?;
+        let (schema, name) = name::routine(&function.name)?;
         let arguments = Arguments::of(function)?;
         if !matches!(function.parameters, FunctionArguments::None) {
             return Err(unsupported("a call with two lists of arguments"));
@@ -116,8 +116,8 @@ impl Binder<'_> {
                 format!("{what} specified, but {name} is not an aggregate function"),
             ));
         }
-        if let Some(series) = Series::named(&name) {
-            return self.series_call(series, &arguments);
+        if let Some(series) = Series::named(schema.as_deref(), &name) {
+            return self.series_call(series, &arguments, None);
         }
         self.plain_call(&name, &arguments)
     }

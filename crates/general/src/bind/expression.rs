@@ -366,6 +366,9 @@ impl Binder<'_> {
 
     /// Subscripts and slices.
     fn access(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Typed, SqlError> {
+        if let [AccessExpr::Dot(field)] = chain {
+            return self.field(root, field);
+        }
         let array = self.expression(root)?;
         let Some(element) = array.ty.element() else {
             if array.kind() == Kind::Jsonb {

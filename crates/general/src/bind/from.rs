@@ -20,6 +20,7 @@ use super::{
     name,
     query::{Item, Rows, column_names},
     scope::{Column, Level, Scope, Table},
+    series::{is_field, with_fields},
     typed::Typed,
 };
 use crate::{
@@ -327,7 +328,7 @@ impl Binder<'_> {
                 self.table(name, alias.as_ref())
             }
             TableFactor::Derived { subquery, alias, sample: None, .. } => {
-                let rows = self.unsettled_query(subquery)?;
+                let rows = self.unsettled_query(with_fields(subquery)?.as_ref())?;
                 let Some(alias) = alias else {
                     return Err(SqlError::new(SqlState::SYNTAX_ERROR, "subquery in FROM must have an alias")
                         .with_hint("For example, FROM (SELECT ...) [AS] foo."));
@@ -351,7 +352,8 @@ impl Binder<'_> {
 
     /// A query's result under a name.
     pub(super) fn aliased_rows(&mut self, rows: Rows, alias: &str, renamed: &[String]) -> Result<Source, SqlError> {
-        check_count(alias, rows.items.len(), renamed.len())?;
+        let count = rows.items.iter().filter(|item| !is_field(&item.name)).count();
+        check_count(alias, count, renamed.len())?;
         let names: Vec<String> = rows
             .items
             .iter()
@@ -363,7 +365,10 @@ impl Binder<'_> {
             .items
             .into_iter()
             .zip(names)
-            .map(|(item, name)| Column { name, ty: item.typed.ty, expr: item.typed.expr, hidden: false })
+            .map(|(item, name)| {
+                let hidden = is_field(&name);
+                Column { name, ty: item.typed.ty, expr: item.typed.expr, hidden }
+            })
             .collect();
         Ok(Source { plan: rows.plan, scope: scope_of(None, alias, columns) })
     }
@@ -470,7 +475,7 @@ impl Binder<'_> {
             for expr in arguments {
                 typed.push(self.expression(expr)?);
             }
-            let call = match Series::named(&syntax.name) {
+            let call = match Series::named(syntax.schema.as_deref(), &syntax.name) {
                 Some(series) => self.series(series, typed)?,
                 None => {
                     let result = self.call(&syntax.name, typed)?;
@@ -520,6 +525,7 @@ impl Binder<'_> {
 
 /// A call in FROM as it was written.
 struct FunctionSyntax<'a> {
+    schema: Option<String>,
     name: String,
     arguments: Vec<&'a ast::Expr>,
     alias: Option<&'a TableAlias>,
@@ -537,19 +543,18 @@ fn function_of(factor: &TableFactor) -> Result<Option<FunctionSyntax<'_>>, SqlEr
             .collect()
     }
     Ok(match factor {
-        TableFactor::Table { name, alias, args: Some(arguments), with_ordinality, .. } => Some(FunctionSyntax {
-            name: name::function(name)?,
-            arguments: plain(&arguments.args)?,
-            alias: alias.as_ref(),
-            ordinality: *with_ordinality,
-        }),
-        TableFactor::Function { name, args, alias, with_ordinality, .. } => Some(FunctionSyntax {
-            name: name::function(name)?,
-            arguments: plain(args)?,
-            alias: alias.as_ref(),
-            ordinality: *with_ordinality,
-        }),
+        TableFactor::Table { name, alias, args: Some(arguments), with_ordinality, .. } => {
+            let (schema, name) = name::routine(name)?;
+            let (arguments, alias) = (plain(&arguments.args)?, alias.as_ref());
+            Some(FunctionSyntax { schema, name, arguments, alias, ordinality: *with_ordinality })
+        }
+        TableFactor::Function { name, args, alias, with_ordinality, .. } => {
+            let (schema, name) = name::routine(name)?;
+            let (arguments, alias) = (plain(args)?, alias.as_ref());
+            Some(FunctionSyntax { schema, name, arguments, alias, ordinality: *with_ordinality })
+        }
         TableFactor::UNNEST { alias, array_exprs, with_ordinality, with_offset: false, .. } => Some(FunctionSyntax {
+            schema: None,
             name: "unnest".to_owned(),
             arguments: array_exprs.iter().collect(),
             alias: alias.as_ref(),

@@ -1,8 +1,8 @@
 //! Names: of things that statements mention, and of result columns that statements do not name.
 
-use freshet_sql::{SqlError, SqlState, Type};
+use freshet_sql::{SqlError, SqlState, Type, functions::SetDeclared};
 use sqlparser::ast::{
-    Expr, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TrimWhereField,
+    AccessExpr, Expr, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TrimWhereField,
 };
 
 /// A column that nothing gives a name.
@@ -46,14 +46,24 @@ pub(super) fn qualified(name: &ObjectName) -> Result<(Option<String>, String), S
     }
 }
 
-/// The name of a function, which may be in `pg_catalog`.
+/// The name of a function.
 ///
 /// # Errors
-/// 42883 when it is in another schema.
+/// 42883 when there are no functions in its schema.
 pub(super) fn function(name: &ObjectName) -> Result<String, SqlError> {
+    routine(name).map(|(_, name)| name)
+}
+
+/// The schema and the name of a function, which is in `pg_catalog` unless it says that it is in `information_schema`.
+///
+/// # Errors
+/// 42883 when there is no function in its schema, or none of this name.
+pub(super) fn routine(name: &ObjectName) -> Result<(Option<String>, String), SqlError> {
     match qualified(name)? {
-        (None, name) => Ok(name),
-        (Some(schema), name) if schema == "pg_catalog" => Ok(name),
+        (None, name) => Ok((None, name)),
+        (Some(schema), name) if schema == "pg_catalog" || SetDeclared::named(Some(&schema), &name).next().is_some() => {
+            Ok((Some(schema), name))
+        }
         (Some(schema), name) => {
             Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function {schema}.{name} does not exist")))
         }
@@ -72,7 +82,10 @@ fn find(expr: &Expr) -> Option<(String, bool)> {
     match expr {
         Expr::Identifier(ident) => good(&fold(ident)),
         Expr::CompoundIdentifier(idents) => good(&fold(idents.last()?)),
-        Expr::CompoundFieldAccess { root, .. } => find(root),
+        Expr::CompoundFieldAccess { root, access_chain } => match access_chain.last() {
+            Some(AccessExpr::Dot(Expr::Identifier(field))) => good(&fold(field)),
+            _ => find(root),
+        },
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => find(inner),
         Expr::Function(function) => {
             if matches!(function.args, FunctionArguments::Subquery(_)) {

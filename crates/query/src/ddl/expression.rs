@@ -100,7 +100,8 @@ pub(super) fn objects_of(sql: &str) -> Vec<Oid> {
     found
 }
 
-/// An expression of the catalog as people want to see it: with names of sequences instead of their ids.
+/// An expression of the catalog as people want to see it: with names of sequences instead of their ids, and with PostgreSQL's names
+/// of types.
 pub fn shown_expression(sql: &str, schema: &Schema, path: &[Oid]) -> String {
     struct Show<'s>(&'s Schema, &'s [Oid]);
     impl VisitorMut for Show<'_> {
@@ -120,6 +121,13 @@ pub fn shown_expression(sql: &str, schema: &Schema, path: &[Oid]) -> String {
                     }
                 };
                 **expr = Expr::Value(Literal::SingleQuotedString(name).into());
+            }
+            if let Expr::Cast { data_type, .. } = expression
+                && let Ok(ty) = Type::from_sql(data_type)
+            {
+                // In PostgreSQL's words.
+                let name = ast::Ident::new(ty.to_string());
+                *data_type = ast::DataType::Custom(ast::ObjectName::from(vec![name]), Vec::new());
             }
             ControlFlow::Continue(())
         }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use freshet_engine::Isolation;
-use freshet_sql::{SqlError, SqlState, Value, functions::SessionCalls};
+use freshet_sql::{
+    SqlError, SqlState, Value,
+    functions::{SessionCalls, SetFunction},
+};
 
 use super::{
     Ddl, Outcome,
@@ -66,6 +69,10 @@ impl SessionCalls for View<'_> {
             }
             _ => self.session.call(function, arguments),
         }
+    }
+
+    fn rows(&self, function: SetFunction, arguments: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
+        self.session.rows(function, arguments)
     }
 }
 

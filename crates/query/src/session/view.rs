@@ -4,7 +4,7 @@ use std::{collections::HashMap, sync::Arc, time::Instant};
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::SessionCalls,
+    functions::{SessionCalls, SetFunction},
     types::{Array, Kind, ObjectNames},
 };
 
@@ -157,6 +157,10 @@ impl SessionCalls for View<'_> {
                 value.ok_or_else(|| not_supported(format!("{}()", other.name())))?
             }
         })
+    }
+
+    fn rows(&self, function: SetFunction, arguments: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
+        system::functions::rows(&Snapshot::of(self.state), function, arguments)
     }
 }
 

@@ -17,6 +17,7 @@ use crate::{
     bind::aggregate::Aggregate,
     relations::Snapshot,
     schema::{FIRST_ROLE, Oid, PG_CATALOG},
+    system,
 };
 
 /// The relations of this module.
@@ -27,6 +28,8 @@ pub(super) const RELATIONS: &[(&str, Generator)] =
 pub const INTERNAL_LANGUAGE: Oid = 12;
 /// Functions that PostgreSQL's catalog does not refer to by their ids are numbered from here, and so are operators.
 const FIRST_ROUTINE: Oid = 8000;
+/// The type of rows of any columns.
+const RECORD: Oid = 2249;
 /// Functions that the rows of `pg_am`, `pg_type` and `pg_language` name.
 const HANDLERS: &[(Oid, &str)] = &[
     (3, "heap_tableam_handler"),
@@ -56,6 +59,10 @@ pub struct Routine {
     pub strict: bool,
     /// When its result may change.
     pub volatility: Volatility,
+    /// Whether it returns a set.
+    pub set: bool,
+    /// The schema that it is in.
+    pub namespace: Oid,
 }
 
 /// An operator.
@@ -82,7 +89,9 @@ struct Routines {
 
 fn routine(name: &'static str, arguments: Vec<Oid>, result: Oid) -> Routine {
     let (oid, variadic) = (0, 0);
-    Routine { oid, name, arguments, variadic, result, aggregate: false, strict: true, volatility: Volatility::Stable }
+    let volatility = Volatility::Stable;
+    let (set, namespace) = (false, PG_CATALOG);
+    Routine { oid, name, arguments, variadic, result, aggregate: false, strict: true, volatility, set, namespace }
 }
 
 /// The functions that types have, with PostgreSQL's ids.
@@ -126,6 +135,15 @@ fn callable() -> Vec<Routine> {
         let (strict, volatility) = (function.strict, function.volatility);
         let made = routine(function.name, arguments, function.result.oid());
         all.push(Routine { variadic, strict, volatility, ..made });
+    }
+    for declared in functions::SetDeclared::all() {
+        let arguments = declared.arguments.iter().map(|kind| kind.oid()).collect();
+        let result = match declared.columns {
+            [(_, kind)] => kind.oid(),
+            _ => RECORD,
+        };
+        let namespace = system::namespace(declared.schema).unwrap_or(PG_CATALOG);
+        all.push(Routine { set: true, namespace, ..routine(declared.name, arguments, result) });
     }
     for name in ["count", "sum", "avg", "min", "max", "bool_and", "bool_or", "every"] {
         let Some(aggregate) = Aggregate::named(name) else { continue };
@@ -225,6 +243,7 @@ pub fn type_name(oid: Oid) -> String {
         CSTRING => "cstring".to_owned(),
         1263 => "cstring[]".to_owned(),
         INTERNAL => "internal".to_owned(),
+        RECORD => "record".to_owned(),
         oid => Kind::from_oid(oid).map_or_else(|| "???".to_owned(), |kind| kind.sql_name().to_owned()),
     }
 }
@@ -240,6 +259,12 @@ impl Routine {
         arguments.collect::<Vec<_>>().join(", ")
     }
 
+    /// What it returns, as a declaration has it.
+    pub fn returned(&self) -> String {
+        let result = type_name(self.result);
+        if self.set { format!("SETOF {result}") } else { result }
+    }
+
     /// The statement that would make it.
     pub fn definition(&self) -> String {
         let volatility = match self.volatility {
@@ -250,7 +275,7 @@ impl Routine {
         let strict = if self.strict { " STRICT" } else { "" };
         let properties = format!("{volatility}{strict}");
         let properties = if properties.is_empty() { properties } else { format!("{properties}\n") };
-        let (name, result) = (self.name, type_name(self.result));
+        let (name, result) = (self.name, self.returned());
         format!(
             "CREATE OR REPLACE FUNCTION pg_catalog.{}({})\n RETURNS {result}\n LANGUAGE internal\n{properties}AS \
              $function${name}$function$\n",
@@ -273,18 +298,18 @@ fn pg_proc(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
         sink.push(row![
             routine.oid,
             routine.name,
-            PG_CATALOG,
+            routine.namespace,
             FIRST_ROLE,
             INTERNAL_LANGUAGE,
             1f32,
-            0f32,
+            if routine.set { 10f32 } else { 0f32 },
             routine.variadic,
             0u32,
             if routine.aggregate { 'a' } else { 'f' },
             false,
             false,
             routine.strict,
-            false,
+            routine.set,
             volatility,
             's',
             routine.arguments.len() as i16,

@@ -18,7 +18,7 @@ use freshet_query::{
 };
 use freshet_sql::{
     SqlError, Type, Value,
-    functions::SessionCalls,
+    functions::{SessionCalls, SetFunction},
     types::{EvalContext, Kind, ObjectNames, text},
 };
 use sqlparser::{ast::Statement, dialect::PostgreSqlDialect, parser::Parser};
@@ -138,6 +138,10 @@ impl SessionCalls for View<'_> {
             SessionFunction::CurrentValue => self.sequences.current(sequence()?)?,
             other => return Err(SqlError::internal(format!("{other:?} is not here"))),
         }))
+    }
+
+    fn rows(&self, function: SetFunction, _: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
+        Err(SqlError::internal(format!("{function:?} is not here")))
     }
 }
 

@@ -40,6 +40,7 @@ mod regex;
 mod regexp;
 mod resolve;
 mod session;
+mod set;
 mod similar;
 mod string;
 mod system;
@@ -54,6 +55,7 @@ pub use regex::Regex;
 pub use regexp::regexp_matches;
 pub use resolve::{Resolved, common_kind, resolve};
 pub use session::{SessionCalls, SessionFunction};
+pub use set::{Declared as SetDeclared, SetFunction};
 
 use crate::{
     SqlError,

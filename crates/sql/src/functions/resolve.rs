@@ -87,7 +87,8 @@ impl Candidate {
     }
 }
 
-fn accepts(declared: Kind, given: Kind) -> bool {
+/// Whether an argument of one kind can be given where another is declared.
+pub(super) fn accepts(declared: Kind, given: Kind) -> bool {
     match declared {
         Kind::Any | Kind::AnyElement => true,
         Kind::AnyNonArray => !given.is_array(),

@@ -3,7 +3,7 @@
 //! They are declared here, so that overloads are chosen among them as among all others; whoever has a session answers
 //! them ([`SessionCalls`]).
 
-use super::{Function, Volatility};
+use super::{Function, SetFunction, Volatility};
 use crate::{
     SqlError,
     types::{EvalContext, Kind, Value},
@@ -16,6 +16,13 @@ pub trait SessionCalls {
     /// # Errors
     /// Whatever there is to say against it.
     fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError>;
+
+    /// The rows of one that returns a set and is not answered [without a session](SetFunction::rows). Arguments are of the
+    /// kinds that it declares, none of them null.
+    ///
+    /// # Errors
+    /// Whatever there is to say against it.
+    fn rows(&self, function: SetFunction, arguments: &[Value]) -> Result<Vec<Vec<Value>>, SqlError>;
 }
 
 fn call(function: SessionFunction, arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {

@@ -1,6 +1,7 @@
 //! Functions over the catalogs: what clients call beside reading them.
 
 mod privilege;
+mod set;
 
 use freshet_engine::{Stamp, node::RoleStatus};
 use freshet_sql::{
@@ -14,7 +15,12 @@ use super::{
     statistics::{lsn, parse_lsn},
     types::{BTREE, COLLATIONS, scalars},
 };
-use crate::{bind::not_supported, relations::Snapshot, schema::Oid, session_function::SessionFunction as F};
+use crate::{
+    bind::not_supported, ddl::shown_expression, relations::Snapshot, schema::Oid,
+    session_function::SessionFunction as F,
+};
+
+pub use set::rows;
 
 /// Arguments, as functions look at them.
 #[derive(Clone, Copy)]
@@ -92,7 +98,7 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
             let found = constraint::by_oid(&snapshot.schema, given.oid(0));
             some(found.map(|(info, constraint)| constraint.definition(snapshot, &info.table, given.truth(1))))
         }
-        F::GetExpr => given.0.first().cloned().unwrap_or_default(),
+        F::GetExpr => Value::text(shown_expression(given.text(0), &snapshot.schema, &snapshot.path)),
         F::GetViewDef => {
             let found = match given.0.first().and_then(Value::as_str) {
                 Some(name) => Some(relation(snapshot, name)?),
@@ -269,7 +275,7 @@ fn of_routine(function: F, given: Arguments<'_>) -> Option<Value> {
     let text = match function {
         F::GetFunctionDef => routine.filter(|routine| !routine.aggregate).map(routine::Routine::definition),
         F::GetFunctionArguments | F::GetFunctionIdentity => routine.map(routine::Routine::signature),
-        F::GetFunctionResult => routine.map(|routine| routine::type_name(routine.result)),
+        F::GetFunctionResult => routine.map(routine::Routine::returned),
         _ => return None,
     };
     Some(some(text))
