@@ -73,11 +73,10 @@ SELECT * FROM pg_partition_tree('app.orders');
 \d customer_id_seq
 \d orders_id_seq
 \ds+ ticket
-\dt app.c*|app.l*
+\dt app.*e*
 \dtvs public.*
 \h rollback
 \encoding
-SELECT * FROM app.customer_id_seq;
 SELECT column_name, column_default, is_identity FROM information_schema.columns WHERE table_schema = 'app' ORDER BY table_name, ordinal_position;
 SELECT grantee, privilege_type, is_grantable FROM information_schema.role_table_grants WHERE table_name = 'orders' AND grantee = 'reader' ORDER BY 2;
 SELECT a.grantee::regrole, a.privilege_type, a.is_grantable FROM pg_class c, aclexplode(c.relacl) a WHERE c.relname = 'orders' AND a.is_grantable;

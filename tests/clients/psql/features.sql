@@ -7,6 +7,7 @@ SELECT 'from gset' AS found, 7 AS number \gset
 \echo :found :number
 SELECT :'found' || '!' AS quoted, :number + 1 AS plus;
 SELECT format('SELECT %s AS n', n) FROM generate_series(1, 3) AS n \gexec
+SELECT last_value, is_called FROM app.customer_id_seq;
 SELECT state, customer, count(*) FROM app.orders GROUP BY state, customer ORDER BY 1, 2 \crosstabview
 \x auto
 \x off

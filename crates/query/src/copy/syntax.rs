@@ -4,12 +4,15 @@ use freshet_sql::{SqlError, SqlState};
 use sqlparser::{
     ast::{Ident, ObjectName, Query},
     keywords::Keyword,
-    parser::{Parser, ParserError},
+    parser::Parser,
     tokenizer::Token,
 };
 
 use super::{Format, Kind};
-use crate::bind::{name_of, syntax_error};
+use crate::{
+    bind::{name_of, syntax_error},
+    session::parse::wrong,
+};
 
 /// A COPY.
 #[derive(Clone, Debug)]
@@ -31,26 +34,23 @@ pub enum Source {
     Query(Box<Query>),
 }
 
-fn wrong(error: ParserError) -> SqlError {
-    syntax_error(format!("syntax error: {}", error.to_string().trim_start_matches("sql parser error: ")))
-}
-
 impl Copy {
     /// Parses a COPY, up to the statement's end.
     ///
     /// # Errors
     /// 42601, 0A000.
-    pub fn parse(parser: &mut Parser<'_>) -> Result<Self, SqlError> {
-        parser.expect_keyword(Keyword::COPY).map_err(wrong)?;
+    pub fn parse(parser: &mut Parser<'_>, sql: &str) -> Result<Self, SqlError> {
+        let failed = |error| wrong(error, sql);
+        parser.expect_keyword(Keyword::COPY).map_err(failed)?;
         let source = if parser.consume_token(&Token::LParen) {
-            let query = parser.parse_query().map_err(wrong)?;
-            parser.expect_token(&Token::RParen).map_err(wrong)?;
+            let query = parser.parse_query().map_err(failed)?;
+            parser.expect_token(&Token::RParen).map_err(failed)?;
             Source::Query(query)
         } else {
-            let name = parser.parse_object_name(false).map_err(wrong)?;
+            let name = parser.parse_object_name(false).map_err(failed)?;
             let columns = parser
                 .parse_parenthesized_column_list(sqlparser::parser::IsOptional::Optional, false)
-                .map_err(wrong)?;
+                .map_err(failed)?;
             Source::Table(name, columns)
         };
         let to = match parser.parse_one_of_keywords(&[Keyword::FROM, Keyword::TO]) {
@@ -70,15 +70,15 @@ impl Copy {
         let _ = parser.parse_keyword(Keyword::WITH);
         if parser.consume_token(&Token::LParen) {
             loop {
-                options.one(parser)?;
+                options.one(parser, sql)?;
                 if !parser.consume_token(&Token::Comma) {
                     break;
                 }
             }
-            parser.expect_token(&Token::RParen).map_err(wrong)?;
+            parser.expect_token(&Token::RParen).map_err(failed)?;
         } else {
             while !matches!(parser.peek_token().token, Token::EOF | Token::SemiColon) {
-                options.old(parser)?;
+                options.old(parser, sql)?;
             }
         }
         Ok(Self { source, to, format: options.format()? })
@@ -105,9 +105,9 @@ fn word(parser: &mut Parser<'_>) -> Result<String, SqlError> {
     }
 }
 
-fn string(parser: &mut Parser<'_>) -> Result<String, SqlError> {
+fn string(parser: &mut Parser<'_>, sql: &str) -> Result<String, SqlError> {
     let _ = parser.parse_keyword(Keyword::AS);
-    parser.parse_literal_string().map_err(wrong)
+    parser.parse_literal_string().map_err(|error| wrong(error, sql))
 }
 
 fn truth(parser: &mut Parser<'_>) -> Result<bool, SqlError> {
@@ -123,17 +123,17 @@ fn truth(parser: &mut Parser<'_>) -> Result<bool, SqlError> {
     Ok(truth)
 }
 
-fn columns(parser: &mut Parser<'_>) -> Result<Vec<String>, SqlError> {
+fn columns(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<String>, SqlError> {
     if parser.consume_token(&Token::Mul) {
         return Ok(vec!["*".to_owned()]);
     }
     let list = parser.parse_parenthesized_column_list(sqlparser::parser::IsOptional::Mandatory, false);
-    Ok(list.map_err(wrong)?.iter().map(name_of).collect())
+    Ok(list.map_err(|error| wrong(error, sql))?.iter().map(name_of).collect())
 }
 
 impl Options {
     /// An option within parentheses.
-    fn one(&mut self, parser: &mut Parser<'_>) -> Result<(), SqlError> {
+    fn one(&mut self, parser: &mut Parser<'_>, sql: &str) -> Result<(), SqlError> {
         let name = word(parser)?;
         match name.as_str() {
             "format" => {
@@ -153,16 +153,16 @@ impl Options {
                 });
             }
             "freeze" => drop(truth(parser)?),
-            "delimiter" => self.delimiter = Some(string(parser)?),
-            "null" => self.null = Some(string(parser)?),
+            "delimiter" => self.delimiter = Some(string(parser, sql)?),
+            "null" => self.null = Some(string(parser, sql)?),
             "header" => self.header = truth(parser)?,
-            "quote" => self.quote = Some(string(parser)?),
-            "escape" => self.escape = Some(string(parser)?),
-            "force_quote" => self.force_quote = columns(parser)?,
-            "force_not_null" => self.force_not_null = columns(parser)?,
-            "force_null" => self.force_null = columns(parser)?,
+            "quote" => self.quote = Some(string(parser, sql)?),
+            "escape" => self.escape = Some(string(parser, sql)?),
+            "force_quote" => self.force_quote = columns(parser, sql)?,
+            "force_not_null" => self.force_not_null = columns(parser, sql)?,
+            "force_null" => self.force_null = columns(parser, sql)?,
             "encoding" => {
-                let encoding = string(parser)?;
+                let encoding = string(parser, sql)?;
                 if !matches!(encoding.to_lowercase().as_str(), "utf8" | "utf-8" | "unicode") {
                     let message = format!("argument to option \"encoding\" must be UTF8, not \"{encoding}\"");
                     return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
@@ -174,17 +174,17 @@ impl Options {
     }
 
     /// An option in the manner of old.
-    fn old(&mut self, parser: &mut Parser<'_>) -> Result<(), SqlError> {
+    fn old(&mut self, parser: &mut Parser<'_>, sql: &str) -> Result<(), SqlError> {
         let name = word(parser)?;
         match name.as_str() {
             "binary" => self.kind = Some(Kind::Binary),
             "csv" => self.kind = Some(Kind::Csv),
             "freeze" => {}
             "header" => self.header = true,
-            "delimiter" | "delimiters" => self.delimiter = Some(string(parser)?),
-            "null" => self.null = Some(string(parser)?),
-            "quote" => self.quote = Some(string(parser)?),
-            "escape" => self.escape = Some(string(parser)?),
+            "delimiter" | "delimiters" => self.delimiter = Some(string(parser, sql)?),
+            "null" => self.null = Some(string(parser, sql)?),
+            "quote" => self.quote = Some(string(parser, sql)?),
+            "escape" => self.escape = Some(string(parser, sql)?),
             other => return Err(syntax_error(format!("syntax error at or near \"{other}\""))),
         }
         Ok(())
@@ -227,7 +227,7 @@ mod tests {
     use super::*;
 
     fn parse(sql: &str) -> Result<Copy, SqlError> {
-        Copy::parse(&mut Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).unwrap())
+        Copy::parse(&mut Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).unwrap(), sql)
     }
 
     #[test]

@@ -26,15 +26,39 @@ pub enum Parsed {
 /// Statements that need no doing.
 const MAINTENANCE: &[&str] = &["VACUUM", "ANALYZE", "CHECKPOINT", "REINDEX", "CLUSTER"];
 
-fn wrong(error: ParserError) -> SqlError {
-    match error {
-        ParserError::TokenizerError(what) | ParserError::ParserError(what) => {
-            syntax_error(format!("syntax error: {}", what.trim_start_matches("sql parser error: ")))
-        }
+/// What is wrong with a text, in PostgreSQL's words as far as the parser says enough; what it expected is the detail.
+pub fn wrong(error: ParserError, sql: &str) -> SqlError {
+    let what = match error {
+        ParserError::TokenizerError(what) | ParserError::ParserError(what) => what,
         ParserError::RecursionLimitExceeded => {
-            SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the statement is nested too deep")
+            return SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the statement is nested too deep");
         }
+    };
+    let (what, place) = match what.rsplit_once(" at Line: ") {
+        Some((what, place)) => {
+            let place = place.split_once(", Column: ");
+            (what, place.and_then(|(line, column)| Some((line.parse().ok()?, column.trim().parse().ok()?))))
+        }
+        None => (what.as_str(), None),
+    };
+    let error = match what.split_once(", found: ") {
+        Some((expected, "EOF")) => syntax_error("syntax error at end of input").with_detail(format!("{expected}.")),
+        Some((expected, found)) => {
+            syntax_error(format!("syntax error at or near \"{found}\"")).with_detail(format!("{expected}."))
+        }
+        None => syntax_error(format!("syntax error: {what}")),
+    };
+    match place.and_then(|(line, column)| position(sql, line, column)) {
+        Some(position) => error.with_position(position),
+        None => error,
     }
+}
+
+/// Which character of a text this is, from 1; lines and columns count from 1, too.
+fn position(sql: &str, line: u64, column: u64) -> Option<u32> {
+    let before = usize::try_from(line.checked_sub(1)?).ok()?;
+    let lines: usize = sql.split_inclusive('\n').take(before).map(|line| line.chars().count()).sum();
+    u32::try_from(lines as u64 + column).ok()
 }
 
 fn word(token: &Token) -> Option<&str> {
@@ -50,7 +74,8 @@ fn word(token: &Token) -> Option<&str> {
 /// 42601, 54001.
 pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
     let dialect = PostgreSqlDialect {};
-    let mut parser = Parser::new(&dialect).try_with_sql(sql).map_err(wrong)?;
+    let failed = |error| wrong(error, sql);
+    let mut parser = Parser::new(&dialect).try_with_sql(sql).map_err(failed)?;
     let mut statements = Vec::new();
     loop {
         while parser.consume_token(&Token::SemiColon) {}
@@ -66,15 +91,22 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
             }
             Parsed::Maintenance(tag)
         } else if first.eq_ignore_ascii_case("copy") {
-            Parsed::Copy(Box::new(Copy::parse(&mut parser)?))
-        } else if let Some(definition) = Definition::parse(&mut parser).map_err(wrong)? {
+            Parsed::Copy(Box::new(Copy::parse(&mut parser, sql)?))
+        } else if let Some(definition) = Definition::parse(&mut parser).map_err(failed)? {
             Parsed::Define(Box::new(definition))
+        } else if first.eq_ignore_ascii_case("table") {
+            Parsed::sql(Statement::Query(parser.parse_query().map_err(failed)?))
         } else {
-            Parsed::Sql(Box::new(parser.parse_statement().map_err(wrong)?))
+            Parsed::Sql(Box::new(parser.parse_statement().map_err(failed)?))
         });
         let next = parser.peek_token();
         if !matches!(next.token, Token::SemiColon | Token::EOF) {
-            return Err(syntax_error(format!("syntax error at or near \"{next}\"")));
+            let error = syntax_error(format!("syntax error at or near \"{next}\""));
+            let start = next.span.start;
+            return Err(match position(sql, start.line, start.column) {
+                Some(position) => error.with_position(position),
+                None => error,
+            });
         }
     }
 }
