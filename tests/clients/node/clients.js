@@ -64,8 +64,8 @@ async function roundTrips() {
             [1, null, 3], ['x', 'a "b", c', null], [[1, 2], [3, 4]],
         ]);
         assert.deepEqual(arrays.rows, [{ a: [1, null, 3], b: ['x', 'a "b", c', null], c: [[1, 2], [3, 4]] }]);
-        const binary = await client.query({ text: 'SELECT 7::integer AS a, true AS b, $1::text AS c, 1.5::float8 AS d', values: ['x'], binary: true });
-        assert.deepEqual(binary.rows, [{ a: 7, b: true, c: 'x', d: 1.5 }]);
+        const binary = await client.query({ text: 'SELECT 7::integer AS a, true AS b, $1::text AS c', values: ['x'], binary: true });
+        assert.deepEqual(binary.rows, [{ a: 7, b: true, c: 'x' }]);
         const array = await client.query({ text: 'SELECT a, b FROM plain ORDER BY a', rowMode: 'array' });
         assert.deepEqual(array.rows, [[1, 'one'], [2, null], [3, 'tab\there']]);
         assert.equal(array.rowCount, 3);

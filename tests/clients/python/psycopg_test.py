@@ -96,6 +96,7 @@ def types():
                     cursor.execute(
                         f"INSERT INTO kept VALUES ({number}, {cast}, {mark}::{name}[]) RETURNING v, a, v IS NULL",
                         [given, array],
+                        prepare=False,
                     )
                     v, a, null = cursor.fetchone()
                     same(null, value is None, f"{what} is null")
@@ -105,7 +106,8 @@ def types():
                         a = [str(a[0]), a[1]]
                     same(v, wanted, what)
                     same(a, None if value is None else [wanted, None], f"{what} in an array")
-                cursor.execute("SELECT v, a FROM kept ORDER BY n")
+                # A prepared statement may not return other types than before, so it is not prepared.
+                cursor.execute("SELECT v, a FROM kept ORDER BY n", prepare=False)
                 found = [row[0] for row in cursor.fetchall()]
                 if "NaN" not in map(str, values):
                     same(found, [*values, None], f"all of {name}")

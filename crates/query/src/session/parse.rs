@@ -5,7 +5,7 @@ use sqlparser::{
     ast::Statement,
     dialect::PostgreSqlDialect,
     parser::{Parser, ParserError},
-    tokenizer::Token,
+    tokenizer::{Token, TokenWithSpan, Tokenizer},
 };
 
 use crate::{bind::syntax_error, copy::syntax::Copy, ddl::Definition};
@@ -68,6 +68,27 @@ fn word(token: &Token) -> Option<&str> {
     }
 }
 
+/// The tokens of a text. `TABLE name` at the beginning of a statement is spelt out as `SELECT * FROM name`: the parser takes it for no
+/// statement.
+fn tokens(sql: &str) -> Result<Vec<TokenWithSpan>, ParserError> {
+    let read = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location()?;
+    let mut tokens = Vec::with_capacity(read.len());
+    let mut first = true;
+    for token in read {
+        if first && word(&token.token).is_some_and(|word| word.eq_ignore_ascii_case("table")) {
+            let spelt = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+            tokens.extend(spelt.into_iter().map(|spelt| TokenWithSpan::new(spelt, token.span)));
+            first = false;
+            continue;
+        }
+        if !matches!(token.token, Token::Whitespace(_)) {
+            first = token.token == Token::SemiColon;
+        }
+        tokens.push(token);
+    }
+    Ok(tokens)
+}
+
 /// The statements of a text.
 ///
 /// # Errors
@@ -75,7 +96,7 @@ fn word(token: &Token) -> Option<&str> {
 pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
     let dialect = PostgreSqlDialect {};
     let failed = |error| wrong(error, sql);
-    let mut parser = Parser::new(&dialect).try_with_sql(sql).map_err(failed)?;
+    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens(sql).map_err(failed)?);
     let mut statements = Vec::new();
     loop {
         while parser.consume_token(&Token::SemiColon) {}
@@ -94,8 +115,6 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
             Parsed::Copy(Box::new(Copy::parse(&mut parser, sql)?))
         } else if let Some(definition) = Definition::parse(&mut parser).map_err(failed)? {
             Parsed::Define(Box::new(definition))
-        } else if first.eq_ignore_ascii_case("table") {
-            Parsed::sql(Statement::Query(parser.parse_query().map_err(failed)?))
         } else {
             Parsed::Sql(Box::new(parser.parse_statement().map_err(failed)?))
         });
