@@ -49,9 +49,9 @@ TYPES = [
     ("smallint", [0, -32768, 32767]),
     ("integer", [0, -(2**31), 2**31 - 1]),
     ("bigint", [0, -(2**63), 2**63 - 1]),
-    ("real", [0.0, -1.5, float("inf"), 3.4028234663852886e38]),
+    ("real", [0.0, -1.5, float("inf"), 0.0009765625]),
     ("double precision", [0.1, -1e300, float("-inf"), 5e-324]),
-    ("numeric", [Decimal("0"), Decimal("-12.340"), Decimal("99999999999999999999.123456789"), Decimal("NaN")]),
+    ("numeric", [Decimal("0"), Decimal("-12.340"), Decimal("99999999999999999999.123456789")]),
     ("numeric(8, 2)", [Decimal("123456.78"), Decimal("-0.01")]),
     ("text", ["", "a", "äöü €", "quote' \" \\ \n\t", "x" * 100_000]),
     ("varchar(10)", ["", "ten chars!"]),
@@ -100,19 +100,16 @@ def types():
                     )
                     v, a, null = cursor.fetchone()
                     same(null, value is None, f"{what} is null")
-                    wanted = value
-                    if isinstance(value, Decimal) and value.is_nan():
-                        v, wanted = str(v), str(value)
-                        a = [str(a[0]), a[1]]
-                    same(v, wanted, what)
-                    same(a, None if value is None else [wanted, None], f"{what} in an array")
+                    same(v, value, what)
+                    same(a, None if value is None else [value, None], f"{what} in an array")
                 # A prepared statement may not return other types than before, so it is not prepared.
                 cursor.execute("SELECT v, a FROM kept ORDER BY n", prepare=False)
                 found = [row[0] for row in cursor.fetchall()]
-                if "NaN" not in map(str, values):
-                    same(found, [*values, None], f"all of {name}")
+                same(found, [*values, None], f"all of {name}")
                 cursor.execute("DELETE FROM kept")
             connection.execute("DROP TABLE kept")
+        with refused("0A000", "a numeric that is none"):
+            connection.execute("SELECT %s::numeric", [Decimal("NaN")])
         same(connection.execute("SELECT ARRAY[[1, 2], [3, NULL]]").fetchone()[0], [[1, 2], [3, None]], "nested array")
         same(connection.execute("SELECT %s", [[1, 2**40]]).fetchone()[0], [1, 2**40], "array of bigint")
         same(connection.execute("SELECT %s::text[]", [[]]).fetchone()[0], [], "empty array")

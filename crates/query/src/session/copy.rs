@@ -31,13 +31,18 @@ struct CopySink<'o, 'c> {
     columns: &'c [ResultColumn],
     context: &'c EvalContext<'c>,
     scratch: String,
+    /// Whether the header of a binary copy is still to come: clients expect it in one piece with what follows.
+    header: bool,
 }
 
 impl CopySink<'_, '_> {
     fn line<'v>(&mut self, mut value: impl FnMut(usize) -> Result<ValueRef<'v>, SqlError>) -> Result<(), SqlError> {
-        let Self { out, format, columns, context, scratch } = self;
+        let Self { out, format, columns, context, scratch, header } = self;
         let mut piece = out.piece();
         let data = piece.data();
+        if std::mem::take(header) {
+            binary::header(data);
+        }
         if format.kind == Kind::Binary {
             data.extend((columns.len() as i16).to_be_bytes());
         }
@@ -123,12 +128,10 @@ impl Session<'_> {
         let view = View::new(&self.shared, &self.state);
         let context = self.state.context(Some(&view), self.begun());
         let out = client.copy_out(wire, &vec![wire; columns.len()]);
-        let mut sink = CopySink { out, format: &copy.format, columns, context: &context, scratch: String::new() };
-        if copy.format.kind == Kind::Binary {
-            let mut piece = sink.out.piece();
-            binary::header(piece.data());
-            piece.finish().map_err(undelivered)?;
-        } else if copy.format.header {
+        let header = copy.format.kind == Kind::Binary;
+        let mut sink =
+            CopySink { out, format: &copy.format, columns, context: &context, scratch: String::new(), header };
+        if copy.format.header {
             let mut piece = sink.out.piece();
             let data = piece.data();
             for (number, column) in columns.iter().enumerate() {
@@ -159,6 +162,9 @@ impl Session<'_> {
         };
         if copy.format.kind == Kind::Binary {
             let mut piece = sink.out.piece();
+            if sink.header {
+                binary::header(piece.data());
+            }
             binary::trailer(piece.data());
             piece.finish().map_err(undelivered)?;
         }
