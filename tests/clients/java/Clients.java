@@ -304,7 +304,7 @@ public final class Clients {
         try (PreparedStatement select = connection.prepareStatement("SELECT id, name, balance * ? AS twice FROM app.customer WHERE id = ?")) {
             ResultSetMetaData described = select.getMetaData();
             same(described.getColumnTypeName(1) + "|" + described.getTableName(2) + "|" + described.getSchemaName(2) + "|"
-                    + described.getColumnName(3) + "|" + described.getColumnType(3), "serial|customer|app|twice|" + Types.NUMERIC,
+                    + described.getColumnName(3) + "|" + described.getColumnType(3), "serial|customer||twice|" + Types.NUMERIC,
                     "a result's description");
             same(described.isAutoIncrement(1) + "|" + described.isNullable(2), "true|" + ResultSetMetaData.columnNoNulls, "a column");
             same(select.getParameterMetaData().getParameterCount(), 2, "parameters");

@@ -43,6 +43,7 @@ impl Session<'_> {
     pub(super) fn explain_general(
         &self,
         plan: &dyn freshet_sql::general::GeneralPlan,
+        parameters: &[freshet_sql::Value],
         analyze: bool,
     ) -> Result<Vec<String>, SqlError> {
         let view = View::new(&self.shared, &self.state);
@@ -52,12 +53,11 @@ impl Session<'_> {
         let interrupted = || flag.check(deadline);
         let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
         let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
-        let environment = Environment { parameters: &[], context: &context, session: &view };
+        let environment = Environment { parameters, context: &context, session: &view };
         let memory = self.state.settings.ready.query_memory;
         let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         crate::relations::within(&run, || {
-            let with =
-                freshet_sql::general::Run { parameters: &[], context: &context, memory, interrupted: &interrupted };
+            let with = freshet_sql::general::Run { parameters, context: &context, memory, interrupted: &interrupted };
             plan.explain(&with, analyze)
         })
     }

@@ -176,42 +176,7 @@ impl Session<'_> {
             _ => None,
         };
         let (plan, columns) = match statement {
-            Some(Statement::Query(query)) => match binder.query(query) {
-                Ok(plan) => {
-                    let columns = columns_of(&plan.output);
-                    (Plan::Select(plan), Some(columns))
-                }
-                Err(Stop::General(why)) => {
-                    let plan = self.general(query, &binder, why)?;
-                    let columns =
-                        plan.columns().iter().map(|column| ResultColumn::new(&column.name, column.ty)).collect();
-                    (Plan::General(plan), Some(columns))
-                }
-                Err(Stop::Error(error)) => return Err(error),
-            },
-            Some(Statement::Insert(insert)) => {
-                let plan = binder.insert(insert).map_err(Stop::into_error)?;
-                let columns = plan.returning.as_deref().map(columns_of);
-                match &plan.source {
-                    RowSource::General(query) => {
-                        let general = self.general(query, &binder, "INSERT")?;
-                        let casts = self.casts(&binder, &plan, &*general)?;
-                        (Plan::InsertGeneral(plan, general, casts), columns)
-                    }
-                    _ => (Plan::Insert(plan), columns),
-                }
-            }
-            Some(Statement::Update(update)) => {
-                let plan = binder.update(update).map_err(Stop::into_error)?;
-                let columns = plan.returning.as_deref().map(columns_of);
-                (Plan::Update(plan), columns)
-            }
-            Some(Statement::Delete(delete)) => {
-                let plan = binder.delete(delete).map_err(Stop::into_error)?;
-                let columns = plan.returning.as_deref().map(columns_of);
-                (Plan::Delete(plan), columns)
-            }
-            Some(statement) => (Plan::Utility, self.utility_columns(statement)?),
+            Some(statement) => self.plan_of(&binder, statement)?,
             None => (Plan::Utility, None),
         };
         let found = binder.parameters.into_inner().into_iter();
@@ -227,6 +192,63 @@ impl Session<'_> {
             plan,
             parameters: parameters.collect(),
             columns,
+        })
+    }
+
+    /// The plan of a statement, and the columns of its result.
+    fn plan_of(
+        &self,
+        binder: &Binder<'_>,
+        statement: &Statement,
+    ) -> Result<(Plan, Option<Vec<ResultColumn>>), SqlError> {
+        Ok(match statement {
+            Statement::Query(query) => match binder.query(query) {
+                Ok(plan) => {
+                    let columns = columns_of(&plan.output);
+                    (Plan::Select(plan), Some(columns))
+                }
+                Err(Stop::General(why)) => {
+                    let plan = self.general(query, binder, why)?;
+                    let columns =
+                        plan.columns().iter().map(|column| ResultColumn::new(&column.name, column.ty)).collect();
+                    (Plan::General(plan), Some(columns))
+                }
+                Err(Stop::Error(error)) => return Err(error),
+            },
+            Statement::Insert(insert) => {
+                let plan = binder.insert(insert).map_err(Stop::into_error)?;
+                let columns = plan.returning.as_deref().map(columns_of);
+                match &plan.source {
+                    RowSource::General(query) => {
+                        let general = self.general(query, binder, "INSERT")?;
+                        let casts = self.casts(binder, &plan, &*general)?;
+                        (Plan::InsertGeneral(plan, general, casts), columns)
+                    }
+                    _ => (Plan::Insert(plan), columns),
+                }
+            }
+            Statement::Update(update) => {
+                let plan = binder.update(update).map_err(Stop::into_error)?;
+                let columns = plan.returning.as_deref().map(columns_of);
+                (Plan::Update(plan), columns)
+            }
+            Statement::Delete(delete) => {
+                let plan = binder.delete(delete).map_err(Stop::into_error)?;
+                let columns = plan.returning.as_deref().map(columns_of);
+                (Plan::Delete(plan), columns)
+            }
+            // What they run has the parameters.
+            Statement::Declare { stmts } => {
+                for query in stmts.iter().filter_map(|declared| declared.for_query.as_ref()) {
+                    self.plan_of(binder, &Statement::Query(query.clone()))?;
+                }
+                (Plan::Utility, self.utility_columns(statement)?)
+            }
+            Statement::Explain { statement: explained, .. } => {
+                self.plan_of(binder, explained)?;
+                (Plan::Utility, self.utility_columns(statement)?)
+            }
+            statement => (Plan::Utility, self.utility_columns(statement)?),
         })
     }
 

@@ -47,7 +47,7 @@ impl Session<'_> {
             Plan::Update(_) => self.may_write("UPDATE")?,
             Plan::Delete(_) => self.may_write("DELETE")?,
             Plan::Select(plan) if plan.lock.is_some() => self.may_write("SELECT FOR UPDATE")?,
-            Plan::Utility => return self.utility(prepared, rows, client),
+            Plan::Utility => return self.utility(prepared, planned, parameters, rows, client),
             _ => {}
         }
         let deadline = self.statement_deadline();

@@ -12,7 +12,7 @@ use sqlparser::ast::{
 use super::{
     Portal, Rest, Session,
     parse::Parsed,
-    prepare::{Plan, Prepared},
+    prepare::{Plan, Planned, Prepared},
     settings::{self, canonical, display_name},
     statement::{Rows, Tag},
     wire::{ResultColumn, Wire},
@@ -207,9 +207,12 @@ impl Session<'_> {
     pub(super) fn utility(
         &mut self,
         prepared: &Prepared,
+        planned: &Planned,
+        values: &[Value],
         rows: Rows<'_>,
         client: &mut Client<'_>,
     ) -> Result<Tag, SqlError> {
+        let parameters = Parameters { types: &planned.parameters, values };
         let statement = match &prepared.statement {
             None => return Ok(Tag(String::new())),
             Some(Parsed::Sql(statement)) => &**statement,
@@ -287,13 +290,13 @@ impl Session<'_> {
             Statement::Explain { statement, analyze, options, .. } => {
                 let analyze = *analyze
                     || options.iter().flatten().any(|option| option.name.value.eq_ignore_ascii_case("analyze"));
-                let lines = self.explain(statement, analyze, client)?;
+                let lines = self.explain(statement, analyze, parameters, client)?;
                 let lines: Vec<_> = lines.into_iter().map(|line| vec![Value::text(line)]).collect();
                 self.give(&lines, rows, client)?;
                 "EXPLAIN".to_owned()
             }
             Statement::Declare { stmts } => {
-                self.declare(stmts, client)?;
+                self.declare(stmts, parameters, client)?;
                 "DECLARE CURSOR".to_owned()
             }
             Statement::Fetch { name, direction, .. } => {
@@ -489,25 +492,31 @@ impl Session<'_> {
         &mut self,
         statement: &Statement,
         analyze: bool,
+        parameters: Parameters<'_>,
         client: &mut Client<'_>,
     ) -> Result<Vec<String>, SqlError> {
-        let prepared = Prepared::new("", Some(Parsed::sql(statement.clone())), Vec::new());
+        let prepared = Prepared::new("", Some(Parsed::sql(statement.clone())), parameters.given());
         let planned = self.plan(&prepared)?;
         let mut lines = match &planned.plan {
-            Plan::General(plan) => return self.explain_general(&**plan, analyze),
+            Plan::General(plan) => return self.explain_general(&**plan, parameters.values, analyze),
             plan => explain::lines(plan),
         };
         if analyze {
             let started = std::time::Instant::now();
             let mut kept = Collected::default();
-            let Tag(tag) = self.run(&prepared, &planned, &[], Rows::Kept(&mut kept), client)?;
+            let Tag(tag) = self.run(&prepared, &planned, parameters.values, Rows::Kept(&mut kept), client)?;
             lines.push(format!("Result: {tag}"));
             lines.push(format!("Execution Time: {:.3} ms", started.elapsed().as_secs_f64() * 1e3));
         }
         Ok(lines)
     }
 
-    fn declare(&mut self, declared: &[ast::Declare], client: &mut Client<'_>) -> Result<(), SqlError> {
+    fn declare(
+        &mut self,
+        declared: &[ast::Declare],
+        parameters: Parameters<'_>,
+        client: &mut Client<'_>,
+    ) -> Result<(), SqlError> {
         for cursor in declared {
             let [name] = cursor.names.as_slice() else {
                 return Err(not_supported("DECLARE of something else than a cursor"));
@@ -528,13 +537,13 @@ impl Session<'_> {
                 return Err(SqlError::new(SqlState::DUPLICATE_CURSOR, message));
             }
             let statement = Some(Parsed::sql(Statement::Query(query.clone())));
-            let prepared = Arc::new(Prepared::new(&query.to_string(), statement, Vec::new()));
+            let prepared = Arc::new(Prepared::new(&query.to_string(), statement, parameters.given()));
             let planned = self.plan(&prepared)?;
             let mut kept = Collected::default();
-            let Tag(tag) = self.run(&prepared, &planned, &[], Rows::Kept(&mut kept), client)?;
+            let Tag(tag) = self.run(&prepared, &planned, parameters.values, Rows::Kept(&mut kept), client)?;
             let rest = Some(Rest { rows: kept.0.into_iter(), tag });
-            let (parameters, formats) = Default::default();
             let declared = Some(prepared.made);
+            let (parameters, formats) = Default::default();
             self.portals.insert(name, Portal { prepared, parameters, formats, rest, done: true, declared });
         }
         Ok(())
@@ -555,6 +564,19 @@ impl Session<'_> {
         let rest = portal.rest.as_mut().ok_or_else(|| no_cursor(name))?;
         let count = usize::try_from(count).unwrap_or(0);
         Ok(rest.rows.by_ref().take(count).collect())
+    }
+}
+
+/// The parameters of a statement that runs another one.
+#[derive(Clone, Copy)]
+struct Parameters<'p> {
+    types: &'p [Type],
+    values: &'p [Value],
+}
+
+impl Parameters<'_> {
+    fn given(self) -> Vec<Option<Type>> {
+        self.types.iter().copied().map(Some).collect()
     }
 }
 
