@@ -298,7 +298,7 @@ def notices_and_errors():
         same(diagnosis.message_detail, "Key (email)=(ada@example.org) already exists.", "what it says")
         same(isinstance(caught.error, psycopg.errors.UniqueViolation), True, "its class")
         with refused("42601", "a syntax error") as caught:
-            connection.execute("SELECT 1\nFROM plain WHERE WHERE")
+            connection.execute("SELECT 1\nFROM plain WHERE = 1")
         same(caught.error.diag.statement_position, "27", "where a syntax error is")
         same(connection.execute("SELECT 1").fetchone()[0], 1, "after errors")
 

@@ -473,8 +473,16 @@ pub(super) fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
     Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op, right: Box::new(right) })
 }
 
+/// Into how many parts a condition can be taken apart at most. The optimizer makes a chain of them, and goes down that by recursion.
+const MAX_CONJUNCTS: usize = 64;
+
 /// Conditions as a tree that is no deeper than it has to be: there may be thousands.
 pub(super) fn balanced(mut conditions: Vec<Expr>, op: Operator) -> Option<Expr> {
+    if op == Operator::And && conditions.len() > MAX_CONJUNCTS {
+        // Said with OR, the optimizer leaves them alone.
+        let rest = conditions.split_off(MAX_CONJUNCTS - 1).into_iter().map(|expr| Expr::Not(Box::new(expr)));
+        conditions.extend(balanced(rest.collect(), Operator::Or).map(|any| Expr::Not(Box::new(any))));
+    }
     while conditions.len() > 1 {
         let mut pairs = conditions.into_iter();
         let mut joined = Vec::with_capacity(pairs.len() / 2 + 1);

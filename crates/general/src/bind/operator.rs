@@ -391,6 +391,9 @@ impl Binder<'_> {
         if name == "=" && !all && !list.is_empty() {
             return self.among(left, list, false);
         }
+        if name == "<>" && all && !list.is_empty() {
+            return self.among(left, list, true);
+        }
         let mut tests = Vec::with_capacity(list.len());
         for element in list {
             let test = self.operator(name, left.clone(), element)?;
