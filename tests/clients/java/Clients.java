@@ -336,7 +336,7 @@ public final class Clients {
                 "columns");
         same(rows(metadata.getColumns(null, "app", "orders", "id"), "TYPE_NAME", "IS_AUTOINCREMENT"), List.of("int8|YES"), "an identity");
         same(rows(metadata.getPrimaryKeys(null, "app", "line"), "COLUMN_NAME", "KEY_SEQ", "PK_NAME"),
-                List.of("Number|2|line_pkey", "order|1|line_pkey"), "primary key");
+                List.of("order|1|line_pkey", "Number|2|line_pkey"), "primary key");
         same(rows(metadata.getImportedKeys(null, "app", "orders"), "PKTABLE_NAME", "PKCOLUMN_NAME", "FKTABLE_NAME", "FKCOLUMN_NAME",
                 "KEY_SEQ", "UPDATE_RULE", "DELETE_RULE", "FK_NAME", "PK_NAME"),
                 List.of("customer|id|orders|customer|1|" + DatabaseMetaData.importedKeyNoAction + "|" + DatabaseMetaData.importedKeyCascade

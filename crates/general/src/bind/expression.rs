@@ -48,6 +48,7 @@ impl Binder<'_> {
             E::CompoundIdentifier(idents) => {
                 let parts: Vec<String> = idents.iter().map(name::fold).collect();
                 match parts.as_slice() {
+                    [column] => self.find_column(column)?.ok_or_else(|| missing_column(column)),
                     [table, column] => self.qualified_column(None, table, column),
                     [schema, table, column] | [_, schema, table, column] => {
                         self.qualified_column(Some(schema), table, column)
@@ -366,6 +367,25 @@ impl Binder<'_> {
 
     /// Subscripts and slices.
     fn access(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Typed, SqlError> {
+        // `t.a[1]` is read as a field of `t`.
+        let mut parts = match root {
+            ast::Expr::Identifier(ident) => vec![ident.clone()],
+            ast::Expr::CompoundIdentifier(idents) => idents.clone(),
+            _ => Vec::new(),
+        };
+        let mut chain = chain;
+        while let (false, [AccessExpr::Dot(ast::Expr::Identifier(ident)), rest @ ..]) = (parts.is_empty(), chain) {
+            parts.push(ident.clone());
+            chain = rest;
+        }
+        let column;
+        let root = match parts.len() {
+            0 => root,
+            _ => {
+                column = ast::Expr::CompoundIdentifier(parts);
+                &column
+            }
+        };
         if let [AccessExpr::Dot(field)] = chain {
             return self.field(root, field);
         }

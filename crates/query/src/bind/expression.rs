@@ -269,6 +269,9 @@ impl Binder<'_> {
                 deeper(expr)?
             }
             Expr::CompoundFieldAccess { root, access_chain } => {
+                if matches!(access_chain.first(), Some(ast::AccessExpr::Dot(_))) {
+                    return Err(Stop::General("a field"));
+                }
                 let mut value = deeper(root)?;
                 for access in access_chain {
                     let ast::AccessExpr::Subscript(ast::Subscript::Index { index }) = access else {

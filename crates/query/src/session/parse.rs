@@ -4,11 +4,16 @@ use freshet_sql::{SqlError, SqlState};
 use sqlparser::{
     ast::Statement,
     dialect::PostgreSqlDialect,
+    keywords::Keyword,
     parser::{Parser, ParserError},
     tokenizer::{Token, TokenWithSpan, Tokenizer},
 };
 
-use crate::{bind::syntax_error, copy::syntax::Copy, ddl::Definition};
+use crate::{
+    bind::{not_supported, syntax_error},
+    copy::syntax::Copy,
+    ddl::Definition,
+};
 
 /// A statement, understood.
 #[derive(Clone, Debug)]
@@ -111,6 +116,8 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
                 parser.advance_token();
             }
             Parsed::Maintenance(tag)
+        } else if parser.parse_keywords(&[Keyword::PREPARE, Keyword::TRANSACTION]) {
+            return Err(not_supported("PREPARE TRANSACTION"));
         } else if first.eq_ignore_ascii_case("copy") {
             Parsed::Copy(Box::new(Copy::parse(&mut parser, sql)?))
         } else if let Some(definition) = Definition::parse(&mut parser).map_err(failed)? {
