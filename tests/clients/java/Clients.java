@@ -356,7 +356,7 @@ public final class Clients {
                 "what tells rows apart");
         same(rows(metadata.getTablePrivileges(null, "app", "orders"), "GRANTEE", "PRIVILEGE", "IS_GRANTABLE").contains("reader|SELECT|YES"),
                 true, "privileges");
-        same(rows(metadata.getColumnPrivileges(null, "app", "customer", "id"), "GRANTEE", "PRIVILEGE").contains("reader|SELECT"), true,
+        same(rows(metadata.getColumnPrivileges(null, "app", "customer", "id"), "GRANTEE", "PRIVILEGE").contains("freshet|SELECT"), true,
                 "privileges of columns");
         same(rows(metadata.getFunctions(null, "pg_catalog", "lower"), "FUNCTION_NAME"), List.of("lower"), "functions");
         rows(metadata.getProcedures(null, null, "%"));
