@@ -3,7 +3,7 @@
 use crate::{
     bind::{
         access::{Access, Among},
-        modify::{InsertPlan, RowSource},
+        modify::{InsertPlan, RowSource, Targets},
         select::{ScanPlan, SelectPlan},
     },
     session::prepare::Plan,
@@ -14,14 +14,14 @@ pub fn lines(plan: &Plan) -> Vec<String> {
     let mut lines = Vec::new();
     match plan {
         Plan::Select(plan) => select(plan, 0, &mut lines),
-        Plan::Insert(plan) | Plan::InsertGeneral(plan, ..) => insert(plan, &mut lines),
+        Plan::Insert(plan) => insert(plan, &mut lines),
         Plan::Update(plan) => {
-            line(0, &format!("Update on {}", plan.scan.table.table.name), &mut lines);
-            scan(&plan.scan, 1, &mut lines);
+            line(0, &format!("Update on {}", plan.table.table.name), &mut lines);
+            targets(&plan.targets, &mut lines);
         }
         Plan::Delete(plan) => {
-            line(0, &format!("Delete on {}", plan.scan.table.table.name), &mut lines);
-            scan(&plan.scan, 1, &mut lines);
+            line(0, &format!("Delete on {}", plan.table.table.name), &mut lines);
+            targets(&plan.targets, &mut lines);
         }
         Plan::General(_) => line(0, "General query", &mut lines),
         Plan::Utility => line(0, "Utility statement", &mut lines),
@@ -40,6 +40,13 @@ fn detail(depth: usize, text: &str, lines: &mut Vec<String>) {
     lines.push(format!("{}{text}", " ".repeat(6 * depth + 2)));
 }
 
+fn targets(targets: &Targets, lines: &mut Vec<String>) {
+    match targets {
+        Targets::Scan(plan) => scan(plan, 1, lines),
+        Targets::Found(_) => line(1, "General query", lines),
+    }
+}
+
 fn insert(plan: &InsertPlan, lines: &mut Vec<String>) {
     line(0, &format!("Insert on {}", plan.table.table.name), lines);
     if let Some(conflict) = &plan.conflict {
@@ -49,7 +56,7 @@ fn insert(plan: &InsertPlan, lines: &mut Vec<String>) {
     match &plan.source {
         RowSource::Values(rows) => line(1, &format!("Values ({} rows)", rows.len()), lines),
         RowSource::Query(query, _) => select(query, 1, lines),
-        RowSource::General(_) => line(1, "General query", lines),
+        RowSource::General(..) => line(1, "General query", lines),
     }
 }
 

@@ -362,6 +362,14 @@ impl Expression {
         self.children(&mut |child| child.columns(visit));
     }
 
+    /// Calls `change` with every column in it.
+    pub fn each_column(&mut self, change: &mut dyn FnMut(&mut u16, &mut u16)) {
+        if let Self::Column { source, column } = self {
+            change(source, column);
+        }
+        self.children_mut(&mut |child| child.each_column(change));
+    }
+
     /// Whether it has no column of a source from `from` on.
     pub fn is_before(&self, from: u16) -> bool {
         let mut before = true;
@@ -404,6 +412,34 @@ impl Expression {
             Self::InRows(operands, list) => {
                 operands.iter().for_each(&mut *visit);
                 list.iter().flat_map(|row| row.iter()).for_each(visit);
+            }
+        }
+    }
+
+    fn children_mut(&mut self, visit: &mut dyn FnMut(&mut Self)) {
+        match self {
+            Self::Constant(_) | Self::Parameter(_) | Self::Column { .. } => {}
+            Self::Call(_, all) | Self::Session(_, all) | Self::Array(_, all) => all.iter_mut().for_each(visit),
+            Self::And(all) | Self::Or(all) | Self::Coalesce(all) => all.iter_mut().for_each(visit),
+            Self::Cast(_, one) | Self::Not(one) | Self::IsNull(one) | Self::Is(one, _) => visit(one),
+            Self::Compare(_, two) | Self::Distinct(two) | Self::Quantified { operands: two, .. } => {
+                visit(&mut two.0);
+                visit(&mut two.1);
+            }
+            Self::Case(branches, otherwise) => {
+                for (condition, result) in branches {
+                    visit(condition);
+                    visit(result);
+                }
+                visit(otherwise);
+            }
+            Self::In(one, list) => {
+                visit(one);
+                list.iter_mut().for_each(visit);
+            }
+            Self::InRows(operands, list) => {
+                operands.iter_mut().for_each(&mut *visit);
+                list.iter_mut().flat_map(|row| row.iter_mut()).for_each(visit);
             }
         }
     }

@@ -5,6 +5,8 @@
 pub mod access;
 pub mod aggregate;
 mod expression;
+mod found;
+pub mod general;
 pub mod modify;
 pub mod scope;
 pub mod select;
@@ -63,6 +65,8 @@ pub struct Binder<'a> {
     pub context: &'a EvalContext<'a>,
     /// The types of parameters, as far as they are known.
     pub parameters: RefCell<Vec<Option<Type>>>,
+    /// Who plans general queries, where there may be any.
+    pub planner: Option<&'a dyn general::Planner>,
 }
 
 /// The name that an identifier means: in small letters unless it was quoted.

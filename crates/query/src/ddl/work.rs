@@ -117,6 +117,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
             role: self.ddl.role,
             context: self.ddl.context,
             parameters: Default::default(),
+            planner: None,
         }
     }
 

@@ -154,7 +154,7 @@ impl Session<'_> {
         let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
         let count = match &planned.plan {
             Plan::Select(plan) => run.select(plan, &mut sink)?,
-            Plan::General(plan) => super::statement::general(&run, &**plan, &mut sink)?,
+            Plan::General(plan) => run.general(plan, &mut sink)?,
             _ => return Err(SqlError::internal("COPY of something that is no query")),
         };
         if copy.format.kind == Kind::Binary {
@@ -191,7 +191,7 @@ impl Session<'_> {
         let Some(Statement::Insert(insert)) = insert.into_iter().next() else {
             return Err(SqlError::internal("a statement made for COPY is no INSERT"));
         };
-        let plan = self.with_binder(|binder, _| binder.insert(&insert).map_err(Stop::into_error))?;
+        let plan = self.with_binder(|binder, _| binder.insert(&insert, None).map_err(Stop::into_error))?;
         let types: Vec<Type> = plan.targets.iter().map(|target| plan.table.column_type(*target)).collect();
         let names: Vec<&str> =
             plan.targets.iter().map(|target| plan.table.table.columns[*target].name.as_str()).collect();

@@ -14,7 +14,7 @@ use super::{
     view::View,
 };
 use crate::{
-    bind::Binder,
+    bind::{Binder, general::GeneralQuery},
     ddl::{Ddl, Definition, Effects, Outcome},
     execute::Run,
     expression::Environment,
@@ -36,15 +36,12 @@ impl Session<'_> {
             role: self.state.role,
             context: &context,
             parameters: Vec::new().into(),
+            planner: None,
         };
         what(&binder, &Environment { parameters: &[], context: &context, session: &view })
     }
 
-    pub(super) fn explain_general(
-        &self,
-        plan: &dyn freshet_sql::general::GeneralPlan,
-        analyze: bool,
-    ) -> Result<Vec<String>, SqlError> {
+    pub(super) fn explain_general(&self, plan: &GeneralQuery, analyze: bool) -> Result<Vec<String>, SqlError> {
         let view = View::new(&self.shared, &self.state);
         let context = self.state.context(Some(&view), self.begun());
         let flag = &self.state.flag;
@@ -55,11 +52,7 @@ impl Session<'_> {
         let environment = Environment { parameters: &[], context: &context, session: &view };
         let memory = self.state.settings.ready.query_memory;
         let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
-        crate::relations::within(&run, || {
-            let with =
-                freshet_sql::general::Run { parameters: &[], context: &context, memory, interrupted: &interrupted };
-            plan.explain(&with, analyze)
-        })
+        run.explain_general(plan, analyze)
     }
 
     /// Runs a statement that defines.

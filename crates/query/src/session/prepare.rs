@@ -8,20 +8,20 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use freshet_sql::{
     SqlError, SqlState, Type,
     general::{GeneralPlan, Relations},
-    types::{Kind, Timestamp},
+    types::{EvalContext, Kind, Timestamp},
 };
-use sqlparser::ast::{self, Statement};
+use sqlparser::ast::{self, SetExpr, Statement};
 
-use super::{Session, parse::Parsed, view::View, wire::ResultColumn};
+use super::{Session, State, parse::Parsed, view::View, wire::ResultColumn};
 use crate::{
     bind::{
         Binder, Stop,
-        modify::{DeletePlan, InsertPlan, RowSource, UpdatePlan},
-        not_supported,
+        general::{GeneralQuery, Planner},
+        modify::{DeletePlan, InsertPlan, UpdatePlan},
         select::{Output, SelectPlan},
     },
-    expression::Expression,
     schema::{Oid, SchemaVersion},
+    server::Shared,
     system::activity::shown,
 };
 
@@ -63,14 +63,12 @@ pub enum Plan {
     Select(SelectPlan),
     /// INSERT
     Insert(InsertPlan),
-    /// INSERT of what a general query finds, with the casts to the columns' types.
-    InsertGeneral(InsertPlan, Arc<dyn GeneralPlan>, Vec<Expression>),
     /// UPDATE
     Update(UpdatePlan),
     /// DELETE
     Delete(DeletePlan),
     /// Any other query.
-    General(Arc<dyn GeneralPlan>),
+    General(GeneralQuery),
     /// Neither a query nor a change of rows.
     Utility,
 }
@@ -80,7 +78,6 @@ impl std::fmt::Debug for Plan {
         f.write_str(match self {
             Self::Select(_) => "Select",
             Self::Insert(_) => "Insert",
-            Self::InsertGeneral(..) => "InsertGeneral",
             Self::Update(_) => "Update",
             Self::Delete(_) => "Delete",
             Self::General(_) => "General",
@@ -93,9 +90,9 @@ impl Plan {
     /// The tables whose rows it changes or locks.
     pub fn writes_to(&self) -> impl Iterator<Item = Oid> {
         let one = match self {
-            Self::Insert(plan) | Self::InsertGeneral(plan, ..) => Some(plan.table.table.oid),
-            Self::Update(plan) => Some(plan.scan.table.table.oid),
-            Self::Delete(plan) => Some(plan.scan.table.table.oid),
+            Self::Insert(plan) => Some(plan.table.table.oid),
+            Self::Update(plan) => Some(plan.table.table.oid),
+            Self::Delete(plan) => Some(plan.table.table.oid),
             Self::Select(_) | Self::General(_) | Self::Utility => None,
         };
         let locked = match self {
@@ -164,16 +161,27 @@ impl Session<'_> {
         let path = self.state.path();
         let view = View::new(&self.shared, &self.state);
         let context = self.state.context(Some(&view), freshet_sql::types::Timestamp::now());
+        let planner = SessionPlanner { shared: &self.shared, state: &self.state };
         let binder = Binder {
             schema: &self.state.schema,
             path: &path,
             role: self.state.role,
             context: &context,
             parameters: prepared.given.clone().into(),
+            planner: Some(&planner),
         };
         let statement = match &prepared.statement {
             Some(Parsed::Sql(statement)) => Some(&**statement),
             _ => None,
+        };
+        let (statement, with) = match statement {
+            Some(Statement::Query(query)) => match &*query.body {
+                SetExpr::Insert(inner) | SetExpr::Update(inner) | SetExpr::Delete(inner) => {
+                    (Some(inner), query.with.as_ref())
+                }
+                _ => (statement, None),
+            },
+            _ => (statement, None),
         };
         let (plan, columns) = match statement {
             Some(Statement::Query(query)) => match binder.query(query) {
@@ -182,32 +190,26 @@ impl Session<'_> {
                     (Plan::Select(plan), Some(columns))
                 }
                 Err(Stop::General(why)) => {
-                    let plan = self.general(query, &binder, why)?;
-                    let columns =
-                        plan.columns().iter().map(|column| ResultColumn::new(&column.name, column.ty)).collect();
-                    (Plan::General(plan), Some(columns))
+                    *binder.parameters.borrow_mut() = prepared.given.clone();
+                    let query = binder.general(query, why)?;
+                    let columns = query.0.columns().iter();
+                    let columns = columns.map(|column| ResultColumn::new(&column.name, column.ty)).collect();
+                    (Plan::General(query), Some(columns))
                 }
                 Err(Stop::Error(error)) => return Err(error),
             },
             Some(Statement::Insert(insert)) => {
-                let plan = binder.insert(insert).map_err(Stop::into_error)?;
+                let plan = binder.insert(insert, with).map_err(Stop::into_error)?;
                 let columns = plan.returning.as_deref().map(columns_of);
-                match &plan.source {
-                    RowSource::General(query) => {
-                        let general = self.general(query, &binder, "INSERT")?;
-                        let casts = self.casts(&binder, &plan, &*general)?;
-                        (Plan::InsertGeneral(plan, general, casts), columns)
-                    }
-                    _ => (Plan::Insert(plan), columns),
-                }
+                (Plan::Insert(plan), columns)
             }
             Some(Statement::Update(update)) => {
-                let plan = binder.update(update).map_err(Stop::into_error)?;
+                let plan = binder.update(update, with).map_err(Stop::into_error)?;
                 let columns = plan.returning.as_deref().map(columns_of);
                 (Plan::Update(plan), columns)
             }
             Some(Statement::Delete(delete)) => {
-                let plan = binder.delete(delete).map_err(Stop::into_error)?;
+                let plan = binder.delete(delete, with).map_err(Stop::into_error)?;
                 let columns = plan.returning.as_deref().map(columns_of);
                 (Plan::Delete(plan), columns)
             }
@@ -229,42 +231,22 @@ impl Session<'_> {
             columns,
         })
     }
+}
 
-    fn casts(
+/// A session that can plan general queries.
+struct SessionPlanner<'s> {
+    shared: &'s Shared,
+    state: &'s State,
+}
+
+impl Planner for SessionPlanner<'_> {
+    fn plan(
         &self,
-        binder: &Binder<'_>,
-        plan: &InsertPlan,
-        general: &dyn GeneralPlan,
-    ) -> Result<Vec<Expression>, SqlError> {
-        let columns = general.columns();
-        if columns.len() > plan.targets.len() {
-            return Err(crate::bind::syntax_error("INSERT has more expressions than target columns"));
-        }
-        if columns.len() < plan.targets.len() {
-            return Err(crate::bind::syntax_error("INSERT has more target columns than expressions"));
-        }
-        let casts = columns.iter().zip(&plan.targets).enumerate().map(|(place, (column, target))| {
-            let expression = Expression::Column { source: 0, column: place as u16 };
-            binder.assign(crate::expression::Typed { expression, ty: column.ty }, &plan.table, *target)
-        });
-        casts.collect()
-    }
-
-    /// Plans a query that is more than this crate's own plans can do.
-    fn general(&self, query: &ast::Query, binder: &Binder<'_>, why: &str) -> Result<Arc<dyn GeneralPlan>, SqlError> {
-        let Some(general) = &self.shared.general else {
-            return Err(not_supported(format!("{why}, in a build without general queries,")));
-        };
-        let relations: Arc<dyn Relations> = Arc::new(crate::relations::Snapshot::of(&self.state));
-        let plan = general.plan(query, &binder.parameters.borrow(), &relations, binder.context)?;
-        let mut parameters = binder.parameters.borrow_mut();
-        for (number, ty) in plan.parameters().iter().enumerate() {
-            if parameters.len() <= number {
-                parameters.resize(number + 1, None);
-            }
-            parameters[number].get_or_insert(*ty);
-        }
-        drop(parameters);
-        Ok(plan)
+        query: &ast::Query,
+        parameters: &[Option<Type>],
+        context: &EvalContext<'_>,
+    ) -> Option<Result<Arc<dyn GeneralPlan>, SqlError>> {
+        let relations: Arc<dyn Relations> = Arc::new(crate::relations::Snapshot::of(self.state));
+        self.shared.general.as_ref().map(|general| general.plan(query, parameters, &relations, context))
     }
 }

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     execute::{Run, Sink, modify::Collected},
-    expression::{Environment, Source},
+    expression::Environment,
     locks::{self, Patience},
 };
 
@@ -43,7 +43,7 @@ impl Session<'_> {
         client: &mut Client<'_>,
     ) -> Result<Tag, SqlError> {
         match &planned.plan {
-            Plan::Insert(_) | Plan::InsertGeneral(..) => self.may_write("INSERT")?,
+            Plan::Insert(_) => self.may_write("INSERT")?,
             Plan::Update(_) => self.may_write("UPDATE")?,
             Plan::Delete(_) => self.may_write("DELETE")?,
             Plan::Select(plan) if plan.lock.is_some() => self.may_write("SELECT FOR UPDATE")?,
@@ -79,19 +79,10 @@ impl Session<'_> {
         };
         let tag = match &planned.plan {
             Plan::Select(plan) => format!("SELECT {}", run.select(plan, sink)?),
-            Plan::Insert(plan) => format!("INSERT 0 {}", run.insert(plan, None, sink)?),
+            Plan::Insert(plan) => format!("INSERT 0 {}", run.insert(plan, sink)?),
             Plan::Update(plan) => format!("UPDATE {}", run.update(plan, sink)?),
             Plan::Delete(plan) => format!("DELETE {}", run.delete(plan, sink)?),
-            Plan::General(plan) => format!("SELECT {}", general(&run, &**plan, sink)?),
-            Plan::InsertGeneral(plan, query, casts) => {
-                let mut found = Collected::default();
-                general(&run, &**query, &mut found)?;
-                for row in &mut found.0 {
-                    let cast = casts.iter().map(|cast| cast.evaluate(&[Source::Values(row)], &run.environment));
-                    *row = cast.collect::<Result<_, _>>()?;
-                }
-                format!("INSERT 0 {}", run.insert(plan, Some(found.0), sink)?)
-            }
+            Plan::General(plan) => format!("SELECT {}", run.general(plan, sink)?),
             Plan::Utility => unreachable!("it went another way"),
         };
         run.finish()?;
@@ -139,35 +130,4 @@ impl Session<'_> {
     pub(super) fn begun(&self) -> Timestamp {
         self.block.as_ref().map_or_else(Timestamp::now, |block| block.begun)
     }
-}
-
-/// Runs a general query.
-pub(super) fn general(
-    run: &Run<'_, '_>,
-    plan: &dyn freshet_sql::general::GeneralPlan,
-    sink: &mut dyn Sink,
-) -> Result<u64, SqlError> {
-    crate::relations::within(run, || {
-        let with = freshet_sql::general::Run {
-            parameters: run.environment.parameters,
-            context: run.environment.context,
-            memory: run.budget.all(),
-            interrupted: run.interrupted,
-        };
-        let mut rows = plan.run(&with)?;
-        let (mut batch, mut count) = (Vec::new(), 0);
-        loop {
-            batch.clear();
-            rows.next(&mut batch)?;
-            if batch.is_empty() {
-                return Ok(count);
-            }
-            for row in &batch {
-                count += 1;
-                if sink.values(row)?.is_break() {
-                    return Ok(count);
-                }
-            }
-        }
-    })
 }

@@ -494,7 +494,7 @@ impl Session<'_> {
         let prepared = Prepared::new("", Some(Parsed::sql(statement.clone())), Vec::new());
         let planned = self.plan(&prepared)?;
         let mut lines = match &planned.plan {
-            Plan::General(plan) => return self.explain_general(&**plan, analyze),
+            Plan::General(plan) => return self.explain_general(plan, analyze),
             plan => explain::lines(plan),
         };
         if analyze {
