@@ -6,13 +6,13 @@ use crate::{
         modify::{InsertPlan, RowSource, Targets},
         select::{ScanPlan, SelectPlan},
     },
-    session::prepare::Plan,
+    session::prepare::{Plan, Planned},
 };
 
-/// A plan, a line for each step, outermost first.
-pub fn lines(plan: &Plan) -> Vec<String> {
+/// A plan, a line for each step, outermost first; then the subqueries that are run before it.
+pub fn lines(planned: &Planned) -> Vec<String> {
     let mut lines = Vec::new();
-    match plan {
+    match &planned.plan {
         Plan::Select(plan) => select(plan, 0, &mut lines),
         Plan::Insert(plan) => insert(plan, &mut lines),
         Plan::Update(plan) => {
@@ -25,6 +25,10 @@ pub fn lines(plan: &Plan) -> Vec<String> {
         }
         Plan::General(_) => line(0, "General query", &mut lines),
         Plan::Utility => line(0, "Utility statement", &mut lines),
+    }
+    for (number, first) in planned.firsts.iter().enumerate() {
+        line(0, &format!("First {}", number + 1), &mut lines);
+        select(&first.plan, 1, &mut lines);
     }
     lines
 }

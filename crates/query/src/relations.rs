@@ -129,7 +129,7 @@ impl Relations for Snapshot {
 }
 
 /// The name of the hidden column that has the record id of a row, as an int8.
-pub const RECORD_ID: &str = "\u{1}rid";
+pub const RECORD_ID: &str = "record id";
 
 /// Its number, which is that of no column.
 const RECORD_ID_COLUMN: usize = usize::MAX;

@@ -5,6 +5,7 @@
 pub mod access;
 pub mod aggregate;
 mod expression;
+pub mod first;
 mod found;
 pub mod general;
 pub mod modify;
@@ -65,8 +66,10 @@ pub struct Binder<'a> {
     pub context: &'a EvalContext<'a>,
     /// The types of parameters, as far as they are known.
     pub parameters: RefCell<Vec<Option<Type>>>,
-    /// Who plans general queries, where there may be any.
+    /// Who plans general queries, where there may be any subqueries.
     pub planner: Option<&'a dyn general::Planner>,
+    /// The subqueries that are run before the statement.
+    pub firsts: RefCell<Vec<first::First>>,
 }
 
 /// The name that an identifier means: in small letters unless it was quoted.

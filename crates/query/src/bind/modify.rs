@@ -18,6 +18,7 @@ use sqlparser::{
 use super::{
     Binder, Bound, Scope, ScopeSource, Stop,
     access::{self, Access},
+    first::not_row_by_row,
     found::typed,
     general::GeneralQuery,
     name_of, not_supported, parts_of, qualified,
@@ -105,7 +106,7 @@ pub struct InsertPlan {
 #[derive(Clone, Debug)]
 pub enum Targets {
     /// Those that a scan finds.
-    Scan(ScanPlan),
+    Scan(Box<ScanPlan>),
     /// Those that a general query finds: it gives their record ids, and then what expressions see as source 1.
     Found(GeneralQuery),
 }
@@ -302,15 +303,13 @@ impl Binder<'_> {
         info: &Arc<TableInfo>,
         targets: &[usize],
     ) -> Bound<(RowSource, usize)> {
-        let known = self.parameters.borrow().clone();
         let why = match with {
-            None => match self.own_rows_to_insert(query, info, targets) {
+            None => match self.attempt(|| self.own_rows_to_insert(query, info, targets)) {
                 Err(Stop::General(why)) => why,
                 bound => return bound,
             },
             Some(_) => "WITH",
         };
-        *self.parameters.borrow_mut() = known;
         let mut query = query.clone();
         match (with, &mut query.with) {
             (None, _) => {}
@@ -530,13 +529,9 @@ impl Binder<'_> {
         }
         let all = all_of(conditions.clone());
         let (access, _): (Access, _) = access::choose(info, 0, &mut conditions, &[]);
-        Ok(ScanPlan {
-            table: Arc::clone(info),
-            alias: alias.to_owned(),
-            access,
-            filter: all_of(conditions),
-            conditions: all,
-        })
+        let filter = all_of(conditions);
+        not_row_by_row(filter.as_ref())?;
+        Ok(ScanPlan { table: Arc::clone(info), alias: alias.to_owned(), access, filter, conditions: all })
     }
 
     /// Binds an UPDATE, with what stands before it.
@@ -548,12 +543,8 @@ impl Binder<'_> {
         if update.limit.is_some() || !update.order_by.is_empty() {
             return Err(syntax_error("UPDATE has no LIMIT").into());
         }
-        let known = self.parameters.borrow().clone();
-        match self.update_scanned(update, with, (&info, &alias)) {
-            Err(Stop::General(why)) => {
-                *self.parameters.borrow_mut() = known;
-                self.update_found(update, with, (&info, &alias), why)
-            }
+        match self.attempt(|| self.update_scanned(update, with, (&info, &alias))) {
+            Err(Stop::General(why)) => self.update_found(update, with, (&info, &alias), why),
             bound => bound,
         }
     }
@@ -572,7 +563,7 @@ impl Binder<'_> {
         }
         let scope = Scope::of(info, alias);
         let assignments = self.assignments(&update.assignments, info, &scope)?;
-        let targets = Targets::Scan(self.rows_to_change(info, alias, update.selection.as_ref(), &scope)?);
+        let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, update.selection.as_ref(), &scope)?));
         let returning = self.returning(update.returning.as_deref(), &scope)?;
         let constraints = self.constraints(info)?;
         Ok(UpdatePlan { table: Arc::clone(info), targets, assignments, constraints, returning })
@@ -589,12 +580,8 @@ impl Binder<'_> {
         if delete.limit.is_some() || !delete.order_by.is_empty() {
             return Err(syntax_error("DELETE has no LIMIT").into());
         }
-        let known = self.parameters.borrow().clone();
-        match self.delete_scanned(delete, with, (&info, &alias)) {
-            Err(Stop::General(why)) => {
-                *self.parameters.borrow_mut() = known;
-                self.delete_found(delete, with, (&info, &alias), why)
-            }
+        match self.attempt(|| self.delete_scanned(delete, with, (&info, &alias))) {
+            Err(Stop::General(why)) => self.delete_found(delete, with, (&info, &alias), why),
             bound => bound,
         }
     }
@@ -612,7 +599,7 @@ impl Binder<'_> {
             return Err(Stop::General("DELETE … USING"));
         }
         let scope = Scope::of(info, alias);
-        let targets = Targets::Scan(self.rows_to_change(info, alias, delete.selection.as_ref(), &scope)?);
+        let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, delete.selection.as_ref(), &scope)?));
         let returning = self.returning(delete.returning.as_deref(), &scope)?;
         Ok(DeletePlan { table: Arc::clone(info), targets, returning })
     }

@@ -16,6 +16,7 @@ use super::{
     access::{self, Access},
     aggregate::{AggregateCall, Grouping},
     expression::column_name,
+    first::not_row_by_row,
     name_of, qualified, syntax_error,
 };
 use crate::{
@@ -350,7 +351,9 @@ impl Binder<'_> {
             if count > 1 && number > 0 && access.is_all() {
                 return Err(Stop::General("a join that no index helps"));
             }
-            scans.push(ScanPlan { table, alias: source.alias, access, filter: all_of(now), conditions });
+            let filter = all_of(now);
+            not_row_by_row(filter.as_ref())?;
+            scans.push(ScanPlan { table, alias: source.alias, access, filter, conditions });
         }
         at_once.extend(left);
         Ok((scans, all_of(at_once), ordered))
@@ -455,6 +458,7 @@ impl Binder<'_> {
 
     fn output(&self, expr: &Expr, name: String, scope: &Scope) -> Bound<Output> {
         let Typed { expression, ty } = self.settle(self.expression(expr, scope)?)?;
+        not_row_by_row(Some(&expression))?;
         let origin = match &expression {
             Expression::Column { source, column } => scope
                 .sources

@@ -118,6 +118,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
             context: self.ddl.context,
             parameters: Default::default(),
             planner: None,
+            firsts: Default::default(),
         }
     }
 
@@ -135,7 +136,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
     where
         'a: 'v,
     {
-        Environment { parameters: &[], context: self.ddl.context, session: view }
+        Environment { parameters: &[], firsts: &[], context: self.ddl.context, session: view }
     }
 
     // --- names --------------------------------------------------------------------------------

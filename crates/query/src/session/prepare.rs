@@ -16,8 +16,9 @@ use super::{Session, State, parse::Parsed, view::View, wire::ResultColumn};
 use crate::{
     bind::{
         Binder, Stop,
+        first::First,
         general::{GeneralQuery, Planner},
-        modify::{DeletePlan, InsertPlan, UpdatePlan},
+        modify::{DeletePlan, InsertPlan, RowSource, Targets, UpdatePlan},
         select::{Output, SelectPlan},
     },
     schema::{Oid, SchemaVersion},
@@ -49,6 +50,8 @@ pub struct Planned {
     version: SchemaVersion,
     role: Oid,
     path: Vec<Oid>,
+    /// The subqueries that are run before.
+    pub firsts: Vec<First>,
     /// What is run.
     pub plan: Plan,
     /// The types of its parameters.
@@ -87,19 +90,41 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Plan {
+    /// The general query that finds the rows that it changes or adds.
+    pub fn general(&self) -> Option<&GeneralQuery> {
+        match self {
+            Self::Update(UpdatePlan { targets: Targets::Found(query), .. })
+            | Self::Delete(DeletePlan { targets: Targets::Found(query), .. })
+            | Self::Insert(InsertPlan { source: RowSource::General(query, _), .. }) => Some(query),
+            _ => None,
+        }
+    }
+}
+
+impl Planned {
     /// The tables whose rows it changes or locks.
     pub fn writes_to(&self) -> impl Iterator<Item = Oid> {
-        let one = match self {
-            Self::Insert(plan) => Some(plan.table.table.oid),
-            Self::Update(plan) => Some(plan.table.table.oid),
-            Self::Delete(plan) => Some(plan.table.table.oid),
-            Self::Select(_) | Self::General(_) | Self::Utility => None,
+        let one = match &self.plan {
+            Plan::Insert(plan) => Some(plan.table.table.oid),
+            Plan::Update(plan) => Some(plan.table.table.oid),
+            Plan::Delete(plan) => Some(plan.table.table.oid),
+            Plan::Select(_) | Plan::General(_) | Plan::Utility => None,
         };
-        let locked = match self {
-            Self::Select(plan) if plan.lock.is_some() => plan.scans.as_slice(),
-            _ => &[],
+        let locked = self.selects().filter(|plan| plan.lock.is_some()).flat_map(|plan| &plan.scans);
+        one.into_iter().chain(locked.map(|scan| scan.table.table.oid))
+    }
+
+    /// Whether it locks rows.
+    pub fn locks(&self) -> bool {
+        self.selects().any(|plan| plan.lock.is_some())
+    }
+
+    fn selects(&self) -> impl Iterator<Item = &SelectPlan> {
+        let itself = match &self.plan {
+            Plan::Select(plan) => Some(plan),
+            _ => None,
         };
-        one.into_iter().chain(locked.iter().map(|scan| scan.table.table.oid))
+        self.firsts.iter().map(|first| &*first.plan).chain(itself)
     }
 }
 
@@ -169,6 +194,7 @@ impl Session<'_> {
             context: &context,
             parameters: prepared.given.clone().into(),
             planner: Some(&planner),
+            firsts: Default::default(),
         };
         let statement = match &prepared.statement {
             Some(Parsed::Sql(statement)) => Some(&**statement),
@@ -184,13 +210,12 @@ impl Session<'_> {
             _ => (statement, None),
         };
         let (plan, columns) = match statement {
-            Some(Statement::Query(query)) => match binder.query(query) {
+            Some(Statement::Query(query)) => match binder.attempt(|| binder.query(query)) {
                 Ok(plan) => {
                     let columns = columns_of(&plan.output);
                     (Plan::Select(plan), Some(columns))
                 }
                 Err(Stop::General(why)) => {
-                    *binder.parameters.borrow_mut() = prepared.given.clone();
                     let query = binder.general(query, why)?;
                     let columns = query.0.columns().iter();
                     let columns = columns.map(|column| ResultColumn::new(&column.name, column.ty)).collect();
@@ -216,6 +241,7 @@ impl Session<'_> {
             Some(statement) => (Plan::Utility, self.utility_columns(statement)?),
             None => (Plan::Utility, None),
         };
+        let firsts = binder.firsts.take();
         let found = binder.parameters.into_inner().into_iter();
         let parameters = found.map(|ty| match ty {
             Some(ty) if ty.kind() != Kind::Unknown => ty,
@@ -226,6 +252,7 @@ impl Session<'_> {
             version: self.state.schema.version,
             role: self.state.role,
             path,
+            firsts,
             plan,
             parameters: parameters.collect(),
             columns,

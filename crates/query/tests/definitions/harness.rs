@@ -257,6 +257,7 @@ impl<'b> Session<'b> {
                     context: &context,
                     parameters: Default::default(),
                     planner: None,
+                    firsts: Default::default(),
                 };
                 if let Some(columns) = columns_of_view(query, &schema, &self.path) {
                     return Ok(columns);
@@ -299,8 +300,9 @@ impl<'b> Session<'b> {
                 context: &context,
                 parameters: Default::default(),
                 planner: None,
+                firsts: Default::default(),
             };
-            let environment = Environment { parameters: &[], context: &context, session: &view };
+            let environment = Environment { parameters: &[], firsts: &[], context: &context, session: &view };
             let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, 1 << 30);
             run.read_committed = self.read_committed;
             let mut found = Collected::default();
