@@ -8,6 +8,7 @@ mod expression;
 pub mod first;
 mod found;
 pub mod general;
+mod join;
 pub mod modify;
 pub mod scope;
 pub mod select;

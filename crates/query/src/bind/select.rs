@@ -17,7 +17,7 @@ use super::{
     aggregate::{AggregateCall, Grouping},
     expression::column_name,
     first::not_row_by_row,
-    name_of, qualified, syntax_error,
+    join, name_of, qualified, syntax_error,
 };
 use crate::{
     expression::{Expression, Typed},
@@ -109,6 +109,21 @@ pub struct SelectPlan {
     pub lock: Option<WhenLocked>,
     /// Several rows of expressions: VALUES.
     pub values: Vec<Vec<Expression>>,
+}
+
+impl SelectPlan {
+    /// Calls `change` with every expression over the rows of its tables that is not a condition on them.
+    fn expressions(&mut self, change: &mut dyn FnMut(&mut Expression)) {
+        self.output.iter_mut().for_each(|output| change(&mut output.expression));
+        self.order.iter_mut().for_each(|key| change(&mut key.expression));
+        if let Some(aggregation) = &mut self.aggregation {
+            aggregation.groups.iter_mut().for_each(&mut *change);
+            aggregation.having.iter_mut().for_each(&mut *change);
+            for call in &mut aggregation.calls {
+                call.argument.iter_mut().chain(&mut call.filter).for_each(&mut *change);
+            }
+        }
+    }
 }
 
 impl Binder<'_> {
@@ -309,13 +324,9 @@ impl Binder<'_> {
             calls: grouping.calls.into_inner().into(),
             having,
         });
-        let tables: Vec<ScopeSource> = scope.sources;
-        let wanted = if is_grouped || distinct { None } else { wanted_order(&order) };
-        let (scans, filter, ordered) = self.scans(tables, conditions, wanted.as_deref().unwrap_or(&[]))?;
-        let order = if wanted.is_some() && ordered { Vec::new() } else { order };
-        Ok(SelectPlan {
-            scans,
-            filter,
+        let mut plan = SelectPlan {
+            scans: Vec::new(),
+            filter: None,
             aggregation,
             output,
             distinct,
@@ -324,19 +335,38 @@ impl Binder<'_> {
             offset: None,
             lock: None,
             values: Vec::new(),
-        })
+        };
+        let tables = scope.sources;
+        if tables.len() > 1 {
+            join::add_consequences(&mut conditions);
+        }
+        let loops = join::order_of_loops(&tables, &conditions);
+        let places = join::places(&loops, tables.len());
+        conditions.iter_mut().for_each(|condition| join::renumber(condition, &places));
+        plan.expressions(&mut |expression| join::renumber(expression, &places));
+        let wanted = if is_grouped || distinct { None } else { wanted_order(&plan.order) };
+        let tables = loops.into_iter().map(|number| tables[number].clone()).collect();
+        let ordered = self.scans(&mut plan, tables, conditions, wanted.as_deref().unwrap_or(&[]))?;
+        if wanted.is_some() && ordered {
+            plan.order.clear();
+        }
+        let accesses: Vec<&Access> = plan.scans.iter().map(|scan| &scan.access).collect();
+        if query.locks.is_empty() && join::is_for_general(&accesses) {
+            return Err(Stop::General("a join of whole tables"));
+        }
+        Ok(plan)
     }
 
-    /// The order of the loops stays as it was written, unless a later table has a better access path without the earlier ones.
+    /// Loops over these tables, in this order. Returns whether the rows come in the order that is wanted.
     fn scans(
         &self,
+        plan: &mut SelectPlan,
         tables: Vec<ScopeSource>,
         conditions: Vec<Expression>,
         order: &access::Order,
-    ) -> Bound<(Vec<ScanPlan>, Option<Expression>, bool)> {
+    ) -> Bound<bool> {
         let (mut at_once, mut left): (Vec<_>, Vec<_>) =
             conditions.into_iter().partition(|condition| condition.is_before(0));
-        let mut scans = Vec::with_capacity(tables.len());
         let mut ordered = true;
         let count = tables.len();
         for (number, source) in tables.into_iter().enumerate() {
@@ -353,10 +383,11 @@ impl Binder<'_> {
             }
             let filter = all_of(now);
             not_row_by_row(filter.as_ref())?;
-            scans.push(ScanPlan { table, alias: source.alias, access, filter, conditions });
+            plan.scans.push(ScanPlan { table, alias: source.alias, access, filter, conditions });
         }
         at_once.extend(left);
-        Ok((scans, all_of(at_once), ordered))
+        plan.filter = all_of(at_once);
+        Ok(ordered)
     }
 
     fn grouping(&self, select: &Select, scope: &Scope) -> Bound<Option<Grouping>> {
