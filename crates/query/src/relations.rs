@@ -141,6 +141,8 @@ struct Stored {
     columns: Vec<Column>,
     /// The number in the table of each of these.
     numbers: Vec<usize>,
+    /// Which of these are the primary key.
+    key: Vec<usize>,
 }
 
 impl Stored {
@@ -151,7 +153,14 @@ impl Stored {
         let (mut numbers, mut columns): (Vec<_>, Vec<_>) = info.table.visible_columns().map(column).unzip();
         numbers.push(RECORD_ID_COLUMN);
         columns.push(Column { name: RECORD_ID.to_owned(), ty: Type::of(Kind::Int8), hidden: true });
-        Self { info: Arc::clone(info), columns, numbers }
+        let place = |column: u16| numbers.iter().position(|number| *number == usize::from(column));
+        let key = info
+            .table
+            .indexes
+            .iter()
+            .find(|index| index.constraint == schema::IndexConstraint::Primary)
+            .and_then(|index| index.columns.iter().map(|part| place(part.column)).collect::<Option<Vec<_>>>());
+        Self { info: Arc::clone(info), columns, numbers, key: key.unwrap_or_default() }
     }
 
     fn condition(&self, filter: &Filter) -> Option<Expression> {
@@ -180,6 +189,10 @@ impl Stored {
 impl Relation for Stored {
     fn columns(&self) -> &[Column] {
         &self.columns
+    }
+
+    fn key(&self) -> &[usize] {
+        &self.key
     }
 
     fn takes(&self, filter: &Filter) -> bool {

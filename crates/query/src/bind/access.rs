@@ -69,6 +69,11 @@ impl Access {
         self.equal.is_empty() && matches!(self.among, Among::Nothing) && !self.range.is_some()
     }
 
+    /// Whether it finds one row at most.
+    pub fn is_one(&self) -> bool {
+        self.single && matches!(self.among, Among::Nothing)
+    }
+
     /// How many columns of the index have one value only.
     pub fn fixed(&self) -> usize {
         self.equal.len()

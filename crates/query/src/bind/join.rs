@@ -100,10 +100,12 @@ pub(super) fn places(first: &[usize], count: usize) -> Vec<u16> {
     places
 }
 
-/// Whether the loops are better left to a join that reads each table once: every row of one is looked at, and for each of them more than one of another
-/// may be found.
+/// Whether the loops are better left to a join that reads each table once: for each of several rows a whole table is read, or for each row of a whole
+/// table more than one of another may be.
 pub(super) fn is_for_general(accesses: &[&Access]) -> bool {
-    let all = accesses.iter().take_while(|access| access.single || access.is_all());
-    let whole = all.clone().any(|access| access.is_all());
-    whole && accesses.iter().skip(1).any(|access| !access.single)
+    accesses.iter().enumerate().any(|(number, access)| {
+        let outer = &accesses[..number];
+        (access.is_all() && !outer.iter().all(|outer| outer.is_one()))
+            || (!access.single && outer.iter().any(|outer| outer.is_all()))
+    })
 }

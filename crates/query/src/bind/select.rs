@@ -368,7 +368,6 @@ impl Binder<'_> {
         let (mut at_once, mut left): (Vec<_>, Vec<_>) =
             conditions.into_iter().partition(|condition| condition.is_before(0));
         let mut ordered = true;
-        let count = tables.len();
         for (number, source) in tables.into_iter().enumerate() {
             let number = number as u16;
             let (mut now, later): (Vec<_>, Vec<_>) =
@@ -378,9 +377,6 @@ impl Binder<'_> {
             let conditions = all_of(now.clone());
             let (access, in_order) = access::choose(&table, number, &mut now, if number == 0 { order } else { &[] });
             ordered &= in_order;
-            if count > 1 && number > 0 && access.is_all() {
-                return Err(Stop::General("a join that no index helps"));
-            }
             let filter = all_of(now);
             not_row_by_row(filter.as_ref())?;
             plan.scans.push(ScanPlan { table, alias: source.alias, access, filter, conditions });
