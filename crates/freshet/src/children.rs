@@ -57,6 +57,8 @@ pub struct Ready {
     pub address: String,
     /// Where other nodes connect.
     pub listen: String,
+    /// Where SQL clients connect, if they can.
+    pub sql: Option<String>,
     /// `primary` or `standby`.
     pub role: String,
 }

@@ -1,10 +1,7 @@
 //! What all sessions of a node share, and how clients get in.
 
 use std::{
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -24,7 +21,7 @@ use crate::{
     session::{Session, wire::report},
     system::{
         SessionInfo, SystemView,
-        activity::{Registry, Wait},
+        activity::{RECORD_WAIT, Registry, Wait},
         size::{self, TableSize},
     },
 };
@@ -59,7 +56,7 @@ pub struct Shared {
     /// Who is connected.
     pub sessions: Arc<Registry>,
     /// Whether this node has been seen to be primary, and has what one needs.
-    made: AtomicBool,
+    made: Mutex<bool>,
 }
 
 /// A node's SQL server, for the protocol.
@@ -106,16 +103,18 @@ impl OtherWaits for Waits {
 
 impl Shared {
     /// Makes what a primary needs and may not have yet, and removes what the one before it may have left. Does nothing on a standby,
-    /// nor the next time.
+    /// nor the next time. Blocks until that is committed, as the node's safety level has it: maybe until there are standbys.
     fn make(&self) -> Result<(), SqlError> {
-        if self.is_standby() || self.made.swap(true, Ordering::SeqCst) {
+        if self.is_standby() {
             return Ok(());
         }
-        let made = self.catalog.make(&self.first_role).and_then(|()| self.sequences.make());
-        if made.is_err() {
-            self.made.store(false, Ordering::SeqCst);
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        if *made {
+            return Ok(());
         }
-        made?;
+        self.catalog.make(&self.first_role).and_then(|()| self.sequences.make())?;
+        *made = true;
+        drop(made);
         crate::ddl::effects::sweep(&self.catalog, &self.sequences)
     }
 
@@ -200,7 +199,7 @@ impl SystemView for Shared {
         let some = |event: &'static str, by: Vec<usize>| (!by.is_empty()).then_some(Wait { event, by });
         some("relation", self.locks.waits_for(place))
             .or_else(|| some("advisory", self.advisory.waits_for(place)))
-            .or_else(|| some("transactionid", self.database.core().waits_for(place).into_iter().collect()))
+            .or_else(|| some(RECORD_WAIT, self.database.core().waits_for(place).into_iter().collect()))
     }
 
     fn advisory_locks(&self) -> Vec<AdvisoryLock> {
@@ -221,11 +220,9 @@ impl SystemView for Shared {
 }
 
 impl SqlServer {
-    /// A server over a node. On a primary whose database has no catalog yet, one is made.
-    ///
-    /// # Errors
-    /// When it cannot be made.
-    pub fn new(setup: Setup) -> Result<Self, SqlError> {
+    /// A server over a node. The first session on a primary makes the catalog, if the database has none yet: it can wait until there are
+    /// enough standbys for that.
+    pub fn new(setup: Setup) -> Self {
         let database = setup.node.database().clone();
         let records = Records(database.clone());
         let locks = LockManager::new(Some(Arc::new(records.clone())));
@@ -243,10 +240,9 @@ impl SqlServer {
             first_role: setup.first_role,
             version: setup.version,
             sessions: Arc::default(),
-            made: AtomicBool::new(false),
+            made: Mutex::new(false),
         };
-        shared.make()?;
-        Ok(Self(Arc::new(shared)))
+        Self(Arc::new(shared))
     }
 
     /// What its sessions share.

@@ -62,7 +62,8 @@ impl Cluster {
         for (name, value) in [
             ("--address", any),
             ("--listen", any),
-            ("--sql-listen", "off"),
+            ("--sql-listen", any),
+            ("--sql-connections", "8"),
             ("--safety", "quorum:2"),
             ("--standbys", "2"),
             ("--workers", "2"),
@@ -98,6 +99,11 @@ impl Cluster {
     /// Where clients connect.
     pub(crate) fn address(&self, number: usize) -> &str {
         &self.nodes[number].address
+    }
+
+    /// Where its SQL clients connect.
+    pub(crate) fn sql_address(&self, number: usize) -> Option<&str> {
+        self.nodes[number].process.as_ref().and_then(|process| process.ready().sql.as_deref())
     }
 
     fn pid(&self, number: usize) -> u32 {

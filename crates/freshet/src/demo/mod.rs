@@ -1,6 +1,6 @@
 //! `freshet demo`: a cluster on one machine that loses its primary, and nothing else.
 //!
-//! The story, in order: three nodes start; TPC-C is loaded; its mix runs on the primary while the standbys are read;
+//! The story, in order: three nodes start; TPC-C is loaded; somebody works with psql; the mix of TPC-C runs on the primary while the standbys are read;
 //! the primary is killed; a standby is promoted and the load goes on there; the old primary comes back as a standby;
 //! and then everything is proved.
 
@@ -8,6 +8,7 @@ mod cluster;
 mod load;
 mod proof;
 mod readers;
+mod sql;
 mod table;
 
 use std::{
@@ -29,6 +30,7 @@ use self::{
     cluster::{Cluster, PATIENCE},
     load::Load,
     readers::Readers,
+    sql::Psql,
     table::Table,
 };
 use crate::{
@@ -111,6 +113,11 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
     cluster.wait_in_sync(2, &interruption)?;
     teller.say("both standbys are in sync: a commit counts when two of the three nodes have it on disk");
 
+    let psql = Psql::find(&teller)?;
+    if let Some(psql) = &psql {
+        psql.before(&cluster, &teller)?;
+    }
+
     let load = Load::start(&population, options.seed, options.terminals, cluster.address(cluster.primary()))?;
     let mut readers = Readers::start(&population, options.seed, &cluster)?;
     let half = Duration::from_millis(options.seconds * 500);
@@ -140,6 +147,9 @@ pub(crate) fn run(options: &DemoOptions) -> Result<ExitCode, Failure> {
         "the clients go on there: first acknowledgement {:.0} ms after the kill",
         first.saturating_duration_since(killed).as_secs_f64() * 1e3
     ));
+    if let Some(psql) = &psql {
+        psql.after(&cluster, &teller)?;
+    }
     Table::show(&cluster, &load, &readers, half / 2, &interruption)?;
 
     cluster.restart_as_standby(dead, &teller)?;

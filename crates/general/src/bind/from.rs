@@ -443,11 +443,14 @@ impl Binder<'_> {
                 hidden: column.hidden,
             })
             .collect();
+        let key = relation.key().to_vec();
         let source = Arc::new(RelationSource::new(relation, name));
         let plan =
             LogicalPlanBuilder::scan(qualifier, source, None).and_then(LogicalPlanBuilder::build).map_err(to_sql)?;
         let schema = schema.filter(|_| visible == name);
-        Ok(Source { plan, scope: scope_of(schema, visible, columns) })
+        let mut scope = scope_of(schema, visible, columns);
+        scope.tables.iter_mut().for_each(|table| table.key.clone_from(&key));
+        Ok(Source { plan, scope })
     }
 
     /// A name for a table in the plan, by which its columns are told from all others.
@@ -587,7 +590,7 @@ fn join_type(operator: &JoinOperator) -> Result<(JoinType, &Constraint), SqlErro
 }
 
 fn scope_of(schema: Option<String>, name: &str, columns: Vec<Column>) -> Scope {
-    Scope { tables: vec![Table { schema, name: name.to_owned(), columns: columns.clone() }], columns }
+    Scope { tables: vec![Table { schema, name: name.to_owned(), columns: columns.clone(), key: Vec::new() }], columns }
 }
 
 /// Merged columns first, then the rest of both sides.

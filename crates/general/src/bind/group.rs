@@ -230,12 +230,38 @@ impl Binder<'_> {
         }
         let Some(sets) = groups.sets else {
             let all: Vec<usize> = (0..groups.keys.len()).collect();
-            let (plan, pairs) = self.aggregate(plan, &groups.keys, &all, &aggregates)?;
+            let determined = self.determined(&groups.keys);
+            aggregates.extend(determined.iter().map(|(_, any)| any.clone()));
+            let (plan, mut pairs) = self.aggregate(plan, &groups.keys, &all, &aggregates)?;
+            pairs.extend(determined.into_iter().map(|(column, any)| (column, any.column.expr)));
             let zero = Typed::literal(&Value::Int4(0), Type::INT4)?.expr;
             let groupings = groupings.into_iter().map(|arguments| (arguments, zero.clone())).collect();
             return Ok((plan, Replacements { pairs, groupings }));
         };
         self.grouping_sets(plan, &groups.keys, &sets, &aggregates, groupings)
+    }
+
+    /// The columns of which there is one value for each group, because a primary key is grouped by; and what computes them.
+    fn determined(&mut self, keys: &[Typed]) -> Vec<(Expr, Collect)> {
+        let is_key = |expr: &Expr| keys.iter().any(|key| key.expr == *expr);
+        let mut columns = Vec::new();
+        for table in &self.level().scope.tables {
+            let mut key = table.key.iter().map(|at| table.columns.get(*at));
+            if table.key.is_empty() || !key.all(|column| column.is_some_and(|column| is_key(&column.expr))) {
+                continue;
+            }
+            let others = table.columns.iter().filter(|column| !is_key(&column.expr));
+            columns.extend(others.map(|column| column.typed()));
+        }
+        let any = |column: Typed| {
+            let name = self.fresh("any");
+            let types = vec![column.ty];
+            let any = Aggregate::new(AggregateKind::AnyValue, "any_value", types, 1, column.ty, Vec::new(), false);
+            let expr = aggregate_expr(any, vec![column.expr.clone()]);
+            let made = Typed::new(Expr::Column(Column::new_unqualified(name.clone())), column.ty);
+            (column.expr, Collect { expr, column: made, name })
+        };
+        columns.into_iter().map(any).collect()
     }
 
     fn any_row(&mut self) -> Result<Collect, SqlError> {

@@ -28,6 +28,8 @@ pub(super) struct Table {
     pub schema: Option<String>,
     pub name: String,
     pub columns: Vec<Column>,
+    /// Which of these are the key that determines all others.
+    pub key: Vec<usize>,
 }
 
 /// All that is in FROM.

@@ -116,6 +116,9 @@ impl DisplayAs for KeysExec {
     }
 }
 
+/// Keys that a join compares: of its left side and of its right side.
+type Pair = (Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>);
+
 /// Makes the right side of a join ask for the keys of the left side, as far as its relations can look for them.
 ///
 /// # Errors
@@ -123,7 +126,7 @@ impl DisplayAs for KeysExec {
 pub(crate) fn look_up(
     left: Arc<dyn ExecutionPlan>,
     right: Arc<dyn ExecutionPlan>,
-    on: &[(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)],
+    on: &[Pair],
 ) -> Result<(Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>)> {
     let mut sought = Vec::new();
     let mut plan = Arc::clone(&right);

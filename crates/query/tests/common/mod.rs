@@ -41,12 +41,12 @@ impl SqlNode {
         let limits = Limits { connections: 40, ..Limits::default() };
         let setup = Setup {
             node: Arc::clone(&node),
-            general: None,
+            general: Some(std::sync::Arc::new(freshet_general::QueryEngine)),
             limits: limits.clone(),
             first_role: "freshet".to_owned(),
             version: "test".to_owned(),
         };
-        let server = SqlServer::new(setup).unwrap();
+        let server = SqlServer::new(setup);
         let options = Options { addresses: vec!["127.0.0.1:0".parse().unwrap()], limits, ..Options::default() };
         let front = Server::start(Arc::new(server.clone()), options).unwrap();
         Self { node, server, front: Some(front) }

@@ -1,0 +1,86 @@
+//! A session of psql with the cluster: what a user sees of it.
+
+use std::{
+    io::ErrorKind,
+    process::{Command, Stdio},
+};
+
+use super::{Teller, cluster::Cluster};
+use crate::Failure;
+
+/// The statements before the primary dies, which it executes.
+const BEFORE: &[&str] = &[
+    "CREATE TABLE account (id serial PRIMARY KEY, owner text NOT NULL, balance numeric(12, 2) CHECK (balance >= 0))",
+    "INSERT INTO account (owner, balance) VALUES ('ann', 100), ('bob', 20), ('cid', 5) RETURNING id, owner",
+    "BEGIN; UPDATE account SET balance = balance - 30 WHERE id = 1; UPDATE account SET balance = balance + 30 WHERE id = 2; COMMIT",
+    "UPDATE account SET balance = balance - 1000 WHERE owner = 'cid'",
+];
+
+/// What a standby is asked then.
+const ON_STANDBY: &[&str] = &[
+    "SELECT owner, balance, rank() OVER (ORDER BY balance DESC), sum(balance) OVER () AS of FROM account ORDER BY owner",
+    "DELETE FROM account",
+];
+
+/// What the new primary is asked.
+const AFTER: &[&str] = &[
+    "UPDATE account SET balance = balance + 1 WHERE id IN (SELECT id FROM account ORDER BY balance LIMIT 1) RETURNING owner, balance",
+    "\\d account",
+];
+
+/// psql, if it is installed.
+pub(crate) struct Psql(());
+
+impl Psql {
+    /// Looks for it.
+    pub(crate) fn find(teller: &Teller) -> Result<Option<Self>, Failure> {
+        let asked = Command::new("psql").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+        match asked {
+            Ok(status) if status.success() => Ok(Some(Self(()))),
+            Err(cause) if cause.kind() != ErrorKind::NotFound => {
+                Err(Failure::new(format!("psql cannot be started: {cause}")))
+            }
+            _ => {
+                teller
+                    .say("psql is not installed (package postgresql-client): the demo goes on without an SQL session");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Works on the primary, and reads what it has done on a standby.
+    pub(crate) fn before(&self, cluster: &Cluster, teller: &Teller) -> Result<(), Failure> {
+        self.run(cluster, cluster.primary(), "the primary", BEFORE, teller)?;
+        for standby in cluster.standbys().into_iter().take(1) {
+            self.run(cluster, standby, "a standby", ON_STANDBY, teller)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on at the new primary.
+    pub(crate) fn after(&self, cluster: &Cluster, teller: &Teller) -> Result<(), Failure> {
+        self.run(cluster, cluster.primary(), "the new primary", AFTER, teller)
+    }
+
+    fn run(&self, cluster: &Cluster, node: usize, what: &str, sql: &[&str], teller: &Teller) -> Result<(), Failure> {
+        let Some((host, port)) = cluster.sql_address(node).and_then(|address| address.rsplit_once(':')) else {
+            return Err(Failure::new(format!("node {} serves no SQL", cluster.name(node))));
+        };
+        teller.say(format!("psql -h {host} -p {port} -U freshet  ({what}, {})", cluster.name(node)));
+        for statement in sql {
+            let end = if statement.starts_with('\\') { "" } else { ";" };
+            println!("    freshet=# {statement}{end}");
+            let output = Command::new("psql")
+                .args(["-X", "-h", host, "-p", port, "-U", "freshet", "-d", "freshet", "-c", statement])
+                .env("PGCONNECT_TIMEOUT", "10")
+                .env("PGOPTIONS", "-c statement_timeout=10s")
+                .stdin(Stdio::null())
+                .output()?;
+            let said = [output.stdout, output.stderr].concat();
+            for line in String::from_utf8_lossy(&said).lines().filter(|line| !line.is_empty()) {
+                println!("    {line}");
+            }
+        }
+        Ok(())
+    }
+}
