@@ -395,10 +395,19 @@ impl Binder<'_> {
         };
         let left = self.argument(left, one)?;
         let right = self.argument(right, other)?;
-        if let Some(comparison) = Comparison::named(name)
-            && same_values(one, other)
-        {
-            return Ok(boolean(Expression::Compare(comparison, Box::new((left, right)))));
+        if let Some(comparison) = Comparison::named(name) {
+            if same_values(one, other) {
+                return Ok(boolean(Expression::Compare(comparison, Box::new((left, right)))));
+            }
+            // As comparisons of one kind they can be looked up in an index.
+            if let Some(kind) = wider(one, other) {
+                let widen = |expression, from| {
+                    let typed = Typed { expression, ty: Type::of(from) };
+                    Ok::<_, SqlError>(self.coerce(typed, Type::of(kind), CastContext::Implicit)?.expression)
+                };
+                let operands = (widen(left, one)?, widen(right, other)?);
+                return Ok(boolean(Expression::Compare(comparison, Box::new(operands))));
+            }
         }
         Ok(Typed {
             expression: Expression::Call(resolved.function, Box::new([left, right])),
@@ -652,6 +661,15 @@ impl Binder<'_> {
         let column = (grouping.groups.len() + calls.len() - 1) as u16;
         Ok(Typed { expression: Expression::Column { source: grouping.source, column }, ty })
     }
+}
+
+/// Of two kinds of whole numbers, or of floating-point numbers, the wider one, which has all values of the other.
+fn wider(one: Kind, other: Kind) -> Option<Kind> {
+    const WIDER: &[&[Kind]] = &[&[Kind::Int2, Kind::Int4, Kind::Int8], &[Kind::Float4, Kind::Float8]];
+    WIDER.iter().find_map(|kinds| {
+        let place = |kind| kinds.iter().position(|other| *other == kind);
+        Some(kinds[place(one)?.max(place(other)?)])
+    })
 }
 
 /// Whether values of both kinds are represented in the same way, so that they can be compared as they are.
