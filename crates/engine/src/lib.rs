@@ -7,10 +7,10 @@ mod hash;
 pub mod node;
 mod source;
 
-pub use database::{CreateTableError, Database};
+pub use database::{CreateTableError, Database, DropTableError};
 pub use freshet_base::{Isolation, Safety, Stamp};
 pub use freshet_log::persist::{Medium as PersistMedium, Method as PersistMethod};
-pub use freshet_storage::{IndexDefinition, KeyEncoding, KeyPart, Table, TableDefinition};
+pub use freshet_storage::{IndexDefinition, KeyEncoding, KeyPart, ReadError, Table, TableDefinition};
 pub use freshet_txn::{
     CommitError, Direction, LockWaitError, OutcomeOpen, ProcedureError, Record, Savepoint, Ticket, Transaction, Worker,
     WorkerError, WriteError,

@@ -14,7 +14,7 @@ use std::{
 use freshet_base::{Fid, Rid, Stamp};
 use freshet_log::{LogStore, Piece, PieceError, StoreError, Tail, TailError, tail::damage};
 use freshet_replay::{Collector, Deleted, ReplayError, Restoration, Target};
-use freshet_storage::{Catalog, Participants};
+use freshet_storage::{Catalog, Known, Participants};
 use thiserror::Error;
 
 use crate::checkpoint::{CheckpointError, CheckpointFile, Manifest, RowsReader};
@@ -397,7 +397,8 @@ impl Restart<'_> {
                     return ControlFlow::Continue(());
                 }
                 Ok(false) => {
-                    let strange = block.records().find(|record| restoration.catalog().get(record.header.fid).is_none());
+                    let is_unknown = |fid| matches!(restoration.catalog().known(&guard, fid), Known::Unknown);
+                    let strange = block.records().find(|record| is_unknown(record.header.fid));
                     unknown = strange.map(|record| (record.address, record.header.fid, record.header.rid));
                 }
                 Err(error) => failed = Some(error),

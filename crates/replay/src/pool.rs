@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
     },
@@ -55,7 +55,7 @@ pub struct Replay {
     pub(crate) log: Arc<dyn LogBytes>,
 }
 
-struct Lead {
+pub(crate) struct Lead {
     participant: Participant,
     applier: Applier,
     helpers: Vec<Helper>,
@@ -64,6 +64,12 @@ struct Lead {
 impl std::fmt::Debug for Replay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Replay({} threads)", self.threads)
+    }
+}
+
+impl Lead {
+    pub(crate) fn participant(&self) -> &Participant {
+        &self.participant
     }
 }
 
@@ -155,7 +161,7 @@ impl Replay {
         let inside = ends.iter().copied().filter(|end| *end > from && *end < to);
         let cuts: Arc<[Stamp]> = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
         let job = Job { cuts };
-        let mut lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lead = self.lead();
         let Lead { participant, applier, helpers } = &mut *lead;
         // A short range is not worth waking anybody for.
         let helping = if job.cuts.len() > 2 { helpers.as_slice() } else { &[] };
@@ -182,6 +188,10 @@ impl Replay {
             self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
         }
         Ok(())
+    }
+
+    pub(crate) fn lead(&self) -> MutexGuard<'_, Lead> {
+        self.lead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that live replay has seen deleted since the last call: their remains go

@@ -209,6 +209,12 @@ impl KeyBuffer {
         &self.bytes[..self.length]
     }
 
+    /// The key, unless there was more than fits.
+    #[inline]
+    pub(crate) fn whole(&self) -> Option<&[u8]> {
+        (!self.overflown).then(|| self.as_slice())
+    }
+
     #[inline]
     fn push(&mut self, byte: u8) {
         match self.bytes.get_mut(self.length) {
@@ -256,6 +262,11 @@ impl IndexDefinition {
     /// Bytes that each of its keys has at least; with columns of fixed width that are never missing, exactly.
     pub fn least_key(&self) -> usize {
         self.parts.iter().map(KeyPart::least).sum()
+    }
+
+    /// The shortest row that has all columns of a key.
+    pub fn least_row(&self) -> usize {
+        self.parts.iter().map(KeyPart::end).max().unwrap_or(0)
     }
 
     /// The key of `row`.
@@ -375,7 +386,7 @@ impl TableDefinition {
 
     /// The shortest row that has all columns of all keys.
     pub fn min_row(&self) -> usize {
-        self.indexes.iter().flat_map(|index| &index.parts).map(KeyPart::end).max().unwrap_or(0)
+        self.indexes.iter().map(IndexDefinition::least_row).max().unwrap_or(0)
     }
 
     /// Checks what the rest of the engine relies on.

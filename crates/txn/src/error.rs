@@ -69,6 +69,9 @@ pub enum CommitError {
     /// What it read could not be looked at again.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// A table that it has written to was dropped before its stamp.
+    #[error("table {0:?} was dropped, so what was written to it cannot be committed")]
+    Dropped(String),
     /// It is longer than a transaction may be, or one of its rows is longer than the log's buffer allows.
     #[error("{0}")]
     TooLarge(String),

@@ -51,6 +51,8 @@ pub(crate) struct State {
     /// How many savepoints there are.
     pub(crate) savepoints: usize,
     pub(crate) buffers: Vec<ScanBuffer>,
+    /// Whether it drops tables.
+    pub(crate) drops: bool,
     /// How many bytes of log the writes may take.
     pub(crate) limit: u64,
     /// About how many they do; commit measures it again.
@@ -112,6 +114,7 @@ impl State {
         self.ranges.clear();
         self.replaced.clear();
         self.savepoints = 0;
+        self.drops = false;
         self.logged = 0;
         // Not for those that are small: this costs more than it looks.
         if !self.places.is_empty() {

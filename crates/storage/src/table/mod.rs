@@ -1,5 +1,8 @@
 //! A table: indirection words, the chains that hang from them, and indexes.
 //!
+//! A [`Table`] is what is known of a table for as long as anybody holds it; its [`Content`] goes when the table was dropped
+//! and no snapshot sees it any more. It is reached under a guard, and freed as versions are: when every guard that was there before is gone.
+//!
 //! # Access protocol
 //!
 //! `data[rid]` is the head of the record's version chain. It changes by
@@ -11,17 +14,18 @@
 //! - a reader replaces a log address by the version that it loaded from there;
 //! - a reader puts the sub-chain on top that replay has announced (below);
 //! - whoever trims, on a primary, clears the word of a record whose tombstone all can see, and has its id; on a standby,
-//!   where readers may put something newer on a tombstone, [`Table::reclaim_replayed`] notes in the word that the record is gone,
+//!   where readers may put something newer on a tombstone, [`Content::reclaim_replayed`] notes in the word that the record is gone,
 //!   as a restart does; on a primary, whoever looks for free ids clears such words, and has the ids (module `free`).
 //!
 //! `replay[rid]` is the largest log address that replay has seen for the record
 //! (Query Fresh, section 3.4.1), zero for none; it changes by `fetch_max`, and
-//! is taken back by [`Table::replay_cut`] when the log is cut. Where it is ahead
+//! is taken back by [`Content::replay_cut`] when the log is cut. Where it is ahead
 //! of the head and the head is visible to a reader, the reader loads the missing versions
 //! from the log and installs them (section 3.4.3).
 
 mod certify;
 mod free;
+mod handle;
 mod incarnate;
 #[cfg(all(test, loom))]
 mod model;
@@ -46,13 +50,14 @@ use self::free::FreeIds;
 pub use self::{
     certify::Newest,
     free::Reclaimed,
+    handle::Table,
     read::{ReadContext, Visible},
     record::{InstallError, LoadError, Loaded, ReadError, RecordSource},
     write::{Installed, Published},
 };
 use crate::{
     array::{IndirectionArray, Word},
-    definition::{DefinitionError, TableDefinition},
+    definition::{DefinitionError, IndexDefinition, KeyBuffer, TableDefinition},
     index::BTree,
     version::Version,
 };
@@ -64,41 +69,73 @@ pub(crate) const RID_RANGE: u64 = 1024;
 /// rounds each yields the processor, so this is some tenths of a second.
 const PATIENCE: u32 = if cfg!(loom) { 3 } else { 200_000 };
 
-/// One table.
-pub struct Table {
+/// One of a table's indexes.
+#[derive(Debug)]
+pub struct Index {
+    definition: IndexDefinition,
+    /// The shortest row that has all columns of its keys.
+    least_row: usize,
+    tree: BTree,
+}
+
+impl Index {
+    fn new(definition: &IndexDefinition) -> Self {
+        Self { definition: definition.clone(), least_row: definition.least_row(), tree: BTree::new() }
+    }
+
+    /// What its keys are.
+    pub fn definition(&self) -> &IndexDefinition {
+        &self.definition
+    }
+
+    /// Its entries.
+    pub fn tree(&self) -> &BTree {
+        &self.tree
+    }
+
+    /// The key of `row`; none when the row is too short to have one, or its key too long to be entered.
+    #[inline]
+    pub fn key_of<'k>(&self, row: &[u8], key: &'k mut KeyBuffer) -> Option<&'k [u8]> {
+        if row.len() < self.least_row {
+            return None;
+        }
+        self.definition.key_of(row, key);
+        key.whole()
+    }
+
+    /// Whether every row that has such a key can be entered.
+    fn accepts(&self, row: &[u8]) -> bool {
+        row.len() >= self.least_row && self.definition.fits(row)
+    }
+}
+
+/// The records and indexes of one table.
+pub struct Content {
     fid: Fid,
-    definition: TableDefinition,
-    min_row: usize,
+    name: Box<str>,
     data: IndirectionArray,
     replay: IndirectionArray,
     /// Whether `replay` may be ahead of `data`: on a standby, and on a primary that was one.
     consult_replay: AtomicBool,
-    indexes: Vec<BTree>,
+    indexes: Vec<Index>,
     next_rid: AtomicU64,
     free: FreeIds,
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({:?}, {:?})", self.fid, self.definition.name)
+        write!(f, "Table({:?}, {:?})", self.fid, self.name)
     }
 }
 
-impl Table {
-    /// The longest row, in bytes.
-    pub const MAX_ROW: usize = Version::MAX_ROW;
-
-    /// An empty table.
-    ///
-    /// # Errors
-    /// When the definition is not one.
-    pub fn new(fid: Fid, definition: TableDefinition) -> Result<Self, DefinitionError> {
+impl Content {
+    /// Nothing yet.
+    fn new(fid: Fid, definition: &TableDefinition) -> Result<Self, DefinitionError> {
         definition.validate()?;
         Ok(Self {
             fid,
-            min_row: definition.min_row(),
-            indexes: definition.indexes.iter().map(|_| BTree::new()).collect(),
-            definition,
+            name: definition.name.as_str().into(),
+            indexes: definition.indexes.iter().map(Index::new).collect(),
             data: IndirectionArray::new(),
             replay: IndirectionArray::new(),
             consult_replay: AtomicBool::new(false),
@@ -107,26 +144,36 @@ impl Table {
         })
     }
 
-    /// Its id.
+    /// The table's id.
     pub fn fid(&self) -> Fid {
         self.fid
     }
 
-    /// Its name and indexes.
-    pub fn definition(&self) -> &TableDefinition {
-        &self.definition
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
-    /// Its indexes, in the order of the definition.
-    pub fn indexes(&self) -> &[BTree] {
-        &self.indexes
+    /// Index number `number`.
+    #[inline]
+    pub fn index(&self, number: usize) -> Option<&Index> {
+        self.indexes.get(number)
+    }
+
+    /// All indexes with their numbers, the primary one first.
+    #[inline]
+    pub fn indexes(&self) -> impl Iterator<Item = (usize, &Index)> {
+        self.indexes.iter().enumerate()
+    }
+
+    /// The primary index: every record has its entry there.
+    pub fn primary(&self) -> &Index {
+        &self.indexes[0]
     }
 
     /// Whether `row` may enter this table: long enough for its keys, and not too long.
     pub fn accepts(&self, row: &[u8]) -> bool {
-        row.len() >= self.min_row
-            && row.len() <= Self::MAX_ROW
-            && self.definition.indexes.iter().all(|index| index.fits(row))
+        row.len() <= Table::MAX_ROW && self.indexes().all(|(_, index)| index.accepts(row))
     }
 
     /// Bytes taken by the indirection and replay arrays.
@@ -135,7 +182,7 @@ impl Table {
     }
 }
 
-impl Drop for Table {
+impl Drop for Content {
     fn drop(&mut self) {
         self.data.for_each(|_, word| {
             if let Some(version) = Word(word.load(Ordering::Relaxed)).as_pointer() {

@@ -59,6 +59,8 @@ pub enum ReadError {
     Stalled,
     /// A version had to come from the log, and could not.
     Load(LoadError),
+    /// The table was dropped.
+    Dropped(String),
 }
 
 impl fmt::Display for ReadError {
@@ -66,6 +68,7 @@ impl fmt::Display for ReadError {
         match self {
             Self::Stalled => f.write_str("a transaction that was about to commit did not finish in time: try again"),
             Self::Load(cause) => cause.fmt(f),
+            Self::Dropped(table) => write!(f, "table {table:?} was dropped"),
         }
     }
 }

@@ -5,10 +5,10 @@ use freshet_base::{
     sync::{AtomicU64, Ordering},
 };
 
-use super::{RID_RANGE, Table};
+use super::{Content, RID_RANGE};
 use crate::{array::Word, reclaim::Guard, version::Version};
 
-impl Table {
+impl Content {
     /// From now on readers look at what replay announces.
     pub fn consult_replay(&self) {
         self.consult_replay.store(true, Ordering::SeqCst);
