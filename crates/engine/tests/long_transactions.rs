@@ -94,7 +94,7 @@ fn they_survive_restarts() {
         let mut before = hash(&node);
         node.stop().unwrap();
         drop((node, table));
-        for round in 0..4u64 {
+        for round in 0..3u64 {
             let node = start(of(shape, 1, directory.path()));
             assert_eq!(hash(&node), before, "{shape:?}, round {round}");
             assert!(count(&node, 5) >= 4000);
@@ -173,8 +173,8 @@ fn others_go_on_and_see_all_of_one_or_nothing() {
         let primary = start(NodeConfig { safety: Safety::VerySafe, standbys: 1, ..node(0) });
         let standby = start(NodeConfig { join: Some(primary.address().into()), ..node(1) });
         let table = primary.database().create_table(&definition()).unwrap().clone();
-        const ROUNDS: u64 = 3;
-        const RECORDS: u64 = 7000;
+        const ROUNDS: u64 = 2;
+        const RECORDS: u64 = 3000;
         let done = AtomicBool::new(false);
         let end = std::thread::scope(|scope| {
             for worker in 0..2u64 {
