@@ -8,8 +8,10 @@ pub mod node;
 mod source;
 
 pub use database::{CreateTableError, Database, DropTableError};
-pub use freshet_base::{Isolation, Safety, Stamp};
+pub use freshet_base::{Isolation, Rid, Safety, Stamp};
+pub use freshet_cluster::flow::Mode as FeedMode;
 pub use freshet_log::persist::{Medium as PersistMedium, Method as PersistMethod};
+pub use freshet_replication::status::{PrimaryStatus, StandbyStatus};
 pub use freshet_storage::{IndexDefinition, KeyEncoding, KeyPart, ReadError, Table, TableDefinition};
 pub use freshet_txn::{
     CommitError, Direction, LockWaitError, OutcomeOpen, ProcedureError, Record, Savepoint, Ticket, Transaction, Worker,

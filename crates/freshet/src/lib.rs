@@ -28,6 +28,7 @@ mod promote;
 pub mod protocol;
 mod serve;
 mod server;
+mod sql;
 mod status;
 mod units;
 

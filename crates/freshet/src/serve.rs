@@ -20,6 +20,7 @@ use crate::{
     process,
     protocol::Watermarks,
     server::{Host, Server, starting::Reception},
+    sql,
 };
 
 /// What a node prints when it can serve.
@@ -29,6 +30,8 @@ struct Ready<'a> {
     address: String,
     /// Where other nodes connect.
     listen: &'a str,
+    /// Where PostgreSQL's clients connect, if they do.
+    sql: Option<String>,
     role: String,
     node: String,
     cluster: String,
@@ -48,7 +51,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
 
     let reception = Reception::open(settings.address)?;
     let mut progress = Progress::default();
-    let node = Node::start(settings.node(Server::places(settings.workers)), |phase| {
+    let node = Node::start(settings.node(Server::places(settings.workers) + sql::places(&settings.sql)), |phase| {
         reception.say(progress.status(phase));
         progress.show();
     })?;
@@ -71,7 +74,9 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     }
     let host: Arc<dyn Host> = Arc::new(NodeHost { node: Arc::clone(&node), begun: Instant::now() });
     let server = Server::start(host, reception.close()?, settings.workers, settings.isolation)?;
+    let sql = sql::start(&settings.sql, &node)?;
     let ready = Ready {
+        sql: sql.as_ref().and_then(|server| server.addresses().first()).map(ToString::to_string),
         address: server.address().to_string(),
         listen: node.address(),
         role: format!("{:?}", node.role()).to_lowercase(),
@@ -84,6 +89,9 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     out.flush()?;
 
     ending.wait();
+    if let Some(server) = sql {
+        let _ = server.shut_down(sql::GRACE);
+    }
     let stopped = node.stop();
     drop(server);
     match stopped {

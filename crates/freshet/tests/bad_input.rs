@@ -186,10 +186,7 @@ fn absurd_options_are_refused_by_name() {
 
 /// A shell script that runs the node in a smaller world.
 fn wrapper(directory: &Path, lines: &str) -> PathBuf {
-    let path = directory.join("node.sh");
-    fs::write(&path, format!("#!/bin/sh\n{lines}\nexec {} \"$@\"\n", program().display())).unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    common::script(directory, &format!("#!/bin/sh\n{lines}\nexec {} \"$@\"\n", program().display()))
 }
 
 #[test]
@@ -221,15 +218,13 @@ fn a_full_disk_loses_nothing() {
         return;
     }
     let (disk, copy) = (data.display(), directory.path().join("copy"));
-    let script = directory.path().join("node.sh");
     let text = format!(
         "#!/bin/sh\nexec unshare -rm sh -c 'mount -t tmpfs -o size=4m none {disk} || exit 77\n\
          {} \"$@\"\nresult=$?\ncp -r {disk} {}\nexit $result' sh \"$@\"\n",
         program().display(),
         copy.display()
     );
-    fs::write(&script, text).unwrap();
-    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = common::script(directory.path(), &text);
     let mut node = match NodeProcess::start(&script, flags(&data.join("log"), &[]), SOON) {
         Ok(node) => node,
         Err(refusal) => {

@@ -7,7 +7,6 @@ mod common;
 use std::{
     collections::BTreeMap,
     fs,
-    os::unix::fs::PermissionsExt,
     path::Path,
     process::{Command, Stdio},
     sync::OnceLock,
@@ -245,11 +244,8 @@ fn a_standby_that_is_killed_while_it_begins_from_a_checkpoint() {
 
 /// A shell script that runs the node with files of at most so many kilobytes, until somebody lifts that.
 fn with_small_files(directory: &Path, kilobytes: u32) -> std::path::PathBuf {
-    let path = directory.join("node.sh");
-    fs::write(&path, format!("#!/bin/sh\nulimit -S -f {}\nexec {} \"$@\"\n", kilobytes * 2, program().display()))
-        .unwrap();
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
-    path
+    let limit = kilobytes * 2;
+    common::script(directory, &format!("#!/bin/sh\nulimit -S -f {limit}\nexec {} \"$@\"\n", program().display()))
 }
 
 /// A checkpoint that runs out of room in the middle of its rows; here of the size that a file may have, since nobody has to mount

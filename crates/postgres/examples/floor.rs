@@ -18,8 +18,8 @@ use std::{
 };
 
 use freshet_postgres::{
-    Access, Backend, Bind, Client, Described, Executed, Field, Format, Interrupt, Limits, Opened, Opening, Options,
-    Out, Parameters, Peer, Proof, Report, Server, Session, Startup, TransactionStatus, Types, Why, conversation,
+    Access, Backend, Bind, Client, Described, Executed, Field, Format, Interrupt, Limits, Opening, Options, Out,
+    Parameters, Peer, Proof, Report, Server, Session, Startup, TransactionStatus, Types, Why, conversation,
 };
 
 const SECONDS: u64 = 3;
@@ -33,9 +33,9 @@ impl Backend for Nothing {
         Ok(Access { proof: Proof::None, superuser: false })
     }
 
-    fn open(&self, opening: Opening<'_>) -> Result<Opened, Report> {
-        let parameters = Parameters::expected("floor", opening.startup);
-        Ok(Opened { session: Box::new(One(Format::Text)), parameters })
+    fn open(&self, opening: Opening<'_>, serve: &mut dyn FnMut(&mut dyn Session, &Parameters)) -> Result<(), Report> {
+        serve(&mut One(Format::Text), &Parameters::expected("floor", opening.startup));
+        Ok(())
     }
 }
 

@@ -24,12 +24,13 @@ pub trait Backend: Send + Sync {
     /// When the client is refused whatever it shows.
     fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report>;
 
-    /// Opens a session for a client that has shown what was asked for. Called in the thread in which the session will
-    /// live.
+    /// Opens a session for a client that has shown what was asked for, and has it served: `serve` is called once, with what
+    /// the client is told at the start, and returns when the session is to end. All in the session's thread, so that a
+    /// session can borrow from what lies on its stack.
     ///
     /// # Errors
     /// When there can be none: no such database, a setting that cannot be.
-    fn open(&self, opening: Opening<'_>) -> Result<Opened, Report>;
+    fn open(&self, opening: Opening<'_>, serve: &mut dyn FnMut(&mut dyn Session, &Parameters)) -> Result<(), Report>;
 
     /// A connection was refused or ended by the server, for this reason. For a log.
     fn ended(&self, _peer: &Peer, _reason: &Report) {}
@@ -77,14 +78,6 @@ pub struct Opening<'a> {
     pub bell: Bell,
     /// All sessions, to cancel or terminate them.
     pub sessions: Sessions,
-}
-
-/// A session that was opened.
-pub struct Opened {
-    /// The session.
-    pub session: Box<dyn Session>,
-    /// What its client is told at the start.
-    pub parameters: Parameters,
 }
 
 /// How it stands with a session's transaction.

@@ -8,13 +8,13 @@ use std::{
 };
 
 use crate::{
-    backend::{Opened, Peer, Session},
+    backend::{Opening, Peer, Session},
     bell::Bell,
     copy::Client,
     input::{Frame, Input},
     message::{Fault, Message, Target},
     out::Out,
-    registry::{Entry, Seat},
+    registry::{Entry, Seat, Sessions},
     report::{Report, Severity, SqlState},
     server::Shared,
     start_up::{End, Starting},
@@ -46,25 +46,47 @@ pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport
 
 fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
     let mut input = Input::default();
-    let bell = Bell::default();
     let mut starting = Starting::new(shared, seat, &mut input, out, *peer);
-    let opened = starting.open(&bell);
+    let admitted = starting.admit();
     *peer = starting.peer;
-    let Opened { session, .. } = match opened {
-        Ok(opened) => opened,
+    let startup = match admitted {
+        Ok(startup) => startup,
         Err(end) => return end,
     };
-    let entry = &seat.entry;
-    entry.opened(session.interrupt());
-    out.ready(session.status());
-    out.flush();
+    let (entry, bell) = (&seat.entry, Bell::default());
+    let opening = Opening {
+        startup: &startup,
+        peer: *peer,
+        pid: entry.pid,
+        bell: bell.clone(),
+        sessions: Sessions::new(seat.registry()),
+    };
     let longest = shared.limits.message;
-    let mut talk = Talk { entry, session, input, out, bell, longest, skipping: false, text: String::new() };
-    // The session is dropped when it has fallen, not while it falls.
-    match catch_unwind(AssertUnwindSafe(|| talk.go_on())) {
-        Ok(ControlFlow::Break(end)) => end,
-        Ok(ControlFlow::Continue(never)) => match never {},
-        Err(_) => unforeseen(),
+    let mut end = None;
+    let opened = shared.backend.open(opening, &mut |session, parameters| {
+        for (name, value) in parameters.iter() {
+            out.parameter_status(name, value);
+        }
+        let mut message = out.begin(b'K');
+        message.i32(entry.pid);
+        message.bytes(&entry.secret);
+        message.end();
+        entry.opened(session.interrupt());
+        out.ready(session.status());
+        out.flush();
+        let (input, bell) = (std::mem::take(&mut input), bell.clone());
+        let mut talk = Talk { entry, session, input, out, bell, longest, skipping: false, text: String::new() };
+        // The session is dropped when it has fallen, not while it falls.
+        end = Some(match catch_unwind(AssertUnwindSafe(|| talk.go_on())) {
+            Ok(ControlFlow::Break(end)) => end,
+            Ok(ControlFlow::Continue(never)) => match never {},
+            Err(_) => unforeseen(),
+        });
+    });
+    match (end, opened) {
+        (Some(end), _) => end,
+        (None, Err(report)) => End::Told(report.into_fatal()),
+        (None, Ok(())) => unforeseen(),
     }
 }
 
@@ -78,7 +100,7 @@ type Next = ControlFlow<End>;
 /// A session and its client.
 struct Talk<'a> {
     entry: &'a Entry,
-    session: Box<dyn Session>,
+    session: &'a mut dyn Session,
     input: Input,
     out: &'a mut Out,
     bell: Bell,
@@ -114,7 +136,7 @@ impl Talk<'_> {
         }
         let idle_until =
             |session: &dyn Session| session.idle_limit().and_then(|limit| Instant::now().checked_add(limit));
-        let mut deadline = idle_until(&*self.session);
+        let mut deadline = idle_until(self.session);
         loop {
             match self.input.fill(self.out.transport(), deadline, Some(&self.bell)) {
                 Received::Bytes(_) => break,
@@ -128,7 +150,7 @@ impl Talk<'_> {
                     if let Some(report) = self.session.idle_too_long() {
                         return ControlFlow::Break(End::Told(report.into_fatal()));
                     }
-                    deadline = idle_until(&*self.session);
+                    deadline = idle_until(self.session);
                 }
             }
         }

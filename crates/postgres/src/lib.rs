@@ -51,13 +51,13 @@ pub mod startup;
 pub mod tls;
 mod transport;
 
-pub use backend::{Access, Backend, Interrupt, Opened, Opening, Peer, Proof, Session, TransactionStatus, Why};
+pub use backend::{Access, Backend, Interrupt, Opening, Peer, Proof, Session, TransactionStatus, Why};
 pub use bell::Bell;
 pub use conversation::conversation;
 pub use copy::{Client, CopyIn, CopyOut};
 pub use limits::Limits;
 pub use message::{Bind, Format, Formats, Types, Values};
-pub use out::{Described, Executed, Field, Out, Row};
+pub use out::{Described, Executed, Field, Mark, Out, Row};
 pub use parameters::Parameters;
 pub use registry::Sessions;
 pub use report::{Report, Severity, SqlState};

@@ -61,11 +61,20 @@ pub struct Out {
     /// The client waits for what is in the buffer.
     owed: bool,
     gone: bool,
+    /// How often the buffer was written.
+    written: u64,
+}
+
+/// Where answers have come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Mark {
+    written: u64,
+    length: usize,
 }
 
 impl Out {
     pub(crate) fn new(transport: Transport) -> Self {
-        Self { buffer: Vec::new(), transport, owed: false, gone: false }
+        Self { buffer: Vec::new(), transport, owed: false, gone: false, written: 0 }
     }
 
     /// Describes the columns of a result.
@@ -165,6 +174,21 @@ impl Out {
         CopyOut::new(self)
     }
 
+    /// Where the answers have come to, to go [back to](Out::rewind).
+    #[must_use]
+    pub fn mark(&self) -> Mark {
+        Mark { written: self.written, length: self.buffer.len() }
+    }
+
+    /// Takes back what was said since `mark`, if none of that was written yet; says whether that was so.
+    pub fn rewind(&mut self, mark: Mark) -> bool {
+        let there = self.written == mark.written;
+        if there {
+            self.buffer.truncate(mark.length);
+        }
+        there
+    }
+
     /// Has everything written that the client waits for. A session that [says so](crate::Session::flushes) calls this
     /// before it waits for others or works for long.
     pub fn flush_owed(&mut self) {
@@ -180,6 +204,7 @@ impl Out {
             if !self.gone {
                 self.gone = self.transport.write_all(&self.buffer).is_err();
             }
+            self.written += 1;
             self.buffer.clear();
             self.buffer.shrink_to(KEPT);
         }
@@ -499,6 +524,19 @@ mod tests {
         row.value().resize(3 << 20, b'x');
         row.finish().unwrap();
         assert!(out.buffer.is_empty() && out.buffer.capacity() <= KEPT);
+    }
+
+    #[test]
+    fn what_was_not_written_can_be_taken_back() {
+        let mut out = out();
+        out.plain(b'1');
+        let mark = out.mark();
+        out.plain(b'2');
+        assert!(out.rewind(mark));
+        out.plain(b'3');
+        out.flush();
+        assert!(!out.rewind(mark));
+        assert_eq!(written(out), b"1\0\0\0\x043\0\0\0\x04");
     }
 
     #[test]

@@ -3,13 +3,12 @@
 use std::time::{Duration, Instant};
 
 use crate::{
-    backend::{Opened, Opening, Peer},
-    bell::Bell,
+    backend::Peer,
     input::Input,
     message::Fault,
     out::Out,
     proof::prove,
-    registry::{Seat, Sessions},
+    registry::Seat,
     report::{Report, SqlState},
     server::Shared,
     startup::{LONGEST, Packet, Startup},
@@ -73,8 +72,8 @@ impl<'a> Starting<'a> {
         Self { shared, seat, input, out, peer, tls: None, clock }
     }
 
-    /// Goes all the way to a session that is ready.
-    pub(crate) fn open(&mut self, bell: &Bell) -> Result<Opened, End> {
+    /// Goes as far as to know who it is, and to have a seat for him.
+    pub(crate) fn admit(&mut self) -> Result<Startup, End> {
         let startup = self.startup()?;
         self.check(&startup)?;
         let access = self.shared.backend.access(&startup, &self.peer).map_err(End::Told)?;
@@ -87,22 +86,7 @@ impl<'a> Starting<'a> {
             end => end,
         })?;
         self.seat.take(access.superuser, &self.shared.limits).map_err(End::Told)?;
-        let opening = Opening {
-            startup: &startup,
-            peer: self.peer,
-            pid: self.seat.entry.pid,
-            bell: bell.clone(),
-            sessions: Sessions::new(self.seat.registry()),
-        };
-        let opened = self.shared.backend.open(opening).map_err(|report| End::Told(report.into_fatal()))?;
-        for (name, value) in opened.parameters.iter() {
-            self.out.parameter_status(name, value);
-        }
-        let mut message = self.out.begin(b'K');
-        message.i32(self.seat.entry.pid);
-        message.bytes(&self.seat.entry.secret);
-        message.end();
-        Ok(opened)
+        Ok(startup)
     }
 
     /// Packets up to the one that asks for a session.

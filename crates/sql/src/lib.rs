@@ -6,6 +6,7 @@
 //! - [`types`]: which types there are, their values, and how these are read and written, as text and in the wire's
 //!   binary formats; comparison, hashing and casts.
 //! - [`functions`]: operators and functions on values, and the choice among overloads.
+//! - [`general`]: the door between tables and whatever runs general queries over them.
 //! - [`row`]: how a row lies in memory, with its columns read in place, and index keys that sort as values do.
 //! - [`error`]: SQLSTATE codes and the error that everything here returns.
 //!
@@ -14,6 +15,7 @@
 
 pub mod error;
 pub mod functions;
+pub mod general;
 pub mod row;
 pub mod types;
 

@@ -49,4 +49,10 @@ impl Core {
         let waits = Waits::new(participants.limit());
         Arc::new(Self { participants, owners, catalog, snapshots, source, waits, left: Mutex::new(Vec::new()) })
     }
+
+    /// For whose transaction the one of worker `place` waits, if it waits for a record: the other worker's place. What it says may be
+    /// over by the time that it is looked at.
+    pub fn waits_for(&self, place: usize) -> Option<usize> {
+        self.waits.waits_for(&self.owners, place)
+    }
 }

@@ -76,6 +76,11 @@ impl<'w> Transaction<'w> {
         self.snapshot.get()
     }
 
+    /// Its isolation level.
+    pub fn isolation(&self) -> Isolation {
+        self.isolation
+    }
+
     /// Takes a newer snapshot: what has committed since is visible from now on, as READ COMMITTED wants it for each
     /// statement. What was read before stays as it was read. Not for serializable transactions, which are validated against one snapshot.
     ///

@@ -74,6 +74,12 @@ impl Waits {
         }
     }
 
+    /// The place of the transaction that the one at `place` waits for, if it waits and that one goes on.
+    pub(crate) fn waits_for(&self, owners: &Owners, place: usize) -> Option<usize> {
+        let owner = Owner::from_bits(self.0.get(place)?.waits_for.load(Ordering::SeqCst))?;
+        (owners.phase(owner) == Phase::Active).then(|| owner.index())
+    }
+
     /// Blocks while `holder` names somebody. `index` is the waiter's place, `me` its transaction, once it has written.
     pub(crate) fn wait(
         &self,

@@ -131,6 +131,11 @@ impl Worker {
         Transaction::begin(self, Isolation::Snapshot, true)
     }
 
+    /// Its number among the node's workers. No two that are there at a time have the same.
+    pub fn place(&self) -> usize {
+        self.participant.index()
+    }
+
     /// What all workers share.
     pub fn core(&self) -> &Arc<Core> {
         &self.core

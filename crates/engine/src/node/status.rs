@@ -77,6 +77,27 @@ pub struct NodeStatus {
 }
 
 impl Node {
+    /// How old what readers see here may be: zero on a primary; on a standby the time since its primary was heard, and by how much
+    /// its view was behind then. Nothing when it has not heard of one, or neither reigns nor follows.
+    pub fn staleness(&self) -> Option<Duration> {
+        match &*self.composition() {
+            Composition::Primary(_) => Some(Duration::ZERO),
+            Composition::Standby(following) => {
+                let status = following.standby.status();
+                Some(status.silence? + status.visible_lag.time)
+            }
+            Composition::Failed | Composition::Stopped => None,
+        }
+    }
+
+    /// How it stands with the standbys; nothing unless this node is the primary.
+    pub fn shipping_status(&self) -> Option<PrimaryStatus> {
+        match &*self.composition() {
+            Composition::Primary(reign) => Some(reign.shipping.status()),
+            _ => None,
+        }
+    }
+
     /// As things stand.
     pub fn status(&self) -> NodeStatus {
         let core = self.database.core();

@@ -253,6 +253,7 @@ impl Standby {
         for (name, value) in [
             ("--address", any),
             ("--listen", any),
+            ("--sql-listen", "off"),
             ("--join", primary),
             ("--domain", if common.domain == Domain::None { "none" } else { "file" }),
             ("--workers", "1"),

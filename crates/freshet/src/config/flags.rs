@@ -5,7 +5,7 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 use clap::{Args, CommandFactory};
 use freshet_base::{Isolation, Safety};
 
-use super::{ConfigError, DivideBy, Domain, GroupCommit, NudgeBy, OnLoss, Settings};
+use super::{ConfigError, DivideBy, Domain, GroupCommit, NudgeBy, OnLoss, Settings, SqlListen};
 use crate::pin::Cpus;
 
 /// Environment variables that are ours and no configuration keys.
@@ -14,8 +14,8 @@ const OTHERS: [&str; 3] = ["FRESHET_SEED", "FRESHET_ROUNDS", "FRESHET_STRESS_SEC
 /// What the command line and the environment say. What they leave open comes from the file, or is the default.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Flags {
-    /// TOML file with the same keys as the flags, without the dashes in front; those that begin with log- or
-    /// checkpoint- are in the tables [log] and [checkpoint]. The environment beats the file, and flags beat both. Unknown keys are errors.
+    /// TOML file with the same keys as the flags, without the dashes in front; those that begin with log-,
+    /// checkpoint- or sql- are in the tables [log], [checkpoint] and [sql]. The environment beats the file, and flags beat both. Unknown keys are errors.
     #[arg(long, value_name = "FILE", env = "FRESHET_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
@@ -153,6 +153,21 @@ pub(crate) struct Flags {
     /// A standby acknowledges only what it has also replayed. [default: false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", env = "FRESHET_SYNCHRONOUS_REPLAY", help_heading = "Resources")]
     pub(crate) synchronous_replay: Option<bool>,
+    /// Where PostgreSQL's clients connect: address and port, port 0 for a free one; off for nowhere. [default: 127.0.0.1:5432]
+    #[arg(long, value_name = "ADDRESS", env = "FRESHET_SQL_LISTEN", help_heading = "SQL")]
+    pub(crate) sql_listen: Option<SqlListen>,
+    /// How many of them at once. [default: 100]
+    #[arg(long, value_name = "N", env = "FRESHET_SQL_CONNECTIONS", help_heading = "SQL")]
+    pub(crate) sql_connections: Option<usize>,
+    /// The superuser that a new database has; from this machine it needs no password until it has one. [default: freshet]
+    #[arg(long, value_name = "NAME", env = "FRESHET_SQL_USER", help_heading = "SQL")]
+    pub(crate) sql_user: Option<String>,
+    /// The certificates with which TLS is offered, in PEM, the server's own first. [default: none, no TLS]
+    #[arg(long, value_name = "FILE", env = "FRESHET_SQL_TLS_CERTIFICATES", help_heading = "SQL")]
+    pub(crate) sql_tls_certificates: Option<PathBuf>,
+    /// The key that belongs to them, in PEM. [default: none]
+    #[arg(long, value_name = "FILE", env = "FRESHET_SQL_TLS_KEY", help_heading = "SQL")]
+    pub(crate) sql_tls_key: Option<PathBuf>,
     /// The processors that this node may use, like 0 or 0,2-3. [default: all]
     #[arg(long, value_name = "CPUS", env = "FRESHET_PIN", help_heading = "Resources")]
     pub(crate) pin: Option<Cpus>,
@@ -170,6 +185,7 @@ impl Flags {
     pub(crate) fn apply(&self, settings: &mut Settings) {
         let log = &mut settings.log;
         let checkpoint = &mut settings.checkpoint;
+        let sql = &mut settings.sql;
         overlay! {
             self.address => settings.address,
             self.listen => settings.listen,
@@ -205,6 +221,11 @@ impl Flags {
             self.log_persist_delay_ns => log.persist_delay_ns,
             self.log_divide_by => log.divide_by,
             self.log_page_records => log.page_records,
+            self.sql_listen => sql.listen,
+            self.sql_connections => sql.connections,
+            self.sql_user => sql.user,
+            self.sql_tls_certificates => sql.tls_certificates,
+            self.sql_tls_key => sql.tls_key,
             self.checkpoint_dir => checkpoint.dir,
             self.checkpoint_files => checkpoint.files,
             self.checkpoint_interval_s => checkpoint.interval_s,

@@ -127,6 +127,77 @@ pub(crate) struct Settings {
     pub(crate) log: LogSettings,
     /// When and how checkpoints are written.
     pub(crate) checkpoint: CheckpointSettings,
+    /// The PostgreSQL protocol.
+    pub(crate) sql: SqlSettings,
+}
+
+/// Where PostgreSQL's clients connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub(crate) enum SqlListen {
+    /// Nowhere.
+    Off,
+    /// At an address.
+    At(SocketAddr),
+}
+
+impl std::str::FromStr for SqlListen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "off" => Ok(Self::Off),
+            address => address
+                .parse()
+                .map(Self::At)
+                .map_err(|_| format!("{address:?} is neither an address with a port nor \"off\"")),
+        }
+    }
+}
+
+impl TryFrom<String> for SqlListen {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        text.parse()
+    }
+}
+
+impl From<SqlListen> for String {
+    fn from(listen: SqlListen) -> Self {
+        match listen {
+            SqlListen::Off => "off".to_owned(),
+            SqlListen::At(address) => address.to_string(),
+        }
+    }
+}
+
+/// How PostgreSQL's clients are served.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub(crate) struct SqlSettings {
+    /// Where they connect.
+    pub(crate) listen: SqlListen,
+    /// How many of them at once.
+    pub(crate) connections: usize,
+    /// The superuser that a new database has.
+    pub(crate) user: String,
+    /// The certificates for TLS, in PEM.
+    pub(crate) tls_certificates: Option<PathBuf>,
+    /// The key that belongs to them.
+    pub(crate) tls_key: Option<PathBuf>,
+}
+
+impl Default for SqlSettings {
+    fn default() -> Self {
+        Self {
+            listen: SqlListen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 5432))),
+            connections: 100,
+            user: "freshet".to_owned(),
+            tls_certificates: None,
+            tls_key: None,
+        }
+    }
 }
 
 /// The log's sizes and times.
@@ -192,6 +263,7 @@ impl Default for Settings {
             pin: None,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
+            sql: SqlSettings::default(),
         }
     }
 }
@@ -289,6 +361,12 @@ impl Settings {
             Err(ConfigError::Value { key, value: value.to_string(), remedy })
         };
         within("workers", self.workers as u64, 1, 256)?;
+        within("sql.connections", self.sql.connections as u64, 1, 10_000)?;
+        if self.sql.tls_certificates.is_some() != self.sql.tls_key.is_some() {
+            let remedy = "certificates and their key belong together: give both, or none".to_owned();
+            let value = format!("{:?}", self.sql.tls_key);
+            return Err(ConfigError::Value { key: "sql.tls-key", value, remedy });
+        }
         within("replay-threads", self.replay_threads as u64, 1, 64)?;
         within("standbys", u64::from(self.standbys), 0, 64)?;
         within("standby-timeout-ms", self.standby_timeout_ms, 10, 3_600_000)?;

@@ -62,6 +62,7 @@ impl Cluster {
         for (name, value) in [
             ("--address", any),
             ("--listen", any),
+            ("--sql-listen", "off"),
             ("--safety", "quorum:2"),
             ("--standbys", "2"),
             ("--workers", "2"),

@@ -39,12 +39,23 @@ pub fn random() -> Random {
     Random::new(seed)
 }
 
+/// A shell script in `directory`. Written by another process: a file that this one has open may not be run, and what its other tests
+/// spawn has it open for a moment, too.
+pub fn script(directory: &Path, text: &str) -> std::path::PathBuf {
+    let path = directory.join("node.sh");
+    let write = "printf '%s' \"$1\" >\"$0\" && chmod 755 \"$0\"";
+    let written = std::process::Command::new("/bin/sh").args(["-c", write]).arg(&path).arg(text).status().unwrap();
+    assert!(written.success());
+    path
+}
+
 /// Flags of a small node on free ports.
 pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
     let mut flags = Vec::new();
     for (name, value) in [
         ("--address", "127.0.0.1:0"),
         ("--listen", "127.0.0.1:0"),
+        ("--sql-listen", "off"),
         ("--log-segment-bytes", "1048576"),
         ("--log-buffer-bytes", "4194304"),
         ("--replay-threads", "2"),

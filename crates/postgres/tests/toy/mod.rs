@@ -12,9 +12,9 @@ use std::{
 };
 
 use freshet_postgres::{
-    Access, Backend, Bell, Bind, Client, Described, Executed, Field, Format, Interrupt, Limits, Opened, Opening,
-    Options, Out, Parameters, Peer, Proof, Report, Server, Session, Sessions, SqlState, Startup, TransactionStatus,
-    Types, Verifier, Why,
+    Access, Backend, Bell, Bind, Client, Described, Executed, Field, Format, Interrupt, Limits, Opening, Options, Out,
+    Parameters, Peer, Proof, Report, Server, Session, Sessions, SqlState, Startup, TransactionStatus, Types, Verifier,
+    Why,
 };
 
 const INT4: u32 = 23;
@@ -79,7 +79,7 @@ impl Backend for Toy {
         Ok(Access { proof, superuser: user == "root" })
     }
 
-    fn open(&self, opening: Opening<'_>) -> Result<Opened, Report> {
+    fn open(&self, opening: Opening<'_>, serve: &mut dyn FnMut(&mut dyn Session, &Parameters)) -> Result<(), Report> {
         let database = opening.startup.database();
         if database == "missing" {
             let message = format!("database \"{database}\" does not exist");
@@ -89,7 +89,7 @@ impl Backend for Toy {
         for (name, value) in opening.startup.settings()? {
             parameters.set(&name, &value);
         }
-        let session = ToySession {
+        let mut session = ToySession {
             pid: opening.pid,
             encrypted: opening.peer.encrypted,
             sessions: opening.sessions,
@@ -104,7 +104,8 @@ impl Backend for Toy {
             most: self.most,
         };
         self.listening.lock().unwrap().push((session.bell.clone(), Arc::clone(&session.news)));
-        Ok(Opened { session: Box::new(session), parameters })
+        serve(&mut session, &parameters);
+        Ok(())
     }
 
     fn ended(&self, _: &Peer, reason: &Report) {

@@ -34,6 +34,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("string_to_array", &[T, T], Kind::TextArray, string_to_array).lenient(),
     Function::new("string_to_array", &[T, T, T], Kind::TextArray, string_to_array).lenient(),
     Function::new("array_fill", &[E, Kind::Int4Array], A, array_fill).lenient(),
+    Function::new("array_fill", &[E, Kind::Int4Array, Kind::Int4Array], A, array_fill).lenient(),
+    Function::new("trim_array", &[A, I], A, trim_array),
+    Function::new("width_bucket", &[E, A], I, width_bucket),
     Function::new("@>", &[A, A], Kind::Bool, contains),
     Function::new("<@", &[A, A], Kind::Bool, contained),
     Function::new("&&", &[A, A], Kind::Bool, overlaps),
@@ -129,11 +132,10 @@ fn array_cat(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError
     let incompatible = |detail: &'static str| {
         SqlError::new(SqlState::ARRAY_SUBSCRIPT_ERROR, "cannot concatenate incompatible arrays").with_detail(detail)
     };
-    let lengths = |dimensions: &[Dimension]| dimensions.iter().map(|d| d.length).collect::<Vec<_>>();
     let (first, second) = (one.dimensions(), two.dimensions());
     let values = || one.values().iter().chain(two.values()).cloned().collect();
     let dimensions = if first.len() == second.len() {
-        if lengths(&first[1..]) != lengths(&second[1..]) {
+        if first[1..] != second[1..] {
             return Err(incompatible("Arrays with differing element dimensions are not compatible for concatenation."));
         }
         let mut dimensions = first.to_vec();
@@ -142,7 +144,7 @@ fn array_cat(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError
     } else if first.len() == second.len() + 1 || second.len() == first.len() + 1 {
         // The one with fewer dimensions is one more element of the other's first.
         let (outer, inner) = if first.len() > second.len() { (first, second) } else { (second, first) };
-        if lengths(&outer[1..]) != lengths(inner) {
+        if outer[1..] != *inner {
             return Err(incompatible("Arrays with differing dimensions are not compatible for concatenation."));
         }
         let mut dimensions = outer.to_vec();
@@ -206,7 +208,9 @@ fn array_position(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sql
         [Value::Null, ..] => return Ok(Value::Null),
         [Value::Array(array), wanted] => (array, wanted, i32::MIN),
         [Value::Array(array), wanted, Value::Int4(from)] => (array, wanted, *from),
-        [Value::Array(_), _, Value::Null] => {
+        [Value::Array(array), wanted, Value::Null] => {
+            // Whether the array can be searched at all comes first.
+            positions(array, wanted).map(drop)?;
             return Err(SqlError::new(SqlState::NULL_VALUE_NOT_ALLOWED, "initial position must not be null"));
         }
         _ => return Err(mismatch(arguments)),
@@ -273,27 +277,70 @@ fn string_to_array(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sq
 }
 
 fn array_fill(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    let [value, Value::Array(lengths)] = arguments else {
-        return Err(SqlError::new(
-            SqlState::NULL_VALUE_NOT_ALLOWED,
-            "dimension array or low bound array cannot be null",
-        ));
+    let error = |state, message: &'static str| Err(SqlError::new(state, message));
+    let (value, lengths, lowers) = match arguments {
+        [value, Value::Array(lengths)] => (value, lengths, None),
+        [value, Value::Array(lengths), Value::Array(lowers)] => (value, lengths, Some(lowers)),
+        _ => {
+            return error(SqlState::NULL_VALUE_NOT_ALLOWED, "dimension array or low bound array cannot be null");
+        }
     };
+    for bounds in [Some(lengths), lowers].into_iter().flatten() {
+        if bounds.dimensions().len() > 1 {
+            return error(SqlState::ARRAY_SUBSCRIPT_ERROR, "wrong number of array subscripts");
+        }
+        if bounds.values().iter().any(Value::is_null) {
+            return error(SqlState::NULL_VALUE_NOT_ALLOWED, "dimension values cannot be null");
+        }
+    }
+    if lowers.is_some_and(|lowers| lowers.values().len() != lengths.values().len()) {
+        return error(SqlState::ARRAY_SUBSCRIPT_ERROR, "wrong number of array subscripts");
+    }
     let mut dimensions = Vec::new();
-    let mut total = 1usize;
-    for length in lengths.values() {
-        let length = length
-            .as_i64()
-            .and_then(|length| u32::try_from(length).ok())
-            .ok_or_else(|| SqlError::new(SqlState::NULL_VALUE_NOT_ALLOWED, "dimension values cannot be null"))?;
-        dimensions.push(Dimension { length, lower: 1 });
+    let mut total = usize::from(!lengths.values().is_empty());
+    for (at, length) in lengths.values().iter().enumerate() {
+        let lower = match lowers {
+            None => Some(1),
+            Some(lowers) => lowers.values()[at].as_i64().and_then(|lower| i32::try_from(lower).ok()),
+        };
+        let (Some(length), Some(lower)) = (length.as_i64(), lower) else {
+            return error(SqlState::NULL_VALUE_NOT_ALLOWED, "dimension values cannot be null");
+        };
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        dimensions.push(Dimension { length, lower });
         total = total.saturating_mul(length as usize);
     }
     if total > 1 << 24 {
-        return Err(SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "array size exceeds the maximum allowed"));
+        return error(SqlState::PROGRAM_LIMIT_EXCEEDED, "array size exceeds the maximum allowed (134217727)");
     }
-    let values = if dimensions.is_empty() { Vec::new() } else { vec![value.clone(); total] };
-    Ok(Value::array(Array::with_dimensions(element_kind(value), dimensions, values)?))
+    Ok(Value::array(Array::with_dimensions(element_kind(value), dimensions, vec![value.clone(); total])?))
+}
+
+/// An array without so many elements at its end.
+fn trim_array(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    take!(arguments: Array(array), Int4(count));
+    let length = array.dimensions().first().map_or(0, |dimension| dimension.length);
+    let Some(kept) = u32::try_from(*count).ok().and_then(|count| length.checked_sub(count)) else {
+        return Err(SqlError::new(
+            SqlState::ARRAY_SUBSCRIPT_ERROR,
+            format!("number of elements to trim must be between 0 and {length}"),
+        ));
+    };
+    let Some(first) = array.dimensions().first() else { return Ok(Value::Array(array.clone())) };
+    let last = i64::from(first.lower) + i64::from(kept) - 1;
+    Ok(Value::array(array.slice(&[(None, Some(last))])))
+}
+
+/// How many of the thresholds, which are in order, are not above a value.
+fn width_bucket(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    let [value, Value::Array(thresholds)] = arguments else { return Err(mismatch(arguments)) };
+    if thresholds.dimensions().len() > 1 {
+        return Err(SqlError::new(SqlState::ARRAY_SUBSCRIPT_ERROR, "thresholds must be one-dimensional array"));
+    }
+    if thresholds.values().iter().any(Value::is_null) {
+        return Err(SqlError::new(SqlState::NULL_VALUE_NOT_ALLOWED, "thresholds array must not contain NULLs"));
+    }
+    Ok(Value::Int4(thresholds.values().partition_point(|threshold| threshold <= value) as i32))
 }
 
 /// Whether each element of one, nulls never, is in the other.

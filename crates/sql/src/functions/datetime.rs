@@ -4,11 +4,12 @@ use super::{Function, mismatch, take};
 use crate::{
     SqlError, SqlState,
     types::{
-        Date, EvalContext, Interval, Kind, Time, TimeZone, Timestamp, Value,
+        Date, EvalContext, Interval, Kind, Time, TimeZone, Timestamp, Value, ValueRef,
         datetime::{
             self, DAY, FieldValue, HOUR, MINUTE, SECOND, extract_date, extract_interval, extract_time,
             extract_timestamp,
         },
+        text,
     },
 };
 
@@ -105,6 +106,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("isfinite", &[L], Kind::Bool, is_finite),
     Function::new("to_timestamp", &[F], Z, from_unix_seconds),
     Function::new("gen_random_uuid", &[], Kind::Uuid, random_uuid).volatile(),
+    Function::new("uuid_generate_v4", &[], Kind::Uuid, random_uuid).volatile(),
 ];
 
 fn swapped(arguments: &[Value]) -> Result<[Value; 2], SqlError> {
@@ -331,32 +333,42 @@ fn make_date(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError
 
 /// A time of day; 24:00 and a 60th second are the next minute's.
 fn clock(hour: i32, minute: i32, seconds: f64) -> Result<i64, SqlError> {
-    let micros = (seconds * SECOND as f64).round_ties_even();
-    let total = i64::from(hour) * HOUR + i64::from(minute) * MINUTE + micros as i64;
-    let bad = !(0..=24).contains(&hour)
-        || !(0..=59).contains(&minute)
-        || seconds.is_nan()
-        || !(0.0..=60.0).contains(&seconds)
-        || total > DAY;
-    if bad {
-        return Err(SqlError::new(
-            SqlState::DATETIME_FIELD_OVERFLOW,
-            format!("time field value out of range: {hour}:{minute:02}:{}", Seconds(seconds)),
-        ));
+    if (0..=24).contains(&hour) && (0..=59).contains(&minute) && (0.0..=60.0).contains(&seconds) {
+        let micros = (seconds * SECOND as f64).round_ties_even() as i64;
+        let total = i64::from(hour) * HOUR + i64::from(minute) * MINUTE + micros;
+        if total <= DAY {
+            return Ok(total);
+        }
     }
-    Ok(total)
+    Err(SqlError::new(
+        SqlState::DATETIME_FIELD_OVERFLOW,
+        format!("time field value out of range: {hour}:{minute:02}:{}", Seconds(seconds)),
+    ))
 }
 
-/// Seconds as messages have them: `05`, `05.5`.
+/// Seconds as messages have them, `%02g` in C: `05`, `5.5`, `123457`, `1e+30`.
 struct Seconds(f64);
 
 impl std::fmt::Display for Seconds {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut text = self.0.to_string();
-        if text.split('.').next().is_some_and(|whole| whole.len() < 2) {
-            text.insert(0, '0');
+        if !self.0.is_finite() {
+            let mut text = String::new();
+            text::output(ValueRef::Float8(self.0), &EvalContext::default(), &mut text);
+            return f.write_str(&text);
         }
-        f.write_str(&text)
+        // Six digits that count.
+        let scientific = format!("{:.5e}", self.0);
+        let (digits, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+        let exponent: i32 = exponent.parse().unwrap_or(0);
+        let trimmed = |text: &str| match text.contains('.') {
+            true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+            false => text.to_owned(),
+        };
+        if !(-4..6).contains(&exponent) {
+            let sign = if exponent < 0 { '-' } else { '+' };
+            return write!(f, "{}e{sign}{:02}", trimmed(digits), exponent.abs());
+        }
+        write!(f, "{:0>2}", trimmed(&format!("{:.*}", (5 - exponent) as usize, self.0)))
     }
 }
 
@@ -378,10 +390,26 @@ fn make_timestamp(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sql
 
 fn make_timestamptz(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let (fields, zone) = match arguments {
-        [fields @ .., Value::Text(zone)] => (fields, TimeZone::parse(zone)?),
-        fields => (fields, context.zone),
+        [fields @ .., Value::Text(zone)] => (fields, Some(zone)),
+        fields => (fields, None),
     };
-    local_time(fields)?.to_utc(zone).map(Value::Timestamptz)
+    let local = local_time(fields)?;
+    let zone = match zone {
+        // An offset counts to the east here, as in a timestamp.
+        Some(zone) if zone.starts_with(['+', '-']) => offset_zone(zone)?,
+        Some(zone) => TimeZone::parse(zone)?,
+        None => context.zone,
+    };
+    local.to_utc(zone).map(Value::Timestamptz)
+}
+
+/// A zone of an offset to the east.
+fn offset_zone(name: &str) -> Result<TimeZone, SqlError> {
+    match TimeZone::parse(name)? {
+        // To the west, as POSIX has it.
+        TimeZone::Fixed(seconds) => Ok(TimeZone::Fixed(-seconds)),
+        zone => Ok(zone),
+    }
 }
 
 fn make_interval(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {

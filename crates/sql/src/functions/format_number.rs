@@ -1,6 +1,6 @@
-//! Numbers by templates: `to_char(12.5, '999D99')` and back.
+//! Numbers written by templates: `to_char(12.5, '999D99')`.
 
-use super::{Function, mismatch, take};
+use super::{Function, mismatch};
 use crate::{
     SqlError, SqlState,
     types::{EvalContext, Kind, Numeric, Value},
@@ -14,12 +14,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("to_char", &[Kind::Float4, T], T, to_char).stable(),
     Function::new("to_char", &[Kind::Float8, T], T, to_char).stable(),
     Function::new("to_char", &[Kind::Numeric, T], T, to_char).stable(),
-    Function::new("to_number", &[T, T], Kind::Numeric, to_number).stable(),
 ];
 
 /// A piece of a template.
 #[derive(Clone, Debug, PartialEq)]
-enum Item {
+pub(super) enum Item {
     /// `9`, or `0` where zeros are shown.
     Digit { zero: bool },
     /// `.` or `D`
@@ -46,25 +45,31 @@ enum Item {
 
 /// A template.
 #[derive(Debug, Default)]
-struct Template {
-    items: Vec<Item>,
+pub(super) struct Template {
+    pub(super) items: Vec<Item>,
     /// `FM`: nothing is filled up.
-    fill: bool,
+    pub(super) fill: bool,
     /// `PR`: negative numbers in angle brackets.
-    brackets: bool,
+    pub(super) brackets: bool,
     /// `RN`, and whether with capitals.
-    roman: Option<bool>,
+    pub(super) roman: Option<bool>,
     /// `EEEE`
-    scientific: bool,
+    pub(super) scientific: bool,
     /// Digits before the point, behind it, and behind `V`.
-    before: usize,
-    behind: usize,
-    shift: usize,
-    point: bool,
+    pub(super) before: usize,
+    pub(super) behind: usize,
+    pub(super) shift: usize,
+    pub(super) point: bool,
     /// The first slot before the point with a `0`, counting from the left.
     first_zero: Option<usize>,
     /// The last slot with a `0`, counting the point, too.
     last_zero: Option<usize>,
+}
+
+/// Whether text in capitals begins with something that a template knows.
+fn is_pattern(upper: &str) -> bool {
+    ["EEEE", "FM", "MI", "PL", "SG", "PR", "RN", "SP", "TH"].iter().any(|known| upper.starts_with(known))
+        || upper.starts_with(|first: char| "90.,DGSBCLV".contains(first))
 }
 
 fn syntax(message: impl Into<crate::error::Text>) -> SqlError {
@@ -72,13 +77,16 @@ fn syntax(message: impl Into<crate::error::Text>) -> SqlError {
 }
 
 impl Template {
-    fn parse(text: &str) -> Result<Self, SqlError> {
+    pub(super) fn parse(text: &str) -> Result<Self, SqlError> {
         let mut template = Self::default();
         let mut rest = text;
         let mut shifted = false;
         while let Some(first) = rest.chars().next() {
             let upper = rest.get(..4).unwrap_or(rest).to_ascii_uppercase();
             let mut length = 2;
+            if template.scientific && is_pattern(&upper) && !upper.starts_with("EEEE") {
+                return Err(syntax("\"EEEE\" must be the last pattern used"));
+            }
             if upper.starts_with("EEEE") {
                 template.scientific = true;
                 length = 4;
@@ -173,7 +181,7 @@ impl Template {
         Ok(template)
     }
 
-    fn has(&self, item: &Item) -> bool {
+    pub(super) fn has(&self, item: &Item) -> bool {
         self.items.contains(item)
     }
 
@@ -259,7 +267,7 @@ fn digits_of(value: &Value, behind: usize, shift: usize) -> Result<Digits, SqlEr
 fn to_char(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let [value, Value::Text(format)] = arguments else { return Err(mismatch(arguments)) };
     if format.is_empty() {
-        return Ok(Value::Null);
+        return Ok(Value::text(""));
     }
     let template = Template::parse(format)?;
     if let Some(capitals) = template.roman {
@@ -518,102 +526,4 @@ fn scientific_numeric(number: Numeric, behind: usize) -> Result<String, SqlError
     let (first, rest) = digits.split_at(1);
     let point = if rest.is_empty() { "" } else { "." };
     Ok(format!("{sign}{first}{point}{rest}e{power}"))
-}
-
-fn to_number(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Text(text), Text(format));
-    if format.is_empty() {
-        return Ok(Value::Null);
-    }
-    let template = Template::parse(format)?;
-    if template.roman.is_some() {
-        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "\"RN\" not supported for input"));
-    }
-    if template.scientific {
-        return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "\"EEEE\" not supported for input"));
-    }
-    let mut rest = text.as_bytes();
-    let (mut number, mut negative, mut past_point, mut any) = (String::new(), false, false, false);
-    let is_data = |byte: u8| byte.is_ascii_digit() || b"+-.,".contains(&byte);
-    for item in &template.items {
-        let [first, after @ ..] = rest else { break };
-        match item {
-            Item::Digit { .. } | Item::Point => {
-                if !any {
-                    while let [b' ', after @ ..] = rest {
-                        rest = after;
-                    }
-                    if let [sign @ (b'-' | b'+' | b'<'), after @ ..] = rest {
-                        negative |= *sign != b'+';
-                        rest = after;
-                    }
-                }
-                match rest {
-                    [digit @ b'0'..=b'9', after @ ..] if matches!(item, Item::Digit { .. }) => {
-                        number.push(char::from(*digit));
-                        any = true;
-                        rest = after;
-                    }
-                    [b'.', after @ ..] if !past_point => {
-                        number.push('.');
-                        past_point = true;
-                        any = true;
-                        rest = after;
-                    }
-                    _ => {}
-                }
-                // A sign right behind the last digit.
-                if let [b'-'] = rest
-                    && template.items.iter().any(|item| matches!(item, Item::Sign | Item::Minus | Item::PlusMinus))
-                {
-                    negative = true;
-                }
-            }
-            Item::Group => {
-                if *first == b',' {
-                    rest = after;
-                }
-            }
-            Item::Sign | Item::Minus | Item::PlusMinus | Item::Plus => match first {
-                b'-' => {
-                    negative = true;
-                    rest = after;
-                }
-                b'+' => rest = after,
-                b' ' if !any => rest = after,
-                _ => {}
-            },
-            Item::Ordinal { .. } => rest = rest.get(2..).unwrap_or(&[]),
-            Item::Currency => {
-                if !is_data(*first) {
-                    rest = after;
-                }
-            }
-            Item::Shift => {}
-            Item::Literal(literal) => {
-                for _ in literal.chars() {
-                    match rest {
-                        [byte, after @ ..] if !is_data(*byte) => rest = after,
-                        _ => break,
-                    }
-                }
-                // The rest of a character goes with its first byte.
-                while let [0x80..=0xbf, after @ ..] = rest {
-                    rest = after;
-                }
-            }
-        }
-    }
-    if number.is_empty() || number == "." {
-        return Err(SqlError::new(
-            SqlState::INVALID_TEXT_REPRESENTATION,
-            format!("invalid input syntax for type numeric: \"{}\"", if any { number } else { " ".to_owned() }),
-        ));
-    }
-    let read = Numeric::parse(&number, None)?;
-    let mut result = if negative { read.neg() } else { read };
-    if template.shift > 0 {
-        result = result.div(Numeric::from(10i32).pow(Numeric::from(template.shift as i64))?)?;
-    }
-    Ok(Value::Numeric(result))
 }

@@ -1,8 +1,8 @@
 //! Functions of JSON.
 
-use std::{borrow::Cow, sync::Arc};
+use std::sync::Arc;
 
-use super::{Function, mismatch, take};
+use super::{Function, json_change::invalid, mismatch, take};
 use crate::{
     SqlError, SqlState,
     types::{
@@ -40,17 +40,27 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("?|", &[JB, TEXTS], B, |arguments, _| exists_of(arguments, false)),
     Function::new("?&", &[JB, TEXTS], B, |arguments, _| exists_of(arguments, true)),
     Function::new("@>", &[JB, JB], B, |arguments, _| contains(arguments)),
-    Function::new("<@", &[JB, JB], B, |arguments, _| match arguments {
-        [one, two] => contains(&[two.clone(), one.clone()]),
-        _ => Err(mismatch(arguments)),
-    }),
+    Function::new("<@", &[JB, JB], B, contained),
     Function::new("||", &[JB, JB], JB, concat),
-    Function::new("-", &[JB, T], JB, delete_key),
-    Function::new("-", &[JB, TEXTS], JB, delete_keys),
-    Function::new("-", &[JB, I], JB, delete_element),
-    Function::new("#-", &[JB, TEXTS], JB, delete_path),
-    Function::new("jsonb_set", &[JB, TEXTS, JB], JB, set),
-    Function::new("jsonb_set", &[JB, TEXTS, JB, B], JB, set),
+    Function::new("json_object_field", &[J, T], J, get),
+    Function::new("jsonb_object_field", &[JB, T], JB, get),
+    Function::new("json_array_element", &[J, I], J, get),
+    Function::new("jsonb_array_element", &[JB, I], JB, get),
+    Function::new("json_object_field_text", &[J, T], T, get_text),
+    Function::new("jsonb_object_field_text", &[JB, T], T, get_text),
+    Function::new("json_array_element_text", &[J, I], T, get_text),
+    Function::new("jsonb_array_element_text", &[JB, I], T, get_text),
+    Function::new("jsonb_exists", &[JB, T], B, exists),
+    Function::new("jsonb_exists_any", &[JB, TEXTS], B, |arguments, _| exists_of(arguments, false)),
+    Function::new("jsonb_exists_all", &[JB, TEXTS], B, |arguments, _| exists_of(arguments, true)),
+    Function::new("jsonb_contains", &[JB, JB], B, |arguments, _| contains(arguments)),
+    Function::new("jsonb_contained", &[JB, JB], B, contained),
+    Function::new("jsonb_concat", &[JB, JB], JB, concat),
+    Function::new("json_object", &[TEXTS], J, |arguments, _| object(arguments, false)),
+    Function::new("json_object", &[TEXTS, TEXTS], J, |arguments, _| object(arguments, false)),
+    Function::new("jsonb_object", &[TEXTS], JB, |arguments, _| object(arguments, true)),
+    Function::new("jsonb_object", &[TEXTS, TEXTS], JB, |arguments, _| object(arguments, true)),
+    Function::new("json_strip_nulls", &[J], J, strip_nulls_text),
     Function::new("json_typeof", &[J], T, type_of),
     Function::new("jsonb_typeof", &[JB], T, type_of),
     Function::new("json_array_length", &[J], I, array_length),
@@ -83,8 +93,11 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("jsonb_pretty", &[JB], T, pretty),
 ];
 
+/// How to make a `json` or a `jsonb` of its text.
+type Make = fn(Arc<str>) -> Value;
+
 /// The text of a `json` or `jsonb`, and how to make another of its type.
-fn source(value: &Value) -> Option<(&Arc<str>, fn(Arc<str>) -> Value)> {
+fn source(value: &Value) -> Option<(&Arc<str>, Make)> {
     match value {
         Value::Json(text) => Some((text, Value::Json)),
         Value::Jsonb(text) => Some((text, Value::Jsonb)),
@@ -93,7 +106,7 @@ fn source(value: &Value) -> Option<(&Arc<str>, fn(Arc<str>) -> Value)> {
 }
 
 /// One step from a value; nothing if it leads nowhere.
-fn step<'a>(arguments: &'a [Value]) -> Result<(Option<&'a str>, fn(Arc<str>) -> Value), SqlError> {
+fn step(arguments: &[Value]) -> Result<(Option<&str>, Make), SqlError> {
     let [value, step] = arguments else { return Err(mismatch(arguments)) };
     let (text, make) = source(value).ok_or_else(|| mismatch(arguments))?;
     let step = match step {
@@ -130,7 +143,7 @@ fn keys(array: &Array) -> Option<Vec<&str>> {
     array.values().iter().map(Value::as_str).collect()
 }
 
-fn walk<'a>(arguments: &'a [Value]) -> Result<(Option<&'a str>, fn(Arc<str>) -> Value), SqlError> {
+fn walk(arguments: &[Value]) -> Result<(Option<&str>, Make), SqlError> {
     let [value, Value::Array(path)] = arguments else { return Err(mismatch(arguments)) };
     let (text, make) = source(value).ok_or_else(|| mismatch(arguments))?;
     match keys(path) {
@@ -148,7 +161,7 @@ fn get_path_text(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlE
     as_text(walk(arguments)?.0)
 }
 
-fn walk_arguments<'a>(arguments: &'a [Value]) -> Result<(Option<&'a str>, fn(Arc<str>) -> Value), SqlError> {
+fn walk_arguments(arguments: &[Value]) -> Result<(Option<&str>, Make), SqlError> {
     let Some((value, path)) = arguments.split_first() else { return Err(mismatch(arguments)) };
     let (text, make) = source(value).ok_or_else(|| mismatch(arguments))?;
     let keys: Option<Vec<&str>> = path.iter().map(Value::as_str).collect();
@@ -194,7 +207,14 @@ fn contains(arguments: &[Value]) -> Result<Value, SqlError> {
     Ok(Value::Bool(Json::parse(one)?.contains(&Json::parse(two)?)))
 }
 
-fn jsonb(value: &Json<'_>) -> Value {
+fn contained(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    match arguments {
+        [one, two] => contains(&[two.clone(), one.clone()]),
+        _ => Err(mismatch(arguments)),
+    }
+}
+
+pub(super) fn jsonb(value: &Json<'_>) -> Value {
     Value::Jsonb(value.canonical().into())
 }
 
@@ -216,143 +236,6 @@ fn concat(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
         }
     };
     Ok(jsonb(&joined))
-}
-
-fn invalid(message: &'static str) -> SqlError {
-    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
-}
-
-/// Takes away members with a key and elements that are a string.
-fn without(value: Json<'_>, unwanted: impl Fn(&str) -> bool) -> Result<Json<'_>, SqlError> {
-    match value {
-        Json::Object(mut members) => {
-            members.retain(|(key, _)| !unwanted(key));
-            Ok(Json::Object(members))
-        }
-        Json::Array(mut elements) => {
-            elements.retain(|element| !matches!(element, Json::String(text) if unwanted(text)));
-            Ok(Json::Array(elements))
-        }
-        _ => Err(invalid("cannot delete from scalar")),
-    }
-}
-
-fn delete_key(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Jsonb(value), Text(key));
-    Ok(jsonb(&without(Json::parse(value)?, |known| *known == **key)?))
-}
-
-fn delete_keys(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Jsonb(value), Array(keys));
-    let unwanted = |known: &str| keys.values().iter().any(|key| key.as_str() == Some(known));
-    Ok(jsonb(&without(Json::parse(value)?, unwanted)?))
-}
-
-/// The element that an index means, if there is one.
-fn element_at(length: usize, index: i64) -> Option<usize> {
-    let index = if index < 0 { index.checked_add(length as i64)? } else { index };
-    usize::try_from(index).ok().filter(|index| *index < length)
-}
-
-fn delete_element(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Jsonb(value), Int4(index));
-    match Json::parse(value)? {
-        Json::Array(mut elements) => {
-            if let Some(at) = element_at(elements.len(), (*index).into()) {
-                elements.remove(at);
-            }
-            Ok(jsonb(&Json::Array(elements)))
-        }
-        Json::Object(_) => Err(invalid("cannot delete from object using integer index")),
-        _ => Err(invalid("cannot delete from scalar")),
-    }
-}
-
-/// What happens at a path's end.
-enum Change<'a> {
-    Delete,
-    /// Sets a value, and adds it where there is none if that is wanted.
-    Set(&'a Json<'a>, bool),
-}
-
-fn path_index(key: &str, level: usize) -> Result<i64, SqlError> {
-    key.parse().map_err(|_| {
-        SqlError::new(
-            SqlState::INVALID_TEXT_REPRESENTATION,
-            format!("path element at position {level} is not an integer: \"{key}\""),
-        )
-    })
-}
-
-fn change<'a>(value: &mut Json<'a>, path: &[&'a str], level: usize, what: &Change<'a>) -> Result<(), SqlError> {
-    let Some((key, rest)) = path.split_first() else { return Ok(()) };
-    match value {
-        Json::Object(members) => {
-            let at = members.iter().position(|(known, _)| known == key);
-            match (at, what) {
-                (Some(at), Change::Delete) if rest.is_empty() => {
-                    members.remove(at);
-                }
-                (Some(at), Change::Set(new, _)) if rest.is_empty() => members[at].1 = (*new).clone(),
-                (Some(at), _) => change(&mut members[at].1, rest, level + 1, what)?,
-                (None, Change::Set(new, true)) if rest.is_empty() => {
-                    members.push((Cow::Borrowed(*key), (*new).clone()));
-                    *value = Json::members(std::mem::take(members));
-                }
-                (None, _) => {}
-            }
-        }
-        Json::Array(elements) => {
-            let index = path_index(key, level)?;
-            match (element_at(elements.len(), index), what) {
-                (Some(at), Change::Delete) if rest.is_empty() => {
-                    elements.remove(at);
-                }
-                (Some(at), Change::Set(new, _)) if rest.is_empty() => elements[at] = (*new).clone(),
-                (Some(at), _) => change(&mut elements[at], rest, level + 1, what)?,
-                (None, Change::Set(new, true)) if rest.is_empty() => {
-                    let at = if index < 0 { 0 } else { elements.len() };
-                    elements.insert(at, (*new).clone());
-                }
-                (None, _) => {}
-            }
-        }
-        _ => {}
-    }
-    Ok(())
-}
-
-fn delete_path(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Jsonb(value), Array(path));
-    let mut tree = Json::parse(value)?;
-    if !matches!(tree, Json::Object(_) | Json::Array(_)) {
-        return Err(invalid("cannot delete path in scalar"));
-    }
-    let keys = keys(path).ok_or_else(|| null_in_path(path))?;
-    change(&mut tree, &keys, 1, &Change::Delete)?;
-    Ok(jsonb(&tree))
-}
-
-fn null_in_path(path: &Array) -> SqlError {
-    let at = path.values().iter().position(Value::is_null).unwrap_or(0) + 1;
-    SqlError::new(SqlState::NULL_VALUE_NOT_ALLOWED, format!("path element at position {at} is null"))
-}
-
-fn set(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    let (value, path, new, create) = match arguments {
-        [Value::Jsonb(value), Value::Array(path), Value::Jsonb(new)] => (value, path, new, true),
-        [Value::Jsonb(value), Value::Array(path), Value::Jsonb(new), Value::Bool(create)] => {
-            (value, path, new, *create)
-        }
-        _ => return Err(mismatch(arguments)),
-    };
-    let (mut tree, new) = (Json::parse(value)?, Json::parse(new)?);
-    if !matches!(tree, Json::Object(_) | Json::Array(_)) {
-        return Err(invalid("cannot set path in scalar"));
-    }
-    let keys = keys(path).ok_or_else(|| null_in_path(path))?;
-    change(&mut tree, &keys, 1, &Change::Set(&new, create))?;
-    Ok(jsonb(&tree))
 }
 
 fn type_of(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -547,4 +430,87 @@ fn pretty(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let mut out = String::new();
     write(&Json::parse(value)?, 0, &mut out);
     Ok(Value::text(out))
+}
+
+/// An object of text, from keys and values that take turns, are pairs, or are in two arrays.
+fn object(arguments: &[Value], binary: bool) -> Result<Value, SqlError> {
+    let error = |message: &'static str| Err(SqlError::new(SqlState::ARRAY_SUBSCRIPT_ERROR, message));
+    let pairs: Vec<(&Value, &Value)> = match arguments {
+        [Value::Array(both)] => {
+            match both.dimensions() {
+                [] => {}
+                [one] if one.length % 2 == 0 => {}
+                [_] => return error("array must have even number of elements"),
+                [_, two] if two.length == 2 => {}
+                [_, _] => return error("array must have two columns"),
+                _ => return error("wrong number of array subscripts"),
+            }
+            both.values().chunks_exact(2).map(|pair| (&pair[0], &pair[1])).collect()
+        }
+        [Value::Array(keys), Value::Array(values)] => {
+            if keys.dimensions().len() > 1 || values.dimensions().len() > 1 {
+                return error("wrong number of array subscripts");
+            }
+            if keys.dimensions().len() != values.dimensions().len() {
+                return error("wrong number of array subscripts");
+            }
+            if keys.values().len() != values.values().len() {
+                return error("mismatched array dimensions");
+            }
+            keys.values().iter().zip(values.values()).collect()
+        }
+        _ => return Err(mismatch(arguments)),
+    };
+    let mut out = "{".to_owned();
+    for (at, (key, value)) in pairs.into_iter().enumerate() {
+        let Some(key) = key.as_str() else {
+            return Err(SqlError::new(SqlState::NULL_VALUE_NOT_ALLOWED, "null value not allowed for object key"));
+        };
+        if at > 0 {
+            out.push_str(", ");
+        }
+        json::write_string(key, &mut out);
+        out.push_str(" : ");
+        match value.as_str() {
+            Some(value) => json::write_string(value, &mut out),
+            None => out.push_str("null"),
+        }
+    }
+    out.push('}');
+    made(out, binary)
+}
+
+/// A `json` without members that are null: what is left keeps its order, but not its blanks.
+fn strip_nulls_text(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    fn strip(text: &str, out: &mut String) -> Result<(), SqlError> {
+        if let Some(members) = json::members(text)? {
+            out.push('{');
+            let kept = members.into_iter().filter(|(_, value)| *value != "null");
+            for (at, (key, value)) in kept.enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                json::write_string(&key, out);
+                out.push(':');
+                strip(value, out)?;
+            }
+            out.push('}');
+        } else if let Some(elements) = json::elements(text)? {
+            out.push('[');
+            for (at, element) in elements.into_iter().enumerate() {
+                if at > 0 {
+                    out.push(',');
+                }
+                strip(element, out)?;
+            }
+            out.push(']');
+        } else {
+            out.push_str(text.trim_matches(text::is_space));
+        }
+        Ok(())
+    }
+    take!(arguments: Json(value));
+    let mut out = String::new();
+    strip(value, &mut out)?;
+    Ok(Value::Json(out.into()))
 }

@@ -22,6 +22,8 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("abs", &[Kind::Float4], Kind::Float4, float4_abs),
     Function::new("abs", &[F], F, float8_abs),
     Function::new("abs", &[N], N, numeric_abs),
+    Function::new("@", &[Kind::Int2], Kind::Int2, int2_abs),
+    Function::new("@", &[Kind::Float4], Kind::Float4, float4_abs),
     Function::new("@", &[Kind::Int4], Kind::Int4, int4_abs),
     Function::new("@", &[Kind::Int8], Kind::Int8, int8_abs),
     Function::new("@", &[F], F, float8_abs),
@@ -66,17 +68,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("gcd", &[Kind::Int8, Kind::Int8], Kind::Int8, int8_gcd),
     Function::new("lcm", &[Kind::Int4, Kind::Int4], Kind::Int4, int4_lcm),
     Function::new("lcm", &[Kind::Int8, Kind::Int8], Kind::Int8, int8_lcm),
-    Function::new("pi", &[], F, |_, _| Ok(Value::Float8(std::f64::consts::PI))),
-    Function::new("degrees", &[F], F, |arguments, _| float(arguments, f64::to_degrees)),
-    Function::new("radians", &[F], F, |arguments, _| float(arguments, f64::to_radians)),
-    Function::new("sin", &[F], F, |arguments, _| finite(arguments, f64::sin)),
-    Function::new("cos", &[F], F, |arguments, _| finite(arguments, f64::cos)),
-    Function::new("tan", &[F], F, |arguments, _| finite(arguments, f64::tan)),
-    Function::new("cot", &[F], F, |arguments, _| finite(arguments, |x| 1.0 / x.tan())),
-    Function::new("asin", &[F], F, |arguments, _| within_one(arguments, f64::asin)),
-    Function::new("acos", &[F], F, |arguments, _| within_one(arguments, f64::acos)),
-    Function::new("atan", &[F], F, |arguments, _| float(arguments, f64::atan)),
-    Function::new("atan2", &[F, F], F, float8_atan2),
+    Function::new("gcd", &[N, N], N, numeric_gcd),
+    Function::new("lcm", &[N, N], N, numeric_lcm),
+    Function::new("factorial", &[Kind::Int8], N, factorial),
     Function::new("random", &[], F, random).volatile(),
     Function::new("setseed", &[F], Kind::Void, set_seed).volatile(),
     Function::new("width_bucket", &[F, F, F, Kind::Int4], Kind::Int4, float8_width_bucket),
@@ -100,7 +94,7 @@ fn float4_abs(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErro
 }
 
 /// Applies a function of one number. Overflow is an error, and so is a zero that stands for a tiny number.
-fn float(arguments: &[Value], function: fn(f64) -> f64) -> Result<Value, SqlError> {
+pub(super) fn float(arguments: &[Value], function: fn(f64) -> f64) -> Result<Value, SqlError> {
     take!(arguments: Float8(number));
     let result = function(*number);
     if result.is_infinite() && number.is_finite() {
@@ -126,31 +120,6 @@ plain_floats!(
     float8_sign |number| if number > 0.0 { 1.0 } else if number < 0.0 { -1.0 } else { 0.0 },
     float8_cbrt f64::cbrt
 );
-
-fn out_of_domain(message: &'static str) -> SqlError {
-    SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message)
-}
-
-fn finite(arguments: &[Value], function: fn(f64) -> f64) -> Result<Value, SqlError> {
-    take!(arguments: Float8(number));
-    if number.is_infinite() {
-        return Err(out_of_domain("input is out of range"));
-    }
-    Ok(Value::Float8(function(*number)))
-}
-
-fn within_one(arguments: &[Value], function: fn(f64) -> f64) -> Result<Value, SqlError> {
-    take!(arguments: Float8(number));
-    if number.abs() > 1.0 {
-        return Err(out_of_domain("input is out of range"));
-    }
-    Ok(Value::Float8(function(*number)))
-}
-
-fn float8_atan2(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Float8(y), Float8(x));
-    Ok(Value::Float8(y.atan2(*x)))
-}
 
 fn float8_sqrt(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Float8(number));
@@ -199,7 +168,7 @@ pub(super) fn float8_power(arguments: &[Value], _: &EvalContext<'_>) -> Result<V
     if base == 0.0 && exponent < 0.0 {
         return undefined("zero raised to a negative power is undefined");
     }
-    if base < 0.0 && exponent.is_finite() && base.is_finite() && exponent.fract() != 0.0 {
+    if base < 0.0 && exponent.is_finite() && exponent.fract() != 0.0 {
         return undefined("a negative number raised to a non-integer power yields a complex result");
     }
     let result = base.powf(exponent);
@@ -296,6 +265,24 @@ macro_rules! divisors {
 }
 
 divisors!(int4_gcd int4_lcm Int4 i32, int8_gcd int8_lcm Int8 i64);
+
+fn numeric_gcd(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    take!(arguments: Numeric(one), Numeric(two));
+    one.gcd(*two).map(Value::Numeric)
+}
+
+fn numeric_lcm(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    take!(arguments: Numeric(one), Numeric(two));
+    one.lcm(*two).map(Value::Numeric)
+}
+
+fn factorial(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+    take!(arguments: Int8(number));
+    if *number < 0 {
+        return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "factorial of a negative number is undefined"));
+    }
+    (2..=*number).try_fold(Numeric::ONE, |product, factor| product.mul(factor.into())).map(Value::Numeric)
+}
 
 /// The next state of a generator of random numbers (SplitMix64), which it returns mixed.
 fn advance(state: &Cell<u64>) -> u64 {

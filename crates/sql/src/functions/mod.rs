@@ -7,10 +7,12 @@
 //! | SQL | here |
 //! |---|---|
 //! | `a LIKE b`, `NOT LIKE`, `ILIKE`, `NOT ILIKE` | `~~`, `!~~`, `~~*`, `!~~*`; with ESCAPE, the pattern goes through `like_escape` |
+//! | `a SIMILAR TO b ESCAPE c` | `~`, `!~` with a pattern that goes through `similar_to_escape` |
 //! | `EXTRACT(f FROM a)` | `extract(f, a)` |
 //! | `SUBSTRING(a FROM b FOR c)`, `POSITION(a IN b)` | `substring(a, b, c)`, `position(b, a)` |
 //! | `TRIM(LEADING / TRAILING / BOTH b FROM a)` | `ltrim`, `rtrim`, `btrim(a, b)` |
 //! | `OVERLAY(a PLACING b FROM c FOR d)` | `overlay(a, b, c, d)` |
+//! | `(a, b) OVERLAPS (c, d)` | `overlaps(a, b, c, d)` |
 //! | `a AT TIME ZONE z` | `timezone(z, a)` |
 //! | `a = ANY (b)`, `a <> ALL (b)` | [`any`], [`all`] with the operator's function |
 //! | AND, OR, NOT, IS DISTINCT FROM | [`and`], [`or`], [`not`], [`is_distinct`] |
@@ -19,23 +21,39 @@
 mod arithmetic;
 mod array;
 mod bits;
+mod bytes;
+mod cast;
 mod comparison;
 mod datetime;
 mod format_datetime;
 mod format_number;
 mod json;
+mod json_change;
 mod logic;
 mod math;
+mod overlaps;
+mod parse_datetime;
+mod parse_number;
 mod pattern;
+mod quote;
+mod regex;
+mod regexp;
 mod resolve;
+mod session;
+mod similar;
 mod string;
+mod system;
+mod trigonometry;
 
 use std::{collections::HashMap, fmt, sync::OnceLock};
 
 pub use logic::{all, and, any, is_distinct, not, or};
-pub use pattern::{Regex, like_prefix};
+pub use pattern::like_prefix;
+pub use quote::quote_identifier;
+pub use regex::Regex;
+pub use regexp::regexp_matches;
 pub use resolve::{Resolved, common_kind, resolve};
-pub use string::quote_identifier;
+pub use session::{SessionCalls, SessionFunction};
 
 use crate::{
     SqlError,
@@ -131,15 +149,26 @@ const TABLES: &[&[Function]] = &[
     arithmetic::FUNCTIONS,
     array::FUNCTIONS,
     bits::FUNCTIONS,
+    bytes::FUNCTIONS,
+    cast::FUNCTIONS,
     comparison::FUNCTIONS,
     datetime::FUNCTIONS,
     format_datetime::FUNCTIONS,
     format_number::FUNCTIONS,
     json::FUNCTIONS,
+    json_change::FUNCTIONS,
     logic::FUNCTIONS,
     math::FUNCTIONS,
+    overlaps::FUNCTIONS,
+    parse_datetime::FUNCTIONS,
+    parse_number::FUNCTIONS,
     pattern::FUNCTIONS,
+    quote::FUNCTIONS,
+    regexp::FUNCTIONS,
+    session::FUNCTIONS,
     string::FUNCTIONS,
+    system::FUNCTIONS,
+    trigonometry::FUNCTIONS,
 ];
 
 /// All functions and operators.

@@ -132,6 +132,40 @@ impl Array {
         self.values.get(at)
     }
 
+    /// The elements at ranges of subscripts, as `a[2:3][:1]` means them: an array whose subscripts begin at 1. An open
+    /// end is that of the array, and dimensions behind the last range are whole.
+    pub fn slice(&self, ranges: &[(Option<i64>, Option<i64>)]) -> Self {
+        let empty = Self::new(self.element, Vec::new());
+        if ranges.len() > self.dimensions.len() {
+            return empty;
+        }
+        // First and length of each dimension's part.
+        let mut parts = Vec::with_capacity(self.dimensions.len());
+        for (at, dimension) in self.dimensions.iter().enumerate() {
+            let (lower, upper) = ranges.get(at).copied().unwrap_or_default();
+            let first = lower.unwrap_or(i64::MIN).max(dimension.lower.into());
+            let last = upper.unwrap_or(i64::MAX).min(dimension.upper());
+            if first > last {
+                return empty;
+            }
+            parts.push(((first - i64::from(dimension.lower)) as usize, (last - first) as usize + 1));
+        }
+        let total = parts.iter().map(|(_, length)| length).product();
+        let values = (0..total).map(|number| {
+            // The number's digits, to the base of each part's length, are subscripts.
+            let (mut rest, mut at, mut each) = (number, 0, 1);
+            for ((first, length), dimension) in parts.iter().zip(&self.dimensions).rev() {
+                at += (first + rest % length) * each;
+                rest /= length;
+                each *= dimension.length as usize;
+            }
+            self.values[at].clone()
+        });
+        let values = values.collect();
+        let dimensions = parts.iter().map(|(_, length)| Dimension { length: *length as u32, lower: 1 }).collect();
+        Self { element: self.element, dimensions, values }
+    }
+
     /// The same array with each element changed, as elements of another kind.
     ///
     /// # Errors

@@ -179,6 +179,9 @@ impl Cast {
                 Err(_) => return Err(out_of_range(kind)),
             },
             (Value::SingleChar(value), Kind::Int4) => Value::Int4((value as i8).into()),
+            // Their bits, whatever the sign.
+            (Value::Int4(value), _) if kind.is_object_id() => Value::Oid(value as u32),
+            (Value::Int2(value), _) if kind.is_object_id() => Value::Oid(i32::from(value) as u32),
             (value @ (Value::Int2(_) | Value::Int4(_) | Value::Int8(_)), _) => {
                 from_integer(value.as_i64().unwrap_or(0), kind)?
             }
@@ -234,7 +237,7 @@ impl Cast {
     /// Reads text as a value. Its length is fitted afterwards, because explicit casts cut off what is too long.
     fn read(self, value: &str, context: &EvalContext<'_>) -> Result<Value, SqlError> {
         match self.to.kind() {
-            Kind::Varchar | Kind::Char => {
+            Kind::Varchar | Kind::Char | Kind::VarcharArray | Kind::CharArray => {
                 fit(text::input(Type::of(self.to.kind()), value, context)?, self.to, self.explicit)
             }
             _ => text::input(self.to, value, context),
@@ -264,10 +267,7 @@ fn from_integer(number: i64, kind: Kind) -> Result<Value, SqlError> {
         Kind::Float4 => Value::Float4(number as f32),
         Kind::Float8 => Value::Float8(number as f64),
         Kind::Numeric => Value::Numeric(number.into()),
-        kind if kind.is_object_id() => Value::Oid(match i32::try_from(number) {
-            Ok(number) => number as u32,
-            Err(_) => u32::try_from(number).map_err(|_| out_of_range(Kind::Oid))?,
-        }),
+        kind if kind.is_object_id() => Value::Oid(u32::try_from(number).map_err(|_| out_of_range(Kind::Oid))?),
         _ => return Err(SqlError::internal(format!("no cast of an integer to {kind}"))),
     })
 }

@@ -6,6 +6,7 @@ use super::{
     Kind,
     datetime::{Moment, TimeZone, Timestamp},
 };
+use crate::functions::SessionCalls;
 
 /// Names of objects, for `regclass` and its like.
 pub trait ObjectNames {
@@ -29,6 +30,8 @@ pub struct EvalContext<'a> {
     pub clock: fn() -> Timestamp,
     /// The catalog, if there is one.
     pub names: Option<&'a dyn ObjectNames>,
+    /// The session, if there is one.
+    pub session: Option<&'a dyn SessionCalls>,
     /// What `random()` goes on from; 0 for a seed from the system.
     pub random: Cell<u64>,
 }
@@ -50,6 +53,7 @@ impl Default for EvalContext<'_> {
             statement_start: now,
             clock: Timestamp::now,
             names: None,
+            session: None,
             random: Cell::new(0),
         }
     }

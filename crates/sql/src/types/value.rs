@@ -326,6 +326,7 @@ impl<'a> ValueRef<'a> {
     }
 
     /// Hashes what equal values have in common.
+    #[expect(clippy::should_implement_trait, reason = "by value, as all methods here")]
     pub fn hash<H: hash::Hasher>(self, state: &mut H) {
         use hash::Hash;
         state.write_u8(self.rank());

@@ -3,28 +3,36 @@
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
     functions::{self, common_kind, resolve},
-    types::{Array, Cast, CastContext, Dimension, EvalContext, text},
+    types::{Array, Cast, CastContext, Dimension, EvalContext, TimeZone, text},
 };
 use sqlparser::{
-    ast::{self, AccessExpr, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Subscript, UnaryOperator},
+    ast::{
+        self, AccessExpr, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Subscript,
+        UnaryOperator,
+    },
     dialect::PostgreSqlDialect,
     parser::Parser,
 };
 
 type Typed = (Value, Type);
 
-/// The text of an expression's value; nothing for null.
-pub fn evaluate(expression: &str, context: &EvalContext<'_>) -> Result<Option<String>, SqlError> {
+/// The session that expressions are evaluated in.
+pub fn context() -> EvalContext<'static> {
+    EvalContext { zone: TimeZone::parse("Europe/Berlin").expect("a time zone"), ..EvalContext::default() }
+}
+
+/// The type of an expression and its value as text; nothing for null.
+pub fn evaluate(expression: &str, context: &EvalContext<'_>) -> Result<(Type, Option<String>), SqlError> {
     let syntax = |error: sqlparser::parser::ParserError| SqlError::new(SqlState::SYNTAX_ERROR, error.to_string());
     let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(expression).map_err(syntax)?;
     let expr = parser.parse_expr().map_err(syntax)?;
     let (value, ty) = Evaluator { context }.expression(&expr)?;
     if value.is_null() {
-        return Ok(None);
+        return Ok((ty, None));
     }
     let mut out = String::new();
     text::output_as(ty.kind(), value.as_ref(), context, &mut out);
-    Ok(Some(out))
+    Ok((ty, Some(out)))
 }
 
 struct Evaluator<'a> {
@@ -102,15 +110,24 @@ impl Evaluator<'_> {
                 if let Some(field) = &interval.last_field {
                     name.push_str(&format!(" to {field}"));
                 }
+                if let Some(digits) = interval.fractional_seconds_precision.or(interval.leading_precision) {
+                    name.push_str(&format!("({digits})"));
+                }
                 let ty = Parser::new(&PostgreSqlDialect {})
                     .try_with_sql(&name)
                     .and_then(|mut parser| parser.parse_data_type())
-                    .map_err(|error| unsupported(error))?;
+                    .map_err(unsupported)?;
                 let ty = Type::from_sql(&ty)?;
                 (self.cast(value, ty, CastContext::Explicit)?, ty)
             }
             Expr::Cast { expr, data_type, .. } => {
                 let ty = Type::from_sql(data_type)?;
+                if let Expr::Array(array) = &**expr
+                    && array.elem.is_empty()
+                    && let Some(element) = ty.element()
+                {
+                    return Ok((Value::array(Array::new(element.kind(), Vec::new())), ty));
+                }
                 (self.cast(self.expression(expr)?, ty, CastContext::Explicit)?, ty)
             }
             Expr::UnaryOp { op: UnaryOperator::Not, expr } => boolean(functions::not(self.truth(expr)?).into()),
@@ -156,6 +173,18 @@ impl Evaluator<'_> {
                 let above = self.call(">=", self.all(&[expr, low])?)?.0;
                 let below = self.call("<=", self.all(&[expr, high])?)?.0;
                 Self::negated(boolean(functions::and(above.as_bool(), below.as_bool()).into()), *negated)
+            }
+            Expr::Collate { expr, .. } => self.expression(expr)?,
+            Expr::SimilarTo { negated, expr, pattern, escape_char } => {
+                let mut arguments = self.all(&[pattern])?;
+                if let Some(escape) = escape_char {
+                    arguments.push(literal(&escape.value)?);
+                }
+                let pattern = self.call("similar_to_escape", arguments)?;
+                self.call(if *negated { "!~" } else { "~" }, vec![self.expression(expr)?, pattern])?
+            }
+            Expr::Like { any: true, expr, pattern, .. } => {
+                self.quantified(expr, &BinaryOperator::PGLikeMatch, pattern, true)?
             }
             Expr::Like { negated, expr, pattern, escape_char, .. } => {
                 self.like(if *negated { "!~~" } else { "~~" }, expr, pattern, escape_char.as_ref())?
@@ -230,24 +259,49 @@ impl Evaluator<'_> {
             }
             Expr::Array(array) => {
                 let values = self.all(&array.elem.iter().collect::<Vec<_>>())?;
+                if values.is_empty() {
+                    return Err(SqlError::new(
+                        SqlState::INDETERMINATE_DATATYPE,
+                        "cannot determine type of empty array",
+                    ));
+                }
                 self.array(values)?
             }
             Expr::CompoundFieldAccess { root, access_chain } => {
                 let (value, ty) = self.expression(root)?;
-                let mut subscripts = Vec::new();
+                let bound = |expression: &Expr| {
+                    let index = self.implicit(self.expression(expression)?, Kind::Int4)?;
+                    Ok::<_, SqlError>(index.as_i64())
+                };
+                let (mut ranges, mut slices) = (Vec::new(), false);
                 for access in access_chain {
-                    let AccessExpr::Subscript(Subscript::Index { index }) = access else {
-                        return Err(unsupported(access));
-                    };
-                    let index = self.implicit(self.expression(index)?, Kind::Int4)?;
-                    subscripts.push(index.as_i64().unwrap_or(i64::MIN));
+                    match access {
+                        AccessExpr::Subscript(Subscript::Index { index }) => {
+                            let Some(index) = bound(index)? else { return Ok((Value::Null, ty)) };
+                            ranges.push((None, Some(index)));
+                        }
+                        AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
+                            let lower = lower_bound.as_ref().map(&bound).transpose()?.flatten();
+                            let upper = upper_bound.as_ref().map(&bound).transpose()?.flatten();
+                            ranges.push((Some(lower.unwrap_or(i64::MIN)), upper));
+                            slices = true;
+                        }
+                        other => return Err(unsupported(other)),
+                    }
                 }
                 let element = ty.kind().element().ok_or_else(|| unsupported("this subscript"))?;
-                let found = match value {
-                    Value::Array(array) => array.get(&subscripts).cloned().unwrap_or_default(),
-                    _ => Value::Null,
-                };
-                (found, Type::of(element))
+                match value {
+                    Value::Array(array) if slices => {
+                        // Among slices, one subscript is a slice from 1 to it.
+                        let ranges: Vec<_> = ranges.iter().map(|(low, high)| (low.or(Some(1)), *high)).collect();
+                        (Value::array(array.slice(&ranges)), ty)
+                    }
+                    Value::Array(array) => {
+                        let subscripts: Vec<_> = ranges.iter().filter_map(|(_, index)| *index).collect();
+                        (array.get(&subscripts).cloned().unwrap_or_default(), Type::of(element))
+                    }
+                    _ => (Value::Null, Type::of(element)),
+                }
             }
             Expr::Function(function) => {
                 let name = function.name.to_string().to_lowercase();
@@ -305,11 +359,20 @@ impl Evaluator<'_> {
     fn array(&self, values: Vec<Typed>) -> Result<Typed, SqlError> {
         let (values, kind) = self.common(values, "ARRAY")?;
         if kind.is_array() {
-            // Arrays of arrays are arrays of one dimension more.
+            // Arrays of arrays are arrays of one dimension more; of empty ones, they are empty.
+            if values.iter().all(|value| matches!(value, Value::Array(array) if array.values().is_empty())) {
+                return Ok((values.into_iter().next().unwrap_or_default(), Type::of(kind)));
+            }
             let mut inner = Vec::new();
             let mut dimensions = vec![Dimension { length: values.len() as u32, lower: 1 }];
             for value in &values {
                 let Value::Array(array) = value else { return Err(unsupported("null arrays")) };
+                if dimensions.len() > 1 && dimensions[1..] != *array.dimensions() {
+                    return Err(SqlError::new(
+                        SqlState::ARRAY_SUBSCRIPT_ERROR,
+                        "multidimensional arrays must have array expressions with matching dimensions",
+                    ));
+                }
                 dimensions.truncate(1);
                 dimensions.extend_from_slice(array.dimensions());
                 inner.extend_from_slice(array.values());
@@ -334,6 +397,7 @@ fn literal(value: &ast::Value) -> Result<Typed, SqlError> {
         ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => {
             (Value::text(text.as_str()), Type::UNKNOWN)
         }
+        ast::Value::UnicodeStringLiteral(text) => (Value::text(text.as_str()), Type::UNKNOWN),
         ast::Value::DollarQuotedString(text) => (Value::text(text.value.as_str()), Type::UNKNOWN),
         ast::Value::Boolean(truth) => (Value::Bool(*truth), Type::BOOL),
         ast::Value::Null => (Value::Null, Type::UNKNOWN),

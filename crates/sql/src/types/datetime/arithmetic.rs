@@ -178,6 +178,7 @@ impl Timestamp {
     }
 }
 
+#[expect(clippy::should_implement_trait, reason = "operators cannot fail, and SQL's arithmetic does")]
 impl Interval {
     /// The sum.
     ///

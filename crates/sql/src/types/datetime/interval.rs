@@ -364,7 +364,7 @@ fn parse_words(text: &str, ty: Type) -> Result<Interval, Mistake> {
 fn parse_iso(text: &str) -> Result<Interval, Mistake> {
     let text = text.trim_matches(is_space);
     let mut rest = text.strip_prefix('P').ok_or(Mistake::Format)?;
-    let (mut sum, mut time, mut any) = (Sum::default(), false, false);
+    let (mut sum, mut time, mut any, mut any_time) = (Sum::default(), false, false, false);
     while let Some(first) = rest.chars().next() {
         if first == 'T' {
             if time {
@@ -401,7 +401,7 @@ fn parse_iso(text: &str) -> Result<Interval, Mistake> {
             (false, Some(b'-') | Some(b'T') | None) if !any => {
                 return parse_iso_alternative(negative, digits, after);
             }
-            (true, Some(b':') | None) if fraction == 0.0 || designator.is_none() => {
+            (true, Some(b':') | None) if !any_time && (fraction == 0.0 || designator.is_none()) => {
                 let micros = clock_iso(negative, &rest[length - digits.len()..])?;
                 sum.micros = sum.micros.checked_add(micros).ok_or(Mistake::Interval)?;
                 return sum.finish();
@@ -410,6 +410,7 @@ fn parse_iso(text: &str) -> Result<Interval, Mistake> {
         };
         sum.add(value, fraction, unit)?;
         any = true;
+        any_time |= time;
         rest = &after[1..];
     }
     if any || time { sum.finish() } else { Err(Mistake::Format) }

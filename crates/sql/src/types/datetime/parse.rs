@@ -570,6 +570,9 @@ impl Reading {
     /// One number of a date: which one it is depends on its length and on what is known already.
     fn part(&mut self, digits: &str) -> Result<(), Mistake> {
         let value = whole(digits).filter(|value| *value <= i64::from(i32::MAX)).ok_or(Mistake::Field)?;
+        if self.day_of_year.is_some() {
+            return Err(Mistake::Format);
+        }
         if digits.len() == 3 && self.year.is_some() && self.month.is_none() && self.day.is_none() {
             self.day_of_year = Some(value);
             return Ok(());
@@ -633,9 +636,10 @@ impl Reading {
 
     /// Microseconds since midnight.
     fn micros(&self) -> Result<i64, Mistake> {
-        match self.clock {
-            Some(clock) => clock.micros(self.half),
-            None => Ok(0),
+        match (self.clock, self.half) {
+            (Some(clock), half) => clock.micros(half),
+            (None, Some(Half::Pm)) => Ok(DAY / 2),
+            (None, _) => Ok(0),
         }
     }
 }
@@ -706,12 +710,18 @@ impl Time {
         let read = || -> Result<i64, Mistake> {
             // Digits alone are a time here, not a date.
             let clock = text.trim_matches(is_space);
+            let (clock, half) = match clock.rsplit_once(is_space) {
+                Some((clock, word)) if word.eq_ignore_ascii_case("am") => (clock.trim_end(), Some(Half::Am)),
+                Some((clock, word)) if word.eq_ignore_ascii_case("pm") => (clock.trim_end(), Some(Half::Pm)),
+                _ => (clock, None),
+            };
             let (clock, zone) = clock.split_once(['+', '-']).map_or((clock, None), |(clock, zone)| (clock, Some(zone)));
             let (digits, fraction) = clock.split_once('.').map_or((clock, None), |(digits, rest)| (digits, Some(rest)));
             let compact = matches!(digits.len(), 4 | 6) && digits.bytes().all(|byte| byte.is_ascii_digit());
             let mut reading = if compact && zone.is_none_or(|zone| parse_displacement(zone).is_some()) {
                 let mut reading = Reading::default();
                 reading.compact_clock(digits, fraction)?;
+                reading.half = half;
                 reading
             } else {
                 Reading::of(text)?
@@ -723,7 +733,7 @@ impl Time {
             match reading.special.take() {
                 None => {}
                 Some(Special::Now) => return Ok(moment.local().time().0),
-                Some(Special::Midnight) => return Ok(0),
+                Some(Special::Midnight) if reading.clock.is_none() => return Ok(0),
                 Some(Special::Today | Special::Tomorrow | Special::Yesterday) if reading.clock.is_some() => {}
                 Some(_) => return Err(Mistake::Format),
             }

@@ -155,10 +155,10 @@ fn similar_year(seconds: i64) -> i64 {
 pub(super) fn write_offset(seconds: i32, out: &mut String) {
     let magnitude = seconds.unsigned_abs();
     let _ = write!(out, "{}{:02}", if seconds < 0 { '-' } else { '+' }, magnitude / 3600);
-    if magnitude % 3600 != 0 {
+    if !magnitude.is_multiple_of(3600) {
         let _ = write!(out, ":{:02}", magnitude / 60 % 60);
     }
-    if magnitude % 60 != 0 {
+    if !magnitude.is_multiple_of(60) {
         let _ = write!(out, ":{:02}", magnitude % 60);
     }
 }

@@ -35,11 +35,14 @@ fn skip(scanner: &mut Scanner<'_>, token: Token) -> Result<(), SqlError> {
     }
 }
 
+/// Key and value of a member of an object; the value as its text.
+pub type Member<'a> = (Cow<'a, str>, &'a str);
+
 /// The members of an object, as text of key and value; nothing for what is no object.
 ///
 /// # Errors
 /// When the text is not JSON.
-pub fn members(text: &str) -> Result<Option<Vec<(Cow<'_, str>, &str)>>, SqlError> {
+pub fn members(text: &str) -> Result<Option<Vec<Member<'_>>>, SqlError> {
     let mut all = Vec::new();
     let object = each_member(text, |key, value| {
         all.push((key, value));
@@ -143,7 +146,7 @@ pub fn get<'a>(text: &'a str, step: Step<'_>) -> Result<Option<&'a str>, SqlErro
 ///
 /// # Errors
 /// When the text is not JSON.
-pub fn path<'a>(text: &'a str, steps: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Option<&'a str>, SqlError> {
+pub fn path(text: &str, steps: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Option<&str>, SqlError> {
     let mut at = text.trim_matches([' ', '\t', '\r', '\n']);
     for step in steps {
         let step = step.as_ref();

@@ -8,7 +8,7 @@ mod access;
 mod scan;
 mod tree;
 
-pub use access::{Step, elements, get, members, path, scalar_text, type_name};
+pub use access::{Member, Step, elements, get, members, path, scalar_text, type_name};
 pub use scan::check;
 pub use tree::{Json, write_string};
 

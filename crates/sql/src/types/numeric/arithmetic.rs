@@ -22,6 +22,7 @@ pub(super) fn clamp_scale(scale: i64) -> u32 {
     scale.clamp(0, 2 * i64::from(Numeric::MAX_DIGITS)) as u32
 }
 
+#[expect(clippy::should_implement_trait, reason = "operators cannot fail, and SQL's arithmetic does")]
 impl Numeric {
     /// The sum.
     ///
@@ -109,6 +110,29 @@ impl Numeric {
         }
         let (one, two, scale) = self.aligned_big(other);
         Self::from_big(one % two, scale)
+    }
+
+    /// The greatest common divisor: the largest number of which both are whole multiples.
+    ///
+    /// # Errors
+    /// 22003 when it has too many digits.
+    pub fn gcd(self, other: Self) -> Result<Self, SqlError> {
+        let (one, two, scale) = self.aligned_big(other);
+        Self::from_big(greatest_divisor(one, two), scale)
+    }
+
+    /// The least common multiple: the smallest number above zero that is a whole multiple of both.
+    ///
+    /// # Errors
+    /// 22003 when it has too many digits.
+    pub fn lcm(self, other: Self) -> Result<Self, SqlError> {
+        let (one, two, scale) = self.aligned_big(other);
+        if one == BigInt::ZERO || two == BigInt::ZERO {
+            return Self::from_big(BigInt::ZERO, scale);
+        }
+        let divisor = greatest_divisor(one.clone(), two.clone());
+        let product: BigInt = one / divisor * two;
+        Self::from_big(product.magnitude().clone().into(), scale)
     }
 
     /// The same with the other sign.
@@ -223,4 +247,13 @@ pub(super) struct Leading {
     pub next: u32,
     /// The power of 10,000 that the first digit counts.
     pub weight: i64,
+}
+
+fn greatest_divisor(mut one: BigInt, mut two: BigInt) -> BigInt {
+    while two != BigInt::ZERO {
+        let rest = &one % &two;
+        one = two;
+        two = rest;
+    }
+    one.magnitude().clone().into()
 }

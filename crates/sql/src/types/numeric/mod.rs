@@ -27,7 +27,7 @@ pub struct Numeric {
 }
 
 /// 10 to the power of the index.
-const POWERS: [i128; 39] = {
+pub(crate) const POWERS: [i128; 39] = {
     let mut powers = [1; 39];
     let mut at = 1;
     while at < powers.len() {
@@ -64,7 +64,7 @@ impl Numeric {
     pub const ONE: Self = Self::make(1, 0);
 
     /// Both are known to be in range.
-    const fn make(coefficient: i128, scale: u8) -> Self {
+    pub(crate) const fn make(coefficient: i128, scale: u8) -> Self {
         Self { coefficient: coefficient.to_ne_bytes(), scale }
     }
 

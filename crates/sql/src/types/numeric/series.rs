@@ -168,7 +168,9 @@ impl Numeric {
         if exponent > 60.0 {
             return Err(overflow());
         }
-        let scale = clamp_scale((SIGNIFICANT_DIGITS - exponent as i64).max(self.scale.into()));
+        // What is that small is zero in any case.
+        let exponent = exponent.max(-1000.0) as i64;
+        let scale = clamp_scale((SIGNIFICANT_DIGITS - exponent).max(self.scale.into()));
         Self::from_big(exponential(&self.big(), self.scale(), scale)?, scale)
     }
 

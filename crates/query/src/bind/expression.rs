@@ -1,0 +1,705 @@
+//! Expressions: from syntax to what is evaluated.
+
+use freshet_sql::{
+    SqlError, SqlState, Type, Value,
+    functions::{self, common_kind, resolve},
+    types::{CastContext, Kind, text},
+};
+use sqlparser::ast::{
+    self, BinaryOperator, CeilFloorKind, DuplicateTreatment, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
+    TrimWhereField, UnaryOperator, ValueWithSpan,
+};
+
+use super::{
+    Binder, Bound, Scope, Stop,
+    aggregate::{Aggregate, AggregateCall},
+    name_of, not_supported, parts_of, syntax_error,
+};
+use crate::{
+    expression::{Comparison, Expression, Typed},
+    session_function::SessionFunction,
+};
+
+/// How deep expressions may be nested.
+const DEEPEST: usize = 200;
+
+fn unknown(literal: impl AsRef<str>) -> Typed {
+    Typed { expression: Expression::Constant(Value::text(literal.as_ref())), ty: Type::UNKNOWN }
+}
+
+fn boolean(expression: Expression) -> Typed {
+    Typed { expression, ty: Type::BOOL }
+}
+
+/// The signs of an operator.
+fn signs(operator: &BinaryOperator) -> String {
+    match operator {
+        BinaryOperator::NotEq => "<>".to_owned(),
+        BinaryOperator::PGCustomBinaryOperator(parts) => parts.last().cloned().unwrap_or_default(),
+        BinaryOperator::Custom(signs) => signs.clone(),
+        other => other.to_string(),
+    }
+}
+
+impl Binder<'_> {
+    /// Binds an expression.
+    ///
+    /// # Errors
+    /// When it makes no sense, or is for general queries.
+    pub fn expression(&self, expr: &Expr, scope: &Scope) -> Bound<Typed> {
+        self.nested(expr, scope, 0)
+    }
+
+    /// Binds a condition.
+    ///
+    /// # Errors
+    /// As for [`Binder::expression`]; 42804 when it is none.
+    pub fn condition(&self, expr: &Expr, scope: &Scope, clause: &str) -> Bound<Expression> {
+        let typed = self.expression(expr, scope)?;
+        if !matches!(typed.ty.kind(), Kind::Bool | Kind::Unknown) {
+            let message = format!("argument of {clause} must be type boolean, not type {}", typed.ty.kind().sql_name());
+            return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into());
+        }
+        Ok(self.coerce(typed, Type::BOOL, CastContext::Implicit)?.expression)
+    }
+
+    fn nested(&self, expr: &Expr, scope: &Scope, depth: usize) -> Bound<Typed> {
+        if depth > DEEPEST {
+            let message = format!("expressions are nested more than {DEEPEST} levels deep");
+            return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, message).into());
+        }
+        if let Some(grouping) = &scope.grouping
+            && let Some(number) = grouping.groups.iter().position(|(written, _)| written == expr)
+        {
+            let expression = Expression::Column { source: grouping.source, column: number as u16 };
+            return Ok(Typed { expression, ty: grouping.groups[number].1.ty });
+        }
+        let deeper = |expr: &Expr| self.nested(expr, scope, depth + 1);
+        Ok(match expr {
+            Expr::Identifier(name) if name.quote_style.is_none() && self.is_word_function(&name.value, scope) => {
+                self.call(&name.value.to_lowercase(), Vec::new())?
+            }
+            Expr::Identifier(name) => self.column(std::slice::from_ref(name), scope)?,
+            Expr::CompoundIdentifier(parts) => self.column(parts, scope)?,
+            Expr::Nested(inner) => deeper(inner)?,
+            Expr::Value(value) => self.literal(value)?,
+            Expr::TypedString(typed) => {
+                let ty = Type::from_sql(&typed.data_type)?;
+                let literal = typed.value.value.clone().into_string().unwrap_or_default();
+                self.coerce(unknown(literal), ty, CastContext::Explicit)?
+            }
+            Expr::Cast { expr, data_type, array: false, format: None, .. } => {
+                let ty = Type::from_sql(data_type)?;
+                self.coerce(deeper(expr)?, ty, CastContext::Explicit)?
+            }
+            Expr::Interval(interval) => {
+                let mut literal = match &*interval.value {
+                    Expr::Value(value) => value.value.clone().into_string().unwrap_or_default(),
+                    _ => return Err(not_supported("INTERVAL of an expression").into()),
+                };
+                if let Some(unit) = &interval.leading_field {
+                    literal = format!("{literal} {unit}");
+                }
+                self.coerce(unknown(literal), Type::INTERVAL, CastContext::Explicit)?
+            }
+            Expr::IsNull(inner) => boolean(Expression::IsNull(Box::new(self.settle(deeper(inner)?)?.expression))),
+            Expr::IsNotNull(inner) => {
+                let inner = Expression::IsNull(Box::new(self.settle(deeper(inner)?)?.expression));
+                boolean(Expression::Not(Box::new(inner)))
+            }
+            Expr::IsTrue(inner) => self.is(deeper(inner)?, true, false)?,
+            Expr::IsNotTrue(inner) => self.is(deeper(inner)?, true, true)?,
+            Expr::IsFalse(inner) => self.is(deeper(inner)?, false, false)?,
+            Expr::IsNotFalse(inner) => self.is(deeper(inner)?, false, true)?,
+            Expr::IsUnknown(inner) => {
+                let inner = self.coerce(deeper(inner)?, Type::BOOL, CastContext::Implicit)?;
+                boolean(Expression::IsNull(Box::new(inner.expression)))
+            }
+            Expr::IsNotUnknown(inner) => {
+                let inner = self.coerce(deeper(inner)?, Type::BOOL, CastContext::Implicit)?;
+                boolean(Expression::Not(Box::new(Expression::IsNull(Box::new(inner.expression)))))
+            }
+            Expr::IsDistinctFrom(one, other) => self.distinct(deeper(one)?, deeper(other)?)?,
+            Expr::IsNotDistinctFrom(one, other) => {
+                let distinct = self.distinct(deeper(one)?, deeper(other)?)?;
+                boolean(Expression::Not(Box::new(distinct.expression)))
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+                let mut all = Vec::new();
+                for side in [left, right] {
+                    match self.condition(side, scope, "AND")? {
+                        Expression::And(inner) => all.extend(inner),
+                        other => all.push(other),
+                    }
+                }
+                boolean(Expression::And(all.into()))
+            }
+            Expr::BinaryOp { left, op: BinaryOperator::Or, right } => {
+                let mut any = Vec::new();
+                for side in [left, right] {
+                    match self.condition(side, scope, "OR")? {
+                        Expression::Or(inner) => any.extend(inner),
+                        other => any.push(other),
+                    }
+                }
+                boolean(Expression::Or(any.into()))
+            }
+            Expr::BinaryOp { left, op, right } => match (&**left, &**right) {
+                (Expr::Tuple(one), Expr::Tuple(other)) => self.rows(op, one, other, scope, depth)?,
+                _ => {
+                    let operator = signs(op);
+                    self.operator(&operator, deeper(left)?, deeper(right)?)?
+                }
+            },
+            Expr::UnaryOp { op, expr } => self.unary(op, expr, scope, depth)?,
+            Expr::Between { expr, negated, low, high } => {
+                let operand = deeper(expr)?;
+                let low = self.operator(">=", operand.clone(), deeper(low)?)?.expression;
+                let high = self.operator("<=", operand, deeper(high)?)?.expression;
+                negate(Expression::And(Box::new([low, high])), *negated)
+            }
+            Expr::InList { expr, list, negated } => match &**expr {
+                Expr::Tuple(operands) => negate(self.in_rows(operands, list, scope, depth)?, *negated),
+                _ => {
+                    let operand = deeper(expr)?;
+                    let list = list.iter().map(deeper).collect::<Bound<Vec<_>>>()?;
+                    negate(self.in_list(operand, list)?, *negated)
+                }
+            },
+            Expr::Like { negated, any: false, expr, pattern, escape_char } => {
+                let name = if *negated { "!~~" } else { "~~" };
+                self.like(name, deeper(expr)?, deeper(pattern)?, escape_char.as_ref())?
+            }
+            Expr::ILike { negated, any: false, expr, pattern, escape_char } => {
+                let name = if *negated { "!~~*" } else { "~~*" };
+                self.like(name, deeper(expr)?, deeper(pattern)?, escape_char.as_ref())?
+            }
+            Expr::AnyOp { left, compare_op, right, .. } => {
+                self.quantified(true, &signs(compare_op), deeper(left)?, right, scope, depth)?
+            }
+            Expr::AllOp { left, compare_op, right } => {
+                self.quantified(false, &signs(compare_op), deeper(left)?, right, scope, depth)?
+            }
+            Expr::Case { operand, conditions, else_result, .. } => {
+                let operand = operand.as_deref().map(deeper).transpose()?;
+                let mut branches = Vec::new();
+                for when in conditions {
+                    let condition = match &operand {
+                        Some(operand) => self.operator("=", operand.clone(), deeper(&when.condition)?)?.expression,
+                        None => self.condition(&when.condition, scope, "CASE/WHEN")?,
+                    };
+                    branches.push((condition, deeper(&when.result)?));
+                }
+                let otherwise = match else_result {
+                    Some(expr) => deeper(expr)?,
+                    None => Typed { expression: Expression::NULL, ty: Type::UNKNOWN },
+                };
+                let (conditions, mut results): (Vec<_>, Vec<_>) = branches.into_iter().unzip();
+                results.push(otherwise);
+                let (mut results, ty) = self.common(results, "CASE")?;
+                let otherwise = results.pop().unwrap_or(Expression::NULL);
+                let branches = conditions.into_iter().zip(results).collect();
+                Typed { expression: Expression::Case(branches, Box::new(otherwise)), ty }
+            }
+            Expr::Array(array) => {
+                let elements = array.elem.iter().map(deeper).collect::<Bound<Vec<_>>>()?;
+                if elements.iter().any(|element| element.ty.kind().is_array()) {
+                    return Err(Stop::General("an array of arrays"));
+                }
+                if elements.is_empty() {
+                    let message = "cannot determine type of empty array";
+                    let hint = "Explicitly cast to the desired type, for example ARRAY[]::integer[].";
+                    return Err(SqlError::new(SqlState::new("42P18"), message).with_hint(hint).into());
+                }
+                let (elements, ty) = self.common(elements, "ARRAY")?;
+                let array =
+                    ty.kind().array().ok_or_else(|| not_supported(format!("an array of {}", ty.kind().sql_name())))?;
+                Typed { expression: Expression::Array(ty.kind(), elements.into()), ty: Type::of(array) }
+            }
+            Expr::AtTimeZone { timestamp, time_zone } => {
+                self.call("timezone", vec![deeper(time_zone)?, deeper(timestamp)?])?
+            }
+            Expr::Extract { field, expr, .. } => {
+                self.call("extract", vec![unknown(field.to_string().to_lowercase().trim_matches('\'')), deeper(expr)?])?
+            }
+            Expr::Ceil { expr, field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime) } => {
+                self.call("ceil", vec![deeper(expr)?])?
+            }
+            Expr::Floor { expr, field: CeilFloorKind::DateTimeField(ast::DateTimeField::NoDateTime) } => {
+                self.call("floor", vec![deeper(expr)?])?
+            }
+            Expr::Position { expr, r#in } => self.call("position", vec![deeper(r#in)?, deeper(expr)?])?,
+            Expr::Substring { expr, substring_from, substring_for, .. } => {
+                let mut arguments = vec![deeper(expr)?];
+                match (substring_from, substring_for) {
+                    (Some(from), None) => arguments.push(deeper(from)?),
+                    (from, Some(length)) => {
+                        let one = Typed { expression: Expression::Constant(Value::Int4(1)), ty: Type::INT4 };
+                        arguments.push(from.as_deref().map(deeper).transpose()?.unwrap_or(one));
+                        arguments.push(deeper(length)?);
+                    }
+                    (None, None) => {}
+                }
+                self.call("substring", arguments)?
+            }
+            Expr::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let name = match trim_where {
+                    Some(TrimWhereField::Leading) => "ltrim",
+                    Some(TrimWhereField::Trailing) => "rtrim",
+                    _ => "btrim",
+                };
+                let mut arguments = vec![deeper(expr)?];
+                let characters = trim_what.as_deref().into_iter().chain(trim_characters.iter().flatten());
+                for characters in characters {
+                    arguments.push(deeper(characters)?);
+                }
+                self.call(name, arguments)?
+            }
+            Expr::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
+                let mut arguments = vec![deeper(expr)?, deeper(overlay_what)?, deeper(overlay_from)?];
+                arguments.extend(overlay_for.as_deref().map(deeper).transpose()?);
+                self.call("overlay", arguments)?
+            }
+            Expr::Collate { expr, collation } => {
+                let name = parts_of(collation)?.pop().unwrap_or_default();
+                if !matches!(name.as_str(), "C" | "default" | "POSIX" | "ucs_basic") {
+                    let message = format!("collation \"{name}\" for encoding \"UTF8\" does not exist");
+                    return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message).into());
+                }
+                deeper(expr)?
+            }
+            Expr::CompoundFieldAccess { root, access_chain } => {
+                let mut value = deeper(root)?;
+                for access in access_chain {
+                    let ast::AccessExpr::Subscript(ast::Subscript::Index { index }) = access else {
+                        return Err(Stop::General("a slice or a field"));
+                    };
+                    value = self
+                        .call("array_element", vec![value, deeper(index)?])
+                        .map_err(|_| Stop::General("a subscript"))?;
+                }
+                value
+            }
+            Expr::Function(function) => self.function(function, scope, depth)?,
+            Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
+                return Err(Stop::General("a subquery"));
+            }
+            _ => return Err(Stop::General("an expression of another kind")),
+        })
+    }
+
+    fn column(&self, parts: &[ast::Ident], scope: &Scope) -> Bound<Typed> {
+        let found = scope.column(parts)?;
+        if let Some(grouping) = &scope.grouping {
+            // By another spelling it may be one of the groups.
+            let same = |group: &Typed| {
+                matches!((&group.expression, &found.expression),
+                (Expression::Column { source: a, column: b }, Expression::Column { source: c, column: d }) if a == c && b == d)
+            };
+            if let Some(number) = grouping.groups.iter().position(|(_, group)| same(group)) {
+                let expression = Expression::Column { source: grouping.source, column: number as u16 };
+                return Ok(Typed { expression, ty: found.ty });
+            }
+            return Err(Stop::General("a column that is not grouped by"));
+        }
+        Ok(found)
+    }
+
+    /// `current_date` and the like, which are written without parentheses.
+    fn is_word_function(&self, word: &str, scope: &Scope) -> bool {
+        const WORDS: [&str; 11] = [
+            "current_date",
+            "current_time",
+            "current_timestamp",
+            "localtime",
+            "localtimestamp",
+            "current_user",
+            "current_role",
+            "session_user",
+            "user",
+            "current_catalog",
+            "current_schema",
+        ];
+        WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)) && scope.column(&[ast::Ident::new(word)]).is_err()
+    }
+
+    fn literal(&self, value: &ValueWithSpan) -> Bound<Typed> {
+        Ok(match &value.value {
+            ast::Value::Number(digits, _) => {
+                let value = text::number(digits)?;
+                let kind = value.kind().unwrap_or(Kind::Numeric);
+                Typed { expression: Expression::Constant(value), ty: Type::of(kind) }
+            }
+            ast::Value::Boolean(truth) => boolean(Expression::Constant(Value::Bool(*truth))),
+            ast::Value::Null => Typed { expression: Expression::NULL, ty: Type::UNKNOWN },
+            ast::Value::Placeholder(name) => {
+                let number = name.strip_prefix('$').and_then(|digits| digits.parse::<u16>().ok());
+                let number = number.and_then(|number| number.checked_sub(1));
+                let number = number.ok_or_else(|| {
+                    SqlError::new(SqlState::UNDEFINED_PARAMETER, format!("there is no parameter {name}"))
+                })?;
+                let mut parameters = self.parameters.borrow_mut();
+                if parameters.len() <= usize::from(number) {
+                    parameters.resize(usize::from(number) + 1, None);
+                }
+                let ty = parameters[usize::from(number)].unwrap_or(Type::UNKNOWN);
+                Typed { expression: Expression::Parameter(number), ty }
+            }
+            other => match other.clone().into_string() {
+                Some(literal) => unknown(literal),
+                None => return Err(not_supported(format!("the literal {other}")).into()),
+            },
+        })
+    }
+
+    fn is(&self, operand: Typed, truth: bool, negated: bool) -> Bound<Typed> {
+        let operand = self.coerce(operand, Type::BOOL, CastContext::Implicit)?;
+        Ok(negate(Expression::Is(Box::new(operand.expression), truth), negated))
+    }
+
+    fn distinct(&self, one: Typed, other: Typed) -> Bound<Typed> {
+        let (mut both, _) = self.common(vec![one, other], "IS DISTINCT FROM")?;
+        let other = both.pop().unwrap_or(Expression::NULL);
+        let one = both.pop().unwrap_or(Expression::NULL);
+        Ok(boolean(Expression::Distinct(Box::new((one, other)))))
+    }
+
+    /// The same values, all of one type.
+    pub(crate) fn common(&self, values: Vec<Typed>, what: &str) -> Bound<(Vec<Expression>, Type)> {
+        let kinds: Vec<Kind> = values.iter().map(|value| value.ty.kind()).collect();
+        let kind = common_kind(&kinds, what)?;
+        let kind = if kind == Kind::Unknown { Kind::Text } else { kind };
+        // A modifier that all of them have stays.
+        let first = values.first().map_or(Type::of(kind), |value| value.ty);
+        let ty =
+            if values.iter().all(|value| value.ty == first) && first.kind() == kind { first } else { Type::of(kind) };
+        let coerced = values.into_iter().map(|value| Ok(self.coerce(value, ty, CastContext::Implicit)?.expression));
+        Ok((coerced.collect::<Result<_, SqlError>>()?, ty))
+    }
+
+    /// An operator between two values.
+    pub(crate) fn operator(&self, name: &str, left: Typed, right: Typed) -> Bound<Typed> {
+        let resolved = resolve(name, &[left.ty.kind(), right.ty.kind()])?;
+        let [one, other] = resolved.arguments[..] else {
+            return Err(SqlError::internal("an operator without two operands").into());
+        };
+        let left = self.argument(left, one)?;
+        let right = self.argument(right, other)?;
+        if let Some(comparison) = Comparison::named(name)
+            && same_values(one, other)
+        {
+            return Ok(boolean(Expression::Compare(comparison, Box::new((left, right)))));
+        }
+        Ok(Typed {
+            expression: Expression::Call(resolved.function, Box::new([left, right])),
+            ty: Type::of(resolved.result),
+        })
+    }
+
+    fn argument(&self, argument: Typed, kind: Kind) -> Result<Expression, SqlError> {
+        match kind {
+            Kind::Any | Kind::AnyNonArray => Ok(self.settle(argument)?.expression),
+            // Lengths do not matter to functions.
+            _ if argument.ty.kind() == kind => Ok(argument.expression),
+            _ => Ok(self.coerce(argument, Type::of(kind), CastContext::Implicit)?.expression),
+        }
+    }
+
+    fn unary(&self, op: &UnaryOperator, expr: &Expr, scope: &Scope, depth: usize) -> Bound<Typed> {
+        if *op == UnaryOperator::Not {
+            return Ok(boolean(Expression::Not(Box::new(self.condition(expr, scope, "NOT")?))));
+        }
+        // The sign belongs to the number: the smallest integer has no positive counterpart.
+        if *op == UnaryOperator::Minus
+            && let Expr::Value(value) = expr
+            && let ast::Value::Number(digits, _) = &value.value
+        {
+            let value = text::number(&format!("-{digits}"))?;
+            let kind = value.kind().unwrap_or(Kind::Numeric);
+            return Ok(Typed { expression: Expression::Constant(value), ty: Type::of(kind) });
+        }
+        let operand = self.nested(expr, scope, depth + 1)?;
+        self.call(&op.to_string(), vec![operand])
+    }
+
+    fn like(&self, name: &str, operand: Typed, pattern: Typed, escape: Option<&ValueWithSpan>) -> Bound<Typed> {
+        let pattern = match escape {
+            Some(escape) => {
+                let escape = escape.value.clone().into_string().unwrap_or_default();
+                self.call("like_escape", vec![pattern, unknown(escape)])?
+            }
+            None => pattern,
+        };
+        self.operator(name, operand, pattern)
+    }
+
+    fn in_list(&self, operand: Typed, list: Vec<Typed>) -> Bound<Expression> {
+        let mut all = vec![operand];
+        all.extend(list);
+        let (mut all, _) = self.common(all, "IN")?;
+        let list = all.split_off(1);
+        let operand = all.pop().unwrap_or(Expression::NULL);
+        Ok(Expression::In(Box::new(operand), list.into()))
+    }
+
+    fn tuple(&self, exprs: &[Expr], scope: &Scope, depth: usize) -> Bound<Vec<Typed>> {
+        exprs.iter().map(|expr| self.nested(expr, scope, depth + 1)).collect()
+    }
+
+    fn in_rows(&self, operands: &[Expr], list: &[Expr], scope: &Scope, depth: usize) -> Bound<Expression> {
+        let operands = self.tuple(operands, scope, depth)?;
+        let mut columns: Vec<Vec<Typed>> = operands.into_iter().map(|operand| vec![operand]).collect();
+        for row in list {
+            let Expr::Tuple(row) = row else { return Err(Stop::General("a row compared with a value")) };
+            let row = self.tuple(row, scope, depth)?;
+            if row.len() != columns.len() {
+                return Err(syntax_error("unequal number of entries in row expressions").into());
+            }
+            columns.iter_mut().zip(row).for_each(|(column, element)| column.push(element));
+        }
+        let mut operands = Vec::with_capacity(columns.len());
+        let mut rows = vec![Vec::with_capacity(columns.len()); list.len()];
+        for column in columns {
+            let (mut column, _) = self.common(column, "IN")?;
+            let elements = column.split_off(1);
+            operands.extend(column);
+            rows.iter_mut().zip(elements).for_each(|(row, element)| row.push(element));
+        }
+        let rows = rows.into_iter().map(Vec::into_boxed_slice).collect();
+        Ok(Expression::InRows(operands.into(), rows))
+    }
+
+    /// `(a, b) = (c, d)` and its like.
+    fn rows(&self, op: &BinaryOperator, one: &[Expr], other: &[Expr], scope: &Scope, depth: usize) -> Bound<Typed> {
+        if one.len() != other.len() {
+            return Err(syntax_error("unequal number of entries in row expressions").into());
+        }
+        let (one, other) = (self.tuple(one, scope, depth)?, self.tuple(other, scope, depth)?);
+        let pairs = one.into_iter().zip(other);
+        match op {
+            BinaryOperator::Eq | BinaryOperator::NotEq => {
+                let all = pairs.map(|(one, other)| Ok(self.operator("=", one, other)?.expression));
+                let all = Expression::And(all.collect::<Bound<_>>()?);
+                Ok(negate(all, *op == BinaryOperator::NotEq))
+            }
+            _ => {
+                // (a, b) < (c, d) is a < c OR a = c AND b < d.
+                let operator = signs(op);
+                let Some(comparison) = Comparison::named(&operator) else {
+                    return Err(Stop::General("an operator on rows"));
+                };
+                let strict = match comparison {
+                    Comparison::LessOrEqual => "<",
+                    Comparison::GreaterOrEqual => ">",
+                    _ => operator.as_str(),
+                };
+                let mut pairs: Vec<_> = pairs.collect();
+                let Some((one, other)) = pairs.pop() else { return Err(syntax_error("a row without columns").into()) };
+                let mut holds = self.operator(&operator, one, other)?.expression;
+                while let Some((one, other)) = pairs.pop() {
+                    let same = self.operator("=", one.clone(), other.clone())?.expression;
+                    let before = self.operator(strict, one, other)?.expression;
+                    holds = Expression::Or(Box::new([before, Expression::And(Box::new([same, holds]))]));
+                }
+                Ok(boolean(holds))
+            }
+        }
+    }
+
+    fn quantified(
+        &self,
+        any: bool,
+        name: &str,
+        left: Typed,
+        right: &Expr,
+        scope: &Scope,
+        depth: usize,
+    ) -> Bound<Typed> {
+        if matches!(right, Expr::Subquery(_)) {
+            return Err(Stop::General("a subquery"));
+        }
+        let array = self.nested(right, scope, depth + 1)?;
+        let element = match array.ty.kind() {
+            Kind::Unknown => left.ty.kind(),
+            kind => kind.element().ok_or_else(|| {
+                SqlError::new(SqlState::WRONG_OBJECT_TYPE, "op ANY/ALL (array) requires array on right side")
+            })?,
+        };
+        let resolved = resolve(name, &[left.ty.kind(), element])?;
+        if resolved.result != Kind::Bool {
+            let message = "op ANY/ALL (array) requires operator to yield boolean";
+            return Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message).into());
+        }
+        let [one, other] = resolved.arguments[..] else {
+            return Err(SqlError::internal("an operator without two operands").into());
+        };
+        let of = other.array().ok_or_else(|| not_supported(format!("an array of {}", other.sql_name())))?;
+        let left = self.argument(left, one)?;
+        let array = self.coerce(array, Type::of(of), CastContext::Implicit)?.expression;
+        let operands = Box::new((left, array));
+        Ok(boolean(Expression::Quantified { any, operator: resolved.function, operands }))
+    }
+
+    /// A function of values.
+    pub(crate) fn call(&self, name: &str, arguments: Vec<Typed>) -> Bound<Typed> {
+        match name {
+            "coalesce" => {
+                let (all, ty) = self.common(arguments, "COALESCE")?;
+                return Ok(Typed { expression: Expression::Coalesce(all.into()), ty });
+            }
+            "nullif" if arguments.len() == 2 => {
+                let same = self.operator("=", arguments[0].clone(), arguments[1].clone())?.expression;
+                let value = self.settle(arguments.into_iter().next().unwrap_or_else(|| unknown("")))?;
+                let branches = Box::new([(same, Expression::NULL)]);
+                return Ok(Typed { expression: Expression::Case(branches, Box::new(value.expression)), ty: value.ty });
+            }
+            _ => {}
+        }
+        let kinds: Vec<Kind> = arguments.iter().map(|argument| argument.ty.kind()).collect();
+        if let Some((declared, result, function)) = session_function(name, &kinds) {
+            let arguments = arguments.into_iter().zip(declared);
+            let arguments =
+                arguments.map(|(argument, kind)| self.argument(argument, *kind)).collect::<Result<_, _>>()?;
+            return Ok(Typed { expression: Expression::Session(function, arguments), ty: Type::of(result) });
+        }
+        if functions::named(name).is_empty() {
+            return Err(Stop::General("a function that is not known here"));
+        }
+        let resolved = resolve(name, &kinds)?;
+        let arguments = arguments.into_iter().zip(&resolved.arguments);
+        let arguments = arguments.map(|(argument, kind)| self.argument(argument, *kind)).collect::<Result<_, _>>()?;
+        Ok(Typed { expression: Expression::Call(resolved.function, arguments), ty: Type::of(resolved.result) })
+    }
+
+    fn function(&self, function: &ast::Function, scope: &Scope, depth: usize) -> Bound<Typed> {
+        if function.over.is_some() || !function.within_group.is_empty() || function.null_treatment.is_some() {
+            return Err(Stop::General("a window"));
+        }
+        let parts = parts_of(&function.name)?;
+        let name = match parts.as_slice() {
+            [name] => name,
+            [schema, name] if schema == "pg_catalog" => name,
+            _ => return Err(Stop::General("a function of another schema")),
+        };
+        let (arguments, distinct) = match &function.args {
+            FunctionArguments::None => (&[][..], false),
+            FunctionArguments::Subquery(_) => return Err(Stop::General("a subquery")),
+            FunctionArguments::List(list) => {
+                if !list.clauses.is_empty() {
+                    return Err(Stop::General("an ordered aggregate"));
+                }
+                (&list.args[..], list.duplicate_treatment == Some(DuplicateTreatment::Distinct))
+            }
+        };
+        if let Some(aggregate) = Aggregate::named(name) {
+            return self.aggregate(name, aggregate, function, arguments, distinct, scope);
+        }
+        if distinct || function.filter.is_some() {
+            return Err(Stop::General("an aggregate that is not known here"));
+        }
+        let mut values = Vec::with_capacity(arguments.len());
+        for argument in arguments {
+            let FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) = argument else {
+                return Err(Stop::General("an argument by name"));
+            };
+            values.push(self.nested(expr, scope, depth + 1)?);
+        }
+        self.call(name, values)
+    }
+
+    fn aggregate(
+        &self,
+        name: &str,
+        aggregate: Aggregate,
+        function: &ast::Function,
+        arguments: &[FunctionArg],
+        distinct: bool,
+        scope: &Scope,
+    ) -> Bound<Typed> {
+        let Some(grouping) = &scope.grouping else {
+            let message = "aggregate functions are not allowed here".to_owned();
+            return Err(SqlError::new(SqlState::GROUPING_ERROR, message).into());
+        };
+        // What it is of is a matter of the rows, not of the groups.
+        let rows = Scope { sources: scope.sources.clone(), grouping: None };
+        let (aggregate, argument) = match arguments {
+            [FunctionArg::Unnamed(FunctionArgExpr::Wildcard)] if aggregate == Aggregate::Count => {
+                (Aggregate::CountRows, None)
+            }
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(expr))] => (aggregate, Some(self.expression(expr, &rows)?)),
+            _ => return Err(Stop::General("an aggregate of several values")),
+        };
+        let kind = argument.as_ref().map_or(Kind::Int8, |argument| argument.ty.kind());
+        let (kind, ty) = aggregate.over(name, kind)?;
+        let argument = argument.map(|argument| self.argument(argument, kind)).transpose()?;
+        let filter = function.filter.as_deref().map(|filter| self.condition(filter, &rows, "FILTER")).transpose()?;
+        let mut calls = grouping.calls.borrow_mut();
+        calls.push(AggregateCall { aggregate, argument, kind, distinct, filter, ty });
+        let column = (grouping.groups.len() + calls.len() - 1) as u16;
+        Ok(Typed { expression: Expression::Column { source: grouping.source, column }, ty })
+    }
+}
+
+/// Whether values of both kinds are represented in the same way, so that they can be compared as they are.
+fn same_values(one: Kind, other: Kind) -> bool {
+    let plain = |kind| if matches!(kind, Kind::Varchar | Kind::Name | Kind::Unknown) { Kind::Text } else { kind };
+    plain(one) == plain(other) && !matches!(one, Kind::Json | Kind::Any | Kind::AnyElement | Kind::AnyArray)
+}
+
+fn negate(expression: Expression, negated: bool) -> Typed {
+    boolean(if negated { Expression::Not(Box::new(expression)) } else { expression })
+}
+
+/// A function of the session whose arguments these can become.
+fn session_function(name: &str, kinds: &[Kind]) -> Option<(&'static [Kind], Kind, SessionFunction)> {
+    SessionFunction::named(name).find(|(declared, ..)| {
+        declared.len() == kinds.len()
+            && declared.iter().zip(kinds).all(|(declared, given)| {
+                declared == given
+                    || *given == Kind::Unknown
+                    || freshet_sql::types::implicitly(*given, *declared)
+                    || (declared.is_object_id() && given.is_object_id())
+            })
+    })
+}
+
+/// The name that a column of a result has whose expression this is.
+pub fn column_name(expr: &Expr) -> String {
+    match expr {
+        Expr::Identifier(name) => name_of(name),
+        Expr::CompoundIdentifier(parts) => parts.last().map(name_of).unwrap_or_default(),
+        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => column_name(inner),
+        Expr::Function(function) => parts_of(&function.name).ok().and_then(|mut parts| parts.pop()).unwrap_or_default(),
+        Expr::Cast { expr, data_type, .. } => match column_name(expr) {
+            name if name == "?column?" => {
+                Type::from_sql(data_type).map_or(name, |ty| ty.kind().catalog_name().trim_start_matches('_').to_owned())
+            }
+            name => name,
+        },
+        Expr::TypedString(typed) => {
+            Type::from_sql(&typed.data_type).map_or("?column?".to_owned(), |ty| ty.kind().catalog_name().to_owned())
+        }
+        Expr::Case { else_result, .. } => match else_result.as_deref().map(column_name) {
+            Some(name) if name != "?column?" => name,
+            _ => "case".to_owned(),
+        },
+        Expr::Array(_) => "array".to_owned(),
+        Expr::Exists { .. } => "exists".to_owned(),
+        Expr::Extract { .. } => "extract".to_owned(),
+        Expr::Substring { .. } => "substring".to_owned(),
+        Expr::Position { .. } => "position".to_owned(),
+        Expr::Overlay { .. } => "overlay".to_owned(),
+        Expr::Trim { trim_where, .. } => match trim_where {
+            Some(TrimWhereField::Leading) => "ltrim",
+            Some(TrimWhereField::Trailing) => "rtrim",
+            _ => "btrim",
+        }
+        .to_owned(),
+        Expr::Ceil { .. } => "ceil".to_owned(),
+        Expr::Floor { .. } => "floor".to_owned(),
+        Expr::AtTimeZone { .. } => "timezone".to_owned(),
+        Expr::Interval(_) => "interval".to_owned(),
+        Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".to_owned(),
+        _ => "?column?".to_owned(),
+    }
+}

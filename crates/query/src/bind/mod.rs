@@ -1,0 +1,215 @@
+//! From syntax to plans: names are resolved, types found, overloads chosen, access paths selected.
+//!
+//! A statement that is more than this crate's own plans can do stops with [`Stop::General`], and goes to whoever runs general queries.
+
+pub mod access;
+pub mod aggregate;
+mod expression;
+pub mod modify;
+pub mod scope;
+pub mod select;
+
+use std::cell::RefCell;
+
+use freshet_sql::{
+    SqlError, SqlState, Type, Value,
+    types::{Cast, CastContext, EvalContext, Kind, text},
+};
+use sqlparser::ast::{self, ObjectName, ObjectNamePart};
+
+use crate::{
+    expression::{Expression, Typed},
+    schema::{Named, Oid, Schema, no_relation},
+};
+pub use scope::{Scope, ScopeSource};
+
+/// Why something was not bound.
+#[derive(Debug)]
+pub enum Stop {
+    /// It is for whoever runs general queries; what it is that is too much here.
+    General(&'static str),
+    /// It is wrong.
+    Error(SqlError),
+}
+
+impl From<SqlError> for Stop {
+    fn from(error: SqlError) -> Self {
+        Self::Error(error)
+    }
+}
+
+impl Stop {
+    /// As an error, where general queries are of no use.
+    pub fn into_error(self) -> SqlError {
+        match self {
+            Self::Error(error) => error,
+            Self::General(what) => not_supported(format!("{what} here")),
+        }
+    }
+}
+
+/// What binding returns.
+pub type Bound<T> = Result<T, Stop>;
+
+/// In what surroundings a statement is bound.
+pub struct Binder<'a> {
+    /// What there is.
+    pub schema: &'a Schema,
+    /// Where names without a schema are looked for.
+    pub path: &'a [Oid],
+    /// The role in whose name it runs.
+    pub role: Oid,
+    /// For literals.
+    pub context: &'a EvalContext<'a>,
+    /// The types of parameters, as far as they are known.
+    pub parameters: RefCell<Vec<Option<Type>>>,
+}
+
+/// The name that an identifier means: in small letters unless it was quoted.
+pub fn name_of(identifier: &ast::Ident) -> String {
+    match identifier.quote_style {
+        Some(_) => identifier.value.clone(),
+        None => identifier.value.to_lowercase(),
+    }
+}
+
+/// The parts of a name.
+///
+/// # Errors
+/// When one of them is no identifier.
+pub fn parts_of(name: &ObjectName) -> Result<Vec<String>, SqlError> {
+    let part = |part: &ObjectNamePart| match part {
+        ObjectNamePart::Identifier(identifier) => Ok(name_of(identifier)),
+        other => Err(syntax_error(format!("{other} is no name"))),
+    };
+    name.0.iter().map(part).collect()
+}
+
+/// A name, and its schema if it says one; the database that may stand before that is this one.
+///
+/// # Errors
+/// When there are too many parts.
+pub fn qualified(name: &ObjectName) -> Result<(Option<String>, String), SqlError> {
+    let mut parts = parts_of(name)?;
+    match parts.len() {
+        1..=3 => {
+            let last = parts.pop().unwrap_or_default();
+            Ok((parts.pop(), last))
+        }
+        _ => Err(syntax_error(format!("improper qualified name (too many dotted names): {name}"))),
+    }
+}
+
+/// 42601
+pub fn syntax_error(message: impl Into<String>) -> SqlError {
+    SqlError::new(SqlState::SYNTAX_ERROR, message.into())
+}
+
+/// 0A000
+pub fn not_supported(what: impl std::fmt::Display) -> SqlError {
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{what} is not supported"))
+}
+
+impl Binder<'_> {
+    /// What a name of a relation means, with its schema.
+    ///
+    /// # Errors
+    /// 42P01, 3F000.
+    pub fn relation(&self, name: &ObjectName) -> Result<Named, SqlError> {
+        let (schema, last) = qualified(name)?;
+        match schema {
+            None => self.schema.find(self.path, &last).ok_or_else(|| no_relation(&last)),
+            Some(schema) => {
+                let namespace = self.schema.namespace(&schema);
+                let found = namespace.and_then(|namespace| self.schema.named(namespace, &last));
+                found.ok_or_else(|| no_relation(&format!("{schema}.{last}")))
+            }
+        }
+    }
+
+    /// The type that a parameter is known to have.
+    pub(crate) fn parameter_type(&self, number: u16) -> Option<Type> {
+        self.parameters.borrow().get(usize::from(number)).copied().flatten()
+    }
+
+    pub(crate) fn set_parameter_type(&self, number: u16, ty: Type) {
+        let mut parameters = self.parameters.borrow_mut();
+        let needed = usize::from(number) + 1;
+        if parameters.len() < needed {
+            parameters.resize(needed, None);
+        }
+        parameters[needed - 1].get_or_insert(ty);
+    }
+
+    /// The same value as a value of `ty`.
+    ///
+    /// # Errors
+    /// 42846, 42804, and what reading a literal returns.
+    pub fn coerce(&self, typed: Typed, ty: Type, context: CastContext) -> Result<Typed, SqlError> {
+        let expression = match (typed.ty.kind(), typed.expression) {
+            (Kind::Unknown, Expression::Constant(Value::Null)) => Expression::NULL,
+            (Kind::Unknown, Expression::Constant(literal)) if literal.as_str().is_some() => {
+                let value = text::input(ty, literal.as_str().unwrap_or_default(), self.context)?;
+                Expression::Constant(value)
+            }
+            (Kind::Unknown, Expression::Parameter(number)) => {
+                self.set_parameter_type(number, Type::of(ty.kind()));
+                let known = self.parameter_type(number).unwrap_or(ty);
+                if known.kind() != ty.kind() {
+                    let given = Typed { expression: Expression::Parameter(number), ty: known };
+                    return self.coerce(given, ty, context);
+                }
+                match Cast::find(known.kind(), ty, context) {
+                    Ok(cast) if !cast.is_identity() => Expression::Cast(cast, Box::new(Expression::Parameter(number))),
+                    _ => Expression::Parameter(number),
+                }
+            }
+            (Kind::Unknown, expression) if ty.kind() == Kind::Unknown => expression,
+            (from, expression) => {
+                let from = if from == Kind::Unknown { Kind::Text } else { from };
+                let cast = Cast::find(from, ty, context)?;
+                if cast.is_identity() {
+                    expression
+                } else if let Expression::Constant(value) = &expression
+                    && does_not_depend_on_session(from)
+                    && does_not_depend_on_session(ty.kind())
+                {
+                    Expression::Constant(cast.apply(value.clone(), self.context)?)
+                } else {
+                    Expression::Cast(cast, Box::new(expression))
+                }
+            }
+        };
+        Ok(Typed { expression, ty })
+    }
+
+    /// The same, where anything of unknown type is text.
+    ///
+    /// # Errors
+    /// As for [`Binder::coerce`].
+    pub fn settle(&self, typed: Typed) -> Result<Typed, SqlError> {
+        if typed.ty.kind() == Kind::Unknown { self.coerce(typed, Type::TEXT, CastContext::Implicit) } else { Ok(typed) }
+    }
+}
+
+/// Whether values of this kind are read and written in the same way in all sessions.
+fn does_not_depend_on_session(kind: Kind) -> bool {
+    !kind.is_object_alias()
+        && matches!(
+            kind,
+            Kind::Bool
+                | Kind::Int2
+                | Kind::Int4
+                | Kind::Int8
+                | Kind::Float4
+                | Kind::Float8
+                | Kind::Numeric
+                | Kind::Text
+                | Kind::Varchar
+                | Kind::Char
+                | Kind::Name
+                | Kind::Uuid
+                | Kind::Bytea
+                | Kind::Oid
+        )
+}

@@ -1,0 +1,507 @@
+//! INSERT, UPDATE and DELETE.
+
+use std::sync::Arc;
+
+use freshet_sql::{
+    SqlError, SqlState, Type,
+    types::{CastContext, Kind},
+};
+use sqlparser::{
+    ast::{
+        self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, ObjectName, OnConflictAction,
+        OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins,
+    },
+    dialect::PostgreSqlDialect,
+    parser::Parser,
+};
+
+use super::{
+    Binder, Bound, Scope, ScopeSource, Stop,
+    access::{self, Access},
+    name_of, not_supported, parts_of, qualified,
+    select::{Output, ScanPlan, SelectPlan, all_of, split},
+    syntax_error,
+};
+use crate::{
+    expression::{Expression, Typed},
+    schema::{Identity, TableInfo, privilege},
+};
+
+/// How a column of a new row gets its value.
+#[derive(Clone, Debug)]
+pub enum ColumnSource {
+    /// From a column of the row that is inserted.
+    Given(u16),
+    /// From an expression without columns.
+    Default(Expression),
+    /// Null.
+    Null,
+    /// An id that no other row has.
+    RowId,
+}
+
+/// Where new rows come from.
+#[derive(Clone, Debug)]
+pub enum RowSource {
+    /// Rows of expressions; none of one means a default.
+    Values(Vec<Vec<Option<Expression>>>),
+    /// A query, whose values still are cast to these types.
+    Query(Box<SelectPlan>, Vec<Expression>),
+    /// A general query, likewise: its syntax, the types of its columns being found when it is planned.
+    General(Arc<Query>),
+}
+
+/// What a new row has to fulfil.
+#[derive(Clone, Debug, Default)]
+pub struct Constraints {
+    /// Columns that must have a value.
+    pub not_null: Vec<usize>,
+    /// CHECK constraints: name and condition. Rows are source 0.
+    pub checks: Vec<(String, Expression)>,
+}
+
+/// What is done when a new row's key is taken.
+#[derive(Clone, Debug)]
+pub struct ConflictPlan {
+    /// The indexes that this is about; all unique ones if there are none.
+    pub indexes: Vec<usize>,
+    /// DO UPDATE; without it, DO NOTHING.
+    pub update: Option<ConflictUpdate>,
+}
+
+/// DO UPDATE: the row that is there is source 0, the new one source 1.
+#[derive(Clone, Debug)]
+pub struct ConflictUpdate {
+    /// Which columns get which values.
+    pub assignments: Vec<(usize, Expression)>,
+    /// Only if this holds.
+    pub condition: Option<Expression>,
+}
+
+/// An INSERT.
+#[derive(Clone, Debug)]
+pub struct InsertPlan {
+    /// Into which table.
+    pub table: Arc<TableInfo>,
+    /// Where the rows come from.
+    pub source: RowSource,
+    /// For each of the table's columns, where its value comes from.
+    pub columns: Vec<ColumnSource>,
+    /// For each of the row's columns, which of the table's it is for.
+    pub targets: Vec<usize>,
+    /// The default of each of these, for DEFAULT in a row.
+    pub defaults: Vec<Expression>,
+    /// What has to hold.
+    pub constraints: Constraints,
+    /// ON CONFLICT
+    pub conflict: Option<ConflictPlan>,
+    /// RETURNING
+    pub returning: Option<Vec<Output>>,
+}
+
+/// An UPDATE.
+#[derive(Clone, Debug)]
+pub struct UpdatePlan {
+    /// Which rows.
+    pub scan: ScanPlan,
+    /// Which columns get which values.
+    pub assignments: Vec<(usize, Expression)>,
+    /// What has to hold.
+    pub constraints: Constraints,
+    /// RETURNING
+    pub returning: Option<Vec<Output>>,
+}
+
+/// A DELETE.
+#[derive(Clone, Debug)]
+pub struct DeletePlan {
+    /// Which rows.
+    pub scan: ScanPlan,
+    /// RETURNING
+    pub returning: Option<Vec<Output>>,
+}
+
+/// Parses an expression that the catalog keeps.
+///
+/// # Errors
+/// When it is none.
+pub fn parse_expression(sql: &str) -> Result<Expr, SqlError> {
+    let wrong = |cause: sqlparser::parser::ParserError| {
+        SqlError::internal(format!("the catalog has an expression that cannot be read, {sql:?}: {cause}"))
+    };
+    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).map_err(wrong)?.parse_expr().map_err(wrong)
+}
+
+impl Binder<'_> {
+    /// What must hold of the rows of a table.
+    ///
+    /// # Errors
+    /// When a condition in the catalog cannot be bound.
+    pub fn constraints(&self, info: &Arc<TableInfo>) -> Bound<Constraints> {
+        let columns = info.table.columns.iter().enumerate();
+        let not_null =
+            columns.filter(|(_, column)| column.not_null && !column.dropped).map(|(number, _)| number).collect();
+        let scope = Scope::of(info, &info.table.name);
+        let checks = info.table.checks.iter().map(|check| {
+            let condition = self.condition(&parse_expression(&check.condition)?, &scope, "CHECK")?;
+            Ok((check.name.clone(), condition))
+        });
+        Ok(Constraints { not_null, checks: checks.collect::<Bound<_>>()? })
+    }
+
+    /// The default of a column.
+    ///
+    /// # Errors
+    /// When it cannot be bound.
+    pub fn default_of(&self, info: &TableInfo, column: usize) -> Bound<Expression> {
+        let definition = &info.table.columns[column];
+        let Some(sql) = &definition.default else { return Ok(Expression::NULL) };
+        let typed = self.expression(&parse_expression(sql)?, &Scope::nothing())?;
+        Ok(self.coerce(typed, definition.ty, CastContext::Assignment)?.expression)
+    }
+
+    /// Casts what is put into a column.
+    ///
+    /// # Errors
+    /// 42804, naming the column.
+    pub fn assign(&self, typed: Typed, info: &TableInfo, column: usize) -> Result<Expression, SqlError> {
+        let definition = &info.table.columns[column];
+        let from = typed.ty.kind();
+        let coerced = self.coerce(typed, definition.ty, CastContext::Assignment).map_err(|error| {
+            if error.state != SqlState::DATATYPE_MISMATCH && error.state != SqlState::CANNOT_COERCE {
+                return error;
+            }
+            let (to, name) = (definition.ty.kind().sql_name(), &definition.name);
+            let message = format!("column \"{name}\" is of type {to} but expression is of type {}", from.sql_name());
+            let error = SqlError::new(SqlState::DATATYPE_MISMATCH, message);
+            error.with_hint("You will need to rewrite or cast the expression.")
+        })?;
+        Ok(coerced.expression)
+    }
+
+    fn target_column(&self, info: &TableInfo, name: &str) -> Result<usize, SqlError> {
+        info.table.column(name).ok_or_else(|| {
+            let message = format!("column \"{name}\" of relation \"{}\" does not exist", info.table.name);
+            SqlError::new(SqlState::UNDEFINED_COLUMN, message)
+        })
+    }
+
+    fn returning(&self, items: Option<&[SelectItem]>, scope: &Scope) -> Bound<Option<Vec<Output>>> {
+        items.map(|items| self.projection(items, scope, true)).transpose()
+    }
+
+    /// Binds an INSERT.
+    ///
+    /// # Errors
+    /// When it makes no sense, or is for general queries.
+    pub fn insert(&self, insert: &Insert) -> Bound<InsertPlan> {
+        let TableObject::TableName(name) = &insert.table else {
+            return Err(not_supported("INSERT into a function").into());
+        };
+        let info = self.table(name).map_err(|stop| match stop {
+            Stop::General(_) => Stop::Error(SqlError::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("cannot insert into \"{name}\""),
+            )),
+            stop => stop,
+        })?;
+        self.check_privilege(&info, privilege::INSERT)?;
+        let alias = insert.table_alias.as_ref().map_or_else(|| info.table.name.clone(), |alias| name_of(&alias.alias));
+        let visible: Vec<usize> = info.table.visible_columns().map(|(number, _)| number).collect();
+        let explicit = !insert.columns.is_empty();
+        let mut targets = Vec::new();
+        for column in &insert.columns {
+            let name = parts_of(column)?.pop().unwrap_or_default();
+            let number = self.target_column(&info, &name)?;
+            if targets.contains(&number) {
+                let message = format!("column \"{name}\" specified more than once");
+                return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message).into());
+            }
+            targets.push(number);
+        }
+        let default_values = insert.source.is_none();
+        if !explicit && !default_values {
+            targets.clone_from(&visible);
+        }
+        let (source, count) = match &insert.source {
+            None => (RowSource::Values(vec![Vec::new()]), 0),
+            Some(query) => self.rows_to_insert(query, &info, &targets)?,
+        };
+        if count > targets.len() {
+            return Err(syntax_error("INSERT has more expressions than target columns").into());
+        }
+        if count < targets.len() && explicit {
+            return Err(syntax_error("INSERT has more target columns than expressions").into());
+        }
+        targets.truncate(count);
+        for target in &targets {
+            let column = &info.table.columns[*target];
+            let given = match &source {
+                RowSource::Values(rows) => {
+                    let place = targets.iter().position(|other| other == target).unwrap_or(0);
+                    rows.iter().any(|row| row.get(place).is_some_and(Option::is_some))
+                }
+                _ => true,
+            };
+            if column.identity == Some(Identity::Always) && given {
+                let message = format!("cannot insert a non-DEFAULT value into column \"{}\"", column.name);
+                let error = SqlError::new(SqlState::GENERATED_ALWAYS, message);
+                let detail = format!("Column \"{}\" is an identity column defined as GENERATED ALWAYS.", column.name);
+                return Err(error.with_detail(detail).with_hint("Use OVERRIDING SYSTEM VALUE to override.").into());
+            }
+        }
+        let mut columns = Vec::with_capacity(info.table.columns.len());
+        for (number, column) in info.table.columns.iter().enumerate() {
+            columns.push(match targets.iter().position(|target| *target == number) {
+                _ if column.dropped => ColumnSource::Null,
+                _ if column.hidden => ColumnSource::RowId,
+                Some(place) => ColumnSource::Given(place as u16),
+                None if column.default.is_some() => ColumnSource::Default(self.default_of(&info, number)?),
+                None => ColumnSource::Null,
+            });
+        }
+        let defaults = targets.iter().map(|target| self.default_of(&info, *target)).collect::<Bound<_>>()?;
+        let scope = Scope::of(&info, &alias);
+        let conflict = match &insert.on {
+            None => None,
+            Some(OnInsert::OnConflict(conflict)) => Some(self.on_conflict(conflict, &info, &alias)?),
+            Some(_) => return Err(syntax_error("ON DUPLICATE KEY UPDATE is not supported").into()),
+        };
+        let returning = self.returning(insert.returning.as_deref(), &scope)?;
+        if returning.is_some() {
+            self.check_privilege(&info, privilege::SELECT)?;
+        }
+        let constraints = self.constraints(&info)?;
+        Ok(InsertPlan { table: info, source, columns, targets, defaults, constraints, conflict, returning })
+    }
+
+    fn rows_to_insert(&self, query: &Query, info: &Arc<TableInfo>, targets: &[usize]) -> Bound<(RowSource, usize)> {
+        if let SetExpr::Values(values) = &*query.body
+            && query.with.is_none()
+            && query.order_by.is_none()
+            && query.limit_clause.is_none()
+        {
+            let scope = Scope::nothing();
+            let mut rows = Vec::with_capacity(values.rows.len());
+            let count = values.rows.first().map_or(0, |row| row.content.len());
+            for row in &values.rows {
+                if row.content.len() != count {
+                    return Err(syntax_error("VALUES lists must all be the same length").into());
+                }
+                let mut bound = Vec::with_capacity(count);
+                for (place, expr) in row.content.iter().enumerate() {
+                    let Some(target) = targets.get(place) else {
+                        return Err(syntax_error("INSERT has more expressions than target columns").into());
+                    };
+                    if matches!(expr, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
+                    {
+                        bound.push(None);
+                        continue;
+                    }
+                    let typed = match self.expression(expr, &scope) {
+                        Err(Stop::General(_)) => return Ok((RowSource::General(Arc::new(query.clone())), count)),
+                        typed => typed?,
+                    };
+                    bound.push(Some(self.assign(typed, info, *target)?));
+                }
+                rows.push(bound);
+            }
+            return Ok((RowSource::Values(rows), count));
+        }
+        match self.query(query) {
+            Ok(plan) => {
+                let mut casts = Vec::new();
+                for (place, (output, target)) in plan.output.iter().zip(targets).enumerate() {
+                    let expression = Expression::Column { source: 0, column: place as u16 };
+                    casts.push(self.assign(Typed { expression, ty: output.ty }, info, *target)?);
+                }
+                let count = plan.output.len();
+                Ok((RowSource::Query(Box::new(plan), casts), count))
+            }
+            // How many columns it has is known when it is planned.
+            Err(Stop::General(_)) => Ok((RowSource::General(Arc::new(query.clone())), targets.len())),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    fn on_conflict(&self, conflict: &ast::OnConflict, info: &Arc<TableInfo>, alias: &str) -> Bound<ConflictPlan> {
+        let indexes = match &conflict.conflict_target {
+            None => Vec::new(),
+            Some(ConflictTarget::Columns(columns)) => {
+                let mut wanted = Vec::new();
+                for column in columns {
+                    wanted.push(self.target_column(info, &name_of(column))? as u16);
+                }
+                wanted.sort_unstable();
+                let found = info.table.indexes.iter().position(|index| {
+                    let mut columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
+                    columns.sort_unstable();
+                    index.unique && index.oid != 0 && columns == wanted
+                });
+                let found = found.ok_or_else(|| {
+                    let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+                    SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message)
+                })?;
+                vec![found]
+            }
+            Some(ConflictTarget::OnConstraint(name)) => {
+                let (_, name) = qualified(name)?;
+                let found = info.table.indexes.iter().position(|index| index.unique && index.name == name);
+                let found = found.ok_or_else(|| {
+                    let message = format!("constraint \"{name}\" for table \"{}\" does not exist", info.table.name);
+                    SqlError::new(SqlState::UNDEFINED_OBJECT, message)
+                })?;
+                vec![found]
+            }
+        };
+        let update = match &conflict.action {
+            OnConflictAction::DoNothing => None,
+            OnConflictAction::DoUpdate(update) => {
+                if indexes.is_empty() {
+                    return Err(syntax_error(
+                        "ON CONFLICT DO UPDATE requires inference specification or constraint name",
+                    )
+                    .into());
+                }
+                self.check_privilege(info, privilege::UPDATE | privilege::SELECT)?;
+                let mut scope = Scope::of(info, alias);
+                let mut excluded = ScopeSource::table(info, "excluded".to_owned(), None);
+                excluded.table = None;
+                scope.sources.push(excluded);
+                // Without a table's name, the row that is there is meant.
+                let assignments = self.assignments(&update.assignments, info, &scope)?;
+                let condition = update.selection.as_ref().map(|it| self.condition(it, &scope, "WHERE")).transpose()?;
+                Some(ConflictUpdate { assignments, condition })
+            }
+        };
+        Ok(ConflictPlan { indexes, update })
+    }
+
+    fn assignments(
+        &self,
+        assignments: &[Assignment],
+        info: &Arc<TableInfo>,
+        scope: &Scope,
+    ) -> Bound<Vec<(usize, Expression)>> {
+        let mut bound: Vec<(usize, Expression)> = Vec::new();
+        let mut one = |name: &ObjectName, value: &Expr| -> Bound<()> {
+            let name = parts_of(name)?.pop().unwrap_or_default();
+            let number = self.target_column(info, &name)?;
+            if bound.iter().any(|(other, _)| *other == number) {
+                let message = format!("multiple assignments to same column \"{name}\"");
+                return Err(syntax_error(message).into());
+            }
+            let is_default = matches!(value, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"));
+            if info.table.columns[number].identity == Some(Identity::Always) && !is_default {
+                let message = format!("column \"{name}\" can only be updated to DEFAULT");
+                let error = SqlError::new(SqlState::GENERATED_ALWAYS, message);
+                let detail = format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS.");
+                return Err(error.with_detail(detail).into());
+            }
+            let expression = match is_default {
+                true => self.default_of(info, number)?,
+                false => self.assign(self.expression(value, scope)?, info, number)?,
+            };
+            bound.push((number, expression));
+            Ok(())
+        };
+        for assignment in assignments {
+            match (&assignment.target, &assignment.value) {
+                (AssignmentTarget::ColumnName(name), value) => one(name, value)?,
+                (AssignmentTarget::Tuple(names), Expr::Tuple(values)) if names.len() == values.len() => {
+                    names.iter().zip(values).try_for_each(|(name, value)| one(name, value))?;
+                }
+                (AssignmentTarget::Tuple(names), Expr::Nested(value)) if names.len() == 1 => one(&names[0], value)?,
+                (AssignmentTarget::Tuple(_), Expr::Tuple(_)) => {
+                    return Err(syntax_error("number of columns does not match number of values").into());
+                }
+                _ => return Err(Stop::General("a row of a subquery")),
+            }
+        }
+        Ok(bound)
+    }
+
+    fn target(&self, table: &TableWithJoins, wanted: u16) -> Bound<(Arc<TableInfo>, String)> {
+        let TableFactor::Table { name, alias, .. } = &table.relation else {
+            return Err(syntax_error("only a table can be changed").into());
+        };
+        if !table.joins.is_empty() {
+            return Err(syntax_error("only one table can be changed").into());
+        }
+        let info = self.table(name).map_err(|stop| match stop {
+            Stop::General(what) => Stop::Error(SqlError::new(
+                SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE,
+                format!("cannot change {what}: \"{name}\""),
+            )),
+            stop => stop,
+        })?;
+        self.check_privilege(&info, wanted)?;
+        let alias = alias.as_ref().map_or_else(|| info.table.name.clone(), |alias| name_of(&alias.name));
+        Ok((info, alias))
+    }
+
+    fn rows_to_change(
+        &self,
+        info: &Arc<TableInfo>,
+        alias: &str,
+        selection: Option<&Expr>,
+        scope: &Scope,
+    ) -> Bound<ScanPlan> {
+        let mut conditions = Vec::new();
+        if let Some(selection) = selection {
+            self.check_privilege(info, privilege::SELECT)?;
+            split(self.condition(selection, scope, "WHERE")?, &mut conditions);
+        }
+        let all = all_of(conditions.clone());
+        let (access, _): (Access, _) = access::choose(info, 0, &mut conditions, &[]);
+        Ok(ScanPlan {
+            table: Arc::clone(info),
+            alias: alias.to_owned(),
+            access,
+            filter: all_of(conditions),
+            conditions: all,
+        })
+    }
+
+    /// Binds an UPDATE.
+    ///
+    /// # Errors
+    /// When it makes no sense, or is for general queries.
+    pub fn update(&self, update: &ast::Update) -> Bound<UpdatePlan> {
+        let (info, alias) = self.target(&update.table, privilege::UPDATE)?;
+        if update.from.is_some() {
+            return Err(Stop::General("UPDATE … FROM"));
+        }
+        if update.limit.is_some() || !update.order_by.is_empty() {
+            return Err(syntax_error("UPDATE has no LIMIT").into());
+        }
+        let scope = Scope::of(&info, &alias);
+        let assignments = self.assignments(&update.assignments, &info, &scope)?;
+        let scan = self.rows_to_change(&info, &alias, update.selection.as_ref(), &scope)?;
+        let returning = self.returning(update.returning.as_deref(), &scope)?;
+        Ok(UpdatePlan { scan, assignments, constraints: self.constraints(&info)?, returning })
+    }
+
+    /// Binds a DELETE.
+    ///
+    /// # Errors
+    /// When it makes no sense, or is for general queries.
+    pub fn delete(&self, delete: &ast::Delete) -> Bound<DeletePlan> {
+        let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
+        let [from] = from.as_slice() else { return Err(syntax_error("DELETE is from one table").into()) };
+        let (info, alias) = self.target(from, privilege::DELETE)?;
+        if delete.using.is_some() {
+            return Err(Stop::General("DELETE … USING"));
+        }
+        if delete.limit.is_some() || !delete.order_by.is_empty() {
+            return Err(syntax_error("DELETE has no LIMIT").into());
+        }
+        let scope = Scope::of(&info, &alias);
+        let scan = self.rows_to_change(&info, &alias, delete.selection.as_ref(), &scope)?;
+        let returning = self.returning(delete.returning.as_deref(), &scope)?;
+        Ok(DeletePlan { scan, returning })
+    }
+}
+
+/// The type of a hidden column: 16 bytes that no other row has.
+pub const ROW_ID: Type = Type::of(Kind::Uuid);

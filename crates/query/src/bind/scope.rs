@@ -1,0 +1,103 @@
+//! What names in a statement can mean.
+
+use std::sync::Arc;
+
+use freshet_sql::{SqlError, SqlState, Type};
+
+use super::{aggregate::Grouping, name_of};
+use crate::{
+    expression::{Expression, Typed},
+    schema::TableInfo,
+};
+use sqlparser::ast::Ident;
+
+/// A row that expressions can refer to.
+#[derive(Clone, Debug)]
+pub struct ScopeSource {
+    /// Its name in the statement.
+    pub alias: String,
+    /// The schema that its name can be qualified with.
+    pub schema: Option<String>,
+    /// The columns that can be named: name, type, number in the row.
+    pub columns: Vec<(String, Type, u16)>,
+    /// The table that it is a row of.
+    pub table: Option<Arc<TableInfo>>,
+}
+
+impl ScopeSource {
+    /// The row of a table.
+    pub fn table(info: &Arc<TableInfo>, alias: String, schema: Option<String>) -> Self {
+        let columns = info.table.visible_columns();
+        let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
+        Self { alias, schema, columns, table: Some(Arc::clone(info)) }
+    }
+}
+
+/// The rows that expressions can refer to; and within an aggregation, what it has computed.
+#[derive(Debug, Default)]
+pub struct Scope {
+    /// Rows, in the order in which expressions number them.
+    pub sources: Vec<ScopeSource>,
+    /// What is known of the aggregation, where expressions stand behind it.
+    pub grouping: Option<Grouping>,
+}
+
+impl Scope {
+    /// No rows at all.
+    pub fn nothing() -> Self {
+        Self::default()
+    }
+
+    /// One table's rows.
+    pub fn of(info: &Arc<TableInfo>, alias: &str) -> Self {
+        Self { sources: vec![ScopeSource::table(info, alias.to_owned(), None)], grouping: None }
+    }
+
+    /// The column of this name.
+    ///
+    /// # Errors
+    /// 42703, 42702 when several have it, 42P01 for a table that is not in the statement.
+    pub fn column(&self, parts: &[Ident]) -> Result<Typed, SqlError> {
+        let names: Vec<String> = parts.iter().map(name_of).collect();
+        let (qualifier, name) = match names.as_slice() {
+            [name] => (None, name),
+            [.., table, name] => (Some(table), name),
+            [] => return Err(SqlError::internal("a column without a name")),
+        };
+        let mut found = None;
+        let mut known = false;
+        for (number, source) in self.sources.iter().enumerate() {
+            if qualifier.is_some_and(|qualifier| *qualifier != source.alias) {
+                continue;
+            }
+            if let [.., schema, _, _] = names.as_slice()
+                && source.schema.as_ref().is_some_and(|own| own != schema)
+            {
+                continue;
+            }
+            known = true;
+            for (_, ty, column) in source.columns.iter().filter(|(own, ..)| own == name) {
+                let expression = Expression::Column { source: number as u16, column: *column };
+                if found.replace(Typed { expression, ty: *ty }).is_some() {
+                    let message = format!("column reference \"{name}\" is ambiguous");
+                    return Err(SqlError::new(SqlState::AMBIGUOUS_COLUMN, message));
+                }
+            }
+        }
+        match (found, qualifier) {
+            (Some(found), _) => Ok(found),
+            (None, Some(table)) if !known => {
+                let message = format!("missing FROM-clause entry for table \"{table}\"");
+                Err(SqlError::new(SqlState::UNDEFINED_TABLE, message))
+            }
+            (None, Some(table)) => {
+                let message = format!("column {table}.{name} does not exist");
+                Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message))
+            }
+            (None, None) => {
+                let message = format!("column \"{name}\" does not exist");
+                Err(SqlError::new(SqlState::UNDEFINED_COLUMN, message))
+            }
+        }
+    }
+}

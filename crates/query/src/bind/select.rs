@@ -1,0 +1,606 @@
+//! SELECT, as far as it is for this crate: tables joined by nested loops over indexes, conditions, aggregates, order, limits.
+
+use std::sync::Arc;
+
+use freshet_sql::{
+    SqlError, SqlState, Type, Value,
+    types::{CastContext, Kind},
+};
+use sqlparser::ast::{
+    Distinct, Expr, GroupByExpr, JoinConstraint, JoinOperator, LimitClause, LockClause, NonBlock, OrderByKind, Query,
+    Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
+};
+
+use super::{
+    Binder, Bound, Scope, ScopeSource, Stop,
+    access::{self, Access},
+    aggregate::{AggregateCall, Grouping},
+    expression::column_name,
+    name_of, qualified, syntax_error,
+};
+use crate::{
+    expression::{Expression, Typed},
+    schema::{Named, TableInfo, privilege},
+    system,
+};
+
+/// A column of a result.
+#[derive(Clone, Debug)]
+pub struct Output {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// What it is.
+    pub expression: Expression,
+    /// The table and the column, from 1, that it shows as they are.
+    pub origin: Option<(u32, i16)>,
+}
+
+/// The rows of one table within a statement.
+#[derive(Clone, Debug)]
+pub struct ScanPlan {
+    /// The table.
+    pub table: Arc<TableInfo>,
+    /// Its name in the statement.
+    pub alias: String,
+    /// How its rows are found.
+    pub access: Access,
+    /// What must hold of a row, given those of the tables before it.
+    pub filter: Option<Expression>,
+    /// The same and what the access path sees to, for a row that was changed meanwhile.
+    pub conditions: Option<Expression>,
+}
+
+/// A key of an order.
+#[derive(Clone, Debug)]
+pub struct SortKey {
+    /// What is compared.
+    pub expression: Expression,
+    /// Larger values first.
+    pub descending: bool,
+    /// Nulls first.
+    pub nulls_first: bool,
+}
+
+/// What is computed for groups of rows.
+#[derive(Clone, Debug)]
+pub struct Aggregation {
+    /// What rows of one group have in common.
+    pub groups: Box<[Expression]>,
+    /// What is computed.
+    pub calls: Box<[AggregateCall]>,
+    /// Which groups are shown.
+    pub having: Option<Expression>,
+}
+
+/// How rows are locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WhenLocked {
+    /// Their holder is waited for.
+    Wait,
+    /// That is an error.
+    NoWait,
+    /// They are left out.
+    Skip,
+}
+
+/// A SELECT.
+#[derive(Clone, Debug)]
+pub struct SelectPlan {
+    /// Tables, the outermost loop first.
+    pub scans: Vec<ScanPlan>,
+    /// What must hold where there is no table at all, or does not depend on any.
+    pub filter: Option<Expression>,
+    /// Aggregation, whose row is the source behind the tables.
+    pub aggregation: Option<Aggregation>,
+    /// What is shown.
+    pub output: Vec<Output>,
+    /// Each row once.
+    pub distinct: bool,
+    /// The order, if the rows do not come in it.
+    pub order: Vec<SortKey>,
+    /// No more rows than so many.
+    pub limit: Option<Expression>,
+    /// So many are left out before.
+    pub offset: Option<Expression>,
+    /// FOR UPDATE and its like.
+    pub lock: Option<WhenLocked>,
+    /// Several rows of expressions: VALUES.
+    pub values: Vec<Vec<Expression>>,
+}
+
+impl Binder<'_> {
+    /// Binds a query.
+    ///
+    /// # Errors
+    /// When it makes no sense, or is for general queries.
+    pub fn query(&self, query: &Query) -> Bound<SelectPlan> {
+        if query.with.is_some() {
+            return Err(Stop::General("WITH"));
+        }
+        if query.for_clause.is_some() || !query.pipe_operators.is_empty() || query.settings.is_some() {
+            return Err(Stop::General("a clause of another dialect"));
+        }
+        let mut plan = match &*query.body {
+            SetExpr::Select(select) => self.select(select, query)?,
+            SetExpr::Values(values) => {
+                self.values(&values.rows.iter().map(|row| &row.content[..]).collect::<Vec<_>>(), query)?
+            }
+            SetExpr::Query(inner)
+                if query.order_by.is_none() && query.limit_clause.is_none() && query.fetch.is_none() =>
+            {
+                return self.query(inner);
+            }
+            _ => return Err(Stop::General("a set operation")),
+        };
+        let nothing = Scope::nothing();
+        let number = |expr: &Expr, clause: &str| -> Bound<Expression> {
+            let typed = self.expression(expr, &nothing).map_err(|stop| match stop {
+                Stop::Error(error) if error.state == SqlState::UNDEFINED_COLUMN => {
+                    let message = format!("argument of {clause} must not contain variables");
+                    Stop::Error(SqlError::new(SqlState::new("42P10"), message))
+                }
+                stop => stop,
+            })?;
+            Ok(self.coerce(typed, Type::INT8, CastContext::Implicit)?.expression)
+        };
+        match &query.limit_clause {
+            Some(LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
+                plan.limit = limit.as_ref().map(|limit| number(limit, "LIMIT")).transpose()?;
+                plan.offset = offset.as_ref().map(|offset| number(&offset.value, "OFFSET")).transpose()?;
+            }
+            None => {}
+            Some(_) => return Err(syntax_error("LIMIT #,# syntax is not supported").into()),
+        }
+        if let Some(fetch) = &query.fetch {
+            if fetch.with_ties || fetch.percent {
+                return Err(Stop::General("FETCH WITH TIES"));
+            }
+            let one = Expression::Constant(Value::Int8(1));
+            plan.limit = Some(fetch.quantity.as_ref().map(|count| number(count, "FETCH")).transpose()?.unwrap_or(one));
+        }
+        if let Some(lock) = self.lock(&query.locks)? {
+            if plan.aggregation.is_some() || plan.distinct {
+                let what = if plan.distinct { "DISTINCT clause" } else { "aggregate functions" };
+                let message = format!("FOR UPDATE is not allowed with {what}");
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            }
+            for scan in &plan.scans {
+                self.check_privilege(&scan.table, privilege::UPDATE)?;
+            }
+            plan.lock = Some(lock);
+        }
+        Ok(plan)
+    }
+
+    fn lock(&self, locks: &[LockClause]) -> Bound<Option<WhenLocked>> {
+        let mut found = None;
+        for lock in locks {
+            // Shared locks are taken as exclusive ones: stricter, and never wrong.
+            if lock.of.is_some() {
+                return Err(Stop::General("FOR UPDATE OF"));
+            }
+            found = Some(match lock.nonblock {
+                None => WhenLocked::Wait,
+                Some(NonBlock::Nowait) => WhenLocked::NoWait,
+                Some(NonBlock::SkipLocked) => WhenLocked::Skip,
+            });
+        }
+        Ok(found)
+    }
+
+    /// Fails unless the role may do this with the table.
+    ///
+    /// # Errors
+    /// 42501.
+    pub fn check_privilege(&self, info: &TableInfo, wanted: u16) -> Result<(), SqlError> {
+        let table = &info.table;
+        if self.schema.privileges(self.role, table.owner, &table.grants) & wanted == wanted {
+            return Ok(());
+        }
+        let message = format!("permission denied for table {}", table.name);
+        Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message))
+    }
+
+    /// The table that a name in FROM means.
+    ///
+    /// # Errors
+    /// When there is none; a view is for general queries.
+    pub fn table(&self, name: &sqlparser::ast::ObjectName) -> Bound<Arc<TableInfo>> {
+        let (schema, last) = qualified(name)?;
+        if system::is_named(self.schema, self.path, schema.as_deref(), &last) {
+            return Err(Stop::General("a table of the system"));
+        }
+        match self.relation(name)? {
+            Named::Table(oid) => {
+                let info = self.schema.table(oid);
+                Ok(Arc::clone(
+                    info.ok_or_else(|| SqlError::internal(format!("table {oid} is named and is not there")))?,
+                ))
+            }
+            Named::View(_) | Named::Sequence(_) => Err(Stop::General("a view")),
+            Named::Index { .. } => {
+                let message = format!("cannot open relation \"{last}\"");
+                let error = SqlError::new(SqlState::WRONG_OBJECT_TYPE, message);
+                Err(error.with_detail("This operation is not supported for indexes.").into())
+            }
+        }
+    }
+
+    fn source(&self, factor: &TableFactor) -> Bound<ScopeSource> {
+        let TableFactor::Table { name, alias, args: None, with_ordinality: false, sample: None, version: None, .. } =
+            factor
+        else {
+            return Err(Stop::General("something else than a table in FROM"));
+        };
+        let info = self.table(name)?;
+        self.check_privilege(&info, privilege::SELECT)?;
+        let (schema, last) = qualified(name)?;
+        let mut source = ScopeSource::table(
+            &info,
+            last,
+            schema.or_else(|| Some(self.schema.namespace_name(info.table.namespace).to_owned())),
+        );
+        if let Some(alias) = alias {
+            source.alias = name_of(&alias.name);
+            source.schema = None;
+            if !alias.columns.is_empty() {
+                return Err(Stop::General("aliases of columns"));
+            }
+        }
+        Ok(source)
+    }
+
+    fn select(&self, select: &Select, query: &Query) -> Bound<SelectPlan> {
+        if select.top.is_some() || select.into.is_some() || !select.lateral_views.is_empty() || select.qualify.is_some()
+        {
+            return Err(Stop::General("a clause of another dialect"));
+        }
+        if !select.named_window.is_empty() {
+            return Err(Stop::General("a window"));
+        }
+        let distinct = match &select.distinct {
+            None | Some(Distinct::All) => false,
+            Some(Distinct::Distinct) => true,
+            Some(Distinct::On(_)) => return Err(Stop::General("DISTINCT ON")),
+        };
+        let mut scope = Scope::nothing();
+        let mut conditions = Vec::new();
+        for from in &select.from {
+            scope.sources.push(self.source(&from.relation)?);
+            for join in &from.joins {
+                let constraint = match &join.join_operator {
+                    JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) => constraint,
+                    JoinOperator::CrossJoin(constraint) => constraint,
+                    _ => return Err(Stop::General("an outer join")),
+                };
+                scope.sources.push(self.source(&join.relation)?);
+                match constraint {
+                    JoinConstraint::On(condition) => {
+                        split(self.condition(condition, &scope, "JOIN/ON")?, &mut conditions);
+                    }
+                    JoinConstraint::None => {}
+                    _ => return Err(Stop::General("USING")),
+                }
+            }
+        }
+        let mut aliases: Vec<&str> = scope.sources.iter().map(|source| source.alias.as_str()).collect();
+        aliases.sort_unstable();
+        if let Some(twice) = aliases.windows(2).find(|pair| pair[0] == pair[1]) {
+            let message = format!("table name \"{}\" specified more than once", twice[0]);
+            return Err(SqlError::new(SqlState::DUPLICATE_ALIAS, message).into());
+        }
+        if let Some(selection) = &select.selection {
+            split(self.condition(selection, &scope, "WHERE")?, &mut conditions);
+        }
+        let grouped = self.grouping(select, &scope)?;
+        let is_grouped = grouped.is_some();
+        scope.grouping = grouped;
+        let output = self.projection(&select.projection, &scope, false)?;
+        let having = select.having.as_ref().map(|having| self.condition(having, &scope, "HAVING")).transpose()?;
+        let order = self.order(query, &output, &scope)?;
+        if distinct && order.iter().any(|key| !output.iter().any(|out| same_column(&out.expression, &key.expression))) {
+            return Err(Stop::General("an order by what is not shown"));
+        }
+        let aggregation = scope.grouping.take().map(|grouping| Aggregation {
+            groups: grouping.groups.into_iter().map(|(_, group)| group.expression).collect(),
+            calls: grouping.calls.into_inner().into(),
+            having,
+        });
+        let tables: Vec<ScopeSource> = scope.sources;
+        let wanted = if is_grouped || distinct { None } else { wanted_order(&order) };
+        let (scans, filter, ordered) = self.scans(tables, conditions, wanted.as_deref().unwrap_or(&[]))?;
+        let order = if wanted.is_some() && ordered { Vec::new() } else { order };
+        Ok(SelectPlan {
+            scans,
+            filter,
+            aggregation,
+            output,
+            distinct,
+            order,
+            limit: None,
+            offset: None,
+            lock: None,
+            values: Vec::new(),
+        })
+    }
+
+    /// The order of the loops stays as it was written, unless a later table has a better access path without the earlier ones.
+    fn scans(
+        &self,
+        tables: Vec<ScopeSource>,
+        conditions: Vec<Expression>,
+        order: &access::Order,
+    ) -> Bound<(Vec<ScanPlan>, Option<Expression>, bool)> {
+        let (mut at_once, mut left): (Vec<_>, Vec<_>) =
+            conditions.into_iter().partition(|condition| condition.is_before(0));
+        let mut scans = Vec::with_capacity(tables.len());
+        let mut ordered = true;
+        let count = tables.len();
+        for (number, source) in tables.into_iter().enumerate() {
+            let number = number as u16;
+            let (mut now, later): (Vec<_>, Vec<_>) =
+                left.into_iter().partition(|condition| condition.is_before(number + 1));
+            left = later;
+            let table = source.table.ok_or_else(|| SqlError::internal("a source that is no table"))?;
+            let conditions = all_of(now.clone());
+            let (access, in_order) = access::choose(&table, number, &mut now, if number == 0 { order } else { &[] });
+            ordered &= in_order;
+            if count > 1 && number > 0 && access.is_all() {
+                return Err(Stop::General("a join that no index helps"));
+            }
+            scans.push(ScanPlan { table, alias: source.alias, access, filter: all_of(now), conditions });
+        }
+        at_once.extend(left);
+        Ok((scans, all_of(at_once), ordered))
+    }
+
+    fn grouping(&self, select: &Select, scope: &Scope) -> Bound<Option<Grouping>> {
+        let GroupByExpr::Expressions(exprs, modifiers) = &select.group_by else {
+            return Err(Stop::General("GROUP BY ALL"));
+        };
+        if !modifiers.is_empty() {
+            return Err(Stop::General("GROUP BY with a modifier"));
+        }
+        let is_aggregate = select.projection.iter().any(|item| match item {
+            SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } => has_aggregate(expr),
+            _ => false,
+        });
+        if exprs.is_empty() && !is_aggregate && select.having.is_none() {
+            return Ok(None);
+        }
+        let mut groups = Vec::new();
+        for expr in exprs {
+            // A number is a column of the result, a name may be one.
+            let expr = match expr {
+                Expr::Value(value) => match &value.value {
+                    sqlparser::ast::Value::Number(digits, _) => {
+                        let item = digits
+                            .parse::<usize>()
+                            .ok()
+                            .and_then(|number| select.projection.get(number.checked_sub(1)?));
+                        match item {
+                            Some(SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. }) => expr,
+                            _ => {
+                                let message = format!("GROUP BY position {digits} is not in select list");
+                                return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message).into());
+                            }
+                        }
+                    }
+                    _ => expr,
+                },
+                Expr::Identifier(name) if scope.column(std::slice::from_ref(name)).is_err() => {
+                    let aliased = select.projection.iter().find_map(|item| match item {
+                        SelectItem::ExprWithAlias { expr, alias } if name_of(alias) == name_of(name) => Some(expr),
+                        _ => None,
+                    });
+                    aliased.unwrap_or(expr)
+                }
+                Expr::GroupingSets(_) | Expr::Cube(_) | Expr::Rollup(_) | Expr::Tuple(_) => {
+                    return Err(Stop::General("grouping sets"));
+                }
+                _ => expr,
+            };
+            groups.push((expr.clone(), self.settle(self.expression(expr, scope)?)?));
+        }
+        Ok(Some(Grouping { groups, source: scope.sources.len() as u16, ..Grouping::default() }))
+    }
+
+    /// What is shown.
+    ///
+    /// # Errors
+    /// When it makes no sense, or is for general queries.
+    pub fn projection(&self, items: &[SelectItem], scope: &Scope, returning: bool) -> Bound<Vec<Output>> {
+        let mut output = Vec::new();
+        let all_of = |source: usize, output: &mut Vec<Output>| -> Bound<()> {
+            let from = &scope.sources[source];
+            for (name, ty, column) in &from.columns {
+                let expression = Expression::Column { source: source as u16, column: *column };
+                let origin = from.table.as_ref().map(|info| (info.table.oid, *column as i16 + 1));
+                output.push(Output { name: name.clone(), ty: *ty, expression, origin });
+            }
+            Ok(())
+        };
+        for item in items {
+            match item {
+                SelectItem::UnnamedExpr(expr) => output.push(self.output(expr, column_name(expr), scope)?),
+                SelectItem::ExprWithAlias { expr, alias } => output.push(self.output(expr, name_of(alias), scope)?),
+                SelectItem::Wildcard(options) if *options == Default::default() || returning => {
+                    if scope.grouping.is_some() {
+                        return Err(Stop::General("* with groups"));
+                    }
+                    if scope.sources.is_empty() {
+                        return Err(syntax_error("SELECT * with no tables specified is not valid").into());
+                    }
+                    (0..scope.sources.len()).try_for_each(|source| all_of(source, &mut output))?;
+                }
+                SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) => {
+                    if scope.grouping.is_some() {
+                        return Err(Stop::General("* with groups"));
+                    }
+                    let (_, alias) = qualified(name)?;
+                    let source = scope.sources.iter().position(|source| source.alias == alias);
+                    let source = source.ok_or_else(|| {
+                        let message = format!("missing FROM-clause entry for table \"{alias}\"");
+                        SqlError::new(SqlState::UNDEFINED_TABLE, message)
+                    })?;
+                    all_of(source, &mut output)?;
+                }
+                _ => return Err(Stop::General("a select item of another kind")),
+            }
+        }
+        Ok(output)
+    }
+
+    fn output(&self, expr: &Expr, name: String, scope: &Scope) -> Bound<Output> {
+        let Typed { expression, ty } = self.settle(self.expression(expr, scope)?)?;
+        let origin = match &expression {
+            Expression::Column { source, column } => scope
+                .sources
+                .get(usize::from(*source))
+                .and_then(|source| source.table.as_ref())
+                .map(|info| (info.table.oid, *column as i16 + 1)),
+            _ => None,
+        };
+        Ok(Output { name, ty, expression, origin })
+    }
+
+    fn order(&self, query: &Query, output: &[Output], scope: &Scope) -> Bound<Vec<SortKey>> {
+        let Some(order_by) = &query.order_by else { return Ok(Vec::new()) };
+        let OrderByKind::Expressions(exprs) = &order_by.kind else { return Err(Stop::General("ORDER BY ALL")) };
+        let mut keys = Vec::new();
+        for order in exprs {
+            let by_name = |name: &str| {
+                let mut found = output.iter().filter(|out| out.name == name);
+                let first = found.next();
+                first.map(|out| out.expression.clone())
+            };
+            let expression = match &order.expr {
+                Expr::Value(value) if matches!(value.value, sqlparser::ast::Value::Number(..)) => {
+                    let text = value.value.to_string();
+                    let place = text.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+                    let out = place.and_then(|place| output.get(place)).ok_or_else(|| {
+                        let message = format!("ORDER BY position {text} is not in select list");
+                        SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message)
+                    })?;
+                    out.expression.clone()
+                }
+                Expr::Identifier(name) if by_name(&name_of(name)).is_some() => {
+                    by_name(&name_of(name)).unwrap_or(Expression::NULL)
+                }
+                expr => {
+                    let typed = self.settle(self.expression(expr, scope)?)?;
+                    if matches!(typed.ty.kind(), Kind::Json) {
+                        let message = "could not identify an ordering operator for type json";
+                        return Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, message).into());
+                    }
+                    typed.expression
+                }
+            };
+            let descending = order.options.asc == Some(false);
+            let nulls_first = order.options.nulls_first.unwrap_or(descending);
+            keys.push(SortKey { expression, descending, nulls_first });
+        }
+        Ok(keys)
+    }
+
+    /// Rows of expressions.
+    fn values(&self, rows: &[&[Expr]], query: &Query) -> Bound<SelectPlan> {
+        if query.order_by.is_some() {
+            return Err(Stop::General("VALUES in an order"));
+        }
+        let scope = Scope::nothing();
+        let mut columns: Vec<Vec<Typed>> = Vec::new();
+        for row in rows {
+            if columns.is_empty() {
+                columns.resize(row.len(), Vec::new());
+            }
+            if row.len() != columns.len() {
+                return Err(syntax_error("VALUES lists must all be the same length").into());
+            }
+            for (column, expr) in columns.iter_mut().zip(*row) {
+                column.push(self.expression(expr, &scope)?);
+            }
+        }
+        let mut values = vec![Vec::with_capacity(columns.len()); rows.len()];
+        let mut output = Vec::with_capacity(columns.len());
+        for (number, column) in columns.into_iter().enumerate() {
+            let (column, ty) = self.common(column, "VALUES")?;
+            let expression = Expression::Column { source: 0, column: number as u16 };
+            output.push(Output { name: format!("column{}", number + 1), ty, expression, origin: None });
+            values.iter_mut().zip(column).for_each(|(row, value)| row.push(value));
+        }
+        Ok(SelectPlan {
+            scans: Vec::new(),
+            filter: None,
+            aggregation: None,
+            output,
+            distinct: false,
+            order: Vec::new(),
+            limit: None,
+            offset: None,
+            lock: None,
+            values,
+        })
+    }
+}
+
+/// Conditions that all must hold.
+pub fn split(condition: Expression, into: &mut Vec<Expression>) {
+    match condition {
+        Expression::And(all) => all.into_iter().for_each(|one| split(one, into)),
+        Expression::Constant(Value::Bool(true)) => {}
+        one => into.push(one),
+    }
+}
+
+/// One condition out of several.
+pub fn all_of(mut conditions: Vec<Expression>) -> Option<Expression> {
+    if conditions.len() > 1 { Some(Expression::And(conditions.into())) } else { conditions.pop() }
+}
+
+fn same_column(one: &Expression, other: &Expression) -> bool {
+    match (one, other) {
+        (Expression::Column { source: a, column: b }, Expression::Column { source: c, column: d }) => a == c && b == d,
+        _ => false,
+    }
+}
+
+/// The columns of the first table that an order consists of, if it does, with nulls where indexes have them.
+fn wanted_order(order: &[SortKey]) -> Option<Vec<(u16, bool)>> {
+    order
+        .iter()
+        .map(|key| match key.expression {
+            Expression::Column { source: 0, column } if key.nulls_first == key.descending => {
+                Some((column, key.descending))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+/// Whether there is an aggregate in an expression, outside of subqueries.
+fn has_aggregate(expr: &Expr) -> bool {
+    use std::ops::ControlFlow;
+    struct Finder;
+    impl sqlparser::ast::Visitor for Finder {
+        type Break = ();
+        fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            ControlFlow::Continue(())
+        }
+        fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+            if let Expr::Function(function) = expr
+                && function.over.is_none()
+                && let Some(name) = super::parts_of(&function.name).ok().and_then(|mut parts| parts.pop())
+                && (super::aggregate::Aggregate::named(&name).is_some()
+                    || ["string_agg", "array_agg", "json_agg", "jsonb_agg", "stddev", "variance"]
+                        .contains(&name.as_str()))
+            {
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        }
+    }
+    sqlparser::ast::Visit::visit(expr, &mut Finder).is_break()
+}

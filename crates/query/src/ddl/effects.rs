@@ -1,0 +1,176 @@
+//! What is done when a transaction with definitions ends.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use freshet_engine::Worker;
+use freshet_sql::SqlError;
+
+use crate::{
+    locks::LockManager,
+    schema::{Catalog, Entry, Oid, Schema},
+    sequence::Sequences,
+};
+
+/// What transactions that are under way have made outside of themselves.
+#[derive(Debug, Default)]
+pub struct Making(Mutex<Made>);
+
+#[derive(Debug, Default)]
+struct Made {
+    rows: Vec<String>,
+    states: Vec<u64>,
+}
+
+/// What a transaction has touched that is no part of it.
+#[derive(Debug, Default)]
+pub struct Effects {
+    making: Option<Arc<Making>>,
+    /// Tables of the engine that were made or replaced.
+    rows: Vec<String>,
+    /// Numbers of sequences' states that were made or replaced.
+    states: Vec<u64>,
+    /// Tables whose definitions were changed.
+    changed: Vec<Oid>,
+    /// The version of the catalog that the last statement made.
+    version: u64,
+}
+
+impl Making {
+    fn with<T>(&self, what: impl FnOnce(&mut Made) -> T) -> T {
+        what(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+impl Effects {
+    /// Whether there is nothing to do.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty() && self.states.is_empty() && self.changed.is_empty()
+    }
+
+    /// Notes a table of the engine that is about to be made, or is needed no more if the transaction commits.
+    pub(super) fn touch_rows(&mut self, catalog: &Catalog, name: &str) {
+        let making = self.making.get_or_insert_with(|| Arc::clone(catalog.making()));
+        making.with(|made| made.rows.push(name.to_owned()));
+        self.rows.push(name.to_owned());
+    }
+
+    /// Notes where a sequence stands that is new, or needed no more if the transaction commits.
+    pub(super) fn touch_state(&mut self, catalog: &Catalog, state: u64) {
+        let making = self.making.get_or_insert_with(|| Arc::clone(catalog.making()));
+        making.with(|made| made.states.push(state));
+        self.states.push(state);
+    }
+
+    /// Notes a table whose definition changes.
+    pub(super) fn change(&mut self, table: Oid) {
+        if !self.changed.contains(&table) {
+            self.changed.push(table);
+        }
+    }
+
+    /// Notes which version of the catalog the transaction has made.
+    pub(super) fn reach(&mut self, version: u64) {
+        self.version = self.version.max(version);
+    }
+
+    /// Does what is to be done now that the transaction has ended, whatever its end, and forgets it. To be called before the
+    /// session releases its locks, with its worker, which has no transaction. Blocks while rows are discarded.
+    ///
+    /// # Errors
+    /// When the catalog cannot be read, or what is needed no more cannot be discarded. That is then done by the next [`sweep`].
+    pub fn settle(
+        &mut self,
+        worker: &Worker,
+        catalog: &Catalog,
+        sequences: &Sequences,
+        locks: &LockManager,
+    ) -> Result<(), SqlError> {
+        if self.is_empty() {
+            return Ok(());
+        }
+        let effects = std::mem::take(self);
+        let committed = catalog.read(&worker.begin_read_only());
+        let number = committed.as_ref().map_or(effects.version, |schema| schema.version.number);
+        locks.note_change(&effects.changed, number);
+        // From here on the committed catalog says what is needed.
+        let result = committed.and_then(|committed| effects.discard(&committed, worker, catalog, sequences));
+        effects.forget();
+        result
+    }
+
+    fn discard(
+        &self,
+        committed: &Schema,
+        worker: &Worker,
+        catalog: &Catalog,
+        sequences: &Sequences,
+    ) -> Result<(), SqlError> {
+        let named: Vec<&str> = engine_tables(committed).collect();
+        for name in self.rows.iter().filter(|name| !named.contains(&name.as_str())) {
+            catalog.discard(worker, name)?;
+        }
+        let kept: Vec<u64> = states(committed).collect();
+        let gone: Vec<u64> = self.states.iter().copied().filter(|state| !kept.contains(state)).collect();
+        sequences.forget(&gone)
+    }
+
+    fn forget(&self) {
+        let Some(making) = &self.making else { return };
+        making.with(|made| {
+            // Another transaction may have touched the same.
+            for name in &self.rows {
+                if let Some(at) = made.rows.iter().position(|known| known == name) {
+                    made.rows.swap_remove(at);
+                }
+            }
+            for state in &self.states {
+                if let Some(at) = made.states.iter().position(|known| known == state) {
+                    made.states.swap_remove(at);
+                }
+            }
+        });
+    }
+}
+
+impl Drop for Effects {
+    fn drop(&mut self) {
+        self.forget();
+    }
+}
+
+fn engine_tables(schema: &Schema) -> impl Iterator<Item = &str> {
+    schema.entries().filter_map(|entry| match entry {
+        Entry::Table(info) => Some(info.table.rows.as_str()),
+        _ => None,
+    })
+}
+
+fn states(schema: &Schema) -> impl Iterator<Item = u64> {
+    schema.entries().filter_map(|entry| match entry {
+        Entry::Sequence(sequence) => Some(sequence.state),
+        _ => None,
+    })
+}
+
+/// Discards what a crash, or a primary that is no more, has left: tables of the engine and states of sequences that no committed
+/// catalog names, nor any transaction that is under way. For when a node becomes primary; harmless at any other time.
+///
+/// # Errors
+/// When the catalog cannot be read, something cannot be discarded, or all workers are taken.
+pub fn sweep(catalog: &Catalog, sequences: &Sequences) -> Result<(), SqlError> {
+    // In this order: what is made later is not looked at, and what is under way is either still noted then, or has committed
+    // and is named by what is read last.
+    let (tables, numbers) = (catalog.made_tables(), sequences.numbers()?);
+    let (making_rows, making_states) = catalog.making().with(|made| (made.rows.clone(), made.states.clone()));
+    let worker = catalog.worker()?;
+    let committed = catalog.read(&worker.begin_read_only())?;
+    let named: Vec<&str> = engine_tables(&committed).collect();
+    for name in &tables {
+        if !named.contains(&name.as_str()) && !making_rows.contains(name) {
+            catalog.discard(&worker, name)?;
+        }
+    }
+    let kept: Vec<u64> = states(&committed).chain(making_states).collect();
+    let gone: Vec<u64> = numbers.into_iter().filter(|state| !kept.contains(state)).collect();
+    sequences.forget(&gone)
+}

@@ -1,0 +1,575 @@
+//! Statements that define: their syntax trees, and how they are read.
+//!
+//! `sqlparser` knows many dialects' definitions and only parts of PostgreSQL's: options in a fixed order, no ALTER SEQUENCE, no
+//! membership in roles. So these statements are read here, on its tokens; expressions, types and queries in them
+//! it reads itself. Names are as they are meant: in small letters unless they were quoted.
+
+mod access;
+mod alter;
+mod object;
+mod table;
+mod words;
+
+use sqlparser::{
+    ast::{self, DataType, Expr, Query},
+    dialect::PostgreSqlDialect,
+    parser::{Parser, ParserError},
+};
+
+pub use alter::{AlterTable, ColumnChange, TableChange};
+pub use words::starts_definition;
+
+/// The name of something that may be in a schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Name {
+    /// The schema, if it is said.
+    pub schema: Option<String>,
+    /// The name in it.
+    pub name: String,
+}
+
+/// A statement that defines.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Definition {
+    /// CREATE TABLE
+    CreateTable(Box<CreateTable>),
+    /// CREATE TABLE … AS
+    CreateTableAs(Box<CreateTableAs>),
+    /// CREATE INDEX
+    CreateIndex(Box<CreateIndex>),
+    /// CREATE SEQUENCE
+    CreateSequence(CreateSequence),
+    /// CREATE VIEW
+    CreateView(Box<CreateView>),
+    /// CREATE SCHEMA
+    CreateSchema(CreateSchema),
+    /// CREATE ROLE, CREATE USER
+    CreateRole(CreateRole),
+    /// ALTER TABLE, and what of it other relations can do, too.
+    AlterTable(AlterTable),
+    /// ALTER SEQUENCE, but RENAME, OWNER and SET SCHEMA.
+    AlterSequence(AlterSequence),
+    /// ALTER SCHEMA
+    AlterSchema {
+        /// Which.
+        name: String,
+        /// What.
+        change: AlterSchema,
+    },
+    /// ALTER ROLE, ALTER USER
+    AlterRole {
+        /// Which.
+        name: RoleName,
+        /// What.
+        change: AlterRole,
+    },
+    /// DROP
+    Drop(Drop),
+    /// TRUNCATE
+    Truncate(Truncate),
+    /// GRANT, REVOKE on objects
+    Grant(Grant),
+    /// GRANT, REVOKE of roles
+    Membership(Membership),
+    /// COMMENT ON
+    Comment(Comment),
+    /// REASSIGN OWNED BY … TO
+    ReassignOwned {
+        /// Whose.
+        from: Vec<RoleName>,
+        /// To whom.
+        to: RoleName,
+    },
+    /// LOCK TABLE
+    Lock(Lock),
+    /// One that is not offered; what it is.
+    Unsupported(String),
+}
+
+/// What CREATE TABLE makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Persistence {
+    /// A table as all are.
+    Permanent,
+    /// TEMPORARY
+    Temporary,
+    /// UNLOGGED
+    Unlogged,
+}
+
+/// CREATE TABLE
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateTable {
+    /// Its name.
+    pub name: Name,
+    /// What kind of table.
+    pub persistence: Persistence,
+    /// IF NOT EXISTS
+    pub if_not_exists: bool,
+    /// Columns, constraints and tables to be like, in their order.
+    pub elements: Vec<TableElement>,
+    /// Options after the columns that there is no support for: what they are.
+    pub unsupported: Option<&'static str>,
+}
+
+/// What stands between the parentheses.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TableElement {
+    /// A column.
+    Column(Box<ColumnDefinition>),
+    /// A constraint.
+    Constraint(Constraint),
+    /// LIKE another table, with what of it.
+    Like(Name, LikeOptions),
+}
+
+/// What LIKE takes over besides columns and NOT NULL.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LikeOptions {
+    /// DEFAULTS
+    pub defaults: bool,
+    /// CONSTRAINTS: those that are checks.
+    pub constraints: bool,
+    /// IDENTITY
+    pub identity: bool,
+    /// INDEXES
+    pub indexes: bool,
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ColumnDefinition {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: DataType,
+    /// NOT NULL, or NULL.
+    pub not_null: Option<bool>,
+    /// DEFAULT
+    pub default: Option<Expr>,
+    /// GENERATED … AS IDENTITY
+    pub identity: Option<IdentityDefinition>,
+    /// Its constraints.
+    pub constraints: Vec<Constraint>,
+}
+
+/// GENERATED … AS IDENTITY
+#[derive(Clone, Debug, PartialEq)]
+pub struct IdentityDefinition {
+    /// ALWAYS, not BY DEFAULT.
+    pub always: bool,
+    /// How its sequence goes.
+    pub options: SequenceOptions,
+}
+
+/// A constraint of a table or column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Constraint {
+    /// Its name, if it is said.
+    pub name: Option<String>,
+    /// What it says.
+    pub kind: ConstraintKind,
+    /// NOT VALID
+    pub not_valid: bool,
+    /// DEFERRABLE
+    pub deferrable: bool,
+}
+
+/// What a constraint says.
+#[derive(Clone, Debug, PartialEq)]
+pub enum ConstraintKind {
+    /// PRIMARY KEY
+    PrimaryKey(Vec<String>),
+    /// UNIQUE
+    Unique {
+        /// Of which columns.
+        columns: Vec<String>,
+        /// NULLS NOT DISTINCT
+        nulls_not_distinct: bool,
+    },
+    /// PRIMARY KEY or UNIQUE USING INDEX
+    UsingIndex {
+        /// Whether it is the primary key.
+        primary: bool,
+        /// Which index.
+        index: String,
+    },
+    /// CHECK
+    Check(Box<Expr>),
+    /// FOREIGN KEY, REFERENCES
+    ForeignKey {
+        /// The referring columns.
+        columns: Vec<String>,
+        /// The table referred to.
+        parent: Name,
+        /// Its columns; its primary key's if there are none.
+        parent_columns: Vec<String>,
+        /// ON DELETE
+        on_delete: Option<ast::ReferentialAction>,
+        /// ON UPDATE
+        on_update: Option<ast::ReferentialAction>,
+        /// MATCH FULL or PARTIAL.
+        unusual_match: bool,
+    },
+}
+
+/// CREATE TABLE … AS
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateTableAs {
+    /// Its name.
+    pub name: Name,
+    /// What kind of table.
+    pub persistence: Persistence,
+    /// IF NOT EXISTS
+    pub if_not_exists: bool,
+    /// Names of columns, if they are said.
+    pub columns: Vec<String>,
+    /// Where its rows come from.
+    pub query: Box<Query>,
+    /// WITH DATA
+    pub with_data: bool,
+}
+
+/// CREATE INDEX
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateIndex {
+    /// Its name, if it is said.
+    pub name: Option<String>,
+    /// The table.
+    pub table: Name,
+    /// UNIQUE
+    pub unique: bool,
+    /// IF NOT EXISTS
+    pub if_not_exists: bool,
+    /// USING
+    pub method: Option<String>,
+    /// Its columns.
+    pub columns: Vec<IndexElement>,
+    /// What there is no support for.
+    pub unsupported: Option<&'static str>,
+}
+
+/// A column of an index.
+#[derive(Clone, Debug, PartialEq)]
+pub struct IndexElement {
+    /// The column's name; nothing for an expression.
+    pub column: Option<String>,
+    /// DESC
+    pub descending: bool,
+    /// NULLS FIRST, or LAST
+    pub nulls_first: Option<bool>,
+}
+
+/// How a sequence goes; what is not said is nothing.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SequenceOptions {
+    /// AS
+    pub ty: Option<DataType>,
+    /// INCREMENT
+    pub increment: Option<i64>,
+    /// MINVALUE, or NO MINVALUE
+    pub minimum: Option<Option<i64>>,
+    /// MAXVALUE, or NO MAXVALUE
+    pub maximum: Option<Option<i64>>,
+    /// START
+    pub start: Option<i64>,
+    /// RESTART, WITH which value
+    pub restart: Option<Option<i64>>,
+    /// CACHE
+    pub cache: Option<i64>,
+    /// CYCLE, or NO CYCLE
+    pub cycle: Option<bool>,
+    /// OWNED BY which column, or NONE
+    pub owned_by: Option<Option<(Name, String)>>,
+    /// SEQUENCE NAME, of an identity column
+    pub name: Option<Name>,
+}
+
+/// CREATE SEQUENCE
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateSequence {
+    /// Its name.
+    pub name: Name,
+    /// TEMPORARY
+    pub temporary: bool,
+    /// IF NOT EXISTS
+    pub if_not_exists: bool,
+    /// How it goes.
+    pub options: SequenceOptions,
+}
+
+/// ALTER SEQUENCE
+#[derive(Clone, Debug, PartialEq)]
+pub struct AlterSequence {
+    /// Which.
+    pub name: Name,
+    /// IF EXISTS
+    pub if_exists: bool,
+    /// What changes.
+    pub options: SequenceOptions,
+}
+
+/// CREATE VIEW
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateView {
+    /// Its name.
+    pub name: Name,
+    /// OR REPLACE
+    pub or_replace: bool,
+    /// TEMPORARY
+    pub temporary: bool,
+    /// Names of columns, if they are said.
+    pub columns: Vec<String>,
+    /// What it shows.
+    pub query: Box<Query>,
+    /// What there is no support for.
+    pub unsupported: Option<&'static str>,
+}
+
+/// CREATE SCHEMA
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateSchema {
+    /// Its name; the owner's if none is said.
+    pub name: Option<String>,
+    /// IF NOT EXISTS
+    pub if_not_exists: bool,
+    /// AUTHORIZATION
+    pub owner: Option<RoleName>,
+}
+
+/// ALTER SCHEMA
+#[derive(Clone, Debug, PartialEq)]
+pub enum AlterSchema {
+    /// RENAME TO
+    Rename(String),
+    /// OWNER TO
+    Owner(RoleName),
+}
+
+/// A role in a statement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RoleName {
+    /// By its name.
+    Named(String),
+    /// CURRENT_USER, CURRENT_ROLE
+    Current,
+    /// SESSION_USER
+    Session,
+    /// PUBLIC
+    Public,
+}
+
+/// CREATE ROLE, CREATE USER
+#[derive(Clone, Debug, PartialEq)]
+pub struct CreateRole {
+    /// Its name.
+    pub name: String,
+    /// Whether it may open sessions if nothing is said: that of a USER may.
+    pub user: bool,
+    /// The rest.
+    pub options: RoleOptions,
+    /// IN ROLE
+    pub in_roles: Vec<RoleName>,
+    /// ROLE, USER, ADMIN
+    pub members: Vec<RoleName>,
+}
+
+/// What a role may; what is not said is nothing.
+#[derive(Clone, Default, PartialEq)]
+pub struct RoleOptions {
+    /// SUPERUSER
+    pub superuser: Option<bool>,
+    /// LOGIN
+    pub login: Option<bool>,
+    /// CREATEROLE
+    pub create_role: Option<bool>,
+    /// CREATEDB
+    pub create_database: Option<bool>,
+    /// PASSWORD, or PASSWORD NULL
+    pub password: Option<Option<String>>,
+    /// An option that there is no support for.
+    pub unsupported: Option<String>,
+}
+
+impl std::fmt::Debug for RoleOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // A password is nobody's business.
+        f.debug_struct("RoleOptions")
+            .field("login", &self.login)
+            .field("superuser", &self.superuser)
+            .finish_non_exhaustive()
+    }
+}
+
+/// ALTER ROLE
+#[derive(Clone, Debug, PartialEq)]
+pub enum AlterRole {
+    /// RENAME TO
+    Rename(String),
+    /// Options.
+    Options(RoleOptions),
+    /// SET or RESET of a setting
+    Setting,
+}
+
+/// Kinds of relations, as statements name them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RelationKind {
+    /// TABLE
+    Table,
+    /// VIEW
+    View,
+    /// SEQUENCE
+    Sequence,
+    /// INDEX
+    Index,
+}
+
+/// What DROP takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DropKind {
+    /// A relation.
+    Relation(RelationKind),
+    /// SCHEMA
+    Schema,
+    /// ROLE, USER
+    Role,
+    /// OWNED BY
+    Owned,
+}
+
+/// DROP
+#[derive(Clone, Debug, PartialEq)]
+pub struct Drop {
+    /// What kind of things.
+    pub kind: DropKind,
+    /// Which.
+    pub names: Vec<Name>,
+    /// IF EXISTS
+    pub if_exists: bool,
+    /// CASCADE
+    pub cascade: bool,
+}
+
+/// TRUNCATE
+#[derive(Clone, Debug, PartialEq)]
+pub struct Truncate {
+    /// Which tables.
+    pub tables: Vec<Name>,
+    /// RESTART IDENTITY
+    pub restart: bool,
+    /// CASCADE
+    pub cascade: bool,
+}
+
+/// What privileges are granted on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum GrantObjects {
+    /// Tables and views.
+    Tables(Vec<Name>),
+    /// Sequences.
+    Sequences(Vec<Name>),
+    /// Schemas.
+    Schemas(Vec<String>),
+    /// All tables and views of schemas.
+    AllTables(Vec<String>),
+    /// All sequences of schemas.
+    AllSequences(Vec<String>),
+    /// Databases: there is this one.
+    Databases(Vec<String>),
+}
+
+/// GRANT, REVOKE
+#[derive(Clone, Debug, PartialEq)]
+pub struct Grant {
+    /// GRANT, not REVOKE.
+    pub grant: bool,
+    /// Bits of [`crate::schema::privilege`], and how each was called; nothing for ALL.
+    pub privileges: Option<Vec<(u16, String)>>,
+    /// On what.
+    pub objects: GrantObjects,
+    /// To or from whom.
+    pub roles: Vec<RoleName>,
+    /// WITH GRANT OPTION, GRANT OPTION FOR
+    pub option: bool,
+    /// CASCADE, of REVOKE
+    pub cascade: bool,
+}
+
+/// GRANT, REVOKE of roles
+#[derive(Clone, Debug, PartialEq)]
+pub struct Membership {
+    /// GRANT, not REVOKE.
+    pub grant: bool,
+    /// Which roles.
+    pub roles: Vec<String>,
+    /// Who becomes a member, or is one no more.
+    pub members: Vec<RoleName>,
+    /// REVOKE ADMIN OPTION FOR: nothing but that.
+    pub option_only: bool,
+}
+
+/// What a comment is about.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Commented {
+    /// A relation.
+    Relation(RelationKind, Name),
+    /// A column of a relation.
+    Column(Name, String),
+    /// A constraint of a table.
+    Constraint(String, Name),
+    /// A schema.
+    Schema(String),
+    /// A role.
+    Role(String),
+}
+
+/// COMMENT ON
+#[derive(Clone, Debug, PartialEq)]
+pub struct Comment {
+    /// What it is about.
+    pub on: Commented,
+    /// What is said; nothing for NULL.
+    pub text: Option<String>,
+}
+
+/// LOCK TABLE
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lock {
+    /// Which tables.
+    pub tables: Vec<Name>,
+    /// How.
+    pub mode: crate::locks::LockMode,
+    /// NOWAIT
+    pub no_wait: bool,
+}
+
+impl Definition {
+    /// Reads a definition, if that is what comes next: up to the end of the statement, the semicolon not included. If it is
+    /// something else nothing is read.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn parse(parser: &mut Parser<'_>) -> Result<Option<Self>, ParserError> {
+        words::definition(parser)
+    }
+
+    /// The definition that a statement is which was read by `sqlparser`, if it is one.
+    ///
+    /// # Errors
+    /// When it is no statement of PostgreSQL's.
+    pub fn of(statement: &ast::Statement) -> Result<Option<Self>, ParserError> {
+        let sql = statement.to_string();
+        let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&sql)?;
+        Self::parse(&mut parser)
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.schema {
+            Some(schema) => write!(f, "{schema}.{}", self.name),
+            None => f.write_str(&self.name),
+        }
+    }
+}

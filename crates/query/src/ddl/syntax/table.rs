@@ -1,0 +1,442 @@
+//! CREATE TABLE and CREATE INDEX.
+
+use sqlparser::{ast::ReferentialAction, tokenizer::Token};
+
+use super::{
+    ColumnDefinition, Constraint, ConstraintKind, CreateIndex, CreateTable, CreateTableAs, Definition,
+    IdentityDefinition, IndexElement, LikeOptions, Persistence, SequenceOptions, TableElement,
+    words::{Read, Words},
+};
+
+impl Words<'_, '_> {
+    pub(super) fn create_table(&mut self) -> Read<Definition> {
+        self.expect(&["create"])?;
+        self.takes_any(&["global", "local"]);
+        let persistence = match self.takes_any(&["temp", "temporary", "unlogged"]) {
+            None => Persistence::Permanent,
+            Some("unlogged") => Persistence::Unlogged,
+            Some(_) => Persistence::Temporary,
+        };
+        self.expect(&["table"])?;
+        let if_not_exists = self.if_not_exists();
+        let name = self.name()?;
+        if self.sees(&["as"]) || self.names_columns_only() {
+            return self.create_table_as(name, persistence, if_not_exists);
+        }
+        let mut unsupported = None;
+        if self.sees(&["partition", "of"]) {
+            unsupported = Some("PARTITION OF");
+            self.takes(&["partition", "of"]);
+            self.name()?;
+            while !self.ends() {
+                self.parser.advance_token();
+            }
+            let elements = Vec::new();
+            let table = CreateTable { name, persistence, if_not_exists, elements, unsupported };
+            return Ok(Definition::CreateTable(Box::new(table)));
+        }
+        if self.sees(&["of"]) {
+            return self.fail("columns in parentheses");
+        }
+        self.expect_token(&Token::LParen)?;
+        let mut elements = Vec::new();
+        if !self.token(&Token::RParen) {
+            elements = self.list(Self::element)?;
+            self.expect_token(&Token::RParen)?;
+        }
+        loop {
+            if self.takes(&["inherits"]) {
+                if self.parentheses_or_empty()? {
+                    unsupported = Some("inheritance");
+                }
+            } else if self.takes(&["partition", "by"]) {
+                unsupported = Some("partitioning");
+                self.ident()?;
+                self.parentheses()?;
+            } else if self.takes(&["using"]) || self.takes(&["tablespace"]) {
+                self.ident()?;
+            } else if self.takes(&["with"]) {
+                self.parentheses()?;
+            } else if self.takes(&["without", "oids"]) {
+            } else if self.takes(&["on", "commit"]) {
+                if self.takes(&["preserve", "rows"]) {
+                } else if self.takes(&["delete", "rows"]) || self.takes(&["drop"]) {
+                    unsupported = Some("ON COMMIT DELETE ROWS and ON COMMIT DROP");
+                } else {
+                    return self.fail("PRESERVE ROWS, DELETE ROWS or DROP");
+                }
+            } else {
+                break;
+            }
+        }
+        if self.sees(&["as"]) {
+            return self.fail("end of statement");
+        }
+        let table = CreateTable { name, persistence, if_not_exists, elements, unsupported };
+        Ok(Definition::CreateTable(Box::new(table)))
+    }
+
+    /// Whether what stands in parentheses are names without types, as only CREATE TABLE AS has them.
+    fn names_columns_only(&self) -> bool {
+        let token = |at| &self.parser.peek_nth_token_ref(at).token;
+        matches!(token(0), Token::LParen)
+            && matches!(token(1), Token::Word(_))
+            && matches!(token(2), Token::Comma | Token::RParen)
+    }
+
+    fn parentheses_or_empty(&mut self) -> Read<bool> {
+        let empty = matches!(self.parser.peek_nth_token_ref(1).token, Token::RParen);
+        self.parentheses()?;
+        Ok(!empty)
+    }
+
+    fn create_table_as(
+        &mut self,
+        name: super::Name,
+        persistence: Persistence,
+        if_not_exists: bool,
+    ) -> Read<Definition> {
+        let columns = if self.sees_token(&Token::LParen) { self.listed(Self::ident)? } else { Vec::new() };
+        loop {
+            if self.takes(&["with"]) {
+                self.parentheses()?;
+            } else if self.takes(&["using"]) || self.takes(&["tablespace"]) {
+                self.ident()?;
+            } else {
+                break;
+            }
+        }
+        self.expect(&["as"])?;
+        let query = self.parser.parse_query()?;
+        let with_data = if self.takes(&["with", "no", "data"]) {
+            false
+        } else {
+            self.takes(&["with", "data"]);
+            true
+        };
+        let table = CreateTableAs { name, persistence, if_not_exists, columns, query, with_data };
+        Ok(Definition::CreateTableAs(Box::new(table)))
+    }
+
+    fn element(&mut self) -> Read<TableElement> {
+        if self.takes(&["like"]) {
+            let name = self.name()?;
+            let mut options = LikeOptions::default();
+            while let Some(way) = self.takes_any(&["including", "excluding"]) {
+                let on = way == "including";
+                match self.takes_any(&[
+                    "all",
+                    "defaults",
+                    "constraints",
+                    "identity",
+                    "indexes",
+                    "comments",
+                    "compression",
+                    "generated",
+                    "statistics",
+                    "storage",
+                ]) {
+                    Some("all") => options = LikeOptions { defaults: on, constraints: on, identity: on, indexes: on },
+                    Some("defaults") => options.defaults = on,
+                    Some("constraints") => options.constraints = on,
+                    Some("identity") => options.identity = on,
+                    Some("indexes") => options.indexes = on,
+                    Some(_) => {}
+                    None => return self.fail("what to include"),
+                }
+            }
+            return Ok(TableElement::Like(name, options));
+        }
+        if self.begins_constraint() {
+            return self.table_constraint().map(TableElement::Constraint);
+        }
+        Ok(TableElement::Column(Box::new(self.column()?)))
+    }
+
+    pub(super) fn begins_constraint(&self) -> bool {
+        self.sees(&["constraint"])
+            || self.sees(&["primary", "key"])
+            || self.sees(&["foreign", "key"])
+            || self.sees(&["exclude", "using"])
+            || ["unique", "check"].iter().any(|word| self.sees(&[word]))
+                && (matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen)
+                    || self.sees(&["unique", "using"])
+                    || self.sees(&["unique", "nulls"]))
+    }
+
+    pub(super) fn table_constraint(&mut self) -> Read<Constraint> {
+        let name = if self.takes(&["constraint"]) { Some(self.ident()?) } else { None };
+        let kind = if self.takes(&["primary", "key"]) {
+            if self.takes(&["using", "index"]) {
+                ConstraintKind::UsingIndex { primary: true, index: self.ident()? }
+            } else {
+                let columns = self.listed(Self::ident)?;
+                self.index_parameters()?;
+                ConstraintKind::PrimaryKey(columns)
+            }
+        } else if self.takes(&["unique"]) {
+            if self.takes(&["using", "index"]) {
+                ConstraintKind::UsingIndex { primary: false, index: self.ident()? }
+            } else {
+                let nulls_not_distinct = self.nulls_not_distinct()?;
+                let columns = self.listed(Self::ident)?;
+                self.index_parameters()?;
+                ConstraintKind::Unique { columns, nulls_not_distinct }
+            }
+        } else if self.takes(&["check"]) {
+            self.check()?
+        } else if self.takes(&["foreign", "key"]) {
+            let columns = self.listed(Self::ident)?;
+            self.expect(&["references"])?;
+            self.references(columns)?
+        } else if self.takes(&["exclude", "using"]) {
+            self.unsupported = Some("an exclusion constraint");
+            self.ident()?;
+            self.parentheses()?;
+            if self.takes(&["where"]) {
+                self.parentheses()?;
+            }
+            ConstraintKind::PrimaryKey(Vec::new())
+        } else {
+            return self.fail("PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY");
+        };
+        let mut constraint = Constraint { name, kind, not_valid: false, deferrable: false };
+        self.characteristics(&mut constraint)?;
+        Ok(constraint)
+    }
+
+    fn nulls_not_distinct(&mut self) -> Read<bool> {
+        if !self.takes(&["nulls"]) {
+            return Ok(false);
+        }
+        let not = self.takes(&["not"]);
+        self.expect(&["distinct"])?;
+        Ok(not)
+    }
+
+    /// What may follow the columns of a constraint that has an index.
+    fn index_parameters(&mut self) -> Read<()> {
+        if self.takes(&["include"]) {
+            // Not part of the key; it would only spare a look at the row.
+            self.parentheses()?;
+        }
+        if self.takes(&["with"]) {
+            self.parentheses()?;
+        }
+        if self.takes(&["using", "index", "tablespace"]) {
+            self.ident()?;
+        }
+        Ok(())
+    }
+
+    fn check(&mut self) -> Read<ConstraintKind> {
+        self.expect_token(&Token::LParen)?;
+        let condition = self.parser.parse_expr()?;
+        self.expect_token(&Token::RParen)?;
+        self.takes(&["no", "inherit"]);
+        Ok(ConstraintKind::Check(Box::new(condition)))
+    }
+
+    fn references(&mut self, columns: Vec<String>) -> Read<ConstraintKind> {
+        let parent = self.name()?;
+        let parent_columns = if self.sees_token(&Token::LParen) { self.listed(Self::ident)? } else { Vec::new() };
+        let (mut on_delete, mut on_update, mut unusual_match) = (None, None, false);
+        loop {
+            if self.takes(&["match"]) {
+                unusual_match = self.takes_any(&["full", "partial", "simple"]) != Some("simple");
+            } else if self.takes(&["on", "delete"]) {
+                on_delete = Some(self.action()?);
+            } else if self.takes(&["on", "update"]) {
+                on_update = Some(self.action()?);
+            } else {
+                break;
+            }
+        }
+        Ok(ConstraintKind::ForeignKey { columns, parent, parent_columns, on_delete, on_update, unusual_match })
+    }
+
+    fn action(&mut self) -> Read<ReferentialAction> {
+        Ok(if self.takes(&["no", "action"]) {
+            ReferentialAction::NoAction
+        } else if self.takes(&["restrict"]) {
+            ReferentialAction::Restrict
+        } else if self.takes(&["cascade"]) {
+            ReferentialAction::Cascade
+        } else if self.takes(&["set", "null"]) {
+            ReferentialAction::SetNull
+        } else if self.takes(&["set", "default"]) {
+            ReferentialAction::SetDefault
+        } else {
+            return self.fail("NO ACTION, RESTRICT, CASCADE, SET NULL or SET DEFAULT");
+        })
+    }
+
+    fn characteristics(&mut self, constraint: &mut Constraint) -> Read<()> {
+        loop {
+            if self.takes(&["not", "deferrable"]) || self.takes(&["initially", "immediate"]) {
+            } else if self.takes(&["deferrable"]) || self.takes(&["initially", "deferred"]) {
+                constraint.deferrable = true;
+            } else if self.takes(&["not", "valid"]) {
+                constraint.not_valid = true;
+            } else {
+                return Ok(());
+            }
+        }
+    }
+
+    /// A column's name, type and constraints.
+    pub(super) fn column(&mut self) -> Read<ColumnDefinition> {
+        let name = self.ident()?;
+        let ty = self.parser.parse_data_type()?;
+        let mut column =
+            ColumnDefinition { name, ty, not_null: None, default: None, identity: None, constraints: Vec::new() };
+        loop {
+            let name = if self.takes(&["constraint"]) { Some(self.ident()?) } else { None };
+            let kind = if self.takes(&["not", "null"]) {
+                self.once(column.not_null != Some(false), "conflicting NULL/NOT NULL declarations")?;
+                column.not_null = Some(true);
+                continue;
+            } else if self.takes(&["null"]) {
+                self.once(column.not_null != Some(true), "conflicting NULL/NOT NULL declarations")?;
+                column.not_null = Some(false);
+                continue;
+            } else if self.takes(&["default"]) {
+                self.once(column.default.is_none(), "multiple default values specified")?;
+                column.default = Some(self.default()?);
+                continue;
+            } else if self.takes(&["collate"]) {
+                // There is one collation, by bytes.
+                let collation = self.name()?;
+                if !matches!(collation.name.to_ascii_lowercase().as_str(), "c" | "posix" | "default" | "ucs_basic") {
+                    return self.fail("collation \"C\": there is no other");
+                }
+                continue;
+            } else if self.takes(&["storage"]) || self.takes(&["compression"]) {
+                self.ident()?;
+                continue;
+            } else if self.takes(&["generated"]) {
+                self.once(column.identity.is_none(), "multiple identity specifications")?;
+                column.identity = self.identity()?;
+                continue;
+            } else if self.takes(&["primary", "key"]) {
+                self.index_parameters()?;
+                ConstraintKind::PrimaryKey(vec![column.name.clone()])
+            } else if self.takes(&["unique"]) {
+                let nulls_not_distinct = self.nulls_not_distinct()?;
+                self.index_parameters()?;
+                ConstraintKind::Unique { columns: vec![column.name.clone()], nulls_not_distinct }
+            } else if self.takes(&["check"]) {
+                self.check()?
+            } else if self.takes(&["references"]) {
+                self.references(vec![column.name.clone()])?
+            } else if name.is_some() {
+                return self.fail("a constraint");
+            } else {
+                return Ok(column);
+            };
+            let mut constraint = Constraint { name, kind, not_valid: false, deferrable: false };
+            self.characteristics(&mut constraint)?;
+            column.constraints.push(constraint);
+        }
+    }
+
+    fn once(&self, fine: bool, otherwise: &str) -> Read<()> {
+        if fine { Ok(()) } else { Err(sqlparser::parser::ParserError::ParserError(otherwise.to_owned())) }
+    }
+
+    /// What follows GENERATED.
+    pub(super) fn identity(&mut self) -> Read<Option<IdentityDefinition>> {
+        let always = self.generated()?;
+        self.expect(&["as"])?;
+        if !self.takes(&["identity"]) {
+            self.parentheses()?;
+            self.takes_any(&["stored", "virtual"]);
+            self.unsupported = Some("a generated column");
+            return Ok(None);
+        }
+        let mut options = SequenceOptions::default();
+        if self.token(&Token::LParen) {
+            self.sequence_options(&mut options)?;
+            self.expect_token(&Token::RParen)?;
+        }
+        Ok(Some(IdentityDefinition { always, options }))
+    }
+
+    pub(super) fn generated(&mut self) -> Read<bool> {
+        if self.takes(&["always"]) {
+            return Ok(true);
+        }
+        self.expect(&["by", "default"])?;
+        Ok(false)
+    }
+
+    pub(super) fn create_index(&mut self) -> Read<Definition> {
+        self.expect(&["create"])?;
+        let unique = self.takes(&["unique"]);
+        self.expect(&["index"])?;
+        self.takes(&["concurrently"]);
+        let if_not_exists = self.if_not_exists();
+        let name = if self.sees(&["on"]) { None } else { Some(self.ident()?) };
+        self.expect(&["on"])?;
+        self.takes(&["only"]);
+        let table = self.name()?;
+        let method = if self.takes(&["using"]) { Some(self.ident()?) } else { None };
+        let mut unsupported = None;
+        let columns = self.listed(|it| it.index_element(&mut unsupported))?;
+        if self.takes(&["include"]) {
+            // Not part of the key; it would only spare a look at the row.
+            self.parentheses()?;
+        }
+        if self.nulls_not_distinct()? {
+            unsupported = Some("NULLS NOT DISTINCT");
+        }
+        if self.takes(&["with"]) {
+            self.parentheses()?;
+        }
+        if self.takes(&["tablespace"]) {
+            self.ident()?;
+        }
+        if self.takes(&["where"]) {
+            self.parser.parse_expr()?;
+            unsupported = Some("an index on a part of the rows");
+        }
+        let index = CreateIndex { name, table, unique, if_not_exists, method, columns, unsupported };
+        Ok(Definition::CreateIndex(Box::new(index)))
+    }
+
+    fn index_element(&mut self, unsupported: &mut Option<&'static str>) -> Read<IndexElement> {
+        let column =
+            if self.sees_token(&Token::LParen) || matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen) {
+                self.parser.parse_expr()?;
+                *unsupported = Some("an index on an expression");
+                None
+            } else {
+                Some(self.ident()?)
+            };
+        if self.takes(&["collate"]) {
+            self.name()?;
+        }
+        if !["asc", "desc", "nulls"].iter().any(|word| self.sees(&[word]))
+            && matches!(self.parser.peek_token_ref().token, Token::Word(_))
+        {
+            // Operator classes: all orders here are by bytes, so those for patterns are the usual ones.
+            let class = self.name()?;
+            let usual = ["_ops", "_pattern_ops"].iter().any(|end| class.name.ends_with(end));
+            if !usual || class.name.contains("trgm") || class.name.contains("path") {
+                *unsupported = Some("an operator class");
+            }
+            if self.sees_token(&Token::LParen) {
+                self.parentheses()?;
+            }
+        }
+        let descending = self.takes_any(&["asc", "desc"]) == Some("desc");
+        let nulls_first = match self.takes(&["nulls"]) {
+            false => None,
+            true => match self.takes_any(&["first", "last"]) {
+                Some(which) => Some(which == "first"),
+                None => return self.fail("FIRST or LAST"),
+            },
+        };
+        Ok(IndexElement { column, descending, nulls_first })
+    }
+}

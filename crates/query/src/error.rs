@@ -1,0 +1,66 @@
+//! What goes wrong in the engine, as clients know it.
+
+use freshet_engine::{CommitError, LockWaitError, WriteError};
+use freshet_sql::{SqlError, SqlState};
+
+/// A read that failed.
+#[cold]
+pub fn read_error(cause: impl std::fmt::Display) -> SqlError {
+    SqlError::new(SqlState::IO_ERROR, cause.to_string())
+}
+
+/// A write that failed, where the statement has nothing better to say.
+#[cold]
+pub fn write_error(cause: WriteError) -> SqlError {
+    let state = match &cause {
+        WriteError::Conflict | WriteError::NotFound => {
+            return SqlError::new(
+                SqlState::SERIALIZATION_FAILURE,
+                "could not serialize access due to concurrent update",
+            );
+        }
+        WriteError::UniqueViolation { .. } => SqlState::UNIQUE_VIOLATION,
+        WriteError::Row { .. } | WriteError::TableFull(_) | WriteError::TooLarge { .. } => {
+            SqlState::PROGRAM_LIMIT_EXCEEDED
+        }
+        WriteError::ReadOnly(_) => SqlState::READ_ONLY_SQL_TRANSACTION,
+        WriteError::Read(_) => SqlState::IO_ERROR,
+    };
+    SqlError::new(state, cause.to_string())
+}
+
+/// A commit that failed.
+#[cold]
+pub fn commit_error(cause: CommitError) -> SqlError {
+    let (state, message) = match &cause {
+        CommitError::ReadChanged | CommitError::Phantom => (
+            SqlState::SERIALIZATION_FAILURE,
+            "could not serialize access due to read/write dependencies among transactions".to_owned(),
+        ),
+        CommitError::Dropped(_) => (
+            SqlState::SERIALIZATION_FAILURE,
+            "could not serialize access due to a concurrent change of a table's definition".to_owned(),
+        ),
+        CommitError::Read(_) => (SqlState::IO_ERROR, cause.to_string()),
+        CommitError::TooLarge(_) => (SqlState::PROGRAM_LIMIT_EXCEEDED, cause.to_string()),
+        CommitError::Refused(_) => (SqlState::CANNOT_CONNECT_NOW, cause.to_string()),
+        CommitError::Log(_) => (SqlState::IO_ERROR, cause.to_string()),
+    };
+    let error = SqlError::new(state, message);
+    if state == SqlState::SERIALIZATION_FAILURE {
+        return error.with_hint("The transaction might succeed if retried.");
+    }
+    error
+}
+
+/// A wait for another transaction that came to nothing.
+#[cold]
+pub fn lock_error(cause: LockWaitError) -> SqlError {
+    match cause {
+        LockWaitError::Deadlock => SqlError::new(SqlState::DEADLOCK_DETECTED, "deadlock detected"),
+        LockWaitError::Deadline => {
+            SqlError::new(SqlState::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout")
+        }
+        other => SqlError::new(SqlState::QUERY_CANCELED, other.to_string()),
+    }
+}

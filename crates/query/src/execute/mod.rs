@@ -1,0 +1,206 @@
+//! Plans to rows.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`scan`] | the rows of one table, by an access path; nested loops |
+//! | [`select`] | conditions, groups, order, limits |
+//! | [`aggregate`] | what is computed for groups |
+//! | [`write`] | one record: waits for its holder, as the isolation level wants it |
+//! | [`modify`] | INSERT, UPDATE, DELETE |
+//! | `referential` | FOREIGN KEY |
+
+pub mod aggregate;
+pub mod modify;
+pub(crate) mod referential;
+pub mod scan;
+pub mod select;
+pub mod write;
+
+use std::{
+    cell::{Cell, RefCell},
+    ops::ControlFlow,
+    time::{Duration, Instant},
+};
+
+use freshet_engine::Transaction;
+use freshet_sql::{SqlError, SqlState, Value};
+
+use crate::{
+    bind::select::Output,
+    expression::{Environment, Source},
+    schema::Schema,
+};
+use referential::RowChange;
+
+/// How often a long statement looks whether it is to end.
+const LOOK_EVERY: u32 = 256;
+
+/// A statement that runs.
+pub struct Run<'a, 'w> {
+    /// Its transaction.
+    pub transaction: &'a Transaction<'w>,
+    /// With what expressions are evaluated.
+    pub environment: Environment<'a>,
+    /// Whether each statement sees what has committed before it, and rows are looked at again when somebody else has changed them.
+    pub read_committed: bool,
+    /// How long it waits for another transaction.
+    pub lock_timeout: Option<Duration>,
+    /// Asked now and then: an error ends it.
+    pub interrupted: &'a dyn Fn() -> Result<(), SqlError>,
+    /// Gives ids to rows that have no other key.
+    pub row_ids: &'a RowIds,
+    /// How many bytes it may keep.
+    pub budget: Budget,
+    /// What there is, for references between tables.
+    pub schema: Option<&'a Schema>,
+    /// What has become of rows that have references or are referred to.
+    changes: RefCell<Vec<RowChange>>,
+    until_look: Cell<u32>,
+    keys: RefCell<Vec<Vec<u8>>>,
+}
+
+/// How many bytes a statement may keep.
+#[derive(Debug)]
+pub struct Budget {
+    left: Cell<usize>,
+    all: usize,
+}
+
+/// Ids for rows that have no key of their own: those of one session follow one another, and no two sessions have the same.
+#[derive(Debug)]
+pub struct RowIds {
+    prefix: u64,
+    next: Cell<u64>,
+}
+
+/// Who gets rows.
+pub trait Sink {
+    /// The next row: each output evaluated on these rows.
+    ///
+    /// # Errors
+    /// What goes wrong in the expressions, or with the client.
+    fn row(
+        &mut self,
+        output: &[Output],
+        rows: &[Source<'_>],
+        environment: &Environment<'_>,
+    ) -> Result<ControlFlow<()>, SqlError>;
+
+    /// The next row, evaluated.
+    ///
+    /// # Errors
+    /// What goes wrong with the client.
+    fn values(&mut self, values: &[Value]) -> Result<ControlFlow<()>, SqlError>;
+}
+
+impl Budget {
+    /// So many bytes.
+    pub fn of(bytes: usize) -> Self {
+        Self { left: Cell::new(bytes), all: bytes }
+    }
+
+    /// How many bytes there were.
+    pub fn all(&self) -> usize {
+        self.all
+    }
+
+    /// Takes what values need that are kept.
+    ///
+    /// # Errors
+    /// 53200 when that is too much.
+    pub fn take(&self, values: &[Value]) -> Result<(), SqlError> {
+        let bytes: usize = values.iter().map(size_of_value).sum();
+        let left = self.left.get().checked_sub(bytes).ok_or_else(|| {
+            let message = format!("a statement needs more than {} bytes for what it has to keep", self.all);
+            SqlError::new(SqlState::OUT_OF_MEMORY, message).with_hint("Raise freshet.query_memory.")
+        })?;
+        self.left.set(left);
+        Ok(())
+    }
+}
+
+fn size_of_value(value: &Value) -> usize {
+    let behind = match value {
+        Value::Text(text) | Value::Char(text) | Value::Json(text) | Value::Jsonb(text) => text.len() + 16,
+        Value::Bytea(bytes) => bytes.len() + 16,
+        Value::Array(array) => array.values().iter().map(size_of_value).sum::<usize>() + 64,
+        _ => 0,
+    };
+    size_of::<Value>() + behind
+}
+
+impl RowIds {
+    /// Ids for a new session.
+    ///
+    /// # Errors
+    /// When there is no randomness to be had.
+    pub fn new() -> Result<Self, SqlError> {
+        let failed = |cause| SqlError::new(SqlState::SYSTEM_ERROR, format!("no random number: {cause}"));
+        Ok(Self { prefix: getrandom::u64().map_err(failed)?, next: Cell::new(0) })
+    }
+
+    /// The next one.
+    pub fn take(&self) -> Value {
+        let next = self.next.get();
+        self.next.set(next + 1);
+        Value::Uuid(((u128::from(self.prefix) << 64) | u128::from(next)).to_be_bytes())
+    }
+}
+
+impl<'a, 'w> Run<'a, 'w> {
+    /// A statement that begins.
+    pub fn new(
+        transaction: &'a Transaction<'w>,
+        environment: Environment<'a>,
+        interrupted: &'a dyn Fn() -> Result<(), SqlError>,
+        row_ids: &'a RowIds,
+        memory: usize,
+    ) -> Self {
+        Self {
+            transaction,
+            environment,
+            read_committed: false,
+            lock_timeout: None,
+            interrupted,
+            row_ids,
+            budget: Budget::of(memory),
+            schema: None,
+            changes: RefCell::default(),
+            until_look: Cell::new(LOOK_EVERY),
+            keys: RefCell::default(),
+        }
+    }
+
+    /// Looks now and then whether the statement is to end.
+    ///
+    /// # Errors
+    /// If so.
+    #[inline]
+    pub fn step(&self) -> Result<(), SqlError> {
+        match self.until_look.get().checked_sub(1) {
+            Some(left) => {
+                self.until_look.set(left);
+                Ok(())
+            }
+            None => {
+                self.until_look.set(LOOK_EVERY);
+                (self.interrupted)()
+            }
+        }
+    }
+
+    /// When a wait that begins now has lasted long enough.
+    pub fn lock_deadline(&self) -> Option<Instant> {
+        self.lock_timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+    }
+
+    /// An empty buffer for a key, which is given back by [`Run::give_key`].
+    pub(crate) fn take_key(&self) -> Vec<u8> {
+        self.keys.borrow_mut().pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_key(&self, mut key: Vec<u8>) {
+        key.clear();
+        self.keys.borrow_mut().push(key);
+    }
+}

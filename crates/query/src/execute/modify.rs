@@ -1,0 +1,436 @@
+//! INSERT, UPDATE and DELETE.
+//!
+//! The rows that a statement changes are found first, so that it never meets what it has written itself.
+
+use std::sync::Arc;
+
+use freshet_engine::{Rid, WriteError};
+use freshet_sql::{SqlError, SqlState, Value, types::text};
+
+use super::{
+    Run, Sink,
+    referential::RowChange,
+    scan::{ON, Rows},
+    write::{TRIES, Written},
+};
+use crate::{
+    bind::{
+        modify::{
+            ColumnSource, ConflictPlan, ConflictUpdate, Constraints, DeletePlan, InsertPlan, RowSource, UpdatePlan,
+        },
+        select::{Output, ScanPlan, WhenLocked},
+    },
+    error::{read_error, write_error},
+    expression::{Environment, Expression, Source},
+    schema::TableInfo,
+};
+
+/// Collects the rows of a query.
+#[derive(Debug, Default)]
+pub struct Collected(pub Vec<Vec<Value>>);
+
+impl Sink for Collected {
+    fn row(
+        &mut self,
+        output: &[Output],
+        rows: &[Source<'_>],
+        environment: &Environment<'_>,
+    ) -> Result<std::ops::ControlFlow<()>, SqlError> {
+        let values = output.iter().map(|output| output.expression.evaluate(rows, environment));
+        self.0.push(values.collect::<Result<_, _>>()?);
+        ON
+    }
+
+    fn values(&mut self, values: &[Value]) -> Result<std::ops::ControlFlow<()>, SqlError> {
+        self.0.push(values.to_vec());
+        ON
+    }
+}
+
+impl<'a> Run<'a, '_> {
+    /// Runs an INSERT. `given` has the rows of a general query, already cast. Returns how many rows were added or changed.
+    ///
+    /// # Errors
+    /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514.
+    pub fn insert(
+        &self,
+        plan: &'a InsertPlan,
+        given: Option<Vec<Vec<Value>>>,
+        sink: &mut dyn Sink,
+    ) -> Result<u64, SqlError> {
+        let environment = &self.environment;
+        match (&plan.source, given) {
+            (_, Some(rows)) => self.insert_all(plan, rows, sink),
+            (RowSource::Values(rows), None) => {
+                let mut count = 0;
+                for row in rows {
+                    let mut values = Vec::with_capacity(row.len());
+                    for (place, value) in row.iter().enumerate() {
+                        let expression = value.as_ref().unwrap_or(&plan.defaults[place]);
+                        values.push(expression.evaluate(&[], environment)?);
+                    }
+                    count += self.insert_row(plan, &values, sink)?;
+                }
+                Ok(count)
+            }
+            (RowSource::Query(query, casts), None) => {
+                let mut collected = Collected::default();
+                self.select(query, &mut collected)?;
+                let mut rows = collected.0;
+                for row in &mut rows {
+                    self.budget.take(row)?;
+                    let cast = casts.iter().map(|cast| cast.evaluate(&[Source::Values(row)], environment));
+                    *row = cast.collect::<Result<_, _>>()?;
+                }
+                self.insert_all(plan, rows, sink)
+            }
+            (RowSource::General(_), None) => Err(SqlError::internal("a general query was not run")),
+        }
+    }
+
+    fn insert_all(&self, plan: &'a InsertPlan, rows: Vec<Vec<Value>>, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+        let mut count = 0;
+        for row in rows {
+            count += self.insert_row(plan, &row, sink)?;
+        }
+        Ok(count)
+    }
+
+    /// Adds a row, of which the statement says `given`.
+    ///
+    /// # Errors
+    /// As for [`Run::insert`].
+    pub fn insert_row(&self, plan: &'a InsertPlan, given: &[Value], sink: &mut dyn Sink) -> Result<u64, SqlError> {
+        self.step()?;
+        let info = &plan.table;
+        let mut values = Vec::with_capacity(plan.columns.len());
+        for source in &plan.columns {
+            values.push(match source {
+                ColumnSource::Given(place) => given.get(usize::from(*place)).cloned().unwrap_or(Value::Null),
+                ColumnSource::Default(expression) => expression.evaluate(&[], &self.environment)?,
+                ColumnSource::Null => Value::Null,
+                ColumnSource::RowId => self.row_ids.take(),
+            });
+        }
+        self.check(info, &plan.constraints, Source::Values(&values))?;
+        let mut row = Vec::new();
+        info.layout.encode(&values, &mut row)?;
+        let mut tries = 0;
+        loop {
+            let violated = match self.transaction.insert(&info.rows, &row) {
+                Ok(rid) => {
+                    if let Some(output) = &plan.returning {
+                        let _ = sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
+                    }
+                    self.note_change(info, None, Some(&row));
+                    return Ok(1);
+                }
+                Err(WriteError::Conflict) => {
+                    self.wait_for_holder()?;
+                    if self.read_committed {
+                        self.transaction.refresh();
+                    } else {
+                        // Whoever had the key may have given it up. If not, this transaction is too late.
+                        tries += 1;
+                        if tries > TRIES {
+                            return Err(write_error(WriteError::Conflict));
+                        }
+                    }
+                    continue;
+                }
+                Err(WriteError::UniqueViolation { index }) => index,
+                Err(WriteError::Row { .. }) => return Err(too_long(info)),
+                Err(other) => return Err(write_error(other)),
+            };
+            let number = info.index_named(&violated);
+            let Some(conflict) = &plan.conflict else { return Err(duplicate(info, &violated, &row)) };
+            if !conflict.indexes.is_empty() && !number.is_some_and(|number| conflict.indexes.contains(&number)) {
+                return Err(duplicate(info, &violated, &row));
+            }
+            match self.conflicting(plan, conflict, number.unwrap_or(0), &row, &values, sink)? {
+                Some(count) => return Ok(count),
+                None => continue,
+            }
+        }
+    }
+
+    /// What ON CONFLICT says of a row whose key is taken. Nothing when the key may be free again.
+    fn conflicting(
+        &self,
+        plan: &'a InsertPlan,
+        conflict: &ConflictPlan,
+        index: usize,
+        row: &[u8],
+        values: &[Value],
+        sink: &mut dyn Sink,
+    ) -> Result<Option<u64>, SqlError> {
+        let Some(ConflictUpdate { assignments, condition }) = &conflict.update else { return Ok(Some(0)) };
+        let info = &plan.table;
+        let mut key = self.take_key();
+        for (part, column) in info.keys[index].iter().zip(&info.table.indexes[index].columns) {
+            part.append_key(info.layout.get(row, usize::from(column.column))?, &mut key)?;
+        }
+        let found = self.transaction.get(&info.rows, index, &key).map_err(read_error)?;
+        self.give_key(key);
+        let Some(record) = found else {
+            // It was committed since the snapshot.
+            if self.read_committed {
+                self.transaction.refresh();
+                return Ok(None);
+            }
+            return Err(write_error(WriteError::Conflict));
+        };
+        let excluded = Source::Values(values);
+        match self.write(WhenLocked::Wait, |transaction| transaction.lock(&info.rows, record.rid))? {
+            Written::Done(()) => {}
+            Written::Changed | Written::Gone | Written::Held => return Ok(None),
+        }
+        let there = Source::Stored(&info.layout, record.row, record.rid);
+        let rows = [there, excluded];
+        if let Some(condition) = condition
+            && !condition.holds(&rows, &self.environment)?
+        {
+            return Ok(Some(0));
+        }
+        let new = self.changed(info, assignments, &plan.constraints, &rows, record.row)?;
+        let rid = self.put(info, record.rid, &new)?;
+        self.note_change(info, Some(record.row), Some(&new));
+        if let Some(output) = &plan.returning {
+            let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
+        }
+        Ok(Some(1))
+    }
+
+    /// A row with new values in some columns, checked.
+    fn changed(
+        &self,
+        info: &Arc<TableInfo>,
+        assignments: &[(usize, Expression)],
+        constraints: &Constraints,
+        rows: &[Source<'_>],
+        old: &[u8],
+    ) -> Result<Vec<u8>, SqlError> {
+        let changes = assignments
+            .iter()
+            .map(|(column, expression)| Ok((*column, expression.evaluate(rows, &self.environment)?)))
+            .collect::<Result<smallvec::SmallVec<[(usize, Value); 4]>, SqlError>>()?;
+        let mut new = Vec::with_capacity(old.len() + 32);
+        info.layout.rewrite(old, &changes, &mut new)?;
+        for (column, value) in &changes {
+            if value.is_null() && constraints.not_null.contains(column) {
+                return Err(self.null_in(info, *column, Source::Stored(&info.layout, &new, Rid(0))));
+            }
+        }
+        self.check_conditions(info, constraints, Source::Stored(&info.layout, &new, Rid(0)))?;
+        Ok(new)
+    }
+
+    /// Remembers what has become of a row, if there are references to keep.
+    fn note_change(&self, info: &Arc<TableInfo>, old: Option<&[u8]>, new: Option<&[u8]>) {
+        if self.has_references(info) {
+            let change =
+                RowChange { table: Arc::clone(info), old: old.map(<[u8]>::to_vec), new: new.map(<[u8]>::to_vec) };
+            self.changes.borrow_mut().push(change);
+        }
+    }
+
+    /// The end of a statement that has changed rows: sees to references.
+    ///
+    /// # Errors
+    /// 23503, and what goes wrong in reading and writing.
+    pub fn finish(&self) -> Result<(), SqlError> {
+        let changes = self.changes.take();
+        if changes.is_empty() { Ok(()) } else { self.keep_references(changes) }
+    }
+
+    /// Puts a new row in the place of one that this transaction may write.
+    fn put(&self, info: &TableInfo, rid: Rid, new: &[u8]) -> Result<Rid, SqlError> {
+        match self.transaction.update(&info.rows, rid, new) {
+            Ok(rid) => Ok(rid),
+            Err(WriteError::UniqueViolation { index }) => Err(duplicate(info, &index, new)),
+            Err(WriteError::Row { .. }) => Err(too_long(info)),
+            Err(other) => Err(write_error(other)),
+        }
+    }
+
+    fn check(&self, info: &TableInfo, constraints: &Constraints, row: Source<'_>) -> Result<(), SqlError> {
+        for column in &constraints.not_null {
+            if crate::expression::column(&[row], 0, *column as u16)?.is_null() {
+                return Err(self.null_in(info, *column, row));
+            }
+        }
+        self.check_conditions(info, constraints, row)
+    }
+
+    fn check_conditions(&self, info: &TableInfo, constraints: &Constraints, row: Source<'_>) -> Result<(), SqlError> {
+        for (name, condition) in &constraints.checks {
+            if condition.evaluate(&[row], &self.environment)?.as_bool() == Some(false) {
+                let table = &info.table.name;
+                let message = format!("new row for relation \"{table}\" violates check constraint \"{name}\"");
+                let error = SqlError::new(SqlState::CHECK_VIOLATION, message);
+                return Err(error.with_detail(self.failing(info, row)).with_constraint(name.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn null_in(&self, info: &TableInfo, column: usize, row: Source<'_>) -> SqlError {
+        let (name, table) = (&info.table.columns[column].name, &info.table.name);
+        let message = format!("null value in column \"{name}\" of relation \"{table}\" violates not-null constraint");
+        let error = SqlError::new(SqlState::NOT_NULL_VIOLATION, message);
+        error.with_detail(self.failing(info, row)).with_column(name.clone())
+    }
+
+    /// How PostgreSQL shows a row that fails.
+    fn failing(&self, info: &TableInfo, row: Source<'_>) -> String {
+        let mut shown = Vec::new();
+        for (number, column) in info.table.visible_columns() {
+            shown.push(match crate::expression::column(&[row], 0, number as u16) {
+                Ok(value) if value.is_null() => "null".to_owned(),
+                Ok(value) => {
+                    let mut out = String::new();
+                    text::output_as(column.ty.kind(), value, self.environment.context, &mut out);
+                    match out.char_indices().nth(64) {
+                        Some((end, _)) => format!("{}...", &out[..end]),
+                        None => out,
+                    }
+                }
+                Err(_) => "?".to_owned(),
+            });
+        }
+        format!("Failing row contains ({}).", shown.join(", "))
+    }
+
+    /// The rows that a statement changes, as they are when it begins.
+    fn targets(&self, scan: &'a ScanPlan) -> Result<Vec<(Rid, &'a [u8])>, SqlError> {
+        let mut found = Vec::new();
+        let flow = self.scan(scan, &mut Rows::new(), &mut |_, record| {
+            found.push((record.rid, record.row));
+            ON
+        });
+        flow.map(|_| found)
+    }
+
+    /// The row that is changed: the one that was found, or as it is now, when the snapshot is newer than that (`stale`). Nothing when it is
+    /// not to be changed any more.
+    fn current<'r>(
+        &'r self,
+        scan: &'a ScanPlan,
+        rid: Rid,
+        found: &'r [u8],
+        stale: bool,
+    ) -> Result<Option<&'r [u8]>, SqlError> {
+        if !stale {
+            return Ok(Some(found));
+        }
+        let Some(record) = self.transaction.read(&scan.table.rows, rid).map_err(read_error)? else { return Ok(None) };
+        let source = Source::Stored(&scan.table.layout, record.row, rid);
+        let fits = match &scan.conditions {
+            Some(conditions) => conditions.holds(&[source], &self.environment)?,
+            None => true,
+        };
+        Ok(fits.then_some(record.row))
+    }
+
+    /// Runs an UPDATE. Returns how many rows were changed.
+    ///
+    /// # Errors
+    /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514; 40001, 40P01, 55P03.
+    pub fn update(&self, plan: &'a UpdatePlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+        let info = &plan.scan.table;
+        let mut count = 0;
+        // Whether the snapshot is newer than the one in which the rows were found.
+        let mut stale = false;
+        for (rid, row) in self.targets(&plan.scan)? {
+            self.step()?;
+            while let Some(old) = self.current(&plan.scan, rid, row, stale)? {
+                let source = [Source::Stored(&info.layout, old, rid)];
+                let new = self.changed(info, &plan.assignments, &plan.constraints, &source, old)?;
+                let mut violated = None;
+                let written =
+                    self.write(WhenLocked::Wait, |transaction| match transaction.update(&info.rows, rid, &new) {
+                        Err(WriteError::UniqueViolation { index }) => {
+                            violated = Some(index);
+                            Ok(rid)
+                        }
+                        other => other,
+                    })?;
+                if let Some(index) = violated {
+                    return Err(duplicate(info, &index, &new));
+                }
+                match written {
+                    Written::Done(rid) => {
+                        count += 1;
+                        self.note_change(info, Some(old), Some(&new));
+                        if let Some(output) = &plan.returning {
+                            let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
+                        }
+                        break;
+                    }
+                    Written::Changed => stale = true,
+                    Written::Gone | Written::Held => break,
+                }
+            }
+        }
+        Ok(count)
+    }
+
+    /// Runs a DELETE. Returns how many rows were deleted.
+    ///
+    /// # Errors
+    /// As for [`Run::update`].
+    pub fn delete(&self, plan: &'a DeletePlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+        let info = &plan.scan.table;
+        let mut count = 0;
+        let mut stale = false;
+        for (rid, row) in self.targets(&plan.scan)? {
+            self.step()?;
+            while let Some(old) = self.current(&plan.scan, rid, row, stale)? {
+                match self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))? {
+                    Written::Done(()) => {
+                        count += 1;
+                        self.note_change(info, Some(old), None);
+                        if let Some(output) = &plan.returning {
+                            let _ = sink.row(output, &[Source::Stored(&info.layout, old, rid)], &self.environment)?;
+                        }
+                        break;
+                    }
+                    Written::Changed => stale = true,
+                    Written::Gone | Written::Held => break,
+                }
+            }
+        }
+        Ok(count)
+    }
+}
+
+/// 23505, as PostgreSQL says it.
+#[cold]
+pub fn duplicate(info: &TableInfo, index: &str, row: &[u8]) -> SqlError {
+    let found = info.index_named(index).and_then(|number| info.table.indexes.get(number));
+    let name = found.map_or(index, |found| &found.name);
+    let message = format!("duplicate key value violates unique constraint \"{name}\"");
+    let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
+    if let Some(found) = found {
+        let context = freshet_sql::types::EvalContext::default();
+        let (mut names, mut values) = (Vec::new(), Vec::new());
+        for part in &found.columns {
+            let column = &info.table.columns[usize::from(part.column)];
+            let mut shown = String::new();
+            if let Ok(value) = info.layout.get(row, usize::from(part.column)) {
+                text::output_as(column.ty.kind(), value, &context, &mut shown);
+            }
+            names.push(column.name.clone());
+            values.push(shown);
+        }
+        error = error.with_detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")));
+    }
+    error
+}
+
+#[cold]
+fn too_long(info: &TableInfo) -> SqlError {
+    let message = format!("a row of table \"{}\", or a key of one of its indexes, is too long", info.table.name);
+    SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, message)
+}

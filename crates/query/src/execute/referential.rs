@@ -1,0 +1,299 @@
+//! FOREIGN KEY: seen to at the end of a statement.
+//!
+//! A row that refers to another locks that one until its transaction ends, so that it cannot go unseen. Whoever deletes a row, or
+//! changes what others refer to, then looks for those that do with a snapshot newer than that lock: READ COMMITTED takes one
+//! anyhow, REPEATABLE READ looks with a transaction of its own besides, and SERIALIZABLE is validated.
+
+use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
+
+use freshet_engine::{Direction, Isolation, Rid, Transaction, Worker, WriteError};
+use freshet_sql::{SqlError, SqlState, Value, types::text};
+
+use super::{Run, write::Written};
+use crate::{
+    bind::{
+        access::{self, Among},
+        modify::parse_expression,
+        select::{WhenLocked, all_of},
+    },
+    error::{read_error, write_error},
+    expression::{Comparison, Expression, Source},
+    schema::{ForeignKey, ReferentialAction, TableInfo},
+};
+
+/// What has become of a row.
+#[derive(Debug)]
+pub struct RowChange {
+    /// In which table.
+    pub table: Arc<TableInfo>,
+    /// What it was; nothing if it is new.
+    pub old: Option<Vec<u8>>,
+    /// What it is; nothing if it is gone.
+    pub new: Option<Vec<u8>>,
+}
+
+/// The values of columns, unless one of them is null.
+fn values(info: &TableInfo, row: &[u8], columns: &[u16]) -> Result<Option<Vec<Value>>, SqlError> {
+    let values = columns.iter().map(|column| Ok(info.layout.get(row, usize::from(*column))?.to_value()));
+    let values = values.collect::<Result<Vec<_>, SqlError>>()?;
+    Ok((!values.iter().any(Value::is_null)).then_some(values))
+}
+
+fn same(one: &[Value], other: &[Value]) -> bool {
+    one.iter().zip(other).all(|(one, other)| one.as_ref().equals(other.as_ref()))
+}
+
+impl Run<'_, '_> {
+    /// Whether changes of a table's rows have to be told to [`Run::keep_references`].
+    pub(crate) fn has_references(&self, info: &TableInfo) -> bool {
+        !info.table.foreign_keys.is_empty()
+            || self.schema.is_some_and(|schema| !schema.referring(info.table.oid).is_empty())
+    }
+
+    /// Sees to it that all references hold after these changes: checks, and does what ON DELETE and ON UPDATE say.
+    ///
+    /// # Errors
+    /// 23503, and what goes wrong in reading and writing.
+    pub(crate) fn keep_references(&self, changes: Vec<RowChange>) -> Result<(), SqlError> {
+        let Some(schema) = self.schema else { return Ok(()) };
+        let mut open = VecDeque::from(changes);
+        let mut new = Vec::new();
+        while let Some(change) = open.pop_front() {
+            self.step()?;
+            let info = &change.table;
+            if let Some(old) = &change.old {
+                for (child, number) in schema.referring(info.table.oid) {
+                    let Some(child) = schema.table(*child) else { continue };
+                    let Some(key) = child.table.foreign_keys.get(*number) else { continue };
+                    let Some(was) = values(info, old, &key.parent_columns)? else { continue };
+                    let is = match &change.new {
+                        Some(new) => values(info, new, &key.parent_columns)?,
+                        None => None,
+                    };
+                    if is.as_ref().is_some_and(|is| same(&was, is)) {
+                        continue;
+                    }
+                    let action = if change.new.is_some() { key.on_update } else { key.on_delete };
+                    self.act(info, child, key, action, &was, is.as_deref(), &mut open)?;
+                }
+            }
+            if change.new.is_some() && !info.table.foreign_keys.is_empty() {
+                new.push(change);
+            }
+        }
+        for RowChange { table, old, new } in new {
+            let Some(new) = new else { continue };
+            for key in &table.table.foreign_keys {
+                let Some(wanted) = values(&table, &new, &key.columns)? else { continue };
+                let before = match &old {
+                    Some(old) => values(&table, old, &key.columns)?,
+                    None => None,
+                };
+                if !before.is_some_and(|before| same(&before, &wanted)) {
+                    self.find_parent(&table, key, &wanted)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Locks the row that another refers to.
+    fn find_parent(&self, info: &TableInfo, key: &ForeignKey, wanted: &[Value]) -> Result<(), SqlError> {
+        let schema = self.schema.ok_or_else(|| SqlError::internal("references without a catalog"))?;
+        let parent = schema.table(key.parent).ok_or_else(|| SqlError::internal("a reference to no table"))?;
+        let index = parent.table.indexes.iter().position(|index| {
+            index.unique
+                && index.columns.len() == key.parent_columns.len()
+                && index.columns.iter().all(|part| key.parent_columns.contains(&part.column))
+        });
+        let index = index.ok_or_else(|| SqlError::internal("a reference to columns without a unique index"))?;
+        let mut bytes = Vec::new();
+        for (part, column) in parent.keys[index].iter().zip(&parent.table.indexes[index].columns) {
+            let place = key.parent_columns.iter().position(|named| *named == column.column).unwrap_or(0);
+            if !part.append_key(wanted[place].as_ref(), &mut bytes)? {
+                return Err(missing(info, key, parent, wanted));
+            }
+        }
+        let mut refreshed = false;
+        loop {
+            let found = self.transaction.get(&parent.rows, index, &bytes).map_err(read_error)?;
+            let Some(record) = found else {
+                if self.read_committed && !refreshed {
+                    // It may have been committed since the statement began.
+                    self.transaction.refresh();
+                    refreshed = true;
+                    continue;
+                }
+                return Err(missing(info, key, parent, wanted));
+            };
+            match self.write(WhenLocked::Wait, |transaction| transaction.lock(&parent.rows, record.rid))? {
+                Written::Done(()) => return Ok(()),
+                Written::Changed | Written::Gone | Written::Held => (self.interrupted)()?,
+            }
+        }
+    }
+
+    /// Does what has to be done with the rows that refer to one that is gone or has changed.
+    #[expect(clippy::too_many_arguments, reason = "each of them says something else of one reference")]
+    fn act(
+        &self,
+        parent: &TableInfo,
+        child: &Arc<TableInfo>,
+        key: &ForeignKey,
+        action: ReferentialAction,
+        was: &[Value],
+        is: Option<&[Value]>,
+        open: &mut VecDeque<RowChange>,
+    ) -> Result<(), SqlError> {
+        let still = || referenced(parent, child, key, was);
+        if self.read_committed {
+            self.transaction.refresh();
+        } else if self.transaction.isolation() == Isolation::Snapshot {
+            let worker = Worker::new(self.transaction.worker().core());
+            let worker = worker.map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
+            let now = worker.begin_read_only();
+            let mine: Vec<Rid> =
+                self.referring_rows(self.transaction, child, key, was)?.into_iter().map(|row| row.0).collect();
+            let theirs = self.referring_rows(&now, child, key, was)?;
+            let visible = |rid: Rid| self.transaction.read(&child.rows, rid).map_err(read_error);
+            for (rid, _) in theirs.iter().filter(|(rid, _)| !mine.contains(rid)) {
+                // One that this transaction has removed itself is no matter; one that it does not see is.
+                if visible(*rid)?.is_none() && !self.has_removed(child, *rid) {
+                    return Err(write_error(WriteError::Conflict));
+                }
+            }
+        }
+        for (rid, row) in self.referring_rows(self.transaction, child, key, was)? {
+            let changes: Vec<(usize, Value)> = match (action, is) {
+                (ReferentialAction::NoAction | ReferentialAction::Restrict, _) => return Err(still()),
+                (ReferentialAction::Cascade, None) => {
+                    if let Written::Done(()) =
+                        self.write(WhenLocked::Wait, |transaction| transaction.delete(&child.rows, rid))?
+                    {
+                        open.push_back(RowChange { table: Arc::clone(child), old: Some(row), new: None });
+                        continue;
+                    }
+                    return Err(write_error(WriteError::Conflict));
+                }
+                (ReferentialAction::Cascade, Some(is)) => {
+                    key.columns.iter().zip(is).map(|(column, value)| (usize::from(*column), value.clone())).collect()
+                }
+                (ReferentialAction::SetNull, _) => {
+                    key.columns.iter().map(|column| (usize::from(*column), Value::Null)).collect()
+                }
+                (ReferentialAction::SetDefault, _) => {
+                    let default =
+                        |column: &u16| Ok((usize::from(*column), self.default_value(child, usize::from(*column))?));
+                    key.columns.iter().map(default).collect::<Result<_, SqlError>>()?
+                }
+            };
+            let mut new = Vec::with_capacity(row.len() + 16);
+            child.layout.rewrite(&row, &changes, &mut new)?;
+            for (column, value) in &changes {
+                if value.is_null() && child.table.columns[*column].not_null {
+                    return Err(still());
+                }
+            }
+            let written = self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new))?;
+            let Written::Done(_) = written else { return Err(write_error(WriteError::Conflict)) };
+            open.push_back(RowChange { table: Arc::clone(child), old: Some(row), new: Some(new) });
+        }
+        Ok(())
+    }
+
+    /// Whether a record that others see is one that this transaction has deleted.
+    fn has_removed(&self, info: &TableInfo, rid: Rid) -> bool {
+        // What it cannot lock since it is not there any more, and not since somebody else was faster.
+        matches!(self.transaction.lock(&info.rows, rid), Err(WriteError::NotFound))
+    }
+
+    /// The rows of a table that refer to these values, as a transaction sees them.
+    fn referring_rows(
+        &self,
+        transaction: &Transaction<'_>,
+        child: &Arc<TableInfo>,
+        key: &ForeignKey,
+        wanted: &[Value],
+    ) -> Result<Vec<(Rid, Vec<u8>)>, SqlError> {
+        let mut conditions: Vec<Expression> = key
+            .columns
+            .iter()
+            .zip(wanted)
+            .map(|(column, value)| {
+                let column = Expression::Column { source: 0, column: *column };
+                Expression::Compare(Comparison::Equal, Box::new((column, Expression::Constant(value.clone()))))
+            })
+            .collect();
+        let all = all_of(conditions.clone());
+        let (access, _) = access::choose(child, 0, &mut conditions, &[]);
+        debug_assert!(matches!(access.among, Among::Nothing), "there are no alternatives");
+        let Some(range) = self.range_of(child, &access)? else { return Ok(Vec::new()) };
+        let (mut found, mut failure) = (Vec::new(), None);
+        let visit = |_: &[u8], record: freshet_engine::Record<'_>| {
+            let source = Source::Stored(&child.layout, record.row, record.rid);
+            let fits = self.step().and_then(|()| match &all {
+                Some(all) => all.holds(&[source], &self.environment),
+                None => Ok(true),
+            });
+            match fits {
+                Ok(true) => found.push((record.rid, record.row.to_vec())),
+                Ok(false) => {}
+                Err(error) => {
+                    failure = Some(error);
+                    return ControlFlow::Break(());
+                }
+            }
+            ControlFlow::Continue(())
+        };
+        transaction.scan(&child.rows, access.index, range.bounds(), Direction::Forward, visit).map_err(read_error)?;
+        failure.map_or(Ok(found), Err)
+    }
+
+    /// The default of a column, evaluated.
+    fn default_value(&self, info: &TableInfo, column: usize) -> Result<Value, SqlError> {
+        let Some(sql) = &info.table.columns[column].default else { return Ok(Value::Null) };
+        let schema = self.schema.ok_or_else(|| SqlError::internal("references without a catalog"))?;
+        let binder = crate::bind::Binder {
+            schema,
+            path: &[crate::schema::PG_CATALOG],
+            role: info.table.owner,
+            context: self.environment.context,
+            parameters: Vec::new().into(),
+        };
+        let _ = parse_expression(sql)?;
+        let default = binder.default_of(info, column).map_err(crate::bind::Stop::into_error)?;
+        default.evaluate(&[], &self.environment)
+    }
+}
+
+/// Names and values of a key, as PostgreSQL shows them.
+fn shown(info: &TableInfo, columns: &[u16], values: &[Value]) -> String {
+    let context = freshet_sql::types::EvalContext::default();
+    let name = |column: &u16| info.table.columns[usize::from(*column)].name.clone();
+    let names: Vec<String> = columns.iter().map(name).collect();
+    let values = columns.iter().zip(values).map(|(column, value)| {
+        let mut out = String::new();
+        text::output_as(info.column_type(usize::from(*column)).kind(), value.as_ref(), &context, &mut out);
+        out
+    });
+    format!("({})=({})", names.join(", "), values.collect::<Vec<_>>().join(", "))
+}
+
+#[cold]
+fn missing(info: &TableInfo, key: &ForeignKey, parent: &TableInfo, wanted: &[Value]) -> SqlError {
+    let (table, name) = (&info.table.name, &key.name);
+    let message = format!("insert or update on table \"{table}\" violates foreign key constraint \"{name}\"");
+    let detail =
+        format!("Key {} is not present in table \"{}\".", shown(info, &key.columns, wanted), parent.table.name);
+    SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail).with_constraint(name.clone())
+}
+
+#[cold]
+fn referenced(parent: &TableInfo, child: &TableInfo, key: &ForeignKey, was: &[Value]) -> SqlError {
+    let (table, name, other) = (&parent.table.name, &key.name, &child.table.name);
+    let message = format!(
+        "update or delete on table \"{table}\" violates foreign key constraint \"{name}\" on table \"{other}\""
+    );
+    let detail = format!("Key {} is still referenced from table \"{other}\".", shown(parent, &key.parent_columns, was));
+    SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail).with_constraint(name.clone())
+}

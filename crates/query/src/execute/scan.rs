@@ -1,0 +1,203 @@
+//! The rows of one table by an access path, and nested loops over several.
+
+use std::ops::{Bound, ControlFlow};
+
+use freshet_engine::{Direction, Record};
+use freshet_sql::{SqlError, Value, ValueRef, row::KeyRange};
+use smallvec::SmallVec;
+
+use super::Run;
+use crate::{
+    bind::{
+        access::{Access, Among},
+        select::ScanPlan,
+    },
+    error::read_error,
+    expression::{Environment, Expression, Source},
+};
+
+/// The rows of the loops that are open, outermost first.
+pub type Rows<'a> = SmallVec<[Source<'a>; 4]>;
+
+/// Whether to go on.
+pub type Flow = Result<ControlFlow<()>, SqlError>;
+
+/// Goes on.
+pub const ON: Flow = Ok(ControlFlow::Continue(()));
+
+impl<'a> Run<'a, '_> {
+    /// Calls `visit` for each combination of rows of these tables that fulfils their filters, with the last table's record.
+    ///
+    /// # Errors
+    /// What goes wrong in reading, in expressions, in `visit`.
+    pub fn join(
+        &self,
+        scans: &'a [ScanPlan],
+        rows: &mut Rows<'a>,
+        visit: &mut dyn FnMut(&Rows<'a>, Option<Record<'a>>) -> Flow,
+    ) -> Flow {
+        let Some((scan, deeper)) = scans.split_first() else { return visit(rows, None) };
+        self.scan(scan, rows, &mut |rows, record| match deeper {
+            [] => visit(rows, Some(record)),
+            _ => self.join(deeper, rows, visit),
+        })
+    }
+
+    /// Calls `visit` for each row of a table that fulfils its filter, with that row behind `rows`.
+    ///
+    /// # Errors
+    /// As for [`Run::join`].
+    pub fn scan(
+        &self,
+        scan: &'a ScanPlan,
+        rows: &mut Rows<'a>,
+        visit: &mut dyn FnMut(&mut Rows<'a>, Record<'a>) -> Flow,
+    ) -> Flow {
+        let depth = rows.len();
+        let mut ends = Vec::new();
+        let access = &scan.access;
+        let mut prefix = self.take_key();
+        let some = self.append_values(scan, &access.equal, 0, rows, &mut prefix)?;
+        let result = if !some {
+            ON
+        } else {
+            match &access.among {
+                Among::Nothing => self.range(scan, &prefix, rows, depth, visit),
+                Among::Rows(alternatives) => {
+                    for values in alternatives {
+                        let mut key = self.take_key();
+                        key.extend_from_slice(&prefix);
+                        if self.append_values(scan, values, access.equal.len(), rows, &mut key)? {
+                            ends.push(key);
+                        }
+                    }
+                    self.each(scan, ends, rows, depth, visit)
+                }
+                Among::Array(array) => {
+                    if let Value::Array(array) = array.evaluate(rows, &self.environment)? {
+                        let column = &scan.table.keys[access.index][access.equal.len()];
+                        for value in array.values().iter().filter(|value| !value.is_null()) {
+                            let mut key = self.take_key();
+                            key.extend_from_slice(&prefix);
+                            if column.append_key(value.as_ref(), &mut key)? {
+                                ends.push(key);
+                            }
+                        }
+                    }
+                    self.each(scan, ends, rows, depth, visit)
+                }
+            }
+        };
+        self.give_key(prefix);
+        result
+    }
+
+    /// Each of several beginnings of keys, once and in order.
+    fn each(
+        &self,
+        scan: &'a ScanPlan,
+        mut prefixes: Vec<Vec<u8>>,
+        rows: &mut Rows<'a>,
+        depth: usize,
+        visit: &mut dyn FnMut(&mut Rows<'a>, Record<'a>) -> Flow,
+    ) -> Flow {
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        for prefix in &prefixes {
+            if self.range(scan, prefix, rows, depth, visit)?.is_break() {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        prefixes.into_iter().for_each(|key| self.give_key(key));
+        ON
+    }
+
+    /// Appends values to a key; says whether any row can have them.
+    fn append_values(
+        &self,
+        scan: &'a ScanPlan,
+        values: &'a [Expression],
+        from: usize,
+        rows: &Rows<'a>,
+        key: &mut Vec<u8>,
+    ) -> Result<bool, SqlError> {
+        let columns = &scan.table.keys[scan.access.index][from..];
+        for (value, column) in values.iter().zip(columns) {
+            let mut hold = Value::Null;
+            let value = value.look(rows, &self.environment, &mut hold)?;
+            if value.is_null() || !column.append_key(value, key)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// The rows whose keys begin with `prefix`, and whose next column is within the range.
+    fn range(
+        &self,
+        scan: &'a ScanPlan,
+        prefix: &[u8],
+        rows: &mut Rows<'a>,
+        depth: usize,
+        visit: &mut dyn FnMut(&mut Rows<'a>, Record<'a>) -> Flow,
+    ) -> Flow {
+        let Access { index, range, single, backward, .. } = &scan.access;
+        let table = &scan.table;
+        let mut keys = KeyRange::new();
+        if *single {
+        } else if range.lower.is_some() || range.upper.is_some() {
+            let (mut lower, mut upper) = (Value::Null, Value::Null);
+            let lower = bound(&range.lower, rows, &self.environment, &mut lower)?;
+            let upper = bound(&range.upper, rows, &self.environment, &mut upper)?;
+            keys.set_between(prefix, &table.keys[*index][scan.access.equal.len()], lower, upper)?;
+        } else {
+            keys.set_prefix(prefix);
+        }
+        let mut one = |record: Record<'a>| -> Flow {
+            self.step()?;
+            rows.truncate(depth);
+            rows.push(Source::Stored(&table.layout, record.row, record.rid));
+            if let Some(filter) = &scan.filter
+                && !filter.holds(rows, &self.environment)?
+            {
+                return ON;
+            }
+            visit(rows, record)
+        };
+        if *single {
+            let found = self.transaction.get(&table.rows, *index, prefix).map_err(read_error)?;
+            let flow = found.map_or(ON, &mut one);
+            rows.truncate(depth);
+            return flow;
+        }
+        if keys.is_empty() {
+            return ON;
+        }
+        let mut outcome = ON;
+        let direction = if *backward { Direction::Backward } else { Direction::Forward };
+        let read = self.transaction.scan(&table.rows, *index, keys.bounds(), direction, |_, record| {
+            outcome = one(record);
+            match outcome {
+                Ok(flow) => flow,
+                Err(_) => ControlFlow::Break(()),
+            }
+        });
+        read.map_err(read_error)?;
+        rows.truncate(depth);
+        outcome
+    }
+}
+
+/// A bound of a range, as a value.
+pub(crate) fn bound<'v>(
+    bound: &'v Option<(Expression, bool)>,
+    rows: &[Source<'v>],
+    environment: &Environment<'v>,
+    hold: &'v mut Value,
+) -> Result<Bound<ValueRef<'v>>, SqlError> {
+    Ok(match bound {
+        None => Bound::Unbounded,
+        Some((value, true)) => Bound::Included(value.look(rows, environment, hold)?),
+        Some((value, false)) => Bound::Excluded(value.look(rows, environment, hold)?),
+    })
+}

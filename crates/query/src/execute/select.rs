@@ -1,0 +1,296 @@
+//! SELECT: rows of loops, grouped, ordered, limited.
+
+use std::{
+    cmp::Ordering,
+    collections::{HashMap, HashSet},
+    ops::ControlFlow,
+};
+
+use freshet_sql::{SqlError, SqlState, Value};
+
+use super::{
+    Run, Sink,
+    aggregate::Accumulator,
+    scan::{Flow, ON, Rows},
+    write::Written,
+};
+use crate::{
+    bind::select::{Aggregation, Output, SelectPlan, SortKey, WhenLocked},
+    error::read_error,
+    expression::{Expression, Source},
+};
+
+/// How many rows are let through.
+struct Window {
+    skip: u64,
+    left: u64,
+}
+
+impl Window {
+    /// Whether the next row is shown; nothing when no row will be any more.
+    fn next(&mut self) -> Option<bool> {
+        if self.left == 0 {
+            return None;
+        }
+        if self.skip > 0 {
+            self.skip -= 1;
+            return Some(false);
+        }
+        self.left -= 1;
+        Some(true)
+    }
+}
+
+/// Rows that are ordered before they are shown: their keys, and what is shown.
+type Sorted = Vec<(Box<[Value]>, Box<[Value]>)>;
+
+fn compare(keys: &[SortKey], one: &[Value], other: &[Value]) -> Ordering {
+    for (key, (one, other)) in keys.iter().zip(one.iter().zip(other)) {
+        let order = match (one.is_null(), other.is_null()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => {
+                if key.nulls_first {
+                    Ordering::Less
+                } else {
+                    Ordering::Greater
+                }
+            }
+            (false, true) => {
+                if key.nulls_first {
+                    Ordering::Greater
+                } else {
+                    Ordering::Less
+                }
+            }
+            (false, false) => {
+                let order = one.as_ref().compare(other.as_ref());
+                if key.descending { order.reverse() } else { order }
+            }
+        };
+        if order != Ordering::Equal {
+            return order;
+        }
+    }
+    Ordering::Equal
+}
+
+impl<'a> Run<'a, '_> {
+    fn count(&self, expression: Option<&Expression>, clause: &str) -> Result<Option<u64>, SqlError> {
+        let Some(expression) = expression else { return Ok(None) };
+        let value = expression.evaluate(&[], &self.environment)?;
+        let Some(number) = value.as_i64() else { return Ok(None) };
+        let negative = || {
+            let state = if clause == "LIMIT" { SqlState::new("2201W") } else { SqlState::new("2201X") };
+            SqlError::new(state, format!("{clause} must not be negative"))
+        };
+        u64::try_from(number).map(Some).map_err(|_| negative())
+    }
+
+    /// Runs a SELECT. Returns how many rows it has shown.
+    ///
+    /// # Errors
+    /// What goes wrong in reading, in expressions, in the sink.
+    pub fn select(&self, plan: &'a SelectPlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+        let limit = self.count(plan.limit.as_ref(), "LIMIT")?;
+        let skip = self.count(plan.offset.as_ref(), "OFFSET")?.unwrap_or(0);
+        let mut window = Window { skip, left: limit.unwrap_or(u64::MAX) };
+        let keep = limit.map(|limit| limit.saturating_add(skip));
+        if let Some(filter) = &plan.filter
+            && plan.aggregation.is_none()
+            && !filter.holds(&[], &self.environment)?
+        {
+            return Ok(0);
+        }
+        let mut shown = 0;
+        if !plan.values.is_empty() {
+            for row in &plan.values {
+                let Some(show) = window.next() else { break };
+                if show {
+                    let values = row.iter().map(|value| value.evaluate(&[], &self.environment));
+                    shown += 1;
+                    if sink.values(&values.collect::<Result<Vec<_>, _>>()?)?.is_break() {
+                        break;
+                    }
+                }
+            }
+            return Ok(shown);
+        }
+        let mut distinct = HashSet::new();
+        let mut sorted: Sorted = Vec::new();
+        let mut show = |rows: &[Source<'_>]| -> Flow {
+            if !plan.distinct && plan.order.is_empty() {
+                return match window.next() {
+                    None => Ok(ControlFlow::Break(())),
+                    Some(false) => ON,
+                    Some(true) => {
+                        shown += 1;
+                        let flow = sink.row(&plan.output, rows, &self.environment)?;
+                        Ok(if window.left == 0 { ControlFlow::Break(()) } else { flow })
+                    }
+                };
+            }
+            let evaluate = |expression: &Expression| expression.evaluate(rows, &self.environment);
+            let values: Box<[Value]> =
+                plan.output.iter().map(|output: &Output| evaluate(&output.expression)).collect::<Result<_, _>>()?;
+            if plan.distinct {
+                if !distinct.insert(values.clone()) {
+                    return ON;
+                }
+                self.budget.take(&values)?;
+            }
+            if plan.order.is_empty() {
+                return match window.next() {
+                    None => Ok(ControlFlow::Break(())),
+                    Some(false) => ON,
+                    Some(true) => {
+                        shown += 1;
+                        sink.values(&values)
+                    }
+                };
+            }
+            let keys = plan.order.iter().map(|key| evaluate(&key.expression)).collect::<Result<Box<[_]>, _>>()?;
+            match keep {
+                // No more than these will be shown.
+                Some(keep) if sorted.len() as u64 >= keep.saturating_mul(2).max(1024) => {
+                    sorted.sort_by(|(one, _), (other, _)| compare(&plan.order, one, other));
+                    sorted.truncate(keep as usize);
+                }
+                Some(_) => {}
+                None => {
+                    self.budget.take(&values)?;
+                    self.budget.take(&keys)?;
+                }
+            }
+            sorted.push((keys, values));
+            ON
+        };
+        match &plan.aggregation {
+            None => {
+                if window_is_empty(limit) {
+                    return Ok(0);
+                }
+                let flow = self.join(&plan.scans, &mut Rows::new(), &mut |rows, _| match plan.lock {
+                    None => show(rows),
+                    Some(when) => self.locked(plan, rows, when, &mut show),
+                });
+                let _ = flow?;
+            }
+            Some(aggregation) => self.aggregate(plan, aggregation, &mut show)?,
+        }
+        if !plan.order.is_empty() {
+            sorted.sort_by(|(one, _), (other, _)| compare(&plan.order, one, other));
+            for (_, values) in &sorted {
+                match window.next() {
+                    None => break,
+                    Some(false) => continue,
+                    Some(true) => shown += 1,
+                }
+                if sink.values(values)?.is_break() {
+                    break;
+                }
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Locks the rows of all loops, and shows them as they are then.
+    fn locked(
+        &self,
+        plan: &'a SelectPlan,
+        rows: &Rows<'a>,
+        when: WhenLocked,
+        show: &mut dyn FnMut(&[Source<'_>]) -> Flow,
+    ) -> Flow {
+        let mut now = rows.clone();
+        let mut changed = false;
+        for (number, scan) in plan.scans.iter().enumerate() {
+            let Source::Stored(_, _, rid) = now[number] else { continue };
+            loop {
+                match self.write(when, |transaction| transaction.lock(&scan.table.rows, rid))? {
+                    Written::Done(()) => break,
+                    Written::Held | Written::Gone => return ON,
+                    Written::Changed => changed = true,
+                }
+            }
+            if changed {
+                let Some(record) = self.transaction.read(&scan.table.rows, rid).map_err(read_error)? else { return ON };
+                now[number] = Source::Stored(&scan.table.layout, record.row, rid);
+            }
+        }
+        if changed {
+            // What was true of the rows before may not be true of what they are now.
+            for (number, scan) in plan.scans.iter().enumerate() {
+                if let Some(conditions) = &scan.conditions
+                    && !conditions.holds(&now[..=number], &self.environment)?
+                {
+                    return ON;
+                }
+            }
+        }
+        show(&now)
+    }
+
+    fn aggregate(
+        &self,
+        plan: &'a SelectPlan,
+        aggregation: &'a Aggregation,
+        show: &mut dyn FnMut(&[Source<'_>]) -> Flow,
+    ) -> Result<(), SqlError> {
+        let Aggregation { groups, calls, having } = aggregation;
+        let fresh = || calls.iter().map(Accumulator::new).collect::<Vec<_>>();
+        let mut found: HashMap<Box<[Value]>, Vec<Accumulator<'_>>> = HashMap::new();
+        let mut order: Vec<Box<[Value]>> = Vec::new();
+        let mut all = fresh();
+        let nothing = match &plan.filter {
+            Some(filter) => !filter.holds(&[], &self.environment)?,
+            None => false,
+        };
+        if !nothing {
+            let flow = self.join(&plan.scans, &mut Rows::new(), &mut |rows, _| {
+                let accumulators = if groups.is_empty() {
+                    &mut all
+                } else {
+                    let key = groups.iter().map(|group| group.evaluate(rows, &self.environment));
+                    let key: Box<[Value]> = key.collect::<Result<_, _>>()?;
+                    match found.entry(key) {
+                        std::collections::hash_map::Entry::Occupied(there) => there.into_mut(),
+                        std::collections::hash_map::Entry::Vacant(place) => {
+                            self.budget.take(place.key())?;
+                            order.push(place.key().clone());
+                            place.insert(fresh())
+                        }
+                    }
+                };
+                accumulators.iter_mut().try_for_each(|accumulator| accumulator.add(rows, &self.environment))?;
+                ON
+            });
+            let _ = flow?;
+        }
+        if groups.is_empty() {
+            found.insert(Box::new([]), all);
+            order.push(Box::new([]));
+        }
+        for key in order {
+            let Some(accumulators) = found.remove(&key) else { continue };
+            let mut values = key.into_vec();
+            for accumulator in accumulators {
+                values.push(accumulator.finish(self.environment.context)?);
+            }
+            let mut rows: Rows<'_> = plan.scans.iter().map(|_| Source::Absent).collect();
+            rows.push(Source::Values(&values));
+            if let Some(having) = having
+                && !having.holds(&rows, &self.environment)?
+            {
+                continue;
+            }
+            if show(&rows)?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn window_is_empty(limit: Option<u64>) -> bool {
+    limit == Some(0)
+}

@@ -1,0 +1,37 @@
+//! Statements: from SQL to the engine and back.
+//!
+//! It is read in the order in which a statement goes:
+//!
+//! | module | does |
+//! |---|---|
+//! | [`session`] | one client: its messages, its settings, its transaction |
+//! | [`bind`] | syntax to plans: names, types, overloads, access paths |
+//! | [`schema`] | what there is: the catalog, kept in the engine like all data |
+//! | [`execute`] | plans to rows, over the engine's indexes |
+//! | [`ddl`] | statements that define: tables, indexes, views, sequences, roles |
+//! | [`sequence`] | where sequences stand |
+//! | [`advisory`] | locks on numbers, for clients |
+//! | [`locks`] | locks on tables, between those who write and those who define |
+//! | [`system`] | the catalogs that clients ask what there is |
+//! | [`expression`] | conditions and values, evaluated on rows where they lie |
+//!
+//! Queries that are more than that go through the door [`freshet_sql::general`].
+#![forbid(unsafe_code)]
+
+pub mod advisory;
+pub mod bind;
+pub mod commit;
+pub mod copy;
+pub mod ddl;
+pub mod error;
+pub mod execute;
+pub mod explain;
+pub mod expression;
+pub mod locks;
+pub mod relations;
+pub mod schema;
+pub mod sequence;
+pub mod server;
+pub mod session;
+pub mod session_function;
+pub mod system;

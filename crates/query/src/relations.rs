@@ -1,0 +1,324 @@
+//! The transaction's tables for general queries.
+//!
+//! Whoever runs general queries knows nothing of transactions, and keeps what it reads from in structures that have no
+//! lifetime. So a relation here is a table and nothing more; when its rows are asked for, they are those of the statement that the thread runs
+//! ([`within`]). They are read in pieces: a scan remembers where it was.
+
+use std::{
+    ops::{Bound, ControlFlow},
+    sync::Arc,
+};
+
+use freshet_engine::{Direction, Rid};
+use freshet_sql::{
+    SqlError, SqlState, Value, ValueRef,
+    general::{self, Cells, Column, Filter, Named, Relation, Relations, Rows, Scan, Test},
+    row::{KeyRange, Layout},
+};
+use sqlparser::{ast::Statement, dialect::PostgreSqlDialect, parser::Parser};
+
+use crate::{
+    bind::access::{self, Access, Among},
+    bind::select::all_of,
+    error::read_error,
+    execute::Run,
+    expression::{Comparison, Expression, SessionView, Source},
+    schema::{self, Oid, Schema, TableInfo, no_relation, privilege},
+    session::State,
+    system::{self, SystemView},
+};
+
+scoped_tls_hkt::scoped_thread_local!(static RUNNING: for<'a> &'a (dyn Scanner + 'a));
+
+/// A statement that runs, as relations see it.
+trait Scanner {
+    /// The next rows of a scan, not many more than `count`; says whether there may be more.
+    fn read(
+        &self,
+        scan: &mut StoredRows,
+        count: usize,
+        sink: &mut dyn FnMut(&dyn Cells) -> Result<(), SqlError>,
+    ) -> Result<bool, SqlError>;
+
+    /// The session that runs it.
+    fn session(&self) -> &dyn SessionView;
+}
+
+/// Asks the session whose statement this thread runs; nothing when it runs none.
+pub fn with_session<T>(ask: impl FnOnce(&dyn SessionView) -> T) -> Option<T> {
+    RUNNING.is_set().then(|| RUNNING.with(|run| ask(run.session())))
+}
+
+/// Does something in which relations are read, as of a statement.
+pub fn within<T>(run: &Run<'_, '_>, what: impl FnOnce() -> T) -> T {
+    RUNNING.set(run as &dyn Scanner, what)
+}
+
+/// What a session's statements can name.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// What there is.
+    pub schema: Arc<Schema>,
+    /// Where names without a schema are looked for.
+    pub path: Vec<Oid>,
+    /// The role that has to be allowed to read.
+    pub role: Oid,
+    /// What the database is called.
+    pub database: Arc<str>,
+    /// The server.
+    pub system: Arc<dyn SystemView>,
+}
+
+impl Snapshot {
+    /// As a session sees it now.
+    pub fn of(state: &State) -> Self {
+        Self {
+            schema: Arc::clone(&state.schema),
+            path: state.path(),
+            role: state.role,
+            database: Arc::clone(&state.database),
+            system: Arc::clone(&state.system),
+        }
+    }
+}
+
+impl Relations for Snapshot {
+    fn named(&self, schema: Option<&str>, name: &str) -> Result<Named, SqlError> {
+        if let Some(relation) = system::relation(self, schema, name) {
+            return Ok(Named::Relation(relation));
+        }
+        let found = match schema {
+            None => self.schema.find(&self.path, name),
+            Some(schema) => self.schema.namespace(schema).and_then(|namespace| self.schema.named(namespace, name)),
+        };
+        let allowed = |owner, grants: &[schema::Grant], what: &str| {
+            if self.schema.privileges(self.role, owner, grants) & privilege::SELECT == 0 {
+                let message = format!("permission denied for {what} {name}");
+                return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+            }
+            Ok(())
+        };
+        match found {
+            Some(schema::Named::Table(oid)) => {
+                let info = self.schema.table(oid).ok_or_else(|| no_relation(name))?;
+                allowed(info.table.owner, &info.table.grants, "table")?;
+                Ok(Named::Relation(Arc::new(Stored::new(info))))
+            }
+            Some(schema::Named::View(oid)) => {
+                let view = self.schema.view(oid).ok_or_else(|| no_relation(name))?;
+                allowed(view.owner, &view.grants, "view")?;
+                let statements = Parser::parse_sql(&PostgreSqlDialect {}, &view.query);
+                let Ok([Statement::Query(query)]) = statements.as_deref() else {
+                    return Err(SqlError::internal(format!("the query of view {name} cannot be read")));
+                };
+                let column = |(name, ty): &(String, _)| Column { name: name.clone(), ty: *ty, hidden: false };
+                Ok(Named::View {
+                    query: Arc::new((**query).clone()),
+                    columns: view.columns.iter().map(column).collect(),
+                })
+            }
+            Some(schema::Named::Sequence(oid)) => {
+                let sequence = self.schema.sequence(oid).ok_or_else(|| no_relation(name))?;
+                allowed(sequence.owner, &sequence.grants, "sequence")?;
+                Ok(Named::Relation(system::sequence(self, sequence)))
+            }
+            _ => Err(no_relation(&schema.map_or_else(|| name.to_owned(), |schema| format!("{schema}.{name}")))),
+        }
+    }
+}
+
+/// A table.
+#[derive(Debug)]
+struct Stored {
+    info: Arc<TableInfo>,
+    columns: Vec<Column>,
+    /// The number in the table of each of these.
+    numbers: Vec<usize>,
+}
+
+impl Stored {
+    fn new(info: &Arc<TableInfo>) -> Self {
+        let (numbers, columns) = info
+            .table
+            .visible_columns()
+            .map(|(number, column)| (number, Column { name: column.name.clone(), ty: column.ty, hidden: false }))
+            .unzip();
+        Self { info: Arc::clone(info), columns, numbers }
+    }
+
+    fn condition(&self, filter: &Filter) -> Option<Expression> {
+        let column = Expression::Column { source: 0, column: *self.numbers.get(filter.column)? as u16 };
+        let compare = |comparison, value: &Value| {
+            Expression::Compare(comparison, Box::new((column.clone(), Expression::Constant(value.clone()))))
+        };
+        Some(match &filter.test {
+            Test::Less(value) => compare(Comparison::Less, value),
+            Test::LessOrEqual(value) => compare(Comparison::LessOrEqual, value),
+            Test::Equal(value) => compare(Comparison::Equal, value),
+            Test::GreaterOrEqual(value) => compare(Comparison::GreaterOrEqual, value),
+            Test::Greater(value) => compare(Comparison::Greater, value),
+            Test::NotEqual(value) => compare(Comparison::NotEqual, value),
+            Test::Among(values) => {
+                let list = values.iter().cloned().map(Expression::Constant).collect();
+                Expression::In(Box::new(column), list)
+            }
+            Test::IsNull => Expression::IsNull(Box::new(column)),
+            Test::IsNotNull => Expression::Not(Box::new(Expression::IsNull(Box::new(column)))),
+        })
+    }
+}
+
+impl Relation for Stored {
+    fn columns(&self) -> &[Column] {
+        &self.columns
+    }
+
+    fn takes(&self, filter: &Filter) -> bool {
+        self.condition(filter).is_some()
+    }
+
+    fn scan(&self, scan: Scan) -> Result<Box<dyn Rows>, SqlError> {
+        let mut conditions = Vec::new();
+        let mut others = Vec::new();
+        for filter in &scan.filters {
+            let condition = self.condition(filter).ok_or_else(|| SqlError::internal("a filter on no column"))?;
+            // Alternatives are looked at row by row.
+            if matches!(condition, Expression::In(..)) { others.push(condition) } else { conditions.push(condition) }
+        }
+        let (access, _) = access::choose(&self.info, 0, &mut conditions, &[]);
+        conditions.extend(others);
+        let wanted = scan.columns.iter().map(|column| self.numbers.get(*column).copied());
+        let columns = wanted.collect::<Option<Vec<_>>>();
+        Ok(Box::new(StoredRows {
+            info: Arc::clone(&self.info),
+            columns: columns.ok_or_else(|| SqlError::internal("a scan of no column"))?,
+            access,
+            filter: all_of(conditions),
+            position: None,
+            left: scan.limit.unwrap_or(u64::MAX),
+        }))
+    }
+}
+
+/// A table's rows that are being read.
+struct StoredRows {
+    info: Arc<TableInfo>,
+    columns: Vec<usize>,
+    access: Access,
+    filter: Option<Expression>,
+    /// The last row that was given.
+    position: Option<(Vec<u8>, Rid)>,
+    left: u64,
+}
+
+impl Rows for StoredRows {
+    fn next(
+        &mut self,
+        count: usize,
+        sink: &mut dyn FnMut(&dyn Cells) -> Result<(), SqlError>,
+    ) -> Result<bool, SqlError> {
+        if !RUNNING.is_set() {
+            return Err(SqlError::internal("a table is read outside of a statement"));
+        }
+        RUNNING.with(|run| run.read(self, count, sink))
+    }
+}
+
+/// A row, where it lies.
+struct StoredCells<'r> {
+    layout: &'r Layout,
+    columns: &'r [usize],
+    row: &'r [u8],
+}
+
+impl Cells for StoredCells<'_> {
+    fn cell(&self, n: usize) -> Result<ValueRef<'_>, SqlError> {
+        let column = self.columns.get(n).ok_or_else(|| SqlError::internal("a row has no such cell"))?;
+        self.layout.get(self.row, *column)
+    }
+}
+
+impl Scanner for Run<'_, '_> {
+    fn session(&self) -> &dyn SessionView {
+        self.environment.session
+    }
+
+    fn read(
+        &self,
+        scan: &mut StoredRows,
+        count: usize,
+        sink: &mut dyn FnMut(&dyn Cells) -> Result<(), SqlError>,
+    ) -> Result<bool, SqlError> {
+        (self.interrupted)()?;
+        let StoredRows { info, columns, access, filter, position, left } = scan;
+        if *left == 0 {
+            return Ok(false);
+        }
+        let Some(range) = self.range_of(info, access)? else { return Ok(false) };
+        let (from, to) = range.bounds();
+        let start = position.take();
+        let from = match &start {
+            Some((key, _)) => Bound::Included(key.as_slice()),
+            None => from,
+        };
+        let (mut given, mut outcome, mut last) = (0, Ok(()), None);
+        let visit = |key: &[u8], record: freshet_engine::Record<'_>| {
+            if start.as_ref().is_some_and(|(at, rid)| at == key && record.rid <= *rid) {
+                return ControlFlow::Continue(());
+            }
+            let source = Source::Stored(&info.layout, record.row, record.rid);
+            let passes = self.step().and_then(|()| match filter {
+                Some(filter) => filter.holds(&[source], &self.environment),
+                None => Ok(true),
+            });
+            outcome = passes.and_then(|passes| {
+                if passes {
+                    sink(&StoredCells { layout: &info.layout, columns, row: record.row })?;
+                    given += 1;
+                    *left -= 1;
+                }
+                Ok(())
+            });
+            if outcome.is_err() || given >= count || *left == 0 {
+                last = Some((key.to_vec(), record.rid));
+                return ControlFlow::Break(());
+            }
+            ControlFlow::Continue(())
+        };
+        self.transaction.scan(&info.rows, access.index, (from, to), Direction::Forward, visit).map_err(read_error)?;
+        outcome?;
+        let more = last.is_some() && *left > 0;
+        *position = last;
+        Ok(more)
+    }
+}
+
+impl Run<'_, '_> {
+    /// The part of an index that an access path without alternatives reads; nothing when no row can be in it.
+    pub(crate) fn range_of(&self, info: &TableInfo, access: &Access) -> Result<Option<KeyRange>, SqlError> {
+        if !matches!(access.among, Among::Nothing) {
+            return Err(SqlError::internal("a scan with alternatives"));
+        }
+        let keys = &info.keys[access.index];
+        let mut prefix = Vec::new();
+        for (value, column) in access.equal.iter().zip(keys) {
+            let value = value.evaluate(&[], &self.environment)?;
+            if value.is_null() || !column.append_key(value.as_ref(), &mut prefix)? {
+                return Ok(None);
+            }
+        }
+        let mut range = KeyRange::new();
+        if access.range.lower.is_some() || access.range.upper.is_some() {
+            let (mut lower, mut upper) = (Value::Null, Value::Null);
+            let lower = crate::execute::scan::bound(&access.range.lower, &[], &self.environment, &mut lower)?;
+            let upper = crate::execute::scan::bound(&access.range.upper, &[], &self.environment, &mut upper)?;
+            range.set_between(&prefix, &keys[access.equal.len()], lower, upper)?;
+        } else {
+            range.set_prefix(&prefix);
+        }
+        Ok((!range.is_empty()).then_some(range))
+    }
+}
+
+/// Plans general queries; see [`general::General`].
+pub type General = Arc<dyn general::General>;

@@ -1,0 +1,300 @@
+//! The catalog: what there is, at one version.
+//!
+//! It is kept in a table of the engine (module [`store`]), and so it is transactional, logged and replicated like all data.
+//! A [`Schema`] is what that table says at one version, with everything found by name; sessions share it and never change it. Every
+//! statement looks at the version in its own snapshot first.
+
+pub mod object;
+pub mod relation;
+pub mod store;
+
+use std::{collections::HashMap, sync::Arc};
+
+use freshet_sql::{SqlError, SqlState};
+
+pub use object::*;
+pub use relation::TableInfo;
+pub use store::{Catalog, Change, ChangeError, SchemaVersion};
+
+/// Everything that there is, at one version.
+#[derive(Clone, Debug, Default)]
+pub struct Schema {
+    /// Which version it is.
+    pub version: SchemaVersion,
+    objects: HashMap<Oid, Entry>,
+    /// Tables, views, sequences and indexes of a schema share their names.
+    names: HashMap<(Oid, String), Named>,
+    namespaces: HashMap<String, Oid>,
+    roles: HashMap<String, Oid>,
+    /// Comments by what they are about.
+    comments: HashMap<(Oid, Option<u16>), Oid>,
+    /// Foreign keys that refer to a table: the referring table and the number of its constraint.
+    referring: HashMap<Oid, Vec<(Oid, usize)>>,
+}
+
+/// An object, with what follows from it.
+#[derive(Clone, Debug)]
+pub enum Entry {
+    /// A schema.
+    Namespace(Arc<Namespace>),
+    /// A role.
+    Role(Arc<Role>),
+    /// A table.
+    Table(Arc<TableInfo>),
+    /// A view.
+    View(Arc<View>),
+    /// A sequence.
+    Sequence(Arc<Sequence>),
+    /// What people say of an object.
+    Comment(Arc<Comment>),
+}
+
+/// What a name in a schema means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Named {
+    /// A table.
+    Table(Oid),
+    /// A view.
+    View(Oid),
+    /// A sequence.
+    Sequence(Oid),
+    /// An index of a table.
+    Index {
+        /// The table.
+        table: Oid,
+        /// The index's number in it.
+        number: usize,
+    },
+}
+
+impl Schema {
+    /// Enters an object.
+    pub(crate) fn enter(&mut self, entry: Entry) {
+        match &entry {
+            Entry::Namespace(it) => {
+                self.namespaces.insert(it.name.clone(), it.oid);
+            }
+            Entry::Role(it) => {
+                self.roles.insert(it.name.clone(), it.oid);
+            }
+            Entry::View(it) => {
+                self.names.insert((it.namespace, it.name.clone()), Named::View(it.oid));
+            }
+            Entry::Sequence(it) => {
+                self.names.insert((it.namespace, it.name.clone()), Named::Sequence(it.oid));
+            }
+            Entry::Comment(it) => {
+                self.comments.insert((it.object, it.column), it.oid);
+            }
+            Entry::Table(info) => {
+                let table = &info.table;
+                self.names.insert((table.namespace, table.name.clone()), Named::Table(table.oid));
+                for (number, index) in table.indexes.iter().enumerate().filter(|(_, index)| index.oid != 0) {
+                    let name = (table.namespace, index.name.clone());
+                    self.names.insert(name, Named::Index { table: table.oid, number });
+                }
+                for (number, key) in table.foreign_keys.iter().enumerate() {
+                    self.referring.entry(key.parent).or_default().push((table.oid, number));
+                }
+            }
+        }
+        self.objects.insert(entry.oid(), entry);
+    }
+
+    /// Takes an object out.
+    pub(crate) fn leave(&mut self, oid: Oid) {
+        let Some(entry) = self.objects.remove(&oid) else { return };
+        match entry {
+            Entry::Namespace(it) => drop(self.namespaces.remove(&it.name)),
+            Entry::Role(it) => drop(self.roles.remove(&it.name)),
+            Entry::Comment(it) => drop(self.comments.remove(&(it.object, it.column))),
+            Entry::View(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
+            Entry::Sequence(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
+            Entry::Table(info) => {
+                self.names.remove(&(info.table.namespace, info.table.name.clone()));
+                for index in info.table.indexes.iter().filter(|index| index.oid != 0) {
+                    self.names.remove(&(info.table.namespace, index.name.clone()));
+                }
+                for key in &info.table.foreign_keys {
+                    if let Some(referring) = self.referring.get_mut(&key.parent) {
+                        referring.retain(|(table, _)| *table != oid);
+                    }
+                }
+            }
+        }
+    }
+
+    /// All objects, in no order.
+    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+        self.objects.values()
+    }
+
+    /// The object of this id.
+    pub fn entry(&self, oid: Oid) -> Option<&Entry> {
+        self.objects.get(&oid)
+    }
+
+    /// The schema of this id.
+    pub fn namespace_by_oid(&self, oid: Oid) -> Option<&Arc<Namespace>> {
+        match self.objects.get(&oid)? {
+            Entry::Namespace(namespace) => Some(namespace),
+            _ => None,
+        }
+    }
+
+    /// The schema of this name.
+    pub fn namespace(&self, name: &str) -> Option<Oid> {
+        self.namespaces.get(name).copied()
+    }
+
+    /// The role of this name.
+    pub fn role(&self, name: &str) -> Option<&Arc<Role>> {
+        match self.objects.get(self.roles.get(name)?)? {
+            Entry::Role(role) => Some(role),
+            _ => None,
+        }
+    }
+
+    /// What a name in a schema means.
+    pub fn named(&self, namespace: Oid, name: &str) -> Option<Named> {
+        // No allocation for a look-up would need a key of its own kind; statements are planned once.
+        self.names.get(&(namespace, name.to_owned())).copied()
+    }
+
+    /// What a name means that has no schema: the first one along the search path.
+    pub fn find(&self, path: &[Oid], name: &str) -> Option<Named> {
+        path.iter().find_map(|namespace| self.named(*namespace, name))
+    }
+
+    /// The table of this id.
+    pub fn table(&self, oid: Oid) -> Option<&Arc<TableInfo>> {
+        match self.objects.get(&oid)? {
+            Entry::Table(info) => Some(info),
+            _ => None,
+        }
+    }
+
+    /// The view of this id.
+    pub fn view(&self, oid: Oid) -> Option<&Arc<View>> {
+        match self.objects.get(&oid)? {
+            Entry::View(view) => Some(view),
+            _ => None,
+        }
+    }
+
+    /// The sequence of this id.
+    pub fn sequence(&self, oid: Oid) -> Option<&Arc<Sequence>> {
+        match self.objects.get(&oid)? {
+            Entry::Sequence(sequence) => Some(sequence),
+            _ => None,
+        }
+    }
+
+    /// The role of this id.
+    pub fn role_by_oid(&self, oid: Oid) -> Option<&Arc<Role>> {
+        match self.objects.get(&oid)? {
+            Entry::Role(role) => Some(role),
+            _ => None,
+        }
+    }
+
+    /// What people say of an object, index or constraint, or of a column, counted from 0.
+    pub fn comment(&self, object: Oid, column: Option<u16>) -> Option<&Arc<Comment>> {
+        match self.objects.get(self.comments.get(&(object, column))?)? {
+            Entry::Comment(comment) => Some(comment),
+            _ => None,
+        }
+    }
+
+    /// All comments on an object and its columns.
+    pub fn comments_on(&self, object: Oid) -> impl Iterator<Item = &Arc<Comment>> {
+        self.comments.iter().filter(move |((of, _), _)| *of == object).filter_map(|(_, oid)| {
+            match self.objects.get(oid)? {
+                Entry::Comment(comment) => Some(comment),
+                _ => None,
+            }
+        })
+    }
+
+    /// The name of the schema of this id.
+    pub fn namespace_name(&self, oid: Oid) -> &str {
+        match (oid, self.objects.get(&oid)) {
+            (_, Some(Entry::Namespace(namespace))) => &namespace.name,
+            (PG_CATALOG, _) => "pg_catalog",
+            (INFORMATION_SCHEMA, _) => "information_schema",
+            _ => "",
+        }
+    }
+
+    /// The foreign keys that refer to a table: which table has them, and their numbers there.
+    pub fn referring(&self, parent: Oid) -> &[(Oid, usize)] {
+        self.referring.get(&parent).map_or(&[], Vec::as_slice)
+    }
+
+    /// Tables whose rows a statement may write or lock that changes rows of these: those that these refer to, and those that refer to
+    /// them, and so on as far as that may go.
+    pub fn touched_with(&self, tables: impl IntoIterator<Item = Oid>) -> Vec<Oid> {
+        let mut all: Vec<Oid> = Vec::new();
+        let mut next: Vec<Oid> = tables.into_iter().collect();
+        while let Some(table) = next.pop() {
+            if all.contains(&table) {
+                continue;
+            }
+            all.push(table);
+            next.extend(self.referring(table).iter().map(|(child, _)| *child));
+        }
+        let parents = all.iter().filter_map(|table| self.table(*table));
+        let parents = parents.flat_map(|info| info.table.foreign_keys.iter().map(|key| key.parent));
+        let parents: Vec<Oid> = parents.filter(|parent| !all.contains(parent)).collect();
+        all.extend(parents);
+        all
+    }
+
+    /// Whether a role is another one, or a member of it, directly or not. Superusers are members of all.
+    pub fn is_member(&self, role: Oid, of: Oid) -> bool {
+        let mut open = vec![role];
+        let mut seen = Vec::new();
+        while let Some(next) = open.pop() {
+            if next == of {
+                return true;
+            }
+            let Some(known) = self.role_by_oid(next) else { continue };
+            if known.superuser && next == role {
+                return true;
+            }
+            if !seen.contains(&next) {
+                seen.push(next);
+                open.extend(&known.member_of);
+            }
+        }
+        false
+    }
+
+    /// Which privileges a role has on something that has this owner and these grants.
+    pub fn privileges(&self, role: Oid, owner: Oid, grants: &[Grant]) -> u16 {
+        if self.is_member(role, owner) {
+            return u16::MAX;
+        }
+        let held = grants.iter().filter(|grant| grant.role == 0 || self.is_member(role, grant.role));
+        held.fold(0, |all, grant| all | grant.privileges)
+    }
+}
+
+impl Entry {
+    /// Its id.
+    pub fn oid(&self) -> Oid {
+        match self {
+            Self::Namespace(it) => it.oid,
+            Self::Role(it) => it.oid,
+            Self::Table(it) => it.table.oid,
+            Self::View(it) => it.oid,
+            Self::Sequence(it) => it.oid,
+            Self::Comment(it) => it.oid,
+        }
+    }
+}
+
+/// 42P01 for a relation that there is not.
+pub fn no_relation(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))
+}

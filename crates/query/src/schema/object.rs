@@ -1,0 +1,395 @@
+//! What the catalog keeps: tables and their columns, views, sequences, schemas, roles.
+
+use freshet_sql::Type;
+use serde::{Deserialize, Serialize};
+
+/// An object id, as PostgreSQL's clients know it.
+pub type Oid = u32;
+
+/// Object ids of users' objects begin here.
+pub const FIRST_USER_OID: Oid = 16384;
+/// `pg_catalog`.
+pub const PG_CATALOG: Oid = 11;
+/// `information_schema`.
+pub const INFORMATION_SCHEMA: Oid = 13000;
+/// `public`.
+pub const PUBLIC: Oid = 2200;
+/// The role that is there from the beginning, a superuser.
+pub const FIRST_ROLE: Oid = 10;
+
+/// One thing in the catalog.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub enum Object {
+    /// A schema.
+    Namespace(Namespace),
+    /// A role.
+    Role(Role),
+    /// A table, with its indexes and constraints.
+    Table(Table),
+    /// A view.
+    View(View),
+    /// A sequence.
+    Sequence(Sequence),
+    /// What people say of an object.
+    Comment(Comment),
+}
+
+/// A schema, in SQL's sense.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Namespace {
+    /// Its id.
+    pub oid: Oid,
+    /// Its name.
+    pub name: String,
+    /// The role that owns it.
+    pub owner: Oid,
+    /// What others may do with it.
+    pub grants: Vec<Grant>,
+}
+
+/// A role.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Role {
+    /// Its id.
+    pub oid: Oid,
+    /// Its name.
+    pub name: String,
+    /// Whether it may do everything.
+    pub superuser: bool,
+    /// Whether it may open sessions.
+    pub login: bool,
+    /// Whether it may make roles.
+    pub create_role: bool,
+    /// Whether it may make schemas.
+    pub create_database: bool,
+    /// From what its password is checked, in PostgreSQL's notation for SCRAM; without one, no password is right.
+    pub verifier: Option<String>,
+    /// The roles that it is a member of.
+    pub member_of: Vec<Oid>,
+}
+
+/// What a role may do with a table, view or sequence, as bits.
+pub mod privilege {
+    /// SELECT
+    pub const SELECT: u16 = 1;
+    /// INSERT
+    pub const INSERT: u16 = 2;
+    /// UPDATE
+    pub const UPDATE: u16 = 4;
+    /// DELETE
+    pub const DELETE: u16 = 8;
+    /// TRUNCATE
+    pub const TRUNCATE: u16 = 16;
+    /// REFERENCES
+    pub const REFERENCES: u16 = 32;
+    /// TRIGGER: there are none; kept for what clients say.
+    pub const TRIGGER: u16 = 64;
+    /// USAGE of a sequence or schema.
+    pub const USAGE: u16 = 128;
+    /// CREATE in a schema.
+    pub const CREATE: u16 = 256;
+    /// All of a table's.
+    pub const ALL_TABLE: u16 = SELECT | INSERT | UPDATE | DELETE | TRUNCATE | REFERENCES | TRIGGER;
+    /// All of a sequence's.
+    pub const ALL_SEQUENCE: u16 = SELECT | UPDATE | USAGE;
+    /// All of a schema's.
+    pub const ALL_SCHEMA: u16 = CREATE | USAGE;
+    /// What a database has; it is not kept who may, since all may.
+    pub const DATABASE: u16 = 1 << 15;
+
+    /// The privilege of this name, in small letters.
+    pub fn named(name: &str) -> Option<u16> {
+        Some(match name {
+            "select" => SELECT,
+            "insert" => INSERT,
+            "update" => UPDATE,
+            "delete" => DELETE,
+            "truncate" => TRUNCATE,
+            "references" => REFERENCES,
+            "trigger" => TRIGGER,
+            "usage" => USAGE,
+            "create" => CREATE,
+            "connect" | "temporary" | "temp" => DATABASE,
+            _ => return None,
+        })
+    }
+}
+
+/// What a role was granted on an object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Grant {
+    /// To whom; 0 is PUBLIC.
+    pub role: Oid,
+    /// What: bits of [`privilege`].
+    pub privileges: u16,
+    /// Which of these may be granted on.
+    pub grantable: u16,
+    /// By whom.
+    pub grantor: Oid,
+}
+
+/// A table.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Table {
+    /// Its id.
+    pub oid: Oid,
+    /// The schema that it is in.
+    pub namespace: Oid,
+    /// Its name.
+    pub name: String,
+    /// The role that owns it.
+    pub owner: Oid,
+    /// Its columns. Numbers never change: a column that was dropped leaves its place.
+    pub columns: Vec<Column>,
+    /// The engine's table that has its rows. Another one after TRUNCATE and what rewrites the rows.
+    pub rows: String,
+    /// Its indexes; the first is the one that rows are stored by.
+    pub indexes: Vec<Index>,
+    /// CHECK constraints.
+    pub checks: Vec<Check>,
+    /// FOREIGN KEY constraints of this table.
+    pub foreign_keys: Vec<ForeignKey>,
+    /// What others may do with it.
+    pub grants: Vec<Grant>,
+}
+
+/// A column.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// Whether it must have a value.
+    pub not_null: bool,
+    /// DEFAULT, as SQL.
+    pub default: Option<String>,
+    /// GENERATED … AS IDENTITY.
+    pub identity: Option<Identity>,
+    /// Whether it was dropped: nobody sees it any more.
+    pub dropped: bool,
+    /// Whether it is the id that rows without a primary key have.
+    pub hidden: bool,
+    /// What rows have here that were written before the column was added: a value in its binary form.
+    pub missing: Option<Vec<u8>>,
+}
+
+/// How an identity column gets its values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Identity {
+    /// ALWAYS
+    Always,
+    /// BY DEFAULT
+    ByDefault,
+}
+
+/// An index.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Index {
+    /// Its id; 0 for the hidden one.
+    pub oid: Oid,
+    /// Its name, which is also the engine's name for it.
+    pub name: String,
+    /// Its columns, most significant first.
+    pub columns: Vec<IndexColumn>,
+    /// Whether no two rows have the same key.
+    pub unique: bool,
+    /// Why it is there.
+    pub constraint: IndexConstraint,
+}
+
+/// Which constraint an index is there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IndexConstraint {
+    /// None.
+    None,
+    /// PRIMARY KEY
+    Primary,
+    /// UNIQUE
+    Unique,
+}
+
+/// A column of an index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct IndexColumn {
+    /// The column's number in the table, from 0.
+    pub column: u16,
+    /// Whether larger values come first.
+    pub descending: bool,
+}
+
+/// A CHECK constraint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Check {
+    /// Its id.
+    pub oid: Oid,
+    /// Its name.
+    pub name: String,
+    /// The condition, as SQL.
+    pub condition: String,
+}
+
+/// A FOREIGN KEY constraint.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ForeignKey {
+    /// Its id.
+    pub oid: Oid,
+    /// Its name.
+    pub name: String,
+    /// The columns of this table.
+    pub columns: Vec<u16>,
+    /// The table that is referred to.
+    pub parent: Oid,
+    /// Its columns, in the same order; they are those of a unique index.
+    pub parent_columns: Vec<u16>,
+    /// ON DELETE
+    pub on_delete: ReferentialAction,
+    /// ON UPDATE
+    pub on_update: ReferentialAction,
+}
+
+/// What becomes of rows when the row that they refer to goes or changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ReferentialAction {
+    /// It may not, seen at the end of the statement.
+    NoAction,
+    /// It may not.
+    Restrict,
+    /// They go or change with it.
+    Cascade,
+    /// They refer to nothing.
+    SetNull,
+    /// They get their columns' defaults.
+    SetDefault,
+}
+
+/// A view.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// Its id.
+    pub oid: Oid,
+    /// The schema that it is in.
+    pub namespace: Oid,
+    /// Its name.
+    pub name: String,
+    /// The role that owns it.
+    pub owner: Oid,
+    /// Its columns.
+    pub columns: Vec<(String, Type)>,
+    /// What it shows, as SQL: relations with their schemas.
+    pub query: String,
+    /// The relations that it refers to.
+    pub uses: Vec<Oid>,
+    /// What others may do with it.
+    pub grants: Vec<Grant>,
+}
+
+/// A sequence: what it was made with. Where it stands is kept apart, outside of transactions.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sequence {
+    /// Its id.
+    pub oid: Oid,
+    /// The schema that it is in.
+    pub namespace: Oid,
+    /// Its name.
+    pub name: String,
+    /// The role that owns it.
+    pub owner: Oid,
+    /// Under which number it is kept where it stands. Another one when it begins anew.
+    pub state: u64,
+    /// The type of its values.
+    pub ty: Type,
+    /// Where it begins.
+    pub start: i64,
+    /// How far each value is from the one before.
+    pub increment: i64,
+    /// The smallest value.
+    pub minimum: i64,
+    /// The largest.
+    pub maximum: i64,
+    /// How many values a session takes at a time.
+    pub cache: i64,
+    /// Whether it begins anew at its end.
+    pub cycle: bool,
+    /// The table and column that it belongs to: it goes with them.
+    pub owned_by: Option<(Oid, u16)>,
+    /// What others may do with it.
+    pub grants: Vec<Grant>,
+}
+
+/// What people say of an object: COMMENT ON.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Comment {
+    /// Its own id.
+    pub oid: Oid,
+    /// What it is about: an object, index or constraint.
+    pub object: Oid,
+    /// Which column of the object, from 0, if it is about one.
+    pub column: Option<u16>,
+    /// What is said.
+    pub text: String,
+}
+
+impl Object {
+    /// Its id.
+    pub fn oid(&self) -> Oid {
+        match self {
+            Self::Namespace(it) => it.oid,
+            Self::Role(it) => it.oid,
+            Self::Table(it) => it.oid,
+            Self::View(it) => it.oid,
+            Self::Sequence(it) => it.oid,
+            Self::Comment(it) => it.oid,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Namespace(it) => &it.name,
+            Self::Role(it) => &it.name,
+            Self::Table(it) => &it.name,
+            Self::View(it) => &it.name,
+            Self::Sequence(it) => &it.name,
+            Self::Comment(_) => "",
+        }
+    }
+}
+
+impl Column {
+    /// A column that may be null and has no default.
+    pub fn new(name: &str, ty: Type) -> Self {
+        Self {
+            name: name.to_owned(),
+            ty,
+            not_null: false,
+            default: None,
+            identity: None,
+            dropped: false,
+            hidden: false,
+            missing: None,
+        }
+    }
+
+    /// Whether statements see it.
+    pub fn is_visible(&self) -> bool {
+        !self.dropped && !self.hidden
+    }
+}
+
+impl Table {
+    /// The columns that statements see, with their numbers.
+    pub fn visible_columns(&self) -> impl Iterator<Item = (usize, &Column)> {
+        self.columns.iter().enumerate().filter(|(_, column)| column.is_visible())
+    }
+
+    /// The number of the column of this name.
+    pub fn column(&self, name: &str) -> Option<usize> {
+        self.visible_columns().find(|(_, column)| column.name == name).map(|(number, _)| number)
+    }
+
+    /// The index of the primary key.
+    pub fn primary_key(&self) -> Option<&Index> {
+        self.indexes.iter().find(|index| index.constraint == IndexConstraint::Primary)
+    }
+}

@@ -1,0 +1,113 @@
+//! A table as statements use it: its catalog entry, how its rows lie, and the engine's table that has them.
+
+use std::sync::Arc;
+
+use freshet_engine::{IndexDefinition, KeyEncoding, KeyPart, TableDefinition};
+use freshet_sql::{
+    SqlError, SqlState, Type, Value,
+    row::{self, KeyColumn, Layout},
+    types::binary,
+};
+
+use super::{Index, Table};
+
+/// A table, and what follows from its catalog entry.
+#[derive(Debug)]
+pub struct TableInfo {
+    /// What the catalog says.
+    pub table: Table,
+    /// How its rows lie.
+    pub layout: Layout,
+    /// The columns of each index as the engine sees them.
+    pub keys: Vec<Vec<KeyColumn>>,
+    /// Who has the rows.
+    pub rows: Arc<freshet_engine::Table>,
+}
+
+/// How rows of a table lie.
+///
+/// # Errors
+/// When a column cannot be stored.
+pub fn layout(table: &Table) -> Result<Layout, SqlError> {
+    let columns = table.columns.iter().map(|column| {
+        let missing = match &column.missing {
+            Some(bytes) => binary::input(column.ty, bytes)?,
+            None => Value::Null,
+        };
+        Ok(row::Column { ty: column.ty, missing, dropped: column.dropped })
+    });
+    Layout::new(columns.collect::<Result<Vec<_>, SqlError>>()?)
+}
+
+/// The columns of an index, as the engine sees them.
+///
+/// # Errors
+/// 42704 when a column's values have no order.
+pub fn key_columns(table: &Table, layout: &Layout, index: &Index) -> Result<Vec<KeyColumn>, SqlError> {
+    let columns = index.columns.iter().map(|part| {
+        let number = usize::from(part.column);
+        layout.key_column(number, part.descending).ok_or_else(|| {
+            let kind = table.columns[number].ty.kind().sql_name();
+            let message = format!("data type {kind} has no default operator class for access method \"btree\"");
+            SqlError::new(SqlState::UNDEFINED_OBJECT, message)
+        })
+    });
+    columns.collect()
+}
+
+/// What the engine is told of an index.
+pub fn engine_index(index: &Index, columns: &[KeyColumn]) -> IndexDefinition {
+    let parts: Vec<KeyPart> = columns
+        .iter()
+        .map(|column| KeyPart {
+            offset: column.offset,
+            width: column.width,
+            encoding: match column.encoding {
+                row::KeyEncoding::Bytes => KeyEncoding::Bytes,
+                row::KeyEncoding::Unsigned => KeyEncoding::Unsigned,
+                row::KeyEncoding::Signed => KeyEncoding::Signed,
+                row::KeyEncoding::Float => KeyEncoding::Float,
+                row::KeyEncoding::Variable => KeyEncoding::Variable,
+            },
+            nullable: column.nullable,
+            descending: column.descending,
+        })
+        .collect();
+    IndexDefinition::new(&index.name, index.unique, &parts)
+}
+
+/// What the engine is told of a table.
+///
+/// # Errors
+/// When it cannot be stored.
+pub fn engine_table(table: &Table) -> Result<TableDefinition, SqlError> {
+    let layout = layout(table)?;
+    let indexes = table.indexes.iter().map(|index| {
+        let columns = key_columns(table, &layout, index)?;
+        Ok(engine_index(index, &columns))
+    });
+    Ok(TableDefinition::new(&table.rows, indexes.collect::<Result<_, SqlError>>()?))
+}
+
+impl TableInfo {
+    /// What follows from a catalog entry, whose rows the engine has in `rows`.
+    ///
+    /// # Errors
+    /// When it cannot be stored.
+    pub fn new(table: Table, rows: Arc<freshet_engine::Table>) -> Result<Self, SqlError> {
+        let layout = layout(&table)?;
+        let keys = table.indexes.iter().map(|index| key_columns(&table, &layout, index));
+        let keys = keys.collect::<Result<_, _>>()?;
+        Ok(Self { layout, keys, rows, table })
+    }
+
+    /// The number of the index that the engine has under this name: the one that it had when the engine's table was made.
+    pub fn index_named(&self, name: &str) -> Option<usize> {
+        self.rows.definition().indexes.iter().position(|index| index.name == name)
+    }
+
+    /// The type of a column.
+    pub fn column_type(&self, column: usize) -> Type {
+        self.table.columns[column].ty
+    }
+}

@@ -1,0 +1,307 @@
+//! What all sessions of a node share, and how clients get in.
+
+use std::{
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    time::{Duration, Instant, SystemTime},
+};
+
+use freshet_engine::{Database, Node, NodeStatus, Stamp};
+use freshet_postgres::{Access, Backend, Limits, Opening, Parameters, Peer, Proof, Report, Startup, Verifier};
+use freshet_sql::{
+    SqlError, SqlState,
+    general::General,
+    types::{Timestamp, datetime},
+};
+
+use crate::{
+    advisory::{AdvisoryLock, AdvisoryLocks, OtherWaits},
+    locks::{LockManager, RecordWaits, TableLock},
+    schema::{Catalog, Sequence, TableInfo},
+    sequence::{Position, Sequences},
+    session::{Session, wire::report},
+    system::{
+        SessionInfo, SystemView,
+        activity::{Registry, Wait},
+        size::{self, TableSize},
+    },
+};
+
+/// How often a wait looks whether its session is to end.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// What all sessions of a node share.
+pub struct Shared {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Its database.
+    pub database: Database,
+    /// What there is in it.
+    pub catalog: Catalog,
+    /// Locks on tables.
+    pub locks: Arc<LockManager>,
+    /// Locks on numbers.
+    pub advisory: Arc<AdvisoryLocks>,
+    /// Where sequences stand.
+    pub sequences: Sequences,
+    /// Who runs general queries, if anybody.
+    pub general: Option<Arc<dyn General>>,
+    /// How much clients may have.
+    pub limits: Limits,
+    /// When the server was started.
+    pub started: SystemTime,
+    /// The role that is there from the beginning.
+    pub first_role: String,
+    /// The version of this program.
+    pub version: String,
+    /// Who is connected.
+    pub sessions: Arc<Registry>,
+    /// Whether this node has been seen to be primary, and has what one needs.
+    made: AtomicBool,
+}
+
+/// A node's SQL server, for the protocol.
+#[derive(Clone)]
+pub struct SqlServer(Arc<Shared>);
+
+/// How a server is to be.
+pub struct Setup {
+    /// The node.
+    pub node: Arc<Node>,
+    /// Who runs general queries, if anybody.
+    pub general: Option<Arc<dyn General>>,
+    /// How much clients may have.
+    pub limits: Limits,
+    /// The name of the superuser that is made with a new database, who gets in without a password until he has one.
+    pub first_role: String,
+    /// The version of this program.
+    pub version: String,
+}
+
+/// Who waits for whose records, as the engine knows.
+#[derive(Clone)]
+struct Records(Database);
+
+impl RecordWaits for Records {
+    fn waits_for(&self, waiter: usize) -> Option<usize> {
+        self.0.core().waits_for(waiter)
+    }
+}
+
+/// Who waits for tables and records.
+struct Waits {
+    tables: Arc<LockManager>,
+    records: Records,
+}
+
+impl OtherWaits for Waits {
+    fn waits_for(&self, waiter: usize) -> Vec<usize> {
+        let mut all = self.tables.waits_for(waiter);
+        all.extend(self.records.waits_for(waiter));
+        all
+    }
+}
+
+impl Shared {
+    /// Makes what a primary needs and may not have yet, and removes what the one before it may have left. Does nothing on a standby,
+    /// nor the next time.
+    fn make(&self) -> Result<(), SqlError> {
+        if self.is_standby() || self.made.swap(true, Ordering::SeqCst) {
+            return Ok(());
+        }
+        let made = self.catalog.make(&self.first_role).and_then(|()| self.sequences.make());
+        if made.is_err() {
+            self.made.store(false, Ordering::SeqCst);
+        }
+        made?;
+        crate::ddl::effects::sweep(&self.catalog, &self.sequences)
+    }
+
+    /// Whether this node only reads.
+    pub fn is_standby(&self) -> bool {
+        self.database.core().snapshots.primary().is_none()
+    }
+
+    /// Waits until what has this stamp can be seen here.
+    ///
+    /// # Errors
+    /// 57014 when that takes too long, and what `interrupted` says.
+    pub fn wait_visible(
+        &self,
+        stamp: Stamp,
+        deadline: Instant,
+        interrupted: &dyn Fn() -> Result<(), SqlError>,
+    ) -> Result<(), SqlError> {
+        // A view ends before its stamp: what is at this one must be in it.
+        let stamp = Stamp(stamp.0.saturating_add(1));
+        loop {
+            let until = deadline.min(Instant::now() + LOOK_EVERY);
+            if self.node.wait_visible(stamp, Some(until)).is_ok() {
+                return Ok(());
+            }
+            interrupted()?;
+            if Instant::now() >= deadline {
+                let message = format!("this standby does not show stamp {} yet", stamp.0 - 1);
+                let error = SqlError::new(SqlState::QUERY_CANCELED, message);
+                return Err(error.with_hint("See freshet.read_after_timeout, or read on the primary."));
+            }
+        }
+    }
+
+    /// Waits until the read view is no older than `limit`; at most for as long.
+    ///
+    /// # Errors
+    /// 57014 when it stays older, and what `interrupted` says.
+    pub fn wait_fresh(&self, limit: Duration, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            let age = self.node.staleness();
+            if age.is_some_and(|age| age <= limit) {
+                return Ok(());
+            }
+            interrupted()?;
+            if Instant::now() >= deadline {
+                let age = age.map_or_else(|| "of unknown age".to_owned(), |age| format!("{} ms old", age.as_millis()));
+                let message = format!("what this standby shows is {age}, more than freshet.max_staleness allows");
+                return Err(SqlError::new(SqlState::QUERY_CANCELED, message));
+            }
+            std::thread::sleep(Duration::from_millis(1).min(limit));
+        }
+    }
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared")
+            .field("catalog", &self.catalog)
+            .field("sessions", &self.sessions)
+            .finish_non_exhaustive()
+    }
+}
+
+impl SystemView for Shared {
+    fn started(&self) -> Timestamp {
+        let since = self.started.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        let micros = i64::try_from(since.as_micros()).unwrap_or(i64::MAX);
+        Timestamp(micros.saturating_sub(datetime::UNIX_EPOCH))
+    }
+
+    fn sessions(&self) -> Vec<Arc<SessionInfo>> {
+        self.sessions.all()
+    }
+
+    fn table_locks(&self) -> Vec<TableLock> {
+        self.locks.all()
+    }
+
+    fn wait(&self, place: usize) -> Option<Wait> {
+        let some = |event: &'static str, by: Vec<usize>| (!by.is_empty()).then_some(Wait { event, by });
+        some("relation", self.locks.waits_for(place))
+            .or_else(|| some("advisory", self.advisory.waits_for(place)))
+            .or_else(|| some("transactionid", self.database.core().waits_for(place).into_iter().collect()))
+    }
+
+    fn advisory_locks(&self) -> Vec<AdvisoryLock> {
+        self.advisory.all()
+    }
+
+    fn status(&self) -> Option<NodeStatus> {
+        Some(self.node.status())
+    }
+
+    fn table_size(&self, info: &TableInfo) -> Option<TableSize> {
+        size::measure(&self.database, info)
+    }
+
+    fn sequence_position(&self, sequence: &Sequence) -> Result<Position, SqlError> {
+        self.sequences.position(sequence)
+    }
+}
+
+impl SqlServer {
+    /// A server over a node. On a primary whose database has no catalog yet, one is made.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new(setup: Setup) -> Result<Self, SqlError> {
+        let database = setup.node.database().clone();
+        let records = Records(database.clone());
+        let locks = LockManager::new(Some(Arc::new(records.clone())));
+        let waits = Waits { tables: Arc::clone(&locks), records };
+        let shared = Shared {
+            catalog: Catalog::new(database.clone()),
+            advisory: AdvisoryLocks::new(Some(Arc::new(waits))),
+            locks,
+            sequences: Sequences::new(database.clone()),
+            database,
+            node: setup.node,
+            general: setup.general,
+            limits: setup.limits,
+            started: SystemTime::now(),
+            first_role: setup.first_role,
+            version: setup.version,
+            sessions: Arc::default(),
+            made: AtomicBool::new(false),
+        };
+        shared.make()?;
+        Ok(Self(Arc::new(shared)))
+    }
+
+    /// What its sessions share.
+    pub fn shared(&self) -> &Arc<Shared> {
+        &self.0
+    }
+}
+
+impl Backend for SqlServer {
+    fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report> {
+        let unknown = Access { proof: Proof::Scram(None), superuser: false };
+        // It may have taken over.
+        self.0.make().map_err(report)?;
+        let worker = self
+            .0
+            .database
+            .worker()
+            .map_err(|cause| report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string())))?;
+        let transaction = worker.begin_read_only();
+        let schema = self.0.catalog.read(&transaction).map_err(report)?;
+        drop(transaction);
+        if schema.version.number == 0 {
+            let message = "the database system is starting up: there is no catalog here yet";
+            return Err(report(SqlError::new(SqlState::CANNOT_CONNECT_NOW, message)));
+        }
+        let Some(role) = schema.role(startup.user()).filter(|role| role.login) else { return Ok(unknown) };
+        let proof = match &role.verifier {
+            Some(verifier) => Proof::Scram(verifier.parse::<Verifier>().ok()),
+            // Whoever is on this machine can read the database's files, too.
+            None if role.superuser && peer.address.ip().is_loopback() => Proof::None,
+            None => Proof::Scram(None),
+        };
+        Ok(Access { proof, superuser: role.superuser })
+    }
+
+    fn open(
+        &self,
+        opening: Opening<'_>,
+        serve: &mut dyn FnMut(&mut dyn freshet_postgres::Session, &Parameters),
+    ) -> Result<(), Report> {
+        let settings = opening.startup.settings()?;
+        let database = opening.startup.database().to_owned();
+        let worker = self
+            .0
+            .database
+            .worker()
+            .map_err(|cause| report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string())))?;
+        let mut parameters = Parameters::expected(&self.0.version, opening.startup);
+        let mut session = Session::open(Arc::clone(&self.0), &worker, &opening, &database).map_err(report)?;
+        for (name, value) in settings {
+            session.start_with(&name, &value).map_err(report)?;
+        }
+        session.started();
+        session.parameters(&mut parameters);
+        serve(&mut session, &parameters);
+        Ok(())
+    }
+}

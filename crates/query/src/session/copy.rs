@@ -1,0 +1,256 @@
+//! COPY between the client and the tables.
+
+use std::{ops::ControlFlow, sync::Arc};
+
+use freshet_postgres::{Client, CopyOut, Format as WireFormat};
+use freshet_sql::{
+    SqlError, SqlState, Type, Value, ValueRef,
+    types::{EvalContext, binary as binary_values, text as text_values},
+};
+use sqlparser::{ast::Statement, dialect::PostgreSqlDialect, parser::Parser};
+
+use super::{
+    Session,
+    parse::{Parsed, parse},
+    prepare::{Plan, Prepared},
+    statement::Tag,
+    view::View,
+    wire::{ResultColumn, undelivered},
+};
+use crate::{
+    bind::{Stop, select::Output},
+    copy::{self, Fields, Format, Kind, binary, csv, syntax, text},
+    execute::{Run, Sink, modify::Collected},
+    expression::{Environment, Source},
+};
+
+/// Rows to the client, as a file has them.
+struct CopySink<'o, 'c> {
+    out: CopyOut<'o>,
+    format: &'c Format,
+    columns: &'c [ResultColumn],
+    context: &'c EvalContext<'c>,
+    scratch: String,
+}
+
+impl CopySink<'_, '_> {
+    fn line<'v>(&mut self, mut value: impl FnMut(usize) -> Result<ValueRef<'v>, SqlError>) -> Result<(), SqlError> {
+        let Self { out, format, columns, context, scratch } = self;
+        let mut piece = out.piece();
+        let data = piece.data();
+        if format.kind == Kind::Binary {
+            data.extend((columns.len() as i16).to_be_bytes());
+        }
+        for (number, column) in columns.iter().enumerate() {
+            let value = value(number)?;
+            if format.kind == Kind::Binary {
+                let place = data.len();
+                data.extend((-1_i32).to_be_bytes());
+                if !value.is_null() {
+                    binary_values::output(value, data);
+                    let length = (data.len() - place - 4) as i32;
+                    data[place..place + 4].copy_from_slice(&length.to_be_bytes());
+                }
+                continue;
+            }
+            if number > 0 {
+                data.push(format.delimiter);
+            }
+            if value.is_null() {
+                data.extend_from_slice(format.null.as_bytes());
+                continue;
+            }
+            scratch.clear();
+            text_values::output_as(column.ty.kind(), value, context, scratch);
+            match format.kind {
+                Kind::Csv => {
+                    let forced = format.force_quote.iter().any(|name| name == "*" || *name == column.name);
+                    csv::write(scratch, format, forced, data);
+                }
+                _ => text::write(scratch, format.delimiter, data),
+            }
+        }
+        if format.kind != Kind::Binary {
+            data.push(b'\n');
+        }
+        piece.finish().map_err(undelivered)
+    }
+}
+
+impl Sink for CopySink<'_, '_> {
+    fn row(
+        &mut self,
+        output: &[Output],
+        rows: &[Source<'_>],
+        environment: &Environment<'_>,
+    ) -> Result<ControlFlow<()>, SqlError> {
+        let values = output.iter().map(|output| output.expression.evaluate(rows, environment));
+        let values = values.collect::<Result<Vec<_>, _>>()?;
+        self.values(&values)
+    }
+
+    fn values(&mut self, values: &[Value]) -> Result<ControlFlow<()>, SqlError> {
+        self.line(|number| Ok(values.get(number).map_or(ValueRef::Null, Value::as_ref)))?;
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+impl Session<'_> {
+    /// COPY.
+    ///
+    /// # Errors
+    /// What goes wrong in rows or tables; 22P04 when what comes is no such file.
+    pub(super) fn copy(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+        if copy.to { self.copy_out(copy, client) } else { self.copy_in(copy, client) }
+    }
+
+    fn copy_out(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+        let statement = match &copy.source {
+            syntax::Source::Query(query) => Parsed::sql(Statement::Query(query.clone())),
+            syntax::Source::Table(name, columns) => {
+                let columns = columns.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+                let sql = format!("SELECT {} FROM {name}", if columns.is_empty() { "*" } else { &columns });
+                parse(&sql)?.pop().ok_or_else(|| SqlError::internal("a query of a table is none"))?
+            }
+        };
+        let prepared = Prepared::new("", Some(statement), Vec::new());
+        let planned = self.plan(&prepared)?;
+        let columns = planned.columns.as_deref().unwrap_or_default();
+        let wire = if copy.format.kind == Kind::Binary { WireFormat::Binary } else { WireFormat::Text };
+        if copy.format.header && copy.format.kind == Kind::Binary {
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot specify HEADER in BINARY mode"));
+        }
+        let view = View::new(&self.shared, &self.state);
+        let context = self.state.context(Some(&view), self.begun());
+        let out = client.copy_out(wire, &vec![wire; columns.len()]);
+        let mut sink = CopySink { out, format: &copy.format, columns, context: &context, scratch: String::new() };
+        if copy.format.kind == Kind::Binary {
+            let mut piece = sink.out.piece();
+            binary::header(piece.data());
+            piece.finish().map_err(undelivered)?;
+        } else if copy.format.header {
+            let mut piece = sink.out.piece();
+            let data = piece.data();
+            for (number, column) in columns.iter().enumerate() {
+                if number > 0 {
+                    data.push(copy.format.delimiter);
+                }
+                match copy.format.kind {
+                    Kind::Csv => csv::write(&column.name, &copy.format, false, data),
+                    _ => text::write(&column.name, copy.format.delimiter, data),
+                }
+            }
+            data.push(b'\n');
+            piece.finish().map_err(undelivered)?;
+        }
+        let deadline = self.statement_deadline();
+        let flag = Arc::clone(&self.state.flag);
+        let interrupted = move || flag.check(deadline);
+        let block = self.block.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
+        let transaction =
+            block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
+        let environment = Environment { parameters: &[], context: &context, session: &view };
+        let memory = self.state.settings.ready.query_memory;
+        let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
+        let count = match &planned.plan {
+            Plan::Select(plan) => run.select(plan, &mut sink)?,
+            Plan::General(plan) => super::statement::general(&run, &**plan, &mut sink)?,
+            _ => return Err(SqlError::internal("COPY of something that is no query")),
+        };
+        if copy.format.kind == Kind::Binary {
+            let mut piece = sink.out.piece();
+            binary::trailer(piece.data());
+            piece.finish().map_err(undelivered)?;
+        }
+        sink.out.finish();
+        Ok(Tag(format!("COPY {count}")))
+    }
+
+    fn copy_in(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+        self.may_write("COPY FROM")?;
+        let syntax::Source::Table(name, columns) = &copy.source else {
+            return Err(SqlError::internal("COPY of a query from the client"));
+        };
+        let list = columns.iter().map(ToString::to_string).collect::<Vec<_>>();
+        // As many values as there are columns, of which only the places count.
+        let sql = if list.is_empty() {
+            let info = self.with_binder(|binder, _| binder.table(name).map_err(Stop::into_error))?;
+            let names = info
+                .table
+                .visible_columns()
+                .map(|(_, column)| freshet_sql::functions::quote_identifier(&column.name).to_string());
+            names.collect()
+        } else {
+            list
+        };
+        let values = vec!["NULL"; sql.len()].join(", ");
+        let insert = format!("INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE VALUES ({values})", sql.join(", "));
+        let insert = Parser::parse_sql(&PostgreSqlDialect {}, &insert)
+            .or_else(|_| Parser::parse_sql(&PostgreSqlDialect {}, &insert.replace("OVERRIDING SYSTEM VALUE ", "")))
+            .map_err(|cause| SqlError::internal(format!("a statement made for COPY cannot be read: {cause}")))?;
+        let Some(Statement::Insert(insert)) = insert.into_iter().next() else {
+            return Err(SqlError::internal("a statement made for COPY is no INSERT"));
+        };
+        let plan = self.with_binder(|binder, _| binder.insert(&insert).map_err(Stop::into_error))?;
+        let types: Vec<Type> = plan.targets.iter().map(|target| plan.table.column_type(*target)).collect();
+        let names: Vec<&str> =
+            plan.targets.iter().map(|target| plan.table.table.columns[*target].name.as_str()).collect();
+        let view = View::new(&self.shared, &self.state);
+        let context = self.state.context(Some(&view), self.begun());
+        let deadline = self.statement_deadline();
+        let flag = Arc::clone(&self.state.flag);
+        let interrupted = move || flag.check(deadline);
+        let block = self.block.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
+        let transaction =
+            block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
+        let environment = Environment { parameters: &[], context: &context, session: &view };
+        let memory = self.state.settings.ready.query_memory;
+        let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
+        run.read_committed = block.is_read_committed();
+        run.lock_timeout = self.state.settings.ready.lock_timeout;
+        run.schema = Some(&self.state.schema);
+        let is_binary = copy.format.kind == Kind::Binary;
+        let wire = if is_binary { WireFormat::Binary } else { WireFormat::Text };
+        let named = |list: &[String], name: &str| list.iter().any(|other| other == "*" || other == name);
+        let never_null: Vec<bool> = names.iter().map(|name| named(&copy.format.force_not_null, name)).collect();
+        let maybe_null: Vec<bool> = names.iter().map(|name| named(&copy.format.force_null, name)).collect();
+        let mut count = 0_u64;
+        let mut values = Vec::with_capacity(types.len());
+        let mut nothing = Collected::default();
+        let mut row = |fields: &Fields| -> Result<(), SqlError> {
+            if fields.len() > types.len() {
+                return Err(copy::bad_format("extra data after last expected column"));
+            }
+            if fields.len() < types.len() {
+                let missing = names[fields.len()];
+                return Err(copy::bad_format(format!("missing data for column \"{missing}\"")));
+            }
+            values.clear();
+            for (number, ty) in types.iter().enumerate() {
+                let (raw, quoted) = fields.raw(number);
+                let mut field = fields.get(number);
+                if never_null[number] && !quoted && field.is_none() {
+                    field = Some(raw);
+                }
+                if maybe_null[number] && quoted && raw == copy.format.null.as_bytes() {
+                    field = None;
+                }
+                values.push(match field {
+                    None => Value::Null,
+                    Some(bytes) if is_binary => binary_values::input(*ty, bytes)?,
+                    Some(bytes) => text_values::input(*ty, text_values::decode(bytes)?, &context)?,
+                });
+            }
+            count += run.insert_row(&plan, &values, &mut nothing)?;
+            Ok(())
+        };
+        let mut decoder = copy::decoder(&copy.format);
+        let mut data = client.copy_in(wire, &vec![wire; types.len()]).map_err(undelivered)?;
+        while let Some(piece) = data.next().map_err(undelivered)? {
+            decoder.feed(piece, &mut row)?;
+        }
+        decoder.finish(&mut row)?;
+        run.finish()?;
+        Ok(Tag(format!("COPY {count}")))
+    }
+}

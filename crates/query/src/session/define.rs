@@ -1,0 +1,145 @@
+//! Statements that change the catalog.
+
+use std::sync::Arc;
+
+use freshet_postgres::Client;
+use freshet_sql::SqlError;
+use sqlparser::ast::{Query, Statement};
+
+use super::{
+    Session,
+    parse::{Parsed, parse},
+    prepare::Prepared,
+    statement::{Rows, Tag},
+    view::View,
+};
+use crate::{
+    bind::Binder,
+    ddl::{Ddl, Definition, Effects, Outcome},
+    execute::Run,
+    expression::Environment,
+    schema::{Oid, Schema},
+};
+
+impl Session<'_> {
+    /// Something to bind and evaluate expressions with, outside of a statement's plan.
+    pub(super) fn with_binder<T>(
+        &self,
+        what: impl FnOnce(&Binder<'_>, &Environment<'_>) -> Result<T, SqlError>,
+    ) -> Result<T, SqlError> {
+        let view = View::new(&self.shared, &self.state);
+        let context = self.state.context(Some(&view), self.begun());
+        let path = self.state.path();
+        let binder = Binder {
+            schema: &self.state.schema,
+            path: &path,
+            role: self.state.role,
+            context: &context,
+            parameters: Vec::new().into(),
+        };
+        what(&binder, &Environment { parameters: &[], context: &context, session: &view })
+    }
+
+    pub(super) fn explain_general(
+        &self,
+        plan: &dyn freshet_sql::general::GeneralPlan,
+        analyze: bool,
+    ) -> Result<Vec<String>, SqlError> {
+        let view = View::new(&self.shared, &self.state);
+        let context = self.state.context(Some(&view), self.begun());
+        let flag = &self.state.flag;
+        let deadline = self.statement_deadline();
+        let interrupted = || flag.check(deadline);
+        let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
+        let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
+        let environment = Environment { parameters: &[], context: &context, session: &view };
+        let memory = self.state.settings.ready.query_memory;
+        let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
+        crate::relations::within(&run, || {
+            let with =
+                freshet_sql::general::Run { parameters: &[], context: &context, memory, interrupted: &interrupted };
+            plan.explain(&with, analyze)
+        })
+    }
+
+    /// Runs a statement that defines.
+    ///
+    /// # Errors
+    /// What goes wrong.
+    pub(super) fn define(&mut self, definition: &Definition, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+        self.may_write("a statement that changes definitions")?;
+        let deadline = self.statement_deadline();
+        self.state.deadline = deadline;
+        let mut effects = std::mem::take(&mut self.effects);
+        let mut notices = Vec::new();
+        let defined = self.defined(definition, &mut effects, &mut notices);
+        self.effects = effects;
+        for notice in notices {
+            client.notice(&super::wire::notice(notice));
+        }
+        let (outcome, schema) = defined?;
+        self.state.schema = schema;
+        let Some((table, query)) = outcome.fill else { return Ok(Tag(outcome.tag.to_owned())) };
+        let Tag(filled) = self.fill(table, &query, client)?;
+        Ok(Tag(filled))
+    }
+
+    fn defined(
+        &self,
+        definition: &Definition,
+        effects: &mut Effects,
+        notices: &mut Vec<SqlError>,
+    ) -> Result<(Outcome, Arc<Schema>), SqlError> {
+        let view = View::new(&self.shared, &self.state);
+        let context = self.state.context(Some(&view), self.begun());
+        let path = self.state.path();
+        // Nothing is made in the system's schema.
+        let path = &path[1..];
+        let flag = &self.state.flag;
+        let deadline = self.state.deadline;
+        let interrupted = || flag.check(deadline);
+        let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
+        let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
+        let session_role = self.state.schema.role(&self.state.session_user).map_or(self.state.role, |role| role.oid);
+        let columns_of = |query: &Query| {
+            let prepared = Prepared::new("", Some(Parsed::sql(Statement::Query(Box::new(query.clone())))), Vec::new());
+            let planned = self.plan(&prepared)?;
+            let columns = planned.columns.iter().flatten().map(|column| (column.name.clone(), column.ty));
+            Ok(columns.collect())
+        };
+        let mut ddl = Ddl {
+            catalog: &self.shared.catalog,
+            transaction,
+            schema: Arc::clone(&self.state.schema),
+            path,
+            role: self.state.role,
+            session_role,
+            context: &context,
+            session: &view,
+            row_ids: &self.row_ids,
+            locks: &self.locks,
+            sequences: &self.shared.sequences,
+            lock_timeout: self.state.settings.ready.lock_timeout,
+            interrupted: &interrupted,
+            columns_of: &columns_of,
+            notices,
+            effects,
+        };
+        let outcome = ddl.define(definition)?;
+        Ok((outcome, Arc::clone(&ddl.schema)))
+    }
+
+    /// Puts what a query finds into a table that was made for it.
+    fn fill(&mut self, table: Oid, query: &Query, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+        let info =
+            self.state.schema.table(table).ok_or_else(|| SqlError::internal("a table was made and is not there"))?;
+        let quote = |name: &str| freshet_sql::functions::quote_identifier(name).to_string();
+        let namespace = self.state.schema.namespace_name(info.table.namespace);
+        let sql = format!("INSERT INTO {}.{} {query}", quote(namespace), quote(&info.table.name));
+        let statement = parse(&sql)?.pop();
+        let prepared = Prepared::new("", statement, Vec::new());
+        let planned = self.plan(&prepared)?;
+        let Tag(tag) = self.run(&prepared, &planned, &[], Rows::Client(&[]), client)?;
+        Ok(Tag(tag.replacen("INSERT 0", "SELECT", 1)))
+    }
+}

@@ -1,0 +1,400 @@
+//! What the protocol asks of a session.
+
+use std::{num::NonZeroU32, sync::Arc, time::Duration};
+
+use freshet_postgres::{
+    self as postgres, Bind, Client, Described, Executed, Format, Interrupt, Out, Parameters, Report, TransactionStatus,
+    Types,
+};
+use freshet_sql::{
+    SqlError, SqlState, Type, Value,
+    types::{Kind, binary, text},
+};
+
+use super::{
+    Portal, Rest, Session,
+    parse::{Parsed, parse},
+    prepare::{Planned, Prepared},
+    statement::{Rows, Tag},
+    wire::{Wire, fields, format_of, report, undelivered},
+};
+use crate::{execute::modify::Collected, system::activity::shown};
+
+/// How often a statement is tried again that has lost a race.
+const TRIES: u32 = 100;
+
+impl Session<'_> {
+    /// What the client is told at the start.
+    pub fn parameters(&self, parameters: &mut Parameters) {
+        let told = [
+            "is_superuser",
+            "in_hot_standby",
+            "TimeZone",
+            "DateStyle",
+            "application_name",
+            "default_transaction_read_only",
+        ];
+        for name in told {
+            parameters.set(name, self.state.settings.get(name).unwrap_or_default());
+        }
+    }
+
+    /// One of the statements of a simple query. One that is a transaction of its own and has merely lost a race is tried again, as
+    /// long as its client has heard nothing of it.
+    fn simple(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
+        let alone = last && self.block.is_none() && !matches!(prepared.statement, Some(Parsed::Copy(_)));
+        let mark = client.mark();
+        for _ in 0..TRIES {
+            match self.simple_once(prepared, last, client) {
+                Err(error) if alone && error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => {
+                    self.fail()
+                }
+                done => return done,
+            }
+        }
+        self.simple_once(prepared, last, client)
+    }
+
+    fn simple_once(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
+        if let Some(Parsed::Sql(statement)) = &prepared.statement
+            && let Some(tag) = self.transaction_control(statement, client)?
+        {
+            let _ = client.command_complete(tag);
+            return Ok(());
+        }
+        self.block_for(prepared.statement.as_ref())?;
+        let planned = self.plan(prepared)?;
+        if let Some(columns) = &planned.columns {
+            let _ = client.row_description(fields(columns, &[])).map_err(undelivered)?;
+        }
+        let Tag(tag) = self.run(prepared, &planned, &[], Rows::Client(&[]), client)?;
+        if last {
+            // Who reads the tag takes it for done.
+            self.end_of_statement(client)?;
+        }
+        let _ = client.command_complete(tag);
+        Ok(())
+    }
+
+    /// The statements of a simple query.
+    fn statements_of(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), SqlError> {
+        let statements = parse(sql)?;
+        // The unnamed portal and statement go with a simple query.
+        self.statements.remove("");
+        self.portals.remove("");
+        if statements.is_empty() {
+            let _ = client.empty_query();
+            return Ok(());
+        }
+        let count = statements.len();
+        for (number, statement) in statements.into_iter().enumerate() {
+            let prepared = Prepared::new("", Some(statement), Vec::new());
+            self.simple(&prepared, number + 1 == count, client)?;
+        }
+        self.end_of_statement(client)
+    }
+
+    fn understand(&self, sql: &str, types: Types<'_>) -> Result<Prepared, SqlError> {
+        let mut statements = parse(sql)?;
+        if statements.len() > 1 {
+            let message = "cannot insert multiple commands into a prepared statement";
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, message));
+        }
+        let given = types.iter().map(|oid| match oid {
+            0 => Ok(None),
+            oid => match Kind::from_oid(oid) {
+                Some(Kind::Unknown) => Ok(None),
+                Some(kind) => Ok(Some(Type::of(kind))),
+                None => Err(SqlError::new(SqlState::UNDEFINED_OBJECT, format!("type with OID {oid} does not exist"))),
+            },
+        });
+        let given = given.collect::<Result<_, _>>()?;
+        Ok(Prepared::new(sql, statements.pop(), given))
+    }
+
+    /// The plan of a statement outside of its execution: for describing it, and for its parameters' types.
+    fn planned(&mut self, prepared: &Prepared) -> Result<Arc<Planned>, SqlError> {
+        let control = prepared.statement.as_ref().is_none_or(Parsed::is_transaction_control);
+        if !control {
+            self.block_for(prepared.statement.as_ref())?;
+        }
+        self.plan(prepared)
+    }
+
+    fn statement_named(&self, name: &str) -> Result<Arc<Prepared>, SqlError> {
+        let found = self.statements.get(name).map(Arc::clone);
+        found.ok_or_else(|| {
+            let message = match name {
+                "" => "unnamed prepared statement does not exist".to_owned(),
+                name => format!("prepared statement \"{name}\" does not exist"),
+            };
+            SqlError::new(SqlState::INVALID_SQL_STATEMENT_NAME, message)
+        })
+    }
+
+    fn bind_values(&mut self, prepared: &Prepared, bind: &Bind<'_>) -> Result<Vec<Value>, SqlError> {
+        let planned = self.planned(prepared)?;
+        let expected = planned.parameters.len().max(prepared.given.len());
+        if bind.values.len() != expected {
+            let message = format!(
+                "bind message supplies {} parameters, but prepared statement \"{}\" requires {expected}",
+                bind.values.len(),
+                bind.statement
+            );
+            return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, message));
+        }
+        let context = self.state.context(None, self.begun());
+        let mut values = Vec::with_capacity(expected);
+        for (number, bytes) in bind.values.iter().enumerate() {
+            let ty = planned.parameters.get(number).copied().unwrap_or(Type::TEXT);
+            values.push(match (bytes, bind.formats.of(number)) {
+                (None, _) => Value::Null,
+                (Some(bytes), Format::Binary) => binary::input(ty, bytes)?,
+                (Some(bytes), Format::Text) => {
+                    let view;
+                    let context = if ty.kind().is_object_alias() {
+                        view = super::view::View::new(&self.shared, &self.state);
+                        &self.state.context(Some(&view), self.begun())
+                    } else {
+                        &context
+                    };
+                    text::input(ty, text::decode(bytes)?, context)?
+                }
+            });
+        }
+        Ok(values)
+    }
+
+    fn describe(&self, planned: &Planned, formats: &[Format], out: &mut Out) -> Result<Described, SqlError> {
+        match &planned.columns {
+            Some(columns) => out.row_description(fields(columns, formats)).map_err(undelivered),
+            None => Ok(out.no_data()),
+        }
+    }
+
+    fn execute_portal(
+        &mut self,
+        name: &str,
+        limit: Option<NonZeroU32>,
+        client: &mut Client<'_>,
+    ) -> Result<Executed, SqlError> {
+        let mut portal = self
+            .portals
+            .remove(name)
+            .ok_or_else(|| SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))?;
+        self.note_statement(portal.prepared.shown());
+        let executed = self.execute_taken(&mut portal, limit, client);
+        self.portals.insert(name.to_owned(), portal);
+        executed
+    }
+
+    /// Runs a statement whose rows go to the client. As long as it is all that its transaction consists of, nobody has begun that, and the
+    /// client has heard nothing of it, it is tried again when it has merely lost a race.
+    fn run_or_try_again(
+        &mut self,
+        prepared: &Prepared,
+        mut planned: Arc<Planned>,
+        portal: &Portal,
+        client: &mut Client<'_>,
+    ) -> Result<Tag, SqlError> {
+        let alone = !matches!(prepared.statement, Some(Parsed::Copy(_)))
+            && self.block.as_ref().is_some_and(|block| !block.explicit && block.statements == 1);
+        let mark = client.mark();
+        for _ in 0..TRIES {
+            let rows = Rows::Client(&portal.formats);
+            match self.run(prepared, &planned, &portal.parameters, rows, client) {
+                Err(error) if alone && error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => {
+                    self.fail();
+                    self.block_for_statement()?;
+                    planned = self.plan(prepared)?;
+                }
+                done => return done,
+            }
+        }
+        self.run(prepared, &planned, &portal.parameters, Rows::Client(&portal.formats), client)
+    }
+
+    fn execute_taken(
+        &mut self,
+        portal: &mut Portal,
+        limit: Option<NonZeroU32>,
+        client: &mut Client<'_>,
+    ) -> Result<Executed, SqlError> {
+        let prepared = Arc::clone(&portal.prepared);
+        let Some(statement) = &prepared.statement else { return Ok(client.empty_query()) };
+        if portal.done && portal.rest.is_none() {
+            let message = "portal cannot be run anymore";
+            return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
+        }
+        if portal.rest.is_none() {
+            if let Parsed::Sql(statement) = statement
+                && let Some(tag) = self.transaction_control(statement, client)?
+            {
+                return Ok(client.command_complete(tag));
+            }
+            self.block_for(Some(statement))?;
+            if let Some(block) = &mut self.block {
+                block.statements += 1;
+            }
+            let planned = self.plan(&prepared)?;
+            portal.done = true;
+            let (Some(_), true) = (limit, planned.columns.is_some()) else {
+                let Tag(tag) = self.run_or_try_again(&prepared, planned, portal, client)?;
+                return Ok(client.command_complete(tag));
+            };
+            let mut kept = Collected::default();
+            let Tag(tag) = self.run(&prepared, &planned, &portal.parameters, Rows::Kept(&mut kept), client)?;
+            portal.rest = Some(Rest { rows: kept.0.into_iter(), tag });
+        }
+        let planned = self.plan(&prepared)?;
+        let columns = planned.columns.as_deref().unwrap_or_default();
+        let view = super::view::View::new(&self.shared, &self.state);
+        let context = self.state.context(Some(&view), self.begun());
+        let Some(rest) = &mut portal.rest else { return Err(SqlError::internal("a portal without rows")) };
+        let mut wire = Wire::new(client, columns, &portal.formats);
+        let mut left = limit.map_or(u64::MAX, |limit| u64::from(limit.get()));
+        let mut given = 0_u64;
+        while left > 0 {
+            let Some(row) = rest.rows.next() else { break };
+            wire.one(&row, &context)?;
+            left -= 1;
+            given += 1;
+        }
+        if left == 0 && rest.rows.len() > 0 {
+            return Ok(client.portal_suspended());
+        }
+        let tag = match rest.tag.split_once(' ') {
+            Some(("SELECT", _)) => format!("SELECT {given}"),
+            _ => rest.tag.clone(),
+        };
+        rest.rows = Vec::new().into_iter();
+        Ok(client.command_complete(tag))
+    }
+}
+
+impl postgres::Session for Session<'_> {
+    fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
+        self.note_statement(shown(sql).into());
+        let outcome = self.statements_of(sql, client);
+        self.note_rest();
+        outcome.map_err(report)
+    }
+
+    fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, _: &mut Out) -> Result<(), Report> {
+        if !name.is_empty() && self.statements.contains_key(name) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(report(SqlError::new(SqlState::new("42P05"), message)));
+        }
+        // The same text again: its plan may still hold.
+        if name.is_empty()
+            && types.is_empty()
+            && let Some(there) = self.statements.get("")
+            && there.sql == sql
+            && there.given.is_empty()
+        {
+            return Ok(());
+        }
+        let prepared = Arc::new(self.understand(sql, types).map_err(report)?);
+        if self.transaction_status() == TransactionStatus::Failed {
+            if prepared.statement.as_ref().is_some_and(|statement| !statement.is_transaction_control()) {
+                self.block_for_statement().map_err(report)?;
+            }
+        } else {
+            self.planned(&prepared).map_err(report)?;
+        }
+        self.statements.insert(name.to_owned(), prepared);
+        Ok(())
+    }
+
+    fn bind(&mut self, bind: &Bind<'_>, _: &mut Out) -> Result<(), Report> {
+        let prepared = self.statement_named(bind.statement).map_err(report)?;
+        let parameters = if bind.values.is_empty()
+            && prepared.given.is_empty()
+            && prepared.statement.as_ref().is_none_or(Parsed::is_transaction_control)
+        {
+            Vec::new()
+        } else {
+            self.bind_values(&prepared, bind).map_err(report)?
+        };
+        if !bind.portal.is_empty() && self.portals.contains_key(bind.portal) {
+            let message = format!("portal \"{}\" already exists", bind.portal);
+            return Err(report(SqlError::new(SqlState::DUPLICATE_CURSOR, message)));
+        }
+        let formats: Vec<Format> = bind.results.iter().collect();
+        let portal = Portal { prepared, parameters, formats, rest: None, done: false, declared: None };
+        self.portals.insert(bind.portal.to_owned(), portal);
+        Ok(())
+    }
+
+    fn describe_statement(&mut self, name: &str, out: &mut Out) -> Result<Described, Report> {
+        let prepared = self.statement_named(name).map_err(report)?;
+        let planned = self.planned(&prepared).map_err(report)?;
+        let types: Vec<u32> = planned.parameters.iter().map(|ty| ty.kind().oid()).collect();
+        out.parameter_description(&types);
+        self.describe(&planned, &[], out).map_err(report)
+    }
+
+    fn describe_portal(&mut self, name: &str, out: &mut Out) -> Result<Described, Report> {
+        let portal = self.portals.get(name).ok_or_else(|| {
+            report(SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))
+        })?;
+        let (prepared, formats) = (Arc::clone(&portal.prepared), portal.formats.clone());
+        let planned = self.planned(&prepared).map_err(report)?;
+        let _ = format_of;
+        self.describe(&planned, &formats, out).map_err(report)
+    }
+
+    fn execute(
+        &mut self,
+        portal: &str,
+        limit: Option<NonZeroU32>,
+        client: &mut Client<'_>,
+    ) -> Result<Executed, Report> {
+        self.execute_portal(portal, limit, client).map_err(report)
+    }
+
+    fn close_statement(&mut self, name: &str) -> Result<(), Report> {
+        if let Some(prepared) = self.statements.remove(name) {
+            self.portals.retain(|_, portal| !Arc::ptr_eq(&portal.prepared, &prepared));
+        }
+        Ok(())
+    }
+
+    fn close_portal(&mut self, name: &str) -> Result<(), Report> {
+        self.portals.remove(name);
+        Ok(())
+    }
+
+    fn sync(&mut self, out: &mut Out) -> Result<(), Report> {
+        self.end_of_statement(out).map_err(report)?;
+        if self.block.is_none() {
+            self.portals.clear();
+        }
+        self.note_rest();
+        Ok(())
+    }
+
+    fn failed(&mut self) {
+        self.fail();
+        self.note_rest();
+    }
+
+    fn status(&self) -> TransactionStatus {
+        self.transaction_status()
+    }
+
+    fn interrupt(&self) -> Arc<dyn Interrupt> {
+        Arc::clone(&self.state.flag) as _
+    }
+
+    fn idle_limit(&self) -> Option<Duration> {
+        match self.transaction_status() {
+            TransactionStatus::Idle => self.state.settings.limit("idle_session_timeout"),
+            _ => self.state.settings.limit("idle_in_transaction_session_timeout"),
+        }
+    }
+
+    fn flushes(&self) -> bool {
+        true
+    }
+}

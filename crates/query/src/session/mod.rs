@@ -1,0 +1,262 @@
+//! One client's session.
+//!
+//! | module | does |
+//! |---|---|
+//! | [`messages`] | what the protocol asks of a session |
+//! | [`transaction`] | transactions, savepoints, commits and their waits |
+//! | [`parse`] | text to statements |
+//! | [`prepare`] | statements to plans, and how long these hold |
+//! | [`statement`] | runs a statement |
+//! | [`utility`] | statements that are neither queries nor changes of rows |
+//! | [`settings`] | SET, SHOW |
+//! | [`view`] | what functions ask the session |
+//! | [`wire`] | rows to the client |
+
+mod copy;
+mod define;
+pub mod interrupt;
+pub mod messages;
+pub mod parse;
+pub mod prepare;
+pub mod settings;
+pub mod statement;
+pub mod transaction;
+pub mod utility;
+pub mod view;
+pub mod wire;
+
+use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
+
+use freshet_engine::{Stamp, Worker};
+use freshet_postgres::TransactionStatus;
+use freshet_sql::{
+    SqlError, SqlState, Value,
+    types::{EvalContext, Timestamp},
+};
+
+use crate::{
+    advisory::SessionAdvisory,
+    ddl::Effects,
+    execute::RowIds,
+    locks::TableLocks,
+    schema::{INFORMATION_SCHEMA, Oid, PG_CATALOG, Schema},
+    sequence::SessionSequences,
+    server::Shared,
+    system::{
+        SessionInfo, SystemView,
+        activity::{Activity, Identity, Registered},
+    },
+};
+use interrupt::Flag;
+use prepare::Prepared;
+use settings::Settings;
+use transaction::Block;
+use view::View;
+
+/// A session.
+pub struct Session<'w> {
+    shared: Arc<Shared>,
+    worker: &'w Worker,
+    block: Option<Block<'w>>,
+    state: State,
+    statements: HashMap<String, Arc<Prepared>>,
+    portals: HashMap<String, Portal>,
+    row_ids: RowIds,
+    locks: TableLocks,
+    effects: Effects,
+    /// What others see of it.
+    info: Registered,
+    /// The generation of its settings that they were told of.
+    noted: u64,
+}
+
+/// What a session knows besides its transaction.
+pub struct State {
+    /// Its number.
+    pub pid: i32,
+    /// Where its client is.
+    pub client: SocketAddr,
+    /// Its settings.
+    pub settings: Settings,
+    /// The catalog as its transaction sees it, or saw it last.
+    pub schema: Arc<Schema>,
+    /// The role that has opened it.
+    pub session_user: String,
+    /// The role in whose name it runs statements.
+    pub user: String,
+    /// That role's id.
+    pub role: Oid,
+    /// The database that its client has asked for.
+    pub database: Arc<str>,
+    /// The server, for whoever asks what there is.
+    pub system: Arc<dyn SystemView>,
+    /// Its locks on numbers.
+    pub advisory: SessionAdvisory,
+    /// What its sequences have given.
+    pub sequences: SessionSequences,
+    /// The stamp of its last commit.
+    pub last_commit: Option<Stamp>,
+    /// To reach other sessions.
+    pub sessions: freshet_postgres::Sessions,
+    /// Set when a statement is to end.
+    pub flag: Arc<Flag>,
+    /// When the statement that runs has run long enough.
+    pub deadline: Option<Instant>,
+    /// Whether the statement that runs must not write.
+    pub read_only: bool,
+    /// When the client has sent the statement that runs.
+    pub statement_start: Timestamp,
+    /// Settings that functions want to have changed.
+    pub wanted: RefCell<Vec<(String, String, bool)>>,
+}
+
+/// A statement with its parameters, in the middle of being run or before.
+pub struct Portal {
+    prepared: Arc<Prepared>,
+    parameters: Vec<Value>,
+    formats: Vec<freshet_postgres::Format>,
+    /// Rows that are still to be given, when it was run with a limit.
+    rest: Option<Rest>,
+    done: bool,
+    /// When it was declared, if it is a cursor.
+    declared: Option<Timestamp>,
+}
+
+/// What is left of a portal's rows.
+struct Rest {
+    rows: std::vec::IntoIter<Vec<Value>>,
+    tag: String,
+}
+
+impl State {
+    /// The schemas of the search path, with the implicit one first.
+    pub fn path(&self) -> Vec<Oid> {
+        let mut path = vec![PG_CATALOG];
+        let named = |name: &String| match name.as_str() {
+            "information_schema" => Some(INFORMATION_SCHEMA),
+            name => self.schema.namespace(name),
+        };
+        path.extend(self.settings.search_path(&self.user).iter().filter_map(named));
+        path
+    }
+
+    /// The session as functions know it.
+    pub fn context<'a>(&self, view: Option<&'a View<'a>>, begun: Timestamp) -> EvalContext<'a> {
+        EvalContext {
+            zone: self.settings.ready.zone,
+            transaction_start: begun,
+            statement_start: self.statement_start,
+            names: view.map(|view| view as _),
+            session: view.map(|view| view as _),
+            ..EvalContext::default()
+        }
+    }
+}
+
+impl<'w> Session<'w> {
+    /// A session for a client that has proved to be `user`.
+    ///
+    /// # Errors
+    /// 28000 when there is no such role, or it may not log in; what the start-up packet's settings say.
+    pub fn open(
+        shared: Arc<Shared>,
+        worker: &'w Worker,
+        opening: &freshet_postgres::Opening<'_>,
+        database: &str,
+    ) -> Result<Self, SqlError> {
+        let user = opening.startup.user().to_owned();
+        let transaction = worker.begin_read_only();
+        let schema = shared.catalog.read(&transaction)?;
+        drop(transaction);
+        let role = schema.role(&user).ok_or_else(|| {
+            SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, format!("role \"{user}\" does not exist"))
+        })?;
+        let (oid, superuser) = (role.oid, role.superuser);
+        let mut settings = Settings::default();
+        settings.fix("is_superuser", if superuser { "on" } else { "off" });
+        settings.fix("session_authorization", &user);
+        settings.fix("in_hot_standby", if shared.is_standby() { "on" } else { "off" });
+        settings.fix("max_connections", &shared.limits.connections.to_string());
+        let info = SessionInfo::new(Identity {
+            pid: opening.pid,
+            place: worker.place(),
+            user: &user,
+            role: oid,
+            database,
+            client: opening.peer.address,
+        });
+        Ok(Self {
+            worker,
+            block: None,
+            state: State {
+                pid: opening.pid,
+                client: opening.peer.address,
+                settings,
+                schema,
+                session_user: user.clone(),
+                user,
+                role: oid,
+                database: database.into(),
+                advisory: shared.advisory.session(worker.place()),
+                system: Arc::clone(&shared) as _,
+                sequences: SessionSequences::default(),
+                last_commit: None,
+                sessions: opening.sessions.clone(),
+                flag: Arc::default(),
+                deadline: None,
+                read_only: false,
+                statement_start: Timestamp::now(),
+                wanted: RefCell::default(),
+            },
+            statements: HashMap::new(),
+            portals: HashMap::new(),
+            row_ids: RowIds::new()?,
+            locks: shared.locks.session(worker.place()),
+            effects: Effects::default(),
+            info: shared.sessions.enter(info),
+            noted: 0,
+            shared,
+        })
+    }
+
+    /// Applies a setting of the start-up packet.
+    ///
+    /// # Errors
+    /// When there is none, or it cannot have the value.
+    pub fn start_with(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
+        self.state.settings.set(name, value, false).map(drop)
+    }
+
+    /// What is set now is what RESET goes back to.
+    pub fn started(&mut self) {
+        self.state.settings.started();
+        self.note_rest();
+    }
+
+    /// Others see that it runs a statement.
+    fn note_statement(&mut self, shown: Arc<str>) {
+        let now = Timestamp::now();
+        self.state.statement_start = now;
+        self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
+    }
+
+    /// Others see that it waits for its client.
+    fn note_rest(&mut self) {
+        let settings = &self.state.settings;
+        if settings.generation != self.noted {
+            self.noted = settings.generation;
+            self.info.set_application(settings.get("application_name").unwrap_or_default());
+        }
+        let activity = match self.transaction_status() {
+            TransactionStatus::Idle => Activity::Idle,
+            TransactionStatus::Open => Activity::InTransaction,
+            TransactionStatus::Failed => Activity::Failed,
+        };
+        self.info.rest(activity, self.block.as_ref().map(|block| block.begun));
+    }
+
+    /// When a statement that begins now has run long enough.
+    fn statement_deadline(&self) -> Option<Instant> {
+        self.state.settings.ready.statement_timeout.and_then(|limit| Instant::now().checked_add(limit))
+    }
+}

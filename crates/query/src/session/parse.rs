@@ -1,0 +1,116 @@
+//! Text to statements.
+
+use freshet_sql::{SqlError, SqlState};
+use sqlparser::{
+    ast::Statement,
+    dialect::PostgreSqlDialect,
+    parser::{Parser, ParserError},
+    tokenizer::Token,
+};
+
+use crate::{bind::syntax_error, copy::syntax::Copy, ddl::Definition};
+
+/// A statement, understood.
+#[derive(Clone, Debug)]
+pub enum Parsed {
+    /// As sqlparser has it: queries, changes of rows, transactions, settings.
+    Sql(Box<Statement>),
+    /// One that defines.
+    Define(Box<Definition>),
+    /// COPY
+    Copy(Box<Copy>),
+    /// What needs no doing here: rows are in memory, garbage is collected, there are no statistics to gather. Its tag.
+    Maintenance(&'static str),
+}
+
+/// Statements that need no doing.
+const MAINTENANCE: &[&str] = &["VACUUM", "ANALYZE", "CHECKPOINT", "REINDEX", "CLUSTER"];
+
+fn wrong(error: ParserError) -> SqlError {
+    match error {
+        ParserError::TokenizerError(what) | ParserError::ParserError(what) => {
+            syntax_error(format!("syntax error: {}", what.trim_start_matches("sql parser error: ")))
+        }
+        ParserError::RecursionLimitExceeded => {
+            SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the statement is nested too deep")
+        }
+    }
+}
+
+fn word(token: &Token) -> Option<&str> {
+    match token {
+        Token::Word(word) if word.quote_style.is_none() => Some(&word.value),
+        _ => None,
+    }
+}
+
+/// The statements of a text.
+///
+/// # Errors
+/// 42601, 54001.
+pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
+    let dialect = PostgreSqlDialect {};
+    let mut parser = Parser::new(&dialect).try_with_sql(sql).map_err(wrong)?;
+    let mut statements = Vec::new();
+    loop {
+        while parser.consume_token(&Token::SemiColon) {}
+        let next = parser.peek_token().token;
+        if next == Token::EOF {
+            return Ok(statements);
+        }
+        let first = word(&next).unwrap_or_default();
+        let maintenance = MAINTENANCE.iter().find(|known| known.eq_ignore_ascii_case(first));
+        statements.push(if let Some(tag) = maintenance {
+            while !matches!(parser.peek_token().token, Token::SemiColon | Token::EOF) {
+                parser.advance_token();
+            }
+            Parsed::Maintenance(tag)
+        } else if first.eq_ignore_ascii_case("copy") {
+            Parsed::Copy(Box::new(Copy::parse(&mut parser)?))
+        } else if let Some(definition) = Definition::parse(&mut parser).map_err(wrong)? {
+            Parsed::Define(Box::new(definition))
+        } else {
+            Parsed::Sql(Box::new(parser.parse_statement().map_err(wrong)?))
+        });
+        let next = parser.peek_token();
+        if !matches!(next.token, Token::SemiColon | Token::EOF) {
+            return Err(syntax_error(format!("syntax error at or near \"{next}\"")));
+        }
+    }
+}
+
+impl Parsed {
+    /// A statement as sqlparser has it.
+    pub fn sql(statement: Statement) -> Self {
+        Self::Sql(Box::new(statement))
+    }
+
+    /// Whether it reads nothing: such statements need no snapshot, and on a standby no view of any age.
+    pub fn needs_no_snapshot(&self) -> bool {
+        match self {
+            Self::Sql(statement) => matches!(
+                **statement,
+                Statement::Set(_)
+                    | Statement::Reset(_)
+                    | Statement::ShowVariable { .. }
+                    | Statement::Discard { .. }
+                    | Statement::Deallocate { .. }
+                    | Statement::Close { .. }
+            ),
+            Self::Maintenance(_) => true,
+            Self::Define(_) | Self::Copy(_) => false,
+        }
+    }
+
+    /// Whether it begins or ends transactions or parts of them: such statements need no transaction.
+    pub fn is_transaction_control(&self) -> bool {
+        matches!(self, Self::Sql(statement) if matches!(
+            **statement,
+            Statement::StartTransaction { .. }
+                | Statement::Commit { .. }
+                | Statement::Rollback { .. }
+                | Statement::Savepoint { .. }
+                | Statement::ReleaseSavepoint { .. }
+        ))
+    }
+}

@@ -1,0 +1,513 @@
+//! Settings of a session: what SET, SHOW and the start-up packet know.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use freshet_engine::Isolation;
+use freshet_sql::{
+    SqlError, SqlState,
+    types::{TimeZone, datetime},
+};
+
+use crate::{commit::Level, system::activity::SettingInfo};
+
+/// How a setting is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Text,
+    Bool,
+    /// Milliseconds, or with a unit.
+    Time,
+    /// Bytes, or with a unit.
+    Memory,
+    Integer,
+    Isolation,
+    Safety,
+    TimeZone,
+    /// Its value cannot be changed.
+    Fixed,
+    /// One of these.
+    Choice(&'static [&'static str]),
+}
+
+/// What there is: name, value at the start, kind, whether clients are told of changes.
+const KNOWN: &[(&str, &str, Kind, bool)] = &[
+    ("application_name", "", Kind::Text, true),
+    ("bytea_output", "hex", Kind::Choice(&["hex"]), false),
+    ("check_function_bodies", "on", Kind::Bool, false),
+    ("client_encoding", "UTF8", Kind::Choice(&["utf8", "utf-8", "unicode", "sql_ascii"]), true),
+    ("client_min_messages", "notice", Kind::Text, false),
+    ("datestyle", "ISO, MDY", Kind::Text, true),
+    ("default_table_access_method", "heap", Kind::Text, false),
+    ("default_tablespace", "", Kind::Text, false),
+    ("default_transaction_deferrable", "off", Kind::Bool, false),
+    ("default_transaction_isolation", "read committed", Kind::Isolation, false),
+    ("default_transaction_read_only", "off", Kind::Bool, true),
+    ("extra_float_digits", "1", Kind::Integer, false),
+    ("freshet.commit_stamps", "off", Kind::Bool, false),
+    ("freshet.last_commit", "", Kind::Fixed, true),
+    ("freshet.max_staleness", "0", Kind::Time, false),
+    ("freshet.query_memory", "256MB", Kind::Memory, false),
+    ("freshet.read_after", "", Kind::Text, false),
+    ("freshet.read_after_timeout", "10s", Kind::Time, false),
+    ("freshet.safety", "", Kind::Safety, false),
+    ("geqo", "on", Kind::Bool, false),
+    ("idle_in_transaction_session_timeout", "0", Kind::Time, false),
+    ("idle_session_timeout", "0", Kind::Time, false),
+    ("in_hot_standby", "off", Kind::Fixed, true),
+    ("integer_datetimes", "on", Kind::Fixed, true),
+    ("intervalstyle", "postgres", Kind::Choice(&["postgres"]), true),
+    ("is_superuser", "on", Kind::Fixed, true),
+    ("jit", "off", Kind::Bool, false),
+    ("lc_collate", "C", Kind::Fixed, false),
+    ("lc_ctype", "C.UTF-8", Kind::Fixed, false),
+    ("lc_messages", "C", Kind::Text, false),
+    ("lc_monetary", "C", Kind::Text, false),
+    ("lc_numeric", "C", Kind::Text, false),
+    ("lc_time", "C", Kind::Text, false),
+    ("lock_timeout", "0", Kind::Time, false),
+    ("max_connections", "100", Kind::Fixed, false),
+    ("max_identifier_length", "63", Kind::Fixed, false),
+    ("max_index_keys", "32", Kind::Fixed, false),
+    ("row_security", "on", Kind::Bool, false),
+    ("search_path", "\"$user\", public", Kind::Text, false),
+    ("server_encoding", "UTF8", Kind::Fixed, true),
+    ("server_version", "15.0", Kind::Fixed, true),
+    ("server_version_num", "150000", Kind::Fixed, false),
+    ("session_authorization", "", Kind::Fixed, true),
+    ("standard_conforming_strings", "on", Kind::Choice(&["on", "true", "yes", "1"]), true),
+    ("statement_timeout", "0", Kind::Time, false),
+    (
+        "synchronous_commit",
+        "on",
+        Kind::Choice(&["on", "off", "local", "remote_write", "remote_apply", "true", "false", "yes", "no", "1", "0"]),
+        false,
+    ),
+    ("synchronize_seqscans", "on", Kind::Bool, false),
+    ("timezone", "UTC", Kind::TimeZone, true),
+    ("transaction_deferrable", "off", Kind::Bool, false),
+    ("transaction_isolation", "read committed", Kind::Isolation, false),
+    ("transaction_read_only", "off", Kind::Bool, false),
+    ("wal_level", "replica", Kind::Fixed, false),
+    ("work_mem", "4MB", Kind::Memory, false),
+    ("xmloption", "content", Kind::Text, false),
+];
+
+/// The settings of one session.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    changed: BTreeMap<String, String>,
+    /// What SET LOCAL has changed, with what it was.
+    local: Vec<(String, Option<String>)>,
+    /// Whether a transaction is open, and what was set before it, once something was changed in it.
+    in_transaction: bool,
+    before: Option<BTreeMap<String, String>>,
+    /// What RESET goes back to: what the start-up packet said.
+    start: BTreeMap<String, String>,
+    /// What every statement needs, ready for use.
+    pub ready: Ready,
+    /// Another one whenever something has changed.
+    pub generation: u64,
+}
+
+/// Settings that every statement needs.
+#[derive(Clone, Copy, Debug)]
+pub struct Ready {
+    /// TimeZone
+    pub zone: TimeZone,
+    /// statement_timeout
+    pub statement_timeout: Option<Duration>,
+    /// lock_timeout
+    pub lock_timeout: Option<Duration>,
+    /// freshet.query_memory, in bytes.
+    pub query_memory: usize,
+    /// default_transaction_isolation
+    pub isolation: &'static str,
+    /// default_transaction_read_only
+    pub read_only: bool,
+    /// What a commit waits for.
+    pub level: Level,
+    /// freshet.commit_stamps
+    pub commit_stamps: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        let ready = Ready {
+            zone: TimeZone::Utc,
+            statement_timeout: None,
+            lock_timeout: None,
+            query_memory: 256 << 20,
+            isolation: "read committed",
+            read_only: false,
+            level: Level::Node,
+            commit_stamps: false,
+        };
+        Self {
+            changed: BTreeMap::new(),
+            local: Vec::new(),
+            in_transaction: false,
+            before: None,
+            start: BTreeMap::new(),
+            ready,
+            generation: 0,
+        }
+    }
+}
+
+fn known(name: &str) -> Option<&'static (&'static str, &'static str, Kind, bool)> {
+    KNOWN.iter().find(|(known, ..)| *known == name)
+}
+
+fn invalid(name: &str, value: &str) -> SqlError {
+    let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
+    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+}
+
+/// A truth value as settings write them.
+pub fn truth(value: &str) -> Option<bool> {
+    let value = value.to_ascii_lowercase();
+    match value.as_str() {
+        "on" | "1" => Some(true),
+        "off" | "0" => Some(false),
+        _ if !value.is_empty() && ("true".starts_with(&value) || "yes".starts_with(&value)) => Some(true),
+        _ if !value.is_empty() && ("false".starts_with(&value) || "no".starts_with(&value)) => Some(false),
+        _ => None,
+    }
+}
+
+fn number_and_unit(value: &str) -> Option<(f64, &str)> {
+    let value = value.trim();
+    let end = value.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(value.len());
+    let (number, unit) = value.split_at(end);
+    Some((number.parse().ok()?, unit.trim()))
+}
+
+fn duration(value: &str) -> Option<Duration> {
+    let (number, unit) = number_and_unit(value)?;
+    let milliseconds = match unit {
+        "us" => 0.001,
+        "" | "ms" => 1.0,
+        "s" => 1e3,
+        "min" => 6e4,
+        "h" => 3.6e6,
+        "d" => 8.64e7,
+        _ => return None,
+    };
+    let all = number * milliseconds;
+    (0.0..=2_147_483_647.0).contains(&all).then(|| Duration::from_micros((all * 1000.0) as u64))
+}
+
+fn bytes(value: &str) -> Option<usize> {
+    let (number, unit) = number_and_unit(value)?;
+    let by = match unit {
+        "B" => 1.0,
+        "" | "kB" => 1024.0,
+        "MB" => 1048576.0,
+        "GB" => 1073741824.0,
+        "TB" => 1099511627776.0,
+        _ => return None,
+    };
+    (number >= 0.0 && number * by < 1e15).then_some((number * by) as usize)
+}
+
+/// An isolation level by PostgreSQL's name.
+pub fn isolation(value: &str) -> Option<&'static str> {
+    let value = value.to_ascii_lowercase();
+    ISOLATIONS.iter().copied().find(|known| *known == value)
+}
+
+/// PostgreSQL's names of isolation levels.
+const ISOLATIONS: &[&str] = &["read uncommitted", "read committed", "repeatable read", "serializable"];
+
+impl Settings {
+    /// The value of a setting; nothing when there is no such setting.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let name = canonical(name);
+        match self.changed.get(&name) {
+            Some(value) => Some(value),
+            None => known(&name).map(|(_, value, ..)| *value),
+        }
+    }
+
+    /// All of them.
+    pub fn all(&self) -> Vec<(String, String)> {
+        let mut all: BTreeMap<String, String> =
+            KNOWN.iter().map(|(name, value, ..)| ((*name).to_owned(), (*value).to_owned())).collect();
+        all.extend(self.changed.clone());
+        all.into_iter().collect()
+    }
+
+    /// All of them, as `pg_settings` has them.
+    pub fn describe(&self) -> Vec<SettingInfo> {
+        let all = self.all().into_iter();
+        all.map(|(name, value)| {
+            let known = known(&name);
+            let kind = known.map_or(Kind::Text, |(_, _, kind, _)| *kind);
+            let milliseconds = |value: &str| duration(value).map(|time| time.as_millis().to_string());
+            let kilobytes = |value: &str| bytes(value).map(|bytes| (bytes / 1024).to_string());
+            let (unit, ty) = match kind {
+                Kind::Time => (Some("ms"), "integer"),
+                Kind::Memory => (Some("kB"), "integer"),
+                Kind::Integer => (None, "integer"),
+                Kind::Bool => (None, "bool"),
+                Kind::Choice(_) | Kind::Isolation => (None, "enum"),
+                Kind::Text | Kind::Safety | Kind::TimeZone | Kind::Fixed => (None, "string"),
+            };
+            let plain = |value: &str| match kind {
+                Kind::Time => milliseconds(value),
+                Kind::Memory => kilobytes(value),
+                _ => None,
+            };
+            let plain = |value: &str| plain(value).unwrap_or_else(|| value.to_owned());
+            let boot = known.map(|(_, value, ..)| plain(value));
+            let start = self.start.get(&name).map(|value| plain(value));
+            let reset = start.clone().or_else(|| boot.clone()).unwrap_or_default();
+            let value = plain(&value);
+            let source = match (&start, &boot) {
+                _ if value != reset => "session",
+                (Some(_), _) => "client",
+                _ => "default",
+            };
+            SettingInfo {
+                name: known.map_or(name.clone(), |(known, ..)| display_name(known).to_owned()),
+                value,
+                unit,
+                kind: ty,
+                changeable: kind != Kind::Fixed,
+                source,
+                values: match kind {
+                    Kind::Choice(values) => Some(values),
+                    Kind::Isolation => Some(ISOLATIONS),
+                    _ => None,
+                },
+                boot,
+                reset,
+            }
+        })
+        .collect()
+    }
+
+    /// Changes a setting, until the transaction's end if it is `local`. Returns its new value if clients are told of it.
+    ///
+    /// # Errors
+    /// 42704 when there is none, 22023 when it cannot have the value, 55P02 when it cannot be changed.
+    pub fn set(&mut self, name: &str, value: &str, local: bool) -> Result<Option<(&'static str, String)>, SqlError> {
+        let name = canonical(name);
+        let Some((known_name, _, kind, reported)) = known(&name) else {
+            // Names with a point are for whoever wants to use them.
+            if name.contains('.') && !name.starts_with("freshet.") {
+                self.put(&name, Some(value.to_owned()), local);
+                return Ok(None);
+            }
+            let message = format!("unrecognized configuration parameter \"{name}\"");
+            return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message));
+        };
+        let invalid = || invalid(&name, value);
+        let value = match kind {
+            Kind::Fixed => {
+                if self.get(&name) == Some(value) {
+                    return Ok(None);
+                }
+                let message = format!("parameter \"{name}\" cannot be changed");
+                return Err(SqlError::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, message));
+            }
+            Kind::Text => value.to_owned(),
+            Kind::Bool => match truth(value) {
+                Some(true) => "on".to_owned(),
+                Some(false) => "off".to_owned(),
+                None => {
+                    let message = format!("parameter \"{name}\" requires a Boolean value");
+                    return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message));
+                }
+            },
+            Kind::Time => duration(value).map(|_| value.to_owned()).ok_or_else(invalid)?,
+            Kind::Memory => bytes(value).map(|_| value.to_owned()).ok_or_else(invalid)?,
+            Kind::Integer => value.parse::<i64>().map(|number| number.to_string()).map_err(|_| invalid())?,
+            Kind::Isolation => isolation(value).map(str::to_owned).ok_or_else(invalid)?,
+            Kind::Safety => crate::commit::is_level(value).then(|| value.to_owned()).ok_or_else(invalid)?,
+            Kind::Choice(choices) => {
+                let lower = value.to_ascii_lowercase();
+                choices.iter().any(|choice| *choice == lower).then(|| value.to_owned()).ok_or_else(invalid)?
+            }
+            Kind::TimeZone => {
+                self.check_zone(value)?;
+                value.to_owned()
+            }
+        };
+        let value = if name == "client_encoding" { "UTF8".to_owned() } else { value };
+        self.put(&name, Some(value.clone()), local);
+        Ok(reported.then(|| (display_name(known_name), value)))
+    }
+
+    fn check_zone(&self, value: &str) -> Result<(), SqlError> {
+        datetime::TimeZone::parse(value).map(drop).map_err(|_| invalid("TimeZone", value))
+    }
+
+    /// Makes a setting what it was at the start.
+    ///
+    /// # Errors
+    /// As for [`Settings::set`].
+    pub fn reset(&mut self, name: &str) -> Result<Option<(&'static str, String)>, SqlError> {
+        let name = canonical(name);
+        let value = match self.start.get(&name) {
+            Some(value) => value.clone(),
+            None => known(&name).map_or_else(String::new, |(_, value, ..)| (*value).to_owned()),
+        };
+        self.set(&name, &value, false)
+    }
+
+    /// Makes all settings what they were at the start. Returns what clients are told of.
+    pub fn reset_all(&mut self) -> Vec<(&'static str, String)> {
+        let names: Vec<String> = self.changed.keys().cloned().collect();
+        let changeable = |name: &&String| known(name).is_none_or(|(_, _, kind, _)| *kind != Kind::Fixed);
+        names.iter().filter(changeable).filter_map(|name| self.reset(name).ok().flatten()).collect()
+    }
+
+    fn put(&mut self, name: &str, value: Option<String>, local: bool) {
+        if self.in_transaction && self.before.is_none() {
+            self.before = Some(self.changed.clone());
+        }
+        if local {
+            self.local.push((name.to_owned(), self.changed.get(name).cloned()));
+        } else {
+            // It outlives the transaction, whatever was local before.
+            self.local.retain(|(other, _)| other != name);
+        }
+        match value {
+            Some(value) => self.changed.insert(name.to_owned(), value),
+            None => self.changed.remove(name),
+        };
+        self.refresh();
+    }
+
+    /// Something has changed.
+    fn refresh(&mut self) {
+        self.generation += 1;
+        let zone = datetime::TimeZone::parse(self.get("timezone").unwrap_or("UTC"));
+        self.ready = Ready {
+            zone: zone.unwrap_or(TimeZone::Utc),
+            statement_timeout: self.limit("statement_timeout"),
+            lock_timeout: self.limit("lock_timeout"),
+            query_memory: self.memory("freshet.query_memory"),
+            isolation: self.get("default_transaction_isolation").and_then(isolation).unwrap_or("read committed"),
+            read_only: self.is_on("default_transaction_read_only"),
+            level: Level::of(self),
+            commit_stamps: self.is_on("freshet.commit_stamps"),
+        };
+    }
+
+    /// What the server itself says of the session, which clients cannot change.
+    pub fn fix(&mut self, name: &str, value: &str) {
+        self.changed.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// What is set now is what RESET goes back to.
+    pub fn started(&mut self) {
+        self.start.clone_from(&self.changed);
+        self.local.clear();
+        self.before = None;
+        self.refresh();
+    }
+
+    /// A transaction begins.
+    pub fn begin(&mut self) {
+        self.in_transaction = true;
+    }
+
+    /// A transaction ends. Returns what clients are told of.
+    pub fn end(&mut self, committed: bool) -> Vec<(&'static str, String)> {
+        self.in_transaction = false;
+        if self.before.is_none() && self.local.is_empty() {
+            return Vec::new();
+        }
+        let before = self.before.take();
+        let local = std::mem::take(&mut self.local);
+        let mut changed = Vec::new();
+        match before {
+            Some(before) if !committed && before != self.changed => {
+                let names: Vec<String> = before.keys().chain(self.changed.keys()).cloned().collect();
+                changed = names.into_iter().filter(|name| before.get(name) != self.changed.get(name)).collect();
+                changed.dedup();
+                self.changed = before;
+            }
+            _ => {
+                for (name, value) in local.into_iter().rev() {
+                    match value {
+                        Some(value) => self.changed.insert(name.clone(), value),
+                        None => self.changed.remove(&name),
+                    };
+                    changed.push(name);
+                }
+            }
+        }
+        if !changed.is_empty() {
+            self.refresh();
+        }
+        let mut told = Vec::new();
+        for name in changed {
+            if let Some((known_name, _, _, true)) = known(&name) {
+                told.push((display_name(known_name), self.get(&name).unwrap_or_default().to_owned()));
+            }
+        }
+        told
+    }
+
+    /// A time limit; nothing when there is none.
+    pub fn limit(&self, name: &str) -> Option<Duration> {
+        duration(self.get(name)?).filter(|limit| !limit.is_zero())
+    }
+
+    /// A number of bytes.
+    fn memory(&self, name: &str) -> usize {
+        self.get(name).and_then(bytes).unwrap_or(256 << 20)
+    }
+
+    /// Whether a setting is on.
+    pub fn is_on(&self, name: &str) -> bool {
+        self.get(name).and_then(truth) == Some(true)
+    }
+
+    /// The schemas of the search path, by name.
+    pub fn search_path(&self, user: &str) -> Vec<String> {
+        let path = self.get("search_path").unwrap_or_default();
+        let names = path.split(',').map(str::trim).filter(|name| !name.is_empty());
+        names
+            .map(|name| {
+                match name
+                    .strip_prefix('"')
+                    .and_then(|name| name.strip_suffix('"'))
+                    .or_else(|| name.strip_prefix('\'').and_then(|name| name.strip_suffix('\'')))
+                {
+                    Some("$user") => user.to_owned(),
+                    Some(quoted) => quoted.replace("\"\"", "\""),
+                    None if name == "$user" => user.to_owned(),
+                    None => name.to_lowercase(),
+                }
+            })
+            .collect()
+    }
+}
+
+/// The name under which a setting is kept.
+pub fn canonical(name: &str) -> String {
+    let name = name.to_ascii_lowercase();
+    match name.as_str() {
+        "time zone" => "timezone".to_owned(),
+        _ => name,
+    }
+}
+
+/// How clients know a setting.
+pub fn display_name(name: &'static str) -> &'static str {
+    match name {
+        "timezone" => "TimeZone",
+        "datestyle" => "DateStyle",
+        "intervalstyle" => "IntervalStyle",
+        other => other,
+    }
+}
+
+/// The engine's level for one of PostgreSQL's.
+pub fn engine_isolation(level: &str) -> Isolation {
+    if level == "serializable" { Isolation::Serializable } else { Isolation::Snapshot }
+}

@@ -1,0 +1,325 @@
+//! Transactions: how they begin, what is seen in them, and how they end.
+
+use std::time::{Duration, Instant};
+
+use freshet_engine::{Savepoint, Stamp, Transaction};
+use freshet_postgres::{Out, TransactionStatus};
+use freshet_sql::{SqlError, SqlState, types::Timestamp};
+
+use super::{Session, parse::Parsed, settings};
+use crate::{error::commit_error, locks::LockMark, server::Shared};
+
+/// A transaction, from BEGIN or a statement of its own to its end.
+pub struct Block<'w> {
+    /// The engine's, once a statement has needed it.
+    pub transaction: Option<Transaction<'w>>,
+    /// Begun by BEGIN: it outlives its statement.
+    pub explicit: bool,
+    /// It can only be rolled back.
+    pub failed: bool,
+    /// PostgreSQL's name of its level.
+    pub isolation: &'static str,
+    /// It must not write.
+    pub read_only: bool,
+    /// When it began.
+    pub begun: Timestamp,
+    /// Whether a statement was run in it.
+    pub used: bool,
+    /// How many portals were run in it.
+    pub statements: u32,
+    /// With how many locks on tables and on numbers were held then.
+    savepoints: Vec<(String, Savepoint, (LockMark, usize))>,
+}
+
+impl Block<'_> {
+    /// Whether each statement sees what has committed before it.
+    pub fn is_read_committed(&self) -> bool {
+        matches!(self.isolation, "read committed" | "read uncommitted")
+    }
+}
+
+impl<'w> Session<'w> {
+    /// The level and mode of a transaction that begins now.
+    fn new_block(&self, explicit: bool) -> Block<'w> {
+        Block {
+            transaction: None,
+            explicit,
+            failed: false,
+            isolation: self.state.settings.ready.isolation,
+            read_only: self.state.settings.ready.read_only,
+            begun: Timestamp::now(),
+            used: false,
+            statements: 0,
+            savepoints: Vec::new(),
+        }
+    }
+
+    /// BEGIN.
+    pub(super) fn begin(&mut self) -> &mut Block<'w> {
+        match &mut self.block {
+            // The statements before it in the same message are part of it, as in PostgreSQL.
+            Some(block) => block.explicit = true,
+            None => {
+                self.state.settings.begin();
+                self.block = Some(self.new_block(true));
+            }
+        }
+        self.block.as_mut().expect("just begun")
+    }
+
+    /// The transaction that a statement runs in; without a snapshot if it needs none.
+    ///
+    /// # Errors
+    /// As for [`Session::block_for_statement`].
+    pub(super) fn block_for(&mut self, statement: Option<&Parsed>) -> Result<(), SqlError> {
+        if statement.is_some_and(Parsed::needs_no_snapshot) {
+            self.block_without_snapshot()
+        } else {
+            self.block_for_statement()
+        }
+    }
+
+    fn block_without_snapshot(&mut self) -> Result<(), SqlError> {
+        if self.block.is_none() {
+            self.state.settings.begin();
+            self.block = Some(self.new_block(false));
+        }
+        let block = self.block.as_ref().expect("just begun");
+        if block.failed {
+            let message = "current transaction is aborted, commands ignored until end of transaction block";
+            return Err(SqlError::new(SqlState::IN_FAILED_SQL_TRANSACTION, message));
+        }
+        Ok(())
+    }
+
+    /// The transaction that a statement runs in; begun for it alone if there is none.
+    ///
+    /// # Errors
+    /// 25P02 when it has failed; what waiting for a read view says.
+    pub(super) fn block_for_statement(&mut self) -> Result<(), SqlError> {
+        self.block_without_snapshot()?;
+        let block = self.block.as_ref().expect("just begun");
+        if block.transaction.is_none() {
+            self.wait_for_view()?;
+            let block = self.block.as_mut().expect("just begun");
+            let transaction = match block.read_only {
+                true => self.worker.begin_read_only(),
+                false => self.worker.begin(settings::engine_isolation(block.isolation)),
+            };
+            block.transaction = Some(transaction);
+        } else if block.is_read_committed()
+            && let Some(transaction) = &block.transaction
+        {
+            transaction.refresh();
+        }
+        self.block.as_mut().expect("just begun").used = true;
+        self.refresh_schema()
+    }
+
+    /// Makes the catalog that the session knows the one that its transaction sees.
+    pub(super) fn refresh_schema(&mut self) -> Result<(), SqlError> {
+        let Some(transaction) = self.block.as_ref().and_then(|block| block.transaction.as_ref()) else { return Ok(()) };
+        if !self.shared.catalog.is_current(transaction, &self.state.schema)? {
+            self.state.schema = self.shared.catalog.read(transaction)?;
+        }
+        Ok(())
+    }
+
+    /// On a standby, waits until its read view has what the session asks for.
+    fn wait_for_view(&self) -> Result<(), SqlError> {
+        let settings = &self.state.settings;
+        if !self.shared.is_standby() {
+            return Ok(());
+        }
+        let wanted = settings.get("freshet.read_after").unwrap_or_default();
+        if !wanted.is_empty() {
+            let stamp: u64 = wanted.parse().map_err(|_| {
+                let message = format!("invalid value for parameter \"freshet.read_after\": \"{wanted}\"");
+                SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+            })?;
+            let limit = settings.limit("freshet.read_after_timeout").unwrap_or(Duration::from_secs(10));
+            self.shared.wait_visible(Stamp(stamp), Instant::now() + limit, &|| self.state.flag.check(None))?;
+        }
+        if let Some(limit) = settings.limit("freshet.max_staleness") {
+            self.shared.wait_fresh(limit, &|| self.state.flag.check(self.statement_deadline()))?;
+        }
+        Ok(())
+    }
+
+    /// The end of a statement: if the transaction is its own, that ends with it.
+    ///
+    /// # Errors
+    /// As for [`Session::commit`].
+    pub(super) fn end_of_statement(&mut self, out: &mut Out) -> Result<(), SqlError> {
+        match &self.block {
+            Some(block) if !block.explicit => self.commit(out).map(drop),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the transaction: commits, and waits until that holds; rolls back if it has failed. Returns whether it was committed.
+    ///
+    /// # Errors
+    /// 40001, 40003 when nobody knows whether it was committed, and what the engine says.
+    pub(super) fn commit(&mut self, out: &mut Out) -> Result<bool, SqlError> {
+        let Some(block) = self.block.take() else { return Ok(true) };
+        self.portals.retain(|_, portal| portal.rest.is_none());
+        if block.failed {
+            drop(block);
+            self.ended(false, out);
+            return Ok(false);
+        }
+        // What was set within the transaction counts for it.
+        let level = self.state.settings.ready.level;
+        let ticket = match block.transaction.map(Transaction::commit) {
+            None => None,
+            Some(Ok(ticket)) => Some(ticket),
+            Some(Err(cause)) => {
+                self.ended(false, out);
+                return Err(commit_error(cause));
+            }
+        };
+        if let Some(ticket) = ticket {
+            out.flush_owed();
+            let waited = self.shared.wait_for_commit(ticket, level, &|| self.state.flag.check(None));
+            if waited.is_err() {
+                self.ended(true, out);
+            }
+            waited?;
+            if let Some(stamp) = ticket.stamp {
+                self.state.last_commit = Some(stamp);
+                if self.state.settings.ready.commit_stamps {
+                    out.parameter_status("freshet.last_commit", &stamp.0.to_string());
+                }
+            }
+        }
+        self.ended(true, out);
+        Ok(true)
+    }
+
+    /// Rolls the transaction back.
+    pub(super) fn roll_back(&mut self, out: &mut Out) {
+        if self.block.take().is_some() {
+            self.portals.retain(|_, portal| portal.rest.is_none());
+            self.ended(false, out);
+        }
+    }
+
+    fn ended(&mut self, committed: bool, out: &mut Out) {
+        self.settle();
+        for (name, value) in self.state.settings.end(committed) {
+            out.parameter_status(name, &value);
+        }
+    }
+
+    /// The transaction has ended: what it has made outside of itself and is needed no more goes, and its locks are released.
+    fn settle(&mut self) {
+        if !self.effects.is_empty() {
+            let Shared { catalog, sequences, locks, .. } = &*self.shared;
+            if let Err(cause) = self.effects.settle(self.worker, catalog, sequences, locks) {
+                // It is found again when the node starts.
+                eprintln!("freshet: what a statement has left could not be removed: {cause}");
+            }
+        }
+        self.locks.release();
+        self.state.advisory.end_transaction();
+    }
+
+    /// A statement has failed. Rows that it holds are released, unless a savepoint may want the transaction back.
+    pub(super) fn fail(&mut self) {
+        match &mut self.block {
+            Some(block) if block.explicit => {
+                block.failed = true;
+                if block.savepoints.is_empty() {
+                    block.transaction = None;
+                    self.settle();
+                }
+            }
+            _ => {
+                self.block = None;
+                self.settle();
+                // Nobody is there to be told: what was set in the statement was not told either.
+                let _ = self.state.settings.end(false);
+            }
+        }
+    }
+
+    /// SAVEPOINT.
+    ///
+    /// # Errors
+    /// 25P01 outside of a transaction.
+    pub(super) fn savepoint(&mut self, name: String) -> Result<(), SqlError> {
+        self.need_block("SAVEPOINT")?;
+        self.block_for_statement()?;
+        let block = self.block.as_mut().expect("there is one");
+        let savepoint = block.transaction.as_ref().expect("a statement's transaction").savepoint();
+        let locks = (self.locks.mark(), self.state.advisory.mark());
+        block.savepoints.push((name, savepoint, locks));
+        Ok(())
+    }
+
+    /// RELEASE SAVEPOINT.
+    ///
+    /// # Errors
+    /// 3B001 when there is none of that name, 25P01, 25P02.
+    pub(super) fn release(&mut self, name: &str) -> Result<(), SqlError> {
+        self.need_block("RELEASE SAVEPOINT")?;
+        self.block_for_statement()?;
+        let block = self.block.as_mut().expect("there is one");
+        let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
+        block.savepoints.truncate(place);
+        Ok(())
+    }
+
+    /// ROLLBACK TO SAVEPOINT.
+    ///
+    /// # Errors
+    /// 3B001 when there is none of that name, 25P01.
+    pub(super) fn roll_back_to(&mut self, name: &str) -> Result<(), SqlError> {
+        self.need_block("ROLLBACK TO SAVEPOINT")?;
+        let block = self.block.as_mut().expect("there is one");
+        let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
+        block.savepoints.truncate(place + 1);
+        let transaction = block.transaction.as_ref().expect("a transaction with savepoints is kept");
+        transaction.roll_back_to(&block.savepoints[place].1);
+        block.failed = false;
+        let (locks, advisory) = block.savepoints[place].2;
+        self.locks.release_since(locks);
+        self.state.advisory.release_since(advisory);
+        self.refresh_schema()
+    }
+
+    fn need_block(&self, what: &str) -> Result<(), SqlError> {
+        if self.block.as_ref().is_some_and(|block| block.explicit) {
+            return Ok(());
+        }
+        let message = format!("{what} can only be used in transaction blocks");
+        Err(SqlError::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message))
+    }
+
+    /// Fails in a transaction that must not write.
+    ///
+    /// # Errors
+    /// 25006.
+    pub(super) fn may_write(&self, what: &str) -> Result<(), SqlError> {
+        let read_only = self.block.as_ref().is_some_and(|block| block.read_only);
+        if !read_only && !self.shared.is_standby() {
+            return Ok(());
+        }
+        let message = format!("cannot execute {what} in a read-only transaction");
+        Err(SqlError::new(SqlState::READ_ONLY_SQL_TRANSACTION, message))
+    }
+
+    /// How it stands.
+    pub(super) fn transaction_status(&self) -> TransactionStatus {
+        match &self.block {
+            Some(block) if block.explicit && block.failed => TransactionStatus::Failed,
+            Some(block) if block.explicit => TransactionStatus::Open,
+            _ => TransactionStatus::Idle,
+        }
+    }
+}
+
+fn no_savepoint(name: &str) -> SqlError {
+    SqlError::new(SqlState::INVALID_SAVEPOINT_SPECIFICATION, format!("savepoint \"{name}\" does not exist"))
+}

@@ -1,0 +1,301 @@
+//! What functions ask the session.
+
+use std::{collections::HashMap, sync::Arc, time::Instant};
+
+use freshet_sql::{
+    SqlError, SqlState, Type, Value,
+    functions::SessionCalls,
+    types::{Array, Kind, ObjectNames},
+};
+
+use super::{Portal, State, prepare::Prepared};
+use crate::{
+    advisory::AdvisoryKey,
+    bind::not_supported,
+    expression::SessionView,
+    locks::Patience,
+    relations::Snapshot,
+    schema::{self, Oid, privilege},
+    sequence::Position,
+    server::Shared,
+    session_function::SessionFunction as F,
+    system::{
+        self,
+        activity::{CursorInfo, SettingInfo, StatementInfo},
+    },
+};
+
+/// A session while it runs a statement.
+pub struct View<'s> {
+    /// What all sessions share.
+    pub shared: &'s Shared,
+    /// This one.
+    pub state: &'s State,
+    kept: Option<Kept<'s>>,
+}
+
+/// What a session keeps: statements and portals, by their names.
+type Kept<'s> = (&'s HashMap<String, Arc<Prepared>>, &'s HashMap<String, Portal>);
+
+impl<'s> View<'s> {
+    /// Of this session.
+    pub fn new(shared: &'s Shared, state: &'s State) -> Self {
+        Self { shared, state, kept: None }
+    }
+
+    /// With what it keeps.
+    pub(super) fn with(
+        self,
+        statements: &'s HashMap<String, Arc<Prepared>>,
+        portals: &'s HashMap<String, Portal>,
+    ) -> Self {
+        Self { kept: Some((statements, portals)), ..self }
+    }
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+impl SessionCalls for View<'_> {
+    fn call(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
+        let State { settings, schema, .. } = self.state;
+        let oid = |place: usize| arguments.get(place).and_then(Value::as_i64).and_then(|oid| Oid::try_from(oid).ok());
+        Ok(match function {
+            F::CurrentUser | F::CurrentRole | F::User => Value::text(self.state.user.as_str()),
+            F::SessionUser => Value::text(self.state.session_user.as_str()),
+            F::CurrentDatabase | F::CurrentCatalog => Value::text(Arc::clone(&self.state.database)),
+            F::CurrentSchema => {
+                let path = self.state.path();
+                path.get(1).map_or(Value::Null, |first| Value::text(schema.namespace_name(*first)))
+            }
+            F::CurrentSchemas => {
+                let path = self.state.path();
+                let implicit = usize::from(arguments.first().and_then(Value::as_bool) != Some(true));
+                let names = path.iter().skip(implicit).map(|oid| Value::text(schema.namespace_name(*oid)));
+                Value::array(Array::new(Kind::Name, names.collect()))
+            }
+            F::Version => Value::text(format!("PostgreSQL 15.0 (Freshet {})", self.shared.version)),
+            F::BackendPid => Value::Int4(self.state.pid),
+            F::IsInRecovery => Value::Bool(self.shared.is_standby()),
+            F::CancelBackend => Value::Bool(self.reach(arguments, freshet_postgres::Sessions::cancel)?),
+            F::TerminateBackend => Value::Bool(self.reach(arguments, freshet_postgres::Sessions::terminate)?),
+            F::CurrentSetting | F::CurrentSettingOrNull => {
+                let Some(name) = arguments.first().and_then(Value::as_str) else { return Ok(Value::Null) };
+                match settings.get(name) {
+                    Some(_) if name == "freshet.last_commit" => {
+                        Value::text(self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string()))
+                    }
+                    Some(value) => Value::text(value),
+                    None if arguments.get(1).and_then(Value::as_bool) == Some(true) => Value::Null,
+                    None => {
+                        let message = format!("unrecognized configuration parameter \"{name}\"");
+                        return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message));
+                    }
+                }
+            }
+            F::SetConfig => {
+                let [name, value, local] = arguments else {
+                    return Err(SqlError::internal("set_config has three arguments"));
+                };
+                let wanted = (text(name).to_owned(), text(value).to_owned(), local.as_bool() == Some(true));
+                self.state.wanted.borrow_mut().push(wanted);
+                value.clone()
+            }
+            F::FormatType => match (oid(0), arguments.get(1).and_then(Value::as_i64)) {
+                (Some(oid), modifier) => match Kind::from_oid(oid) {
+                    Some(kind) => {
+                        let modifier = modifier.and_then(|modifier| i32::try_from(modifier).ok()).unwrap_or(-1);
+                        Value::text(Type::with_modifier(kind, modifier).to_string())
+                    }
+                    None => Value::text("???"),
+                },
+                _ => Value::Null,
+            },
+            F::LastCommit => self.state.last_commit.map_or(Value::Null, |stamp| Value::text(stamp.0.to_string())),
+            F::ClientAddress => Value::text(self.state.client.ip().to_string()),
+            F::ClientPort => Value::Int4(self.state.client.port().into()),
+            F::NextValue => {
+                let Some(sequence) = self.sequence(oid(0), "nextval", privilege::USAGE | privilege::UPDATE)? else {
+                    return Ok(Value::Null);
+                };
+                Value::Int8(self.state.sequences.next(&self.shared.sequences, sequence, &|| self.check())?)
+            }
+            F::CurrentValue => {
+                let Some(sequence) = self.sequence(oid(0), "", privilege::USAGE | privilege::SELECT)? else {
+                    return Ok(Value::Null);
+                };
+                Value::Int8(self.state.sequences.current(sequence)?)
+            }
+            F::LastValue => Value::Int8(self.state.sequences.last()?),
+            F::SetValue | F::SetValueCalled => {
+                let Some(sequence) = self.sequence(oid(0), "setval", privilege::UPDATE)? else {
+                    return Ok(Value::Null);
+                };
+                let Some(value) = arguments.get(1).and_then(Value::as_i64) else { return Ok(Value::Null) };
+                let called = arguments.get(2).and_then(Value::as_bool).unwrap_or(true);
+                let position = Position { value, called };
+                Value::Int8(self.state.sequences.set(&self.shared.sequences, sequence, position, &|| self.check())?)
+            }
+            F::AdvisoryLock
+            | F::AdvisoryLockShared
+            | F::AdvisoryTry
+            | F::AdvisoryTryShared
+            | F::AdvisoryTransaction
+            | F::AdvisoryTransactionShared
+            | F::AdvisoryTransactionTry
+            | F::AdvisoryTransactionTryShared
+            | F::AdvisoryUnlock
+            | F::AdvisoryUnlockShared => self.advisory(function, arguments)?,
+            F::AdvisoryUnlockAll => {
+                self.state.advisory.unlock_all();
+                Value::text("")
+            }
+            F::Sleep => self.sleep(arguments)?,
+            other => {
+                let value = system::functions::call(&Snapshot::of(self.state), other, arguments)?;
+                value.ok_or_else(|| not_supported(format!("{}()", other.name())))?
+            }
+        })
+    }
+}
+
+impl SessionView for View<'_> {
+    fn settings(&self) -> Vec<SettingInfo> {
+        let mut settings = self.state.settings.describe();
+        if let Some(last) = settings.iter_mut().find(|setting| setting.name == "freshet.last_commit") {
+            last.value = self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string());
+        }
+        settings
+    }
+
+    fn cursors(&self) -> Vec<CursorInfo> {
+        let Some((_, portals)) = self.kept else { return Vec::new() };
+        let declared = portals.iter().filter_map(|(name, portal)| {
+            let (name, statement) = (name.clone(), portal.prepared.sql.clone());
+            Some(CursorInfo { name, statement, made: portal.declared? })
+        });
+        let mut cursors: Vec<_> = declared.collect();
+        cursors.sort_by(|one, other| one.name.cmp(&other.name));
+        cursors
+    }
+
+    fn statements(&self) -> Vec<StatementInfo> {
+        let Some((statements, _)) = self.kept else { return Vec::new() };
+        let named = statements.iter().filter(|(name, _)| !name.is_empty());
+        let mut statements: Vec<_> = named
+            .map(|(name, prepared)| StatementInfo {
+                name: name.clone(),
+                statement: prepared.sql.clone(),
+                made: prepared.made,
+                parameters: prepared.parameters().into_iter().map(Type::oid).collect(),
+                by_sql: prepared.by_sql,
+            })
+            .collect();
+        statements.sort_by(|one, other| one.name.cmp(&other.name));
+        statements
+    }
+}
+
+impl View<'_> {
+    fn check(&self) -> Result<(), SqlError> {
+        self.state.flag.check(self.state.deadline)
+    }
+
+    /// The sequence of this id, if the role has one of these privileges on it. `writes` names the function, if it changes the sequence.
+    fn sequence(&self, oid: Option<Oid>, writes: &str, wanted: u16) -> Result<Option<&schema::Sequence>, SqlError> {
+        let Some(oid) = oid else { return Ok(None) };
+        let schema = &self.state.schema;
+        let sequence = schema.sequence(oid).ok_or_else(|| {
+            let name = system::class::by_oid(&Snapshot::of(self.state), oid)
+                .map_or_else(|| oid.to_string(), |class| class.name().to_owned());
+            SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a sequence"))
+        })?;
+        if schema.privileges(self.state.role, sequence.owner, &sequence.grants) & wanted == 0 {
+            let message = format!("permission denied for sequence {}", sequence.name);
+            return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+        }
+        if !writes.is_empty() && (self.state.read_only || self.shared.is_standby()) {
+            let message = format!("cannot execute {writes}() in a read-only transaction");
+            return Err(SqlError::new(SqlState::READ_ONLY_SQL_TRANSACTION, message));
+        }
+        Ok(Some(sequence))
+    }
+
+    /// Functions about advisory locks.
+    fn advisory(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
+        let key = match arguments {
+            [Value::Int8(number)] => AdvisoryKey::one(*number),
+            [Value::Int4(class), Value::Int4(object)] => AdvisoryKey::two(*class, *object),
+            _ => return Ok(Value::Null),
+        };
+        let locks = &self.state.advisory;
+        let shared = matches!(
+            function,
+            F::AdvisoryLockShared
+                | F::AdvisoryTryShared
+                | F::AdvisoryTransactionShared
+                | F::AdvisoryTransactionTryShared
+                | F::AdvisoryUnlockShared
+        );
+        let transaction = matches!(
+            function,
+            F::AdvisoryTransaction
+                | F::AdvisoryTransactionShared
+                | F::AdvisoryTransactionTry
+                | F::AdvisoryTransactionTryShared
+        );
+        match function {
+            F::AdvisoryTry | F::AdvisoryTryShared | F::AdvisoryTransactionTry | F::AdvisoryTransactionTryShared => {
+                Ok(Value::Bool(locks.try_lock(key, shared, transaction)))
+            }
+            F::AdvisoryUnlock | F::AdvisoryUnlockShared => Ok(Value::Bool(locks.unlock(key, shared))),
+            _ => {
+                let timeout = self.state.settings.ready.lock_timeout;
+                let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+                locks.lock(key, shared, transaction, Patience { deadline, interrupted: &|| self.check() })?;
+                Ok(Value::text(""))
+            }
+        }
+    }
+
+    fn reach(
+        &self,
+        arguments: &[Value],
+        how: impl Fn(&freshet_postgres::Sessions, i32) -> bool,
+    ) -> Result<bool, SqlError> {
+        let superuser = self.state.schema.role_by_oid(self.state.role).is_some_and(|role| role.superuser);
+        let Some(Value::Int4(pid)) = arguments.first() else { return Ok(false) };
+        if !superuser && *pid != self.state.pid {
+            let message = "must be a superuser to signal another session";
+            return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+        }
+        Ok(how(&self.state.sessions, *pid))
+    }
+
+    fn sleep(&self, arguments: &[Value]) -> Result<Value, SqlError> {
+        let seconds = match arguments.first() {
+            Some(Value::Float8(seconds)) if *seconds > 0.0 => seconds.min(1e9),
+            _ => return Ok(Value::text("")),
+        };
+        let end = std::time::Instant::now() + std::time::Duration::from_secs_f64(seconds);
+        loop {
+            self.check()?;
+            let left = end.saturating_duration_since(std::time::Instant::now());
+            if left.is_zero() {
+                return Ok(Value::text(""));
+            }
+            std::thread::sleep(left.min(std::time::Duration::from_millis(10)));
+        }
+    }
+}
+
+impl ObjectNames for View<'_> {
+    fn name_of(&self, kind: Kind, id: u32) -> Option<String> {
+        system::names::name_of(&Snapshot::of(self.state), kind, id)
+    }
+
+    fn id_of(&self, kind: Kind, name: &str) -> Option<u32> {
+        system::names::id_of(&Snapshot::of(self.state), kind, name)
+    }
+}

@@ -1,0 +1,196 @@
+//! Rows to the client, in the formats that it wants.
+
+use std::ops::ControlFlow;
+
+use freshet_postgres::{Field, Format, Out, Report, Row};
+use freshet_sql::{
+    SqlError, Type, Value, ValueRef,
+    types::{EvalContext, Kind, binary, text},
+};
+
+use crate::{
+    bind::select::Output,
+    execute::Sink,
+    expression::{Environment, Source},
+};
+
+/// A column of a result, as clients are told.
+#[derive(Clone, Debug)]
+pub struct ResultColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// The table and the column, from 1, that it shows as they are.
+    pub origin: Option<(u32, i16)>,
+}
+
+impl ResultColumn {
+    /// A column that is none of a table's.
+    pub fn new(name: &str, ty: Type) -> Self {
+        Self { name: name.to_owned(), ty, origin: None }
+    }
+}
+
+/// The columns as the protocol describes them.
+pub fn fields<'c>(columns: &'c [ResultColumn], formats: &'c [Format]) -> impl Iterator<Item = Field<'c>> {
+    columns.iter().enumerate().map(|(number, column)| {
+        let (table, place) = column.origin.unwrap_or((0, 0));
+        let kind = match column.ty.kind() {
+            Kind::Unknown => Kind::Text,
+            kind => kind,
+        };
+        Field {
+            name: &column.name,
+            table,
+            column: place,
+            type_oid: kind.oid(),
+            type_size: kind.length(),
+            type_modifier: column.ty.modifier(),
+            format: format_of(formats, number),
+        }
+    })
+}
+
+/// The format of a column: one for all, or each its own; text if none is named.
+pub fn format_of(formats: &[Format], column: usize) -> Format {
+    match formats {
+        [] => Format::Text,
+        [one] => *one,
+        all => all.get(column).copied().unwrap_or(Format::Text),
+    }
+}
+
+/// Writes rows as they come.
+pub struct Wire<'o> {
+    out: &'o mut Out,
+    kinds: Vec<(Kind, Format)>,
+    scratch: String,
+}
+
+impl<'o> Wire<'o> {
+    /// To a client.
+    pub fn new(out: &'o mut Out, columns: &[ResultColumn], formats: &[Format]) -> Self {
+        let kinds = columns.iter().enumerate();
+        let kinds = kinds.map(|(number, column)| (column.ty.kind(), format_of(formats, number))).collect();
+        Self { out, kinds, scratch: String::new() }
+    }
+
+    fn write(
+        row: &mut Row<'_>,
+        scratch: &mut String,
+        (kind, format): (Kind, Format),
+        value: ValueRef<'_>,
+        context: &EvalContext<'_>,
+    ) {
+        match (value, format) {
+            (ValueRef::Null, _) => row.null(),
+            (value, Format::Binary) => binary::output(value, row.value()),
+            (ValueRef::Text(text), Format::Text) => row.bytes(text.as_bytes()),
+            (ValueRef::Int4(number), Format::Text) => row.text(number),
+            (ValueRef::Int8(number), Format::Text) => row.text(number),
+            (value, Format::Text) => {
+                scratch.clear();
+                text::output_as(kind, value, context, scratch);
+                row.bytes(scratch.as_bytes());
+            }
+        }
+    }
+
+    /// One row of values.
+    ///
+    /// # Errors
+    /// When it cannot be delivered.
+    pub fn one(&mut self, values: &[Value], context: &EvalContext<'_>) -> Result<(), SqlError> {
+        let mut row = self.out.row();
+        for (value, kind) in values.iter().zip(&self.kinds) {
+            Self::write(&mut row, &mut self.scratch, *kind, value.as_ref(), context);
+        }
+        row.finish().map_err(undelivered)
+    }
+}
+
+/// Rows to the client.
+pub struct WireSink<'o, 'c> {
+    /// Where they are written to.
+    pub wire: Wire<'o>,
+    /// The session.
+    pub context: &'c EvalContext<'c>,
+}
+
+impl Sink for WireSink<'_, '_> {
+    fn row(
+        &mut self,
+        output: &[Output],
+        rows: &[Source<'_>],
+        environment: &Environment<'_>,
+    ) -> Result<ControlFlow<()>, SqlError> {
+        let Wire { out, kinds, scratch } = &mut self.wire;
+        let mut row = out.row();
+        for (output, kind) in output.iter().zip(kinds.iter()) {
+            let mut hold = Value::Null;
+            let value = output.expression.look(rows, environment, &mut hold)?;
+            Wire::write(&mut row, scratch, *kind, value, self.context);
+        }
+        row.finish().map_err(undelivered)?;
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn values(&mut self, values: &[Value]) -> Result<ControlFlow<()>, SqlError> {
+        self.wire.one(values, self.context)?;
+        Ok(ControlFlow::Continue(()))
+    }
+}
+
+/// What the protocol says of a row that it cannot deliver.
+#[cold]
+pub fn undelivered(report: Report) -> SqlError {
+    SqlError::new(freshet_sql::SqlState::new(report.state().as_str()), report.message().to_owned())
+}
+
+/// A notice as the protocol tells it.
+pub fn notice(notice: SqlError) -> Report {
+    let fields = notice.into_report();
+    let mut report = Report::notice(fields.message.into_owned());
+    if let Some(detail) = fields.detail {
+        report = report.detail(detail);
+    }
+    if let Some(hint) = fields.hint {
+        report = report.hint(hint);
+    }
+    report
+}
+
+/// An error as the protocol tells it.
+pub fn report(error: SqlError) -> Report {
+    let fields = error.into_report();
+    let state = freshet_postgres::SqlState::new(fields.state.code());
+    let message = fields.message.into_owned();
+    let mut report = match fields.state.code() {
+        // The connection has to end with these.
+        "57P01" | "08006" => Report::fatal(state, message),
+        _ => Report::error(state, message),
+    };
+    if let Some(detail) = fields.detail {
+        report = report.detail(detail);
+    }
+    if let Some(hint) = fields.hint {
+        report = report.hint(hint);
+    }
+    if let Some(position) = fields.position {
+        report = report.position(position);
+    }
+    if let Some(table) = fields.table {
+        report = report.table(fields.schema.unwrap_or_default(), table);
+    }
+    if let Some(column) = fields.column {
+        report = report.column(column);
+    }
+    if let Some(data_type) = fields.data_type {
+        report = report.data_type(data_type);
+    }
+    if let Some(constraint) = fields.constraint {
+        report = report.constraint(constraint);
+    }
+    report
+}

@@ -1,0 +1,439 @@
+//! What goes on: sessions, locks, cursors, settings.
+
+use std::{
+    collections::BTreeMap,
+    fmt,
+    net::SocketAddr,
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicI64, AtomicU8, Ordering},
+    },
+};
+
+use freshet_engine::NodeStatus;
+use freshet_sql::{
+    Kind, SqlError, Value,
+    types::{Array, Timestamp},
+};
+
+use super::{
+    Generator,
+    role::DATABASE,
+    sink::{NULL, Sink, row, texts},
+    size::TableSize,
+};
+use crate::{
+    advisory::AdvisoryLock,
+    locks::{LockMode, TableLock},
+    relations::{self, Snapshot},
+    schema::{Oid, Sequence, TableInfo},
+    sequence::Position,
+};
+
+/// The relations of this module.
+pub(super) const RELATIONS: &[(&str, Generator)] = &[
+    ("pg_stat_activity", pg_stat_activity),
+    ("pg_stat_ssl", pg_stat_ssl),
+    ("pg_locks", pg_locks),
+    ("pg_cursors", pg_cursors),
+    ("pg_prepared_statements", pg_prepared_statements),
+    ("pg_settings", pg_settings),
+];
+
+/// How many bytes of a statement's text are shown.
+const SHOWN: usize = 1024;
+
+/// The server, as the system's relations see it at the moment that they are read.
+pub trait SystemView: fmt::Debug + Send + Sync {
+    /// When it was started.
+    fn started(&self) -> Timestamp;
+
+    /// Who is connected.
+    fn sessions(&self) -> Vec<Arc<SessionInfo>>;
+
+    /// Which tables are locked, and which locks on them are waited for.
+    fn table_locks(&self) -> Vec<TableLock>;
+
+    /// The same of advisory locks.
+    fn advisory_locks(&self) -> Vec<AdvisoryLock>;
+
+    /// What a session waits for, by its number among the engine's workers, if it waits for others.
+    fn wait(&self, place: usize) -> Option<Wait>;
+
+    /// The node; nothing where there is none.
+    fn status(&self) -> Option<NodeStatus>;
+
+    /// About how much a table takes; nothing when that cannot be found out now.
+    fn table_size(&self, info: &TableInfo) -> Option<TableSize>;
+
+    /// Where a sequence stands.
+    ///
+    /// # Errors
+    /// When that cannot be read.
+    fn sequence_position(&self, sequence: &Sequence) -> Result<Position, SqlError>;
+}
+
+/// A session waits for others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wait {
+    /// For what, as `pg_stat_activity` has it.
+    pub event: &'static str,
+    /// For whom: numbers of sessions among the engine's workers.
+    pub by: Vec<usize>,
+}
+
+/// What a session is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Activity {
+    /// Nothing, outside of a transaction.
+    Idle,
+    /// It runs a statement.
+    Active,
+    /// Nothing, within a transaction.
+    InTransaction,
+    /// Nothing, within a transaction that has failed.
+    Failed,
+}
+
+impl Activity {
+    fn of(code: u8) -> Self {
+        match code {
+            0 => Self::Idle,
+            1 => Self::Active,
+            2 => Self::InTransaction,
+            _ => Self::Failed,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Active => "active",
+            Self::InTransaction => "idle in transaction",
+            Self::Failed => "idle in transaction (aborted)",
+        }
+    }
+}
+
+/// One session, as others see it. The session itself changes it, without ever waiting for those who look.
+#[derive(Debug)]
+pub struct SessionInfo {
+    /// Its number.
+    pub pid: i32,
+    /// Its number among the engine's workers.
+    pub place: usize,
+    /// The role that has opened it.
+    pub user: String,
+    /// That role's id.
+    pub role: Oid,
+    /// The database that its client has asked for.
+    pub database: String,
+    /// Where its client is.
+    pub client: SocketAddr,
+    /// When it was opened.
+    pub started: Timestamp,
+    activity: AtomicU8,
+    /// Microseconds, as in [`Timestamp`]; the smallest number for none.
+    changed: AtomicI64,
+    statement_start: AtomicI64,
+    transaction_start: AtomicI64,
+    texts: Mutex<Texts>,
+}
+
+#[derive(Clone, Debug)]
+struct Texts {
+    statement: Arc<str>,
+    application: Arc<str>,
+}
+
+const NEVER: i64 = i64::MIN;
+
+fn time(of: &AtomicI64) -> Option<Timestamp> {
+    // Relaxed, as everywhere here: each of these is looked at by itself.
+    Some(of.load(Ordering::Relaxed)).filter(|micros| *micros != NEVER).map(Timestamp)
+}
+
+/// As much of a statement's text as is shown.
+pub fn shown(sql: &str) -> &str {
+    &sql[..sql.floor_char_boundary(SHOWN)]
+}
+
+/// Who a session is.
+#[derive(Clone, Copy, Debug)]
+pub struct Identity<'i> {
+    /// Its number.
+    pub pid: i32,
+    /// Its number among the engine's workers.
+    pub place: usize,
+    /// The role that has opened it.
+    pub user: &'i str,
+    /// That role's id.
+    pub role: Oid,
+    /// The database that its client has asked for.
+    pub database: &'i str,
+    /// Where its client is.
+    pub client: SocketAddr,
+}
+
+impl SessionInfo {
+    /// A session that was opened now.
+    pub fn new(who: Identity<'_>) -> Self {
+        let now = Timestamp::now();
+        Self {
+            pid: who.pid,
+            place: who.place,
+            user: who.user.to_owned(),
+            role: who.role,
+            database: who.database.to_owned(),
+            client: who.client,
+            started: now,
+            activity: AtomicU8::new(Activity::Idle as u8),
+            changed: AtomicI64::new(now.0),
+            statement_start: AtomicI64::new(NEVER),
+            transaction_start: AtomicI64::new(NEVER),
+            texts: Mutex::new(Texts { statement: "".into(), application: "".into() }),
+        }
+    }
+
+    /// A statement begins now, whose text is shown; within a transaction that has begun then, or with it.
+    pub fn begin(&self, statement: Arc<str>, now: Timestamp, transaction: Option<Timestamp>) {
+        self.texts.lock().unwrap_or_else(PoisonError::into_inner).statement = statement;
+        self.statement_start.store(now.0, Ordering::Relaxed);
+        self.transaction_start.store(transaction.unwrap_or(now).0, Ordering::Relaxed);
+        self.changed.store(now.0, Ordering::Relaxed);
+        self.activity.store(Activity::Active as u8, Ordering::Relaxed);
+    }
+
+    /// The session waits for its client, within a transaction that has begun then, if it is in one.
+    pub fn rest(&self, activity: Activity, transaction: Option<Timestamp>) {
+        if self.activity.swap(activity as u8, Ordering::Relaxed) != activity as u8 {
+            self.changed.store(Timestamp::now().0, Ordering::Relaxed);
+        }
+        self.transaction_start.store(transaction.map_or(NEVER, |begun| begun.0), Ordering::Relaxed);
+    }
+
+    /// What its client calls itself.
+    pub fn set_application(&self, name: &str) {
+        let mut texts = self.texts.lock().unwrap_or_else(PoisonError::into_inner);
+        if *texts.application != *name {
+            texts.application = name.into();
+        }
+    }
+
+    /// What it is doing.
+    pub fn activity(&self) -> Activity {
+        Activity::of(self.activity.load(Ordering::Relaxed))
+    }
+}
+
+/// The sessions of a node.
+#[derive(Debug, Default)]
+pub struct Registry(Mutex<BTreeMap<i32, Arc<SessionInfo>>>);
+
+/// A session in the registry, until this is dropped.
+#[derive(Debug)]
+pub struct Registered {
+    info: Arc<SessionInfo>,
+    registry: Arc<Registry>,
+}
+
+impl Registry {
+    /// Enters a session.
+    pub fn enter(self: &Arc<Self>, info: SessionInfo) -> Registered {
+        let info = Arc::new(info);
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(info.pid, Arc::clone(&info));
+        Registered { info, registry: Arc::clone(self) }
+    }
+
+    /// All of them, in the order of their numbers.
+    pub fn all(&self) -> Vec<Arc<SessionInfo>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+}
+
+impl std::ops::Deref for Registered {
+    type Target = SessionInfo;
+
+    fn deref(&self) -> &SessionInfo {
+        &self.info
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let mut sessions = self.registry.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // The number may be another session's by now.
+        if sessions.get(&self.info.pid).is_some_and(|known| Arc::ptr_eq(known, &self.info)) {
+            sessions.remove(&self.info.pid);
+        }
+    }
+}
+
+/// A cursor of the session that asks.
+#[derive(Clone, Debug)]
+pub struct CursorInfo {
+    /// Its name.
+    pub name: String,
+    /// Its query.
+    pub statement: String,
+    /// When it was made.
+    pub made: Timestamp,
+}
+
+/// A prepared statement of the session that asks.
+#[derive(Clone, Debug)]
+pub struct StatementInfo {
+    /// Its name.
+    pub name: String,
+    /// Its text.
+    pub statement: String,
+    /// When it was prepared.
+    pub made: Timestamp,
+    /// The types of its parameters.
+    pub parameters: Vec<Oid>,
+    /// Whether it was PREPARE, and not a message, that has made it.
+    pub by_sql: bool,
+}
+
+/// A setting of the session that asks.
+#[derive(Clone, Debug)]
+pub struct SettingInfo {
+    /// Its name.
+    pub name: String,
+    /// Its value, in the unit.
+    pub value: String,
+    /// The unit of numbers.
+    pub unit: Option<&'static str>,
+    /// `bool`, `integer`, `string` or `enum`.
+    pub kind: &'static str,
+    /// Whether it can be changed by a session.
+    pub changeable: bool,
+    /// Where its value is from.
+    pub source: &'static str,
+    /// What it can be, if that is listed.
+    pub values: Option<&'static [&'static str]>,
+    /// Its value when the server starts.
+    pub boot: Option<String>,
+    /// What RESET makes of it.
+    pub reset: String,
+}
+
+fn pg_stat_activity(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for session in snapshot.system.sessions() {
+        if !sink.admits("pid", session.pid) {
+            continue;
+        }
+        // What others do is theirs to know, and superusers'.
+        let open = snapshot.is_member(session.role);
+        let Texts { statement, application } = session.texts.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let begun = time(&session.statement_start);
+        let wait = snapshot.system.wait(session.place).filter(|_| open);
+        sink.push(row![
+            DATABASE,
+            &session.database,
+            session.pid,
+            NULL,
+            session.role,
+            &session.user,
+            application,
+            open.then(|| session.client.ip().to_string()),
+            NULL,
+            open.then(|| i32::from(session.client.port())),
+            open.then_some(session.started),
+            open.then(|| time(&session.transaction_start)).flatten(),
+            open.then_some(begun).flatten(),
+            open.then(|| time(&session.changed)).flatten(),
+            wait.as_ref().map(|_| "Lock"),
+            wait.as_ref().map(|wait| wait.event),
+            open.then(|| session.activity().name()),
+            NULL,
+            NULL,
+            NULL,
+            if open { statement } else { "<insufficient privilege>".into() },
+            open.then_some("client backend"),
+        ]);
+    }
+    Ok(())
+}
+
+fn pg_stat_ssl(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for session in snapshot.system.sessions() {
+        sink.push(row![session.pid, false, NULL, NULL, NULL, NULL, NULL, NULL]);
+    }
+    Ok(())
+}
+
+/// What `pg_locks` calls a mode.
+fn mode_name(mode: LockMode) -> String {
+    let words = mode.name().split(' ').map(|word| {
+        let (first, rest) = word.split_at(1);
+        format!("{first}{}", rest.to_lowercase())
+    });
+    words.chain(["Lock".to_owned()]).collect()
+}
+
+fn pg_locks(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    let sessions = snapshot.system.sessions();
+    let mut push = |kind: &str, table: Option<Oid>, object: [Value; 3], place: usize, mode: LockMode, granted: bool| {
+        let pid = sessions.iter().find(|session| session.place == place).map(|session| session.pid);
+        let [class, object, part] = object;
+        let transaction = format!("{place}/0");
+        let mut row = row![kind, DATABASE, table, NULL, NULL, NULL, NULL, class, object, part];
+        row.extend(row![transaction, pid, mode_name(mode), granted, false, NULL]);
+        sink.push(row);
+    };
+    for lock in snapshot.system.table_locks() {
+        push("relation", Some(lock.table), [NULL, NULL, NULL], lock.place, lock.mode, lock.granted);
+    }
+    for AdvisoryLock { key, place, shared, granted } in snapshot.system.advisory_locks() {
+        let part = if key.pair { 2 } else { 1 };
+        let object = [Value::Oid(key.class), Value::Oid(key.object), Value::Int2(part)];
+        let mode = if shared { LockMode::Share } else { LockMode::Exclusive };
+        push("advisory", None, object, place, mode, granted);
+    }
+    Ok(())
+}
+
+fn pg_cursors(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for cursor in relations::with_session(|session| session.cursors()).unwrap_or_default() {
+        sink.push(row![cursor.name, cursor.statement, false, false, false, cursor.made]);
+    }
+    Ok(())
+}
+
+fn pg_prepared_statements(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for statement in relations::with_session(|session| session.statements()).unwrap_or_default() {
+        let StatementInfo { name, statement, made, parameters, by_sql } = statement;
+        let parameters = parameters.into_iter().map(Value::Oid).collect();
+        let parameters = Value::array(Array::new(Kind::Regtype, parameters));
+        sink.push(row![name, statement, made, parameters, by_sql, NULL, NULL]);
+    }
+    Ok(())
+}
+
+fn pg_settings(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for setting in relations::with_session(|session| session.settings()).unwrap_or_default() {
+        let of_freshet = setting.name.starts_with("freshet.");
+        sink.push(row![
+            &setting.name,
+            setting.value,
+            setting.unit,
+            if of_freshet { "Freshet" } else { "Client Connection Defaults" },
+            NULL,
+            NULL,
+            if setting.changeable { "user" } else { "internal" },
+            setting.kind,
+            setting.source,
+            NULL,
+            NULL,
+            setting.values.map(|values| texts(values.iter().copied())),
+            setting.boot,
+            setting.reset,
+            NULL,
+            NULL,
+            false,
+        ]);
+    }
+    Ok(())
+}

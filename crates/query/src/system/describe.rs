@@ -1,0 +1,164 @@
+//! Definitions as SQL, and privileges as text: as PostgreSQL writes them.
+
+use std::fmt::Write;
+
+use freshet_sql::{Value, functions::quote_identifier};
+
+use super::{
+    class::{self, Class},
+    sink::texts,
+};
+use crate::{
+    relations::Snapshot,
+    schema::{Check, ForeignKey, Grant, Index, IndexConstraint, Oid, ReferentialAction, Table, TableInfo, privilege},
+};
+
+/// Privileges with their letters, in the order in which they are written.
+const LETTERS: &[(u16, char)] = &[
+    (privilege::INSERT, 'a'),
+    (privilege::SELECT, 'r'),
+    (privilege::UPDATE, 'w'),
+    (privilege::DELETE, 'd'),
+    (privilege::TRUNCATE, 'D'),
+    (privilege::REFERENCES, 'x'),
+    (privilege::TRIGGER, 't'),
+    (privilege::USAGE, 'U'),
+    (privilege::CREATE, 'C'),
+];
+
+/// The name of a relation, with its schema unless it is found without.
+pub fn relation_name(snapshot: &Snapshot, class: Class<'_>) -> String {
+    if class::is_visible(snapshot, class) { quote_identifier(class.name()) } else { full_name(snapshot, class) }
+}
+
+/// The name of a relation with its schema.
+pub fn full_name(snapshot: &Snapshot, class: Class<'_>) -> String {
+    let namespace = class::namespace_name(snapshot, class.namespace());
+    format!("{}.{}", quote_identifier(namespace), quote_identifier(class.name()))
+}
+
+fn table_name(snapshot: &Snapshot, oid: Oid) -> String {
+    class::by_oid(snapshot, oid).map_or_else(|| oid.to_string(), |class| relation_name(snapshot, class))
+}
+
+/// The names of columns, separated by commas.
+fn names(table: &Table, columns: impl IntoIterator<Item = u16>) -> String {
+    let mut list = String::new();
+    for column in columns {
+        if !list.is_empty() {
+            list.push_str(", ");
+        }
+        let name = table.columns.get(usize::from(column)).map_or("", |column| &column.name);
+        let _ = write!(list, "{}", quote_identifier(name));
+    }
+    list
+}
+
+/// The statement that makes an index. With `pretty`, the table has its schema only where it needs it.
+pub fn index(snapshot: &Snapshot, info: &std::sync::Arc<TableInfo>, index: &Index, pretty: bool) -> String {
+    let class = Class::Table(info);
+    let table = if pretty { relation_name(snapshot, class) } else { full_name(snapshot, class) };
+    let unique = if index.unique { "UNIQUE " } else { "" };
+    let columns: Vec<String> = index
+        .columns
+        .iter()
+        .map(|part| names(&info.table, [part.column]) + if part.descending { " DESC" } else { "" })
+        .collect();
+    let name = quote_identifier(&index.name);
+    format!("CREATE {unique}INDEX {name} ON {table} USING btree ({})", columns.join(", "))
+}
+
+/// A column of an index, by its number from 1.
+pub fn index_column(info: &TableInfo, index: &Index, number: i64) -> Option<String> {
+    let place = usize::try_from(number).ok()?.checked_sub(1)?;
+    index.columns.get(place).map(|part| names(&info.table, [part.column]))
+}
+
+/// A PRIMARY KEY or UNIQUE constraint.
+pub fn key(table: &Table, index: &Index) -> String {
+    let kind = if index.constraint == IndexConstraint::Primary { "PRIMARY KEY" } else { "UNIQUE" };
+    format!("{kind} ({})", names(table, index.columns.iter().map(|part| part.column)))
+}
+
+/// A CHECK constraint.
+pub fn check(check: &Check, pretty: bool) -> String {
+    if pretty { format!("CHECK ({})", check.condition) } else { format!("CHECK (({}))", check.condition) }
+}
+
+/// A FOREIGN KEY constraint.
+pub fn foreign_key(snapshot: &Snapshot, table: &Table, key: &ForeignKey) -> String {
+    let parent = snapshot.schema.table(key.parent);
+    let columns = parent.map(|info| names(&info.table, key.parent_columns.iter().copied())).unwrap_or_default();
+    let mut text = format!(
+        "FOREIGN KEY ({}) REFERENCES {}({columns})",
+        names(table, key.columns.iter().copied()),
+        table_name(snapshot, key.parent)
+    );
+    for (event, action) in [("UPDATE", key.on_update), ("DELETE", key.on_delete)] {
+        if action != ReferentialAction::NoAction {
+            let _ = write!(text, " ON {event} {}", self::action(action));
+        }
+    }
+    text
+}
+
+/// What SQL calls an action.
+pub fn action(action: ReferentialAction) -> &'static str {
+    match action {
+        ReferentialAction::NoAction => "NO ACTION",
+        ReferentialAction::Restrict => "RESTRICT",
+        ReferentialAction::Cascade => "CASCADE",
+        ReferentialAction::SetNull => "SET NULL",
+        ReferentialAction::SetDefault => "SET DEFAULT",
+    }
+}
+
+/// The letter of an action.
+pub fn action_letter(action: ReferentialAction) -> char {
+    match action {
+        ReferentialAction::NoAction => 'a',
+        ReferentialAction::Restrict => 'r',
+        ReferentialAction::Cascade => 'c',
+        ReferentialAction::SetNull => 'n',
+        ReferentialAction::SetDefault => 'd',
+    }
+}
+
+/// The name of a role, as privileges have it.
+fn role_name(snapshot: &Snapshot, oid: Oid) -> String {
+    let Some(role) = snapshot.schema.role_by_oid(oid) else { return oid.to_string() };
+    if role.name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
+        role.name.clone()
+    } else {
+        format!("\"{}\"", role.name.replace('"', "\"\""))
+    }
+}
+
+/// Who has which privileges, as an array like `{owner=arwdDxt/owner,=r/owner}`; null when nobody but the owner has any. `all` are
+/// those of the owner.
+pub fn privileges(snapshot: &Snapshot, owner: Oid, grants: &[Grant], all: u16) -> Value {
+    if grants.is_empty() {
+        return Value::Null;
+    }
+    let own = Grant { role: owner, privileges: all, grantable: 0, grantor: owner };
+    let said = grants.iter().any(|grant| grant.role == owner);
+    let listed = Some(&own).filter(|_| !said).into_iter().chain(grants);
+    texts(listed.map(|grant| {
+        let mut text = if grant.role == 0 { String::new() } else { role_name(snapshot, grant.role) };
+        text.push('=');
+        for (bit, letter) in LETTERS.iter().filter(|(bit, _)| grant.privileges & bit != 0) {
+            text.push(*letter);
+            if grant.grantable & bit != 0 {
+                text.push('*');
+            }
+        }
+        let _ = write!(text, "/{}", role_name(snapshot, grant.grantor));
+        text
+    }))
+}
+
+/// A view's query.
+pub fn view(view: &crate::schema::View) -> String {
+    let query = view.query.trim_end();
+    if query.ends_with(';') { query.to_owned() } else { format!("{query};") }
+}

@@ -1,0 +1,268 @@
+//! Functions that say what a role may do.
+
+use freshet_sql::{Kind, SqlError, SqlState, Value};
+
+use super::{Arguments, column, relation};
+use crate::{
+    relations::Snapshot,
+    schema::{FIRST_ROLE, Grant, INFORMATION_SCHEMA, Oid, PG_CATALOG, privilege},
+    session_function::SessionFunction as F,
+    system::{
+        class::{self, Class},
+        names,
+        role::{DATABASE, DEFAULT_TABLESPACE},
+        routine,
+    },
+};
+
+/// Names of privileges, and their bits.
+type Words = &'static [(&'static str, u16)];
+
+const OF_TABLES: Words = &[
+    ("SELECT", privilege::SELECT),
+    ("INSERT", privilege::INSERT),
+    ("UPDATE", privilege::UPDATE),
+    ("DELETE", privilege::DELETE),
+    ("TRUNCATE", privilege::TRUNCATE),
+    ("REFERENCES", privilege::REFERENCES),
+    ("TRIGGER", privilege::TRIGGER),
+];
+const OF_COLUMNS: Words = &[
+    ("SELECT", privilege::SELECT),
+    ("INSERT", privilege::INSERT),
+    ("UPDATE", privilege::UPDATE),
+    ("REFERENCES", privilege::REFERENCES),
+];
+const OF_SEQUENCES: Words =
+    &[("USAGE", privilege::USAGE), ("SELECT", privilege::SELECT), ("UPDATE", privilege::UPDATE)];
+const OF_SCHEMAS: Words = &[("CREATE", privilege::CREATE), ("USAGE", privilege::USAGE)];
+const OF_DATABASES: Words = &[
+    ("CREATE", privilege::CREATE),
+    ("CONNECT", privilege::DATABASE),
+    ("TEMPORARY", privilege::DATABASE),
+    ("TEMP", privilege::DATABASE),
+];
+const OF_ROLES: Words = &[("USAGE", privilege::USAGE), ("MEMBER", privilege::USAGE)];
+const EXECUTE: Words = &[("EXECUTE", privilege::USAGE)];
+const USAGE: Words = &[("USAGE", privilege::USAGE)];
+const CREATE: Words = &[("CREATE", privilege::CREATE)];
+
+/// A privilege that is asked for, and whether it must be one that may be granted on.
+#[derive(Clone, Copy)]
+struct Wanted {
+    bit: u16,
+    grantable: bool,
+}
+
+/// The privileges of a list like `SELECT, INSERT WITH GRANT OPTION`: it is asked whether one of them is held.
+///
+/// # Errors
+/// 22023 for what is no privilege here.
+fn wanted(text: &str, words: Words) -> Result<Vec<Wanted>, SqlError> {
+    let one = |word: &str| {
+        let word = word.trim();
+        let upper = word.to_ascii_uppercase();
+        let option = upper.strip_suffix(" WITH GRANT OPTION").or_else(|| upper.strip_suffix(" WITH ADMIN OPTION"));
+        let name = option.map_or(upper.as_str(), str::trim_end);
+        let found = words.iter().find(|(known, _)| *known == name);
+        found.map(|(_, bit)| Wanted { bit: *bit, grantable: option.is_some() }).ok_or_else(|| {
+            let message = format!("unrecognized privilege type: \"{word}\"");
+            SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+        })
+    };
+    text.split(',').map(one).collect()
+}
+
+/// Whether a role holds one of these on something with this owner and these grants. Role 0 is everybody.
+fn holds(snapshot: &Snapshot, role: Oid, owner: Oid, grants: &[Grant], wanted: &[Wanted]) -> bool {
+    let schema = &snapshot.schema;
+    if schema.is_member(role, owner) {
+        return true;
+    }
+    let held = grants.iter().filter(|grant| grant.role == 0 || schema.is_member(role, grant.role));
+    let (held, grantable) =
+        held.fold((0, 0), |(held, grantable), grant| (held | grant.privileges, grantable | grant.grantable));
+    wanted.iter().any(|wanted| if wanted.grantable { grantable } else { held } & wanted.bit != 0)
+}
+
+/// The role that an argument names, or has the id of.
+fn role(snapshot: &Snapshot, given: &Value) -> Result<Oid, SqlError> {
+    match given.as_str() {
+        Some("public") => Ok(0),
+        Some(name) => match snapshot.schema.role(name) {
+            Some(role) => Ok(role.oid),
+            None => Err(SqlError::new(SqlState::UNDEFINED_OBJECT, format!("role \"{name}\" does not exist"))),
+        },
+        None => Ok(given.as_i64().and_then(|oid| Oid::try_from(oid).ok()).unwrap_or(0)),
+    }
+}
+
+/// The relation that an argument names, or has the id of; nothing for an id of nothing.
+fn class_of<'s>(snapshot: &'s Snapshot, given: Arguments<'_>, place: usize) -> Result<Option<Class<'s>>, SqlError> {
+    match given.0.get(place).and_then(Value::as_str) {
+        Some(name) => relation(snapshot, name).map(Some),
+        None => Ok(class::by_oid(snapshot, given.oid(place))),
+    }
+}
+
+/// Whether an argument names, or has the id of, the database.
+///
+/// # Errors
+/// 3D000 when it names another one.
+pub(super) fn database(snapshot: &Snapshot, given: Arguments<'_>, place: usize) -> Result<bool, SqlError> {
+    match given.0.get(place).and_then(Value::as_str) {
+        Some(name) if *name == *snapshot.database => Ok(true),
+        Some(name) => {
+            let message = format!("database \"{name}\" does not exist");
+            Err(SqlError::new(SqlState::INVALID_CATALOG_NAME, message))
+        }
+        None => Ok(given.oid(place) == DATABASE),
+    }
+}
+
+fn truth(known: Option<bool>) -> Result<Option<Value>, SqlError> {
+    Ok(Some(known.map_or(Value::Null, Value::Bool)))
+}
+
+/// Calls one of these functions; nothing when it is none of them.
+///
+/// # Errors
+/// For names of nothing, and 22023 for what is no privilege.
+pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<Option<Value>, SqlError> {
+    let least = match function {
+        F::HasColumnPrivilege => 3,
+        F::HasTablePrivilege
+        | F::HasAnyColumnPrivilege
+        | F::HasSequencePrivilege
+        | F::HasSchemaPrivilege
+        | F::HasDatabasePrivilege
+        | F::HasFunctionPrivilege
+        | F::HasTypePrivilege
+        | F::HasLanguagePrivilege
+        | F::HasTablespacePrivilege
+        | F::HasRole => 2,
+        _ => return Ok(None),
+    };
+    // Whose, what, which: the first is the session's role, if it is left out.
+    let (whose, rest) = match given.0.split_first() {
+        Some((first, rest)) if given.0.len() > least => (role(snapshot, first)?, Arguments(rest)),
+        _ => (snapshot.role, given),
+    };
+    let words = rest.0.last().and_then(Value::as_str).unwrap_or_default();
+    let schema = &snapshot.schema;
+    let superuser = schema.role_by_oid(whose).is_some_and(|role| role.superuser);
+    match function {
+        F::HasTablePrivilege | F::HasAnyColumnPrivilege | F::HasColumnPrivilege => {
+            let class = class_of(snapshot, rest, 0)?;
+            let wanted = wanted(words, if function == F::HasTablePrivilege { OF_TABLES } else { OF_COLUMNS })?;
+            if let (F::HasColumnPrivilege, Some(class)) = (function, class) {
+                match rest.0.get(1).and_then(Value::as_str) {
+                    Some(name) => drop(column(class, name)?),
+                    None => {
+                        let number = rest.number(1);
+                        if !class.attributes().iter().any(|it| i64::from(it.number) == number && !it.dropped) {
+                            return truth(None);
+                        }
+                    }
+                }
+            }
+            truth(class.map(|class| holds(snapshot, whose, class.owner(), class.grants(), &wanted)))
+        }
+        F::HasSequencePrivilege => {
+            let class = class_of(snapshot, rest, 0)?;
+            let wanted = wanted(words, OF_SEQUENCES)?;
+            match class {
+                Some(class) if !matches!(class, Class::Sequence(_)) => {
+                    let message = format!("\"{}\" is not a sequence", class.name());
+                    Err(SqlError::new(SqlState::WRONG_OBJECT_TYPE, message))
+                }
+                class => truth(class.map(|class| holds(snapshot, whose, class.owner(), class.grants(), &wanted))),
+            }
+        }
+        F::HasSchemaPrivilege => {
+            let oid = match rest.0.first().and_then(Value::as_str) {
+                Some(name) => names::namespace_named(snapshot, name).ok_or_else(|| {
+                    SqlError::new(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist"))
+                })?,
+                None => rest.oid(0),
+            };
+            let wanted = wanted(words, OF_SCHEMAS)?;
+            if matches!(oid, PG_CATALOG | INFORMATION_SCHEMA) {
+                let usage = Grant { role: 0, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
+                return truth(Some(holds(snapshot, whose, FIRST_ROLE, &[usage], &wanted)));
+            }
+            let namespace = schema.namespace_by_oid(oid);
+            truth(namespace.map(|it| holds(snapshot, whose, it.owner, &it.grants, &wanted)))
+        }
+        F::HasDatabasePrivilege => {
+            let there = database(snapshot, rest, 0)?;
+            let wanted = wanted(words, OF_DATABASES)?;
+            let makes = superuser || schema.role_by_oid(whose).is_some_and(|role| role.create_database);
+            let held = wanted.iter().any(|wanted| match (wanted.grantable, wanted.bit) {
+                (true, _) => superuser,
+                (false, privilege::CREATE) => makes,
+                _ => true,
+            });
+            truth(there.then_some(held))
+        }
+        F::HasTablespacePrivilege => {
+            let there = match rest.0.first().and_then(Value::as_str) {
+                Some("pg_default") => true,
+                Some("pg_global") => false,
+                Some(name) => {
+                    let message = format!("tablespace \"{name}\" does not exist");
+                    return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message));
+                }
+                None => rest.oid(0) == DEFAULT_TABLESPACE,
+            };
+            let wanted = wanted(words, CREATE)?;
+            truth(Some(superuser || there && wanted.iter().any(|wanted| !wanted.grantable)))
+        }
+        F::HasFunctionPrivilege => {
+            let oid = match rest.0.first().and_then(Value::as_str) {
+                Some(name) => names::id_of(snapshot, Kind::Regprocedure, name).ok_or_else(|| {
+                    SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function \"{name}\" does not exist"))
+                })?,
+                None => rest.oid(0),
+            };
+            for_all(words, EXECUTE, superuser, routine::by_oid(oid).is_some())
+        }
+        F::HasTypePrivilege => {
+            let oid = match rest.0.first().and_then(Value::as_str) {
+                Some(name) => names::id_of(snapshot, Kind::Regtype, name).ok_or_else(|| {
+                    SqlError::new(SqlState::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))
+                })?,
+                None => rest.oid(0),
+            };
+            for_all(words, USAGE, superuser, Kind::from_oid(oid).is_some())
+        }
+        F::HasLanguagePrivilege => {
+            let there = match rest.0.first().and_then(Value::as_str) {
+                Some("internal") => true,
+                Some(name) => {
+                    let message = format!("language \"{name}\" does not exist");
+                    return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message));
+                }
+                None => rest.oid(0) == routine::INTERNAL_LANGUAGE,
+            };
+            for_all(words, USAGE, superuser, there)
+        }
+        F::HasRole => {
+            let of = match rest.0.first() {
+                Some(of) => role(snapshot, of)?,
+                None => 0,
+            };
+            let wanted = wanted(words, OF_ROLES)?;
+            truth(Some(
+                wanted.iter().any(|wanted| if wanted.grantable { superuser } else { schema.is_member(whose, of) }),
+            ))
+        }
+        _ => Ok(None),
+    }
+}
+
+/// What everybody may do with something that is there.
+fn for_all(text: &str, words: Words, superuser: bool, there: bool) -> Result<Option<Value>, SqlError> {
+    let wanted = wanted(text, words)?;
+    truth(there.then(|| superuser || wanted.iter().any(|wanted| !wanted.grantable)))
+}

@@ -1,0 +1,187 @@
+//! Roles, schemas, databases, tablespaces.
+
+use std::sync::Arc;
+
+use freshet_sql::{SqlError, Value};
+
+use super::{
+    Generator, describe,
+    sink::{NULL, Sink, oids, row},
+};
+use crate::{
+    relations::Snapshot,
+    schema::{Entry, FIRST_ROLE, INFORMATION_SCHEMA, Namespace, Oid, PG_CATALOG, Role, privilege},
+};
+
+/// The relations of this module.
+pub(super) const RELATIONS: &[(&str, Generator)] = &[
+    ("pg_authid", pg_authid),
+    ("pg_roles", pg_roles),
+    ("pg_user", pg_user),
+    ("pg_shadow", pg_shadow),
+    ("pg_group", pg_group),
+    ("pg_auth_members", pg_auth_members),
+    ("pg_namespace", pg_namespace),
+    ("pg_database", pg_database),
+    ("pg_tablespace", pg_tablespace),
+];
+
+/// The id of the one database that there is.
+pub const DATABASE: Oid = 5;
+/// The tablespace of all tables.
+pub const DEFAULT_TABLESPACE: Oid = 1663;
+/// That of the catalogs that databases share.
+const GLOBAL_TABLESPACE: Oid = 1664;
+/// The number of UTF8 among the encodings.
+pub const UTF8: i32 = 6;
+/// What is shown for a password.
+const HIDDEN: &str = "********";
+
+/// All roles, in the order of their ids.
+pub fn roles(snapshot: &Snapshot) -> Vec<&Arc<Role>> {
+    let roles = snapshot.schema.entries().filter_map(|entry| match entry {
+        Entry::Role(role) => Some(role),
+        _ => None,
+    });
+    let mut roles: Vec<_> = roles.collect();
+    roles.sort_unstable_by_key(|role| role.oid);
+    roles
+}
+
+/// All schemas that users have made, in the order of their ids.
+pub fn namespaces(snapshot: &Snapshot) -> Vec<&Arc<Namespace>> {
+    let namespaces = snapshot.schema.entries().filter_map(|entry| match entry {
+        Entry::Namespace(namespace) => Some(namespace),
+        _ => None,
+    });
+    let mut namespaces: Vec<_> = namespaces.collect();
+    namespaces.sort_unstable_by_key(|namespace| namespace.oid);
+    namespaces
+}
+
+/// The schemas of the system.
+pub const SYSTEM_NAMESPACES: &[(Oid, &str)] = &[(PG_CATALOG, "pg_catalog"), (INFORMATION_SCHEMA, "information_schema")];
+
+fn pg_authid(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    snapshot.superusers_only("table pg_authid")?;
+    for role in roles(snapshot) {
+        sink.push(row![
+            role.oid,
+            &role.name,
+            role.superuser,
+            true,
+            role.create_role,
+            role.create_database,
+            role.login,
+            role.superuser,
+            role.superuser,
+            -1i32,
+            role.verifier.as_deref(),
+            NULL,
+        ]);
+    }
+    Ok(())
+}
+
+fn pg_roles(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for role in roles(snapshot) {
+        sink.push(row![
+            &role.name,
+            role.superuser,
+            true,
+            role.create_role,
+            role.create_database,
+            role.login,
+            role.superuser,
+            -1i32,
+            HIDDEN,
+            NULL,
+            role.superuser,
+            NULL,
+            role.oid,
+        ]);
+    }
+    Ok(())
+}
+
+fn user(role: &Role, password: Option<&str>) -> Vec<Value> {
+    let superuser = role.superuser;
+    row![&role.name, role.oid, role.create_database, superuser, superuser, superuser, password, NULL, NULL]
+}
+
+fn pg_user(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for role in roles(snapshot).into_iter().filter(|role| role.login) {
+        sink.push(user(role, Some(HIDDEN)));
+    }
+    Ok(())
+}
+
+fn pg_shadow(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    snapshot.superusers_only("view pg_shadow")?;
+    for role in roles(snapshot).into_iter().filter(|role| role.login) {
+        sink.push(user(role, role.verifier.as_deref()));
+    }
+    Ok(())
+}
+
+fn pg_group(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    let all = roles(snapshot);
+    for role in all.iter().filter(|role| !role.login) {
+        let members = all.iter().filter(|member| member.member_of.contains(&role.oid)).map(|member| member.oid);
+        sink.push(row![&role.name, role.oid, oids(members)]);
+    }
+    Ok(())
+}
+
+fn pg_auth_members(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for role in roles(snapshot) {
+        for group in &role.member_of {
+            sink.push(row![*group, role.oid, FIRST_ROLE, false]);
+        }
+    }
+    Ok(())
+}
+
+fn pg_namespace(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for (oid, name) in SYSTEM_NAMESPACES.iter().copied() {
+        let usage = crate::schema::Grant { role: 0, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
+        let privileges = describe::privileges(snapshot, FIRST_ROLE, &[usage], privilege::ALL_SCHEMA);
+        sink.push(row![oid, name, FIRST_ROLE, privileges]);
+    }
+    for namespace in namespaces(snapshot) {
+        let Namespace { oid, name, owner, grants } = &**namespace;
+        if sink.admits("oid", *oid) && sink.admits("nspname", name) {
+            let privileges = describe::privileges(snapshot, *owner, grants, privilege::ALL_SCHEMA);
+            sink.push(row![*oid, name, *owner, privileges]);
+        }
+    }
+    Ok(())
+}
+
+fn pg_database(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    sink.push(row![
+        DATABASE,
+        &*snapshot.database,
+        FIRST_ROLE,
+        UTF8,
+        'c',
+        false,
+        true,
+        -1i32,
+        0u32,
+        0u32,
+        DEFAULT_TABLESPACE,
+        "C",
+        "C.UTF-8",
+        NULL,
+        NULL,
+        NULL,
+    ]);
+    Ok(())
+}
+
+fn pg_tablespace(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    sink.push(row![DEFAULT_TABLESPACE, "pg_default", FIRST_ROLE, NULL, NULL]);
+    sink.push(row![GLOBAL_TABLESPACE, "pg_global", FIRST_ROLE, NULL, NULL]);
+    Ok(())
+}

@@ -1,0 +1,141 @@
+//! A node with its SQL server, and clients of it.
+#![allow(dead_code, reason = "each test uses a part of it")]
+
+use std::{
+    path::Path,
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use freshet_engine::{Domain, Node, NodeConfig, Safety};
+use freshet_postgres::{Limits, Options, Server};
+use freshet_query::server::{Setup, SqlServer};
+use tokio_postgres::{Client, Config, NoTls};
+
+/// More than enough.
+pub const SOON: Duration = Duration::from_secs(30);
+
+/// A node with its SQL server.
+pub struct SqlNode {
+    pub node: Arc<Node>,
+    pub server: SqlServer,
+    front: Option<Server>,
+}
+
+/// How a small node is set up; in memory, unless it has a directory.
+pub fn config(directory: Option<&Path>) -> NodeConfig {
+    NodeConfig {
+        directory: directory.map(Path::to_owned),
+        domain: if directory.is_some() { Domain::File } else { Domain::None },
+        listen: "127.0.0.1:0".to_owned(),
+        safety: Safety::OneSafe,
+        workers: 64,
+        replay_threads: 1,
+        ..NodeConfig::default()
+    }
+}
+
+impl SqlNode {
+    pub fn start(config: NodeConfig) -> Self {
+        let node = Node::start(config, |_| ()).unwrap();
+        let limits = Limits { connections: 40, ..Limits::default() };
+        let setup = Setup {
+            node: Arc::clone(&node),
+            general: None,
+            limits: limits.clone(),
+            first_role: "freshet".to_owned(),
+            version: "test".to_owned(),
+        };
+        let server = SqlServer::new(setup).unwrap();
+        let options = Options { addresses: vec!["127.0.0.1:0".parse().unwrap()], limits, ..Options::default() };
+        let front = Server::start(Arc::new(server.clone()), options).unwrap();
+        Self { node, server, front: Some(front) }
+    }
+
+    pub fn in_memory() -> Self {
+        Self::start(config(None))
+    }
+
+    pub fn address(&self) -> std::net::SocketAddr {
+        self.front.as_ref().unwrap().addresses()[0]
+    }
+
+    pub fn connect_as(&self, user: &str) -> Sql {
+        Sql::connect(self.address(), user)
+    }
+
+    pub fn connect(&self) -> Sql {
+        self.connect_as("freshet")
+    }
+}
+
+impl Drop for SqlNode {
+    fn drop(&mut self) {
+        if let Some(front) = self.front.take() {
+            let _ = front.shut_down(Duration::from_secs(1));
+        }
+        let _ = self.node.stop();
+    }
+}
+
+/// A client that waits.
+pub struct Sql {
+    pub runtime: tokio::runtime::Runtime,
+    pub client: Client,
+}
+
+impl Sql {
+    pub fn connect(address: std::net::SocketAddr, user: &str) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let mut config = Config::new();
+        config.host(address.ip().to_string()).port(address.port()).user(user).dbname("freshet");
+        let (client, connection) = runtime.block_on(config.connect(NoTls)).unwrap();
+        runtime.spawn(connection);
+        Self { runtime, client }
+    }
+
+    /// Runs statements; returns the rows of the last one that has any, as text.
+    pub fn query(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>, tokio_postgres::Error> {
+        use tokio_postgres::SimpleQueryMessage::Row;
+        let messages = self.runtime.block_on(self.client.simple_query(sql))?;
+        let rows = messages.iter().filter_map(|message| match message {
+            Row(row) => Some((0..row.len()).map(|n| row.get(n).map(str::to_owned)).collect()),
+            _ => None,
+        });
+        Ok(rows.collect())
+    }
+
+    /// The same of statements that succeed, rows as lines of text.
+    pub fn lines(&self, sql: &str) -> Vec<String> {
+        let rows = self.query(sql).unwrap_or_else(|error| panic!("{sql}: {}", shown(&error)));
+        let line = |row: Vec<Option<String>>| {
+            row.into_iter().map(|value| value.unwrap_or_else(|| "NULL".to_owned())).collect::<Vec<_>>().join(" ")
+        };
+        rows.into_iter().map(line).collect()
+    }
+
+    /// The SQLSTATE of statements that fail.
+    pub fn state(&self, sql: &str) -> String {
+        match self.query(sql) {
+            Ok(rows) => panic!("{sql} has succeeded: {rows:?}"),
+            Err(error) => error.code().map_or_else(|| error.to_string(), |state| state.code().to_owned()),
+        }
+    }
+}
+
+/// An error with what the server has said.
+pub fn shown(error: &tokio_postgres::Error) -> String {
+    match error.as_db_error() {
+        Some(said) => format!("{} {} {}", said.code().code(), said.message(), said.detail().unwrap_or_default()),
+        None => error.to_string(),
+    }
+}
+
+/// Waits until something is so.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + SOON;
+    while !holds() {
+        assert!(Instant::now() < deadline, "{what}: not so after {SOON:?}");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}

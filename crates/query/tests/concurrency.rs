@@ -1,0 +1,239 @@
+//! What concurrent sessions may do to one another, by name, at each level; locks, waits and their ends.
+
+mod common;
+
+use std::{
+    sync::{Arc, Barrier},
+    thread,
+    time::Duration,
+};
+
+use common::{Sql, SqlNode, eventually};
+
+fn prepared(sql: &str) -> (SqlNode, Sql, Sql) {
+    let node = SqlNode::in_memory();
+    let (one, other) = (node.connect(), node.connect());
+    one.lines(sql);
+    (node, one, other)
+}
+
+const ACCOUNTS: &str = "CREATE TABLE a (id int PRIMARY KEY, v int); INSERT INTO a VALUES (1, 10), (2, 20)";
+
+#[test]
+fn nothing_uncommitted_is_read_at_any_level() {
+    for level in ["READ UNCOMMITTED", "READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
+        let (_node, one, other) = prepared(ACCOUNTS);
+        one.lines(&format!("BEGIN ISOLATION LEVEL {level}; UPDATE a SET v = 99 WHERE id = 1"));
+        assert_eq!(other.lines("SELECT v FROM a WHERE id = 1"), ["10"], "{level}");
+        one.lines("ROLLBACK");
+        assert_eq!(other.lines("SELECT v FROM a WHERE id = 1"), ["10"], "{level}");
+    }
+}
+
+#[test]
+fn reads_are_repeated_where_the_level_says_so() {
+    for (level, second) in [("READ COMMITTED", "11"), ("REPEATABLE READ", "10"), ("SERIALIZABLE", "10")] {
+        let (_node, one, other) = prepared(ACCOUNTS);
+        one.lines(&format!("BEGIN ISOLATION LEVEL {level}"));
+        assert_eq!(one.lines("SELECT v FROM a WHERE id = 1"), ["10"]);
+        other.lines("UPDATE a SET v = 11 WHERE id = 1");
+        assert_eq!(one.lines("SELECT v FROM a WHERE id = 1"), [second], "{level}");
+        one.lines("COMMIT");
+    }
+}
+
+#[test]
+fn no_update_is_lost() {
+    // READ COMMITTED waits and looks again; the others fail.
+    for (level, state) in
+        [("READ COMMITTED", None), ("REPEATABLE READ", Some("40001")), ("SERIALIZABLE", Some("40001"))]
+    {
+        let (_node, one, other) = prepared(ACCOUNTS);
+        other.lines(&format!("BEGIN ISOLATION LEVEL {level}; SELECT v FROM a WHERE id = 1"));
+        one.lines("BEGIN; UPDATE a SET v = v + 1 WHERE id = 1");
+        let waiting = thread::spawn(move || {
+            let done = other.query("UPDATE a SET v = v + 1 WHERE id = 1");
+            (done.map_err(|error| error.code().unwrap().code().to_owned()), other)
+        });
+        one.lines("COMMIT");
+        let (done, other) = waiting.join().unwrap();
+        assert_eq!(done.err().as_deref(), state, "{level}");
+        other.lines("COMMIT");
+        let expected = if state.is_none() { "12" } else { "11" };
+        assert_eq!(one.lines("SELECT v FROM a WHERE id = 1"), [expected], "{level}");
+    }
+}
+
+#[test]
+fn a_condition_is_looked_at_again_after_a_wait() {
+    let (_node, one, other) = prepared(ACCOUNTS);
+    one.lines("BEGIN; UPDATE a SET v = 50 WHERE id = 1; DELETE FROM a WHERE id = 2");
+    let waiting = thread::spawn(move || {
+        (other.lines("UPDATE a SET v = v + 1 WHERE v < 30 RETURNING id"), other.lines("SELECT id, v FROM a"))
+    });
+    one.lines("COMMIT");
+    assert_eq!(waiting.join().unwrap(), (Vec::<String>::new(), vec!["1 50".to_owned()]));
+}
+
+#[test]
+fn write_skew_is_for_serializable_to_prevent() {
+    for (level, prevented) in [("REPEATABLE READ", false), ("SERIALIZABLE", true)] {
+        let (_node, one, other) = prepared(ACCOUNTS);
+        for session in [&one, &other] {
+            session.lines(&format!("BEGIN ISOLATION LEVEL {level}; SELECT sum(v) FROM a"));
+        }
+        one.lines("UPDATE a SET v = v - 20 WHERE id = 1");
+        other.lines("UPDATE a SET v = v - 20 WHERE id = 2");
+        one.lines("COMMIT");
+        match prevented {
+            true => assert_eq!(other.state("COMMIT"), "40001"),
+            false => drop(other.lines("COMMIT")),
+        }
+        assert_eq!(one.lines("SELECT sum(v) FROM a"), [if prevented { "10" } else { "-10" }]);
+    }
+}
+
+#[test]
+fn phantoms_are_for_serializable_to_prevent() {
+    let (_node, one, other) = prepared(ACCOUNTS);
+    for session in [&one, &other] {
+        session.lines("BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT count(*) FROM a WHERE id BETWEEN 5 AND 9");
+    }
+    one.lines("INSERT INTO a VALUES (5, 0)");
+    other.lines("INSERT INTO a VALUES (6, 0)");
+    one.lines("COMMIT");
+    assert_eq!(other.state("COMMIT"), "40001");
+}
+
+#[test]
+fn of_two_that_wait_for_each_other_one_gives_up() {
+    let (_node, one, other) = prepared(ACCOUNTS);
+    one.lines("BEGIN; UPDATE a SET v = 1 WHERE id = 1");
+    other.lines("BEGIN; UPDATE a SET v = 2 WHERE id = 2");
+    let waiting = thread::spawn(move || {
+        let done =
+            one.query("UPDATE a SET v = 1 WHERE id = 2").map_err(|error| error.code().unwrap().code().to_owned());
+        (done.err(), one)
+    });
+    let second =
+        other.query("UPDATE a SET v = 2 WHERE id = 1").map_err(|error| error.code().unwrap().code().to_owned());
+    if second.is_err() {
+        other.lines("ROLLBACK");
+    }
+    let (first, one) = waiting.join().unwrap();
+    let given_up: Vec<String> = first.into_iter().chain(second.err()).collect();
+    assert_eq!(given_up, ["40P01"]);
+    drop(one);
+}
+
+#[test]
+fn waits_end_as_they_are_told_to() {
+    let (_node, one, other) = prepared(ACCOUNTS);
+    one.lines("BEGIN; SELECT * FROM a WHERE id = 1 FOR UPDATE");
+    assert_eq!(other.state("SELECT * FROM a WHERE id = 1 FOR UPDATE NOWAIT"), "55P03");
+    assert_eq!(other.lines("SELECT id FROM a ORDER BY id FOR UPDATE SKIP LOCKED"), ["2"]);
+    other.lines("SET lock_timeout = '20ms'");
+    assert_eq!(other.state("UPDATE a SET v = 0 WHERE id = 1"), "55P03");
+    other.lines("SET lock_timeout = 0; SET statement_timeout = '20ms'");
+    assert_eq!(other.state("UPDATE a SET v = 0 WHERE id = 1"), "57014");
+    assert_eq!(other.state("SELECT pg_sleep(100)"), "57014");
+    other.lines("SET statement_timeout = 0");
+    let cancel = other.client.cancel_token();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let waiting = thread::spawn(move || (other.state("UPDATE a SET v = 0 WHERE id = 1"), other));
+    // It may not have begun to wait yet; asking once more does no harm.
+    while !waiting.is_finished() {
+        runtime.block_on(cancel.cancel_query(tokio_postgres::NoTls)).unwrap();
+        thread::sleep(Duration::from_millis(5));
+    }
+    assert_eq!(waiting.join().unwrap().0, "57014");
+    assert_eq!(one.lines("SELECT v FROM a WHERE id = 1"), ["10"]);
+}
+
+#[test]
+fn definitions_wait_for_writers_and_writers_notice_them() {
+    let (_node, one, other) = prepared(ACCOUNTS);
+    one.lines("BEGIN; UPDATE a SET v = 11 WHERE id = 1");
+    let altering = thread::spawn(move || {
+        other.lines("ALTER TABLE a ADD COLUMN w int DEFAULT 5; CREATE INDEX a_v ON a (v)");
+        other
+    });
+    one.lines("UPDATE a SET v = 12 WHERE id = 1; COMMIT");
+    let other = altering.join().unwrap();
+    assert_eq!(one.lines("UPDATE a SET w = v WHERE id = 1 RETURNING id, v, w"), ["1 12 12"]);
+    assert_eq!(other.lines("SELECT id FROM a WHERE v = 12"), ["1"]);
+    // A statement that was prepared before goes on with the new definition.
+    one.lines("PREPARE p AS INSERT INTO a (id, v) VALUES ($1, 0)");
+    other.lines("ALTER TABLE a ALTER COLUMN w SET DEFAULT 6; TRUNCATE a");
+    one.lines("EXECUTE p (7)");
+    assert_eq!(other.lines("SELECT * FROM a"), ["7 0 6"]);
+}
+
+#[test]
+fn sums_stay_the_same_under_load() {
+    let node = Arc::new(SqlNode::in_memory());
+    let sql = node.connect();
+    sql.lines("CREATE TABLE a (id int PRIMARY KEY, v int)");
+    for id in 0..10 {
+        sql.lines(&format!("INSERT INTO a VALUES ({id}, 100)"));
+    }
+    let (threads, turns) = (4, 60);
+    let barrier = Arc::new(Barrier::new(threads));
+    let movers: Vec<_> = (0..threads)
+        .map(|number| {
+            let (node, barrier) = (Arc::clone(&node), Arc::clone(&barrier));
+            thread::spawn(move || {
+                let sql = node.connect();
+                let level = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE", "READ COMMITTED"][number];
+                barrier.wait();
+                let mut done = 0;
+                for turn in 0..turns {
+                    let (from, to) = ((turn * 7 + number) % 10, (turn * 3 + number * 5) % 10);
+                    let moved = sql.query(&format!(
+                        "BEGIN ISOLATION LEVEL {level}; UPDATE a SET v = v - 1 WHERE id = {from}; UPDATE a SET v = v + 1 WHERE id = {to}; COMMIT"
+                    ));
+                    match moved {
+                        Ok(_) => done += 1,
+                        Err(error) => {
+                            let state = error.code().unwrap().code().to_owned();
+                            assert!(["40001", "40P01"].contains(&state.as_str()), "{state}");
+                            sql.lines("ROLLBACK");
+                        }
+                    }
+                    assert_eq!(sql.lines("SELECT sum(v) FROM a"), ["1000"]);
+                }
+                done
+            })
+        })
+        .collect();
+    let done: usize = movers.into_iter().map(|mover| mover.join().unwrap()).sum();
+    assert!(done > 0);
+    eventually("the sum", || sql.lines("SELECT sum(v) FROM a") == ["1000"]);
+}
+
+/// A statement that is a transaction of its own is tried again by the server: at every level, nobody hears of lost races.
+#[test]
+fn statements_of_their_own_do_not_lose_races() {
+    let node = Arc::new(SqlNode::in_memory());
+    let sql = node.connect();
+    sql.lines(ACCOUNTS);
+    let (threads, turns) = (4, 50);
+    let adders: Vec<_> = (0..threads)
+        .map(|number| {
+            let node = Arc::clone(&node);
+            thread::spawn(move || {
+                let sql = node.connect();
+                let level = ["read committed", "repeatable read", "serializable"][number % 3];
+                sql.lines(&format!("SET default_transaction_isolation = '{level}'"));
+                let mut failed = 0;
+                for _ in 0..turns {
+                    failed += usize::from(sql.query("UPDATE a SET v = v + 1 WHERE id = 1").is_err());
+                }
+                failed
+            })
+        })
+        .collect();
+    let failed: usize = adders.into_iter().map(|adder| adder.join().unwrap()).sum();
+    assert_eq!(failed, 0);
+    assert_eq!(sql.lines("SELECT v FROM a WHERE id = 1"), [(10 + threads * turns).to_string()]);
+}

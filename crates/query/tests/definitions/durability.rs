@@ -1,0 +1,143 @@
+//! Definitions on a node with a log: restarts, and what a crash leaves.
+
+use std::path::Path;
+
+use std::time::{Duration, Instant};
+
+use freshet_engine::{Domain, Node, NodeConfig, Safety};
+use freshet_query::ddl::effects;
+
+use crate::harness::Base;
+
+pub fn config(directory: &Path) -> NodeConfig {
+    let mut config = NodeConfig {
+        directory: Some(directory.to_owned()),
+        domain: Domain::File,
+        listen: "127.0.0.1:0".into(),
+        replay_threads: 2,
+        ..NodeConfig::default()
+    };
+    config.log.buffer_bytes = 4 << 20;
+    config.log.segment_bytes = 1 << 20;
+    config
+}
+
+#[test]
+fn definitions_outlive_a_restart_and_leftovers_are_swept() {
+    let directory = tempfile::tempdir().unwrap();
+    {
+        let node = Node::start(config(directory.path()), |_| {}).unwrap();
+        let base = Base::of(node.database().clone());
+        let worker = base.worker();
+        let mut session = base.session(&worker);
+        session.ok("CREATE TABLE t (id serial PRIMARY KEY, b text, CHECK (b <> ''))");
+        session.ok("INSERT INTO t (b) VALUES ('x'), ('y')");
+        session.ok("CREATE INDEX ON t (b)");
+        session.ok("ALTER TABLE t ADD c int DEFAULT 5");
+        // A crash in the middle of a transaction: its effects are never settled.
+        session.ok("BEGIN");
+        session.ok("ALTER TABLE t ALTER c TYPE text");
+        session.ok("CREATE TABLE u (a int)");
+        session.ok("ALTER SEQUENCE t_id_seq RESTART WITH 50");
+        session.forget();
+    }
+    let node = Node::start(config(directory.path()), |_| {}).unwrap();
+    let base = Base::of(node.database().clone());
+    let left = |base: &Base| {
+        let committed = base.catalog.committed().unwrap();
+        let named: Vec<String> = committed
+            .entries()
+            .filter_map(|entry| match entry {
+                freshet_query::schema::Entry::Table(info) => Some(info.table.rows.clone()),
+                _ => None,
+            })
+            .collect();
+        let tables = base.catalog.made_tables().into_iter().filter(|name| !named.contains(name));
+        let worker = base.worker();
+        let reading = worker.begin_read_only();
+        let mut rows = 0;
+        for name in tables {
+            let table = base.database.table(&name).unwrap();
+            let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
+            reading
+                .scan(&table, 0, all, freshet_engine::Direction::Forward, |_, _| {
+                    rows += 1;
+                    std::ops::ControlFlow::Continue(())
+                })
+                .unwrap();
+        }
+        rows
+    };
+    assert!(left(&base) > 0, "the rewritten rows are there still");
+    assert_eq!(base.sequences.numbers().unwrap().len(), 2);
+    effects::sweep(&base.catalog, &base.sequences).unwrap();
+    assert_eq!(left(&base), 0);
+    assert_eq!(base.sequences.numbers().unwrap().len(), 1);
+    let worker = base.worker();
+    let mut session = base.session(&worker);
+    assert_eq!(session.rows("SELECT * FROM t ORDER BY id"), ["1,x,5", "2,y,5"]);
+    assert_eq!(session.rows("SELECT id FROM t WHERE b = 'y'"), ["2"]);
+    assert_eq!(session.fails("SELECT * FROM u"), "42P01: relation \"u\" does not exist");
+    session.ok("INSERT INTO t (b) VALUES ('z')");
+    assert_eq!(session.rows("SELECT count(*) FROM t WHERE id > 2 AND id < 50"), ["1"]);
+    assert!(session.fails("INSERT INTO t (b) VALUES ('')").starts_with("23514"));
+}
+
+#[test]
+fn a_standby_shows_definitions_and_goes_on_after_a_take_over() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let settings = |n: usize| NodeConfig { safety: Safety::OneSafe, standbys: 1, ..config(directories[n].path()) };
+    let primary = Node::start(settings(0), |_| {}).unwrap();
+    let standby = Node::start(NodeConfig { join: Some(primary.address().into()), ..settings(1) }, |_| {}).unwrap();
+    let base = Base::of(primary.database().clone());
+    let shown = Base::reading(standby.database().clone());
+    let worker = base.worker();
+    let mut session = base.session(&worker);
+    let reading = shown.worker();
+    let mut reader = shown.session(&reading);
+    let follow = |base: &Base| {
+        let end = base.database.core().snapshots.current();
+        standby.wait_visible(end, Some(Instant::now() + Duration::from_secs(30))).unwrap();
+    };
+    session.ok("CREATE TABLE t (id serial PRIMARY KEY, b text)");
+    session.ok("INSERT INTO t (b) VALUES ('x'), ('y')");
+    follow(&base);
+    assert_eq!(reader.rows("SELECT * FROM t ORDER BY id"), ["1,x", "2,y"]);
+    // A long reader keeps its definition while the primary goes on.
+    reader.read_committed = false;
+    reader.ok("BEGIN");
+    assert_eq!(reader.rows("SELECT count(*) FROM t"), ["2"]);
+    session.ok("ALTER TABLE t ADD COLUMN c int DEFAULT 5");
+    session.ok("CREATE INDEX ON t (b)");
+    session.ok("ALTER TABLE t ALTER c TYPE text");
+    session.ok("INSERT INTO t (b, c) VALUES ('z', 'w')");
+    follow(&base);
+    assert_eq!(reader.rows("SELECT * FROM t ORDER BY id"), ["1,x", "2,y"]);
+    reader.ok("COMMIT");
+    assert_eq!(reader.rows("SELECT * FROM t WHERE b >= 'y' ORDER BY b"), ["2,y,5", "3,z,w"]);
+    assert!(reader.fails("INSERT INTO t (b) VALUES ('no')").starts_with("25006"));
+    let last: i64 = session.rows("SELECT max(id) FROM t")[0].parse().unwrap();
+    // The primary is lost in the middle of a definition.
+    session.ok("BEGIN");
+    session.ok("ALTER TABLE t ALTER c TYPE int USING 1");
+    follow(&base);
+    session.forget();
+    drop(worker);
+    drop(base);
+    primary.stop().unwrap();
+    drop(primary);
+    standby.promote(true).unwrap();
+    let base = &shown;
+    base.sequences.make().unwrap();
+    let made = base.catalog.made_tables().len();
+    assert!(made > 1, "what the old primary has left is here, too");
+    effects::sweep(&base.catalog, &base.sequences).unwrap();
+    assert_eq!(reader.rows("SELECT * FROM t WHERE b = 'z'"), ["3,z,w"]);
+    drop(reader);
+    let mut session = base.session(&reading);
+    session.ok("INSERT INTO t (b) VALUES ('a'), ('b')");
+    let ids = session.rows("SELECT id FROM t WHERE b < 'c' ORDER BY id");
+    assert!(ids.iter().all(|id| id.parse::<i64>().unwrap() > last), "{ids:?} come twice");
+    session.ok("ALTER TABLE t DROP COLUMN c");
+    session.ok("CREATE TABLE u (a int REFERENCES t)");
+}

@@ -1,0 +1,15 @@
+//! Statements that define, against the engine.
+
+mod alter;
+mod concurrency;
+mod constraints;
+mod dependencies;
+mod durability;
+mod harness;
+mod indexes;
+mod roles;
+mod sequences;
+mod syntax;
+mod tables;
+mod transactions;
+mod views;

@@ -1,0 +1,87 @@
+//! Sessions on a standby: what they see, and how they wait for it.
+
+mod common;
+
+use std::time::Instant;
+
+use common::{SOON, SqlNode, config, eventually};
+use freshet_engine::{NodeConfig, Safety};
+
+fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let of =
+        |number: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directories[number].path())) };
+    let primary = SqlNode::start(of(0));
+    let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
+    let made = primary.node.database().core().snapshots.current();
+    standby.node.wait_visible(made, Some(Instant::now() + SOON)).unwrap();
+    (primary, standby, directories)
+}
+
+#[test]
+fn a_stamp_makes_a_standby_wait_for_what_it_stands_for() {
+    let (primary, standby, _directories) = pair();
+    let writer = primary.connect();
+    writer.lines("CREATE TABLE t (id int PRIMARY KEY)");
+    let reader = standby.connect();
+    for id in 0..50 {
+        writer.lines(&format!("INSERT INTO t VALUES ({id})"));
+        let stamp = writer.lines("SHOW freshet.last_commit").remove(0);
+        reader.lines(&format!("SET freshet.read_after = '{stamp}'"));
+        assert_eq!(reader.lines(&format!("SELECT id FROM t WHERE id = {id}")), [id.to_string()]);
+    }
+    // What is not there in time is an error, and the session goes on.
+    let far = u64::MAX / 2;
+    reader.lines(&format!("SET freshet.read_after_timeout = '20ms'; SET freshet.read_after = '{far}'"));
+    assert_eq!(reader.state("SELECT 1 FROM t"), "57014");
+    assert_eq!(reader.lines("RESET freshet.read_after; SELECT count(*) FROM t"), ["50"]);
+}
+
+#[test]
+fn a_view_is_no_older_than_it_may_be() {
+    let (primary, standby, _directories) = pair();
+    let reader = standby.connect();
+    reader.lines("SET freshet.max_staleness = '10s'");
+    assert_eq!(reader.lines("SELECT pg_is_in_recovery()"), ["t"]);
+    // Without a primary it grows older.
+    primary.node.stop().unwrap();
+    reader.lines("SET freshet.max_staleness = '1ms'");
+    eventually("it is too old", || reader.query("SELECT 1").is_err());
+    assert_eq!(reader.state("SELECT 1"), "57014");
+    reader.lines("RESET freshet.max_staleness; SELECT 1");
+}
+
+#[test]
+fn definitions_reach_sessions_that_are_open() {
+    let (primary, standby, _directories) = pair();
+    let (writer, reader) = (primary.connect(), standby.connect());
+    assert_eq!(reader.state("SELECT * FROM t"), "42P01");
+    writer.lines("CREATE TABLE t (id int PRIMARY KEY, v text DEFAULT 'x'); INSERT INTO t VALUES (1)");
+    eventually("the table", || reader.query("SELECT * FROM t").is_ok());
+    writer.lines("ALTER TABLE t ADD COLUMN w int DEFAULT 7; CREATE INDEX t_v ON t (v)");
+    eventually("the column", || reader.query("SELECT w FROM t").is_ok());
+    assert_eq!(reader.lines("SELECT id, w FROM t WHERE v = 'x'"), ["1 7"]);
+    writer.lines("DROP TABLE t");
+    eventually("its end", || reader.query("SELECT * FROM t").is_err());
+    assert_eq!(reader.state("SELECT * FROM t"), "42P01");
+}
+
+#[test]
+fn a_standby_that_takes_over_takes_writes() {
+    let (primary, standby, _directories) = pair();
+    let writer = primary.connect();
+    writer.lines("CREATE TABLE t (id serial PRIMARY KEY, v int); INSERT INTO t (v) VALUES (1), (2)");
+    let reader = standby.connect();
+    eventually("the rows", || {
+        reader.query("SELECT count(*) FROM t").is_ok_and(|rows| rows[0][0].as_deref() == Some("2"))
+    });
+    primary.node.stop().unwrap();
+    standby.node.promote(false).unwrap();
+    let sql = standby.connect();
+    assert_eq!(sql.lines("SELECT pg_is_in_recovery()"), ["f"]);
+    // Values that the old primary had logged ahead are not given out again.
+    let id: i64 = sql.lines("INSERT INTO t (v) VALUES (3) RETURNING id").remove(0).parse().unwrap();
+    assert!(id > 2, "{id}");
+    assert_eq!(sql.lines("SELECT v FROM t ORDER BY id"), ["1", "2", "3"]);
+    sql.lines("CREATE TABLE u (x int); INSERT INTO u VALUES (1)");
+}

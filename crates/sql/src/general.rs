@@ -1,0 +1,192 @@
+//! The door between statements and whatever runs general queries: joins, grouping, windows, subqueries, set operations.
+//!
+//! Who has tables implements [`Relations`]; who can run any query over them implements [`General`]. Neither knows the other.
+//! A query runs in the thread that asks for its rows, all of it: a relation's rows come from the
+//! transaction of that thread.
+
+use std::{fmt, sync::Arc};
+
+use sqlparser::ast::Query;
+
+use crate::{
+    SqlError,
+    types::{EvalContext, Type, Value, ValueRef},
+};
+
+/// A column of a relation or of a result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Column {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// Whether `*` leaves it out: a system column, to be named to be seen.
+    pub hidden: bool,
+}
+
+/// What a name in FROM means.
+#[derive(Clone, Debug)]
+pub enum Named {
+    /// Something that has rows.
+    Relation(Arc<dyn Relation>),
+    /// A view: a query, whose columns have these names.
+    View {
+        /// What is in its place; its names are resolved by the same [`Relations`].
+        query: Arc<Query>,
+        /// As many as the query has columns.
+        columns: Vec<Column>,
+    },
+}
+
+/// All that can be in FROM, as a statement sees it.
+pub trait Relations: fmt::Debug + Send + Sync {
+    /// What a name means; without a schema, by the session's search path.
+    ///
+    /// # Errors
+    /// 42P01 when there is none, 42501 when the session's role may not read it.
+    fn named(&self, schema: Option<&str>, name: &str) -> Result<Named, SqlError>;
+}
+
+/// Something that has columns and rows.
+pub trait Relation: fmt::Debug + Send + Sync {
+    /// Its columns, hidden ones last.
+    fn columns(&self) -> &[Column];
+
+    /// About how many rows it has, if anybody knows.
+    fn row_estimate(&self) -> Option<u64> {
+        None
+    }
+
+    /// Whether a scan applies this filter itself, exactly, and is faster for it or as fast.
+    fn takes(&self, filter: &Filter) -> bool;
+
+    /// Begins to read. The rows are those of the statement that the thread runs when they are asked for.
+    ///
+    /// # Errors
+    /// When it cannot be read at all.
+    fn scan(&self, scan: Scan) -> Result<Box<dyn Rows>, SqlError>;
+}
+
+/// What is to be read of a relation.
+#[derive(Clone, Debug, Default)]
+pub struct Scan {
+    /// Which columns, in this order.
+    pub columns: Vec<usize>,
+    /// Filters that the relation [takes](Relation::takes); a row passes all of them.
+    pub filters: Vec<Filter>,
+    /// No more rows than so many are wanted.
+    pub limit: Option<u64>,
+}
+
+/// A condition on one column. It is not fulfilled where it is unknown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Filter {
+    /// The column's number in its relation.
+    pub column: usize,
+    /// What has to hold of it.
+    pub test: Test,
+}
+
+/// What has to hold of a column. Values are of the column's kind, and not null.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Test {
+    /// `column < value`
+    Less(Value),
+    /// `column <= value`
+    LessOrEqual(Value),
+    /// `column = value`
+    Equal(Value),
+    /// `column >= value`
+    GreaterOrEqual(Value),
+    /// `column > value`
+    Greater(Value),
+    /// `column <> value`
+    NotEqual(Value),
+    /// `column IN (values)`
+    Among(Vec<Value>),
+    /// `column IS NULL`
+    IsNull,
+    /// `column IS NOT NULL`
+    IsNotNull,
+}
+
+/// Rows that are being read.
+pub trait Rows: Send {
+    /// Gives the next rows, not many more than `count`, to `sink`, and says whether there may be more.
+    ///
+    /// # Errors
+    /// When they cannot be read, or the statement is interrupted.
+    fn next(
+        &mut self,
+        count: usize,
+        sink: &mut dyn FnMut(&dyn Cells) -> Result<(), SqlError>,
+    ) -> Result<bool, SqlError>;
+}
+
+/// One row, where it lies.
+pub trait Cells {
+    /// The value of the scan's nth column.
+    ///
+    /// # Errors
+    /// When the row is damaged.
+    fn cell(&self, n: usize) -> Result<ValueRef<'_>, SqlError>;
+}
+
+/// Plans any query.
+pub trait General: Send + Sync {
+    /// Plans a query whose parameters have these types, where they are known. May be used again as long as the relations
+    /// have the columns that they have now.
+    ///
+    /// # Errors
+    /// When it is no query over these relations.
+    fn plan(
+        &self,
+        query: &Query,
+        parameters: &[Option<Type>],
+        relations: &Arc<dyn Relations>,
+        context: &EvalContext<'_>,
+    ) -> Result<Arc<dyn GeneralPlan>, SqlError>;
+}
+
+/// A planned query.
+pub trait GeneralPlan: Send + Sync {
+    /// What its result has.
+    fn columns(&self) -> &[Column];
+
+    /// The types of its parameters, as far as they were found.
+    fn parameters(&self) -> &[Type];
+
+    /// Begins to run it.
+    ///
+    /// # Errors
+    /// When it cannot.
+    fn run<'r>(&self, run: &Run<'r>) -> Result<Box<dyn GeneralRows + 'r>, SqlError>;
+
+    /// How it is run, a line for each step; with `analyze`, it is run, and what each step took is said.
+    ///
+    /// # Errors
+    /// When it cannot be run.
+    fn explain(&self, run: &Run<'_>, analyze: bool) -> Result<Vec<String>, SqlError>;
+}
+
+/// With what a query runs.
+#[derive(Clone, Copy)]
+pub struct Run<'r> {
+    /// The parameters' values, of their types.
+    pub parameters: &'r [Value],
+    /// The session.
+    pub context: &'r EvalContext<'r>,
+    /// How many bytes it may take.
+    pub memory: usize,
+    /// Asked again and again: an error ends the query with it.
+    pub interrupted: &'r dyn Fn() -> Result<(), SqlError>,
+}
+
+/// The rows of a running query.
+pub trait GeneralRows {
+    /// Adds some rows to `rows`, each with as many values as the result has columns; none when there are no more.
+    ///
+    /// # Errors
+    /// What went wrong, in the query or in a relation.
+    fn next(&mut self, rows: &mut Vec<Vec<Value>>) -> Result<(), SqlError>;
+}

@@ -1,0 +1,312 @@
+//! Index keys: what the engine computes from a column of a row, and the same from a value that is searched for.
+
+use super::{
+    decimal,
+    form::{Form, float4_bits, float8_bits},
+};
+use crate::{
+    SqlError, SqlState, ValueRef,
+    types::{Numeric, without_blanks},
+};
+
+/// How a column's bytes become part of a key that sorts as the column's values do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyEncoding {
+    /// The bytes themselves.
+    Bytes,
+    /// A little-endian unsigned integer, written big-endian.
+    Unsigned,
+    /// A little-endian two's-complement integer, written big-endian with its sign bit flipped.
+    Signed,
+    /// A little-endian IEEE number: negative ones with all bits flipped, others with the sign bit.
+    Float,
+    /// Place and length of bytes elsewhere in the row: written with each zero byte as `00 FF`, and ended by `00 00`.
+    Variable,
+}
+
+/// A column of an index, as the engine has to know it, and how values are written into its keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyColumn {
+    /// Where the column starts in the row, in bytes; the byte before it is 0 for null.
+    pub offset: u16,
+    /// Its width, in bytes.
+    pub width: u16,
+    /// How it is written into the key.
+    pub encoding: KeyEncoding,
+    /// Whether the byte before the column says that there is a value: always.
+    pub nullable: bool,
+    /// Whether larger values come first, and nulls before them: all bytes are flipped.
+    pub descending: bool,
+    form: Form,
+}
+
+/// The byte before a value in a key, and in place of one that is null.
+pub(super) const PRESENT: u8 = 1;
+pub(super) const NULL: u8 = 2;
+
+/// Where a value lies among those that a column can hold.
+pub(super) enum Position<'v> {
+    /// The column can hold it, as this.
+    At(ValueRef<'v>),
+    /// Above this value of the column, and below all larger ones.
+    Above(ValueRef<'v>),
+    /// Below everything.
+    BelowAll,
+    /// Above everything.
+    AboveAll,
+}
+
+impl KeyColumn {
+    pub(super) fn new(offset: u16, form: Form, descending: bool) -> Option<Self> {
+        let (width, encoding) = match form {
+            Form::Bool | Form::SingleChar | Form::Oid => (form.width(), KeyEncoding::Unsigned),
+            Form::Int2
+            | Form::Int4
+            | Form::Int8
+            | Form::Date
+            | Form::Time
+            | Form::Timestamp
+            | Form::Timestamptz
+            | Form::Short(_)
+            | Form::Long(_) => (form.width(), KeyEncoding::Signed),
+            Form::Float4 | Form::Float8 => (form.width(), KeyEncoding::Float),
+            Form::Uuid => (form.width(), KeyEncoding::Bytes),
+            Form::Interval => (16, KeyEncoding::Signed),
+            Form::Numeric | Form::Text | Form::Char | Form::Bytea => (8, KeyEncoding::Variable),
+            Form::Json | Form::Jsonb | Form::Array | Form::Dropped(_) => return None,
+        };
+        Some(Self { offset, width, encoding, nullable: true, descending, form })
+    }
+
+    /// Appends to a key what the engine computes from a row with this value in the column: null included. Says
+    /// whether the column can hold the value at all; if it cannot, no row has it, and nothing is appended.
+    ///
+    /// Values may be of another kind than the column's where that makes no difference to comparisons: whole numbers of
+    /// any width for columns of whole numbers, these and `numeric` for both, and a `real` for a `double precision`.
+    ///
+    /// # Errors
+    /// 42804 when the value is of any other type than the column.
+    #[inline]
+    pub fn append_key(&self, value: ValueRef<'_>, key: &mut Vec<u8>) -> Result<bool, SqlError> {
+        match (self.form, value) {
+            (Form::Int4, ValueRef::Int4(_)) | (Form::Int8, ValueRef::Int8(_)) | (Form::Text, ValueRef::Text(_)) => {
+                self.write(value, key)?;
+                Ok(true)
+            }
+            _ => match self.position(value)? {
+                Position::At(value) => {
+                    self.write(value, key)?;
+                    Ok(true)
+                }
+                _ => Ok(false),
+            },
+        }
+    }
+
+    /// Flips what was appended to a key if larger values come first.
+    #[inline]
+    pub(super) fn direct(&self, key: &mut [u8]) {
+        if self.descending {
+            key.iter_mut().for_each(|byte| *byte = !*byte);
+        }
+    }
+
+    /// Appends a value that the column can hold.
+    #[inline]
+    fn write(&self, value: ValueRef<'_>, key: &mut Vec<u8>) -> Result<(), SqlError> {
+        let from = key.len();
+        let mut fixed = |bytes: &[u8]| {
+            key.push(PRESENT);
+            key.extend_from_slice(bytes);
+        };
+        const SIGN8: u64 = 1 << 63;
+        const SIGN16: u128 = 1 << 127;
+        let signed8 = |number: i64| (number as u64 ^ SIGN8).to_be_bytes();
+        match (self.form, value) {
+            (Form::Int4, ValueRef::Int4(value)) => fixed(&(value as u32 ^ 1 << 31).to_be_bytes()),
+            (Form::Int8, ValueRef::Int8(value)) => fixed(&signed8(value)),
+            (Form::Text, ValueRef::Text(text)) => variable(text.as_bytes(), key),
+            (_, ValueRef::Null) => key.push(NULL),
+            (Form::Int2, ValueRef::Int2(value)) => fixed(&(value as u16 ^ 1 << 15).to_be_bytes()),
+            (Form::Date, ValueRef::Date(value)) => fixed(&(value.0 as u32 ^ 1 << 31).to_be_bytes()),
+            (Form::Time, ValueRef::Time(value)) => fixed(&signed8(value.0)),
+            (Form::Timestamp, ValueRef::Timestamp(value)) | (Form::Timestamptz, ValueRef::Timestamptz(value)) => {
+                fixed(&signed8(value.0));
+            }
+            (Form::Bool, ValueRef::Bool(value)) => fixed(&[value.into()]),
+            (Form::SingleChar, ValueRef::SingleChar(value)) => fixed(&[value]),
+            (Form::Oid, ValueRef::Oid(value)) => fixed(&value.to_be_bytes()),
+            (Form::Float4, ValueRef::Float4(value)) => {
+                let bits = float4_bits(value);
+                fixed(&(if bits >> 31 == 1 { !bits } else { bits ^ 1 << 31 }).to_be_bytes());
+            }
+            (Form::Float8, ValueRef::Float8(value)) => {
+                let bits = float8_bits(value);
+                fixed(&(if bits >> 63 == 1 { !bits } else { bits ^ SIGN8 }).to_be_bytes());
+            }
+            (Form::Uuid, ValueRef::Uuid(value)) => fixed(&value),
+            (Form::Interval, ValueRef::Interval(value)) => fixed(&(value.length() as u128 ^ SIGN16).to_be_bytes()),
+            (Form::Short(_), ValueRef::Numeric(value)) => fixed(&signed8(value.coefficient() as i64)),
+            (Form::Long(_), ValueRef::Numeric(value)) => fixed(&(value.coefficient() as u128 ^ SIGN16).to_be_bytes()),
+            (Form::Numeric, ValueRef::Numeric(value)) => variable(decimal::SortBytes::of(value).as_slice(), key),
+            (Form::Char, ValueRef::Char(text)) => variable(without_blanks(text).as_bytes(), key),
+            (Form::Bytea, ValueRef::Bytea(bytes)) => variable(bytes, key),
+            (_, value) => return Err(self.mismatch(value)),
+        }
+        self.direct(&mut key[from..]);
+        Ok(())
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn mismatch(&self, value: ValueRef<'_>) -> SqlError {
+        let kind = value.kind().map_or("null", |kind| kind.sql_name());
+        SqlError::new(SqlState::DATATYPE_MISMATCH, format!("an index on {:?} has no key for type {kind}", self.form))
+    }
+
+    /// Where a value lies among those of the column.
+    pub(super) fn position<'v>(&self, value: ValueRef<'v>) -> Result<Position<'v>, SqlError> {
+        Ok(match (self.form, value) {
+            (_, ValueRef::Null) => Position::At(value),
+            (Form::Int2 | Form::Int4 | Form::Int8, ValueRef::Int2(number)) => self.whole(number.into(), true),
+            (Form::Int2 | Form::Int4 | Form::Int8, ValueRef::Int4(number)) => self.whole(number.into(), true),
+            (Form::Int2 | Form::Int4 | Form::Int8, ValueRef::Int8(number)) => self.whole(number.into(), true),
+            (Form::Int2 | Form::Int4 | Form::Int8, ValueRef::Numeric(number)) => {
+                let (floor, exact) = floor(number, 0);
+                match floor {
+                    Some(floor) => self.whole(floor, exact),
+                    None => beyond(number.coefficient()),
+                }
+            }
+            (Form::Short(_) | Form::Long(_) | Form::Numeric, ValueRef::Int2(number)) => {
+                self.decimal(Numeric::from(number))
+            }
+            (Form::Short(_) | Form::Long(_) | Form::Numeric, ValueRef::Int4(number)) => {
+                self.decimal(Numeric::from(number))
+            }
+            (Form::Short(_) | Form::Long(_) | Form::Numeric, ValueRef::Int8(number)) => {
+                self.decimal(Numeric::from(number))
+            }
+            (Form::Short(_) | Form::Long(_) | Form::Numeric, ValueRef::Numeric(number)) => self.decimal(number),
+            (Form::Float8, ValueRef::Float4(number)) => Position::At(ValueRef::Float8(number.into())),
+            (form, value) => {
+                let fits = matches!(
+                    (form, value),
+                    (Form::Bool, ValueRef::Bool(_))
+                        | (Form::Float4, ValueRef::Float4(_))
+                        | (Form::Float8, ValueRef::Float8(_))
+                        | (Form::Oid, ValueRef::Oid(_))
+                        | (Form::SingleChar, ValueRef::SingleChar(_))
+                        | (Form::Date, ValueRef::Date(_))
+                        | (Form::Time, ValueRef::Time(_))
+                        | (Form::Timestamp, ValueRef::Timestamp(_))
+                        | (Form::Timestamptz, ValueRef::Timestamptz(_))
+                        | (Form::Uuid, ValueRef::Uuid(_))
+                        | (Form::Interval, ValueRef::Interval(_))
+                        | (Form::Text, ValueRef::Text(_))
+                        | (Form::Char, ValueRef::Char(_))
+                        | (Form::Bytea, ValueRef::Bytea(_))
+                );
+                if !fits {
+                    return Err(self.mismatch(value));
+                }
+                Position::At(value)
+            }
+        })
+    }
+
+    /// Where a whole number, or what lies above it and below the next one, is in a column of whole numbers.
+    fn whole(&self, number: i128, exact: bool) -> Position<'static> {
+        let value = match self.form {
+            Form::Int2 => i16::try_from(number).ok().map(ValueRef::Int2),
+            Form::Int4 => i32::try_from(number).ok().map(ValueRef::Int4),
+            _ => i64::try_from(number).ok().map(ValueRef::Int8),
+        };
+        match value {
+            Some(value) if exact => Position::At(value),
+            Some(value) => Position::Above(value),
+            None => beyond(number),
+        }
+    }
+
+    fn decimal(&self, number: Numeric) -> Position<'static> {
+        match self.form {
+            Form::Short(scale) if number.scale() == u32::from(scale) => {
+                return match i64::try_from(number.coefficient()) {
+                    Ok(_) => Position::At(ValueRef::Numeric(number)),
+                    Err(_) => beyond(number.coefficient()),
+                };
+            }
+            _ => {}
+        }
+        let (scale, short) = match self.form {
+            Form::Short(scale) => (scale, true),
+            Form::Long(scale) => (scale, false),
+            _ => return Position::At(ValueRef::Numeric(number)),
+        };
+        let (floor, exact) = floor(number, scale);
+        let held = floor
+            .filter(|floor| !short || i64::try_from(*floor).is_ok())
+            .and_then(|floor| Numeric::new(floor, scale.into()));
+        match held {
+            Some(number) if exact => Position::At(ValueRef::Numeric(number)),
+            Some(number) => Position::Above(ValueRef::Numeric(number)),
+            None => beyond(number.coefficient()),
+        }
+    }
+
+    /// Appends the beginning of all keys of texts that begin with `prefix`. Nothing when the column holds no text.
+    pub(super) fn append_prefix(&self, prefix: &str, key: &mut Vec<u8>) -> Option<()> {
+        let prefix = match self.form {
+            Form::Text => prefix,
+            // Blanks may be those at the end, which keys have not.
+            Form::Char => without_blanks(prefix),
+            _ => return None,
+        };
+        let from = key.len();
+        key.push(PRESENT);
+        escaped(prefix.as_bytes(), key);
+        self.direct(&mut key[from..]);
+        Some(())
+    }
+}
+
+/// The place of a number that is too large, or too small when it is negative.
+const fn beyond(number: i128) -> Position<'static> {
+    if number < 0 { Position::BelowAll } else { Position::AboveAll }
+}
+
+/// The coefficient of the largest number of this scale that is not above `number`, unless that is too large, and
+/// whether it is `number`.
+fn floor(number: Numeric, scale: u8) -> (Option<i128>, bool) {
+    use crate::types::numeric::POWERS;
+    let (coefficient, from) = (number.coefficient(), number.scale() as usize);
+    let scale = usize::from(scale);
+    if scale >= from {
+        return (POWERS.get(scale - from).and_then(|by| coefficient.checked_mul(*by)), true);
+    }
+    let by = POWERS[from - scale];
+    (Some(coefficient.div_euclid(by)), coefficient.rem_euclid(by) == 0)
+}
+
+/// Appends bytes so that they sort like what they are, whatever follows.
+#[inline]
+fn variable(bytes: &[u8], key: &mut Vec<u8>) {
+    key.reserve(bytes.len() + 3);
+    key.push(PRESENT);
+    escaped(bytes, key);
+    key.extend_from_slice(&[0, 0]);
+}
+
+#[inline]
+fn escaped(bytes: &[u8], key: &mut Vec<u8>) {
+    if !bytes.contains(&0) {
+        return key.extend_from_slice(bytes);
+    }
+    for byte in bytes {
+        key.push(*byte);
+        if *byte == 0 {
+            key.push(0xFF);
+        }
+    }
+}
