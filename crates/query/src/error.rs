@@ -24,6 +24,7 @@ pub fn write_error(cause: WriteError) -> SqlError {
             SqlState::PROGRAM_LIMIT_EXCEEDED
         }
         WriteError::ReadOnly(_) => SqlState::READ_ONLY_SQL_TRANSACTION,
+        WriteError::Definition(_) => SqlState::INVALID_TABLE_DEFINITION,
         WriteError::Read(_) => SqlState::IO_ERROR,
     };
     SqlError::new(state, cause.to_string())
@@ -37,7 +38,7 @@ pub fn commit_error(cause: CommitError) -> SqlError {
             SqlState::SERIALIZATION_FAILURE,
             "could not serialize access due to read/write dependencies among transactions".to_owned(),
         ),
-        CommitError::Dropped(_) => (
+        CommitError::Dropped(_) | CommitError::Altered(_) => (
             SqlState::SERIALIZATION_FAILURE,
             "could not serialize access due to a concurrent change of a table's definition".to_owned(),
         ),

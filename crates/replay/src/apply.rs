@@ -155,7 +155,7 @@ impl Applier {
     }
 }
 
-/// Makes and drops the tables that a block's catalog records say. With `keeps`, tables that are dropped stay for those who do not see that.
+/// Makes, changes and drops the tables that a block's catalog records say. With `keeps`, tables and indexes that are dropped stay for those who do not see that.
 pub(crate) fn enter_tables(
     catalog: &Catalog,
     guard: &Guard<'_>,
@@ -166,7 +166,8 @@ pub(crate) fn enter_tables(
         let (rid, at) = (record.header.rid, record.address);
         let entered = match record.header.kind {
             RecordKind::Delete => catalog.drop_row(guard, rid, record.row, at, keeps),
-            _ => catalog.enter_row(rid, record.row, at),
+            RecordKind::Update => catalog.alter_row(guard, rid, record.row, at, keeps),
+            RecordKind::Insert => catalog.enter_row(guard, rid, record.row, at),
         };
         entered.map_err(|cause| ReplayError::Catalog { at, cause })?;
     }
@@ -185,7 +186,8 @@ fn apply(
     row: &[u8],
 ) -> Result<(), ReplayError> {
     let foreign = ReplayError::Foreign { at: address, fid: content.fid(), rid };
-    if !content.accepts(row) {
+    let indexes = content.indexes(guard);
+    if !indexes.may_have(row) {
         return Err(foreign);
     }
     // The word before the index entries: whoever finds the entry finds the record.
@@ -193,7 +195,7 @@ fn apply(
         return Err(foreign);
     }
     if kind == RecordKind::Insert {
-        for (_, index) in content.indexes() {
+        for (_, index) in indexes.iter() {
             if let Some(key) = index.key_of(row, key) {
                 // There already, if this range was replayed before.
                 index.tree().insert(guard, key, rid).expect("keys were measured");

@@ -10,6 +10,7 @@
 
 mod apply;
 mod cut;
+mod fill;
 mod pool;
 mod restore;
 mod runs;
@@ -21,6 +22,7 @@ use thiserror::Error;
 
 pub use self::{
     apply::Deleted,
+    fill::fill_indexes,
     pool::{Replay, ReplayStatistics},
     restore::{Collector, Restoration, Target},
 };

@@ -16,6 +16,7 @@ use freshet_storage::{Catalog, Participant, Participants};
 use crate::{
     LogBytes, ReplayError,
     apply::{Applier, Deleted, Found},
+    fill::{Records, fill_all},
 };
 
 /// A range with its partitions, which the threads divide among themselves.
@@ -182,6 +183,10 @@ impl Replay {
         let mut found = outcome?;
         let guard = participant.pin_without_snapshot();
         applier.finish(&guard, &mut found)?;
+        drop(guard);
+        if self.catalog.take_unfilled() {
+            fill_all(&self.catalog, participant, &Records(&*self.log))?;
+        }
         self.records.fetch_add(found.records, Relaxed);
         self.bytes.fetch_add(found.bytes, Relaxed);
         if !found.deleted.is_empty() {

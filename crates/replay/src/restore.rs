@@ -91,9 +91,9 @@ impl Restoration {
         Arc::clone(indexed.entry(fid).or_default())
     }
 
-    fn collect(content: &Content, collector: &mut Collector, rid: Rid, row: &[u8]) {
+    fn collect(guard: &Guard<'_>, content: &Content, collector: &mut Collector, rid: Rid, row: &[u8]) {
         let runs = collector.runs.entry(content.fid()).or_default();
-        for (number, index) in content.indexes() {
+        for (number, index) in content.indexes(guard).iter() {
             if runs.len() <= number {
                 runs.resize_with(number + 1, Run::default);
             }
@@ -122,7 +122,7 @@ impl Restoration {
                 Known::Unknown => return Ok(false),
             };
             let Some(content) = content else { continue };
-            let stored = content.accepts(record.row)
+            let stored = content.indexes(guard).may_have(record.row)
                 && match self.target {
                     Target::Announce => content.replay_store(rid, address),
                     Target::Restore => content.restore(guard, rid, address),
@@ -144,7 +144,7 @@ impl Restoration {
                 }
             };
             if gives {
-                Self::collect(content, collector, rid, record.row);
+                Self::collect(guard, content, collector, rid, record.row);
             }
         }
         Ok(true)
@@ -167,7 +167,7 @@ impl Restoration {
         if fid == Fid::CATALOG
             && let Some(row) = row
         {
-            let entered = self.catalog.enter_row(rid, row, stamp);
+            let entered = self.catalog.enter_row(guard, rid, row, stamp);
             entered.map_err(|cause| ReplayError::Catalog { at: stamp, cause })?;
         }
         // A checkpoint describes every table that it has records of, also one that the log is going to drop.
@@ -181,7 +181,7 @@ impl Restoration {
         }
         collector.records += 1;
         if self.first_entry(collector, fid, rid) {
-            Self::collect(content, collector, rid, row);
+            Self::collect(guard, content, collector, rid, row);
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl Restoration {
             let guard = participant.pin_without_snapshot();
             let content = self.catalog.get(&guard, *fid).and_then(|table| table.content(&guard));
             // Not of a table of which the log has said meanwhile that it was dropped.
-            if let Some(index) = content.and_then(|content| content.index(*index)) {
+            if let Some(index) = content.and_then(|content| content.indexes(&guard).get(*index)) {
                 let loaded = index.tree().bulk_load_parts(&guard, its, FILL);
                 loaded.expect("the index was empty, and stretches ascend");
             }

@@ -3,7 +3,7 @@
 //! Tables are described by the records of a table, the catalog table, whose
 //! record ids are their file ids (Query Fresh, section 3.3: "FIDs are maintained
 //! in exactly the same way as RIDs"). So DDL is a transaction, logged and replayed like any other: an insertion makes a table, a
-//! deletion drops it. File ids are never used again.
+//! deletion drops it. File ids are never used again. An update adds indexes or says how far they have come; it leaves everything else as it was.
 //!
 //! Catalog records may be replayed in any order, and be taken back when the log is cut. So everything here remembers the stamp at which it
 //! came about. A table that was dropped stays for snapshots below that stamp; when there are none any more, [`Catalog::clear_dropped`] gives
@@ -16,10 +16,10 @@
 //! lock.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     fmt, ptr,
     sync::{
-        Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
         atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
     },
 };
@@ -27,9 +27,9 @@ use std::{
 use freshet_base::{Fid, Rid, Stamp};
 
 use crate::{
-    definition::{DefinitionError, IndexDefinition, KeyPart, TableDefinition},
+    definition::{DefinitionError, IndexDefinition, IndexState, KeyPart, TableDefinition},
     reclaim::Guard,
-    table::{Content, Table},
+    table::{Content, Index, IndexList, Table},
 };
 
 /// The name of the catalog table.
@@ -123,10 +123,14 @@ pub struct Catalog {
     state: RwLock<State>,
     /// Whether tables that enter from now on look at what replay announces.
     consult_replay: AtomicBool,
-    /// How many tables were dropped and still have their content.
+    /// How many tables and indexes were dropped and still have their content.
     dropped: AtomicUsize,
-    /// How many transactions that drop tables have begun to commit, and how many of them are through with that.
-    drops: [AtomicU64; 2],
+    /// Whether indexes may have come that this node has yet to fill.
+    unfilled: AtomicBool,
+    /// How many transactions that change tables have begun to commit, and how many of them are through with that.
+    changes: [AtomicU64; 2],
+    /// Tables of which this node is building an index, as the primary.
+    builds: Mutex<HashSet<Fid>>,
 }
 
 impl fmt::Debug for Catalog {
@@ -149,7 +153,9 @@ impl Catalog {
             state: RwLock::new(State::default()),
             consult_replay: AtomicBool::new(false),
             dropped: AtomicUsize::new(0),
-            drops: [AtomicU64::new(0), AtomicU64::new(0)],
+            unfilled: AtomicBool::new(false),
+            changes: [AtomicU64::new(0), AtomicU64::new(0)],
+            builds: Mutex::default(),
         };
         // Record zero would be the catalog itself: it describes the others only.
         catalog.put(&mut catalog.write(), &catalog.own, Stamp::ZERO, None);
@@ -254,6 +260,10 @@ impl Catalog {
         if table.dropped_at().is_some() {
             self.dropped.fetch_sub(1, Ordering::Release);
         }
+        if let Some(content) = table.content(guard) {
+            let dropped = content.indexes(guard).iter().filter(|(_, index)| index.is_dropped()).count();
+            self.dropped.fetch_sub(dropped, Ordering::Release);
+        }
         table.clear(guard);
         let slot = self.slot(fid).expect("it is in its slot");
         let share = slot.swap(ptr::null_mut(), Ordering::AcqRel);
@@ -262,7 +272,13 @@ impl Catalog {
     }
 
     /// Adds a table that was made at `made_at`. Does nothing when one of this id is there already, or was dropped.
-    fn enter(&self, fid: Fid, definition: TableDefinition, made_at: Stamp) -> Result<(), CatalogError> {
+    fn enter(
+        &self,
+        guard: &Guard<'_>,
+        fid: Fid,
+        definition: TableDefinition,
+        made_at: Stamp,
+    ) -> Result<(), CatalogError> {
         if fid.0 as usize >= Self::LIMIT {
             return Err(CatalogError::Full);
         }
@@ -270,10 +286,30 @@ impl Catalog {
         if let Some(there) = state.entries.get_mut(&fid) {
             // Replay is idempotent and in no order: its drop may have come first.
             there.made_at = there.made_at.max(made_at);
-            let same = there.table.as_ref().is_none_or(|table| *table.definition() == definition);
-            return if same { Ok(()) } else { Err(CatalogError::Exists(definition.name)) };
+            let Some(table) = &there.table else { return Ok(()) };
+            let Some(content) = table.content(guard) else { return Ok(()) };
+            let indexes = content.indexes(guard);
+            let same = |(number, new): (usize, &IndexDefinition)| {
+                number < indexes.len() && indexes.get(number).is_none_or(|index| index.definition().is_same(new))
+            };
+            if table.name() != definition.name || !definition.indexes.iter().enumerate().all(same) {
+                return Err(CatalogError::Exists(definition.name));
+            }
+            // An update may have come first, which does not say which indexes the table was made with.
+            let original = |(number, new): &(usize, &IndexDefinition)| new.state == IndexState::Ready && *number > 0;
+            for (number, _) in definition.indexes.iter().enumerate().filter(original) {
+                if let Some(index) = indexes.get(number) {
+                    index.set_original();
+                }
+            }
+            return Ok(());
         }
+        let states: Vec<IndexState> = definition.indexes.iter().map(|index| index.state).collect();
         let table = self.make(fid, definition)?;
+        if states.iter().any(|state| *state != IndexState::Ready) {
+            // From a checkpoint: whatever comes now will be entered into all of them.
+            Self::set_states(guard, &table, &states, made_at);
+        }
         self.put(&mut state, &table, made_at, None);
         Ok(())
     }
@@ -315,9 +351,131 @@ impl Catalog {
     ///
     /// # Errors
     /// See [`CatalogError`].
-    pub fn enter_row(&self, rid: Rid, row: &[u8], made_at: Stamp) -> Result<(), CatalogError> {
+    pub fn enter_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], made_at: Stamp) -> Result<(), CatalogError> {
         let (fid, definition) = Self::definition_of(rid, row)?;
-        self.enter(fid, definition, made_at)
+        self.enter(guard, fid, definition, made_at)
+    }
+
+    /// Indexes of a table that nobody has seen yet are not all ready.
+    fn set_states(guard: &Guard<'_>, table: &Table, states: &[IndexState], at: Stamp) {
+        let Some(content) = table.content(guard) else { return };
+        let made = content.indexes(guard).to_vec().into_iter().zip(states).map(|(index, state)| match state {
+            IndexState::Ready => index,
+            IndexState::Building => index.map(|index| {
+                let index = Index::new(index.definition());
+                index.note(IndexState::Building, at);
+                index.set_filled();
+                Arc::new(index)
+            }),
+            IndexState::Dropped => None,
+        });
+        content.set_indexes(guard, IndexList::of(made.collect()));
+    }
+
+    /// The table that `row`, record `rid` of the catalog, describes was changed at `at`: indexes have come, or are further than they were.
+    /// With `keeps`, those that are dropped stay for snapshots below; else nobody can have one, and they are given up at once.
+    ///
+    /// # Errors
+    /// See [`CatalogError`].
+    pub fn alter_row(
+        &self,
+        guard: &Guard<'_>,
+        rid: Rid,
+        row: &[u8],
+        at: Stamp,
+        keeps: bool,
+    ) -> Result<(), CatalogError> {
+        let (fid, definition) = Self::definition_of(rid, row)?;
+        let mut state = self.write();
+        let known = state.entries.get(&fid).map(|entry| entry.table.clone());
+        let table = match known {
+            Some(Some(table)) => table,
+            // It is gone.
+            Some(None) => return Ok(()),
+            None => self.put_unmade(&mut state, fid, &definition, None)?,
+        };
+        self.alter(guard, &table, &definition, at, keeps)
+    }
+
+    /// Puts a table into its slot whose making is still to come, if it comes at all. Which of its indexes it was made with is not known
+    /// before.
+    fn put_unmade(
+        &self,
+        state: &mut State,
+        fid: Fid,
+        definition: &TableDefinition,
+        dropped_at: Option<Stamp>,
+    ) -> Result<Arc<Table>, CatalogError> {
+        definition.validate().map_err(CatalogError::Definition)?;
+        let first = TableDefinition::new(&definition.name, definition.indexes[..1].to_vec());
+        let table = self.make(fid, first)?;
+        self.put(state, &table, Stamp::ZERO, dropped_at);
+        Ok(table)
+    }
+
+    fn alter(
+        &self,
+        guard: &Guard<'_>,
+        table: &Table,
+        definition: &TableDefinition,
+        at: Stamp,
+        keeps: bool,
+    ) -> Result<(), CatalogError> {
+        let Some(content) = table.content(guard) else { return Ok(()) };
+        let there = content.indexes(guard);
+        let differs = |(number, new): (usize, &IndexDefinition)| {
+            there.get(number).is_some_and(|index| !index.definition().is_same(new))
+        };
+        if table.name() != definition.name || definition.indexes.iter().enumerate().any(differs) {
+            return Err(CatalogError::Row { fid: table.fid(), what: "it has changed more than indexes".into() });
+        }
+        let mut indexes = there.to_vec();
+        for (number, new) in definition.indexes.iter().enumerate() {
+            if number == indexes.len() {
+                self.unfilled.store(true, Ordering::Release);
+                indexes.push(Some(Arc::new(Index::new(new))));
+            }
+            // None was given up before.
+            let Some(index) = &indexes[number] else { continue };
+            if index.note(new.state, at) {
+                self.dropped.fetch_add(1, Ordering::Release);
+            }
+            if index.is_dropped() && !keeps {
+                self.dropped.fetch_sub(1, Ordering::Release);
+                indexes[number] = None;
+            }
+        }
+        content.set_indexes(guard, IndexList::of(indexes));
+        table.note_index_names(definition);
+        Ok(())
+    }
+
+    /// Whether indexes may have come that this node has yet to fill; then the next call says no.
+    pub fn take_unfilled(&self) -> bool {
+        self.unfilled.load(Ordering::Acquire) && self.unfilled.swap(false, Ordering::AcqRel)
+    }
+
+    /// All tables that have content, the catalog's own first.
+    pub fn all(&self) -> Vec<Arc<Table>> {
+        self.read().entries.values().filter_map(|entry| entry.table.clone()).collect()
+    }
+
+    /// This node begins to build an index of the table, as the primary. Returns `false` when it is at one already.
+    pub fn begin_build(&self, fid: Fid) -> bool {
+        self.builds.lock().unwrap_or_else(PoisonError::into_inner).insert(fid)
+    }
+
+    /// It is through with that, whatever came of it.
+    pub fn end_build(&self, fid: Fid) {
+        self.builds.lock().unwrap_or_else(PoisonError::into_inner).remove(&fid);
+    }
+
+    /// What a row of the catalog says of a table.
+    ///
+    /// # Errors
+    /// See [`CatalogError`].
+    pub fn definition_in(row: &[u8]) -> Result<TableDefinition, CatalogError> {
+        Ok(Self::definition_of(Rid(0), row)?.1)
     }
 
     /// The table that `row`, record `rid` of the catalog, describes was dropped at `at`. With `keeps`, it stays as it was for snapshots below;
@@ -346,8 +504,8 @@ impl Catalog {
             }
             // Its making is still to come, if it comes at all.
             None if keeps => {
-                let table = self.make(fid, definition)?;
-                self.put(&mut state, &table, Stamp::ZERO, Some(at));
+                let table = self.put_unmade(&mut state, fid, &definition, Some(at))?;
+                self.alter(guard, &table, &definition, at, keeps)?;
             }
             None => {
                 state.entries.insert(fid, Entry { table: None, made_at: Stamp::ZERO, dropped_at: Some(at) });
@@ -359,19 +517,29 @@ impl Catalog {
         Ok(())
     }
 
-    /// Whether there are tables that were dropped and still have their content. Cheap.
+    /// Whether there are tables or indexes that were dropped and still have their content. Cheap.
     #[inline]
     pub fn has_dropped(&self) -> bool {
         self.dropped.load(Ordering::Acquire) > 0
     }
 
-    /// Gives up the content of tables that were dropped below `horizon`: every snapshot, now and later, lies at or above that, and the drop
+    /// Gives up the content of tables and indexes that were dropped below `horizon`: every snapshot, now and later, lies at or above that, and the drop
     /// cannot be taken back any more. The memory is freed when every guard that was there before is gone.
     pub fn clear_dropped(&self, guard: &Guard<'_>, horizon: Stamp) {
         let mut state = self.write();
         let over = |entry: &Entry| entry.table.is_some() && entry.dropped_at.is_some_and(|at| at < horizon);
-        let over: Vec<Fid> = state.entries.iter().filter(|(_, entry)| over(entry)).map(|(fid, _)| *fid).collect();
-        over.into_iter().for_each(|fid| self.take(&mut state, guard, fid));
+        let gone: Vec<Fid> = state.entries.iter().filter(|(_, entry)| over(entry)).map(|(fid, _)| *fid).collect();
+        gone.into_iter().for_each(|fid| self.take(&mut state, guard, fid));
+        let over = |index: &Index| index.dropped_at().is_some_and(|at| at < horizon);
+        for content in state.entries.values().filter_map(|entry| entry.table.as_ref()?.content(guard)) {
+            let indexes = content.indexes(guard);
+            let count = indexes.iter().filter(|(_, index)| over(index)).count();
+            if count > 0 {
+                let left = indexes.to_vec().into_iter().map(|index| index.filter(|index| !over(index)));
+                content.set_indexes(guard, IndexList::of(left.collect()));
+                self.dropped.fetch_sub(count, Ordering::Release);
+            }
+        }
     }
 
     /// The log was cut at `at`: what was made there or above never was, and what was dropped there or above was not. No snapshot is above
@@ -392,31 +560,47 @@ impl Catalog {
                 self.dropped.fetch_sub(1, Ordering::Release);
             }
         }
+        for table in state.entries.values().filter_map(|entry| entry.table.as_ref()) {
+            let Some(content) = table.content(guard) else { continue };
+            let mut indexes = content.indexes(guard).to_vec();
+            for index in indexes.iter().flatten() {
+                if index.cut(at) {
+                    self.dropped.fetch_sub(1, Ordering::Release);
+                }
+            }
+            let left = |index: &Option<Arc<Index>>| index.as_ref().is_none_or(|index| index.added_at() < at);
+            let count = indexes.iter().rposition(left).map_or(0, |last| last + 1);
+            if count < indexes.len() {
+                indexes.truncate(count);
+                content.set_indexes(guard, IndexList::of(indexes));
+                table.forget_index_names(count);
+            }
+        }
     }
 
-    /// A transaction that drops tables is about to take its stamp. Whoever takes a later one finds that it has, by [`Catalog::drops_begun`].
-    pub fn begin_drop(&self) {
+    /// A transaction that changes tables is about to take its stamp. Whoever takes a later one finds that it has, by [`Catalog::changes_begun`].
+    pub fn begin_change(&self) {
         // SeqCst: before the `fetch_add` on the log that follows, which later ones read from.
-        self.drops[0].fetch_add(1, Ordering::SeqCst);
+        self.changes[0].fetch_add(1, Ordering::SeqCst);
     }
 
     /// It is through: its tables are marked, or it has failed.
-    pub fn end_drop(&self) {
+    pub fn end_change(&self) {
         // Release: after the marks.
-        self.drops[1].fetch_add(1, Ordering::Release);
+        self.changes[1].fetch_add(1, Ordering::Release);
     }
 
-    /// How often [`Catalog::begin_drop`] was called.
+    /// How often [`Catalog::begin_change`] was called.
     #[inline]
-    pub fn drops_begun(&self) -> u64 {
-        self.drops[0].load(Ordering::SeqCst)
+    pub fn changes_begun(&self) -> u64 {
+        self.changes[0].load(Ordering::SeqCst)
     }
 
-    /// How often [`Catalog::end_drop`] was called: so many drops can be seen on their tables.
+    /// How often [`Catalog::end_change`] was called: so many changes can be seen on their tables.
     #[inline]
-    pub fn drops_ended(&self) -> u64 {
-        // Acquire: pairs with the release in `end_drop`.
-        self.drops[1].load(Ordering::Acquire)
+    pub fn changes_ended(&self) -> u64 {
+        // Acquire: pairs with the release in `end_change`.
+        self.changes[1].load(Ordering::Acquire)
     }
 
     /// The id of the table that record `rid` of the catalog describes. The catalog's own is not among them.
@@ -462,20 +646,26 @@ mod tests {
 
     #[test]
     fn a_table_survives_its_catalog_row() {
+        let participants = Participants::new(1);
+        let participant = participants.join().unwrap();
+        let guard = participant.pin_without_snapshot();
         let definition = TableDefinition::new(
             "stock",
             vec![IndexDefinition::new("stock_key", true, &[KeyPart::unsigned(0, 4), KeyPart::signed(4, 4)])],
         );
         let row = Catalog::row_of(&definition).unwrap();
         let catalog = Catalog::new();
-        catalog.enter_row(Rid(0), &row, Stamp(8)).unwrap();
+        catalog.enter_row(&guard, Rid(0), &row, Stamp(8)).unwrap();
         let table = catalog.by_name("stock", Stamp(9)).unwrap();
         assert_eq!((table.fid(), table.definition()), (Fid(1), &definition));
         assert!(catalog.by_name("stock", Stamp(8)).is_none(), "it was made there");
-        catalog.enter_row(Rid(0), &row, Stamp(8)).expect("replay is idempotent");
+        catalog.enter_row(&guard, Rid(0), &row, Stamp(8)).expect("replay is idempotent");
         let other = TableDefinition::new("other", definition.indexes.clone());
         let other = Catalog::row_of(&other).unwrap();
-        assert_eq!(catalog.enter_row(Rid(0), &other, Stamp(8)).unwrap_err(), CatalogError::Exists("other".into()));
+        assert_eq!(
+            catalog.enter_row(&guard, Rid(0), &other, Stamp(8)).unwrap_err(),
+            CatalogError::Exists("other".into())
+        );
         assert_eq!(catalog.tables_at(Stamp(9)).len(), 2);
         assert!(Catalog::describes_table(&row));
         assert!(!Catalog::describes_table(&[&row[..], &[0]].concat()), "nothing behind it");
@@ -484,9 +674,9 @@ mod tests {
         for length in 0..row.len() {
             // Never a panic, whatever comes out of a log.
             assert!(!Catalog::describes_table(&row[..length]));
-            let _ = Catalog::new().enter_row(Rid(0), &row[..length], Stamp(8));
+            let _ = Catalog::new().enter_row(&guard, Rid(0), &row[..length], Stamp(8));
         }
-        assert_eq!(catalog.enter_row(Rid(1 << 40), &row, Stamp(8)).unwrap_err(), CatalogError::Full);
+        assert_eq!(catalog.enter_row(&guard, Rid(1 << 40), &row, Stamp(8)).unwrap_err(), CatalogError::Full);
     }
 
     fn row(name: &str) -> Vec<u8> {
@@ -500,7 +690,7 @@ mod tests {
     fn replay(catalog: &Catalog, guard: &Guard<'_>, order: [usize; 3], keeps: bool) {
         for (rid, made, at) in order.map(|number| HISTORY[number]) {
             match made {
-                true => catalog.enter_row(Rid(rid), &row("t"), Stamp(at)).unwrap(),
+                true => catalog.enter_row(guard, Rid(rid), &row("t"), Stamp(at)).unwrap(),
                 false => catalog.drop_row(guard, Rid(rid), &row("t"), Stamp(at), keeps).unwrap(),
             }
         }
@@ -548,7 +738,7 @@ mod tests {
             assert_eq!(there, expected, "cut at {at}");
             // Another term makes other tables of the same ids.
             if at <= 30 {
-                catalog.enter_row(Rid(1), &row("else"), Stamp(40)).unwrap();
+                catalog.enter_row(&guard, Rid(1), &row("else"), Stamp(40)).unwrap();
                 assert_eq!(catalog.by_name("else", Stamp(50)).unwrap().fid(), Fid(2));
                 let old = catalog.by_name("t", Stamp(50)).map(|table| table.fid().0);
                 assert_eq!(old, (at == 20).then_some(1));
@@ -561,7 +751,7 @@ mod tests {
         let participants = Participants::new(2);
         let participant = participants.join().unwrap();
         let catalog = Catalog::new();
-        catalog.enter_row(Rid(0), &row("t"), Stamp(10)).unwrap();
+        catalog.enter_row(&participant.pin_without_snapshot(), Rid(0), &row("t"), Stamp(10)).unwrap();
         let held = catalog.by_name("t", Stamp(11)).unwrap();
         {
             let guard = participant.pin_without_snapshot();
@@ -582,7 +772,7 @@ mod tests {
             assert!(held.content(&guard).is_none() && !catalog.has_dropped());
             assert!(catalog.get(&guard, Fid(1)).is_none() && matches!(catalog.known(&guard, Fid(1)), Known::Dropped));
             // Its making comes once more.
-            catalog.enter_row(Rid(0), &row("t"), Stamp(10)).unwrap();
+            catalog.enter_row(&guard, Rid(0), &row("t"), Stamp(10)).unwrap();
             assert!(catalog.by_name("t", Stamp(15)).is_none());
         }
         participant.collect();

@@ -31,7 +31,7 @@ impl LeafSet {
     }
 
     fn index<'g>(&self, guard: &'g Guard<'_>, fid: Fid, index: usize) -> Option<&'g BTree> {
-        Some(self.catalog.get(guard, fid)?.content(guard)?.index(index)?.tree())
+        Some(self.catalog.get(guard, fid)?.content(guard)?.indexes(guard).get(index)?.tree())
     }
 
     fn push(&self, guard: &Guard<'_>, leaf: LeafVersion<'_>) {

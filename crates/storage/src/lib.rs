@@ -17,11 +17,11 @@ mod version;
 
 pub use array::{IndirectionArray, Word};
 pub use catalog::{Catalog, CatalogError, Known};
-pub use definition::{DefinitionError, IndexDefinition, KeyBuffer, KeyEncoding, KeyPart, TableDefinition};
+pub use definition::{DefinitionError, IndexDefinition, IndexState, KeyBuffer, KeyEncoding, KeyPart, TableDefinition};
 pub use leaves::LeafSet;
 pub use owner::{Owner, Owners, Phase};
 pub use reclaim::{Guard, Participant, Participants, Pin};
 pub use table::{
-    Content, Index, InstallError, Installed, LoadError, Loaded, Newest, Published, ReadContext, ReadError, Reclaimed,
-    RecordSource, Table, Visible,
+    Content, Index, IndexList, InstallError, Installed, LoadError, Loaded, Newest, Published, ReadContext, ReadError,
+    Reclaimed, RecordSource, Table, Visible,
 };

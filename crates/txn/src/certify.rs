@@ -85,7 +85,8 @@ impl Transaction<'_> {
                 continue;
             }
             let content = core.content(self.guard(), range.fid);
-            let Some((content, index)) = content.and_then(|content| Some((content, content.index(range.index)?)))
+            let Some((content, index)) =
+                content.and_then(|content| Some((content, content.indexes(self.guard()).get(range.index)?)))
             else {
                 return Err(CommitError::Phantom);
             };

@@ -25,19 +25,19 @@ impl From<ReserveError> for CommitError {
     }
 }
 
-/// While a transaction that drops tables commits.
-struct Dropping<'c>(&'c Catalog);
+/// While a transaction that changes or drops tables commits.
+struct Changing<'c>(&'c Catalog);
 
-impl<'c> Dropping<'c> {
+impl<'c> Changing<'c> {
     fn begin(catalog: &'c Catalog) -> Self {
-        catalog.begin_drop();
+        catalog.begin_change();
         Self(catalog)
     }
 }
 
-impl Drop for Dropping<'_> {
+impl Drop for Changing<'_> {
     fn drop(&mut self) {
-        self.0.end_drop();
+        self.0.end_change();
     }
 }
 
@@ -66,7 +66,7 @@ impl Transaction<'_> {
             return Ok(self.read_only_ticket(primary));
         }
         // Before the stamp is taken: who takes a later one finds this.
-        let _dropping = worker.state.borrow().drops.then(|| Dropping::begin(&worker.core.catalog));
+        let _changing = worker.state.borrow().changes.then(|| Changing::begin(&worker.core.catalog));
         let result =
             if primary.log.is_volatile() { self.log_volatile(primary, inner) } else { self.log_block(primary, inner) };
         let ticket = result?;
@@ -197,14 +197,15 @@ impl Transaction<'_> {
         }
     }
 
-    /// Of a record of the catalog: the table comes to be, or is dropped.
+    /// Of a record of the catalog: the table comes to be, is changed or dropped.
     pub(crate) fn enter_catalog(&self, Write { fid, installed, .. }: &Write, address: Stamp) {
         if *fid == Fid::CATALOG {
             let catalog = &self.worker.core.catalog;
             let (rid, row) = (installed.rid(), installed.logged_row(self.guard()));
             let entered = match installed.kind() {
                 RecordKind::Delete => catalog.drop_row(self.guard(), rid, row, address, true),
-                _ => catalog.enter_row(rid, row, address),
+                RecordKind::Update => catalog.alter_row(self.guard(), rid, row, address, true),
+                RecordKind::Insert => catalog.enter_row(self.guard(), rid, row, address),
             };
             entered.expect("the row was checked before it was inserted");
         }
@@ -212,7 +213,7 @@ impl Transaction<'_> {
 
     /// Whether the transaction may commit with this stamp, which it has taken.
     pub(crate) fn validate(&self, stamp: Stamp) -> Result<(), CommitError> {
-        if self.worker.core.catalog.drops_begun() != self.worker.drops.get() {
+        if self.worker.core.catalog.changes_begun() != self.worker.changes.get() {
             self.check_tables(stamp)?;
         }
         match self.isolation {
@@ -221,26 +222,35 @@ impl Transaction<'_> {
         }
     }
 
-    /// Tables are being dropped: are all there, at `stamp`, that this transaction has written to?
+    /// Tables are being changed: are all there, at `stamp`, that this transaction has written to, and have they no more indexes than it has
+    /// entered that into?
     #[cold]
     fn check_tables(&self, stamp: Stamp) -> Result<(), CommitError> {
         let state = self.worker.state.borrow();
         let catalog = &self.worker.core.catalog;
         let content = self.worker.core.content(self.guard(), Fid::CATALOG).expect("nobody drops the catalog");
         let context = freshet_storage::ReadContext { snapshot: stamp, ..self.context() };
-        let mut fids: Vec<Fid> = state.writes.iter().map(|write| write.fid).collect();
+        let mut fids: Vec<(Fid, usize)> = state.writes.iter().map(|write| (write.fid, write.indexes)).collect();
         if self.isolation == Isolation::Serializable {
             // That they were there is something that it has read.
-            fids.extend(state.reads.iter().map(|(fid, _)| *fid).chain(state.ranges.iter().map(ScannedRange::fid)));
+            let read = state.reads.iter().map(|(fid, _)| *fid).chain(state.ranges.iter().map(ScannedRange::fid));
+            fids.extend(read.map(|fid| (fid, usize::MAX)));
         }
         fids.sort_unstable();
-        fids.dedup();
-        for fid in fids {
+        // Of each table, who knew the fewest.
+        fids.dedup_by_key(|(fid, _)| *fid);
+        for (fid, indexes) in fids {
             let Some(rid) = Catalog::rid_of(fid) else { continue };
-            // Waits for a drop that has a smaller stamp, and is not decided. One's own is no obstacle.
-            if let Some(Visible { row: None, stamp: Some(_) }) = content.read(self.guard(), rid, &context)? {
-                let name = catalog.get(self.guard(), fid).map_or_else(String::new, |table| table.name().to_owned());
-                return Err(CommitError::Dropped(name));
+            let name = || catalog.get(self.guard(), fid).map_or_else(String::new, |table| table.name().to_owned());
+            // Waits for a change that has a smaller stamp, and is not decided. One's own is no obstacle.
+            match content.read(self.guard(), rid, &context)? {
+                Some(Visible { row: None, stamp: Some(_) }) => return Err(CommitError::Dropped(name())),
+                Some(Visible { row: Some(row), stamp: Some(_) })
+                    if Catalog::definition_in(row).is_ok_and(|definition| definition.indexes.len() > indexes) =>
+                {
+                    return Err(CommitError::Altered(name()));
+                }
+                _ => {}
             }
         }
         Ok(())

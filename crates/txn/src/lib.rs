@@ -7,6 +7,7 @@
 //! resolves when it has.
 #![forbid(unsafe_code)]
 
+mod build;
 mod certify;
 mod commit;
 mod core;
@@ -24,6 +25,7 @@ mod waits;
 mod worker;
 
 pub use self::{
+    build::{Batch, BuildError},
     core::Core,
     error::{CommitError, ProcedureError, WriteError},
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},

@@ -11,8 +11,8 @@ use std::{
 use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{
-    Catalog, Content, Guard, IndexDefinition, InstallError, KeyBuffer, Newest, Owner, ReadContext, ReadError,
-    Reclaimed, Table, Visible, index::InsertError,
+    Catalog, Content, Guard, Index, IndexDefinition, IndexList, IndexState, InstallError, KeyBuffer, Newest, Owner,
+    ReadContext, ReadError, Reclaimed, Table, TableDefinition, Visible, index::InsertError,
 };
 
 use crate::{
@@ -30,6 +30,15 @@ pub struct Record<'t> {
     pub rid: Rid,
     /// Its row.
     pub row: &'t [u8],
+}
+
+/// A table that is written to, by whom.
+#[derive(Clone, Copy)]
+struct Writing<'t> {
+    content: &'t Content,
+    /// What it is entered into.
+    indexes: &'t IndexList,
+    owner: Owner,
 }
 
 /// A transaction. Dropped without [`Transaction::commit`], it is rolled back.
@@ -144,6 +153,13 @@ impl<'w> Transaction<'w> {
         content.ok_or_else(|| ReadError::Dropped(table.name().to_owned()))
     }
 
+    /// The index of this number that the snapshot finds everything in.
+    #[inline]
+    fn index<'t>(&'t self, content: &'t Content, number: usize) -> Result<&'t Index, ReadError> {
+        let index = content.indexes(&self.guard).get(number).filter(|index| index.exists_at(self.snapshot.get()));
+        index.ok_or_else(|| ReadError::NoIndex { table: content.name().to_owned(), index: number })
+    }
+
     /// The table of this name that the transaction's snapshot sees.
     pub fn table(&self, name: &str) -> Option<Arc<Table>> {
         self.worker.core.catalog.by_name(name, self.snapshot.get())
@@ -181,15 +197,13 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// See [`ReadError`].
     ///
-    /// # Panics
-    /// When the table has no such index.
     #[inline]
     pub fn get(&self, table: &Table, index: usize, key: &[u8]) -> Result<Option<Record<'_>>, ReadError> {
         self.get_in(self.content(table)?, index, key)
     }
 
     fn get_in(&self, content: &Content, index: usize, key: &[u8]) -> Result<Option<Record<'_>>, ReadError> {
-        let found = content.index(index).expect("the table has that index");
+        let found = self.index(content, index)?;
         let definition = found.definition();
         let mut result = Ok(None);
         let visit = |rid| {
@@ -221,8 +235,6 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// See [`ReadError`].
     ///
-    /// # Panics
-    /// When the table has no such index.
     pub fn scan<'t>(
         &'t self,
         table: &Table,
@@ -232,7 +244,7 @@ impl<'w> Transaction<'w> {
         mut visit: impl FnMut(&[u8], Record<'t>) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
         let content = self.content(table)?;
-        let scanned = content.index(index).expect("the table has that index");
+        let scanned = self.index(content, index)?;
         let definition = scanned.definition();
         let validates = self.validates();
         let mut buffer = self.worker.state.borrow_mut().buffers.pop().unwrap_or_default();
@@ -268,14 +280,14 @@ impl<'w> Transaction<'w> {
     // --- writes ------------------------------------------------------------------------------
 
     /// What is in a table that is going to be written to, and by what name.
-    fn may_write(&self, table: &Table, row: Option<&[u8]>) -> Result<(&Content, Owner), WriteError> {
+    fn may_write(&self, table: &Table, row: Option<&[u8]>) -> Result<Writing<'_>, WriteError> {
         if let Some(why) = self.read_only {
             return Err(WriteError::ReadOnly(why));
         }
         let owner = self.worker.owner.get().unwrap_or_else(|| {
             let core = &self.worker.core;
-            // What has been dropped by now is seen below; what is dropped later, when this transaction commits.
-            self.worker.drops.set(core.catalog.drops_ended());
+            // What has been changed by now is seen below; what is changed later, when this transaction commits.
+            self.worker.changes.set(core.catalog.changes_ended());
             let owner = core.owners.begin(self.worker.participant.index());
             self.worker.owner.set(Some(owner));
             let log = core.snapshots.primary().map(|primary| &primary.log).filter(|log| !log.is_volatile());
@@ -288,12 +300,13 @@ impl<'w> Transaction<'w> {
             // Although the snapshot does not see that: nothing that is written would ever be seen.
             return Err(ReadError::Dropped(table.name().to_owned()).into());
         }
+        let indexes = content.indexes(&self.guard);
         if let Some(row) = row
-            && !(content.accepts(row) && (table.fid() != Fid::CATALOG || Catalog::describes_table(row)))
+            && !(indexes.accept(row) && (table.fid() != Fid::CATALOG || Catalog::describes_table(row)))
         {
             return Err(WriteError::Row { table: table.name().to_owned(), length: row.len() });
         }
-        Ok((content, owner))
+        Ok(Writing { content, indexes, owner })
     }
 
     /// Adds a record and enters it into all indexes.
@@ -302,16 +315,14 @@ impl<'w> Transaction<'w> {
     /// [`WriteError::UniqueViolation`] when a unique key is taken, [`WriteError::Conflict`]
     /// when it may be about to be, or was given up since the snapshot; nothing has changed then.
     pub fn insert(&self, table: &Table, row: &[u8]) -> Result<Rid, WriteError> {
-        let (content, owner) = self.may_write(table, Some(row))?;
-        self.insert_instead(content, row, owner, None)
+        self.insert_instead(self.may_write(table, Some(row))?, row, None)
     }
 
     /// Inserts a record whose keys may be those of the record `instead`, which the caller is going to delete.
     fn insert_instead(
         &self,
-        content: &Content,
+        Writing { content, indexes, owner }: Writing<'_>,
         row: &[u8],
-        owner: Owner,
         instead: Option<Rid>,
     ) -> Result<Rid, WriteError> {
         self.worker.state.borrow().check_room(row.len())?;
@@ -324,9 +335,10 @@ impl<'w> Transaction<'w> {
         }
         let installed = content.insert(place, owner, row).map_err(|_| full())?;
         let mut key = KeyBuffer::new();
-        for (number, index) in content.indexes() {
+        for (number, index) in indexes.kept() {
             let (tree, definition) = (index.tree(), index.definition());
-            let key = index.key_of(row, &mut key).expect("rows are checked before");
+            // Rows are checked before, but for indexes that have been dropped since.
+            let Some(key) = index.key_of(row, &mut key) else { continue };
             // Where a value is missing, no two keys are the same.
             let entered = if definition.unique && !definition.lacks_value(row) {
                 // Under the leaf's latch, so of two inserters of one key the second sees the first.
@@ -352,7 +364,7 @@ impl<'w> Transaction<'w> {
                 }
             }
         }
-        let write = Write { fid, installed, inserted: true, lock_only: false, entered: None };
+        let write = Write { fid, installed, indexes: indexes.len(), inserted: true, lock_only: false, entered: None };
         self.worker.state.borrow_mut().push(write);
         Ok(place.rid)
     }
@@ -388,7 +400,10 @@ impl<'w> Transaction<'w> {
     fn note_free_keys(&self, content: &Content, row: &[u8], count: usize) -> Result<(), ReadError> {
         if self.validates() {
             let mut buffer = KeyBuffer::new();
-            for (number, index) in content.indexes().filter(|(number, _)| *number < count) {
+            let indexes = content.indexes(&self.guard).kept();
+            // In one that is not ready, nobody reads.
+            let read = |number: &usize| *number < count && self.index(content, *number).is_ok();
+            for (number, index) in indexes.filter(|(number, _)| read(number)) {
                 let definition = index.definition();
                 if definition.unique
                     && !definition.lacks_value(row)
@@ -404,7 +419,7 @@ impl<'w> Transaction<'w> {
     /// Takes the entries that `row` has in the first `count` indexes away.
     fn leave_indexes(&self, content: &Content, rid: Rid, row: &[u8], count: usize) {
         let mut key = KeyBuffer::new();
-        for (_, index) in content.indexes().filter(|(number, _)| *number < count) {
+        for (_, index) in content.indexes(&self.guard).iter().filter(|(number, _)| *number < count) {
             if let Some(key) = index.key_of(row, &mut key) {
                 index.tree().remove(&self.guard, key, rid);
             }
@@ -432,14 +447,14 @@ impl<'w> Transaction<'w> {
     /// has changed then.
     pub fn update(&self, table: &Table, rid: Rid, row: &[u8]) -> Result<Rid, WriteError> {
         Self::refuse_catalog(table)?;
-        let (content, owner) = self.may_write(table, Some(row))?;
+        let writing @ Writing { content, indexes, .. } = self.may_write(table, Some(row))?;
         let (old, own) = self.present(content, rid)?;
-        if content.indexes().all(|(_, index)| index.definition().same_key(old, row)) {
-            self.write(content, rid, owner, Some(row), own)?;
+        if indexes.kept().all(|(_, index)| index.definition().same_key(old, row)) {
+            self.write(writing, rid, Some(row), own)?;
             return Ok(rid);
         }
         // The insertion first: it may fail, and to take back a deletion, others would have to have left the old keys alone.
-        let new = match self.insert_instead(content, row, owner, Some(rid)) {
+        let new = match self.insert_instead(writing, row, Some(rid)) {
             // Who is too late hears that, and not that what came instead of the record has its unique keys.
             Err(WriteError::UniqueViolation { .. })
                 if content.newest(&self.guard, rid, &self.context(), |_| true)? != Some(Newest::Committed) =>
@@ -448,7 +463,7 @@ impl<'w> Transaction<'w> {
             }
             inserted => inserted?,
         };
-        if let Err(error) = self.write(content, rid, owner, None, own) {
+        if let Err(error) = self.write(writing, rid, None, own) {
             let inserted = self.worker.state.borrow_mut().pop().expect("just inserted");
             self.undo_write(inserted, &mut self.worker.inner.borrow_mut().rids);
             return Err(error);
@@ -462,16 +477,16 @@ impl<'w> Transaction<'w> {
     /// As for [`Transaction::update`].
     pub fn delete(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
         Self::refuse_catalog(table)?;
-        let (content, owner) = self.may_write(table, None)?;
-        let (_, own) = self.present(content, rid)?;
-        self.write(content, rid, owner, None, own)
+        let writing = self.may_write(table, None)?;
+        let (_, own) = self.present(writing.content, rid)?;
+        self.write(writing, rid, None, own)
     }
 
     /// Tables are made by insertions into the catalog's table; nobody changes its records by himself.
     fn refuse_catalog(table: &Table) -> Result<(), WriteError> {
         match table.fid() {
             Fid::CATALOG => {
-                Err(WriteError::ReadOnly("the catalog's records change only as tables are made and dropped"))
+                Err(WriteError::ReadOnly("the catalog's records change only as tables are made, changed and dropped"))
             }
             _ => Ok(()),
         }
@@ -484,24 +499,64 @@ impl<'w> Transaction<'w> {
     /// [`WriteError::ReadOnly`] for the catalog's own table; [`WriteError::Conflict`] when another transaction is about to drop it, or
     /// has since the snapshot; [`ReadError::Dropped`] when the snapshot sees no such table.
     pub fn drop_table(&self, table: &Table) -> Result<(), WriteError> {
+        let (catalog, rid, _, own) = self.catalog_row(table)?;
+        self.worker.state.borrow_mut().changes = true;
+        self.write(catalog, rid, None, own)
+    }
+
+    /// What the catalog says of a table that is going to be changed.
+    fn catalog_row(&self, table: &Table) -> Result<(Writing<'_>, Rid, &[u8], bool), WriteError> {
         Self::refuse_catalog(table)?;
         self.may_write(table, None)?;
-        let (catalog, owner) = self.may_write(self.worker.core.catalog.table(), None)?;
+        let catalog = self.may_write(self.worker.core.catalog.table(), None)?;
         let rid = Catalog::rid_of(table.fid()).expect("the catalog's own was refused");
-        let (_, own) = match self.present(catalog, rid) {
-            Err(WriteError::NotFound) => return Err(ReadError::Dropped(table.name().to_owned()).into()),
-            present => present?,
-        };
-        self.worker.state.borrow_mut().drops = true;
-        self.write(catalog, rid, owner, None, own)
+        match self.present(catalog.content, rid) {
+            Err(WriteError::NotFound) => Err(ReadError::Dropped(table.name().to_owned()).into()),
+            present => present.map(|(row, own)| (catalog, rid, row, own)),
+        }
+    }
+
+    /// Changes what the catalog says of a table's indexes: `change` may add some at the end, and say how far others have come. Who commits
+    /// later and has written to the table has entered that into indexes that were added; if it began before, its commit fails
+    /// ([`crate::CommitError::Altered`]), and it should be tried again. This is the logged part of adding and dropping an index; it does not
+    /// fill one.
+    ///
+    /// # Errors
+    /// [`WriteError::ReadOnly`] for the catalog's own table; [`WriteError::Conflict`] when another transaction is about to change the table, or
+    /// has since the snapshot; [`ReadError::Dropped`] when the snapshot sees no such table; [`WriteError::Definition`] when the changed
+    /// definition is none; what `change` says.
+    pub fn change_indexes<T>(
+        &self,
+        table: &Table,
+        change: impl FnOnce(&mut Vec<IndexDefinition>) -> Result<T, WriteError>,
+    ) -> Result<T, WriteError> {
+        let (catalog, rid, row, own) = self.catalog_row(table)?;
+        let wrong = |cause: &dyn fmt::Display| WriteError::Definition(cause.to_string());
+        let before = Catalog::definition_in(row).map_err(|cause| wrong(&cause))?;
+        let mut indexes = before.indexes.clone();
+        let changed = change(&mut indexes)?;
+        let kept =
+            indexes.len() >= before.indexes.len() && before.indexes.iter().zip(&indexes).all(|(a, b)| a.is_same(b));
+        if !kept {
+            return Err(wrong(&"indexes stay where they are, as they are"));
+        }
+        let mut names: Vec<&str> =
+            indexes.iter().filter(|it| it.state != IndexState::Dropped).map(|it| it.name.as_str()).collect();
+        names.sort_unstable();
+        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
+            return Err(wrong(&format!("table {:?} has an index {:?} already", table.name(), twice[0])));
+        }
+        let row = Catalog::row_of(&TableDefinition { indexes, ..before }).map_err(|cause| wrong(&cause))?;
+        self.worker.state.borrow_mut().changes = true;
+        self.write(catalog, rid, Some(&row), own)?;
+        Ok(changed)
     }
 
     /// Puts a version on top of a record that the transaction sees, or replaces its `own` one.
     fn write(
         &self,
-        content: &Content,
+        Writing { content, indexes, owner }: Writing<'_>,
         rid: Rid,
-        owner: Owner,
         row: Option<&[u8]>,
         own: bool,
     ) -> Result<(), WriteError> {
@@ -539,7 +594,8 @@ impl<'w> Transaction<'w> {
             Err(InstallError::Conflict) => return Err(self.contested(content, rid)),
             installed => installed?,
         };
-        state.push(Write { fid: content.fid(), installed, inserted: false, lock_only: false, entered: None });
+        let indexes = indexes.len();
+        state.push(Write { fid: content.fid(), installed, indexes, inserted: false, lock_only: false, entered: None });
         Ok(())
     }
 
@@ -549,13 +605,13 @@ impl<'w> Transaction<'w> {
     /// As for [`Transaction::update`].
     pub fn lock(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
         Self::refuse_catalog(table)?;
-        let (content, owner) = self.may_write(table, None)?;
-        let (row, own) = self.present(content, rid)?;
+        let writing = self.may_write(table, None)?;
+        let (row, own) = self.present(writing.content, rid)?;
         if own {
             return Ok(());
         }
         let row = row.to_vec();
-        self.write(content, rid, owner, Some(&row), false)?;
+        self.write(writing, rid, Some(&row), false)?;
         self.worker.state.borrow_mut().writes.last_mut().expect("just written").lock_only = true;
         Ok(())
     }

@@ -64,8 +64,8 @@ pub struct Worker {
     pub(crate) owner: Cell<Option<Owner>>,
     /// The record that the running transaction could not write since somebody else came first.
     pub(crate) contested: Cell<Option<(Fid, Rid)>>,
-    /// How many drops of tables were seen when the running transaction first wrote.
-    pub(crate) drops: Cell<u64>,
+    /// How many changes of tables were seen when the running transaction first wrote.
+    pub(crate) changes: Cell<u64>,
     /// The largest stamp that the running transaction has seen.
     pub(crate) seen: Cell<Stamp>,
     rollbacks: Cell<Rollbacks>,
@@ -108,7 +108,7 @@ impl Worker {
             until_horizon: Cell::new(0),
             owner: Cell::new(None),
             contested: Cell::new(None),
-            drops: Cell::new(0),
+            changes: Cell::new(0),
             seen: Cell::new(Stamp::ZERO),
             rollbacks: Cell::new(Rollbacks::default()),
         })

@@ -420,7 +420,7 @@ impl Checkpointing {
                         seen.map_err(|cause| CheckpointFailure::Read { table: walk.table.name().to_owned(), cause })?;
                     let Some((stamp, row)) = seen.and_then(|seen| Some((seen.stamp?, seen.row?))) else { continue };
                     // Entries are hints: the record must have the key, else another entry leads to it.
-                    if stamp < walk.start && content.primary().definition().matches(row, key) {
+                    if stamp < walk.start && content.indexes(&guard).primary().definition().matches(row, key) {
                         full |= writer.push(rid, stamp, row);
                         self.written.fetch_add(row.len() as u64, Ordering::Relaxed);
                     }
@@ -539,7 +539,7 @@ impl<'t> Walk<'t> {
         let guard = participant.pin_without_snapshot();
         let low = if *begun { Bound::Excluded(key.as_slice()) } else { Bound::Unbounded };
         let Some(content) = self.table.content(&guard) else { return false };
-        let scanned = content.primary().tree().scan(
+        let scanned = content.indexes(&guard).primary().tree().scan(
             &guard,
             (low, Bound::Unbounded),
             Direction::Forward,

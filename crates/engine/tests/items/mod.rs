@@ -116,7 +116,7 @@ impl World {
         let participant = self.database.core().participants.join().unwrap();
         let guard = participant.pin_without_snapshot();
         let content = self.table.content(&guard).unwrap();
-        content.indexes().map(|(_, index)| index.tree().statistics(&guard)).collect()
+        content.indexes(&guard).iter().map(|(_, index)| index.tree().statistics(&guard)).collect()
     }
 }
 

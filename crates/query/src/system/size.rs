@@ -36,7 +36,7 @@ pub fn measure(database: &Database, info: &TableInfo) -> Option<TableSize> {
     {
         let participant = core.participants.join().ok()?;
         let guard = participant.pin_without_snapshot();
-        for (number, index) in info.rows.content(&guard)?.indexes() {
+        for (number, index) in info.rows.content(&guard)?.indexes(&guard).iter() {
             let statistics = index.tree().statistics(&guard);
             if number == 0 {
                 rows = statistics.entries;

@@ -6,7 +6,10 @@
 //! [`Table::clear`]; whoever has loaded it under a guard before that may use it while the guard lives. `dropped_at` is stored
 //! by whoever publishes or replays the drop, and taken back when the log is cut below it, which is before anything was cleared.
 
-use std::{fmt, ptr};
+use std::{
+    fmt, ptr,
+    sync::{PoisonError, RwLock},
+};
 
 use freshet_base::{
     Fid, Stamp,
@@ -33,6 +36,8 @@ pub struct Table {
     definition: TableDefinition,
     dropped_at: AtomicU64,
     content: AtomicPtr<Content>,
+    /// The names of all indexes that it has had, by number.
+    index_names: RwLock<Vec<String>>,
 }
 
 impl fmt::Debug for Table {
@@ -55,7 +60,8 @@ impl Table {
             content.consult_replay();
         }
         let content = AtomicPtr::new(Box::into_raw(content));
-        Ok(Self { fid, definition, dropped_at: AtomicU64::new(NEVER), content })
+        let index_names = RwLock::new(definition.indexes.iter().map(|index| index.name.clone()).collect());
+        Ok(Self { fid, definition, dropped_at: AtomicU64::new(NEVER), content, index_names })
     }
 
     /// Its id, which no other table ever has.
@@ -69,9 +75,27 @@ impl Table {
         &self.definition.name
     }
 
-    /// Its name and indexes, as it was made.
+    /// Its name and indexes as this node first heard of them; since then indexes may have come and gone ([`Content::indexes`]).
     pub fn definition(&self) -> &TableDefinition {
         &self.definition
+    }
+
+    /// The number of the last index that came under this name, whatever has become of it.
+    pub fn index_number(&self, name: &str) -> Option<usize> {
+        let names = self.index_names.read().unwrap_or_else(PoisonError::into_inner);
+        names.iter().rposition(|index| index == name)
+    }
+
+    /// Indexes have come. Under the catalog's lock.
+    pub(crate) fn note_index_names(&self, definition: &TableDefinition) {
+        let mut names = self.index_names.write().unwrap_or_else(PoisonError::into_inner);
+        let known = names.len();
+        names.extend(definition.indexes.iter().skip(known).map(|index| index.name.clone()));
+    }
+
+    /// The log was cut: these many indexes are left.
+    pub(crate) fn forget_index_names(&self, from: usize) {
+        self.index_names.write().unwrap_or_else(PoisonError::into_inner).truncate(from);
     }
 
     /// Its records and indexes; none when it was dropped and they were given up.

@@ -24,9 +24,11 @@
 //! from the log and installs them (section 3.4.3).
 
 mod certify;
+mod fill;
 mod free;
 mod handle;
 mod incarnate;
+mod indexes;
 #[cfg(all(test, loom))]
 mod model;
 mod read;
@@ -43,7 +45,7 @@ use std::fmt;
 
 use freshet_base::{
     Fid,
-    sync::{AtomicBool, AtomicU64, Ordering},
+    sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
 };
 
 use self::free::FreeIds;
@@ -51,14 +53,14 @@ pub use self::{
     certify::Newest,
     free::Reclaimed,
     handle::Table,
+    indexes::{Index, IndexList},
     read::{ReadContext, Visible},
     record::{InstallError, LoadError, Loaded, ReadError, RecordSource},
     write::{Installed, Published},
 };
 use crate::{
     array::{IndirectionArray, Word},
-    definition::{DefinitionError, IndexDefinition, KeyBuffer, TableDefinition},
-    index::BTree,
+    definition::{DefinitionError, TableDefinition},
     version::Version,
 };
 
@@ -69,46 +71,6 @@ pub(crate) const RID_RANGE: u64 = 1024;
 /// rounds each yields the processor, so this is some tenths of a second.
 const PATIENCE: u32 = if cfg!(loom) { 3 } else { 200_000 };
 
-/// One of a table's indexes.
-#[derive(Debug)]
-pub struct Index {
-    definition: IndexDefinition,
-    /// The shortest row that has all columns of its keys.
-    least_row: usize,
-    tree: BTree,
-}
-
-impl Index {
-    fn new(definition: &IndexDefinition) -> Self {
-        Self { definition: definition.clone(), least_row: definition.least_row(), tree: BTree::new() }
-    }
-
-    /// What its keys are.
-    pub fn definition(&self) -> &IndexDefinition {
-        &self.definition
-    }
-
-    /// Its entries.
-    pub fn tree(&self) -> &BTree {
-        &self.tree
-    }
-
-    /// The key of `row`; none when the row is too short to have one, or its key too long to be entered.
-    #[inline]
-    pub fn key_of<'k>(&self, row: &[u8], key: &'k mut KeyBuffer) -> Option<&'k [u8]> {
-        if row.len() < self.least_row {
-            return None;
-        }
-        self.definition.key_of(row, key);
-        key.whole()
-    }
-
-    /// Whether every row that has such a key can be entered.
-    fn accepts(&self, row: &[u8]) -> bool {
-        row.len() >= self.least_row && self.definition.fits(row)
-    }
-}
-
 /// The records and indexes of one table.
 pub struct Content {
     fid: Fid,
@@ -117,7 +79,7 @@ pub struct Content {
     replay: IndirectionArray,
     /// Whether `replay` may be ahead of `data`: on a standby, and on a primary that was one.
     consult_replay: AtomicBool,
-    indexes: Vec<Index>,
+    indexes: AtomicPtr<IndexList>,
     next_rid: AtomicU64,
     free: FreeIds,
 }
@@ -135,7 +97,7 @@ impl Content {
         Ok(Self {
             fid,
             name: definition.name.as_str().into(),
-            indexes: definition.indexes.iter().map(Index::new).collect(),
+            indexes: IndexList::new(definition).publish(),
             data: IndirectionArray::new(),
             replay: IndirectionArray::new(),
             consult_replay: AtomicBool::new(false),
@@ -154,28 +116,6 @@ impl Content {
         &self.name
     }
 
-    /// Index number `number`.
-    #[inline]
-    pub fn index(&self, number: usize) -> Option<&Index> {
-        self.indexes.get(number)
-    }
-
-    /// All indexes with their numbers, the primary one first.
-    #[inline]
-    pub fn indexes(&self) -> impl Iterator<Item = (usize, &Index)> {
-        self.indexes.iter().enumerate()
-    }
-
-    /// The primary index: every record has its entry there.
-    pub fn primary(&self) -> &Index {
-        &self.indexes[0]
-    }
-
-    /// Whether `row` may enter this table: long enough for its keys, and not too long.
-    pub fn accepts(&self, row: &[u8]) -> bool {
-        row.len() <= Table::MAX_ROW && self.indexes().all(|(_, index)| index.accepts(row))
-    }
-
     /// Bytes taken by the indirection and replay arrays.
     pub fn array_bytes(&self) -> u64 {
         self.data.bytes() + self.replay.bytes()
@@ -184,6 +124,7 @@ impl Content {
 
 impl Drop for Content {
     fn drop(&mut self) {
+        self.free_indexes();
         self.data.for_each(|_, word| {
             if let Some(version) = Word(word.load(Ordering::Relaxed)).as_pointer() {
                 // SAFETY: `&mut self`: no reader is left; chains hang from one word each.

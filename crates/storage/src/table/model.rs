@@ -9,7 +9,7 @@ use freshet_base::{
 };
 
 use super::{
-    Content, Newest, ReadError, Reclaimed,
+    Content, IndexList, Newest, ReadError, Reclaimed,
     free::FreeIds,
     scene::{FakeLog, context, see},
 };
@@ -41,7 +41,7 @@ impl Scene {
                 data: IndirectionArray::new(),
                 replay: IndirectionArray::new(),
                 consult_replay: AtomicBool::new(false),
-                indexes: Vec::new(),
+                indexes: IndexList::of(Vec::new()).publish(),
                 next_rid: AtomicU64::new(0),
                 free: FreeIds::default(),
             },

@@ -96,7 +96,7 @@ impl Content {
         mut keep: impl FnMut(usize, &[u8]) -> bool,
     ) {
         let mut key = KeyBuffer::new();
-        for (number, index) in self.indexes() {
+        for (number, index) in self.indexes(guard).iter() {
             let Some(key) = index.key_of(row, &mut key) else { continue };
             if !keep(number, key) {
                 index.tree().remove_if(guard, key, rid, || self.replayed(rid) == announced);
@@ -127,7 +127,9 @@ impl Content {
             let announced = self.replayed(rid);
             let later = self.rows_since(rid, announced, tombstone, context)?;
             self.forget(guard, rid, &row, announced, |index, key| {
-                later.iter().any(|row| self.index(index).is_some_and(|index| index.definition().matches(row, key)))
+                later
+                    .iter()
+                    .any(|row| self.indexes(guard).get(index).is_some_and(|index| index.definition().matches(row, key)))
             });
             if self.replayed(rid) == announced {
                 break;

@@ -61,6 +61,13 @@ pub enum ReadError {
     Load(LoadError),
     /// The table was dropped.
     Dropped(String),
+    /// The table has no such index, or not for this snapshot: it was not ready, or was dropped.
+    NoIndex {
+        /// Which table.
+        table: String,
+        /// The index's number.
+        index: usize,
+    },
 }
 
 impl fmt::Display for ReadError {
@@ -69,6 +76,9 @@ impl fmt::Display for ReadError {
             Self::Stalled => f.write_str("a transaction that was about to commit did not finish in time: try again"),
             Self::Load(cause) => cause.fmt(f),
             Self::Dropped(table) => write!(f, "table {table:?} was dropped"),
+            Self::NoIndex { table, index } => {
+                write!(f, "table {table:?} has no index number {index} for a transaction that began when this one did")
+            }
         }
     }
 }

@@ -46,7 +46,7 @@ fn chain(table: &Content, rid: Rid) -> (Vec<u64>, Option<Stamp>) {
 
 fn entries(table: &Content, guard: &Guard<'_>, key: &[u8]) -> Vec<Rid> {
     let mut found = Vec::new();
-    let _ = table.indexes[0].tree.get(guard, key, |rid| {
+    let _ = table.indexes(guard).primary().tree().get(guard, key, |rid| {
         found.push(rid);
         ControlFlow::Continue(())
     });
