@@ -146,7 +146,7 @@ fn while_others_write_with_standbys_checkpoints_and_restarts() {
         let first = primary.database().create_table(&definition()).unwrap();
         primary.database().wait(put(primary.database(), &first, 0..2000, |id| (id % 7, id / 3))).unwrap();
         drop(first);
-        for round in 0..4u64 {
+        for round in 0..3u64 {
             let table = primary.database().table("things").unwrap();
             let done = AtomicBool::new(false);
             let (name, key) = (format!("value{round}"), format!("key{round}"));

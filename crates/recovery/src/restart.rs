@@ -266,6 +266,16 @@ impl Restart<'_> {
             entries.store(of, Ordering::Relaxed);
             progress(Phase::Indexes { done, of });
         });
+        if let Some(restoration) = Restoration::again(&catalog, self.target) {
+            let mut collectors: Vec<Collector> = (0..self.threads.max(1)).map(|_| Collector::default()).collect();
+            if let Some(manifest) = &checkpoint {
+                self.load(manifest, &restoration, &mut collectors, &|_, _| {})?;
+            }
+            self.replay(from, &restoration, &mut collectors, &|_, _| {})?;
+            restoration.finish(collectors, self.threads, self.participants, &|done, of| {
+                progress(Phase::Indexes { done, of });
+            });
+        }
         phases[2] = (begun.elapsed(), entries.into_inner());
         Ok(Restored { catalog, deleted, checkpoint, passed_over: None, phases })
     }

@@ -1,17 +1,15 @@
 //! Indexes that were added to filled tables: the records that were there before are entered when the log's record of that is replayed.
 //!
 //! The log says at some stamp that writers enter what they write from there on, and at a later one that readers may use the index. Replay
-//! looks at the log's records in no order, so it waits until a range is through, and then goes through the table.
+//! looks at the log's records in no order, so it waits until a range is through, and then goes through the table. A restart reads checkpoint and
+//! log a second time instead ([`crate::Restoration::again`]).
 
-use std::{
-    ops::{Bound, ControlFlow},
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::ops::{Bound, ControlFlow};
 
 use freshet_base::{Fid, Rid, Stamp};
 use freshet_log::{RecordHeader, block::RECORD_HEADER};
 use freshet_storage::{
-    Catalog, Index, KeyBuffer, LoadError, Loaded, Participant, Participants, RecordSource, Table,
+    Catalog, Index, KeyBuffer, LoadError, Loaded, Participant, RecordSource, Table,
     index::{Direction, ScanBuffer},
 };
 
@@ -42,20 +40,25 @@ impl RecordSource for Records<'_> {
     }
 }
 
-/// The numbers of a table's indexes that this node has yet to fill.
-fn unfilled(table: &Table, participant: &Participant, target: Target) -> Vec<usize> {
+/// Whether a node that comes back so, or follows, has yet to fill an index.
+pub(crate) fn needs(index: &Index, target: Target) -> bool {
+    !index.is_filled()
+        && match target {
+            // What is not ready by now will never be.
+            Target::Restore => !index.is_building() && !index.is_dropped(),
+            Target::Announce => !index.is_dropped() || index.was_ready(),
+        }
+}
+
+/// The numbers of a table's indexes that a standby has yet to fill.
+fn unfilled(table: &Table, participant: &Participant) -> Vec<usize> {
     let guard = participant.pin_without_snapshot();
     let Some(content) = table.content(&guard) else { return Vec::new() };
-    let needs = |index: &Index| match target {
-        // What is not ready by now will never be.
-        Target::Restore => !index.is_building() && !index.is_dropped(),
-        Target::Announce => !index.is_dropped() || index.was_ready(),
-    };
-    let indexes = content.indexes(&guard).iter().filter(|(_, index)| !index.is_filled() && needs(index));
+    let indexes = content.indexes(&guard).iter().filter(|(_, index)| needs(index, Target::Announce));
     indexes.map(|(number, _)| number).collect()
 }
 
-/// A table being gone through in the order of its primary index, by several threads. Whatever lives has an entry there.
+/// A table being gone through in the order of its primary index. Whatever lives has an entry there.
 #[derive(Default)]
 struct Walk {
     after: Option<Vec<u8>>,
@@ -96,24 +99,21 @@ impl Walk {
     }
 }
 
-/// Enters the records of a table into its indexes `numbers`, until `walk` is through.
+/// Enters the records of a table into its indexes `numbers`.
 fn fill(
     table: &Table,
     numbers: &[usize],
-    walk: &Mutex<Walk>,
     participant: &Participant,
     source: &dyn RecordSource,
-    target: Target,
 ) -> Result<(), ReplayError> {
     let (mut key, mut buffer, mut rids) = (KeyBuffer::new(), ScanBuffer::default(), Vec::new());
-    while walk.lock().unwrap_or_else(PoisonError::into_inner).next(table, participant, &mut buffer, &mut rids) {
+    let mut walk = Walk::default();
+    while walk.next(table, participant, &mut buffer, &mut rids) {
         let guard = participant.pin_without_snapshot();
         let Some(content) = table.content(&guard) else { return Ok(()) };
         for rid in &rids {
             for index in numbers.iter().filter_map(|number| content.indexes(&guard).get(*number)) {
-                // After a restart of a primary there are no snapshots but those that see the newest version.
-                let since = if target == Target::Restore { Stamp::MAX } else { index.added_at() };
-                content.fill(&guard, index, *rid, since, source, &mut key).map_err(|cause| {
+                content.fill(&guard, index, *rid, index.added_at(), source, &mut key).map_err(|cause| {
                     let cause = format!("record {} of table {:?}, for an index: {cause}", rid.0, table.name());
                     ReplayError::Read { at: index.added_at(), cause }
                 })?;
@@ -138,54 +138,11 @@ pub(crate) fn fill_all(
     source: &dyn RecordSource,
 ) -> Result<(), ReplayError> {
     for table in catalog.all() {
-        let numbers = unfilled(&table, participant, Target::Announce);
+        let numbers = unfilled(&table, participant);
         if !numbers.is_empty() {
-            fill(&table, &numbers, &Mutex::default(), participant, source, Target::Announce)?;
+            fill(&table, &numbers, participant, source)?;
             filled(&table, &numbers, participant);
         }
-    }
-    Ok(())
-}
-
-/// After a restart, before there are readers or writers: fills the indexes that were added to filled tables since the checkpoint, with
-/// `threads` threads. Blocks on the disk.
-///
-/// # Errors
-/// [`ReplayError::Read`] when the log cannot be read.
-///
-/// # Panics
-/// When there are not enough participants' places.
-pub fn fill_indexes(
-    catalog: &Arc<Catalog>,
-    participants: &Arc<Participants>,
-    source: &dyn RecordSource,
-    target: Target,
-    threads: usize,
-) -> Result<(), ReplayError> {
-    if !catalog.take_unfilled() {
-        return Ok(());
-    }
-    let lead = participants.join().expect("a place for every thread of a restart");
-    for table in catalog.all() {
-        let numbers = unfilled(&table, &lead, target);
-        if numbers.is_empty() {
-            continue;
-        }
-        let (walk, failure) = (Mutex::default(), Mutex::new(None));
-        std::thread::scope(|scope| {
-            for _ in 0..threads.max(1) {
-                scope.spawn(|| {
-                    let participant = participants.join().expect("a place for every thread of a restart");
-                    if let Err(error) = fill(&table, &numbers, &walk, &participant, source, target) {
-                        *failure.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
-                    }
-                });
-            }
-        });
-        if let Some(error) = failure.into_inner().unwrap_or_else(PoisonError::into_inner) {
-            return Err(error);
-        }
-        filled(&table, &numbers, &lead);
     }
     Ok(())
 }

@@ -22,7 +22,6 @@ use thiserror::Error;
 
 pub use self::{
     apply::Deleted,
-    fill::fill_indexes,
     pool::{Replay, ReplayStatistics},
     restore::{Collector, Restoration, Target},
 };

@@ -15,11 +15,14 @@ use std::{
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{Block, BlockKind};
-use freshet_storage::{Catalog, Content, Guard, IndirectionArray, KeyBuffer, Known, Participants, index::BulkPart};
+use freshet_storage::{
+    Catalog, Content, Guard, Index, IndirectionArray, KeyBuffer, Known, Participants, index::BulkPart,
+};
 
 use crate::{
     Deleted, ReplayError,
     apply::enter_tables,
+    fill::needs,
     runs::{Merged, Run, Stretch, divide},
 };
 
@@ -44,6 +47,8 @@ const LEAST_STRETCH: u64 = 16 << 10;
 pub struct Restoration {
     catalog: Arc<Catalog>,
     target: Target,
+    /// Whether everything comes a second time, for indexes that were added since the checkpoint.
+    again: bool,
     /// By table: a bit for each record that has given its index entries.
     indexed: RwLock<HashMap<Fid, Arc<IndirectionArray>>>,
 }
@@ -63,7 +68,14 @@ pub struct Collector {
 impl Restoration {
     /// A restart into `catalog`, which nobody else uses yet.
     pub fn new(catalog: &Arc<Catalog>, target: Target) -> Self {
-        Self { catalog: Arc::clone(catalog), target, indexed: RwLock::default() }
+        Self { catalog: Arc::clone(catalog), target, again: false, indexed: RwLock::default() }
+    }
+
+    /// The same restart, when everything is restored, if indexes were added to tables since the checkpoint: which those are is known only now.
+    /// Checkpoint and log have to come once more; their entries are all that is taken from them.
+    pub fn again(catalog: &Arc<Catalog>, target: Target) -> Option<Self> {
+        let needed = catalog.take_unfilled();
+        needed.then(|| Self { again: true, ..Self::new(catalog, target) })
     }
 
     /// The tables so far.
@@ -91,9 +103,25 @@ impl Restoration {
         Arc::clone(indexed.entry(fid).or_default())
     }
 
-    fn collect(guard: &Guard<'_>, content: &Content, collector: &mut Collector, rid: Rid, row: &[u8]) {
+    /// Whether a version, which comes a second time, is entered into the indexes that were added since the checkpoint: the newest, and on a
+    /// standby whatever came after the index did.
+    fn gives_again(&self, guard: &Guard<'_>, content: &Content, rid: Rid, at: Stamp, is_deletion: bool) -> bool {
+        let added = |(_, index): (usize, &Index)| needs(index, self.target) && at >= index.added_at();
+        match self.target {
+            Target::Restore => !is_deletion && content.restored(guard, rid) == Some(at),
+            Target::Announce => {
+                let newest = content.replayed(rid).max(content.restored(guard, rid));
+                !is_deletion && newest == Some(at) || content.indexes(guard).iter().any(added)
+            }
+        }
+    }
+
+    fn collect(&self, guard: &Guard<'_>, content: &Content, collector: &mut Collector, rid: Rid, row: &[u8]) {
         let runs = collector.runs.entry(content.fid()).or_default();
         for (number, index) in content.indexes(guard).iter() {
+            if if self.again { !needs(index, self.target) } else { !index.is_filled() } {
+                continue;
+            }
             if runs.len() <= number {
                 runs.resize_with(number + 1, Run::default);
             }
@@ -109,7 +137,7 @@ impl Restoration {
     /// # Errors
     /// See [`ReplayError`].
     pub fn block(&self, guard: &Guard<'_>, collector: &mut Collector, block: &Block<'_>) -> Result<bool, ReplayError> {
-        if block.header().kind == BlockKind::Schema {
+        if block.header().kind == BlockKind::Schema && !self.again {
             // A primary's log is not cut any more: what it says was dropped, nobody will see.
             enter_tables(&self.catalog, guard, block, self.target == Target::Announce)?;
         }
@@ -122,6 +150,12 @@ impl Restoration {
                 Known::Unknown => return Ok(false),
             };
             let Some(content) = content else { continue };
+            if self.again {
+                if self.gives_again(guard, content, rid, address, header.kind == RecordKind::Delete) {
+                    self.collect(guard, content, collector, rid, record.row);
+                }
+                continue;
+            }
             let stored = content.indexes(guard).may_have(record.row)
                 && match self.target {
                     Target::Announce => content.replay_store(rid, address),
@@ -144,7 +178,7 @@ impl Restoration {
                 }
             };
             if gives {
-                Self::collect(guard, content, collector, rid, record.row);
+                self.collect(guard, content, collector, rid, record.row);
             }
         }
         Ok(true)
@@ -164,6 +198,16 @@ impl Restoration {
         row: Option<&[u8]>,
     ) -> Result<(), ReplayError> {
         let foreign = ReplayError::Foreign { at: stamp, fid, rid };
+        if self.again {
+            // Of a table that was dropped since, there may be nothing.
+            let content = self.catalog.get(guard, fid).and_then(|table| table.content(guard));
+            if let (Some(content), Some(row)) = (content, row)
+                && self.gives_again(guard, content, rid, stamp, false)
+            {
+                self.collect(guard, content, collector, rid, row);
+            }
+            return Ok(());
+        }
         if fid == Fid::CATALOG
             && let Some(row) = row
         {
@@ -181,7 +225,7 @@ impl Restoration {
         }
         collector.records += 1;
         if self.first_entry(collector, fid, rid) {
-            Self::collect(guard, content, collector, rid, row);
+            self.collect(guard, content, collector, rid, row);
         }
         Ok(())
     }
@@ -203,7 +247,7 @@ impl Restoration {
         for collector in collectors {
             deleted.extend(collector.deleted);
             for (fid, runs) in collector.runs.into_iter().filter(|(fid, _)| there(*fid)) {
-                for (index, run) in runs.into_iter().enumerate() {
+                for (index, run) in runs.into_iter().enumerate().filter(|(_, run)| run.len() > 0) {
                     indexes.entry((fid, index)).or_default().push(run);
                 }
             }
@@ -257,6 +301,14 @@ impl Restoration {
                 loaded.expect("the index was empty, and stretches ascend");
             }
         });
+        if self.again {
+            let participant = participants.join().expect("a place for every thread of a restart");
+            for table in self.catalog.all() {
+                let guard = participant.pin_without_snapshot();
+                let indexes = table.content(&guard).into_iter().flat_map(|content| content.indexes(&guard).iter());
+                indexes.filter(|(_, index)| needs(index, self.target)).for_each(|(_, index)| index.set_filled());
+            }
+        }
         deleted
     }
 

@@ -295,11 +295,11 @@ impl Catalog {
             if table.name() != definition.name || !definition.indexes.iter().enumerate().all(same) {
                 return Err(CatalogError::Exists(definition.name));
             }
-            // An update may have come first, which does not say which indexes the table was made with.
+            // An update may have come first, which does not say which indexes the table was made with. They are filled as others are.
             let original = |(number, new): &(usize, &IndexDefinition)| new.state == IndexState::Ready && *number > 0;
             for (number, _) in definition.indexes.iter().enumerate().filter(original) {
                 if let Some(index) = indexes.get(number) {
-                    index.set_original();
+                    index.set_made_with_table();
                 }
             }
             return Ok(());

@@ -10,7 +10,7 @@ use freshet_cluster::{commit_rule::AbsurdRule, term::TermHistory};
 use freshet_fabric::tcp::ListenError;
 use freshet_log::{ControlError, Log, LogOpenError, StandbyLog, StoreError, block::MAX_STREAMS, persist::BufferError};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
-use freshet_replay::{Deleted, LogBytes, Replay, Target, fill_indexes};
+use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint},
@@ -179,8 +179,6 @@ impl Parts {
             (_, store) => Log::open(config.log_config(), store, end, term)?,
         };
         source.open(log.reader());
-        fill_indexes(&catalog, &participants, &*source, Target::Restore, config.replay_threads)
-            .map_err(RestoreError::from)?;
         let visible = Arc::new(freshet_base::Watermark::new(end));
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);
         let throne = Throne {
@@ -213,8 +211,6 @@ impl Parts {
         }
         let (log, receiver) = StandbyLog::open(config.log.buffer_bytes, store, end)?;
         source.open(log.reader());
-        fill_indexes(&catalog, &participants, &*source, Target::Announce, config.replay_threads)
-            .map_err(RestoreError::from)?;
         let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
         // Without the log up to there, the checkpoint is no state of the database.
         let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);

@@ -132,10 +132,9 @@ impl Index {
     }
 
     /// It was made with its table.
-    pub(crate) fn set_original(&self) {
+    pub(crate) fn set_made_with_table(&self) {
         self.added_at.store(0, Ordering::Release);
         self.ready_at.store(0, Ordering::Release);
-        self.set_filled();
     }
 
     /// A record at `at` of the catalog says so much of it. Such records may come in any order. Returns whether it is dropped by that.
@@ -175,7 +174,8 @@ impl IndexList {
     pub(crate) fn new(definition: &TableDefinition) -> Self {
         let original = |definition| {
             let index = Index::new(definition);
-            index.set_original();
+            index.set_made_with_table();
+            index.set_filled();
             Some(Arc::new(index))
         };
         Self(definition.indexes.iter().map(original).collect())
