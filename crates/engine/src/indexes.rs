@@ -10,7 +10,7 @@
 //! An index that does not become ready, because its keys are not unique, say, is dropped. So is one that was being built when its primary
 //! ended, by the next primary.
 
-use std::{sync::Arc, time::Duration};
+use std::{fmt, sync::Arc, time::Duration};
 
 use freshet_base::{Fid, Isolation};
 use freshet_storage::{Catalog, IndexDefinition, IndexState, ReadError, Table};
@@ -73,6 +73,72 @@ impl Drop for Building<'_> {
     }
 }
 
+/// An index that was begun. Dropped without [`IndexBuild::finish`], it leaves no index.
+pub struct IndexBuild<'d> {
+    database: &'d Database,
+    table: &'d Table,
+    number: usize,
+    worker: Worker,
+    /// After the drop of what is left.
+    #[expect(dead_code, reason = "it ends with this")]
+    building: Building<'d>,
+    done: bool,
+}
+
+impl fmt::Debug for IndexBuild<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "IndexBuild({:?}, number {})", self.table, self.number)
+    }
+}
+
+impl IndexBuild<'_> {
+    /// The number that the index has.
+    pub fn number(&self) -> usize {
+        self.number
+    }
+
+    /// The second half of [`Database::add_index`]: enters all records, and waits until it is committed that the index is ready. Returns its
+    /// number.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub fn finish(mut self, cancelled: &dyn Fn() -> bool) -> Result<usize, IndexError> {
+        let mut after = None;
+        loop {
+            if cancelled() {
+                return Err(IndexError::Cancelled);
+            }
+            let transaction = self.worker.begin_read_only();
+            let batch = transaction.build_index(self.table, self.number, &mut after, BATCH);
+            drop(transaction);
+            match batch {
+                Ok(Batch::More) => {}
+                Ok(Batch::Last) => break,
+                Ok(Batch::Contested) | Err(BuildError::Read(ReadError::Stalled)) => std::thread::sleep(PAUSE),
+                Err(cause) => return Err(cause.into()),
+            }
+        }
+        let ticket = Database::set_state(&self.worker, self.table, self.number, IndexState::Ready)?;
+        // Whether that lasts may not be known, but it is not to be taken back from here.
+        self.done = true;
+        self.database.wait(ticket)?;
+        Ok(self.number)
+    }
+}
+
+impl Drop for IndexBuild<'_> {
+    fn drop(&mut self) {
+        if !self.done
+            && !std::thread::panicking()
+            && let Ok(ticket) = Database::set_state(&self.worker, self.table, self.number, IndexState::Dropped)
+        {
+            // What becomes of that matters to nobody: the next primary drops it too.
+            let _ = self.database.wait(ticket);
+            self.worker.collect_garbage();
+        }
+    }
+}
+
 impl Database {
     /// Adds an index to a table, whatever it holds, and waits until all records are entered and that is committed; returns its number.
     /// Others read and write meanwhile. Those whose transactions have written to the table before it was added, and commit
@@ -89,8 +155,20 @@ impl Database {
         definition: &IndexDefinition,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<usize, IndexError> {
+        self.begin_index(table, definition)?.finish(cancelled)
+    }
+
+    /// The first half of [`Database::add_index`]: from here on writers enter what they write. Waits until that is committed.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub fn begin_index<'d>(
+        &'d self,
+        table: &'d Table,
+        definition: &IndexDefinition,
+    ) -> Result<IndexBuild<'d>, IndexError> {
         let worker = self.worker()?;
-        let _building = Building::begin(&self.core.catalog, table)?;
+        let building = Building::begin(&self.core.catalog, table)?;
         Self::drop_unfinished(&worker, table)?;
         let new = IndexDefinition { state: IndexState::Building, ..definition.clone() };
         let (number, ticket) = worker.execute(Isolation::Snapshot, |transaction| {
@@ -99,47 +177,8 @@ impl Database {
                 Ok(indexes.len() - 1)
             })?)
         })?;
-        let built = self.wait(ticket).map_err(IndexError::Open).and_then(|()| {
-            self.build(&worker, table, number, cancelled)?;
-            let ticket = Self::set_state(&worker, table, number, IndexState::Ready)?;
-            Ok(self.wait(ticket)?)
-        });
-        if let Err(cause) = built {
-            // Whether it is ready is not known: then it stays as it is.
-            if !matches!(cause, IndexError::Open(_))
-                && let Ok(ticket) = Self::set_state(&worker, table, number, IndexState::Dropped)
-            {
-                // What becomes of that matters to nobody: the next primary drops it too.
-                let _ = self.wait(ticket);
-                worker.collect_garbage();
-            }
-            return Err(cause);
-        }
-        Ok(number)
-    }
-
-    fn build(
-        &self,
-        worker: &Worker,
-        table: &Table,
-        number: usize,
-        cancelled: &dyn Fn() -> bool,
-    ) -> Result<(), IndexError> {
-        let mut after = None;
-        loop {
-            if cancelled() {
-                return Err(IndexError::Cancelled);
-            }
-            let transaction = worker.begin_read_only();
-            let batch = transaction.build_index(table, number, &mut after, BATCH);
-            drop(transaction);
-            match batch {
-                Ok(Batch::More) => {}
-                Ok(Batch::Last) => return Ok(()),
-                Ok(Batch::Contested) | Err(BuildError::Read(ReadError::Stalled)) => std::thread::sleep(PAUSE),
-                Err(cause) => return Err(cause.into()),
-            }
-        }
+        self.wait(ticket)?;
+        Ok(IndexBuild { database: self, table, number, worker, building, done: false })
     }
 
     fn set_state(worker: &Worker, table: &Table, number: usize, state: IndexState) -> Result<Ticket, ProcedureError> {

@@ -19,7 +19,7 @@ pub use freshet_txn::{
     Transaction, Worker, WorkerError, WriteError,
 };
 pub use hash::StateHash;
-pub use indexes::IndexError;
+pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, GroupCommit, LogSettings, Node, NodeConfig,
     NodeStatus, NudgeBy, OnLoss, Role,

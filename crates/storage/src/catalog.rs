@@ -116,9 +116,12 @@ struct State {
     names: HashMap<String, Vec<Fid>>,
 }
 
+/// Tables by file id, of one chunk of them.
+type Slots = Box<[AtomicPtr<Table>]>;
+
 /// All tables, by id and by name.
 pub struct Catalog {
-    slots: Box<[OnceLock<Box<[AtomicPtr<Table>]>>]>,
+    slots: Box<[OnceLock<Slots>]>,
     own: Arc<Table>,
     state: RwLock<State>,
     /// Whether tables that enter from now on look at what replay announces.

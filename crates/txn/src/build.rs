@@ -135,6 +135,11 @@ impl Transaction<'_> {
         }
     }
 
+    /// Whether this transaction has written to the table, and not taken it back.
+    pub fn has_written(&self, table: &Table) -> bool {
+        self.worker().state.borrow().writes.iter().any(|write| write.fid == table.fid())
+    }
+
     /// Whether an index of the table is neither ready nor dropped.
     pub fn has_building(&self, table: &Table) -> bool {
         let content = table.content(self.guard());

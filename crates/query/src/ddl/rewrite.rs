@@ -90,7 +90,7 @@ impl Batch<'_> {
 }
 
 /// Why a row did not get into a new table.
-fn not_copied(cause: WriteError, info: &TableInfo, row: &[u8]) -> SqlError {
+pub(super) fn not_copied(cause: WriteError, info: &TableInfo, row: &[u8]) -> SqlError {
     let index = match cause {
         WriteError::UniqueViolation { index } => index,
         WriteError::Row { .. } => {

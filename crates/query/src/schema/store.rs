@@ -15,7 +15,9 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use freshet_engine::{Database, Direction, IndexDefinition, KeyPart, TableDefinition, Transaction, Worker, WriteError};
+use freshet_engine::{
+    Database, Direction, IndexDefinition, IndexError, KeyPart, TableDefinition, Transaction, Worker, WriteError,
+};
 use freshet_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +35,6 @@ const VERSION: u8 = 0;
 const OBJECT: u8 = 1;
 /// How many versions are kept for sessions with older snapshots.
 const KEPT: usize = 8;
-/// How many rows are deleted at once from a table that nobody needs.
-const DISCARDED_AT_ONCE: usize = 256;
 
 /// Which version of the catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -255,32 +255,43 @@ impl Catalog {
             .collect()
     }
 
-    /// Takes the rows out of a table of the engine that nobody needs any more, by a worker without a transaction. Blocks until that
-    /// is done.
+    /// Drops a table of the engine that nobody needs any more, by a worker without a transaction. Who began before may read it until
+    /// he ends. Does not wait until that is committed: what is left of it after a crash, the next sweep finds.
     ///
     /// # Errors
     /// When that cannot be written.
     pub fn discard(&self, worker: &Worker, name: &str) -> Result<(), SqlError> {
         let Some(table) = self.database.table(name) else { return Ok(()) };
-        loop {
-            let deleted = worker.execute(freshet_engine::Isolation::Snapshot, |transaction| {
-                let mut rids = Vec::new();
-                let all = (Bound::Unbounded, Bound::Unbounded);
-                transaction.scan(&table, 0, all, Direction::Forward, |_, record| {
-                    rids.push(record.rid);
-                    if rids.len() < DISCARDED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-                })?;
-                for rid in &rids {
-                    transaction.delete(&table, *rid)?;
-                }
-                Ok(rids.len())
-            });
-            match deleted {
-                Ok((DISCARDED_AT_ONCE, _)) => {}
-                Ok(_) => return Ok(()),
-                Err(cause) => return Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
-            }
+        let dropped =
+            worker.execute(freshet_engine::Isolation::Snapshot, |transaction| Ok(transaction.drop_table(&table)?));
+        match dropped {
+            Ok(((), _ticket)) => Ok(()),
+            // Somebody else was faster.
+            Err(_) if table.dropped_at().is_some() => Ok(()),
+            Err(cause) => Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
         }
+    }
+
+    /// Drops an index of a table of the engine that nobody needs any more. Blocks until that is committed.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn discard_index(&self, name: &str, number: u16) -> Result<(), SqlError> {
+        let Some(table) = self.database.table(name) else { return Ok(()) };
+        match self.database.drop_index(&table, usize::from(number)) {
+            // Somebody else was faster, or the table is gone.
+            Ok(()) | Err(IndexError::NoIndex { .. }) => Ok(()),
+            Err(_) if table.dropped_at().is_some() => Ok(()),
+            Err(cause) => Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
+        }
+    }
+
+    /// The numbers of the indexes that the engine keeps for a table.
+    pub fn made_indexes(&self, table: &freshet_engine::Table) -> Vec<u16> {
+        let Ok(participant) = self.database.core().participants.join() else { return Vec::new() };
+        let guard = participant.pin_without_snapshot();
+        let kept = table.content(&guard).into_iter().flat_map(|content| content.indexes(&guard).kept());
+        kept.filter(|(_, index)| !index.is_building()).map(|(number, _)| number as u16).collect()
     }
 
     /// What has been committed.
