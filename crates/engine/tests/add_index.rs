@@ -54,7 +54,10 @@ fn put(database: &Database, table: &Table, ids: std::ops::Range<u64>, column: im
     ticket
 }
 
-fn rows(txn: &Transaction<'_>, table: &Table, index: usize) -> Result<Vec<(Vec<u8>, Vec<u8>)>, ReadError> {
+/// A key and its row.
+type Entry = (Vec<u8>, Vec<u8>);
+
+fn rows(txn: &Transaction<'_>, table: &Table, index: usize) -> Result<Vec<Entry>, ReadError> {
     let mut rows = Vec::new();
     txn.scan(table, index, (Bound::Unbounded, Bound::Unbounded), Direction::Forward, |key, record| {
         rows.push((key.to_vec(), record.row.to_vec()));

@@ -1,6 +1,6 @@
 //! What goes wrong in the engine, as clients know it.
 
-use freshet_engine::{CommitError, LockWaitError, WriteError};
+use freshet_engine::{CommitError, LockWaitError, ReadError, WriteError};
 use freshet_sql::{SqlError, SqlState};
 
 /// A read that failed.
@@ -19,6 +19,8 @@ pub fn write_error(cause: WriteError) -> SqlError {
                 "could not serialize access due to concurrent update",
             );
         }
+        // It was changed since the snapshot.
+        WriteError::Read(ReadError::Dropped(_) | ReadError::NoIndex { .. }) => SqlState::SERIALIZATION_FAILURE,
         WriteError::UniqueViolation { .. } => SqlState::UNIQUE_VIOLATION,
         WriteError::Row { .. } | WriteError::TableFull(_) | WriteError::TooLarge { .. } => {
             SqlState::PROGRAM_LIMIT_EXCEEDED

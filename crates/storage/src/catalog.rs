@@ -15,6 +15,11 @@
 //! retires the slot's share of it, so whoever found it there under a guard may use it for as long as that lives. Everything else is behind the
 //! lock.
 
+mod changes;
+mod error;
+#[cfg(all(test, not(loom)))]
+mod tests;
+
 use std::{
     collections::{BTreeMap, HashMap, HashSet},
     fmt, ptr,
@@ -26,8 +31,9 @@ use std::{
 
 use freshet_base::{Fid, Rid, Stamp};
 
+pub use self::error::CatalogError;
 use crate::{
-    definition::{DefinitionError, IndexDefinition, IndexState, KeyPart, TableDefinition},
+    definition::{IndexDefinition, IndexState, KeyPart, TableDefinition},
     reclaim::Guard,
     table::{Content, Index, IndexList, Table},
 };
@@ -41,44 +47,6 @@ const NAME: usize = 64;
 /// Slots per chunk.
 const CHUNK: usize = 1024;
 const CHUNKS: usize = Catalog::LIMIT / CHUNK;
-
-/// Why a table did not enter the catalog.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CatalogError {
-    /// There is one of that name.
-    Exists(String),
-    /// There were as many as there can be.
-    Full,
-    /// The name is longer than 64 bytes or holds a zero byte.
-    Name(String),
-    /// The definition makes no table.
-    Definition(DefinitionError),
-    /// A catalog row from the log is none.
-    Row {
-        /// Of which table.
-        fid: Fid,
-        /// What is wrong with it.
-        what: String,
-    },
-}
-
-impl fmt::Display for CatalogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exists(name) => write!(f, "there is a table {name:?} already"),
-            Self::Full => write!(f, "{} tables have been made, as many as there can be", Catalog::LIMIT),
-            Self::Name(name) => write!(f, "{name:?} is no table name: at most {NAME} bytes, none of them zero"),
-            Self::Definition(cause) => cause.fmt(f),
-            Self::Row { fid, what } => write!(
-                f,
-                "the catalog row of table {} cannot be understood: {what}; it was written by another version",
-                fid.0
-            ),
-        }
-    }
-}
-
-impl std::error::Error for CatalogError {}
 
 /// What a file id stands for.
 #[derive(Clone, Copy, Debug)]
@@ -463,16 +431,6 @@ impl Catalog {
         self.read().entries.values().filter_map(|entry| entry.table.clone()).collect()
     }
 
-    /// This node begins to build an index of the table, as the primary. Returns `false` when it is at one already.
-    pub fn begin_build(&self, fid: Fid) -> bool {
-        self.builds.lock().unwrap_or_else(PoisonError::into_inner).insert(fid)
-    }
-
-    /// It is through with that, whatever came of it.
-    pub fn end_build(&self, fid: Fid) {
-        self.builds.lock().unwrap_or_else(PoisonError::into_inner).remove(&fid);
-    }
-
     /// What a row of the catalog says of a table.
     ///
     /// # Errors
@@ -581,31 +539,6 @@ impl Catalog {
         }
     }
 
-    /// A transaction that changes tables is about to take its stamp. Whoever takes a later one finds that it has, by [`Catalog::changes_begun`].
-    pub fn begin_change(&self) {
-        // SeqCst: before the `fetch_add` on the log that follows, which later ones read from.
-        self.changes[0].fetch_add(1, Ordering::SeqCst);
-    }
-
-    /// It is through: its tables are marked, or it has failed.
-    pub fn end_change(&self) {
-        // Release: after the marks.
-        self.changes[1].fetch_add(1, Ordering::Release);
-    }
-
-    /// How often [`Catalog::begin_change`] was called.
-    #[inline]
-    pub fn changes_begun(&self) -> u64 {
-        self.changes[0].load(Ordering::SeqCst)
-    }
-
-    /// How often [`Catalog::end_change`] was called: so many changes can be seen on their tables.
-    #[inline]
-    pub fn changes_ended(&self) -> u64 {
-        // Acquire: pairs with the release in `end_change`.
-        self.changes[1].load(Ordering::Acquire)
-    }
-
     /// The id of the table that record `rid` of the catalog describes. The catalog's own is not among them.
     pub fn fid_of(rid: Rid) -> Option<Fid> {
         u32::try_from(rid.0 + 1).ok().filter(|fid| (*fid as usize) < Self::LIMIT).map(Fid)
@@ -639,159 +572,5 @@ impl Drop for Catalog {
 impl Default for Catalog {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::*;
-    use crate::reclaim::Participants;
-
-    #[test]
-    fn a_table_survives_its_catalog_row() {
-        let participants = Participants::new(1);
-        let participant = participants.join().unwrap();
-        let guard = participant.pin_without_snapshot();
-        let definition = TableDefinition::new(
-            "stock",
-            vec![IndexDefinition::new("stock_key", true, &[KeyPart::unsigned(0, 4), KeyPart::signed(4, 4)])],
-        );
-        let row = Catalog::row_of(&definition).unwrap();
-        let catalog = Catalog::new();
-        catalog.enter_row(&guard, Rid(0), &row, Stamp(8)).unwrap();
-        let table = catalog.by_name("stock", Stamp(9)).unwrap();
-        assert_eq!((table.fid(), table.definition()), (Fid(1), &definition));
-        assert!(catalog.by_name("stock", Stamp(8)).is_none(), "it was made there");
-        catalog.enter_row(&guard, Rid(0), &row, Stamp(8)).expect("replay is idempotent");
-        let other = TableDefinition::new("other", definition.indexes.clone());
-        let other = Catalog::row_of(&other).unwrap();
-        assert_eq!(
-            catalog.enter_row(&guard, Rid(0), &other, Stamp(8)).unwrap_err(),
-            CatalogError::Exists("other".into())
-        );
-        assert_eq!(catalog.tables_at(Stamp(9)).len(), 2);
-        assert!(Catalog::describes_table(&row));
-        assert!(!Catalog::describes_table(&[&row[..], &[0]].concat()), "nothing behind it");
-        let itself = TableDefinition::new("freshet_catalog", definition.indexes.clone());
-        assert!(!Catalog::describes_table(&Catalog::row_of(&itself).unwrap()));
-        for length in 0..row.len() {
-            // Never a panic, whatever comes out of a log.
-            assert!(!Catalog::describes_table(&row[..length]));
-            let _ = Catalog::new().enter_row(&guard, Rid(0), &row[..length], Stamp(8));
-        }
-        assert_eq!(catalog.enter_row(&guard, Rid(1 << 40), &row, Stamp(8)).unwrap_err(), CatalogError::Full);
-    }
-
-    fn row(name: &str) -> Vec<u8> {
-        let index = IndexDefinition::new("k", true, &[KeyPart::unsigned(0, 4)]);
-        Catalog::row_of(&TableDefinition::new(name, vec![index])).unwrap()
-    }
-
-    /// What happens to two tables of one name, by the stamps of their catalog records.
-    const HISTORY: [(u64, bool, u64); 3] = [(0, true, 10), (0, false, 20), (1, true, 30)];
-
-    fn replay(catalog: &Catalog, guard: &Guard<'_>, order: [usize; 3], keeps: bool) {
-        for (rid, made, at) in order.map(|number| HISTORY[number]) {
-            match made {
-                true => catalog.enter_row(guard, Rid(rid), &row("t"), Stamp(at)).unwrap(),
-                false => catalog.drop_row(guard, Rid(rid), &row("t"), Stamp(at), keeps).unwrap(),
-            }
-        }
-    }
-
-    #[test]
-    fn catalog_records_come_in_any_order_and_more_than_once() {
-        let participants = Participants::new(1);
-        let participant = participants.join().unwrap();
-        for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
-            let guard = participant.pin_without_snapshot();
-            let catalog = Catalog::new();
-            for _ in 0..2 {
-                replay(&catalog, &guard, order, true);
-                let seen = |at| catalog.by_name("t", Stamp(at)).map(|table| table.fid().0);
-                assert_eq!(
-                    [10, 11, 20, 21, 30, 31].map(seen),
-                    [None, Some(1), Some(1), None, None, Some(2)],
-                    "{order:?}"
-                );
-                assert!(catalog.has_dropped());
-                assert_eq!([15, 25, 35].map(|at| catalog.tables_at(Stamp(at)).len()), [2, 1, 2]);
-            }
-            // Where nobody can see what was dropped.
-            let catalog = Catalog::new();
-            replay(&catalog, &guard, order, false);
-            assert!(matches!(catalog.known(&guard, Fid(1)), Known::Dropped) && !catalog.has_dropped());
-            assert!(matches!(catalog.known(&guard, Fid(2)), Known::Table(table) if table.name() == "t"));
-            assert!(matches!(catalog.known(&guard, Fid(3)), Known::Unknown));
-            assert_eq!(catalog.by_name("t", Stamp(15)).map(|table| table.fid().0), None);
-        }
-    }
-
-    #[test]
-    fn a_cut_takes_back_what_was_made_and_dropped() {
-        let participants = Participants::new(1);
-        let participant = participants.join().unwrap();
-        for (at, expected) in [(31, [false, true]), (30, [false, false]), (20, [true, false]), (10, [false, false])] {
-            let guard = participant.pin_without_snapshot();
-            let catalog = Catalog::new();
-            replay(&catalog, &guard, [0, 1, 2], true);
-            catalog.cut(&guard, Stamp(at));
-            let there =
-                [1, 2].map(|fid| catalog.get(&guard, Fid(fid)).is_some_and(|table| table.dropped_at().is_none()));
-            assert_eq!(there, expected, "cut at {at}");
-            // Another term makes other tables of the same ids.
-            if at <= 30 {
-                catalog.enter_row(&guard, Rid(1), &row("else"), Stamp(40)).unwrap();
-                assert_eq!(catalog.by_name("else", Stamp(50)).unwrap().fid(), Fid(2));
-                let old = catalog.by_name("t", Stamp(50)).map(|table| table.fid().0);
-                assert_eq!(old, (at == 20).then_some(1));
-            }
-        }
-    }
-
-    #[test]
-    fn what_was_dropped_goes_when_no_snapshot_sees_it() {
-        let participants = Participants::new(2);
-        let participant = participants.join().unwrap();
-        let catalog = Catalog::new();
-        catalog.enter_row(&participant.pin_without_snapshot(), Rid(0), &row("t"), Stamp(10)).unwrap();
-        let held = catalog.by_name("t", Stamp(11)).unwrap();
-        {
-            let guard = participant.pin_without_snapshot();
-            catalog.drop_row(&guard, Rid(0), &row("t"), Stamp(20), true).unwrap();
-            assert_eq!(
-                (held.dropped_at(), held.exists_at(Stamp(20)), held.exists_at(Stamp(21))),
-                (Some(Stamp(20)), true, false)
-            );
-            catalog.clear_dropped(&guard, Stamp(20));
-            assert!(held.content(&guard).is_some() && catalog.has_dropped(), "there may be a snapshot at 20");
-        }
-        let reader = participants.join().unwrap();
-        let reading = reader.pin_without_snapshot();
-        let content = held.content(&reading).unwrap();
-        {
-            let guard = participant.pin_without_snapshot();
-            catalog.clear_dropped(&guard, Stamp(21));
-            assert!(held.content(&guard).is_none() && !catalog.has_dropped());
-            assert!(catalog.get(&guard, Fid(1)).is_none() && matches!(catalog.known(&guard, Fid(1)), Known::Dropped));
-            // Its making comes once more.
-            catalog.enter_row(&guard, Rid(0), &row("t"), Stamp(10)).unwrap();
-            assert!(catalog.by_name("t", Stamp(15)).is_none());
-        }
-        participant.collect();
-        assert_eq!(content.fid(), Fid(1), "whoever was there goes on");
-        assert_eq!(Arc::strong_count(&held), 2, "the slot's share waits for the reader");
-        drop(reading);
-        participant.collect();
-        assert_eq!(Arc::strong_count(&held), 1);
-    }
-
-    #[test]
-    fn names_fit_their_column() {
-        let mut definition =
-            TableDefinition::new(&"n".repeat(65), vec![IndexDefinition::new("k", true, &[KeyPart::unsigned(0, 4)])]);
-        assert!(matches!(Catalog::row_of(&definition), Err(CatalogError::Name(_))));
-        definition.name = "a\0b".into();
-        assert!(matches!(Catalog::row_of(&definition), Err(CatalogError::Name(_))));
     }
 }

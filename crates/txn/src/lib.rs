@@ -11,6 +11,7 @@ mod build;
 mod certify;
 mod commit;
 mod core;
+mod definitions;
 mod error;
 mod garbage;
 mod gate;

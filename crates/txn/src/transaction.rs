@@ -11,8 +11,8 @@ use std::{
 use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{
-    Catalog, Content, Guard, Index, IndexDefinition, IndexList, IndexState, InstallError, KeyBuffer, Newest, Owner,
-    ReadContext, ReadError, Reclaimed, Table, TableDefinition, Visible, index::InsertError,
+    Catalog, Content, Guard, Index, IndexDefinition, IndexList, InstallError, KeyBuffer, Newest, Owner, ReadContext,
+    ReadError, Reclaimed, Table, Visible, index::InsertError,
 };
 
 use crate::{
@@ -34,8 +34,8 @@ pub struct Record<'t> {
 
 /// A table that is written to, by whom.
 #[derive(Clone, Copy)]
-struct Writing<'t> {
-    content: &'t Content,
+pub(crate) struct Writing<'t> {
+    pub(crate) content: &'t Content,
     /// What it is entered into.
     indexes: &'t IndexList,
     owner: Owner,
@@ -280,7 +280,7 @@ impl<'w> Transaction<'w> {
     // --- writes ------------------------------------------------------------------------------
 
     /// What is in a table that is going to be written to, and by what name.
-    fn may_write(&self, table: &Table, row: Option<&[u8]>) -> Result<Writing<'_>, WriteError> {
+    pub(crate) fn may_write(&self, table: &Table, row: Option<&[u8]>) -> Result<Writing<'_>, WriteError> {
         if let Some(why) = self.read_only {
             return Err(WriteError::ReadOnly(why));
         }
@@ -427,7 +427,7 @@ impl<'w> Transaction<'w> {
     }
 
     /// The row of a record that is to be written, and whether it is this transaction's own already.
-    fn present(&self, content: &Content, rid: Rid) -> Result<(&[u8], bool), WriteError> {
+    pub(crate) fn present(&self, content: &Content, rid: Rid) -> Result<(&[u8], bool), WriteError> {
         match content.read(&self.guard, rid, &self.context())? {
             Some(Visible { row: Some(row), stamp }) => Ok((row, stamp.is_none())),
             _ => {
@@ -482,78 +482,8 @@ impl<'w> Transaction<'w> {
         self.write(writing, rid, None, own)
     }
 
-    /// Tables are made by insertions into the catalog's table; nobody changes its records by himself.
-    fn refuse_catalog(table: &Table) -> Result<(), WriteError> {
-        match table.fid() {
-            Fid::CATALOG => {
-                Err(WriteError::ReadOnly("the catalog's records change only as tables are made, changed and dropped"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Drops a table: who begins later does not see it, and who commits later has not written to it. Transactions that began before
-    /// may read it until they end; when they have written to it, and commit later, that fails ([`crate::CommitError::Dropped`]).
-    ///
-    /// # Errors
-    /// [`WriteError::ReadOnly`] for the catalog's own table; [`WriteError::Conflict`] when another transaction is about to drop it, or
-    /// has since the snapshot; [`ReadError::Dropped`] when the snapshot sees no such table.
-    pub fn drop_table(&self, table: &Table) -> Result<(), WriteError> {
-        let (catalog, rid, _, own) = self.catalog_row(table)?;
-        self.worker.state.borrow_mut().changes = true;
-        self.write(catalog, rid, None, own)
-    }
-
-    /// What the catalog says of a table that is going to be changed.
-    fn catalog_row(&self, table: &Table) -> Result<(Writing<'_>, Rid, &[u8], bool), WriteError> {
-        Self::refuse_catalog(table)?;
-        self.may_write(table, None)?;
-        let catalog = self.may_write(self.worker.core.catalog.table(), None)?;
-        let rid = Catalog::rid_of(table.fid()).expect("the catalog's own was refused");
-        match self.present(catalog.content, rid) {
-            Err(WriteError::NotFound) => Err(ReadError::Dropped(table.name().to_owned()).into()),
-            present => present.map(|(row, own)| (catalog, rid, row, own)),
-        }
-    }
-
-    /// Changes what the catalog says of a table's indexes: `change` may add some at the end, and say how far others have come. Who commits
-    /// later and has written to the table has entered that into indexes that were added; if it began before, its commit fails
-    /// ([`crate::CommitError::Altered`]), and it should be tried again. This is the logged part of adding and dropping an index; it does not
-    /// fill one.
-    ///
-    /// # Errors
-    /// [`WriteError::ReadOnly`] for the catalog's own table; [`WriteError::Conflict`] when another transaction is about to change the table, or
-    /// has since the snapshot; [`ReadError::Dropped`] when the snapshot sees no such table; [`WriteError::Definition`] when the changed
-    /// definition is none; what `change` says.
-    pub fn change_indexes<T>(
-        &self,
-        table: &Table,
-        change: impl FnOnce(&mut Vec<IndexDefinition>) -> Result<T, WriteError>,
-    ) -> Result<T, WriteError> {
-        let (catalog, rid, row, own) = self.catalog_row(table)?;
-        let wrong = |cause: &dyn fmt::Display| WriteError::Definition(cause.to_string());
-        let before = Catalog::definition_in(row).map_err(|cause| wrong(&cause))?;
-        let mut indexes = before.indexes.clone();
-        let changed = change(&mut indexes)?;
-        let kept =
-            indexes.len() >= before.indexes.len() && before.indexes.iter().zip(&indexes).all(|(a, b)| a.is_same(b));
-        if !kept {
-            return Err(wrong(&"indexes stay where they are, as they are"));
-        }
-        let mut names: Vec<&str> =
-            indexes.iter().filter(|it| it.state != IndexState::Dropped).map(|it| it.name.as_str()).collect();
-        names.sort_unstable();
-        if let Some(twice) = names.windows(2).find(|pair| pair[0] == pair[1]) {
-            return Err(wrong(&format!("table {:?} has an index {:?} already", table.name(), twice[0])));
-        }
-        let row = Catalog::row_of(&TableDefinition { indexes, ..before }).map_err(|cause| wrong(&cause))?;
-        self.worker.state.borrow_mut().changes = true;
-        self.write(catalog, rid, Some(&row), own)?;
-        Ok(changed)
-    }
-
     /// Puts a version on top of a record that the transaction sees, or replaces its `own` one.
-    fn write(
+    pub(crate) fn write(
         &self,
         Writing { content, indexes, owner }: Writing<'_>,
         rid: Rid,

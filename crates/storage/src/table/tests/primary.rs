@@ -44,7 +44,7 @@ impl Primary {
     fn insert(&self, guard: &Guard<'_>, stamp: u64, row: &[u8]) {
         let owner = self.owners.begin(0);
         let installed = self.table.insert(Reclaimed { rid: RID, tombstone: None }, owner, row).unwrap();
-        self.table.indexes(&guard).primary().tree().insert(guard, &row[..1], RID).unwrap();
+        self.table.indexes(guard).primary().tree().insert(guard, &row[..1], RID).unwrap();
         self.commit(owner, stamp, installed);
     }
 

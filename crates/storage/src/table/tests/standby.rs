@@ -67,7 +67,7 @@ impl Standby {
         let (_, kind, _, row) = *self.records.iter().find(|record| record.0 == address).unwrap();
         assert!(self.table.replay_store(self.rid, Stamp(address)));
         if kind == RecordKind::Insert {
-            self.table.indexes(&guard).primary().tree().insert(guard, &row[..1], self.rid).unwrap();
+            self.table.indexes(guard).primary().tree().insert(guard, &row[..1], self.rid).unwrap();
         }
     }
 
