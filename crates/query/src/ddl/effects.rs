@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshet_engine::Worker;
-use freshet_sql::SqlError;
+use freshet_sql::{SqlError, SqlState};
 
 use crate::{
     locks::LockManager,
@@ -187,6 +187,8 @@ fn states(schema: &Schema) -> impl Iterator<Item = u64> {
 /// # Errors
 /// When the catalog cannot be read, something cannot be discarded, or all workers are taken.
 pub fn sweep(catalog: &Catalog, sequences: &Sequences) -> Result<(), SqlError> {
+    let unfinished = catalog.database().drop_unfinished_indexes();
+    unfinished.map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string()))?;
     // In this order: what is made later is not looked at, and what is under way is either still noted then, or has committed
     // and is named by what is read last.
     let (tables, numbers) = (catalog.made_tables(), sequences.numbers()?);

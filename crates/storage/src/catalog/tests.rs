@@ -142,3 +142,121 @@ fn names_fit_their_column() {
     definition.name = "a\0b".into();
     assert!(matches!(Catalog::row_of(&definition), Err(CatalogError::Name(_))));
 }
+
+/// A table with an index more or less, whose state is `state`.
+fn row_with(state: Option<IndexState>) -> Vec<u8> {
+    let index = |name: &str| IndexDefinition::new(name, true, &[KeyPart::unsigned(0, 4)]);
+    let second = state.map(|state| IndexDefinition { state, ..index("second") });
+    Catalog::row_of(&TableDefinition::new("t", std::iter::once(index("k")).chain(second).collect())).unwrap()
+}
+
+/// What happens to an index, by the stamps of the catalog's records; the first makes the table.
+const STEPS: [(u64, Option<IndexState>); 4] =
+    [(10, None), (20, Some(IndexState::Building)), (30, Some(IndexState::Ready)), (40, Some(IndexState::Dropped))];
+
+fn step(catalog: &Catalog, guard: &Guard<'_>, number: usize, keeps: bool) {
+    let (at, state) = STEPS[number];
+    match state {
+        None => catalog.enter_row(guard, Rid(0), &row_with(None), Stamp(at)).unwrap(),
+        state => catalog.alter_row(guard, Rid(0), &row_with(state), Stamp(at), keeps).unwrap(),
+    }
+}
+
+/// Whether the second index is there, is kept by writers, and which snapshots find everything in it.
+fn second(catalog: &Catalog, guard: &Guard<'_>) -> (bool, bool, Vec<u64>) {
+    let indexes = catalog.get(guard, Fid(1)).unwrap().content(guard).unwrap().indexes(guard);
+    let Some(index) = indexes.get(1) else { return (false, false, Vec::new()) };
+    let seen = [10, 11, 20, 21, 30, 31, 40, 41].into_iter().filter(|at| index.exists_at(Stamp(*at)));
+    (true, indexes.kept().count() == 2, seen.collect())
+}
+
+#[test]
+fn indexes_come_and_go_in_any_order_and_more_than_once() {
+    let participants = Participants::new(1);
+    let participant = participants.join().unwrap();
+    let orders = (0..256).map(|code| [code & 3, code >> 2 & 3, code >> 4 & 3, code >> 6]);
+    for order in orders.filter(|order| (0..4).all(|step| order.contains(&step))) {
+        for again in 0..2 {
+            let guard = participant.pin_without_snapshot();
+            let catalog = Catalog::new();
+            for _ in 0..=again {
+                order.iter().for_each(|number| step(&catalog, &guard, *number, true));
+            }
+            assert_eq!(second(&catalog, &guard), (true, false, vec![31, 40]), "{order:?}");
+            let table = catalog.by_name("t", Stamp(50)).unwrap();
+            assert_eq!((table.index_number("k"), table.index_number("second")), (Some(0), Some(1)));
+            assert!(catalog.has_dropped() && catalog.take_unfilled());
+            let first = table.content(&guard).unwrap().indexes(&guard).primary();
+            assert!([11, 50].iter().all(|at| first.exists_at(Stamp(*at))) && first.is_filled());
+            catalog.clear_dropped(&guard, Stamp(40));
+            assert!(second(&catalog, &guard).0, "there may be a snapshot at 40");
+            catalog.clear_dropped(&guard, Stamp(41));
+            assert!(!second(&catalog, &guard).0 && !catalog.has_dropped());
+            // Once more, all of it: nothing comes back.
+            order.iter().for_each(|number| step(&catalog, &guard, *number, true));
+            assert!(!second(&catalog, &guard).0 && !catalog.has_dropped(), "{order:?}");
+            // Where nobody can see what was dropped.
+            let catalog = Catalog::new();
+            order.iter().for_each(|number| step(&catalog, &guard, *number, false));
+            assert!(!second(&catalog, &guard).0 && !catalog.has_dropped(), "{order:?}");
+        }
+    }
+}
+
+#[test]
+fn a_cut_takes_back_what_became_of_indexes() {
+    let participants = Participants::new(1);
+    let participant = participants.join().unwrap();
+    let cases = [
+        (41, (true, false, vec![31, 40])),
+        (40, (true, true, vec![31, 40, 41])),
+        (30, (true, true, vec![])),
+        (20, (false, false, vec![])),
+    ];
+    for (at, expected) in cases {
+        let guard = participant.pin_without_snapshot();
+        let catalog = Catalog::new();
+        (0..4).for_each(|number| step(&catalog, &guard, number, true));
+        catalog.cut(&guard, Stamp(at));
+        assert_eq!(second(&catalog, &guard), expected, "cut at {at}");
+        assert_eq!(catalog.has_dropped(), at > 40);
+        let table = catalog.by_name("t", Stamp(50)).unwrap();
+        assert_eq!(table.index_number("second"), (at > 20).then_some(1));
+        if at == 20 {
+            // Another term adds another index of this number.
+            let other = IndexDefinition {
+                state: IndexState::Building,
+                ..IndexDefinition::new("other", false, &[KeyPart::unsigned(0, 2)])
+            };
+            let indexes = vec![table.definition().indexes[0].clone(), other];
+            let row = Catalog::row_of(&TableDefinition::new("t", indexes)).unwrap();
+            catalog.alter_row(&guard, Rid(0), &row, Stamp(25), true).unwrap();
+            assert_eq!(table.index_number("other"), Some(1));
+            // Which is not what the first one said.
+            let foreign = catalog.alter_row(&guard, Rid(0), &row_with(Some(IndexState::Ready)), Stamp(30), true);
+            assert!(matches!(foreign, Err(CatalogError::Row { .. })));
+        }
+    }
+}
+
+#[test]
+fn indexes_in_a_checkpoint_are_as_they_were() {
+    let participants = Participants::new(1);
+    let participant = participants.join().unwrap();
+    for (_, state) in STEPS.into_iter().skip(1) {
+        let guard = participant.pin_without_snapshot();
+        let catalog = Catalog::new();
+        catalog.enter_row(&guard, Rid(0), &row_with(state), Stamp(45)).unwrap();
+        let table = catalog.get(&guard, Fid(1)).unwrap();
+        let index = table.content(&guard).unwrap().indexes(&guard).get(1);
+        // Everything that is restored is entered.
+        assert!(index.is_none_or(|index| index.is_filled()));
+        let found = index.map(|index| (index.is_building(), index.exists_at(Stamp(46))));
+        let expected = match state {
+            Some(IndexState::Building) => Some((true, false)),
+            Some(IndexState::Ready) => Some((false, true)),
+            _ => None,
+        };
+        assert_eq!(found, expected);
+    }
+}
