@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Duration};
 
 use freshet_engine::Node;
 use freshet_postgres::{Limits, Options, Server, Tls};
-use freshet_query::server::{Setup, SqlServer};
+use freshet_query::server::{General, Setup, SqlServer};
 
 use crate::{
     Failure,
@@ -23,13 +23,21 @@ pub(crate) fn places(settings: &SqlSettings) -> usize {
     }
 }
 
+/// Who runs general queries, in a build that has somebody.
+fn general() -> Option<Arc<dyn General>> {
+    #[cfg(feature = "general")]
+    return Some(Arc::new(freshet_general::QueryEngine));
+    #[cfg(not(feature = "general"))]
+    None
+}
+
 /// Begins to serve them.
 pub(crate) fn start(settings: &SqlSettings, node: &Arc<Node>) -> Result<Option<Server>, Failure> {
     let SqlListen::At(address) = settings.listen else { return Ok(None) };
     let limits = Limits { connections: settings.connections, ..Limits::default() };
     let setup = Setup {
         node: Arc::clone(node),
-        general: None,
+        general: general(),
         limits: limits.clone(),
         first_role: settings.user.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),

@@ -3,28 +3,32 @@
 use crate::{
     bind::{
         access::{Access, Among},
-        modify::{InsertPlan, RowSource},
+        modify::{InsertPlan, RowSource, Targets},
         select::{ScanPlan, SelectPlan},
     },
-    session::prepare::Plan,
+    session::prepare::{Plan, Planned},
 };
 
-/// A plan, a line for each step, outermost first.
-pub fn lines(plan: &Plan) -> Vec<String> {
+/// A plan, a line for each step, outermost first; then the subqueries that are run before it.
+pub fn lines(planned: &Planned) -> Vec<String> {
     let mut lines = Vec::new();
-    match plan {
+    match &planned.plan {
         Plan::Select(plan) => select(plan, 0, &mut lines),
-        Plan::Insert(plan) | Plan::InsertGeneral(plan, ..) => insert(plan, &mut lines),
+        Plan::Insert(plan) => insert(plan, &mut lines),
         Plan::Update(plan) => {
-            line(0, &format!("Update on {}", plan.scan.table.table.name), &mut lines);
-            scan(&plan.scan, 1, &mut lines);
+            line(0, &format!("Update on {}", plan.table.table.name), &mut lines);
+            targets(&plan.targets, &mut lines);
         }
         Plan::Delete(plan) => {
-            line(0, &format!("Delete on {}", plan.scan.table.table.name), &mut lines);
-            scan(&plan.scan, 1, &mut lines);
+            line(0, &format!("Delete on {}", plan.table.table.name), &mut lines);
+            targets(&plan.targets, &mut lines);
         }
         Plan::General(_) => line(0, "General query", &mut lines),
         Plan::Utility => line(0, "Utility statement", &mut lines),
+    }
+    for (number, first) in planned.firsts.iter().enumerate() {
+        line(0, &format!("First {}", number + 1), &mut lines);
+        select(&first.plan, 1, &mut lines);
     }
     lines
 }
@@ -40,6 +44,13 @@ fn detail(depth: usize, text: &str, lines: &mut Vec<String>) {
     lines.push(format!("{}{text}", " ".repeat(6 * depth + 2)));
 }
 
+fn targets(targets: &Targets, lines: &mut Vec<String>) {
+    match targets {
+        Targets::Scan(plan) => scan(plan, 1, lines),
+        Targets::Found(_) => line(1, "General query", lines),
+    }
+}
+
 fn insert(plan: &InsertPlan, lines: &mut Vec<String>) {
     line(0, &format!("Insert on {}", plan.table.table.name), lines);
     if let Some(conflict) = &plan.conflict {
@@ -49,7 +60,7 @@ fn insert(plan: &InsertPlan, lines: &mut Vec<String>) {
     match &plan.source {
         RowSource::Values(rows) => line(1, &format!("Values ({} rows)", rows.len()), lines),
         RowSource::Query(query, _) => select(query, 1, lines),
-        RowSource::General(_) => line(1, "General query", lines),
+        RowSource::General(..) => line(1, "General query", lines),
     }
 }
 

@@ -35,6 +35,8 @@ pub enum Source<'a> {
 pub struct Environment<'a> {
     /// The parameters' values.
     pub parameters: &'a [Value],
+    /// What the subqueries have given that were run before.
+    pub firsts: &'a [Value],
     /// What functions know of the session.
     pub context: &'a EvalContext<'a>,
     /// What only the session itself knows.
@@ -83,6 +85,13 @@ pub enum Expression {
     Constant(Value),
     /// A parameter, from 0.
     Parameter(u16),
+    /// What a subquery has given that was run before.
+    Subquery {
+        /// Which one.
+        number: u16,
+        /// Whether it may be a long list, which should not be looked at for each row.
+        is_long: bool,
+    },
     /// A column of one of the rows.
     Column {
         /// Which row.
@@ -213,6 +222,10 @@ impl Expression {
                 let value = environment.parameters.get(usize::from(*number));
                 Ok(value.map_or(ValueRef::Null, Value::as_ref))
             }
+            Self::Subquery { number, .. } => {
+                let value = environment.firsts.get(usize::from(*number));
+                Ok(value.map_or(ValueRef::Null, Value::as_ref))
+            }
             _ => {
                 *hold = self.evaluate(rows, environment)?;
                 Ok(hold.as_ref())
@@ -238,6 +251,9 @@ impl Expression {
         Ok(match self {
             Self::Constant(value) => value.clone(),
             Self::Parameter(number) => environment.parameters.get(usize::from(*number)).cloned().unwrap_or(Value::Null),
+            Self::Subquery { number, .. } => {
+                environment.firsts.get(usize::from(*number)).cloned().unwrap_or(Value::Null)
+            }
             Self::Column { source, column: number } => column(rows, *source, *number)?.to_value(),
             Self::Call(function, arguments) => {
                 let values: SmallVec<[Value; 3]> = arguments.iter().map(compute).collect::<Result<_, _>>()?;
@@ -362,6 +378,21 @@ impl Expression {
         self.children(&mut |child| child.columns(visit));
     }
 
+    /// Whether a long list is in it.
+    pub fn has_long_list(&self) -> bool {
+        let mut found = matches!(self, Self::Subquery { is_long: true, .. });
+        self.children(&mut |child| found |= child.has_long_list());
+        found
+    }
+
+    /// Calls `change` with every column in it.
+    pub fn each_column(&mut self, change: &mut dyn FnMut(&mut u16, &mut u16)) {
+        if let Self::Column { source, column } = self {
+            change(source, column);
+        }
+        self.children_mut(&mut |child| child.each_column(change));
+    }
+
     /// Whether it has no column of a source from `from` on.
     pub fn is_before(&self, from: u16) -> bool {
         let mut before = true;
@@ -382,7 +413,7 @@ impl Expression {
 
     fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Self)) {
         match self {
-            Self::Constant(_) | Self::Parameter(_) | Self::Column { .. } => {}
+            Self::Constant(_) | Self::Parameter(_) | Self::Subquery { .. } | Self::Column { .. } => {}
             Self::Call(_, all) | Self::Session(_, all) | Self::Array(_, all) => all.iter().for_each(visit),
             Self::And(all) | Self::Or(all) | Self::Coalesce(all) => all.iter().for_each(visit),
             Self::Cast(_, one) | Self::Not(one) | Self::IsNull(one) | Self::Is(one, _) => visit(one),
@@ -404,6 +435,34 @@ impl Expression {
             Self::InRows(operands, list) => {
                 operands.iter().for_each(&mut *visit);
                 list.iter().flat_map(|row| row.iter()).for_each(visit);
+            }
+        }
+    }
+
+    fn children_mut(&mut self, visit: &mut dyn FnMut(&mut Self)) {
+        match self {
+            Self::Constant(_) | Self::Parameter(_) | Self::Subquery { .. } | Self::Column { .. } => {}
+            Self::Call(_, all) | Self::Session(_, all) | Self::Array(_, all) => all.iter_mut().for_each(visit),
+            Self::And(all) | Self::Or(all) | Self::Coalesce(all) => all.iter_mut().for_each(visit),
+            Self::Cast(_, one) | Self::Not(one) | Self::IsNull(one) | Self::Is(one, _) => visit(one),
+            Self::Compare(_, two) | Self::Distinct(two) | Self::Quantified { operands: two, .. } => {
+                visit(&mut two.0);
+                visit(&mut two.1);
+            }
+            Self::Case(branches, otherwise) => {
+                for (condition, result) in branches {
+                    visit(condition);
+                    visit(result);
+                }
+                visit(otherwise);
+            }
+            Self::In(one, list) => {
+                visit(one);
+                list.iter_mut().for_each(visit);
+            }
+            Self::InRows(operands, list) => {
+                operands.iter_mut().for_each(&mut *visit);
+                list.iter_mut().flat_map(|row| row.iter_mut()).for_each(visit);
             }
         }
     }

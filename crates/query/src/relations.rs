@@ -11,9 +11,10 @@ use std::{
 
 use freshet_engine::{Direction, Rid};
 use freshet_sql::{
-    SqlError, SqlState, Value, ValueRef,
-    general::{self, Cells, Column, Filter, Named, Relation, Relations, Rows, Scan, Test},
+    SqlError, SqlState, Type, Value, ValueRef,
+    general::{Cells, Column, Filter, Named, Relation, Relations, Rows, Scan, Test},
     row::{KeyRange, Layout},
+    types::Kind,
 };
 use sqlparser::{ast::Statement, dialect::PostgreSqlDialect, parser::Parser};
 
@@ -127,6 +128,12 @@ impl Relations for Snapshot {
     }
 }
 
+/// The name of the hidden column that has the record id of a row, as an int8.
+pub const RECORD_ID: &str = "record id";
+
+/// Its number, which is that of no column.
+const RECORD_ID_COLUMN: usize = usize::MAX;
+
 /// A table.
 #[derive(Debug)]
 struct Stored {
@@ -134,20 +141,31 @@ struct Stored {
     columns: Vec<Column>,
     /// The number in the table of each of these.
     numbers: Vec<usize>,
+    /// Which of these are the primary key.
+    key: Vec<usize>,
 }
 
 impl Stored {
     fn new(info: &Arc<TableInfo>) -> Self {
-        let (numbers, columns) = info
+        let column = |(number, column): (usize, &schema::Column)| {
+            (number, Column { name: column.name.clone(), ty: column.ty, hidden: false })
+        };
+        let (mut numbers, mut columns): (Vec<_>, Vec<_>) = info.table.visible_columns().map(column).unzip();
+        numbers.push(RECORD_ID_COLUMN);
+        columns.push(Column { name: RECORD_ID.to_owned(), ty: Type::of(Kind::Int8), hidden: true });
+        let place = |column: u16| numbers.iter().position(|number| *number == usize::from(column));
+        let key = info
             .table
-            .visible_columns()
-            .map(|(number, column)| (number, Column { name: column.name.clone(), ty: column.ty, hidden: false }))
-            .unzip();
-        Self { info: Arc::clone(info), columns, numbers }
+            .indexes
+            .iter()
+            .find(|index| index.constraint == schema::IndexConstraint::Primary)
+            .and_then(|index| index.columns.iter().map(|part| place(part.column)).collect::<Option<Vec<_>>>());
+        Self { info: Arc::clone(info), columns, numbers, key: key.unwrap_or_default() }
     }
 
     fn condition(&self, filter: &Filter) -> Option<Expression> {
-        let column = Expression::Column { source: 0, column: *self.numbers.get(filter.column)? as u16 };
+        let number = self.numbers.get(filter.column).filter(|number| **number != RECORD_ID_COLUMN)?;
+        let column = Expression::Column { source: 0, column: *number as u16 };
         let compare = |comparison, value: &Value| {
             Expression::Compare(comparison, Box::new((column.clone(), Expression::Constant(value.clone()))))
         };
@@ -171,6 +189,10 @@ impl Stored {
 impl Relation for Stored {
     fn columns(&self) -> &[Column] {
         &self.columns
+    }
+
+    fn key(&self) -> &[usize] {
+        &self.key
     }
 
     fn takes(&self, filter: &Filter) -> bool {
@@ -229,11 +251,15 @@ struct StoredCells<'r> {
     layout: &'r Layout,
     columns: &'r [usize],
     row: &'r [u8],
+    rid: Rid,
 }
 
 impl Cells for StoredCells<'_> {
     fn cell(&self, n: usize) -> Result<ValueRef<'_>, SqlError> {
         let column = self.columns.get(n).ok_or_else(|| SqlError::internal("a row has no such cell"))?;
+        if *column == RECORD_ID_COLUMN {
+            return Ok(ValueRef::Int8(self.rid.0 as i64));
+        }
         self.layout.get(self.row, *column)
     }
 }
@@ -273,7 +299,7 @@ impl Scanner for Run<'_, '_> {
             });
             outcome = passes.and_then(|passes| {
                 if passes {
-                    sink(&StoredCells { layout: &info.layout, columns, row: record.row })?;
+                    sink(&StoredCells { layout: &info.layout, columns, row: record.row, rid: record.rid })?;
                     given += 1;
                     *left -= 1;
                 }
@@ -321,6 +347,3 @@ impl Run<'_, '_> {
         Ok((!range.is_empty()).then_some(range))
     }
 }
-
-/// Plans general queries; see [`general::General`].
-pub type General = Arc<dyn general::General>;

@@ -10,9 +10,9 @@ use std::{
 
 use freshet_engine::{Database, Node, NodeStatus, Stamp};
 use freshet_postgres::{Access, Backend, Limits, Opening, Parameters, Peer, Proof, Report, Startup, Verifier};
+pub use freshet_sql::general::General;
 use freshet_sql::{
     SqlError, SqlState,
-    general::General,
     types::{Timestamp, datetime},
 };
 
@@ -24,7 +24,7 @@ use crate::{
     session::{Session, wire::report},
     system::{
         SessionInfo, SystemView,
-        activity::{Registry, Wait},
+        activity::{RECORD_WAIT, Registry, Wait},
         size::{self, TableSize},
     },
 };
@@ -200,7 +200,7 @@ impl SystemView for Shared {
         let some = |event: &'static str, by: Vec<usize>| (!by.is_empty()).then_some(Wait { event, by });
         some("relation", self.locks.waits_for(place))
             .or_else(|| some("advisory", self.advisory.waits_for(place)))
-            .or_else(|| some("transactionid", self.database.core().waits_for(place).into_iter().collect()))
+            .or_else(|| some(RECORD_WAIT, self.database.core().waits_for(place).into_iter().collect()))
     }
 
     fn advisory_locks(&self) -> Vec<AdvisoryLock> {

@@ -52,6 +52,11 @@ pub trait Relation: fmt::Debug + Send + Sync {
     /// Its columns, hidden ones last.
     fn columns(&self) -> &[Column];
 
+    /// The columns of its primary key, which determine all others; none if it has none.
+    fn key(&self) -> &[usize] {
+        &[]
+    }
+
     /// About how many rows it has, if anybody knows.
     fn row_estimate(&self) -> Option<u64> {
         None

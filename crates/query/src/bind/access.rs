@@ -69,6 +69,11 @@ impl Access {
         self.equal.is_empty() && matches!(self.among, Among::Nothing) && !self.range.is_some()
     }
 
+    /// Whether it finds one row at most.
+    pub fn is_one(&self) -> bool {
+        self.single && matches!(self.among, Among::Nothing)
+    }
+
     /// How many columns of the index have one value only.
     pub fn fixed(&self) -> usize {
         self.equal.len()
@@ -155,14 +160,15 @@ impl Conditions<'_> {
         range
     }
 
-    /// Alternatives for the columns from the index's column number `from` on: how many columns, and which.
-    fn among(&self, columns: &[u16], info: &TableInfo) -> Option<(usize, Among)> {
-        self.all.iter().find_map(|condition| match condition {
+    /// Alternatives for the columns from the index's column number `from` on: how many columns, which,
+    /// and the condition's number.
+    fn among(&self, columns: &[u16], info: &TableInfo) -> Option<(usize, Among, usize)> {
+        self.all.iter().enumerate().find_map(|(at, condition)| match condition {
             Expression::In(operand, list) => {
                 let first = column_of(operand, self.source, info)?;
                 let fits = columns.first() == Some(&first) && list.iter().all(|value| self.value(value));
                 let rows = list.iter().map(|value| Box::from([value.clone()])).collect();
-                fits.then_some((1, Among::Rows(rows)))
+                fits.then_some((1, Among::Rows(rows), at))
             }
             Expression::InRows(operands, rows) => {
                 let named: Option<Vec<u16>> =
@@ -174,12 +180,12 @@ impl Conditions<'_> {
                 let places = places?;
                 let fits = rows.iter().all(|row| row.iter().all(|value| self.value(value)));
                 let pick = |row: &[Expression]| places.iter().map(|place| row[*place].clone()).collect();
-                fits.then(|| (wanted.len(), Among::Rows(rows.iter().map(|row| pick(row)).collect())))
+                fits.then(|| (wanted.len(), Among::Rows(rows.iter().map(|row| pick(row)).collect()), at))
             }
             Expression::Quantified { any: true, operator, operands } if operator.name == "=" => {
                 let first = column_of(&operands.0, self.source, info)?;
                 let fits = columns.first() == Some(&first) && self.value(&operands.1);
-                fits.then(|| (1, Among::Array(operands.1.clone())))
+                fits.then(|| (1, Among::Array(operands.1.clone()), at))
             }
             _ => None,
         })
@@ -202,9 +208,10 @@ pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, o
         }
         let mut given = equal.len();
         let mut among = Among::Nothing;
-        if let Some((count, found)) = usable.among(&columns[given..], info) {
+        if let Some((count, found, at)) = usable.among(&columns[given..], info) {
             given += count;
             among = found;
+            used.push(at);
         }
         let range = match (&among, columns.get(given)) {
             (Among::Nothing, Some(column)) => usable.range(*column, info),

@@ -281,9 +281,16 @@ impl Binder<'_> {
                 value
             }
             Expr::Function(function) => self.function(function, scope, depth)?,
-            Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
-                return Err(Stop::General("a subquery"));
+            Expr::Subquery(query) => self.first_value(query)?,
+            Expr::InSubquery { expr, subquery, negated } => {
+                if matches!(**expr, Expr::Tuple(_)) {
+                    return Err(Stop::General("a subquery"));
+                }
+                let operand = deeper(expr)?;
+                let among = self.quantified_over(true, "=", operand, self.first_list(subquery)?)?;
+                negate(among.expression, *negated)
             }
+            Expr::Exists { .. } => return Err(Stop::General("a subquery")),
             _ => return Err(Stop::General("an expression of another kind")),
         })
     }
@@ -515,10 +522,14 @@ impl Binder<'_> {
         scope: &Scope,
         depth: usize,
     ) -> Bound<Typed> {
-        if matches!(right, Expr::Subquery(_)) {
-            return Err(Stop::General("a subquery"));
-        }
-        let array = self.nested(right, scope, depth + 1)?;
+        let array = match right {
+            Expr::Subquery(query) => self.first_list(query)?,
+            _ => self.nested(right, scope, depth + 1)?,
+        };
+        self.quantified_over(any, name, left, array)
+    }
+
+    fn quantified_over(&self, any: bool, name: &str, left: Typed, array: Typed) -> Bound<Typed> {
         let element = match array.ty.kind() {
             Kind::Unknown => left.ty.kind(),
             kind => kind.element().ok_or_else(|| {

@@ -5,6 +5,10 @@
 pub mod access;
 pub mod aggregate;
 mod expression;
+pub mod first;
+mod found;
+pub mod general;
+mod join;
 pub mod modify;
 pub mod scope;
 pub mod select;
@@ -63,6 +67,10 @@ pub struct Binder<'a> {
     pub context: &'a EvalContext<'a>,
     /// The types of parameters, as far as they are known.
     pub parameters: RefCell<Vec<Option<Type>>>,
+    /// Who plans general queries, where there may be any subqueries.
+    pub planner: Option<&'a dyn general::Planner>,
+    /// The subqueries that are run before the statement.
+    pub firsts: RefCell<Vec<first::First>>,
 }
 
 /// The name that an identifier means: in small letters unless it was quoted.

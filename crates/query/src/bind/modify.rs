@@ -9,7 +9,7 @@ use freshet_sql::{
 use sqlparser::{
     ast::{
         self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, ObjectName, OnConflictAction,
-        OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins,
+        OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins, With,
     },
     dialect::PostgreSqlDialect,
     parser::Parser,
@@ -18,6 +18,9 @@ use sqlparser::{
 use super::{
     Binder, Bound, Scope, ScopeSource, Stop,
     access::{self, Access},
+    first::not_row_by_row,
+    found::typed,
+    general::GeneralQuery,
     name_of, not_supported, parts_of, qualified,
     select::{Output, ScanPlan, SelectPlan, all_of, split},
     syntax_error,
@@ -47,8 +50,8 @@ pub enum RowSource {
     Values(Vec<Vec<Option<Expression>>>),
     /// A query, whose values still are cast to these types.
     Query(Box<SelectPlan>, Vec<Expression>),
-    /// A general query, likewise: its syntax, the types of its columns being found when it is planned.
-    General(Arc<Query>),
+    /// A general query, likewise.
+    General(GeneralQuery, Vec<Expression>),
 }
 
 /// What a new row has to fulfil.
@@ -99,11 +102,22 @@ pub struct InsertPlan {
     pub returning: Option<Vec<Output>>,
 }
 
-/// An UPDATE.
+/// Which rows of a table are changed.
+#[derive(Clone, Debug)]
+pub enum Targets {
+    /// Those that a scan finds.
+    Scan(Box<ScanPlan>),
+    /// Those that a general query finds: it gives their record ids, and then what expressions see as source 1.
+    Found(GeneralQuery),
+}
+
+/// An UPDATE. In expressions, the row as it was is source 0.
 #[derive(Clone, Debug)]
 pub struct UpdatePlan {
+    /// Of which table.
+    pub table: Arc<TableInfo>,
     /// Which rows.
-    pub scan: ScanPlan,
+    pub targets: Targets,
     /// Which columns get which values.
     pub assignments: Vec<(usize, Expression)>,
     /// What has to hold.
@@ -115,8 +129,10 @@ pub struct UpdatePlan {
 /// A DELETE.
 #[derive(Clone, Debug)]
 pub struct DeletePlan {
+    /// From which table.
+    pub table: Arc<TableInfo>,
     /// Which rows.
-    pub scan: ScanPlan,
+    pub targets: Targets,
     /// RETURNING
     pub returning: Option<Vec<Output>>,
 }
@@ -130,6 +146,11 @@ pub fn parse_expression(sql: &str) -> Result<Expr, SqlError> {
         SqlError::internal(format!("the catalog has an expression that cannot be read, {sql:?}: {cause}"))
     };
     Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).map_err(wrong)?.parse_expr().map_err(wrong)
+}
+
+/// Whether it says DEFAULT.
+pub(super) fn is_default(value: &Expr) -> bool {
+    matches!(value, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
 }
 
 impl Binder<'_> {
@@ -179,7 +200,7 @@ impl Binder<'_> {
         Ok(coerced.expression)
     }
 
-    fn target_column(&self, info: &TableInfo, name: &str) -> Result<usize, SqlError> {
+    pub(super) fn target_column(&self, info: &TableInfo, name: &str) -> Result<usize, SqlError> {
         info.table.column(name).ok_or_else(|| {
             let message = format!("column \"{name}\" of relation \"{}\" does not exist", info.table.name);
             SqlError::new(SqlState::UNDEFINED_COLUMN, message)
@@ -190,11 +211,11 @@ impl Binder<'_> {
         items.map(|items| self.projection(items, scope, true)).transpose()
     }
 
-    /// Binds an INSERT.
+    /// Binds an INSERT, with what stands before it.
     ///
     /// # Errors
-    /// When it makes no sense, or is for general queries.
-    pub fn insert(&self, insert: &Insert) -> Bound<InsertPlan> {
+    /// When it makes no sense.
+    pub fn insert(&self, insert: &Insert, with: Option<&With>) -> Bound<InsertPlan> {
         let TableObject::TableName(name) = &insert.table else {
             return Err(not_supported("INSERT into a function").into());
         };
@@ -225,7 +246,7 @@ impl Binder<'_> {
         }
         let (source, count) = match &insert.source {
             None => (RowSource::Values(vec![Vec::new()]), 0),
-            Some(query) => self.rows_to_insert(query, &info, &targets)?,
+            Some(query) => self.rows_to_insert(query, with, &info, &targets)?,
         };
         if count > targets.len() {
             return Err(syntax_error("INSERT has more expressions than target columns").into());
@@ -275,7 +296,82 @@ impl Binder<'_> {
         Ok(InsertPlan { table: info, source, columns, targets, defaults, constraints, conflict, returning })
     }
 
-    fn rows_to_insert(&self, query: &Query, info: &Arc<TableInfo>, targets: &[usize]) -> Bound<(RowSource, usize)> {
+    fn rows_to_insert(
+        &self,
+        query: &Query,
+        with: Option<&With>,
+        info: &Arc<TableInfo>,
+        targets: &[usize],
+    ) -> Bound<(RowSource, usize)> {
+        let why = match with {
+            None => match self.attempt(|| self.own_rows_to_insert(query, info, targets)) {
+                Err(Stop::General(why)) => why,
+                bound => return bound,
+            },
+            Some(_) => "WITH",
+        };
+        let mut query = query.clone();
+        match (with, &mut query.with) {
+            (None, _) => {}
+            (Some(with), Some(own)) => own.cte_tables.splice(0..0, with.cte_tables.iter().cloned()).for_each(drop),
+            (Some(with), own) => *own = Some(with.clone()),
+        }
+        self.type_outputs(&mut query.body, info, targets)?;
+        let general = self.general(&query, why)?;
+        let casts = self.casts(general.0.columns().iter().map(|column| column.ty), info, targets)?;
+        let count = general.0.columns().len();
+        Ok((RowSource::General(general, casts), count))
+    }
+
+    /// Says of what type literals and parameters are that a query gives as they are.
+    fn type_outputs(&self, body: &mut SetExpr, info: &TableInfo, targets: &[usize]) -> Bound<()> {
+        match body {
+            SetExpr::Select(select) => {
+                if select
+                    .projection
+                    .iter()
+                    .any(|item| matches!(item, SelectItem::Wildcard(_) | SelectItem::QualifiedWildcard(..)))
+                {
+                    return Ok(());
+                }
+                for (item, target) in select.projection.iter_mut().zip(targets) {
+                    if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
+                        *expr = typed(expr, info.column_type(*target))?;
+                    }
+                }
+            }
+            SetExpr::Values(values) => {
+                for row in &mut values.rows {
+                    for (expr, target) in row.content.iter_mut().zip(targets) {
+                        if is_default(expr) {
+                            let default = info.table.columns[*target].default.as_deref().unwrap_or("NULL");
+                            *expr = parse_expression(default)?;
+                        }
+                        *expr = typed(expr, info.column_type(*target))?;
+                    }
+                }
+            }
+            SetExpr::Query(query) => self.type_outputs(&mut query.body, info, targets)?,
+            SetExpr::SetOperation { left, right, .. } => {
+                self.type_outputs(left, info, targets)?;
+                self.type_outputs(right, info, targets)?;
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Casts what a query gives to the types of columns.
+    fn casts(&self, types: impl Iterator<Item = Type>, info: &TableInfo, targets: &[usize]) -> Bound<Vec<Expression>> {
+        let mut casts = Vec::new();
+        for (place, (ty, target)) in types.zip(targets).enumerate() {
+            let expression = Expression::Column { source: 0, column: place as u16 };
+            casts.push(self.assign(Typed { expression, ty }, info, *target)?);
+        }
+        Ok(casts)
+    }
+
+    fn own_rows_to_insert(&self, query: &Query, info: &Arc<TableInfo>, targets: &[usize]) -> Bound<(RowSource, usize)> {
         if let SetExpr::Values(values) = &*query.body
             && query.with.is_none()
             && query.order_by.is_none()
@@ -293,35 +389,21 @@ impl Binder<'_> {
                     let Some(target) = targets.get(place) else {
                         return Err(syntax_error("INSERT has more expressions than target columns").into());
                     };
-                    if matches!(expr, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
-                    {
+                    if is_default(expr) {
                         bound.push(None);
                         continue;
                     }
-                    let typed = match self.expression(expr, &scope) {
-                        Err(Stop::General(_)) => return Ok((RowSource::General(Arc::new(query.clone())), count)),
-                        typed => typed?,
-                    };
+                    let typed = self.expression(expr, &scope)?;
                     bound.push(Some(self.assign(typed, info, *target)?));
                 }
                 rows.push(bound);
             }
             return Ok((RowSource::Values(rows), count));
         }
-        match self.query(query) {
-            Ok(plan) => {
-                let mut casts = Vec::new();
-                for (place, (output, target)) in plan.output.iter().zip(targets).enumerate() {
-                    let expression = Expression::Column { source: 0, column: place as u16 };
-                    casts.push(self.assign(Typed { expression, ty: output.ty }, info, *target)?);
-                }
-                let count = plan.output.len();
-                Ok((RowSource::Query(Box::new(plan), casts), count))
-            }
-            // How many columns it has is known when it is planned.
-            Err(Stop::General(_)) => Ok((RowSource::General(Arc::new(query.clone())), targets.len())),
-            Err(stop) => Err(stop),
-        }
+        let plan = self.query(query)?;
+        let casts = self.casts(plan.output.iter().map(|output| output.ty), info, targets)?;
+        let count = plan.output.len();
+        Ok((RowSource::Query(Box::new(plan), casts), count))
     }
 
     fn on_conflict(&self, conflict: &ast::OnConflict, info: &Arc<TableInfo>, alias: &str) -> Bound<ConflictPlan> {
@@ -386,19 +468,12 @@ impl Binder<'_> {
         let mut bound: Vec<(usize, Expression)> = Vec::new();
         let mut one = |name: &ObjectName, value: &Expr| -> Bound<()> {
             let name = parts_of(name)?.pop().unwrap_or_default();
-            let number = self.target_column(info, &name)?;
+            let number = self.assigned_column(info, &name, value)?;
             if bound.iter().any(|(other, _)| *other == number) {
                 let message = format!("multiple assignments to same column \"{name}\"");
                 return Err(syntax_error(message).into());
             }
-            let is_default = matches!(value, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"));
-            if info.table.columns[number].identity == Some(Identity::Always) && !is_default {
-                let message = format!("column \"{name}\" can only be updated to DEFAULT");
-                let error = SqlError::new(SqlState::GENERATED_ALWAYS, message);
-                let detail = format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS.");
-                return Err(error.with_detail(detail).into());
-            }
-            let expression = match is_default {
+            let expression = match is_default(value) {
                 true => self.default_of(info, number)?,
                 false => self.assign(self.expression(value, scope)?, info, number)?,
             };
@@ -454,52 +529,79 @@ impl Binder<'_> {
         }
         let all = all_of(conditions.clone());
         let (access, _): (Access, _) = access::choose(info, 0, &mut conditions, &[]);
-        Ok(ScanPlan {
-            table: Arc::clone(info),
-            alias: alias.to_owned(),
-            access,
-            filter: all_of(conditions),
-            conditions: all,
-        })
+        let filter = all_of(conditions);
+        not_row_by_row(filter.as_ref())?;
+        Ok(ScanPlan { table: Arc::clone(info), alias: alias.to_owned(), access, filter, conditions: all })
     }
 
-    /// Binds an UPDATE.
+    /// Binds an UPDATE, with what stands before it.
     ///
     /// # Errors
-    /// When it makes no sense, or is for general queries.
-    pub fn update(&self, update: &ast::Update) -> Bound<UpdatePlan> {
+    /// When it makes no sense.
+    pub fn update(&self, update: &ast::Update, with: Option<&With>) -> Bound<UpdatePlan> {
         let (info, alias) = self.target(&update.table, privilege::UPDATE)?;
-        if update.from.is_some() {
-            return Err(Stop::General("UPDATE … FROM"));
-        }
         if update.limit.is_some() || !update.order_by.is_empty() {
             return Err(syntax_error("UPDATE has no LIMIT").into());
         }
-        let scope = Scope::of(&info, &alias);
-        let assignments = self.assignments(&update.assignments, &info, &scope)?;
-        let scan = self.rows_to_change(&info, &alias, update.selection.as_ref(), &scope)?;
-        let returning = self.returning(update.returning.as_deref(), &scope)?;
-        Ok(UpdatePlan { scan, assignments, constraints: self.constraints(&info)?, returning })
+        match self.attempt(|| self.update_scanned(update, with, (&info, &alias))) {
+            Err(Stop::General(why)) => self.update_found(update, with, (&info, &alias), why),
+            bound => bound,
+        }
     }
 
-    /// Binds a DELETE.
+    fn update_scanned(
+        &self,
+        update: &ast::Update,
+        with: Option<&With>,
+        (info, alias): (&Arc<TableInfo>, &str),
+    ) -> Bound<UpdatePlan> {
+        if with.is_some() {
+            return Err(Stop::General("WITH"));
+        }
+        if update.from.is_some() {
+            return Err(Stop::General("UPDATE … FROM"));
+        }
+        let scope = Scope::of(info, alias);
+        let assignments = self.assignments(&update.assignments, info, &scope)?;
+        let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, update.selection.as_ref(), &scope)?));
+        let returning = self.returning(update.returning.as_deref(), &scope)?;
+        let constraints = self.constraints(info)?;
+        Ok(UpdatePlan { table: Arc::clone(info), targets, assignments, constraints, returning })
+    }
+
+    /// Binds a DELETE, with what stands before it.
     ///
     /// # Errors
-    /// When it makes no sense, or is for general queries.
-    pub fn delete(&self, delete: &ast::Delete) -> Bound<DeletePlan> {
+    /// When it makes no sense.
+    pub fn delete(&self, delete: &ast::Delete, with: Option<&With>) -> Bound<DeletePlan> {
         let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
         let [from] = from.as_slice() else { return Err(syntax_error("DELETE is from one table").into()) };
         let (info, alias) = self.target(from, privilege::DELETE)?;
-        if delete.using.is_some() {
-            return Err(Stop::General("DELETE … USING"));
-        }
         if delete.limit.is_some() || !delete.order_by.is_empty() {
             return Err(syntax_error("DELETE has no LIMIT").into());
         }
-        let scope = Scope::of(&info, &alias);
-        let scan = self.rows_to_change(&info, &alias, delete.selection.as_ref(), &scope)?;
+        match self.attempt(|| self.delete_scanned(delete, with, (&info, &alias))) {
+            Err(Stop::General(why)) => self.delete_found(delete, with, (&info, &alias), why),
+            bound => bound,
+        }
+    }
+
+    fn delete_scanned(
+        &self,
+        delete: &ast::Delete,
+        with: Option<&With>,
+        (info, alias): (&Arc<TableInfo>, &str),
+    ) -> Bound<DeletePlan> {
+        if with.is_some() {
+            return Err(Stop::General("WITH"));
+        }
+        if delete.using.is_some() {
+            return Err(Stop::General("DELETE … USING"));
+        }
+        let scope = Scope::of(info, alias);
+        let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, delete.selection.as_ref(), &scope)?));
         let returning = self.returning(delete.returning.as_deref(), &scope)?;
-        Ok(DeletePlan { scan, returning })
+        Ok(DeletePlan { table: Arc::clone(info), targets, returning })
     }
 }
 

@@ -16,7 +16,8 @@ use super::{
     access::{self, Access},
     aggregate::{AggregateCall, Grouping},
     expression::column_name,
-    name_of, qualified, syntax_error,
+    first::not_row_by_row,
+    join, name_of, qualified, syntax_error,
 };
 use crate::{
     expression::{Expression, Typed},
@@ -108,6 +109,21 @@ pub struct SelectPlan {
     pub lock: Option<WhenLocked>,
     /// Several rows of expressions: VALUES.
     pub values: Vec<Vec<Expression>>,
+}
+
+impl SelectPlan {
+    /// Calls `change` with every expression over the rows of its tables that is not a condition on them.
+    fn expressions(&mut self, change: &mut dyn FnMut(&mut Expression)) {
+        self.output.iter_mut().for_each(|output| change(&mut output.expression));
+        self.order.iter_mut().for_each(|key| change(&mut key.expression));
+        if let Some(aggregation) = &mut self.aggregation {
+            aggregation.groups.iter_mut().for_each(&mut *change);
+            aggregation.having.iter_mut().for_each(&mut *change);
+            for call in &mut aggregation.calls {
+                call.argument.iter_mut().chain(&mut call.filter).for_each(&mut *change);
+            }
+        }
+    }
 }
 
 impl Binder<'_> {
@@ -308,13 +324,9 @@ impl Binder<'_> {
             calls: grouping.calls.into_inner().into(),
             having,
         });
-        let tables: Vec<ScopeSource> = scope.sources;
-        let wanted = if is_grouped || distinct { None } else { wanted_order(&order) };
-        let (scans, filter, ordered) = self.scans(tables, conditions, wanted.as_deref().unwrap_or(&[]))?;
-        let order = if wanted.is_some() && ordered { Vec::new() } else { order };
-        Ok(SelectPlan {
-            scans,
-            filter,
+        let mut plan = SelectPlan {
+            scans: Vec::new(),
+            filter: None,
             aggregation,
             output,
             distinct,
@@ -323,21 +335,39 @@ impl Binder<'_> {
             offset: None,
             lock: None,
             values: Vec::new(),
-        })
+        };
+        let tables = scope.sources;
+        if tables.len() > 1 {
+            join::add_consequences(&mut conditions);
+        }
+        let loops = join::order_of_loops(&tables, &conditions);
+        let places = join::places(&loops, tables.len());
+        conditions.iter_mut().for_each(|condition| join::renumber(condition, &places));
+        plan.expressions(&mut |expression| join::renumber(expression, &places));
+        let wanted = if is_grouped || distinct { None } else { wanted_order(&plan.order) };
+        let tables = loops.into_iter().map(|number| tables[number].clone()).collect();
+        let ordered = self.scans(&mut plan, tables, conditions, wanted.as_deref().unwrap_or(&[]))?;
+        if wanted.is_some() && ordered {
+            plan.order.clear();
+        }
+        let accesses: Vec<&Access> = plan.scans.iter().map(|scan| &scan.access).collect();
+        if query.locks.is_empty() && join::is_for_general(&accesses) {
+            return Err(Stop::General("a join of whole tables"));
+        }
+        Ok(plan)
     }
 
-    /// The order of the loops stays as it was written, unless a later table has a better access path without the earlier ones.
+    /// Loops over these tables, in this order. Returns whether the rows come in the order that is wanted.
     fn scans(
         &self,
+        plan: &mut SelectPlan,
         tables: Vec<ScopeSource>,
         conditions: Vec<Expression>,
         order: &access::Order,
-    ) -> Bound<(Vec<ScanPlan>, Option<Expression>, bool)> {
+    ) -> Bound<bool> {
         let (mut at_once, mut left): (Vec<_>, Vec<_>) =
             conditions.into_iter().partition(|condition| condition.is_before(0));
-        let mut scans = Vec::with_capacity(tables.len());
         let mut ordered = true;
-        let count = tables.len();
         for (number, source) in tables.into_iter().enumerate() {
             let number = number as u16;
             let (mut now, later): (Vec<_>, Vec<_>) =
@@ -347,13 +377,13 @@ impl Binder<'_> {
             let conditions = all_of(now.clone());
             let (access, in_order) = access::choose(&table, number, &mut now, if number == 0 { order } else { &[] });
             ordered &= in_order;
-            if count > 1 && number > 0 && access.is_all() {
-                return Err(Stop::General("a join that no index helps"));
-            }
-            scans.push(ScanPlan { table, alias: source.alias, access, filter: all_of(now), conditions });
+            let filter = all_of(now);
+            not_row_by_row(filter.as_ref())?;
+            plan.scans.push(ScanPlan { table, alias: source.alias, access, filter, conditions });
         }
         at_once.extend(left);
-        Ok((scans, all_of(at_once), ordered))
+        plan.filter = all_of(at_once);
+        Ok(ordered)
     }
 
     fn grouping(&self, select: &Select, scope: &Scope) -> Bound<Option<Grouping>> {
@@ -455,6 +485,7 @@ impl Binder<'_> {
 
     fn output(&self, expr: &Expr, name: String, scope: &Scope) -> Bound<Output> {
         let Typed { expression, ty } = self.settle(self.expression(expr, scope)?)?;
+        not_row_by_row(Some(&expression))?;
         let origin = match &expression {
             Expression::Column { source, column } => scope
                 .sources

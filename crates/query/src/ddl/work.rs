@@ -117,6 +117,8 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
             role: self.ddl.role,
             context: self.ddl.context,
             parameters: Default::default(),
+            planner: None,
+            firsts: Default::default(),
         }
     }
 
@@ -134,7 +136,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
     where
         'a: 'v,
     {
-        Environment { parameters: &[], context: self.ddl.context, session: view }
+        Environment { parameters: &[], firsts: &[], context: self.ddl.context, session: view }
     }
 
     // --- names --------------------------------------------------------------------------------

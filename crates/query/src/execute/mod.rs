@@ -10,6 +10,7 @@
 //! | `referential` | FOREIGN KEY |
 
 pub mod aggregate;
+mod general;
 pub mod modify;
 pub(crate) mod referential;
 pub mod scan;

@@ -16,7 +16,8 @@ use super::{
 use crate::{
     bind::{
         modify::{
-            ColumnSource, ConflictPlan, ConflictUpdate, Constraints, DeletePlan, InsertPlan, RowSource, UpdatePlan,
+            ColumnSource, ConflictPlan, ConflictUpdate, Constraints, DeletePlan, InsertPlan, RowSource, Targets,
+            UpdatePlan,
         },
         select::{Output, ScanPlan, WhenLocked},
     },
@@ -48,50 +49,39 @@ impl Sink for Collected {
 }
 
 impl<'a> Run<'a, '_> {
-    /// Runs an INSERT. `given` has the rows of a general query, already cast. Returns how many rows were added or changed.
+    /// Runs an INSERT. Returns how many rows were added or changed.
     ///
     /// # Errors
     /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514.
-    pub fn insert(
-        &self,
-        plan: &'a InsertPlan,
-        given: Option<Vec<Vec<Value>>>,
-        sink: &mut dyn Sink,
-    ) -> Result<u64, SqlError> {
-        let environment = &self.environment;
-        match (&plan.source, given) {
-            (_, Some(rows)) => self.insert_all(plan, rows, sink),
-            (RowSource::Values(rows), None) => {
+    pub fn insert(&self, plan: &'a InsertPlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+        let mut collected = Collected::default();
+        let casts = match &plan.source {
+            RowSource::Values(rows) => {
                 let mut count = 0;
                 for row in rows {
                     let mut values = Vec::with_capacity(row.len());
                     for (place, value) in row.iter().enumerate() {
                         let expression = value.as_ref().unwrap_or(&plan.defaults[place]);
-                        values.push(expression.evaluate(&[], environment)?);
+                        values.push(expression.evaluate(&[], &self.environment)?);
                     }
                     count += self.insert_row(plan, &values, sink)?;
                 }
-                Ok(count)
+                return Ok(count);
             }
-            (RowSource::Query(query, casts), None) => {
-                let mut collected = Collected::default();
+            RowSource::Query(query, casts) => {
                 self.select(query, &mut collected)?;
-                let mut rows = collected.0;
-                for row in &mut rows {
-                    self.budget.take(row)?;
-                    let cast = casts.iter().map(|cast| cast.evaluate(&[Source::Values(row)], environment));
-                    *row = cast.collect::<Result<_, _>>()?;
-                }
-                self.insert_all(plan, rows, sink)
+                casts
             }
-            (RowSource::General(_), None) => Err(SqlError::internal("a general query was not run")),
-        }
-    }
-
-    fn insert_all(&self, plan: &'a InsertPlan, rows: Vec<Vec<Value>>, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+            RowSource::General(query, casts) => {
+                self.general(query, &mut collected)?;
+                casts
+            }
+        };
         let mut count = 0;
-        for row in rows {
-            count += self.insert_row(plan, &row, sink)?;
+        for row in collected.0 {
+            self.budget.take(&row)?;
+            let cast = casts.iter().map(|cast| cast.evaluate(&[Source::Values(&row)], &self.environment));
+            count += self.insert_row(plan, &cast.collect::<Result<Vec<_>, _>>()?, sink)?;
         }
         Ok(count)
     }
@@ -338,42 +328,7 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514; 40001, 40P01, 55P03.
     pub fn update(&self, plan: &'a UpdatePlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
-        let info = &plan.scan.table;
-        let mut count = 0;
-        // Whether the snapshot is newer than the one in which the rows were found.
-        let mut stale = false;
-        for (rid, row) in self.targets(&plan.scan)? {
-            self.step()?;
-            while let Some(old) = self.current(&plan.scan, rid, row, stale)? {
-                let source = [Source::Stored(&info.layout, old, rid)];
-                let new = self.changed(info, &plan.assignments, &plan.constraints, &source, old)?;
-                let mut violated = None;
-                let written =
-                    self.write(WhenLocked::Wait, |transaction| match transaction.update(&info.rows, rid, &new) {
-                        Err(WriteError::UniqueViolation { index }) => {
-                            violated = Some(index);
-                            Ok(rid)
-                        }
-                        other => other,
-                    })?;
-                if let Some(index) = violated {
-                    return Err(duplicate(info, &index, &new));
-                }
-                match written {
-                    Written::Done(rid) => {
-                        count += 1;
-                        self.note_change(info, Some(old), Some(&new));
-                        if let Some(output) = &plan.returning {
-                            let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
-                        }
-                        break;
-                    }
-                    Written::Changed => stale = true,
-                    Written::Gone | Written::Held => break,
-                }
-            }
-        }
-        Ok(count)
+        self.change(&plan.table, &plan.targets, |rid, old, given| self.update_row(plan, rid, old, given, sink))
     }
 
     /// Runs a DELETE. Returns how many rows were deleted.
@@ -381,27 +336,106 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// As for [`Run::update`].
     pub fn delete(&self, plan: &'a DeletePlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
-        let info = &plan.scan.table;
+        self.change(&plan.table, &plan.targets, |rid, old, given| self.delete_row(plan, rid, old, given, sink))
+    }
+
+    /// Changes each of the rows that a statement is for with `one`. Returns how many.
+    fn change(
+        &self,
+        info: &TableInfo,
+        targets: &'a Targets,
+        mut one: impl FnMut(Rid, &[u8], &[Value]) -> Result<Written<()>, SqlError>,
+    ) -> Result<u64, SqlError> {
         let mut count = 0;
-        let mut stale = false;
-        for (rid, row) in self.targets(&plan.scan)? {
-            self.step()?;
-            while let Some(old) = self.current(&plan.scan, rid, row, stale)? {
-                match self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))? {
-                    Written::Done(()) => {
-                        count += 1;
-                        self.note_change(info, Some(old), None);
-                        if let Some(output) = &plan.returning {
-                            let _ = sink.row(output, &[Source::Stored(&info.layout, old, rid)], &self.environment)?;
+        match targets {
+            Targets::Scan(scan) => {
+                // Whether the snapshot is newer than the one in which the rows were found.
+                let mut stale = false;
+                for (rid, row) in self.targets(scan)? {
+                    self.step()?;
+                    while let Some(old) = self.current(scan, rid, row, stale)? {
+                        match one(rid, old, &[])? {
+                            Written::Done(()) => {
+                                count += 1;
+                                break;
+                            }
+                            Written::Changed => stale = true,
+                            Written::Gone | Written::Held => break,
                         }
-                        break;
                     }
-                    Written::Changed => stale = true,
-                    Written::Gone | Written::Held => break,
+                }
+            }
+            Targets::Found(query) => {
+                for (rid, given) in self.found(info, query)? {
+                    self.step()?;
+                    let Some(record) = self.transaction.read(&info.rows, rid).map_err(read_error)? else { continue };
+                    match one(rid, record.row, &given)? {
+                        Written::Done(()) => count += 1,
+                        Written::Gone => {}
+                        Written::Changed | Written::Held => {
+                            return Err(SqlError::internal("a locked row was changed by another transaction"));
+                        }
+                    }
                 }
             }
         }
         Ok(count)
+    }
+
+    fn update_row(
+        &self,
+        plan: &UpdatePlan,
+        rid: Rid,
+        old: &[u8],
+        given: &[Value],
+        sink: &mut dyn Sink,
+    ) -> Result<Written<()>, SqlError> {
+        let info = &plan.table;
+        let rows = [Source::Stored(&info.layout, old, rid), Source::Values(given)];
+        let new = self.changed(info, &plan.assignments, &plan.constraints, &rows, old)?;
+        let mut violated = None;
+        let written = self.write(WhenLocked::Wait, |transaction| match transaction.update(&info.rows, rid, &new) {
+            Err(WriteError::UniqueViolation { index }) => {
+                violated = Some(index);
+                Ok(rid)
+            }
+            other => other,
+        })?;
+        if let Some(index) = violated {
+            return Err(duplicate(info, &index, &new));
+        }
+        let rid = match written {
+            Written::Done(rid) => rid,
+            Written::Changed => return Ok(Written::Changed),
+            Written::Gone => return Ok(Written::Gone),
+            Written::Held => return Ok(Written::Held),
+        };
+        self.note_change(info, Some(old), Some(&new));
+        if let Some(output) = &plan.returning {
+            let rows = [Source::Stored(&info.layout, &new, rid), Source::Values(given)];
+            let _ = sink.row(output, &rows, &self.environment)?;
+        }
+        Ok(Written::Done(()))
+    }
+
+    fn delete_row(
+        &self,
+        plan: &DeletePlan,
+        rid: Rid,
+        old: &[u8],
+        given: &[Value],
+        sink: &mut dyn Sink,
+    ) -> Result<Written<()>, SqlError> {
+        let info = &plan.table;
+        let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))?;
+        if written == Written::Done(()) {
+            self.note_change(info, Some(old), None);
+            if let Some(output) = &plan.returning {
+                let rows = [Source::Stored(&info.layout, old, rid), Source::Values(given)];
+                let _ = sink.row(output, &rows, &self.environment)?;
+            }
+        }
+        Ok(written)
     }
 }
 

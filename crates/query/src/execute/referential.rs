@@ -261,6 +261,8 @@ impl Run<'_, '_> {
             role: info.table.owner,
             context: self.environment.context,
             parameters: Vec::new().into(),
+            planner: None,
+            firsts: Default::default(),
         };
         let _ = parse_expression(sql)?;
         let default = binder.default_of(info, column).map_err(crate::bind::Stop::into_error)?;

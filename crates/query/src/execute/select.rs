@@ -6,16 +6,20 @@ use std::{
     ops::ControlFlow,
 };
 
-use freshet_sql::{SqlError, SqlState, Value};
+use freshet_sql::{SqlError, SqlState, Value, types::Array};
 
 use super::{
     Run, Sink,
     aggregate::Accumulator,
+    modify::Collected,
     scan::{Flow, ON, Rows},
     write::Written,
 };
 use crate::{
-    bind::select::{Aggregation, Output, SelectPlan, SortKey, WhenLocked},
+    bind::{
+        first::First,
+        select::{Aggregation, Output, SelectPlan, SortKey, WhenLocked},
+    },
     error::read_error,
     expression::{Expression, Source},
 };
@@ -84,6 +88,28 @@ impl<'a> Run<'a, '_> {
             SqlError::new(state, format!("{clause} must not be negative"))
         };
         u64::try_from(number).map(Some).map_err(|_| negative())
+    }
+
+    /// Runs a subquery whose value others need.
+    ///
+    /// # Errors
+    /// As for [`Run::select`]; 21000 when it gives several rows where one value is wanted.
+    pub fn first(&self, first: &'a First) -> Result<Value, SqlError> {
+        let mut collected = Collected::default();
+        self.select(&first.plan, &mut collected)?;
+        let mut values = Vec::with_capacity(collected.0.len());
+        for mut row in collected.0 {
+            self.budget.take(&row)?;
+            values.push(row.pop().unwrap_or(Value::Null));
+        }
+        match first.list_of {
+            Some(element) => Ok(Value::array(Array::new(element, values))),
+            None if values.len() > 1 => {
+                let message = "more than one row returned by a subquery used as an expression";
+                Err(SqlError::new(SqlState::new("21000"), message))
+            }
+            None => Ok(values.pop().unwrap_or(Value::Null)),
+        }
     }
 
     /// Runs a SELECT. Returns how many rows it has shown.

@@ -1,6 +1,6 @@
 //! COPY between the client and the tables.
 
-use std::{ops::ControlFlow, sync::Arc};
+use std::ops::ControlFlow;
 
 use freshet_postgres::{Client, CopyOut, Format as WireFormat};
 use freshet_sql::{
@@ -14,13 +14,12 @@ use super::{
     parse::{Parsed, parse},
     prepare::{Plan, Prepared},
     statement::Tag,
-    view::View,
     wire::{ResultColumn, undelivered},
 };
 use crate::{
     bind::{Stop, select::Output},
     copy::{self, Fields, Format, Kind, binary, csv, syntax, text},
-    execute::{Run, Sink, modify::Collected},
+    execute::{Sink, modify::Collected},
     expression::{Environment, Source},
 };
 
@@ -77,6 +76,44 @@ impl CopySink<'_, '_> {
     }
 }
 
+impl CopySink<'_, '_> {
+    /// Writes what comes before the first row.
+    fn begin(&mut self) -> Result<(), SqlError> {
+        let Self { out, format, columns, .. } = self;
+        if format.kind != Kind::Binary && !format.header {
+            return Ok(());
+        }
+        let mut piece = out.piece();
+        let data = piece.data();
+        if format.kind == Kind::Binary {
+            binary::header(data);
+            return piece.finish().map_err(undelivered);
+        }
+        for (number, column) in columns.iter().enumerate() {
+            if number > 0 {
+                data.push(format.delimiter);
+            }
+            match format.kind {
+                Kind::Csv => csv::write(&column.name, format, false, data),
+                _ => text::write(&column.name, format.delimiter, data),
+            }
+        }
+        data.push(b'\n');
+        piece.finish().map_err(undelivered)
+    }
+
+    /// Writes what comes behind the last row.
+    fn end(mut self) -> Result<(), SqlError> {
+        if self.format.kind == Kind::Binary {
+            let mut piece = self.out.piece();
+            binary::trailer(piece.data());
+            piece.finish().map_err(undelivered)?;
+        }
+        self.out.finish();
+        Ok(())
+    }
+}
+
 impl Sink for CopySink<'_, '_> {
     fn row(
         &mut self,
@@ -120,50 +157,19 @@ impl Session<'_> {
         if copy.format.header && copy.format.kind == Kind::Binary {
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot specify HEADER in BINARY mode"));
         }
-        let view = View::new(&self.shared, &self.state);
-        let context = self.state.context(Some(&view), self.begun());
-        let out = client.copy_out(wire, &vec![wire; columns.len()]);
-        let mut sink = CopySink { out, format: &copy.format, columns, context: &context, scratch: String::new() };
-        if copy.format.kind == Kind::Binary {
-            let mut piece = sink.out.piece();
-            binary::header(piece.data());
-            piece.finish().map_err(undelivered)?;
-        } else if copy.format.header {
-            let mut piece = sink.out.piece();
-            let data = piece.data();
-            for (number, column) in columns.iter().enumerate() {
-                if number > 0 {
-                    data.push(copy.format.delimiter);
-                }
-                match copy.format.kind {
-                    Kind::Csv => csv::write(&column.name, &copy.format, false, data),
-                    _ => text::write(&column.name, copy.format.delimiter, data),
-                }
-            }
-            data.push(b'\n');
-            piece.finish().map_err(undelivered)?;
-        }
-        let deadline = self.statement_deadline();
-        let flag = Arc::clone(&self.state.flag);
-        let interrupted = move || flag.check(deadline);
-        let block = self.block.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
-        let transaction =
-            block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
-        let environment = Environment { parameters: &[], context: &context, session: &view };
-        let memory = self.state.settings.ready.query_memory;
-        let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
-        let count = match &planned.plan {
-            Plan::Select(plan) => run.select(plan, &mut sink)?,
-            Plan::General(plan) => super::statement::general(&run, &**plan, &mut sink)?,
-            _ => return Err(SqlError::internal("COPY of something that is no query")),
-        };
-        if copy.format.kind == Kind::Binary {
-            let mut piece = sink.out.piece();
-            binary::trailer(piece.data());
-            piece.finish().map_err(undelivered)?;
-        }
-        sink.out.finish();
-        Ok(Tag(format!("COPY {count}")))
+        self.with_run(&*planned, &planned.firsts, &[], |run, planned| {
+            let out = client.copy_out(wire, &vec![wire; columns.len()]);
+            let context = run.environment.context;
+            let mut sink = CopySink { out, format: &copy.format, columns, context, scratch: String::new() };
+            sink.begin()?;
+            let count = match &planned.plan {
+                Plan::Select(plan) => run.select(plan, &mut sink)?,
+                Plan::General(query) => run.general(query, &mut sink)?,
+                _ => return Err(SqlError::internal("COPY of something that is no query")),
+            };
+            sink.end()?;
+            Ok(Tag(format!("COPY {count}")))
+        })
     }
 
     fn copy_in(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
@@ -191,66 +197,54 @@ impl Session<'_> {
         let Some(Statement::Insert(insert)) = insert.into_iter().next() else {
             return Err(SqlError::internal("a statement made for COPY is no INSERT"));
         };
-        let plan = self.with_binder(|binder, _| binder.insert(&insert).map_err(Stop::into_error))?;
+        let plan = self.with_binder(|binder, _| binder.insert(&insert, None).map_err(Stop::into_error))?;
         let types: Vec<Type> = plan.targets.iter().map(|target| plan.table.column_type(*target)).collect();
         let names: Vec<&str> =
             plan.targets.iter().map(|target| plan.table.table.columns[*target].name.as_str()).collect();
-        let view = View::new(&self.shared, &self.state);
-        let context = self.state.context(Some(&view), self.begun());
-        let deadline = self.statement_deadline();
-        let flag = Arc::clone(&self.state.flag);
-        let interrupted = move || flag.check(deadline);
-        let block = self.block.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
-        let transaction =
-            block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
-        let environment = Environment { parameters: &[], context: &context, session: &view };
-        let memory = self.state.settings.ready.query_memory;
-        let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
-        run.read_committed = block.is_read_committed();
-        run.lock_timeout = self.state.settings.ready.lock_timeout;
-        run.schema = Some(&self.state.schema);
         let is_binary = copy.format.kind == Kind::Binary;
         let wire = if is_binary { WireFormat::Binary } else { WireFormat::Text };
         let named = |list: &[String], name: &str| list.iter().any(|other| other == "*" || other == name);
         let never_null: Vec<bool> = names.iter().map(|name| named(&copy.format.force_not_null, name)).collect();
         let maybe_null: Vec<bool> = names.iter().map(|name| named(&copy.format.force_null, name)).collect();
-        let mut count = 0_u64;
-        let mut values = Vec::with_capacity(types.len());
-        let mut nothing = Collected::default();
-        let mut row = |fields: &Fields| -> Result<(), SqlError> {
-            if fields.len() > types.len() {
-                return Err(copy::bad_format("extra data after last expected column"));
-            }
-            if fields.len() < types.len() {
-                let missing = names[fields.len()];
-                return Err(copy::bad_format(format!("missing data for column \"{missing}\"")));
-            }
-            values.clear();
-            for (number, ty) in types.iter().enumerate() {
-                let (raw, quoted) = fields.raw(number);
-                let mut field = fields.get(number);
-                if never_null[number] && !quoted && field.is_none() {
-                    field = Some(raw);
+        self.with_run(&plan, &[], &[], |run, plan| {
+            let mut count = 0_u64;
+            let mut values = Vec::with_capacity(types.len());
+            let mut nothing = Collected::default();
+            let mut row = |fields: &Fields| -> Result<(), SqlError> {
+                if fields.len() > types.len() {
+                    return Err(copy::bad_format("extra data after last expected column"));
                 }
-                if maybe_null[number] && quoted && raw == copy.format.null.as_bytes() {
-                    field = None;
+                if fields.len() < types.len() {
+                    let missing = names[fields.len()];
+                    return Err(copy::bad_format(format!("missing data for column \"{missing}\"")));
                 }
-                values.push(match field {
-                    None => Value::Null,
-                    Some(bytes) if is_binary => binary_values::input(*ty, bytes)?,
-                    Some(bytes) => text_values::input(*ty, text_values::decode(bytes)?, &context)?,
-                });
+                values.clear();
+                for (number, ty) in types.iter().enumerate() {
+                    let (raw, quoted) = fields.raw(number);
+                    let mut field = fields.get(number);
+                    if never_null[number] && !quoted && field.is_none() {
+                        field = Some(raw);
+                    }
+                    if maybe_null[number] && quoted && raw == copy.format.null.as_bytes() {
+                        field = None;
+                    }
+                    values.push(match field {
+                        None => Value::Null,
+                        Some(bytes) if is_binary => binary_values::input(*ty, bytes)?,
+                        Some(bytes) => text_values::input(*ty, text_values::decode(bytes)?, run.environment.context)?,
+                    });
+                }
+                count += run.insert_row(plan, &values, &mut nothing)?;
+                Ok(())
+            };
+            let mut decoder = copy::decoder(&copy.format);
+            let mut data = client.copy_in(wire, &vec![wire; types.len()]).map_err(undelivered)?;
+            while let Some(piece) = data.next().map_err(undelivered)? {
+                decoder.feed(piece, &mut row)?;
             }
-            count += run.insert_row(&plan, &values, &mut nothing)?;
-            Ok(())
-        };
-        let mut decoder = copy::decoder(&copy.format);
-        let mut data = client.copy_in(wire, &vec![wire; types.len()]).map_err(undelivered)?;
-        while let Some(piece) = data.next().map_err(undelivered)? {
-            decoder.feed(piece, &mut row)?;
-        }
-        decoder.finish(&mut row)?;
-        run.finish()?;
-        Ok(Tag(format!("COPY {count}")))
+            decoder.finish(&mut row)?;
+            run.finish()?;
+            Ok(Tag(format!("COPY {count}")))
+        })
     }
 }

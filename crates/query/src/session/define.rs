@@ -14,9 +14,8 @@ use super::{
     view::View,
 };
 use crate::{
-    bind::Binder,
+    bind::{Binder, first::First, general::GeneralQuery},
     ddl::{Ddl, Definition, Effects, Outcome},
-    execute::Run,
     expression::Environment,
     schema::{Oid, Schema},
 };
@@ -36,30 +35,19 @@ impl Session<'_> {
             role: self.state.role,
             context: &context,
             parameters: Vec::new().into(),
+            planner: None,
+            firsts: Default::default(),
         };
-        what(&binder, &Environment { parameters: &[], context: &context, session: &view })
+        what(&binder, &Environment { parameters: &[], firsts: &[], context: &context, session: &view })
     }
 
     pub(super) fn explain_general(
         &self,
-        plan: &dyn freshet_sql::general::GeneralPlan,
+        query: &GeneralQuery,
+        firsts: &[First],
         analyze: bool,
     ) -> Result<Vec<String>, SqlError> {
-        let view = View::new(&self.shared, &self.state);
-        let context = self.state.context(Some(&view), self.begun());
-        let flag = &self.state.flag;
-        let deadline = self.statement_deadline();
-        let interrupted = || flag.check(deadline);
-        let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
-        let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
-        let environment = Environment { parameters: &[], context: &context, session: &view };
-        let memory = self.state.settings.ready.query_memory;
-        let run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
-        crate::relations::within(&run, || {
-            let with =
-                freshet_sql::general::Run { parameters: &[], context: &context, memory, interrupted: &interrupted };
-            plan.explain(&with, analyze)
-        })
+        self.with_run(query, firsts, &[], |run, query| run.explain_general(query, analyze))
     }
 
     /// Runs a statement that defines.

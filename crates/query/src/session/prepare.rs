@@ -8,20 +8,21 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use freshet_sql::{
     SqlError, SqlState, Type,
     general::{GeneralPlan, Relations},
-    types::{Kind, Timestamp},
+    types::{EvalContext, Kind, Timestamp},
 };
-use sqlparser::ast::{self, Statement};
+use sqlparser::ast::{self, SetExpr, Statement};
 
-use super::{Session, parse::Parsed, view::View, wire::ResultColumn};
+use super::{Session, State, parse::Parsed, view::View, wire::ResultColumn};
 use crate::{
     bind::{
         Binder, Stop,
-        modify::{DeletePlan, InsertPlan, RowSource, UpdatePlan},
-        not_supported,
+        first::First,
+        general::{GeneralQuery, Planner},
+        modify::{DeletePlan, InsertPlan, RowSource, Targets, UpdatePlan},
         select::{Output, SelectPlan},
     },
-    expression::Expression,
     schema::{Oid, SchemaVersion},
+    server::Shared,
     system::activity::shown,
 };
 
@@ -49,6 +50,8 @@ pub struct Planned {
     version: SchemaVersion,
     role: Oid,
     path: Vec<Oid>,
+    /// The subqueries that are run before.
+    pub firsts: Vec<First>,
     /// What is run.
     pub plan: Plan,
     /// The types of its parameters.
@@ -63,14 +66,12 @@ pub enum Plan {
     Select(SelectPlan),
     /// INSERT
     Insert(InsertPlan),
-    /// INSERT of what a general query finds, with the casts to the columns' types.
-    InsertGeneral(InsertPlan, Arc<dyn GeneralPlan>, Vec<Expression>),
     /// UPDATE
     Update(UpdatePlan),
     /// DELETE
     Delete(DeletePlan),
     /// Any other query.
-    General(Arc<dyn GeneralPlan>),
+    General(GeneralQuery),
     /// Neither a query nor a change of rows.
     Utility,
 }
@@ -80,7 +81,6 @@ impl std::fmt::Debug for Plan {
         f.write_str(match self {
             Self::Select(_) => "Select",
             Self::Insert(_) => "Insert",
-            Self::InsertGeneral(..) => "InsertGeneral",
             Self::Update(_) => "Update",
             Self::Delete(_) => "Delete",
             Self::General(_) => "General",
@@ -90,19 +90,41 @@ impl std::fmt::Debug for Plan {
 }
 
 impl Plan {
+    /// The general query that finds the rows that it changes or adds.
+    pub fn general(&self) -> Option<&GeneralQuery> {
+        match self {
+            Self::Update(UpdatePlan { targets: Targets::Found(query), .. })
+            | Self::Delete(DeletePlan { targets: Targets::Found(query), .. })
+            | Self::Insert(InsertPlan { source: RowSource::General(query, _), .. }) => Some(query),
+            _ => None,
+        }
+    }
+}
+
+impl Planned {
     /// The tables whose rows it changes or locks.
     pub fn writes_to(&self) -> impl Iterator<Item = Oid> {
-        let one = match self {
-            Self::Insert(plan) | Self::InsertGeneral(plan, ..) => Some(plan.table.table.oid),
-            Self::Update(plan) => Some(plan.scan.table.table.oid),
-            Self::Delete(plan) => Some(plan.scan.table.table.oid),
-            Self::Select(_) | Self::General(_) | Self::Utility => None,
+        let one = match &self.plan {
+            Plan::Insert(plan) => Some(plan.table.table.oid),
+            Plan::Update(plan) => Some(plan.table.table.oid),
+            Plan::Delete(plan) => Some(plan.table.table.oid),
+            Plan::Select(_) | Plan::General(_) | Plan::Utility => None,
         };
-        let locked = match self {
-            Self::Select(plan) if plan.lock.is_some() => plan.scans.as_slice(),
-            _ => &[],
+        let locked = self.selects().filter(|plan| plan.lock.is_some()).flat_map(|plan| &plan.scans);
+        one.into_iter().chain(locked.map(|scan| scan.table.table.oid))
+    }
+
+    /// Whether it locks rows.
+    pub fn locks(&self) -> bool {
+        self.selects().any(|plan| plan.lock.is_some())
+    }
+
+    fn selects(&self) -> impl Iterator<Item = &SelectPlan> {
+        let itself = match &self.plan {
+            Plan::Select(plan) => Some(plan),
+            _ => None,
         };
-        one.into_iter().chain(locked.iter().map(|scan| scan.table.table.oid))
+        self.firsts.iter().map(|first| &*first.plan).chain(itself)
     }
 }
 
@@ -164,56 +186,62 @@ impl Session<'_> {
         let path = self.state.path();
         let view = View::new(&self.shared, &self.state);
         let context = self.state.context(Some(&view), freshet_sql::types::Timestamp::now());
+        let planner = SessionPlanner { shared: &self.shared, state: &self.state };
         let binder = Binder {
             schema: &self.state.schema,
             path: &path,
             role: self.state.role,
             context: &context,
             parameters: prepared.given.clone().into(),
+            planner: Some(&planner),
+            firsts: Default::default(),
         };
         let statement = match &prepared.statement {
             Some(Parsed::Sql(statement)) => Some(&**statement),
             _ => None,
         };
+        let (statement, with) = match statement {
+            Some(Statement::Query(query)) => match &*query.body {
+                SetExpr::Insert(inner) | SetExpr::Update(inner) | SetExpr::Delete(inner) => {
+                    (Some(inner), query.with.as_ref())
+                }
+                _ => (statement, None),
+            },
+            _ => (statement, None),
+        };
         let (plan, columns) = match statement {
-            Some(Statement::Query(query)) => match binder.query(query) {
+            Some(Statement::Query(query)) => match binder.attempt(|| binder.query(query)) {
                 Ok(plan) => {
                     let columns = columns_of(&plan.output);
                     (Plan::Select(plan), Some(columns))
                 }
                 Err(Stop::General(why)) => {
-                    let plan = self.general(query, &binder, why)?;
-                    let columns =
-                        plan.columns().iter().map(|column| ResultColumn::new(&column.name, column.ty)).collect();
-                    (Plan::General(plan), Some(columns))
+                    let query = binder.general(query, why)?;
+                    let columns = query.0.columns().iter();
+                    let columns = columns.map(|column| ResultColumn::new(&column.name, column.ty)).collect();
+                    (Plan::General(query), Some(columns))
                 }
                 Err(Stop::Error(error)) => return Err(error),
             },
             Some(Statement::Insert(insert)) => {
-                let plan = binder.insert(insert).map_err(Stop::into_error)?;
+                let plan = binder.insert(insert, with).map_err(Stop::into_error)?;
                 let columns = plan.returning.as_deref().map(columns_of);
-                match &plan.source {
-                    RowSource::General(query) => {
-                        let general = self.general(query, &binder, "INSERT")?;
-                        let casts = self.casts(&binder, &plan, &*general)?;
-                        (Plan::InsertGeneral(plan, general, casts), columns)
-                    }
-                    _ => (Plan::Insert(plan), columns),
-                }
+                (Plan::Insert(plan), columns)
             }
             Some(Statement::Update(update)) => {
-                let plan = binder.update(update).map_err(Stop::into_error)?;
+                let plan = binder.update(update, with).map_err(Stop::into_error)?;
                 let columns = plan.returning.as_deref().map(columns_of);
                 (Plan::Update(plan), columns)
             }
             Some(Statement::Delete(delete)) => {
-                let plan = binder.delete(delete).map_err(Stop::into_error)?;
+                let plan = binder.delete(delete, with).map_err(Stop::into_error)?;
                 let columns = plan.returning.as_deref().map(columns_of);
                 (Plan::Delete(plan), columns)
             }
             Some(statement) => (Plan::Utility, self.utility_columns(statement)?),
             None => (Plan::Utility, None),
         };
+        let firsts = binder.firsts.take();
         let found = binder.parameters.into_inner().into_iter();
         let parameters = found.map(|ty| match ty {
             Some(ty) if ty.kind() != Kind::Unknown => ty,
@@ -224,47 +252,28 @@ impl Session<'_> {
             version: self.state.schema.version,
             role: self.state.role,
             path,
+            firsts,
             plan,
             parameters: parameters.collect(),
             columns,
         })
     }
+}
 
-    fn casts(
+/// A session that can plan general queries.
+struct SessionPlanner<'s> {
+    shared: &'s Shared,
+    state: &'s State,
+}
+
+impl Planner for SessionPlanner<'_> {
+    fn plan(
         &self,
-        binder: &Binder<'_>,
-        plan: &InsertPlan,
-        general: &dyn GeneralPlan,
-    ) -> Result<Vec<Expression>, SqlError> {
-        let columns = general.columns();
-        if columns.len() > plan.targets.len() {
-            return Err(crate::bind::syntax_error("INSERT has more expressions than target columns"));
-        }
-        if columns.len() < plan.targets.len() {
-            return Err(crate::bind::syntax_error("INSERT has more target columns than expressions"));
-        }
-        let casts = columns.iter().zip(&plan.targets).enumerate().map(|(place, (column, target))| {
-            let expression = Expression::Column { source: 0, column: place as u16 };
-            binder.assign(crate::expression::Typed { expression, ty: column.ty }, &plan.table, *target)
-        });
-        casts.collect()
-    }
-
-    /// Plans a query that is more than this crate's own plans can do.
-    fn general(&self, query: &ast::Query, binder: &Binder<'_>, why: &str) -> Result<Arc<dyn GeneralPlan>, SqlError> {
-        let Some(general) = &self.shared.general else {
-            return Err(not_supported(format!("{why}, in a build without general queries,")));
-        };
-        let relations: Arc<dyn Relations> = Arc::new(crate::relations::Snapshot::of(&self.state));
-        let plan = general.plan(query, &binder.parameters.borrow(), &relations, binder.context)?;
-        let mut parameters = binder.parameters.borrow_mut();
-        for (number, ty) in plan.parameters().iter().enumerate() {
-            if parameters.len() <= number {
-                parameters.resize(number + 1, None);
-            }
-            parameters[number].get_or_insert(*ty);
-        }
-        drop(parameters);
-        Ok(plan)
+        query: &ast::Query,
+        parameters: &[Option<Type>],
+        context: &EvalContext<'_>,
+    ) -> Option<Result<Arc<dyn GeneralPlan>, SqlError>> {
+        let relations: Arc<dyn Relations> = Arc::new(crate::relations::Snapshot::of(self.state));
+        self.shared.general.as_ref().map(|general| general.plan(query, parameters, &relations, context))
     }
 }

@@ -2,18 +2,20 @@
 
 use std::sync::Arc;
 
+use freshet_engine::Transaction;
 use freshet_postgres::{Client, Format};
 use freshet_sql::{SqlError, SqlState, Value, types::Timestamp};
 
 use super::{
-    Session,
+    Block, Session,
     prepare::{Plan, Planned, Prepared},
     view::View,
     wire::{Wire, WireSink},
 };
 use crate::{
+    bind::first::First,
     execute::{Run, Sink, modify::Collected},
-    expression::{Environment, Source},
+    expression::Environment,
     locks::{self, Patience},
 };
 
@@ -43,60 +45,91 @@ impl Session<'_> {
         client: &mut Client<'_>,
     ) -> Result<Tag, SqlError> {
         match &planned.plan {
-            Plan::Insert(_) | Plan::InsertGeneral(..) => self.may_write("INSERT")?,
+            Plan::Insert(_) => self.may_write("INSERT")?,
             Plan::Update(_) => self.may_write("UPDATE")?,
             Plan::Delete(_) => self.may_write("DELETE")?,
-            Plan::Select(plan) if plan.lock.is_some() => self.may_write("SELECT FOR UPDATE")?,
+            Plan::Select(_) | Plan::General(_) if planned.locks() => self.may_write("SELECT FOR UPDATE")?,
             Plan::Utility => return self.utility(prepared, rows, client),
             _ => {}
         }
-        let deadline = self.statement_deadline();
-        self.state.deadline = deadline;
+        self.state.deadline = self.statement_deadline();
         self.state.read_only = self.block.as_ref().is_some_and(|block| block.read_only);
-        let flag = Arc::clone(&self.state.flag);
-        let interrupted = move || flag.check(deadline);
+        let interrupted = self.interruption();
         interrupted()?;
         let locked = self.lock_for(prepared, planned, &interrupted)?;
-        let planned = locked.as_ref().unwrap_or(planned);
-        let block = self.block.as_ref().expect("a statement has a transaction");
-        let transaction = block.transaction.as_ref().expect("a statement has a transaction");
-        let view = View::new(&self.shared, &self.state).with(&self.statements, &self.portals);
-        let context = self.state.context(Some(&view), block.begun);
-        let environment = Environment { parameters, context: &context, session: &view };
-        let memory = self.state.settings.ready.query_memory;
-        let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, memory);
-        run.read_committed = block.is_read_committed();
-        run.lock_timeout = self.state.settings.ready.lock_timeout;
-        run.schema = Some(&self.state.schema);
+        let planned: &Planned = locked.as_ref().unwrap_or(planned);
         let columns = planned.columns.as_deref().unwrap_or_default();
-        let mut wire;
-        let sink: &mut dyn Sink = match rows {
-            Rows::Client(formats) => {
-                wire = WireSink { wire: Wire::new(client, columns, formats), context: &context };
-                &mut wire
-            }
-            Rows::Kept(into) => into,
-        };
-        let tag = match &planned.plan {
-            Plan::Select(plan) => format!("SELECT {}", run.select(plan, sink)?),
-            Plan::Insert(plan) => format!("INSERT 0 {}", run.insert(plan, None, sink)?),
-            Plan::Update(plan) => format!("UPDATE {}", run.update(plan, sink)?),
-            Plan::Delete(plan) => format!("DELETE {}", run.delete(plan, sink)?),
-            Plan::General(plan) => format!("SELECT {}", general(&run, &**plan, sink)?),
-            Plan::InsertGeneral(plan, query, casts) => {
-                let mut found = Collected::default();
-                general(&run, &**query, &mut found)?;
-                for row in &mut found.0 {
-                    let cast = casts.iter().map(|cast| cast.evaluate(&[Source::Values(row)], &run.environment));
-                    *row = cast.collect::<Result<_, _>>()?;
+        let tag = self.with_run(planned, &planned.firsts, parameters, |run, planned| {
+            let mut wire;
+            let sink: &mut dyn Sink = match rows {
+                Rows::Client(formats) => {
+                    let context = run.environment.context;
+                    wire = WireSink { wire: Wire::new(client, columns, formats), context };
+                    &mut wire
                 }
-                format!("INSERT 0 {}", run.insert(plan, Some(found.0), sink)?)
-            }
-            Plan::Utility => unreachable!("it went another way"),
-        };
-        run.finish()?;
+                Rows::Kept(into) => into,
+            };
+            let tag = match &planned.plan {
+                Plan::Select(plan) => format!("SELECT {}", run.select(plan, sink)?),
+                Plan::Insert(plan) => format!("INSERT 0 {}", run.insert(plan, sink)?),
+                Plan::Update(plan) => format!("UPDATE {}", run.update(plan, sink)?),
+                Plan::Delete(plan) => format!("DELETE {}", run.delete(plan, sink)?),
+                Plan::General(query) => format!("SELECT {}", run.general(query, sink)?),
+                Plan::Utility => unreachable!("it went another way"),
+            };
+            run.finish()?;
+            Ok(tag)
+        })?;
         self.apply_wanted(client)?;
         Ok(Tag(tag))
+    }
+
+    /// What ends the statement that runs now: its timeout, or a request to cancel it.
+    pub(super) fn interruption(&self) -> impl Fn() -> Result<(), SqlError> + use<> {
+        let (flag, deadline) = (Arc::clone(&self.state.flag), self.statement_deadline());
+        move || flag.check(deadline)
+    }
+
+    /// Runs something in the transaction that is open, after the subqueries that are to be run before.
+    ///
+    /// # Errors
+    /// What goes wrong.
+    pub(super) fn with_run<P, T>(
+        &self,
+        plan: &P,
+        firsts: &[First],
+        parameters: &[Value],
+        what: impl for<'a> FnOnce(&Run<'a, '_>, &'a P) -> Result<T, SqlError>,
+    ) -> Result<T, SqlError> {
+        let interrupted = self.interruption();
+        let block = self.block.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
+        let transaction =
+            block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
+        let view = View::new(&self.shared, &self.state).with(&self.statements, &self.portals);
+        let context = self.state.context(Some(&view), block.begun);
+        let mut values = Vec::new();
+        for first in firsts {
+            let environment = Environment { parameters, firsts: &values, context: &context, session: &view };
+            let value = self.new_run(block, transaction, environment, &interrupted).first(first)?;
+            values.push(value);
+        }
+        let environment = Environment { parameters, firsts: &values, context: &context, session: &view };
+        what(&self.new_run(block, transaction, environment, &interrupted), plan)
+    }
+
+    fn new_run<'a, 'w>(
+        &'a self,
+        block: &Block<'_>,
+        transaction: &'a Transaction<'w>,
+        environment: Environment<'a>,
+        interrupted: &'a dyn Fn() -> Result<(), SqlError>,
+    ) -> Run<'a, 'w> {
+        let ready = &self.state.settings.ready;
+        let mut run = Run::new(transaction, environment, interrupted, &self.row_ids, ready.query_memory);
+        run.read_committed = block.is_read_committed();
+        run.lock_timeout = ready.lock_timeout;
+        run.schema = Some(&self.state.schema);
+        run
     }
 
     /// Takes the lock of a writer on the table that a plan changes. Returns another plan, if the table was changed since this one was made.
@@ -113,7 +146,7 @@ impl Session<'_> {
         loop {
             let now = made.as_ref().unwrap_or(planned);
             let mut outdated = false;
-            for table in self.state.schema.touched_with(now.plan.writes_to()) {
+            for table in self.state.schema.touched_with(now.writes_to()) {
                 let limit = self.state.settings.ready.lock_timeout;
                 let deadline = limit.and_then(|limit| std::time::Instant::now().checked_add(limit));
                 let patience = Patience { deadline, interrupted };
@@ -139,35 +172,4 @@ impl Session<'_> {
     pub(super) fn begun(&self) -> Timestamp {
         self.block.as_ref().map_or_else(Timestamp::now, |block| block.begun)
     }
-}
-
-/// Runs a general query.
-pub(super) fn general(
-    run: &Run<'_, '_>,
-    plan: &dyn freshet_sql::general::GeneralPlan,
-    sink: &mut dyn Sink,
-) -> Result<u64, SqlError> {
-    crate::relations::within(run, || {
-        let with = freshet_sql::general::Run {
-            parameters: run.environment.parameters,
-            context: run.environment.context,
-            memory: run.budget.all(),
-            interrupted: run.interrupted,
-        };
-        let mut rows = plan.run(&with)?;
-        let (mut batch, mut count) = (Vec::new(), 0);
-        loop {
-            batch.clear();
-            rows.next(&mut batch)?;
-            if batch.is_empty() {
-                return Ok(count);
-            }
-            for row in &batch {
-                count += 1;
-                if sink.values(row)?.is_break() {
-                    return Ok(count);
-                }
-            }
-        }
-    })
 }

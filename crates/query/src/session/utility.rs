@@ -493,10 +493,14 @@ impl Session<'_> {
     ) -> Result<Vec<String>, SqlError> {
         let prepared = Prepared::new("", Some(Parsed::sql(statement.clone())), Vec::new());
         let planned = self.plan(&prepared)?;
-        let mut lines = match &planned.plan {
-            Plan::General(plan) => return self.explain_general(&**plan, analyze),
-            plan => explain::lines(plan),
-        };
+        if let Plan::General(query) = &planned.plan {
+            return self.explain_general(query, &planned.firsts, analyze);
+        }
+        let mut lines = explain::lines(&planned);
+        if let Some(query) = planned.plan.general() {
+            let inner = self.explain_general(query, &planned.firsts, false)?;
+            lines.extend(inner.into_iter().map(|line| format!("        {line}")));
+        }
         if analyze {
             let started = std::time::Instant::now();
             let mut kept = Collected::default();

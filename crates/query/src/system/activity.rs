@@ -364,6 +364,9 @@ fn pg_stat_ssl(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError>
     Ok(())
 }
 
+/// What a session waits for that wants a record which another transaction holds.
+pub const RECORD_WAIT: &str = "transactionid";
+
 /// What `pg_locks` calls a mode.
 fn mode_name(mode: LockMode) -> String {
     let words = mode.name().split(' ').map(|word| {
@@ -385,6 +388,12 @@ fn pg_locks(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     };
     for lock in snapshot.system.table_locks() {
         push("relation", Some(lock.table), [NULL, NULL, NULL], lock.place, lock.mode, lock.granted);
+    }
+    for session in &sessions {
+        // Records are held without a lock of their own: who wants one waits for the end of the transaction that holds it.
+        if snapshot.system.wait(session.place).is_some_and(|wait| wait.event == RECORD_WAIT) {
+            push("transactionid", None, [NULL, NULL, NULL], session.place, LockMode::Share, false);
+        }
     }
     for AdvisoryLock { key, place, shared, granted } in snapshot.system.advisory_locks() {
         let part = if key.pair { 2 } else { 1 };

@@ -41,7 +41,7 @@ impl SqlNode {
         let limits = Limits { connections: 40, ..Limits::default() };
         let setup = Setup {
             node: Arc::clone(&node),
-            general: None,
+            general: Some(std::sync::Arc::new(freshet_general::QueryEngine)),
             limits: limits.clone(),
             first_role: "freshet".to_owned(),
             version: "test".to_owned(),

@@ -256,6 +256,8 @@ impl<'b> Session<'b> {
                     role: self.role,
                     context: &context,
                     parameters: Default::default(),
+                    planner: None,
+                    firsts: Default::default(),
                 };
                 if let Some(columns) = columns_of_view(query, &schema, &self.path) {
                     return Ok(columns);
@@ -298,8 +300,10 @@ impl<'b> Session<'b> {
                 role: self.role,
                 context: &context,
                 parameters: Default::default(),
+                planner: None,
+                firsts: Default::default(),
             };
-            let environment = Environment { parameters: &[], context: &context, session: &view };
+            let environment = Environment { parameters: &[], firsts: &[], context: &context, session: &view };
             let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, 1 << 30);
             run.read_committed = self.read_committed;
             let mut found = Collected::default();
@@ -332,22 +336,22 @@ impl<'b> Session<'b> {
                     return Ok(Answer { tag: format!("SELECT {count}"), rows: rows.collect() });
                 }
                 Statement::Insert(insert) => {
-                    let plan = binder.insert(insert).map_err(settled)?;
+                    let plan = binder.insert(insert, None).map_err(settled)?;
                     if outdated(lock(plan.table.table.oid)?)? {
                         continue;
                     }
-                    format!("INSERT 0 {}", run.insert(&plan, None, &mut found)?)
+                    format!("INSERT 0 {}", run.insert(&plan, &mut found)?)
                 }
                 Statement::Update(update) => {
-                    let plan = binder.update(update).map_err(settled)?;
-                    if outdated(lock(plan.scan.table.table.oid)?)? {
+                    let plan = binder.update(update, None).map_err(settled)?;
+                    if outdated(lock(plan.table.table.oid)?)? {
                         continue;
                     }
                     format!("UPDATE {}", run.update(&plan, &mut found)?)
                 }
                 Statement::Delete(delete) => {
-                    let plan = binder.delete(delete).map_err(settled)?;
-                    if outdated(lock(plan.scan.table.table.oid)?)? {
+                    let plan = binder.delete(delete, None).map_err(settled)?;
+                    if outdated(lock(plan.table.table.oid)?)? {
                         continue;
                     }
                     format!("DELETE {}", run.delete(&plan, &mut found)?)

@@ -1,0 +1,255 @@
+//! Calls of functions: those with a syntax or rules of their own, aggregates, windows, and all others.
+
+use datafusion_expr::Expr;
+use freshet_sql::{
+    Kind, SqlError, SqlState, Type, Value,
+    functions::{self},
+    types::CastContext,
+};
+use sqlparser::ast::{
+    self, DuplicateTreatment, FunctionArg, FunctionArgExpr, FunctionArgumentClause, FunctionArguments, NullTreatment,
+    OrderByExpr,
+};
+
+use super::{
+    Binder,
+    expression::{case_of, row},
+    name,
+    typed::Typed,
+};
+use crate::{
+    aggregate::AggregateKind,
+    error::unsupported,
+    function::{RowFunction, Work},
+    series::Series,
+};
+
+/// The arguments of a call, as they were written.
+pub(super) struct Arguments<'a> {
+    pub exprs: Vec<&'a ast::Expr>,
+    pub names: Vec<Option<String>>,
+    /// `f(*)`
+    pub star: bool,
+    pub distinct: bool,
+    pub order: &'a [OrderByExpr],
+}
+
+impl<'a> Arguments<'a> {
+    fn of(function: &'a ast::Function) -> Result<Self, SqlError> {
+        let mut arguments = Self { exprs: Vec::new(), names: Vec::new(), star: false, distinct: false, order: &[] };
+        let list = match &function.args {
+            FunctionArguments::None => return Ok(arguments),
+            FunctionArguments::Subquery(_) => return Err(unsupported("a subquery as the arguments of a function")),
+            FunctionArguments::List(list) => list,
+        };
+        arguments.distinct = list.duplicate_treatment == Some(DuplicateTreatment::Distinct);
+        for clause in &list.clauses {
+            match clause {
+                FunctionArgumentClause::OrderBy(order) => arguments.order = order,
+                clause => return Err(unsupported(format_args!("{clause} in a call"))),
+            }
+        }
+        for argument in &list.args {
+            arguments.push(argument)?;
+        }
+        Ok(arguments)
+    }
+
+    fn push(&mut self, argument: &'a FunctionArg) -> Result<(), SqlError> {
+        let (name, argument) = match argument {
+            FunctionArg::Unnamed(argument) => (None, argument),
+            FunctionArg::Named { name, arg, .. } => (Some(name::fold(name)), arg),
+            FunctionArg::ExprNamed { .. } => return Err(unsupported("an argument named by an expression")),
+        };
+        match argument {
+            FunctionArgExpr::Expr(expr) => {
+                self.exprs.push(expr);
+                self.names.push(name);
+            }
+            FunctionArgExpr::Wildcard | FunctionArgExpr::QualifiedWildcard(_) => self.star = true,
+            FunctionArgExpr::WildcardWithOptions(_) => return Err(unsupported("* with options in a call")),
+        }
+        Ok(())
+    }
+}
+
+impl Binder<'_> {
+    pub(super) fn function(&mut self, function: &ast::Function) -> Result<Typed, SqlError> {
+        if let FunctionArguments::Subquery(query) = &function.args
+            && name::function(&function.name)? == "array"
+        {
+            return self.array_subquery(query);
+        }
+        let name = name::function(&function.name)?;
+        let arguments = Arguments::of(function)?;
+        if !matches!(function.parameters, FunctionArguments::None) {
+            return Err(unsupported("a call with two lists of arguments"));
+        }
+        if function.over.is_some() {
+            if function.null_treatment == Some(NullTreatment::IgnoreNulls) {
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "IGNORE NULLS is not supported"));
+            }
+            return self.window_call(function, &name, &arguments);
+        }
+        if let Some(kind) = AggregateKind::named(&name) {
+            return self.aggregate_call(function, kind, &name, &arguments);
+        }
+        if name == "grouping" {
+            return self.grouping(&arguments);
+        }
+        if super::window::is_window_function(&name) {
+            return Err(SqlError::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("window function {name} requires an OVER clause"),
+            ));
+        }
+        let plain = [
+            (arguments.star, "*"),
+            (arguments.distinct, "DISTINCT"),
+            (!arguments.order.is_empty(), "ORDER BY"),
+            (function.filter.is_some(), "FILTER"),
+            (!function.within_group.is_empty(), "WITHIN GROUP"),
+        ];
+        if let Some((_, what)) = plain.iter().find(|(used, _)| *used) {
+            return Err(SqlError::new(
+                SqlState::WRONG_OBJECT_TYPE,
+                format!("{what} specified, but {name} is not an aggregate function"),
+            ));
+        }
+        if let Some(series) = Series::named(&name) {
+            return self.series_call(series, &arguments);
+        }
+        self.plain_call(&name, &arguments)
+    }
+
+    fn plain_call(&mut self, name: &str, arguments: &Arguments<'_>) -> Result<Typed, SqlError> {
+        match name {
+            "coalesce" => return self.coalesce(&arguments.exprs),
+            "nullif" => return self.null_if(&arguments.exprs),
+            "row" => return Err(unsupported("a row as a value")),
+            "row_to_json" | "to_json" | "to_jsonb" => {
+                if let [expr] = arguments.exprs.as_slice()
+                    && let Some(object) = self.row_object(expr, name == "to_jsonb")?
+                {
+                    return Ok(object);
+                }
+            }
+            _ => {}
+        }
+        let mut typed = Vec::with_capacity(arguments.exprs.len());
+        for expr in &arguments.exprs {
+            typed.push(self.expression(expr)?);
+        }
+        if arguments.names.iter().any(Option::is_some) {
+            typed = positional(name, typed, &arguments.names)?;
+        }
+        if let ("pg_typeof", [argument]) = (name, typed.as_slice()) {
+            return Typed::literal(&Value::Oid(argument.ty.oid()), Type::REGTYPE);
+        }
+        if functions::named(name).is_empty()
+            && let [argument] = typed.as_slice()
+            && let Some(kind) = Kind::from_catalog_name(name).filter(|kind| !kind.is_polymorphic())
+        {
+            // A type's name casts.
+            return self.cast(argument.clone(), Type::of(kind), CastContext::Explicit);
+        }
+        self.call(name, typed)
+    }
+
+    /// COALESCE, which evaluates no more than it needs.
+    fn coalesce(&mut self, exprs: &[&ast::Expr]) -> Result<Typed, SqlError> {
+        let mut typed = Vec::with_capacity(exprs.len());
+        for expr in exprs {
+            typed.push(self.expression(expr)?);
+        }
+        let (mut typed, ty) = self.unify(typed, "COALESCE")?;
+        let Some(last) = typed.pop() else {
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, "COALESCE needs an argument"));
+        };
+        if typed.is_empty() {
+            return Ok(last);
+        }
+        let whens = typed.into_iter().map(|typed| (Expr::IsNotNull(Box::new(typed.expr.clone())), typed.expr));
+        Ok(case_of(whens, last.expr, ty))
+    }
+
+    fn null_if(&mut self, exprs: &[&ast::Expr]) -> Result<Typed, SqlError> {
+        let [one, two] = exprs else {
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, "NULLIF needs two arguments"));
+        };
+        let (one, two) = (self.expression(one)?, self.expression(two)?);
+        let equal = self.compare("=", one.clone(), two.clone())?;
+        let one = if one.is_unknown() && !two.is_unknown() { self.coerce(one, two.ty)? } else { self.settle(one)? };
+        let null = Typed::literal(&Value::Null, one.ty)?;
+        Ok(case_of(std::iter::once((equal.expr, null.expr)), one.expr, one.ty))
+    }
+
+    /// A row of FROM, or `ROW(...)`, as an object of JSON.
+    pub(super) fn row_object(&mut self, expr: &ast::Expr, binary: bool) -> Result<Option<Typed>, SqlError> {
+        let columns: Option<Vec<(String, Typed)>> = match expr {
+            ast::Expr::Identifier(ident) => {
+                let name = name::fold(ident);
+                match self.find_column(&name)? {
+                    Some(_) => None,
+                    None => self.table_columns(None, &name)?,
+                }
+            }
+            expr => match row_elements(expr) {
+                Some(elements) => {
+                    let mut columns = Vec::with_capacity(elements.len());
+                    for (at, element) in elements.into_iter().enumerate() {
+                        let typed = self.expression(element)?;
+                        columns.push((format!("f{}", at + 1), self.settle(typed)?));
+                    }
+                    Some(columns)
+                }
+                None => None,
+            },
+        };
+        let Some(columns) = columns else { return Ok(None) };
+        let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
+        let arguments = columns.into_iter().map(|(_, typed)| typed.pair()).collect();
+        let ty = if binary { Type::JSONB } else { Type::JSON };
+        Ok(Some(Typed::new(RowFunction::call(Work::Object(names.into(), binary), arguments, ty), ty)))
+    }
+}
+
+fn row_elements(expr: &ast::Expr) -> Option<Vec<&ast::Expr>> {
+    if let Some(elements) = row(expr) {
+        return Some(elements.iter().collect());
+    }
+    let ast::Expr::Function(function) = expr else { return None };
+    if name::function(&function.name).ok()? != "row" {
+        return None;
+    }
+    Arguments::of(function).ok().map(|arguments| arguments.exprs)
+}
+
+/// Puts named arguments in their places; what is left out before the last one is zero.
+fn positional(function: &str, typed: Vec<Typed>, names: &[Option<String>]) -> Result<Vec<Typed>, SqlError> {
+    let declared: &[&str] = match function {
+        "make_interval" => &["years", "months", "weeks", "days", "hours", "mins", "secs"],
+        "make_date" => &["year", "month", "day"],
+        "make_time" => &["hour", "min", "sec"],
+        "make_timestamp" => &["year", "month", "mday", "hour", "min", "sec"],
+        "make_timestamptz" => &["year", "month", "mday", "hour", "min", "sec", "timezone"],
+        _ => return Err(unsupported(format_args!("named arguments of {function}"))),
+    };
+    let mut places: Vec<Option<Typed>> = Vec::new();
+    for (at, (typed, name)) in typed.into_iter().zip(names).enumerate() {
+        let place = match name {
+            None => at,
+            Some(name) => declared.iter().position(|declared| declared == name).ok_or_else(|| {
+                SqlError::new(
+                    SqlState::UNDEFINED_FUNCTION,
+                    format!("function {function} has no argument named \"{name}\""),
+                )
+            })?,
+        };
+        if places.len() <= place {
+            places.resize(place + 1, None);
+        }
+        places[place] = Some(typed);
+    }
+    places.into_iter().map(|place| place.map_or_else(|| Typed::literal(&Value::Int4(0), Type::INT4), Ok)).collect()
+}

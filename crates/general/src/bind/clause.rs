@@ -1,0 +1,109 @@
+//! Where an expression stands, and what is collected from the expressions of a SELECT before its plan can be made.
+
+use datafusion_expr::Expr;
+use freshet_sql::{SqlError, SqlState};
+
+use super::{Level, typed::Typed};
+use crate::series::SeriesCall;
+
+/// Where an expression stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Clause {
+    /// The list of SELECT.
+    Select,
+    Having,
+    OrderBy,
+    #[default]
+    Where,
+    JoinOn,
+    GroupBy,
+    Values,
+    Limit,
+    /// Arguments of functions in FROM.
+    From,
+    /// Arguments of aggregates.
+    Aggregate,
+    /// FILTER of aggregates.
+    Filter,
+    /// Arguments and definitions of windows.
+    Window,
+}
+
+impl Clause {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Select => "SELECT",
+            Self::Having => "HAVING",
+            Self::OrderBy => "ORDER BY",
+            Self::Where => "WHERE",
+            Self::JoinOn => "JOIN conditions",
+            Self::GroupBy => "GROUP BY",
+            Self::Values => "VALUES",
+            Self::Limit => "LIMIT",
+            Self::From => "functions in FROM",
+            Self::Aggregate => "aggregate functions",
+            Self::Filter => "FILTER",
+            Self::Window => "window definitions",
+        }
+    }
+}
+
+/// Something that is computed by a node of its own, and which the expressions around it see as a column.
+#[derive(Clone, Debug)]
+pub(super) struct Collect {
+    /// What is computed.
+    pub expr: Expr,
+    /// The column.
+    pub column: Typed,
+    /// The column's name.
+    pub name: String,
+}
+
+/// What the expressions of a SELECT contain.
+#[derive(Debug, Default)]
+pub(super) struct Collected {
+    pub aggregates: Vec<Collect>,
+    pub windows: Vec<Collect>,
+    pub series: Vec<SeriesCall>,
+}
+
+impl Level {
+    /// # Errors
+    /// 42803 where aggregates are not allowed.
+    pub fn check_aggregate(&self) -> Result<(), SqlError> {
+        match self.clause {
+            Clause::Select | Clause::Having | Clause::OrderBy | Clause::Window => Ok(()),
+            Clause::Aggregate => {
+                Err(SqlError::new(SqlState::GROUPING_ERROR, "aggregate function calls cannot be nested"))
+            }
+            clause => Err(SqlError::new(
+                SqlState::GROUPING_ERROR,
+                format!("aggregate functions are not allowed in {}", clause.name()),
+            )),
+        }
+    }
+
+    /// # Errors
+    /// 42P20 where window functions are not allowed.
+    pub fn check_window(&self) -> Result<(), SqlError> {
+        let error = |message: String| Err(SqlError::new(SqlState::WINDOWING_ERROR, message));
+        match self.clause {
+            Clause::Select | Clause::OrderBy => Ok(()),
+            Clause::Window => error("window function calls cannot be nested".to_owned()),
+            Clause::Aggregate => error("aggregate function calls cannot contain window function calls".to_owned()),
+            clause => error(format!("window functions are not allowed in {}", clause.name())),
+        }
+    }
+
+    /// # Errors
+    /// 0A000 where functions that return sets are not allowed.
+    pub fn check_series(&self) -> Result<(), SqlError> {
+        match self.clause {
+            Clause::Select | Clause::OrderBy => Ok(()),
+            clause => Err(SqlError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                format!("set-returning functions are not allowed in {}", clause.name()),
+            )),
+        }
+    }
+}

@@ -1,0 +1,537 @@
+//! Expressions: from syntax to what DataFusion evaluates, with PostgreSQL's types.
+
+use datafusion_common::ScalarValue;
+use datafusion_expr::{
+    Expr, Operator,
+    expr::{BinaryExpr, Case},
+};
+use freshet_sql::{
+    Kind, SqlError, SqlState, Type, Value,
+    types::{CastContext, text},
+};
+use sqlparser::ast::{
+    self, AccessExpr, CastFormat, CeilFloorKind, DateTimeField, Subscript, TrimWhereField, UnaryOperator,
+};
+
+use super::{
+    Binder, name,
+    scope::{missing_column, missing_table},
+    typed::Typed,
+};
+use crate::{
+    error::unsupported,
+    function::{Parameter, RowFunction, Work},
+};
+
+impl Binder<'_> {
+    /// An expression.
+    ///
+    /// # Errors
+    /// Whatever there is to say against it.
+    pub(super) fn expression(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        self.deeper(|binder| binder.any_expression(expr))
+    }
+
+    fn any_expression(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        use ast::Expr as E;
+        match expr {
+            E::Nested(inner) => self.expression(inner),
+            E::Value(value) => self.literal(&value.value),
+            E::Identifier(ident) => {
+                let name = name::fold(ident);
+                match self.find_column(&name)? {
+                    Some(column) => Ok(column),
+                    None if ident.quote_style.is_none() => self.word(&name),
+                    None => Err(missing_column(&name)),
+                }
+            }
+            E::CompoundIdentifier(idents) => {
+                let parts: Vec<String> = idents.iter().map(name::fold).collect();
+                match parts.as_slice() {
+                    [table, column] => self.qualified_column(None, table, column),
+                    [schema, table, column] | [_, schema, table, column] => {
+                        self.qualified_column(Some(schema), table, column)
+                    }
+                    _ => Err(missing_table(&parts.join("."))),
+                }
+            }
+            E::CompoundFieldAccess { root, access_chain } => self.access(root, access_chain),
+            E::Collate { expr, collation } => self.collate(expr, collation),
+            E::Cast { expr, data_type, format, array: false, kind } => {
+                if format.as_ref().is_some_and(|format: &CastFormat| !format.to_string().is_empty()) {
+                    return Err(unsupported("CAST with FORMAT"));
+                }
+                if !matches!(kind, ast::CastKind::Cast | ast::CastKind::DoubleColon) {
+                    return Err(unsupported("this form of CAST"));
+                }
+                self.explicit_cast(expr, data_type)
+            }
+            E::TypedString(typed) => {
+                let ty = Type::from_sql(&typed.data_type)?;
+                let literal = self.literal(&typed.value.value)?;
+                self.cast(literal, ty, CastContext::Explicit)
+            }
+            E::Interval(interval) => self.interval(interval),
+            E::IsTrue(inner) => self.truth(inner, "IS TRUE", Expr::IsTrue),
+            E::IsNotTrue(inner) => self.truth(inner, "IS NOT TRUE", Expr::IsNotTrue),
+            E::IsFalse(inner) => self.truth(inner, "IS FALSE", Expr::IsFalse),
+            E::IsNotFalse(inner) => self.truth(inner, "IS NOT FALSE", Expr::IsNotFalse),
+            E::IsUnknown(inner) => self.truth(inner, "IS UNKNOWN", Expr::IsUnknown),
+            E::IsNotUnknown(inner) => self.truth(inner, "IS NOT UNKNOWN", Expr::IsNotUnknown),
+            E::IsNull(inner) => self.null_test(inner, true),
+            E::IsNotNull(inner) => self.null_test(inner, false),
+            E::IsDistinctFrom(left, right) => self.distinct(left, right, true),
+            E::IsNotDistinctFrom(left, right) => self.distinct(left, right, false),
+            E::Between { expr, negated, low, high } => self.between(expr, *negated, low, high),
+            E::InList { expr, list, negated } => self.in_list(expr, list, *negated),
+            E::InSubquery { expr, subquery, negated } => self.in_subquery(expr, subquery, *negated),
+            E::Exists { subquery, negated } => self.exists(subquery, *negated),
+            E::Subquery(query) => self.scalar_subquery(query),
+            E::AnyOp { left, compare_op, right, .. } => self.quantified(left, compare_op, right, false),
+            E::AllOp { left, compare_op, right } => self.quantified(left, compare_op, right, true),
+            E::Like { negated, any, expr, pattern, escape_char } => {
+                let name = if *negated { "!~~" } else { "~~" };
+                match any {
+                    true => self.quantified_by(expr, name, pattern, false),
+                    false => self.like(expr, pattern, escape_char.as_ref(), name),
+                }
+            }
+            E::ILike { negated, any, expr, pattern, escape_char } => {
+                let name = if *negated { "!~~*" } else { "~~*" };
+                match any {
+                    true => self.quantified_by(expr, name, pattern, false),
+                    false => self.like(expr, pattern, escape_char.as_ref(), name),
+                }
+            }
+            E::BinaryOp { left, op, right } => self.binary(left, op, right),
+            E::UnaryOp { op, expr } => self.unary(*op, expr),
+            E::Case { operand, conditions, else_result, .. } => {
+                self.case(operand.as_deref(), conditions, else_result.as_deref())
+            }
+            E::Function(function) => self.function(function),
+            E::Extract { field, expr, .. } => {
+                let field = Typed::literal(&Value::text(field_name(field)), Type::TEXT)?;
+                let from = self.expression(expr)?;
+                self.call("extract", vec![field, from])
+            }
+            E::AtTimeZone { timestamp, time_zone } => {
+                let zone = self.expression(time_zone)?;
+                let time = self.expression(timestamp)?;
+                self.call("timezone", vec![zone, time])
+            }
+            E::Ceil { expr, field } => self.rounded("ceil", expr, field),
+            E::Floor { expr, field } => self.rounded("floor", expr, field),
+            E::Position { expr, r#in } => {
+                let (needle, text) = (self.expression(expr)?, self.expression(r#in)?);
+                self.call("position", vec![text, needle])
+            }
+            E::Substring { expr, substring_from, substring_for, .. } => {
+                self.substring(expr, substring_from.as_deref(), substring_for.as_deref())
+            }
+            E::Trim { trim_where, trim_what, expr, trim_characters } => {
+                let function = match trim_where {
+                    Some(TrimWhereField::Leading) => "ltrim",
+                    Some(TrimWhereField::Trailing) => "rtrim",
+                    Some(TrimWhereField::Both) | None => "btrim",
+                };
+                let mut arguments = vec![self.expression(expr)?];
+                for what in trim_what.as_deref().into_iter().chain(trim_characters.iter().flatten()) {
+                    arguments.push(self.expression(what)?);
+                }
+                self.call(function, arguments)
+            }
+            E::Overlay { expr, overlay_what, overlay_from, overlay_for } => {
+                let mut arguments = Vec::with_capacity(4);
+                for part in [expr, overlay_what, overlay_from].into_iter().chain(overlay_for) {
+                    arguments.push(self.expression(part)?);
+                }
+                self.call("overlay", arguments)
+            }
+            E::Array(array) => self.array(&array.elem),
+            E::Tuple(_) => Err(unsupported("a row as a value")),
+            E::Wildcard(_) | E::QualifiedWildcard(..) => {
+                Err(SqlError::new(SqlState::SYNTAX_ERROR, "* is not allowed here"))
+            }
+            _ => Err(unsupported(format_args!("the expression {expr}"))),
+        }
+    }
+
+    pub(super) fn expressions(&mut self, exprs: &[ast::Expr]) -> Result<Vec<Typed>, SqlError> {
+        exprs.iter().map(|expr| self.expression(expr)).collect()
+    }
+
+    fn literal(&mut self, value: &ast::Value) -> Result<Typed, SqlError> {
+        use ast::Value as V;
+        match value {
+            V::Number(digits, _) => {
+                let value = text::number(digits)?;
+                let kind = value.kind().unwrap_or(Kind::Numeric);
+                Typed::literal(&value, Type::of(kind))
+            }
+            V::Boolean(value) => Typed::literal(&Value::Bool(*value), Type::BOOL),
+            V::Null => Typed::literal(&Value::Null, Type::UNKNOWN),
+            V::SingleQuotedString(text)
+            | V::EscapedStringLiteral(text)
+            | V::UnicodeStringLiteral(text)
+            | V::NationalStringLiteral(text) => Typed::literal(&Value::text(text.as_str()), Type::UNKNOWN),
+            V::DollarQuotedString(text) => Typed::literal(&Value::text(text.value.as_str()), Type::UNKNOWN),
+            V::Placeholder(name) => self.placeholder(name),
+            value => Err(unsupported(format_args!("the literal {value}"))),
+        }
+    }
+
+    fn placeholder(&mut self, name: &str) -> Result<Typed, SqlError> {
+        let number = name.strip_prefix('$').and_then(|digits| digits.parse::<u16>().ok()).filter(|number| *number > 0);
+        let Some(number) = number else {
+            return Err(SqlError::new(SqlState::UNDEFINED_PARAMETER, format!("there is no parameter {name}")));
+        };
+        let number = usize::from(number) - 1;
+        if self.parameters.len() <= number {
+            self.parameters.resize(number + 1, None);
+        }
+        let ty = self.parameters[number].unwrap_or(Type::UNKNOWN);
+        Ok(Typed::new(Parameter::expression(number, ty), ty))
+    }
+
+    /// The type of a parameter, which is this one unless it was known before.
+    pub(super) fn parameter_type(&mut self, number: usize, ty: Type) -> Type {
+        match self.parameters.get_mut(number) {
+            Some(Some(known)) => *known,
+            Some(unknown) => *unknown.insert(ty),
+            None => ty,
+        }
+    }
+
+    /// Words that are calls without parentheses.
+    fn word(&mut self, name: &str) -> Result<Typed, SqlError> {
+        match name {
+            "current_date" | "current_timestamp" | "localtime" | "localtimestamp" => self.call(name, Vec::new()),
+            _ if self.levels.iter().any(|level| level.scope.table(None, name).is_some()) => {
+                Err(unsupported(format_args!("the row \"{name}\" as a value")))
+            }
+            _ => Err(missing_column(name)),
+        }
+    }
+
+    fn explicit_cast(&mut self, expr: &ast::Expr, data_type: &ast::DataType) -> Result<Typed, SqlError> {
+        let ty = Type::from_sql(data_type)?;
+        // An array's literals are of its type from the beginning.
+        if let (ast::Expr::Array(array), Some(element)) = (expr, ty.element()) {
+            let mut elements = Vec::with_capacity(array.elem.len());
+            for elem in &array.elem {
+                match elem {
+                    ast::Expr::Array(_) => elements.push(self.explicit_cast(elem, data_type)?),
+                    _ => {
+                        let typed = self.expression(elem)?;
+                        elements.push(self.cast(typed, element, CastContext::Explicit)?);
+                    }
+                }
+            }
+            return self.array_of(elements, Some(element));
+        }
+        let typed = self.expression(expr)?;
+        self.cast(typed, ty, CastContext::Explicit)
+    }
+
+    fn interval(&mut self, interval: &ast::Interval) -> Result<Typed, SqlError> {
+        let literal = self.expression(&interval.value)?;
+        let mut fields = 0;
+        if let Some(leading) = &interval.leading_field {
+            fields = interval_fields(leading, interval.last_field.as_ref())?;
+        }
+        let digits = interval.fractional_seconds_precision.or(interval.leading_precision);
+        let ty = Type::interval(fields, digits.map(|digits| i64::try_from(digits).unwrap_or(i64::MAX)))?;
+        self.cast(literal, ty, CastContext::Explicit)
+    }
+
+    fn collate(&mut self, expr: &ast::Expr, collation: &ast::ObjectName) -> Result<Typed, SqlError> {
+        let typed = self.expression(expr)?;
+        let typed = self.settle(typed)?;
+        let (_, name) = name::qualified(collation)?;
+        match name.as_str() {
+            // Text compares bytewise everywhere.
+            "default" | "C" | "POSIX" | "ucs_basic" => Ok(typed),
+            _ => Err(SqlError::new(
+                SqlState::UNDEFINED_OBJECT,
+                format!("collation \"{name}\" for encoding \"UTF8\" does not exist"),
+            )),
+        }
+    }
+
+    fn truth(&mut self, inner: &ast::Expr, what: &str, make: fn(Box<Expr>) -> Expr) -> Result<Typed, SqlError> {
+        let typed = self.expression(inner)?;
+        let typed = self.condition(typed, what)?;
+        Ok(Typed::new(make(Box::new(typed.expr)), Type::BOOL))
+    }
+
+    fn null_test(&mut self, inner: &ast::Expr, is_null: bool) -> Result<Typed, SqlError> {
+        if let Some(elements) = row(inner) {
+            // A row is null when all of it is, and not null when none of it is.
+            let mut tests = Vec::with_capacity(elements.len());
+            for element in elements {
+                tests.push(self.null_test(element, is_null)?);
+            }
+            return all_of(tests.into_iter().map(|test| test.expr));
+        }
+        let typed = self.expression(inner)?;
+        let typed = self.settle(typed)?;
+        let expr = Box::new(typed.expr);
+        Ok(Typed::new(if is_null { Expr::IsNull(expr) } else { Expr::IsNotNull(expr) }, Type::BOOL))
+    }
+
+    fn case(
+        &mut self,
+        operand: Option<&ast::Expr>,
+        conditions: &[ast::CaseWhen],
+        otherwise: Option<&ast::Expr>,
+    ) -> Result<Typed, SqlError> {
+        let operand = operand.map(|operand| self.expression(operand)).transpose()?;
+        let operand = operand.map(|operand| self.settle(operand)).transpose()?;
+        let mut whens = Vec::with_capacity(conditions.len());
+        let mut thens = Vec::with_capacity(conditions.len() + 1);
+        // The type of ELSE counts first.
+        thens.push(match otherwise {
+            Some(otherwise) => self.expression(otherwise)?,
+            None => Typed::literal(&Value::Null, Type::UNKNOWN)?,
+        });
+        for when in conditions {
+            let condition = self.expression(&when.condition)?;
+            whens.push(match &operand {
+                Some(operand) => self.compare("=", operand.clone(), condition)?,
+                None => self.condition(condition, "CASE/WHEN")?,
+            });
+            thens.push(self.expression(&when.result)?);
+        }
+        let (mut thens, ty) = self.unify(thens, "CASE")?;
+        let otherwise = thens.remove(0);
+        Ok(case_of(whens.into_iter().zip(thens).map(|(when, then)| (when.expr, then.expr)), otherwise.expr, ty))
+    }
+
+    fn rounded(&mut self, name: &str, expr: &ast::Expr, field: &CeilFloorKind) -> Result<Typed, SqlError> {
+        if !matches!(field, CeilFloorKind::DateTimeField(DateTimeField::NoDateTime)) {
+            return Err(unsupported(format_args!("{name} with a second argument")));
+        }
+        let typed = self.expression(expr)?;
+        self.call(name, vec![typed])
+    }
+
+    fn substring(
+        &mut self,
+        expr: &ast::Expr,
+        from: Option<&ast::Expr>,
+        length: Option<&ast::Expr>,
+    ) -> Result<Typed, SqlError> {
+        let mut arguments = vec![self.expression(expr)?];
+        match from {
+            Some(from) => arguments.push(self.expression(from)?),
+            None => arguments.push(Typed::literal(&Value::Int4(1), Type::INT4)?),
+        }
+        if let Some(length) = length {
+            arguments.push(self.expression(length)?);
+        }
+        self.call("substring", arguments)
+    }
+
+    /// `ARRAY[...]`
+    fn array(&mut self, elements: &[ast::Expr]) -> Result<Typed, SqlError> {
+        let elements = self.expressions(elements)?;
+        self.array_of(elements, None)
+    }
+
+    fn array_of(&mut self, elements: Vec<Typed>, element: Option<Type>) -> Result<Typed, SqlError> {
+        if elements.is_empty() && element.is_none() {
+            return Err(SqlError::new(SqlState::INDETERMINATE_DATATYPE, "cannot determine type of empty array")
+                .with_hint("Explicitly cast to the desired type, for example ARRAY[]::integer[]."));
+        }
+        let nested = elements.iter().any(|element| element.kind().is_array());
+        let (elements, common) = match element {
+            Some(element) if !nested => (elements, element),
+            Some(element) => {
+                let ty = element.to_array().ok_or_else(|| undefined_array(element))?;
+                (elements, ty)
+            }
+            None => self.unify(elements, "ARRAY")?,
+        };
+        let (work, ty) = if nested {
+            (Work::NestedArray(common.kind().element().unwrap_or(Kind::Text)), common)
+        } else {
+            (Work::Array(common.kind()), common.to_array().ok_or_else(|| undefined_array(common))?)
+        };
+        let ty = Type::of(ty.kind());
+        if let Some(values) = elements.iter().map(Typed::as_value).collect::<Option<Vec<_>>>() {
+            return Typed::literal(&work.evaluate(&values, self.context)?, ty);
+        }
+        Ok(Typed::new(RowFunction::call(work, elements.into_iter().map(Typed::pair).collect(), ty), ty))
+    }
+
+    /// Subscripts and slices.
+    fn access(&mut self, root: &ast::Expr, chain: &[AccessExpr]) -> Result<Typed, SqlError> {
+        let array = self.expression(root)?;
+        let Some(element) = array.ty.element() else {
+            if array.kind() == Kind::Jsonb {
+                return self.json_access(array, chain);
+            }
+            return Err(SqlError::new(
+                SqlState::DATATYPE_MISMATCH,
+                format!("cannot subscript type {} because it does not support subscripting", array.ty),
+            ));
+        };
+        let sliced = chain.iter().any(|access| matches!(access, AccessExpr::Subscript(Subscript::Slice { .. })));
+        let mut arguments = vec![array.clone()];
+        for access in chain {
+            match access {
+                AccessExpr::Subscript(Subscript::Index { index }) => {
+                    let index = self.subscript(Some(index))?;
+                    if sliced {
+                        arguments.push(Typed::literal(&Value::Int4(1), Type::INT4)?);
+                    }
+                    arguments.push(index);
+                }
+                AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, stride: None }) => {
+                    arguments.push(self.subscript(lower_bound.as_ref())?);
+                    arguments.push(self.subscript(upper_bound.as_ref())?);
+                }
+                _ => return Err(unsupported("a field of a composite value")),
+            }
+        }
+        let (work, ty) = if sliced { (Work::Slice, array.ty) } else { (Work::Subscript, Type::of(element.kind())) };
+        Ok(Typed::new(RowFunction::call(work, arguments.into_iter().map(Typed::pair).collect(), ty), ty))
+    }
+
+    fn subscript(&mut self, index: Option<&ast::Expr>) -> Result<Typed, SqlError> {
+        match index {
+            Some(index) => {
+                let typed = self.expression(index)?;
+                self.cast(typed, Type::INT4, CastContext::Assignment)
+            }
+            None => Typed::literal(&Value::Null, Type::INT4),
+        }
+    }
+
+    /// `jsonb['member']['member']`
+    fn json_access(&mut self, mut json: Typed, chain: &[AccessExpr]) -> Result<Typed, SqlError> {
+        for access in chain {
+            let AccessExpr::Subscript(Subscript::Index { index }) = access else {
+                return Err(unsupported("a slice of jsonb"));
+            };
+            let index = self.expression(index)?;
+            json = self.call("->", vec![json, index])?;
+        }
+        Ok(json)
+    }
+
+    fn unary(&mut self, op: UnaryOperator, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        // A negative literal may be larger than any positive one.
+        if let (UnaryOperator::Minus, ast::Expr::Value(value)) = (op, expr)
+            && let ast::Value::Number(digits, _) = &value.value
+        {
+            let value = text::number(&format!("-{digits}"))?;
+            return Typed::literal(&value, Type::of(value.kind().unwrap_or(Kind::Numeric)));
+        }
+        let typed = self.expression(expr)?;
+        let name = match op {
+            UnaryOperator::Not => {
+                let condition = self.condition(typed, "NOT")?;
+                return Ok(Typed::new(Expr::Not(Box::new(condition.expr)), Type::BOOL));
+            }
+            UnaryOperator::Plus => "+",
+            UnaryOperator::Minus => "-",
+            UnaryOperator::BitwiseNot => "~",
+            UnaryOperator::PGSquareRoot => "|/",
+            UnaryOperator::PGCubeRoot => "||/",
+            UnaryOperator::PGAbs => "@",
+            op => return Err(unsupported(format_args!("the operator {op}"))),
+        };
+        self.call(name, vec![typed])
+    }
+}
+
+#[cold]
+fn undefined_array(element: Type) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_OBJECT, format!("could not find array type for data type {element}"))
+}
+
+/// The elements of a row, if it is one.
+pub(super) fn row(expr: &ast::Expr) -> Option<&[ast::Expr]> {
+    match expr {
+        ast::Expr::Tuple(elements) => Some(elements),
+        ast::Expr::Nested(inner) => row(inner),
+        _ => None,
+    }
+}
+
+/// A CASE of conditions and results that are of one type.
+pub(super) fn case_of(whens: impl Iterator<Item = (Expr, Expr)>, otherwise: Expr, ty: Type) -> Typed {
+    let when_then_expr = whens.map(|(when, then)| (Box::new(when), Box::new(then))).collect();
+    Typed::new(Expr::Case(Case { expr: None, when_then_expr, else_expr: Some(Box::new(otherwise)) }), ty)
+}
+
+pub(super) fn binary(left: Expr, op: Operator, right: Expr) -> Expr {
+    Expr::BinaryExpr(BinaryExpr { left: Box::new(left), op, right: Box::new(right) })
+}
+
+/// Conditions as a tree that is no deeper than it has to be: there may be thousands.
+pub(super) fn balanced(mut conditions: Vec<Expr>, op: Operator) -> Option<Expr> {
+    while conditions.len() > 1 {
+        let mut pairs = conditions.into_iter();
+        let mut joined = Vec::with_capacity(pairs.len() / 2 + 1);
+        while let Some(left) = pairs.next() {
+            joined.push(match pairs.next() {
+                Some(right) => binary(left, op, right),
+                None => left,
+            });
+        }
+        conditions = joined;
+    }
+    conditions.pop()
+}
+
+fn join(conditions: impl Iterator<Item = Expr>, op: Operator, of_none: bool) -> Result<Typed, SqlError> {
+    let expr = balanced(conditions.collect(), op);
+    let expr = expr.unwrap_or(Expr::Literal(ScalarValue::Boolean(Some(of_none)), None));
+    Ok(Typed::new(expr, Type::BOOL))
+}
+
+/// Whether all conditions hold.
+pub(super) fn all_of(conditions: impl Iterator<Item = Expr>) -> Result<Typed, SqlError> {
+    join(conditions, Operator::And, true)
+}
+
+/// Whether any condition holds.
+pub(super) fn any_of(conditions: impl Iterator<Item = Expr>) -> Result<Typed, SqlError> {
+    join(conditions, Operator::Or, false)
+}
+
+fn field_name(field: &DateTimeField) -> String {
+    match field {
+        DateTimeField::Custom(ident) => ident.value.to_ascii_lowercase(),
+        field => field.to_string().to_ascii_lowercase(),
+    }
+}
+
+/// The fields of `INTERVAL '...' leading [TO last]`.
+fn interval_fields(leading: &DateTimeField, last: Option<&DateTimeField>) -> Result<i32, SqlError> {
+    use freshet_sql::types::interval_fields::{DAY, HOUR, MINUTE, MONTH, SECOND, YEAR};
+    const ORDER: [i32; 6] = [YEAR, MONTH, DAY, HOUR, MINUTE, SECOND];
+    let place = |field: &DateTimeField| {
+        Some(match field {
+            DateTimeField::Year => 0,
+            DateTimeField::Month => 1,
+            DateTimeField::Day => 2,
+            DateTimeField::Hour => 3,
+            DateTimeField::Minute => 4,
+            DateTimeField::Second => 5,
+            _ => return None,
+        })
+    };
+    let range = place(leading).and_then(|first| {
+        let last = last.map_or(Some(first), place)?;
+        let years = last <= 1 && first <= 1;
+        let clock = first >= 2 && last >= 2;
+        (first <= last && (years || clock)).then_some(first..=last)
+    });
+    match range {
+        Some(range) => Ok(ORDER[range].iter().fold(0, |fields, field| fields | field)),
+        None => Err(SqlError::new(SqlState::SYNTAX_ERROR, "invalid fields of an interval")),
+    }
+}

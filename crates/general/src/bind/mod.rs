@@ -1,0 +1,157 @@
+//! From syntax to a logical plan.
+//!
+//! DataFusion's own planner has types and rules of its own; here names are looked up, overloads are chosen and types
+//! are given as PostgreSQL does, and what comes out needs no coercion any more. Every column of a plan has a name that
+//! occurs nowhere else in it.
+
+mod aggregate;
+mod call;
+mod clause;
+mod decorrelate;
+mod expression;
+mod from;
+mod group;
+mod name;
+mod operator;
+mod query;
+mod scope;
+mod select;
+mod series;
+mod subquery;
+mod typed;
+mod window;
+mod with;
+
+use std::{
+    collections::{HashMap, HashSet},
+    sync::Arc,
+};
+
+use datafusion_expr::LogicalPlan;
+use freshet_sql::{
+    SqlError, SqlState, Type,
+    general::{Column, Relations},
+    types::EvalContext,
+};
+use sqlparser::ast::Query;
+
+use self::scope::Level;
+pub(crate) use self::subquery::depends_on;
+
+/// How deeply queries and expressions may be nested.
+const MAX_DEPTH: usize = 128;
+
+/// A query whose names and types are known.
+pub(crate) struct Bound {
+    pub plan: LogicalPlan,
+    /// The subqueries by their numbers, where there are such.
+    pub subqueries: Vec<Option<LogicalPlan>>,
+    pub columns: Vec<Column>,
+    pub parameters: Vec<Type>,
+}
+
+/// Binds a query whose parameters have these types, where they are known.
+///
+/// # Errors
+/// When it is no query over these relations.
+pub(crate) fn bind(
+    query: &Query,
+    parameters: &[Option<Type>],
+    relations: &Arc<dyn Relations>,
+    context: &EvalContext<'_>,
+) -> Result<Bound, SqlError> {
+    let mut binder = Binder {
+        relations,
+        context,
+        parameters: parameters.iter().map(|ty| ty.filter(|ty| *ty != Type::UNKNOWN)).collect(),
+        levels: Vec::new(),
+        ctes: Vec::new(),
+        subqueries: Vec::new(),
+        joinable: HashMap::new(),
+        qualifiers: HashSet::new(),
+        names: 0,
+        shared: 0,
+        depth: 0,
+    };
+    let rows = binder.query(query)?;
+    let columns =
+        rows.items.into_iter().map(|item| Column { name: item.name, ty: item.typed.ty, hidden: false }).collect();
+    // Of a parameter that is used nowhere, nothing can be known.
+    let parameters = binder
+        .parameters
+        .iter()
+        .enumerate()
+        .map(|(at, ty)| {
+            ty.ok_or_else(|| {
+                SqlError::new(
+                    SqlState::INDETERMINATE_DATATYPE,
+                    format!("could not determine data type of parameter ${}", at + 1),
+                )
+            })
+        })
+        .collect::<Result<_, _>>()?;
+    Ok(Bound { plan: rows.plan, subqueries: binder.subqueries, columns, parameters })
+}
+
+struct Binder<'a> {
+    relations: &'a Arc<dyn Relations>,
+    context: &'a EvalContext<'a>,
+    /// The parameters' types, as far as they are known by now.
+    parameters: Vec<Option<Type>>,
+    /// The queries around the one that is being bound, which is the last.
+    levels: Vec<Level>,
+    ctes: Vec<with::Named>,
+    subqueries: Vec<Option<LogicalPlan>>,
+    /// The subqueries that may become joins.
+    joinable: HashMap<usize, decorrelate::Joinable>,
+    /// The names that tables have in the plan.
+    qualifiers: HashSet<String>,
+    names: usize,
+    shared: usize,
+    depth: usize,
+}
+
+impl Binder<'_> {
+    /// The query that is being bound.
+    fn level(&mut self) -> &mut Level {
+        if self.levels.is_empty() {
+            self.levels.push(Level::default());
+        }
+        let last = self.levels.len() - 1;
+        &mut self.levels[last]
+    }
+
+    /// A column's name that occurs nowhere else.
+    fn fresh(&mut self, hint: &str) -> String {
+        self.names += 1;
+        format!("{hint}#{}", self.names)
+    }
+
+    fn next_subquery(&mut self) -> usize {
+        self.subqueries.push(None);
+        self.subqueries.len() - 1
+    }
+
+    fn next_shared(&mut self) -> usize {
+        self.shared += 1;
+        self.shared
+    }
+
+    fn put_subquery(&mut self, number: usize, plan: LogicalPlan) {
+        self.subqueries[number] = Some(plan);
+    }
+
+    /// Does something one level further down.
+    ///
+    /// # Errors
+    /// 54001 when that is too deep.
+    fn deeper<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, SqlError>) -> Result<T, SqlError> {
+        if self.depth >= MAX_DEPTH {
+            return Err(SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the query is nested too deeply"));
+        }
+        self.depth += 1;
+        let result = work(self);
+        self.depth -= 1;
+        result
+    }
+}

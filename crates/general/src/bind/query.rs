@@ -1,0 +1,531 @@
+//! Queries: WITH, set operations, VALUES, ORDER BY and LIMIT around SELECT.
+
+use std::sync::Arc;
+
+use datafusion_common::{Column, JoinConstraint, NullEquality, TableReference};
+use datafusion_expr::{
+    Aggregate as AggregatePlan, Expr, Filter, Join, JoinType, Limit, LogicalPlan, Operator, Projection, Union, Window,
+    WindowFrame, WindowFunctionDefinition, WindowUDF,
+    expr::{Sort, WindowFunction, WindowFunctionParams},
+};
+use freshet_sql::{Kind, SqlError, SqlState, Type, Value, types::CastContext};
+use sqlparser::ast::{
+    self, LimitClause, OrderBy, OrderByExpr, OrderByKind, Query, SetExpr, SetOperator, SetQuantifier,
+};
+
+use super::{
+    Binder,
+    clause::Clause,
+    expression::balanced,
+    name,
+    scope::Level,
+    select::{Sorted, place_or_name},
+    subquery::Conjunct,
+    typed::Typed,
+};
+use crate::{
+    aggregate::{Aggregate, AggregateKind, SortKey},
+    error::{to_sql, unsupported},
+    key::{compares, key},
+    node,
+    window::{Ranking, WindowKind},
+};
+
+/// A column of a result, and what it is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Item {
+    pub name: String,
+    pub typed: Typed,
+}
+
+/// A plan, and what of its columns a query lists.
+pub(super) struct Rows {
+    pub plan: LogicalPlan,
+    pub items: Vec<Item>,
+}
+
+impl Binder<'_> {
+    /// A query, its columns' types settled.
+    pub(super) fn query(&mut self, query: &Query) -> Result<Rows, SqlError> {
+        let rows = self.unsettled_query(query)?;
+        self.projected(rows)
+    }
+
+    /// A query whose columns may still be of unknown type.
+    pub(super) fn unsettled_query(&mut self, query: &Query) -> Result<Rows, SqlError> {
+        self.deeper(|binder| {
+            let known = binder.ctes.len();
+            let rows = binder.query_with(query);
+            binder.ctes.truncate(known);
+            rows
+        })
+    }
+
+    fn query_with(&mut self, query: &Query) -> Result<Rows, SqlError> {
+        check_supported(query)?;
+        if let Some(with) = &query.with {
+            self.with(with)?;
+        }
+        let order_by = order_of(query.order_by.as_ref())?;
+        let mut rows = match query.body.as_ref() {
+            SetExpr::Select(select) => {
+                self.levels.push(Level::default());
+                let rows = self.select(select, order_by);
+                self.levels.pop();
+                rows?
+            }
+            body => {
+                let mut rows = self.set_expr(body)?;
+                if !order_by.is_empty() {
+                    rows = self.projected(rows)?;
+                    rows.plan = self.order_set(&rows, order_by)?;
+                }
+                rows
+            }
+        };
+        if has_limit(query) {
+            self.levels.push(Level { clause: Clause::Limit, ..Level::default() });
+            let limited = self.limited(rows.plan, query);
+            self.levels.pop();
+            rows.plan = limited?;
+        }
+        Ok(rows)
+    }
+
+    pub(super) fn set_expr(&mut self, body: &SetExpr) -> Result<Rows, SqlError> {
+        self.deeper(|binder| match body {
+            SetExpr::Select(select) => {
+                binder.levels.push(Level::default());
+                let rows = binder.select(select, &[]);
+                binder.levels.pop();
+                rows
+            }
+            SetExpr::Query(query) => binder.unsettled_query(query),
+            SetExpr::Values(values) => binder.values(&values.rows),
+            SetExpr::SetOperation { left, op, set_quantifier, right } => {
+                let all = match set_quantifier {
+                    SetQuantifier::All => true,
+                    SetQuantifier::Distinct | SetQuantifier::None => false,
+                    _ => return Err(unsupported("BY NAME")),
+                };
+                let left = binder.set_expr(left)?;
+                let right = binder.set_expr(right)?;
+                binder.set_operation(*op, all, left, right)
+            }
+            SetExpr::Table(table) => {
+                let unnamed = || SqlError::new(SqlState::SYNTAX_ERROR, "TABLE needs a name");
+                let ident = |name: &String| ast::Ident::with_quote('"', name);
+                let mut parts: Vec<_> = table.schema_name.iter().map(ident).collect();
+                parts.push(ident(table.table_name.as_ref().ok_or_else(unnamed)?));
+                binder.levels.push(Level::default());
+                let rows = binder.whole_table(&ast::ObjectName::from(parts));
+                binder.levels.pop();
+                rows
+            }
+            _ => Err(unsupported("a statement that changes data within a query")),
+        })
+    }
+
+    fn set_operation(&mut self, op: SetOperator, all: bool, left: Rows, right: Rows) -> Result<Rows, SqlError> {
+        let name = match op {
+            SetOperator::Union => "UNION",
+            SetOperator::Intersect => "INTERSECT",
+            SetOperator::Except | SetOperator::Minus => "EXCEPT",
+        };
+        if left.items.len() != right.items.len() {
+            return Err(SqlError::new(
+                SqlState::SYNTAX_ERROR,
+                format!("each {name} query must have the same number of columns"),
+            ));
+        }
+        let mut types = Vec::with_capacity(left.items.len());
+        for (left, right) in left.items.iter().zip(&right.items) {
+            types.push(self.common_type(&[left.typed.ty, right.typed.ty], name)?);
+        }
+        let left = self.projected_as(left, &types)?;
+        let right = self.projected_as(right, &types)?;
+        match (op, all) {
+            (SetOperator::Union, all) => {
+                let union = self.union(left, right)?;
+                if all { Ok(union) } else { self.distinct_rows(union) }
+            }
+            (SetOperator::Intersect, false) => {
+                let rows = self.matching(left, right, JoinType::LeftSemi)?;
+                self.distinct_rows(rows)
+            }
+            (_, false) => {
+                let rows = self.matching(left, right, JoinType::LeftAnti)?;
+                self.distinct_rows(rows)
+            }
+            (op, true) => {
+                // The nth of equal rows is matched by the nth on the other side.
+                let join = if op == SetOperator::Intersect { JoinType::LeftSemi } else { JoinType::LeftAnti };
+                let count = left.items.len();
+                let (left, right) = (self.numbered(left)?, self.numbered(right)?);
+                let mut rows = self.matching(left, right, join)?;
+                rows.items.truncate(count);
+                Ok(rows)
+            }
+        }
+    }
+
+    /// UNION ALL; its columns are named after those on the left.
+    pub(super) fn union(&mut self, left: Rows, right: Rows) -> Result<Rows, SqlError> {
+        let names: Vec<String> = left.items.iter().map(|item| item.name.clone()).collect();
+        let types: Vec<Type> = left.items.iter().map(|item| item.typed.ty).collect();
+        let columns: Vec<String> = names.iter().map(|name| self.fresh(name)).collect();
+        let mut inputs = Vec::with_capacity(2);
+        for rows in [left, right] {
+            let exprs = rows.items.into_iter().zip(&columns).map(|(item, name)| item.typed.expr.alias(name)).collect();
+            let projection = Projection::try_new(exprs, Arc::new(rows.plan)).map_err(to_sql)?;
+            inputs.push(Arc::new(LogicalPlan::Projection(projection)));
+        }
+        let plan = LogicalPlan::Union(Union::try_new_with_loose_types(inputs).map_err(to_sql)?);
+        let items = names
+            .into_iter()
+            .zip(columns)
+            .zip(types)
+            .map(|((name, column), ty)| Item {
+                name,
+                typed: Typed::new(Expr::Column(Column::new_unqualified(column)), ty),
+            })
+            .collect();
+        Ok(Rows { plan, items })
+    }
+
+    /// The rows on the left that equal one on the right, or none; null equals null.
+    fn matching(&mut self, left: Rows, right: Rows, join_type: JoinType) -> Result<Rows, SqlError> {
+        let mut on = Vec::with_capacity(left.items.len());
+        for (left, right) in left.items.iter().zip(&right.items) {
+            on.push((self.equality_key(&left.typed)?, self.equality_key(&right.typed)?));
+        }
+        let (left_plan, right_plan) = (Arc::new(left.plan), Arc::new(right.plan));
+        let plan = if on.is_empty() {
+            return Err(unsupported("a set operation on queries without columns"));
+        } else {
+            Join::try_new(
+                left_plan,
+                right_plan,
+                on,
+                None,
+                join_type,
+                JoinConstraint::On,
+                NullEquality::NullEqualsNull,
+                false,
+            )
+            .map_err(to_sql)?
+        };
+        Ok(Rows { plan: LogicalPlan::Join(plan), items: left.items })
+    }
+
+    /// Rows with a number among those that are equal.
+    fn numbered(&mut self, mut rows: Rows) -> Result<Rows, SqlError> {
+        let mut partition_by = Vec::with_capacity(rows.items.len());
+        for item in &rows.items {
+            partition_by.push(self.equality_key(&item.typed)?);
+        }
+        let name = self.fresh("number");
+        let function = WindowFunction {
+            fun: WindowFunctionDefinition::WindowUDF(Arc::new(WindowUDF::from(Ranking::new(
+                WindowKind::RowNumber,
+                Type::INT8,
+            )))),
+            params: WindowFunctionParams {
+                args: vec![Typed::literal(&Value::Int4(1), Type::INT4)?.expr],
+                partition_by,
+                order_by: Vec::new(),
+                window_frame: WindowFrame::new(None),
+                filter: None,
+                null_treatment: None,
+                distinct: false,
+            },
+        };
+        let expr = Expr::WindowFunction(Box::new(function)).alias(&name);
+        rows.plan = LogicalPlan::Window(Window::try_new(vec![expr], Arc::new(rows.plan)).map_err(to_sql)?);
+        let typed = Typed::new(Expr::Column(Column::new_unqualified(name)), Type::INT8);
+        rows.items.push(Item { name: "number".to_owned(), typed });
+        Ok(rows)
+    }
+
+    fn equality_key(&self, typed: &Typed) -> Result<Expr, SqlError> {
+        if typed.kind() == Kind::Json {
+            return Err(SqlError::new(
+                SqlState::UNDEFINED_FUNCTION,
+                "could not identify an equality operator for type json",
+            ));
+        }
+        Ok(key(typed.expr.clone(), typed.ty))
+    }
+
+    /// Each row once.
+    pub(super) fn distinct_rows(&mut self, rows: Rows) -> Result<Rows, SqlError> {
+        if rows.items.is_empty() {
+            return Err(unsupported("DISTINCT on a query without columns"));
+        }
+        let mut group_expr = Vec::with_capacity(rows.items.len());
+        let mut aggr_expr = Vec::new();
+        let mut items = Vec::with_capacity(rows.items.len());
+        for item in rows.items {
+            let Item { name, typed } = item;
+            let expr = self.equality_key(&typed)?;
+            let column = self.fresh(&name);
+            if compares(typed.ty) {
+                group_expr.push(expr.alias(&column));
+            } else {
+                // Equal values may look different: one of them is shown.
+                group_expr.push(expr.alias(self.fresh("key")));
+                let types = vec![typed.ty];
+                let any = Aggregate::new(AggregateKind::AnyValue, "any_value", types, 1, typed.ty, Vec::new(), false);
+                aggr_expr.push(super::group::aggregate_expr(any, vec![typed.expr]).alias(&column));
+            }
+            let typed = Typed::new(Expr::Column(Column::new_unqualified(column)), typed.ty);
+            items.push(Item { name, typed });
+        }
+        let plan = AggregatePlan::try_new(Arc::new(rows.plan), group_expr, aggr_expr).map_err(to_sql)?;
+        Ok(Rows { plan: LogicalPlan::Aggregate(plan), items })
+    }
+
+    /// The listed columns, and nothing else, under names of their own.
+    pub(super) fn projected(&mut self, rows: Rows) -> Result<Rows, SqlError> {
+        let items = rows
+            .items
+            .into_iter()
+            .map(|item| Ok(Item { name: item.name, typed: self.settle(item.typed)? }))
+            .collect::<Result<Vec<_>, SqlError>>()?;
+        self.project(rows.plan, items, None)
+    }
+
+    /// The listed columns as values of these types.
+    pub(super) fn projected_as(&mut self, rows: Rows, types: &[Type]) -> Result<Rows, SqlError> {
+        let items = rows
+            .items
+            .into_iter()
+            .zip(types)
+            .map(|(item, ty)| Ok(Item { name: item.name, typed: self.coerce(item.typed, *ty)? }))
+            .collect::<Result<Vec<_>, SqlError>>()?;
+        self.project(rows.plan, items, None)
+    }
+
+    /// Columns of a table of this name.
+    pub(super) fn project(
+        &mut self,
+        plan: LogicalPlan,
+        items: Vec<Item>,
+        table: Option<&TableReference>,
+    ) -> Result<Rows, SqlError> {
+        let mut exprs = Vec::with_capacity(items.len());
+        let mut columns = Vec::with_capacity(items.len());
+        for Item { name, typed } in items {
+            let column = match table {
+                Some(table) => Column::new(Some(table.clone()), name.clone()),
+                None => Column::new_unqualified(self.fresh(&name)),
+            };
+            exprs.push(typed.expr.alias_qualified(column.relation.clone(), column.name.clone()));
+            columns.push(Item { name, typed: Typed::new(Expr::Column(column), typed.ty) });
+        }
+        let projection = Projection::try_new(exprs, Arc::new(plan)).map_err(to_sql)?;
+        Ok(Rows { plan: LogicalPlan::Projection(projection), items: columns })
+    }
+
+    /// Rows that are written out.
+    fn values(&mut self, rows: &[ast::Parens<Vec<ast::Expr>>]) -> Result<Rows, SqlError> {
+        let width = rows.first().map_or(0, |row| row.content.len());
+        let mut columns: Vec<Vec<Typed>> = (0..width).map(|_| Vec::with_capacity(rows.len())).collect();
+        self.levels.push(Level { clause: Clause::Values, ..Level::default() });
+        let bound = rows.iter().try_for_each(|row| {
+            if row.content.len() != width {
+                return Err(SqlError::new(SqlState::SYNTAX_ERROR, "VALUES lists must all be the same length"));
+            }
+            for (column, expr) in columns.iter_mut().zip(&row.content) {
+                column.push(self.expression(expr)?);
+            }
+            Ok(())
+        });
+        self.levels.pop();
+        bound?;
+        let mut types = Vec::with_capacity(width);
+        let mut unified = Vec::with_capacity(width);
+        for column in columns {
+            // One row alone may still be told what it is.
+            let (column, ty) = if column.iter().all(Typed::is_unknown) && rows.len() == 1 {
+                (column, Type::UNKNOWN)
+            } else {
+                self.unify(column, "VALUES")?
+            };
+            types.push(ty);
+            unified.push(column.into_iter());
+        }
+        let names: Vec<String> = (1..=width).map(|at| format!("column{at}")).collect();
+        if rows.len() == 1 {
+            let items = names
+                .into_iter()
+                .zip(unified)
+                .filter_map(|(name, mut column)| column.next().map(|typed| Item { name, typed }))
+                .collect();
+            return Ok(Rows { plan: node::one_row(), items });
+        }
+        let exprs = (0..rows.len())
+            .map(|_| unified.iter_mut().filter_map(|column| column.next().map(|typed| typed.expr)).collect())
+            .collect();
+        let columns: Vec<String> = names.iter().map(|name| self.fresh(name)).collect();
+        let plan = node::values(exprs, &columns, &types)?;
+        let items = names
+            .into_iter()
+            .zip(columns)
+            .zip(types)
+            .map(|((name, column), ty)| Item {
+                name,
+                typed: Typed::new(Expr::Column(Column::new_unqualified(column)), ty),
+            })
+            .collect();
+        Ok(Rows { plan, items })
+    }
+
+    /// ORDER BY behind a set operation, which knows the result's columns only.
+    fn order_set(&mut self, rows: &Rows, order_by: &[OrderByExpr]) -> Result<LogicalPlan, SqlError> {
+        let mut sort = Vec::with_capacity(order_by.len());
+        for by in order_by {
+            let item = match place_or_name(&by.expr) {
+                Some(Sorted::Place(digits)) => {
+                    let place = digits.parse::<usize>().ok().and_then(|place| rows.items.get(place.checked_sub(1)?));
+                    place.ok_or_else(|| {
+                        SqlError::new(
+                            SqlState::INVALID_COLUMN_REFERENCE,
+                            format!("ORDER BY position {digits} is not in select list"),
+                        )
+                    })?
+                }
+                Some(Sorted::Name(name)) => rows
+                    .items
+                    .iter()
+                    .find(|item| item.name == name)
+                    .ok_or_else(|| super::scope::missing_column(&name))?,
+                _ => {
+                    return Err(SqlError::new(
+                        SqlState::FEATURE_NOT_SUPPORTED,
+                        "invalid UNION/INTERSECT/EXCEPT ORDER BY clause",
+                    )
+                    .with_detail("Only result column names can be used, not expressions or functions."));
+                }
+            };
+            let SortKey { descending, nulls_first, .. } = SortKey::of(item.typed.ty, &by.options);
+            sort.push(Sort { expr: self.sort_expression(item.typed.clone())?, asc: !descending, nulls_first });
+        }
+        node::sorted(rows.plan.clone(), sort)
+    }
+
+    /// LIMIT and OFFSET.
+    fn limited(&mut self, plan: LogicalPlan, query: &Query) -> Result<LogicalPlan, SqlError> {
+        let (limit, offset) = match &query.limit_clause {
+            Some(LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
+                (limit.as_ref(), offset.as_ref().map(|offset| &offset.value))
+            }
+            Some(_) => return Err(unsupported("LIMIT BY and LIMIT with a comma")),
+            None => (None, None),
+        };
+        let one = ast::Expr::value(ast::Value::Number("1".to_owned(), false));
+        let limit = match &query.fetch {
+            Some(fetch) if fetch.percent => return Err(unsupported("FETCH ... PERCENT")),
+            Some(fetch) if fetch.with_ties => return Err(unsupported("FETCH ... WITH TIES")),
+            Some(fetch) => Some(fetch.quantity.as_ref().unwrap_or(&one)),
+            None => limit,
+        };
+        let skip = offset.map(|offset| self.row_count(offset, "OFFSET")).transpose()?;
+        let fetch = limit.map(|limit| self.row_count(limit, "LIMIT")).transpose()?;
+        if skip.is_none() && fetch.is_none() {
+            return Ok(plan);
+        }
+        Ok(LogicalPlan::Limit(Limit { skip: skip.map(Box::new), fetch: fetch.map(Box::new), input: Arc::new(plan) }))
+    }
+
+    fn row_count(&mut self, expr: &ast::Expr, clause: &'static str) -> Result<Expr, SqlError> {
+        let typed = self.expression(expr)?;
+        let typed = self.cast(typed, Type::INT8, CastContext::Assignment)?;
+        if !typed.expr.column_refs().is_empty() {
+            return Err(SqlError::new(
+                SqlState::INVALID_COLUMN_REFERENCE,
+                format!("argument of {clause} must not contain variables"),
+            ));
+        }
+        if let Some(Value::Int8(number)) = typed.as_value()
+            && number < 0
+        {
+            return Err(node::negative_count(clause));
+        }
+        Ok(typed.expr)
+    }
+
+    /// WHERE: subqueries that can be joined are, the rest is a filter.
+    pub(super) fn filter(&mut self, mut plan: LogicalPlan, condition: &ast::Expr) -> Result<LogicalPlan, SqlError> {
+        let conjuncts = conjuncts_of(condition);
+        let mut filters: Vec<Expr> = Vec::with_capacity(conjuncts.len());
+        let mut joins = Vec::new();
+        for conjunct in conjuncts {
+            let typed = match self.semi_join(conjunct)? {
+                Conjunct::Join(join) => {
+                    joins.push(join);
+                    continue;
+                }
+                Conjunct::Expression(typed) => typed,
+                Conjunct::Other => self.expression(conjunct)?,
+            };
+            filters.push(self.condition(typed, "WHERE")?.expr);
+        }
+        // The filter stands above: there it can be taken apart, and the optimizer moves it down.
+        for join in joins {
+            plan = join.onto(plan)?;
+        }
+        plan = self.join_subqueries(plan, &mut filters.iter_mut().collect::<Vec<_>>())?;
+        if let Some(predicate) = balanced(filters, Operator::And) {
+            plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(plan)).map_err(to_sql)?);
+        }
+        Ok(plan)
+    }
+}
+
+/// What a condition's ANDs connect.
+fn conjuncts_of(condition: &ast::Expr) -> Vec<&ast::Expr> {
+    let mut found = Vec::new();
+    let mut waiting = vec![condition];
+    while let Some(expr) = waiting.pop() {
+        match expr {
+            ast::Expr::BinaryOp { left, op: ast::BinaryOperator::And, right } => {
+                waiting.extend([right.as_ref(), left]);
+            }
+            ast::Expr::Nested(inner) => waiting.push(inner),
+            condition => found.push(condition),
+        }
+    }
+    found
+}
+
+fn has_limit(query: &Query) -> bool {
+    query.limit_clause.is_some() || query.fetch.is_some()
+}
+
+fn order_of(order_by: Option<&OrderBy>) -> Result<&[OrderByExpr], SqlError> {
+    match order_by {
+        None => Ok(&[]),
+        Some(OrderBy { kind: OrderByKind::Expressions(exprs), interpolate: None }) => Ok(exprs),
+        Some(_) => Err(unsupported("this form of ORDER BY")),
+    }
+}
+
+fn check_supported(query: &Query) -> Result<(), SqlError> {
+    let unusual = [
+        (!query.locks.is_empty(), "FOR UPDATE and FOR SHARE in this query"),
+        (query.for_clause.is_some(), "FOR XML and FOR JSON"),
+        (query.settings.is_some(), "SETTINGS"),
+        (query.format_clause.is_some(), "FORMAT"),
+        (!query.pipe_operators.is_empty(), "|>"),
+    ];
+    match unusual.iter().find(|(used, _)| *used) {
+        Some((_, what)) => Err(unsupported(what)),
+        None => Ok(()),
+    }
+}
+
+/// The name of a CTE's or a derived table's column.
+pub(super) fn column_names(columns: &[ast::TableAliasColumnDef]) -> Vec<String> {
+    columns.iter().map(|column| name::fold(&column.name)).collect()
+}

@@ -1,0 +1,182 @@
+//! What names mean within a query: the columns of FROM, and of the queries around it.
+
+use datafusion_expr::Expr;
+use freshet_sql::{SqlError, SqlState, Type};
+
+use super::{Binder, typed::Typed};
+use crate::function::Outer;
+
+/// A column that can be named.
+#[derive(Clone, Debug)]
+pub(super) struct Column {
+    pub name: String,
+    pub ty: Type,
+    pub expr: Expr,
+    /// Whether `*` leaves it out.
+    pub hidden: bool,
+}
+
+impl Column {
+    pub fn typed(&self) -> Typed {
+        Typed::new(self.expr.clone(), self.ty)
+    }
+}
+
+/// Something in FROM whose name can stand before a column's.
+#[derive(Clone, Debug)]
+pub(super) struct Table {
+    pub schema: Option<String>,
+    pub name: String,
+    pub columns: Vec<Column>,
+    /// Which of these are the key that determines all others.
+    pub key: Vec<usize>,
+}
+
+/// All that is in FROM.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Scope {
+    pub tables: Vec<Table>,
+    /// The columns that can stand without a table's name, in the order of `*`.
+    pub columns: Vec<Column>,
+}
+
+impl Scope {
+    /// The two side by side.
+    pub fn join(mut self, mut other: Self) -> Self {
+        self.tables.append(&mut other.tables);
+        self.columns.append(&mut other.columns);
+        self
+    }
+
+    fn column(&self, name: &str) -> Result<Option<&Column>, SqlError> {
+        one_of(self.columns.iter().filter(|column| column.name == name), name)
+    }
+
+    /// The table of a name.
+    pub fn table(&self, schema: Option<&str>, name: &str) -> Option<&Table> {
+        self.tables
+            .iter()
+            .find(|table| table.name == name && schema.is_none_or(|schema| table.schema.as_deref() == Some(schema)))
+    }
+}
+
+fn one_of<'a>(mut found: impl Iterator<Item = &'a Column>, name: &str) -> Result<Option<&'a Column>, SqlError> {
+    let first = found.next();
+    if found.next().is_some() {
+        return Err(SqlError::new(SqlState::AMBIGUOUS_COLUMN, format!("column reference \"{name}\" is ambiguous")));
+    }
+    Ok(first)
+}
+
+/// One query among those that are nested in each other.
+#[derive(Debug, Default)]
+pub(super) struct Level {
+    pub scope: Scope,
+    /// The number of the subquery that begins here: what it takes from outside is captured.
+    pub subquery: Option<usize>,
+    /// Whether nothing further out can be seen.
+    pub closed: bool,
+    /// What the subquery takes from outside, as the query around it sees it.
+    pub captures: Vec<Typed>,
+    pub clause: super::clause::Clause,
+    /// The windows that have names.
+    pub windows: Vec<sqlparser::ast::NamedWindowDefinition>,
+    pub collected: super::clause::Collected,
+}
+
+impl Binder<'_> {
+    /// A column by its name alone.
+    ///
+    /// # Errors
+    /// 42702 when there are several.
+    pub(super) fn find_column(&mut self, name: &str) -> Result<Option<Typed>, SqlError> {
+        self.find(self.levels.len(), &|scope| Ok(scope.column(name)?.map(Column::typed)))
+    }
+
+    /// A column of a table.
+    ///
+    /// # Errors
+    /// 42P01 when there is no such table, 42703 when it has no such column.
+    pub(super) fn qualified_column(
+        &mut self,
+        schema: Option<&str>,
+        table: &str,
+        name: &str,
+    ) -> Result<Typed, SqlError> {
+        let found = self.find(self.levels.len(), &|scope| {
+            let Some(found) = scope.table(schema, table) else { return Ok(None) };
+            match one_of(found.columns.iter().filter(|column| column.name == name), name)? {
+                Some(column) => Ok(Some(column.typed())),
+                None => Err(SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column {table}.{name} does not exist"))),
+            }
+        })?;
+        found.ok_or_else(|| missing_table(table))
+    }
+
+    /// Looks through the levels below `height`, the innermost first.
+    fn find(
+        &mut self,
+        height: usize,
+        look: &dyn Fn(&Scope) -> Result<Option<Typed>, SqlError>,
+    ) -> Result<Option<Typed>, SqlError> {
+        let Some(at) = height.checked_sub(1) else { return Ok(None) };
+        let level = &self.levels[at];
+        if let Some(found) = look(&level.scope)? {
+            return Ok(Some(found));
+        }
+        if level.closed {
+            return Ok(None);
+        }
+        let subquery = level.subquery;
+        let Some(found) = self.find(at, look)? else { return Ok(None) };
+        let Some(subquery) = subquery else { return Ok(Some(found)) };
+        Ok(Some(self.levels[at].capture(subquery, found)))
+    }
+
+    /// The columns of a table that is in FROM, here or further out.
+    pub(super) fn table_columns(
+        &mut self,
+        schema: Option<&str>,
+        name: &str,
+    ) -> Result<Option<Vec<(String, Typed)>>, SqlError> {
+        let names: Option<Vec<String>> = self
+            .levels
+            .iter()
+            .rev()
+            .find_map(|level| level.scope.table(schema, name))
+            .map(|table| table.columns.iter().filter(|c| !c.hidden).map(|column| column.name.clone()).collect());
+        let Some(names) = names else { return Ok(None) };
+        let mut columns = Vec::with_capacity(names.len());
+        for column in names {
+            let typed = self.qualified_column(schema, name, &column)?;
+            columns.push((column, typed));
+        }
+        Ok(Some(columns))
+    }
+}
+
+impl Level {
+    /// What stands in a subquery for something from outside.
+    pub fn capture(&mut self, subquery: usize, typed: Typed) -> Typed {
+        let at = match self.captures.iter().position(|captured| captured.expr == typed.expr) {
+            Some(at) => at,
+            None => {
+                self.captures.push(typed.clone());
+                self.captures.len() - 1
+            }
+        };
+        Typed::new(Outer::expression(subquery, at, typed.ty), typed.ty)
+    }
+}
+
+/// The error for a table's name that means nothing.
+#[cold]
+pub(super) fn missing_table(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_TABLE, format!("missing FROM-clause entry for table \"{name}\""))
+}
+
+/// The error for a column's name that means nothing.
+#[cold]
+pub(super) fn missing_column(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column \"{name}\" does not exist"))
+}

@@ -1,0 +1,321 @@
+//! WITH: queries that have names.
+
+use std::sync::Arc;
+
+use datafusion_common::{
+    Column as PlanColumn, TableReference,
+    tree_node::{TreeNode, TreeNodeRecursion},
+};
+use datafusion_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Projection};
+use freshet_sql::{SqlError, SqlState, Type};
+use sqlparser::ast::{Cte, CteAsMaterialized, SetExpr, SetOperator, SetQuantifier, With};
+
+use super::{
+    Binder,
+    from::Source,
+    name,
+    query::{Item, Rows, column_names},
+    typed::Typed,
+};
+use crate::{
+    error::{to_sql, unsupported},
+    layout::field,
+    node::Recursive,
+    source::{SharedSource, WorkSource},
+};
+
+/// A query that has a name.
+#[derive(Clone)]
+pub(super) struct Named {
+    name: String,
+    columns: Vec<(String, Type)>,
+    kind: NamedKind,
+}
+
+#[derive(Clone)]
+enum NamedKind {
+    /// Its rows are computed once, or its plan is put in each place, as is decided when all places are known.
+    Shared(Arc<SharedSource>),
+    /// The rows of the step before, within a recursive query.
+    Work(usize),
+    /// A recursive query's first part, in which it cannot be named.
+    Forbidden,
+}
+
+impl Binder<'_> {
+    pub(super) fn with(&mut self, with: &With) -> Result<(), SqlError> {
+        for (at, cte) in with.cte_tables.iter().enumerate() {
+            let name = name::fold(&cte.alias.name);
+            let earlier = &with.cte_tables[..at];
+            if earlier.iter().any(|earlier| name::fold(&earlier.alias.name) == name) {
+                return Err(SqlError::new(
+                    SqlState::DUPLICATE_ALIAS,
+                    format!("WITH query name \"{name}\" specified more than once"),
+                ));
+            }
+            if cte.from.is_some() {
+                return Err(unsupported("FROM behind a WITH query"));
+            }
+            let rows = match recursive_parts(with, cte, &name) {
+                Some((base, step, all)) => self.recursive(&name, cte, base, step, all)?,
+                None => self.query(&cte.query)?,
+            };
+            self.define(name, rows, cte)?;
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, name: String, rows: Rows, cte: &Cte) -> Result<(), SqlError> {
+        let renamed = column_names(&cte.alias.columns);
+        check_columns(&name, &rows.items, &renamed)?;
+        let columns: Vec<(String, Type)> = rows
+            .items
+            .iter()
+            .enumerate()
+            .map(|(at, item)| (renamed.get(at).unwrap_or(&item.name).clone(), item.typed.ty))
+            .collect();
+        let source = self.shared_source(rows, cte.materialized)?;
+        self.ctes.push(Named { name, columns, kind: NamedKind::Shared(source) });
+        Ok(())
+    }
+
+    fn shared_source(
+        &mut self,
+        rows: Rows,
+        materialized: Option<CteAsMaterialized>,
+    ) -> Result<Arc<SharedSource>, SqlError> {
+        let number = self.next_shared();
+        let fields = rows
+            .items
+            .iter()
+            .enumerate()
+            .map(|(at, item)| field(&format!("{}#{at}", item.name), item.typed.ty))
+            .collect();
+        let exprs = rows.items.into_iter().map(|item| item.typed.expr).collect();
+        let projection = Projection::try_new(exprs, Arc::new(rows.plan)).map_err(to_sql)?;
+        // Within a subquery that depends on its row, nothing lasts longer than that row.
+        let fixed = match materialized {
+            Some(CteAsMaterialized::Materialized) => Some(true),
+            Some(CteAsMaterialized::NotMaterialized) => Some(false),
+            None => None,
+        };
+        let source = SharedSource::new(number, LogicalPlan::Projection(projection), fields, fixed);
+        Ok(Arc::new(source))
+    }
+
+    /// What a name means that WITH has defined.
+    pub(super) fn cte(&mut self, name: &str, visible: &str, renamed: &[String]) -> Result<Option<Source>, SqlError> {
+        let Some(found) = self.ctes.iter().rev().find(|cte| cte.name == name).cloned() else { return Ok(None) };
+        let names: Vec<String> = found.columns.iter().map(|(name, _)| name.clone()).collect();
+        let types: Vec<Type> = found.columns.iter().map(|(_, ty)| *ty).collect();
+        let plan = match &found.kind {
+            NamedKind::Shared(source) => {
+                let reference = TableReference::bare(self.fresh(name));
+                LogicalPlanBuilder::scan(reference, Arc::clone(source) as Arc<_>, None)
+            }
+            NamedKind::Work(number) => {
+                let reference = TableReference::bare(self.fresh(name));
+                let fields =
+                    found.columns.iter().enumerate().map(|(at, (name, ty))| field(&format!("{name}#{at}"), *ty));
+                LogicalPlanBuilder::scan(reference, Arc::new(WorkSource::new(*number, name, fields.collect())), None)
+            }
+            NamedKind::Forbidden => {
+                return Err(SqlError::new(
+                    SqlState::INVALID_RECURSION,
+                    format!("recursive reference to query \"{name}\" must not appear within its non-recursive term"),
+                ));
+            }
+        };
+        let plan = plan.and_then(LogicalPlanBuilder::build).map_err(to_sql)?;
+        let items = columns_of(&plan)
+            .zip(names)
+            .zip(types)
+            .map(|((column, name), ty)| Item { name, typed: Typed::new(Expr::Column(column), ty) })
+            .collect();
+        self.aliased_rows(Rows { plan, items }, visible, renamed).map(Some)
+    }
+
+    /// A query that refers to itself: the first part's rows, then those that follow from the last ones, until there
+    /// are none.
+    fn recursive(
+        &mut self,
+        name: &str,
+        cte: &Cte,
+        base: &SetExpr,
+        step: &SetExpr,
+        all: bool,
+    ) -> Result<Rows, SqlError> {
+        let query = &cte.query;
+        if query.order_by.is_some() || query.limit_clause.is_some() || query.fetch.is_some() || !query.locks.is_empty()
+        {
+            return Err(SqlError::new(
+                SqlState::FEATURE_NOT_SUPPORTED,
+                "ORDER BY, LIMIT, OFFSET and FOR UPDATE in a recursive query are not implemented",
+            ));
+        }
+        let known = self.ctes.len();
+        if let Some(with) = &query.with {
+            self.with(with)?;
+        }
+        self.ctes.push(Named { name: name.to_owned(), columns: Vec::new(), kind: NamedKind::Forbidden });
+        let base = self.set_expr(base).and_then(|rows| self.projected(rows));
+        self.ctes.pop();
+        let base = base?;
+        let renamed = column_names(&cte.alias.columns);
+        check_columns(name, &base.items, &renamed)?;
+        let columns: Vec<(String, Type)> = base
+            .items
+            .iter()
+            .enumerate()
+            .map(|(at, item)| (renamed.get(at).unwrap_or(&item.name).clone(), item.typed.ty))
+            .collect();
+        let number = self.next_shared();
+        self.ctes.push(Named { name: name.to_owned(), columns: columns.clone(), kind: NamedKind::Work(number) });
+        let step = self.set_expr(step);
+        self.ctes.truncate(known);
+        let step = step?;
+        if step.items.len() != base.items.len() {
+            return Err(SqlError::new(SqlState::SYNTAX_ERROR, "each UNION query must have the same number of columns"));
+        }
+        let types: Vec<Type> = base.items.iter().map(|item| item.typed.ty).collect();
+        for (at, (item, (name, ty))) in step.items.iter().zip(&columns).enumerate() {
+            let common = self.common_type(&[*ty, item.typed.ty], "UNION")?;
+            if common.kind() != ty.kind() {
+                return Err(SqlError::new(
+                    SqlState::DATATYPE_MISMATCH,
+                    format!(
+                        "recursive query \"{name}\" column {} has type {ty} in non-recursive term but type {common} overall",
+                        at + 1
+                    ),
+                )
+                .with_hint("Cast the output of the non-recursive term to the correct type."));
+            }
+        }
+        let step = self.projected_as(step, &types)?;
+        check_references(&step.plan, number, name)?;
+        let keys = if all {
+            None
+        } else {
+            let mut keys = Vec::with_capacity(base.items.len());
+            for item in &base.items {
+                keys.push(item.typed.ty);
+            }
+            Some(keys)
+        };
+        let names: Vec<String> = columns.iter().map(|(name, _)| self.fresh(name)).collect();
+        let plan = Recursive::plan(base.plan, step.plan, number, name, &names, &types, keys)?;
+        let items = columns
+            .into_iter()
+            .zip(names)
+            .map(|((name, ty), column)| Item {
+                name,
+                typed: Typed::new(Expr::Column(PlanColumn::new_unqualified(column)), ty),
+            })
+            .collect();
+        Ok(Rows { plan, items })
+    }
+
+    /// A plan whose rows are computed once for all places where it stands, and what its columns become there.
+    pub(super) fn share<'e>(
+        &mut self,
+        plan: LogicalPlan,
+        used: impl Iterator<Item = &'e Expr>,
+    ) -> Result<(LogicalPlan, Vec<(PlanColumn, Expr)>), SqlError> {
+        let mut columns: Vec<PlanColumn> = Vec::new();
+        for expr in used {
+            for column in expr.column_refs() {
+                if !columns.contains(column) {
+                    columns.push(column.clone());
+                }
+            }
+        }
+        let schema = Arc::clone(plan.schema());
+        let mut fields = Vec::with_capacity(columns.len().max(1));
+        for (at, column) in columns.iter().enumerate() {
+            let (_, found) = schema.qualified_field_from_column(column).map_err(to_sql)?;
+            fields.push(Arc::new(found.as_ref().clone().with_name(format!("{}#{at}", column.name))));
+        }
+        let mut exprs: Vec<Expr> = columns.iter().cloned().map(Expr::Column).collect();
+        if exprs.is_empty() {
+            // Rows have to have something to be counted by.
+            exprs.push(Typed::literal(&freshet_sql::Value::Bool(true), Type::BOOL)?.expr);
+            fields.push(field("row", Type::BOOL));
+        }
+        let projection = Projection::try_new(exprs, Arc::new(plan)).map_err(to_sql)?;
+        let number = self.next_shared();
+        let source = SharedSource::new(number, LogicalPlan::Projection(projection), fields, Some(true));
+        let reference = TableReference::bare(self.fresh("shared"));
+        let scan = LogicalPlanBuilder::scan(reference, Arc::new(source), None)
+            .and_then(LogicalPlanBuilder::build)
+            .map_err(to_sql)?;
+        let renamed = columns.into_iter().zip(columns_of(&scan).map(Expr::Column)).collect();
+        Ok((scan, renamed))
+    }
+}
+
+/// The columns of a plan.
+fn columns_of(plan: &LogicalPlan) -> impl Iterator<Item = PlanColumn> + use<> {
+    plan.schema().columns().into_iter()
+}
+
+fn check_columns(name: &str, items: &[Item], renamed: &[String]) -> Result<(), SqlError> {
+    if renamed.len() > items.len() {
+        return Err(SqlError::new(
+            SqlState::INVALID_COLUMN_REFERENCE,
+            format!(
+                "WITH query \"{name}\" has {} columns available but {} columns specified",
+                items.len(),
+                renamed.len()
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The parts of a query that refers to itself, and whether all rows are kept.
+fn recursive_parts<'c>(with: &With, cte: &'c Cte, name: &str) -> Option<(&'c SetExpr, &'c SetExpr, bool)> {
+    if !with.recursive || !mentions(&cte.query.to_string(), name) {
+        return None;
+    }
+    match cte.query.body.as_ref() {
+        SetExpr::SetOperation { left, op: SetOperator::Union, set_quantifier, right } => {
+            Some((left, right, *set_quantifier == SetQuantifier::All))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a name occurs in a statement's text as a word.
+fn mentions(text: &str, name: &str) -> bool {
+    let text = text.to_ascii_lowercase();
+    let name = name.to_ascii_lowercase();
+    let of_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'$' || !byte.is_ascii();
+    text.match_indices(&name).any(|(at, _)| {
+        let bytes = text.as_bytes();
+        let before = at.checked_sub(1).map(|before| bytes[before]);
+        let after = bytes.get(at + name.len()).copied();
+        !before.is_some_and(of_word) && !after.is_some_and(of_word)
+    })
+}
+
+/// # Errors
+/// 42P19 when a recursive query refers to itself several times.
+fn check_references(step: &LogicalPlan, number: usize, name: &str) -> Result<(), SqlError> {
+    let mut count = 0;
+    step.apply(|plan| {
+        if let LogicalPlan::TableScan(scan) = plan
+            && WorkSource::of(scan.source.as_ref()).is_some_and(|source| source.number == number)
+        {
+            count += 1;
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .map_err(to_sql)?;
+    if count > 1 {
+        return Err(SqlError::new(
+            SqlState::INVALID_RECURSION,
+            format!("recursive reference to query \"{name}\" must not appear more than once"),
+        ));
+    }
+    Ok(())
+}

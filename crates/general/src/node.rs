@@ -1,0 +1,363 @@
+//! Steps of logical plans that DataFusion does not have.
+
+use std::{
+    cmp::Ordering,
+    collections::HashSet,
+    fmt,
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use datafusion_common::{DFSchema, DFSchemaRef, Result, TableReference};
+use datafusion_expr::{
+    EmptyRelation, Expr, Extension, LogicalPlan, Sort, UserDefinedLogicalNode, UserDefinedLogicalNodeCore, Values,
+    expr::Sort as SortExpr,
+};
+use freshet_sql::{SqlError, SqlState, Type};
+
+use crate::{error::to_sql, layout::field, series::SeriesCall};
+
+/// One row without columns.
+pub(crate) fn one_row() -> LogicalPlan {
+    LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: true, schema: Arc::new(DFSchema::empty()) })
+}
+
+/// Rows that are written out.
+///
+/// # Errors
+/// When columns have the same name: never.
+pub(crate) fn values(values: Vec<Vec<Expr>>, names: &[String], types: &[Type]) -> Result<LogicalPlan, SqlError> {
+    let schema = Arc::new(schema_of(names.iter().map(String::as_str).zip(types.iter().copied()), &[])?);
+    Ok(LogicalPlan::Values(Values { schema, values }))
+}
+
+/// Sorts, if there is anything to sort by.
+pub(crate) fn sorted(input: LogicalPlan, expr: Vec<SortExpr>) -> Result<LogicalPlan, SqlError> {
+    if expr.is_empty() {
+        return Ok(input);
+    }
+    Ok(LogicalPlan::Sort(Sort { expr, input: Arc::new(input), fetch: None }))
+}
+
+/// The error for a LIMIT or OFFSET below zero.
+#[cold]
+pub(crate) fn negative_count(clause: &'static str) -> SqlError {
+    let state = if clause == "LIMIT" {
+        SqlState::INVALID_ROW_COUNT_IN_LIMIT_CLAUSE
+    } else {
+        SqlState::INVALID_ROW_COUNT_IN_RESULT_OFFSET_CLAUSE
+    };
+    SqlError::new(state, format!("{clause} must not be negative"))
+}
+
+fn schema_of<'a>(columns: impl Iterator<Item = (&'a str, Type)>, before: &[&DFSchema]) -> Result<DFSchema, SqlError> {
+    let mut fields: Vec<(Option<TableReference>, _)> = Vec::new();
+    for schema in before {
+        fields.extend(schema.iter().map(|(qualifier, field)| (qualifier.cloned(), Arc::clone(field))));
+    }
+    fields.extend(columns.map(|(name, ty)| (None, field(name, ty))));
+    DFSchema::new_with_metadata(fields, std::collections::HashMap::new()).map_err(to_sql)
+}
+
+fn extension(node: impl UserDefinedLogicalNode + 'static) -> LogicalPlan {
+    LogicalPlan::Extension(Extension { node: Arc::new(node) })
+}
+
+/// Nodes have no order.
+macro_rules! unordered {
+    ($($node:ty),+) => {$(
+        impl PartialOrd for $node {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                (self == other).then_some(Ordering::Equal)
+            }
+        }
+    )+};
+}
+
+unordered!(Expand, Apply, Unique, Recursive);
+
+/// Each row once for each row that functions return for it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Expand {
+    pub input: Arc<LogicalPlan>,
+    pub calls: Vec<SeriesCall>,
+    /// The column that numbers the functions' rows.
+    pub ordinality: Option<String>,
+    /// Whether a row for which there is nothing stays.
+    pub outer: bool,
+    schema: DFSchemaRef,
+}
+
+impl Expand {
+    pub fn plan(
+        input: LogicalPlan,
+        calls: Vec<SeriesCall>,
+        ordinality: Option<String>,
+        outer: bool,
+    ) -> Result<LogicalPlan, SqlError> {
+        let columns = calls
+            .iter()
+            .flat_map(|call| call.columns.iter().map(|(name, ty)| (name.as_str(), *ty)))
+            .chain(ordinality.iter().map(|name| (name.as_str(), Type::INT8)));
+        let schema = Arc::new(schema_of(columns, &[input.schema()])?);
+        Ok(extension(Self { input: Arc::new(input), calls, ordinality, outer, schema }))
+    }
+}
+
+impl UserDefinedLogicalNodeCore for Expand {
+    fn name(&self) -> &'static str {
+        "Expand"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        self.calls.iter().flat_map(|call| call.arguments.iter().map(|(expr, _)| expr.clone())).collect()
+    }
+
+    fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
+        let made = self.calls.iter().flat_map(|call| call.columns.iter().map(|(name, _)| name.clone()));
+        made.chain(self.ordinality.clone()).collect()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let calls: Vec<String> = self.calls.iter().map(ToString::to_string).collect();
+        write!(f, "Expand: {}", calls.join(", "))
+    }
+
+    fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let mut exprs = exprs.into_iter();
+        let mut node = self.clone();
+        for call in &mut node.calls {
+            for (argument, _) in &mut call.arguments {
+                if let Some(expr) = exprs.next() {
+                    *argument = expr;
+                }
+            }
+        }
+        if let Some(input) = inputs.into_iter().next() {
+            let columns = node
+                .calls
+                .iter()
+                .flat_map(|call| call.columns.iter().map(|(name, ty)| (name.as_str(), *ty)))
+                .chain(node.ordinality.iter().map(|name| (name.as_str(), Type::INT8)));
+            node.schema = Arc::new(schema_of(columns, &[input.schema()]).map_err(crate::error::external)?);
+            node.input = Arc::new(input);
+        }
+        Ok(node)
+    }
+
+    fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
+        let count = self.input.schema().fields().len();
+        Some(vec![output_columns.iter().copied().filter(|column| *column < count).collect()])
+    }
+}
+
+/// Each row once for each row of a query that depends on it.
+#[derive(Clone, Debug)]
+pub(crate) struct Apply {
+    pub input: Arc<LogicalPlan>,
+    /// The query's number.
+    pub subquery: usize,
+    /// What it takes from the row.
+    pub captures: Vec<Expr>,
+    /// Whether a row for which there is nothing stays.
+    pub outer: bool,
+    right: DFSchema,
+    schema: DFSchemaRef,
+}
+
+impl PartialEq for Apply {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.input, self.subquery, &self.captures, self.outer)
+            == (&other.input, other.subquery, &other.captures, other.outer)
+    }
+}
+
+impl Eq for Apply {}
+
+impl Hash for Apply {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.input, self.subquery, &self.captures, self.outer).hash(state);
+    }
+}
+
+impl Apply {
+    pub fn plan(
+        input: LogicalPlan,
+        subquery: usize,
+        captures: Vec<Expr>,
+        right: &DFSchema,
+        outer: bool,
+    ) -> Result<LogicalPlan, SqlError> {
+        let schema = Arc::new(schema_of(std::iter::empty(), &[input.schema(), right])?);
+        Ok(extension(Self { input: Arc::new(input), subquery, captures, outer, right: right.clone(), schema }))
+    }
+}
+
+impl UserDefinedLogicalNodeCore for Apply {
+    fn name(&self) -> &'static str {
+        "Apply"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        self.captures.clone()
+    }
+
+    fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
+        self.right.fields().iter().map(|field| field.name().clone()).collect()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Apply: subquery {}", self.subquery)
+    }
+
+    fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let mut node = self.clone();
+        node.captures = exprs;
+        if let Some(input) = inputs.into_iter().next() {
+            node.schema = Arc::new(
+                schema_of(std::iter::empty(), &[input.schema(), &self.right]).map_err(crate::error::external)?,
+            );
+            node.input = Arc::new(input);
+        }
+        Ok(node)
+    }
+
+    fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
+        let count = self.input.schema().fields().len();
+        Some(vec![output_columns.iter().copied().filter(|column| *column < count).collect()])
+    }
+}
+
+/// The first row of those that have equal keys and follow each other.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Unique {
+    pub input: Arc<LogicalPlan>,
+    pub keys: Vec<Expr>,
+}
+
+impl Unique {
+    pub fn plan(input: LogicalPlan, keys: Vec<Expr>) -> LogicalPlan {
+        extension(Self { input: Arc::new(input), keys })
+    }
+}
+
+impl UserDefinedLogicalNodeCore for Unique {
+    fn name(&self) -> &'static str {
+        "Unique"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        self.input.schema()
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        self.keys.clone()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Unique")
+    }
+
+    fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let input = inputs.into_iter().next().map_or_else(|| Arc::clone(&self.input), Arc::new);
+        Ok(Self { input, keys: exprs })
+    }
+
+    fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
+        Some(vec![output_columns.to_vec()])
+    }
+}
+
+/// Rows, and those that follow from them, again and again.
+#[derive(Clone, Debug)]
+pub(crate) struct Recursive {
+    pub base: Arc<LogicalPlan>,
+    pub step: Arc<LogicalPlan>,
+    /// Under which number the step finds the rows before it.
+    pub number: usize,
+    pub name: String,
+    /// The columns' types, if each row is taken only once.
+    pub distinct: Option<Vec<Type>>,
+    schema: DFSchemaRef,
+}
+
+impl PartialEq for Recursive {
+    fn eq(&self, other: &Self) -> bool {
+        (&self.base, &self.step, self.number) == (&other.base, &other.step, other.number)
+    }
+}
+
+impl Eq for Recursive {}
+
+impl Hash for Recursive {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (&self.base, &self.step, self.number).hash(state);
+    }
+}
+
+impl Recursive {
+    pub fn plan(
+        base: LogicalPlan,
+        step: LogicalPlan,
+        number: usize,
+        name: &str,
+        columns: &[String],
+        types: &[Type],
+        distinct: Option<Vec<Type>>,
+    ) -> Result<LogicalPlan, SqlError> {
+        let schema = Arc::new(schema_of(columns.iter().map(String::as_str).zip(types.iter().copied()), &[])?);
+        let (base, step, name) = (Arc::new(base), Arc::new(step), name.to_owned());
+        Ok(extension(Self { base, step, number, name, distinct, schema }))
+    }
+}
+
+impl UserDefinedLogicalNodeCore for Recursive {
+    fn name(&self) -> &'static str {
+        "Recursive"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.base, &self.step]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        &self.schema
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        Vec::new()
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Recursive: {}", self.name)
+    }
+
+    fn with_exprs_and_inputs(&self, _: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let mut node = self.clone();
+        let mut inputs = inputs.into_iter();
+        if let (Some(base), Some(step)) = (inputs.next(), inputs.next()) {
+            (node.base, node.step) = (Arc::new(base), Arc::new(step));
+        }
+        Ok(node)
+    }
+}

@@ -1,0 +1,134 @@
+//! What DataFusion's optimizer does to our plans, and what has to be settled before.
+
+use std::{
+    collections::HashMap,
+    sync::{Arc, LazyLock},
+};
+
+use datafusion_common::{
+    config::ConfigOptions,
+    tree_node::{Transformed, TreeNode, TreeNodeRecursion},
+};
+use datafusion_expr::{Expr, LogicalPlan, Projection, Volatility};
+use datafusion_optimizer::{
+    Optimizer, OptimizerContext, common_subexpr_eliminate::CommonSubexprEliminate,
+    eliminate_cross_join::EliminateCrossJoin, eliminate_filter::EliminateFilter,
+    eliminate_outer_join::EliminateOuterJoin, extract_equijoin_predicate::ExtractEquijoinPredicate,
+    optimize_projections::OptimizeProjections, propagate_empty_relation::PropagateEmptyRelation,
+    push_down_filter::PushDownFilter, push_down_limit::PushDownLimit,
+};
+use freshet_sql::SqlError;
+
+use crate::{bind::Bound, error::to_sql, source::SharedSource};
+
+/// The rules that help. Expressions are simplified when they are bound, and subqueries are joins or functions by then.
+static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
+    Optimizer::with_rules(vec![
+        Arc::new(ExtractEquijoinPredicate::new()),
+        Arc::new(EliminateFilter::new()),
+        Arc::new(EliminateCrossJoin::new()),
+        Arc::new(PropagateEmptyRelation::new()),
+        Arc::new(EliminateOuterJoin::new()),
+        Arc::new(PushDownLimit::new()),
+        Arc::new(PushDownFilter::new()),
+        Arc::new(CommonSubexprEliminate::new()),
+        Arc::new(OptimizeProjections::new()),
+    ])
+});
+
+static CONTEXT: LazyLock<OptimizerContext> = LazyLock::new(|| {
+    let mut options = ConfigOptions::default();
+    options.optimizer.filter_null_join_keys = false;
+    options.optimizer.max_passes = 2;
+    options.optimizer.skip_failed_rules = false;
+    OptimizerContext::new_with_config_options(Arc::new(options)).without_query_execution_start_time()
+});
+
+/// Prepares a bound query's plans for running.
+///
+/// # Errors
+/// When the optimizer fails: a mistake in it, or in the plan.
+#[allow(clippy::type_complexity)]
+pub(crate) fn optimize(bound: &Bound) -> Result<(Arc<LogicalPlan>, Vec<Option<Arc<LogicalPlan>>>), SqlError> {
+    let mut uses = HashMap::new();
+    count_uses(&bound.plan, &mut uses)?;
+    for plan in bound.subqueries.iter().flatten() {
+        count_uses(plan, &mut uses)?;
+    }
+    let main = optimized(bound.plan.clone(), &uses)?;
+    let subqueries = bound
+        .subqueries
+        .iter()
+        .map(|plan| plan.clone().map(|plan| optimized(plan, &uses)).transpose())
+        .collect::<Result<_, _>>()?;
+    Ok((main, subqueries))
+}
+
+fn optimized(plan: LogicalPlan, uses: &HashMap<usize, usize>) -> Result<Arc<LogicalPlan>, SqlError> {
+    let plan = settle_shared(plan, uses)?;
+    let plan = OPTIMIZER.optimize(plan, &*CONTEXT, |_, _| {}).map_err(to_sql)?;
+    Ok(Arc::new(plan))
+}
+
+/// Counts in how many places each shared result is read.
+fn count_uses(plan: &LogicalPlan, uses: &mut HashMap<usize, usize>) -> Result<(), SqlError> {
+    plan.apply(|plan| {
+        if let LogicalPlan::TableScan(scan) = plan
+            && let Some(shared) = SharedSource::of(scan.source.as_ref())
+        {
+            let count = uses.entry(shared.number).or_insert(0);
+            *count += 1;
+            if *count == 1 {
+                count_uses(shared.plan(), uses).map_err(crate::error::external)?;
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .map(drop)
+    .map_err(to_sql)
+}
+
+/// Puts the plan of a shared result where it is read, unless it is read in several places.
+fn settle_shared(plan: LogicalPlan, uses: &HashMap<usize, usize>) -> Result<LogicalPlan, SqlError> {
+    plan.transform_up(|plan| {
+        let LogicalPlan::TableScan(scan) = &plan else { return Ok(Transformed::no(plan)) };
+        let Some(shared) = SharedSource::of(scan.source.as_ref()) else { return Ok(Transformed::no(plan)) };
+        let once = uses.get(&shared.number).is_none_or(|count| *count < 2) && !is_volatile(shared.plan());
+        if shared.fixed.unwrap_or(!once) {
+            if shared.optimized.get().is_none() {
+                let inner = optimized(shared.plan().clone(), uses).map_err(crate::error::external)?;
+                // Whoever was first has optimized the same.
+                let _ = shared.optimized.set(inner);
+            }
+            return Ok(Transformed::no(plan));
+        }
+        let inner = settle_shared(shared.plan().clone(), uses).map_err(crate::error::external)?;
+        let exprs = inner
+            .schema()
+            .columns()
+            .into_iter()
+            .zip(scan.projected_schema.iter())
+            .map(|(column, (qualifier, field))| {
+                Expr::Column(column).alias_qualified(qualifier.cloned(), field.name().clone())
+            })
+            .collect();
+        let projection = Projection::try_new(exprs, Arc::new(inner))?;
+        Ok(Transformed::yes(LogicalPlan::Projection(projection)))
+    })
+    .map(|transformed| transformed.data)
+    .map_err(to_sql)
+}
+
+/// Whether a plan returns something else each time.
+fn is_volatile(plan: &LogicalPlan) -> bool {
+    let mut found = false;
+    let looked = plan.apply(|plan| {
+        plan.apply_expressions(|expr| {
+            found |= expr.exists(|expr| {
+                Ok(matches!(expr, Expr::ScalarFunction(call) if call.func.signature().volatility == Volatility::Volatile))
+            })?;
+            Ok(TreeNodeRecursion::Continue)
+        })
+    });
+    found || looked.is_err()
+}

@@ -1,0 +1,244 @@
+//! A planned query, and how it runs.
+
+use std::{
+    collections::HashMap,
+    panic::{AssertUnwindSafe, catch_unwind},
+    sync::{Arc, LazyLock},
+};
+
+use datafusion_common::Result;
+use datafusion_execution::{
+    SendableRecordBatchStream, TaskContext,
+    config::SessionConfig,
+    disk_manager::{DiskManagerBuilder, DiskManagerMode},
+    memory_pool::GreedyMemoryPool,
+    runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
+};
+use datafusion_expr::LogicalPlan;
+use datafusion_physical_plan::ExecutionPlan;
+use freshet_sql::{
+    SqlError, Type, Value,
+    general::{Column, GeneralPlan, GeneralRows, Relations, Run},
+    types::EvalContext,
+};
+use sqlparser::ast::Query;
+
+use crate::{
+    bind::bind,
+    error::{external, to_sql},
+    exec::{BATCH_ROWS, next_batch},
+    explain,
+    layout::Reader,
+    optimize::optimize,
+    physical::physical,
+    session::Session,
+    subquery::State,
+};
+
+/// What all runs have in common but their memory.
+static ENVIRONMENT: LazyLock<Option<RuntimeEnv>> = LazyLock::new(|| {
+    let disk = DiskManagerBuilder::default().with_mode(DiskManagerMode::Disabled);
+    RuntimeEnvBuilder::new().with_disk_manager_builder(disk).build().ok()
+});
+
+static CONFIG: LazyLock<SessionConfig> =
+    LazyLock::new(|| SessionConfig::new().with_target_partitions(1).with_batch_size(BATCH_ROWS));
+
+/// The plans of a query: its own, and those of its subqueries.
+pub(crate) struct Planned {
+    pub plan: Arc<LogicalPlan>,
+    pub subqueries: Vec<Option<Arc<LogicalPlan>>>,
+    columns: Vec<Column>,
+    parameters: Vec<Type>,
+}
+
+impl Planned {
+    /// Plans a query.
+    ///
+    /// # Errors
+    /// When it is no query over these relations.
+    pub fn new(
+        query: &Query,
+        parameters: &[Option<Type>],
+        relations: &Arc<dyn Relations>,
+        context: &EvalContext<'_>,
+    ) -> Result<Self, SqlError> {
+        guarded(|| {
+            let bound = bind(query, parameters, relations, context)?;
+            let (plan, subqueries) = optimize(&bound)?;
+            Ok(Self { plan, subqueries, columns: bound.columns, parameters: bound.parameters })
+        })
+    }
+
+    /// The operators of a subquery.
+    ///
+    /// # Errors
+    /// When there is none of this number, and what planning it returns.
+    pub fn subquery(&self, number: usize) -> Result<Arc<dyn ExecutionPlan>> {
+        match self.subqueries.get(number).and_then(Option::as_ref) {
+            Some(plan) => physical(plan),
+            None => Err(external(SqlError::internal("there is no such subquery"))),
+        }
+    }
+}
+
+/// Does something, a panic in which is an error: mistakes in operators end a query, not its session.
+fn guarded<T>(work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, SqlError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(SqlError::internal(format!("a query has failed: {text}")))
+    })
+}
+
+/// A planned query as the door has it.
+pub(crate) struct Plan(pub Arc<Planned>);
+
+/// The memory of a run, and nothing on disk.
+fn task(memory: usize) -> Result<Arc<TaskContext>, SqlError> {
+    let Some(environment) = ENVIRONMENT.as_ref() else {
+        return Err(SqlError::internal("the environment of queries could not be made"));
+    };
+    let mut environment = environment.clone();
+    environment.memory_pool = Arc::new(GreedyMemoryPool::new(memory));
+    Ok(Arc::new(TaskContext::new(
+        None,
+        String::new(),
+        CONFIG.clone(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        HashMap::new(),
+        Arc::new(environment),
+    )))
+}
+
+/// A run that has begun.
+pub(crate) struct Running<'r> {
+    run: Run<'r>,
+    state: State,
+    types: Vec<Type>,
+    stream: Option<SendableRecordBatchStream>,
+}
+
+impl<'r> Running<'r> {
+    fn new(planned: &Arc<Planned>, run: &Run<'r>) -> Result<Self, SqlError> {
+        if run.parameters.len() < planned.parameters.len() {
+            return Err(SqlError::new(
+                freshet_sql::SqlState::PROTOCOL_VIOLATION,
+                format!(
+                    "{} parameters were given to a query that has {}",
+                    run.parameters.len(),
+                    planned.parameters.len()
+                ),
+            ));
+        }
+        let state = State::new(Arc::clone(planned), task(run.memory)?);
+        let types = planned.columns.iter().map(|column| column.ty).collect();
+        Ok(Self { run: *run, state, types, stream: None })
+    }
+
+    /// Does something as part of the run.
+    pub fn enter<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T, SqlError> {
+        let session = Session {
+            context: self.run.context,
+            parameters: self.run.parameters,
+            interrupted: self.run.interrupted,
+            state: &self.state,
+        };
+        guarded(|| session.enter(work).map_err(to_sql))
+    }
+
+    /// The operators of the query itself.
+    pub fn operators(&self) -> Result<Arc<dyn ExecutionPlan>, SqlError> {
+        self.enter(|| physical(&self.state.planned.plan))
+    }
+
+    /// Begins to run the operators.
+    pub fn start(&mut self, plan: &Arc<dyn ExecutionPlan>) -> Result<(), SqlError> {
+        self.stream = Some(self.enter(|| plan.execute(0, Arc::clone(&self.state.task)))?);
+        Ok(())
+    }
+}
+
+impl GeneralRows for Running<'_> {
+    fn next(&mut self, rows: &mut Vec<Vec<Value>>) -> Result<(), SqlError> {
+        let before = rows.len();
+        while let Some(mut stream) = self.stream.take() {
+            let batch = self.enter(|| {
+                crate::session::check()?;
+                next_batch(&mut stream)
+            })?;
+            let Some(batch) = batch else { return Ok(()) };
+            self.stream = Some(stream);
+            let readers = self
+                .types
+                .iter()
+                .zip(batch.columns())
+                .map(|(ty, column)| Reader::new(*ty, column))
+                .collect::<Result<Vec<_>, _>>()?;
+            rows.reserve(batch.num_rows());
+            for row in 0..batch.num_rows() {
+                rows.push(readers.iter().map(|reader| reader.value(row)).collect::<Result<_, _>>()?);
+            }
+            if rows.len() > before {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        // What operators let go of may still look at the session.
+        if let Some(stream) = self.stream.take() {
+            let _ = self.enter(|| {
+                drop(stream);
+                Ok(())
+            });
+        }
+    }
+}
+
+impl GeneralPlan for Plan {
+    fn columns(&self) -> &[Column] {
+        &self.0.columns
+    }
+
+    fn parameters(&self) -> &[Type] {
+        &self.0.parameters
+    }
+
+    fn run<'r>(&self, run: &Run<'r>) -> Result<Box<dyn GeneralRows + 'r>, SqlError> {
+        let mut running = Running::new(&self.0, run)?;
+        let plan = running.operators()?;
+        running.start(&plan)?;
+        Ok(Box::new(running))
+    }
+
+    fn explain(&self, run: &Run<'_>, analyze: bool) -> Result<Vec<String>, SqlError> {
+        let mut running = Running::new(&self.0, run)?;
+        let plan = running.operators()?;
+        if analyze {
+            running.start(&plan)?;
+            let mut rows = Vec::new();
+            loop {
+                rows.clear();
+                running.next(&mut rows)?;
+                if rows.is_empty() {
+                    break;
+                }
+            }
+        }
+        let mut lines = explain::lines(plan.as_ref(), analyze);
+        for number in 0..self.0.subqueries.len() {
+            if self.0.subqueries[number].is_some() {
+                let subquery = running.enter(|| self.0.subquery(number))?;
+                lines.push(format!("Subquery {number}"));
+                lines.extend(explain::lines(subquery.as_ref(), false).into_iter().map(|line| format!("  {line}")));
+            }
+        }
+        Ok(lines)
+    }
+}

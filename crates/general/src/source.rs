@@ -1,0 +1,107 @@
+//! What plans read from: relations, results that are shared, and what recursive queries go on from.
+
+use std::{
+    any::Any,
+    sync::{Arc, OnceLock},
+};
+
+use arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use datafusion_common::Result;
+use datafusion_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableSource};
+use freshet_sql::general::Relation;
+
+use crate::{filter::Condition, layout::field};
+
+/// A relation.
+pub(crate) struct RelationSource {
+    pub relation: Arc<dyn Relation>,
+    pub name: String,
+    schema: SchemaRef,
+}
+
+impl RelationSource {
+    pub fn new(relation: Arc<dyn Relation>, name: &str) -> Self {
+        let fields: Vec<FieldRef> = relation.columns().iter().map(|column| field(&column.name, column.ty)).collect();
+        Self { relation, name: name.to_owned(), schema: Arc::new(Schema::new(fields)) }
+    }
+
+    /// The source, if it is one of these.
+    pub fn of(source: &dyn TableSource) -> Option<&Self> {
+        (source as &dyn Any).downcast_ref()
+    }
+}
+
+impl TableSource for RelationSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
+        // What the relation does not take itself, the scan applies before it copies a row.
+        let columns = self.relation.columns();
+        Ok(filters
+            .iter()
+            .map(|filter| match Condition::of(filter, columns) {
+                Some(_) => TableProviderFilterPushDown::Exact,
+                None => TableProviderFilterPushDown::Unsupported,
+            })
+            .collect())
+    }
+}
+
+/// A result that is computed once, however many parts of a query read it.
+pub(crate) struct SharedSource {
+    pub number: usize,
+    plan: LogicalPlan,
+    schema: SchemaRef,
+    /// Whether it has to be computed once, or must not; nothing when that is to be decided.
+    pub fixed: Option<bool>,
+    /// The plan as it is to be run.
+    pub optimized: OnceLock<Arc<LogicalPlan>>,
+}
+
+impl SharedSource {
+    pub fn new(number: usize, plan: LogicalPlan, fields: Vec<FieldRef>, fixed: Option<bool>) -> Self {
+        Self { number, plan, schema: Arc::new(Schema::new(fields)), fixed, optimized: OnceLock::new() }
+    }
+
+    /// The source, if it is one of these.
+    pub fn of(source: &dyn TableSource) -> Option<&Self> {
+        (source as &dyn Any).downcast_ref()
+    }
+
+    /// The plan whose result it is.
+    pub fn plan(&self) -> &LogicalPlan {
+        &self.plan
+    }
+}
+
+impl TableSource for SharedSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}
+
+/// The rows from which a recursive query goes on.
+pub(crate) struct WorkSource {
+    pub number: usize,
+    pub name: String,
+    schema: SchemaRef,
+}
+
+impl WorkSource {
+    pub fn new(number: usize, name: &str, fields: Vec<FieldRef>) -> Self {
+        Self { number, name: name.to_owned(), schema: Arc::new(Schema::new(fields)) }
+    }
+
+    /// The source, if it is one of these.
+    pub fn of(source: &dyn TableSource) -> Option<&Self> {
+        (source as &dyn Any).downcast_ref()
+    }
+}
+
+impl TableSource for WorkSource {
+    fn schema(&self) -> SchemaRef {
+        Arc::clone(&self.schema)
+    }
+}

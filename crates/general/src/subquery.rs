@@ -1,0 +1,447 @@
+//! Subqueries as functions of the row around them, and what a running query keeps.
+
+use std::{
+    cell::RefCell,
+    collections::{HashMap, HashSet},
+    hash::{Hash, Hasher},
+    sync::Arc,
+};
+
+use arrow::{
+    array::{Array as _, RecordBatch},
+    datatypes::DataType,
+};
+use datafusion_common::{Result, ScalarValue};
+use datafusion_execution::{
+    TaskContext,
+    memory_pool::{MemoryConsumer, MemoryReservation},
+};
+use datafusion_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
+use datafusion_physical_plan::{ExecutionPlan, execution_plan::reset_plan_states};
+use freshet_sql::{
+    Kind, SqlError, SqlState, Type, Value,
+    functions::{self, Function},
+    types::Array,
+};
+
+use crate::{
+    error::external,
+    exec::next_batch,
+    function::call,
+    layout::{Builder, Reader, data_type, from_scalar, to_scalar},
+    plan::Planned,
+    session::{self, Session},
+};
+
+/// As many answers of one subquery are remembered.
+const MAX_REMEMBERED: usize = 65_536;
+
+/// What is asked of a subquery.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Answer {
+    /// Its only value.
+    Scalar,
+    /// Whether it has rows.
+    Exists,
+    /// All its values.
+    Array,
+    /// Whether an operator holds between a value and one of its values.
+    Any(&'static Function),
+    /// Whether an operator holds between a value and all its values.
+    All(&'static Function),
+}
+
+impl Answer {
+    fn identity(&self) -> (u8, usize) {
+        let address = |function: &'static Function| std::ptr::from_ref(function).addr();
+        match self {
+            Self::Scalar => (0, 0),
+            Self::Exists => (1, 0),
+            Self::Array => (2, 0),
+            Self::Any(function) => (3, address(function)),
+            Self::All(function) => (4, address(function)),
+        }
+    }
+}
+
+/// A subquery as a function of what it takes from the row around it.
+#[derive(Clone, Debug)]
+pub(crate) struct SubqueryFunction {
+    pub subquery: usize,
+    answer: Answer,
+    /// The type of the value that its values are compared with, if any, and the types of what it takes.
+    types: Vec<Type>,
+    /// The type of its column.
+    element: Type,
+    result: Type,
+    signature: Signature,
+}
+
+impl PartialEq for SubqueryFunction {
+    fn eq(&self, other: &Self) -> bool {
+        self.subquery == other.subquery && self.answer.identity() == other.answer.identity()
+    }
+}
+
+impl Eq for SubqueryFunction {}
+
+impl Hash for SubqueryFunction {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.subquery, self.answer.identity()).hash(state);
+    }
+}
+
+impl SubqueryFunction {
+    pub fn call(
+        subquery: usize,
+        answer: Answer,
+        types: Vec<Type>,
+        element: Type,
+        result: Type,
+        arguments: Vec<Expr>,
+    ) -> Expr {
+        let signature = Signature::user_defined(Volatility::Immutable);
+        call(Self { subquery, answer, types, element, result, signature }, arguments)
+    }
+
+    fn compares(&self) -> bool {
+        matches!(self.answer, Answer::Any(_) | Answer::All(_))
+    }
+
+    /// The answer for one row.
+    fn answer(&self, session: &Session<'_>, left: &Value, captured: Vec<ScalarValue>) -> Result<Value> {
+        let remembered = session.state.remembered(self.subquery, &captured);
+        let found = match remembered {
+            Some(found) => found,
+            None => {
+                let found = Arc::new(self.ask(session, captured.clone())?);
+                session.state.remember(self.subquery, captured, &found);
+                found
+            }
+        };
+        match (self.answer, found.as_ref()) {
+            (Answer::Any(operator), Found::Values { values, set, has_null }) => {
+                compared(operator, left, values, set, *has_null, true, session).map_err(external)
+            }
+            (Answer::All(operator), Found::Values { values, set, has_null }) => {
+                compared(operator, left, values, set, *has_null, false, session).map_err(external)
+            }
+            (_, Found::Value(value)) => Ok(value.clone()),
+            (_, Found::Values { .. }) => Err(external(SqlError::internal("a subquery has several values"))),
+        }
+    }
+
+    /// Runs the subquery.
+    fn ask(&self, session: &Session<'_>, captured: Vec<ScalarValue>) -> Result<Found> {
+        let mut values: Vec<Value> = Vec::new();
+        let mut rows = 0;
+        let reservation = MemoryConsumer::new("subquery").register(session.state.task.memory_pool());
+        session.state.run(self.subquery, captured, &mut |batch| {
+            rows += batch.num_rows();
+            match self.answer {
+                Answer::Exists => return Ok(rows == 0),
+                Answer::Scalar if rows > 1 => {
+                    return Err(external(SqlError::new(
+                        SqlState::CARDINALITY_VIOLATION,
+                        "more than one row returned by a subquery used as an expression",
+                    )));
+                }
+                _ => {}
+            }
+            let Some(column) = batch.columns().first() else { return Ok(true) };
+            reservation.try_grow(column.get_array_memory_size())?;
+            let reader = Reader::new(self.element, column).map_err(external)?;
+            for row in 0..batch.num_rows() {
+                values.push(reader.value(row).map_err(external)?);
+            }
+            Ok(true)
+        })?;
+        Ok(match self.answer {
+            Answer::Exists => Found::Value(Value::Bool(rows > 0)),
+            Answer::Scalar => Found::Value(values.pop().unwrap_or_default()),
+            Answer::Array => Found::Value(array_of(values, self.result).map_err(external)?),
+            Answer::Any(_) | Answer::All(_) => {
+                let has_null = values.iter().any(Value::is_null);
+                let set = values.iter().filter(|value| !value.is_null()).cloned().collect();
+                Found::Values { values, set, has_null }
+            }
+        })
+    }
+}
+
+fn array_of(values: Vec<Value>, result: Type) -> Result<Value, SqlError> {
+    let element = result.kind().element().unwrap_or(Kind::Text);
+    if values.iter().any(|value| matches!(value, Value::Array(_))) {
+        return crate::array::make_nested(element, &values);
+    }
+    Ok(Value::array(Array::new(element, values)))
+}
+
+/// Whether an operator holds between a value and one of many, or all.
+fn compared(
+    operator: &Function,
+    left: &Value,
+    values: &[Value],
+    set: &HashSet<Value>,
+    has_null: bool,
+    any: bool,
+    session: &Session<'_>,
+) -> Result<Value, SqlError> {
+    if values.is_empty() {
+        return Ok(Value::Bool(!any));
+    }
+    if left.is_null() {
+        return Ok(Value::Null);
+    }
+    // Equality of values of one kind is looked up.
+    let same_kind = operator.arguments.first() == operator.arguments.get(1);
+    match (operator.name, any) {
+        ("=", true) if same_kind => {
+            return Ok(if set.contains(left) {
+                Value::Bool(true)
+            } else if has_null {
+                Value::Null
+            } else {
+                Value::Bool(false)
+            });
+        }
+        ("<>", false) if same_kind => {
+            return Ok(if set.contains(left) {
+                Value::Bool(false)
+            } else if has_null {
+                Value::Null
+            } else {
+                Value::Bool(true)
+            });
+        }
+        _ => {}
+    }
+    let element = values.iter().find_map(Value::kind).unwrap_or(Kind::Text);
+    let array = Value::array(Array::new(element, values.to_vec()));
+    if any {
+        functions::any(operator, left, &array, session.context)
+    } else {
+        functions::all(operator, left, &array, session.context)
+    }
+}
+
+impl ScalarUDFImpl for SubqueryFunction {
+    fn name(&self) -> &'static str {
+        "subquery"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _: &[DataType]) -> Result<DataType> {
+        Ok(data_type(self.result))
+    }
+
+    fn coerce_types(&self, arguments: &[DataType]) -> Result<Vec<DataType>> {
+        Ok(arguments.to_vec())
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> Result<ColumnarValue> {
+        session::with(|session| {
+            let (left, captured) = match arguments.args.split_first() {
+                Some((left, captured)) if self.compares() => (Some(left), captured),
+                _ => (None, arguments.args.as_slice()),
+            };
+            let scalar = |value: &ColumnarValue, row: usize| match value {
+                ColumnarValue::Scalar(scalar) => Ok(scalar.clone()),
+                ColumnarValue::Array(array) => ScalarValue::try_from_array(array, row),
+            };
+            let constant = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
+            let evaluate = |row: usize| -> Result<Value> {
+                let left = match (left, self.types.first()) {
+                    (Some(left), Some(ty)) => from_scalar(*ty, &scalar(left, row)?).map_err(external)?,
+                    _ => Value::Null,
+                };
+                let captured = captured.iter().map(|value| scalar(value, row)).collect::<Result<Vec<_>>>()?;
+                self.answer(session, &left, captured)
+            };
+            if constant {
+                let value = evaluate(0)?;
+                return to_scalar(self.result, &value).map(ColumnarValue::Scalar).map_err(external);
+            }
+            let mut builder = Builder::new(self.result, arguments.number_rows);
+            for row in 0..arguments.number_rows {
+                builder.append(evaluate(row)?.as_ref()).map_err(external)?;
+            }
+            Ok(ColumnarValue::Array(builder.finish()))
+        })
+    }
+}
+
+/// What a subquery was found to return.
+enum Found {
+    Value(Value),
+    Values { values: Vec<Value>, set: HashSet<Value>, has_null: bool },
+}
+
+impl Found {
+    fn size(&self) -> usize {
+        match self {
+            Self::Value(value) => size_of::<Value>() + value.as_str().map_or(0, str::len),
+            Self::Values { values, .. } => values.len() * 3 * size_of::<Value>(),
+        }
+    }
+}
+
+/// A subquery within a run.
+#[derive(Default)]
+struct Run {
+    /// Its plan, unless it runs.
+    plan: Option<Arc<dyn ExecutionPlan>>,
+    captured: Vec<ScalarValue>,
+    /// How often something else was captured.
+    generation: u64,
+    remembered: HashMap<Vec<ScalarValue>, Arc<Found>>,
+    reservation: Option<MemoryReservation>,
+}
+
+/// Rows that several parts of a query read.
+struct SharedRows {
+    batches: Arc<Vec<RecordBatch>>,
+    /// In which generations of subqueries they were computed.
+    generations: Vec<u64>,
+    _reservation: MemoryReservation,
+}
+
+/// What a running query keeps besides its operators.
+pub(crate) struct State {
+    pub planned: Arc<Planned>,
+    pub task: Arc<TaskContext>,
+    runs: RefCell<Vec<Run>>,
+    shared: RefCell<HashMap<usize, SharedRows>>,
+    work: RefCell<HashMap<usize, Arc<Vec<RecordBatch>>>>,
+}
+
+impl State {
+    pub fn new(planned: Arc<Planned>, task: Arc<TaskContext>) -> Self {
+        let mut runs = Vec::new();
+        runs.resize_with(planned.subqueries.len(), Run::default);
+        Self { planned, task, runs: RefCell::new(runs), shared: RefCell::default(), work: RefCell::default() }
+    }
+
+    /// What a running subquery has captured.
+    pub fn captured(&self, subquery: usize, at: usize) -> Option<ScalarValue> {
+        self.runs.borrow().get(subquery)?.captured.get(at).cloned()
+    }
+
+    fn remembered(&self, subquery: usize, captured: &[ScalarValue]) -> Option<Arc<Found>> {
+        self.runs.borrow().get(subquery)?.remembered.get(captured).cloned()
+    }
+
+    fn remember(&self, subquery: usize, captured: Vec<ScalarValue>, found: &Arc<Found>) {
+        let mut runs = self.runs.borrow_mut();
+        let Some(run) = runs.get_mut(subquery) else { return };
+        if run.remembered.len() >= MAX_REMEMBERED {
+            return;
+        }
+        let reservation = run
+            .reservation
+            .get_or_insert_with(|| MemoryConsumer::new("answers of subqueries").register(self.task.memory_pool()));
+        let size = found.size() + captured.iter().map(ScalarValue::size).sum::<usize>() + 64;
+        // Without room it is asked again.
+        if reservation.try_grow(size).is_ok() {
+            run.remembered.insert(captured, Arc::clone(found));
+        }
+    }
+
+    /// Runs a subquery for a row, and gives its rows to `visit`, until that says no more are wanted.
+    ///
+    /// # Errors
+    /// What the subquery or `visit` returns.
+    pub fn run(
+        &self,
+        subquery: usize,
+        captured: Vec<ScalarValue>,
+        visit: &mut dyn FnMut(&RecordBatch) -> Result<bool>,
+    ) -> Result<()> {
+        let plan = self.begin(subquery, captured)?;
+        let mut stream = plan.execute(0, Arc::clone(&self.task))?;
+        while let Some(batch) = next_batch(&mut stream)? {
+            if !visit(&batch)? {
+                break;
+            }
+        }
+        drop(stream);
+        self.end(subquery, plan)
+    }
+
+    /// The plan of a subquery, which sees these values until it is given back.
+    ///
+    /// # Errors
+    /// When it cannot be planned.
+    pub fn begin(&self, subquery: usize, captured: Vec<ScalarValue>) -> Result<Arc<dyn ExecutionPlan>> {
+        let missing = || external(SqlError::internal("there is no such subquery"));
+        let known = {
+            let mut runs = self.runs.borrow_mut();
+            let run = runs.get_mut(subquery).ok_or_else(missing)?;
+            if run.captured != captured {
+                run.captured = captured;
+                run.generation += 1;
+            }
+            run.plan.take()
+        };
+        match known {
+            Some(plan) => Ok(plan),
+            None => self.planned.subquery(subquery),
+        }
+    }
+
+    /// Gives a subquery's plan back, to be run again.
+    ///
+    /// # Errors
+    /// When it cannot be run again: a mistake in an operator.
+    pub fn end(&self, subquery: usize, plan: Arc<dyn ExecutionPlan>) -> Result<()> {
+        let plan = reset_plan_states(plan)?;
+        if let Some(run) = self.runs.borrow_mut().get_mut(subquery) {
+            run.plan = Some(plan);
+        }
+        Ok(())
+    }
+
+    /// The rows of a shared result, which are computed unless they are there.
+    ///
+    /// # Errors
+    /// What computing them returns.
+    pub fn shared(
+        &self,
+        number: usize,
+        depends_on: &[usize],
+        compute: &mut dyn FnMut(&MemoryReservation) -> Result<Vec<RecordBatch>>,
+    ) -> Result<Arc<Vec<RecordBatch>>> {
+        let generations: Vec<u64> = {
+            let runs = self.runs.borrow();
+            depends_on.iter().map(|subquery| runs.get(*subquery).map_or(0, |run| run.generation)).collect()
+        };
+        if let Some(rows) = self.shared.borrow().get(&number)
+            && rows.generations == generations
+        {
+            return Ok(Arc::clone(&rows.batches));
+        }
+        self.shared.borrow_mut().remove(&number);
+        let reservation = MemoryConsumer::new("shared result").register(self.task.memory_pool());
+        let batches = Arc::new(compute(&reservation)?);
+        let rows = SharedRows { batches: Arc::clone(&batches), generations, _reservation: reservation };
+        self.shared.borrow_mut().insert(number, rows);
+        Ok(batches)
+    }
+
+    /// The rows from which a recursive query goes on.
+    pub fn work(&self, number: usize) -> Option<Arc<Vec<RecordBatch>>> {
+        self.work.borrow().get(&number).cloned()
+    }
+
+    /// Sets the rows from which a recursive query goes on, and gives back those from before.
+    pub fn set_work(&self, number: usize, batches: Option<Arc<Vec<RecordBatch>>>) -> Option<Arc<Vec<RecordBatch>>> {
+        let mut work = self.work.borrow_mut();
+        match batches {
+            Some(batches) => work.insert(number, batches),
+            None => work.remove(&number),
+        }
+    }
+}

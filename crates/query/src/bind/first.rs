@@ -1,0 +1,88 @@
+//! Subqueries that depend on nothing outside: they are run before the statement, once, and stand in it as values.
+//!
+//! So `WHERE id = (SELECT max(id) FROM t)` and `WHERE id IN (SELECT id FROM queue ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED)` need no general
+//! query: what they compare with is known when the index is read. A list of values has to lead to an index for this; looked at row by row,
+//! it would be slower than what general queries make of it.
+
+use std::sync::Arc;
+
+use freshet_sql::{SqlError, Type, types::Kind};
+use sqlparser::ast::Query;
+
+use super::{Binder, Bound, Stop, select::SelectPlan};
+use crate::expression::{Expression, Typed};
+
+/// A subquery that is run before the statement.
+#[derive(Clone, Debug)]
+pub struct First {
+    /// What is run.
+    pub plan: Arc<SelectPlan>,
+    /// All its values as an array of this kind of elements; otherwise the only one.
+    pub list_of: Option<Kind>,
+}
+
+impl Binder<'_> {
+    /// The value of a subquery.
+    pub(super) fn first_value(&self, query: &Query) -> Bound<Typed> {
+        let (plan, ty) = self.first(query)?;
+        let expression = self.add_first(First { plan: Arc::new(plan), list_of: None }, false)?;
+        Ok(Typed { expression, ty })
+    }
+
+    /// The values of a subquery, as an array.
+    pub(super) fn first_list(&self, query: &Query) -> Bound<Typed> {
+        let (plan, ty) = self.first(query)?;
+        let array = ty.kind().array().ok_or(Stop::General("a subquery"))?;
+        // What locks rows can be done here only.
+        let is_long = plan.lock.is_none();
+        let first = First { plan: Arc::new(plan), list_of: Some(ty.kind()) };
+        Ok(Typed { expression: self.add_first(first, is_long)?, ty: Type::of(array) })
+    }
+
+    fn first(&self, query: &Query) -> Bound<(SelectPlan, Type)> {
+        if self.planner.is_none() {
+            return Err(Stop::General("a subquery"));
+        }
+        // An error may only mean that it is about rows outside of it.
+        let plan = self.attempt(|| self.query(query)).map_err(|stop| match stop {
+            Stop::Error(error) if !query.locks.is_empty() => Stop::Error(error),
+            _ => Stop::General("a subquery"),
+        })?;
+        match plan.output.as_slice() {
+            [output] => {
+                let ty = output.ty;
+                Ok((plan, ty))
+            }
+            _ => Err(Stop::General("a subquery")),
+        }
+    }
+
+    fn add_first(&self, first: First, is_long: bool) -> Result<Expression, SqlError> {
+        let mut all = self.firsts.borrow_mut();
+        all.push(first);
+        let number = u16::try_from(all.len() - 1).map_err(|_| SqlError::internal("too many subqueries"))?;
+        Ok(Expression::Subquery { number, is_long })
+    }
+
+    /// Binds something; what was found out on the way is forgotten if that fails.
+    ///
+    /// # Errors
+    /// As `what`.
+    pub(crate) fn attempt<T>(&self, what: impl FnOnce() -> Bound<T>) -> Bound<T> {
+        let (known, firsts) = (self.parameters.borrow().clone(), self.firsts.borrow().len());
+        let bound = what();
+        if bound.is_err() {
+            *self.parameters.borrow_mut() = known;
+            self.firsts.borrow_mut().truncate(firsts);
+        }
+        bound
+    }
+}
+
+/// Fails if a list of values is looked at for each row.
+pub(super) fn not_row_by_row(expression: Option<&Expression>) -> Bound<()> {
+    match expression {
+        Some(expression) if expression.has_long_list() => Err(Stop::General("a subquery")),
+        _ => Ok(()),
+    }
+}
