@@ -4,7 +4,7 @@ use std::{sync::Arc, time::Instant};
 
 use freshet_base::{Isolation, Stamp, Term, Watermark};
 use freshet_log::{Log, LogConfig, LogOpenError, block::BLOCK_HEADER};
-use freshet_storage::{Catalog, CatalogError, Participants, Table, TableDefinition};
+use freshet_storage::{Catalog, CatalogError, Participants, ReadError, Table, TableDefinition};
 use freshet_txn::{Core, OpenGate, OutcomeOpen, Primary, ProcedureError, Snapshots, Ticket, Worker, WorkerError};
 use thiserror::Error;
 
@@ -23,6 +23,20 @@ pub enum CreateTableError {
     #[error(transparent)]
     Worker(#[from] WorkerError),
     /// It is made, but whether that will last is not known.
+    #[error(transparent)]
+    Open(#[from] OutcomeOpen),
+}
+
+/// Why a table was not dropped.
+#[derive(Debug, Error)]
+pub enum DropTableError {
+    /// The transaction that drops it failed; with [`ReadError::Dropped`], because it was dropped before.
+    #[error(transparent)]
+    Procedure(#[from] ProcedureError),
+    /// No worker is free to drop it.
+    #[error(transparent)]
+    Worker(#[from] WorkerError),
+    /// It is dropped, but whether that will last is not known.
     #[error(transparent)]
     Open(#[from] OutcomeOpen),
 }
@@ -61,28 +75,47 @@ impl Database {
         Worker::new(&self.core)
     }
 
-    /// The table of this name.
-    pub fn table(&self, name: &str) -> Option<&Arc<Table>> {
-        self.core.catalog.by_name(name)
+    /// The table that has this name now. Transactions that began before may see another one by that name, or none
+    /// ([`Transaction::table`](freshet_txn::Transaction::table)).
+    pub fn table(&self, name: &str) -> Option<Arc<Table>> {
+        self.core.catalog.by_name(name, self.core.snapshots.current())
     }
 
     /// Makes a table, in a transaction of its own, and waits until it is committed.
     ///
     /// # Errors
     /// See [`CreateTableError`].
-    pub fn create_table(&self, definition: &TableDefinition) -> Result<&Arc<Table>, CreateTableError> {
+    pub fn create_table(&self, definition: &TableDefinition) -> Result<Arc<Table>, CreateTableError> {
         let row = Catalog::row_of(definition)?;
         if self.table(&definition.name).is_some() {
             return Err(CatalogError::Exists(definition.name.clone()).into());
         }
         let worker = self.worker()?;
         let catalog = self.core.catalog.table();
-        let ((), ticket) = worker.execute(Isolation::Snapshot, |transaction| {
-            transaction.insert(catalog, &row)?;
-            Ok(())
-        })?;
+        let (rid, ticket) =
+            worker.execute(Isolation::Snapshot, |transaction| Ok(transaction.insert(catalog, &row)?))?;
         self.wait(ticket)?;
-        Ok(self.table(&definition.name).expect("a committed catalog record has entered the catalog"))
+        let fid = Catalog::fid_of(rid).expect("it was inserted");
+        let dropped = || ProcedureError::from(ReadError::Dropped(definition.name.clone()));
+        // Somebody may have been quick to drop it.
+        Ok(self.core.catalog.table_of(fid).ok_or_else(dropped)?)
+    }
+
+    /// Drops a table, in a transaction of its own, and waits until that is committed. Its name can be used again at once; its memory
+    /// is given back when no transaction, and no standby's reader, can see it any more. Whoever holds it finds it dropped.
+    ///
+    /// Transactions that began before go on reading it. When they have written to it and commit after the drop, that fails with
+    /// [`CommitError::Dropped`](freshet_txn::CommitError::Dropped).
+    ///
+    /// # Errors
+    /// See [`DropTableError`].
+    pub fn drop_table(&self, table: &Table) -> Result<(), DropTableError> {
+        let worker = self.worker()?;
+        let ((), ticket) = worker.execute(Isolation::Snapshot, |transaction| Ok(transaction.drop_table(table)?))?;
+        self.wait(ticket)?;
+        // If nobody reads it, its memory goes now.
+        worker.collect_garbage();
+        Ok(())
     }
 
     /// Blocks until a commit holds, without a deadline. Asks the group commit not to wait for company.

@@ -36,8 +36,8 @@ impl StateHash {
     pub fn of(transaction: &Transaction<'_>) -> Result<Self, ReadError> {
         let mut state = Self { at: transaction.snapshot(), hash: 0, records: 0 };
         let everything = (Bound::Unbounded, Bound::Unbounded);
-        for table in transaction.worker().core().catalog.iter() {
-            transaction.scan(table, 0, everything, Direction::Forward, |key, record| {
+        for table in transaction.worker().core().catalog.tables_at(state.at) {
+            transaction.scan(&table, 0, everything, Direction::Forward, |key, record| {
                 let mut hasher = Xxh3::new();
                 hasher.update(&table.fid().0.to_le_bytes());
                 hasher.update(&(key.len() as u64).to_le_bytes());

@@ -4,20 +4,22 @@
 
 mod database;
 mod hash;
+mod indexes;
 pub mod node;
 mod source;
 
-pub use database::{CreateTableError, Database};
+pub use database::{CreateTableError, Database, DropTableError};
 pub use freshet_base::{Isolation, Rid, Safety, Stamp};
 pub use freshet_cluster::flow::Mode as FeedMode;
 pub use freshet_log::persist::{Medium as PersistMedium, Method as PersistMethod};
 pub use freshet_replication::status::{PrimaryStatus, StandbyStatus};
-pub use freshet_storage::{IndexDefinition, KeyEncoding, KeyPart, Table, TableDefinition};
+pub use freshet_storage::{IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, Table, TableDefinition};
 pub use freshet_txn::{
-    CommitError, Direction, LockWaitError, OutcomeOpen, ProcedureError, Record, Savepoint, Ticket, Transaction, Worker,
-    WorkerError, WriteError,
+    BuildError, CommitError, Direction, LockWaitError, OutcomeOpen, ProcedureError, Record, Savepoint, Ticket,
+    Transaction, Worker, WorkerError, WriteError,
 };
 pub use hash::StateHash;
+pub use indexes::{IndexBuild, IndexError};
 pub use node::{
     CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, GroupCommit, LogSettings, Node, NodeConfig,
     NodeStatus, NudgeBy, OnLoss, Role,

@@ -395,12 +395,12 @@ fn the_catalog_takes_nothing_but_tables() {
     let world = two();
     let catalog = world.database.table("freshet_catalog").unwrap();
     let txn = world.begin(0, Snapshot);
-    assert!(matches!(txn.inner.insert(catalog, &[b'x'; 200]), Err(WriteError::Row { .. })));
+    assert!(matches!(txn.inner.insert(&catalog, &[b'x'; 200]), Err(WriteError::Row { .. })));
     let mut name = [0; 64];
     name[..5].copy_from_slice(b"items");
-    let record = txn.inner.get(catalog, 0, &name).unwrap().unwrap();
-    assert!(matches!(txn.inner.delete(catalog, record.rid), Err(WriteError::ReadOnly(_))));
+    let record = txn.inner.get(&catalog, 0, &name).unwrap().unwrap();
+    assert!(matches!(txn.inner.delete(&catalog, record.rid), Err(WriteError::ReadOnly(_))));
     let row = record.row.to_vec();
-    assert!(matches!(txn.inner.update(catalog, record.rid, &row), Err(WriteError::ReadOnly(_))));
-    assert!(matches!(txn.inner.insert(catalog, &row), Err(WriteError::UniqueViolation { .. })));
+    assert!(matches!(txn.inner.update(&catalog, record.rid, &row), Err(WriteError::ReadOnly(_))));
+    assert!(matches!(txn.inner.insert(&catalog, &row), Err(WriteError::UniqueViolation { .. })));
 }

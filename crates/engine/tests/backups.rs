@@ -48,7 +48,7 @@ fn sum(node: &Node) -> (u64, usize) {
     let txn = worker.begin_read_only();
     let (mut sum, mut count) = (0, 0);
     let table = node.database().table("things").unwrap();
-    txn.scan(table, 0, (Bound::Unbounded, Bound::Unbounded), Direction::Forward, |_, found| {
+    txn.scan(&table, 0, (Bound::Unbounded, Bound::Unbounded), Direction::Forward, |_, found| {
         sum += u64::from_le_bytes(found.row[16..24].try_into().unwrap());
         count += 1;
         ControlFlow::Continue(())

@@ -122,7 +122,7 @@ fn checkpoints_under_load_lose_nothing_and_invent_nothing() {
         for group in 0..11u64 {
             let key = group.to_be_bytes();
             let range = (std::ops::Bound::Included(&key[..]), std::ops::Bound::Included(&key[..]));
-            txn.scan(table, 1, range, Direction::Forward, |_, found| {
+            txn.scan(&table, 1, range, Direction::Forward, |_, found| {
                 assert_eq!(found.row[8..16], group.to_le_bytes());
                 by_group += 1;
                 std::ops::ControlFlow::Continue(())
@@ -224,7 +224,7 @@ fn what_a_crash_leaves_of_a_checkpoint_does_not_count() {
     let node = start(settings);
     assert_eq!(hash(&node), before);
     assert_eq!(node.status().checkpoint.unwrap().start, first.start);
-    churn(node.database(), node.database().table("things").unwrap(), 20_000, 20_500);
+    churn(node.database(), &node.database().table("things").unwrap(), 20_000, 20_500);
     let second = node.checkpoint(CheckpointKind::Fuzzy).unwrap();
     assert!(second.start > first.start);
     assert!(!folder.exists(), "what was left is removed with what is old");
@@ -332,10 +332,10 @@ fn a_long_reader_of_a_standby_reads_after_its_checkpoint() {
     {
         let short = standby.database().worker().unwrap();
         let txn = short.begin_read_only();
-        let seen = txn.get(theirs, 0, &7_000_000u64.to_be_bytes()).unwrap().unwrap();
+        let seen = txn.get(&theirs, 0, &7_000_000u64.to_be_bytes()).unwrap().unwrap();
         assert_eq!(seen.row, row(7_000_000, 3, 3));
     }
-    let seen = long_txn.get(theirs, 0, &7_000_000u64.to_be_bytes());
+    let seen = long_txn.get(&theirs, 0, &7_000_000u64.to_be_bytes());
     assert_eq!(seen.unwrap().unwrap().row, row(7_000_000, 3, 1));
     drop(long_txn);
 }

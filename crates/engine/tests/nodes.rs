@@ -51,7 +51,7 @@ fn a_standby_sees_what_its_primary_commits() {
         let worker = standby.database().worker().unwrap();
         let txn = worker.begin(Isolation::Snapshot);
         let theirs = standby.database().table("things").unwrap();
-        assert!(txn.insert(theirs, &row(1, 1, 1)).unwrap_err().to_string().contains("standby"));
+        assert!(txn.insert(&theirs, &row(1, 1, 1)).unwrap_err().to_string().contains("standby"));
         drop(txn);
         primary.stop().unwrap();
         standby.stop().unwrap();

@@ -3,9 +3,7 @@
 
 mod common;
 
-use std::convert::Infallible;
-
-use common::{SHAPES, Shape, config, definition, hash, row, soon, start};
+use common::{SHAPES, Shape, config, definition, hash, look, next_rid, row, soon, start};
 use freshet_engine::{Database, Isolation, Node, NodeConfig, Safety, Stamp, StateHash, Table};
 
 const RECORDS: u64 = 10_000;
@@ -41,14 +39,14 @@ fn delete(node: &Node, table: &Table, ids: impl Iterator<Item = u64>) {
 }
 
 /// Ids of which the table knows that they are free, but for those of workers.
-fn free(table: &Table) -> u64 {
+fn free(node: &Node, table: &Table) -> u64 {
     let mut count = 0;
-    let done: Result<(), Infallible> = table.gone_before(Stamp::MAX, |_, _| {
-        count += 1;
-        Ok(())
-    });
-    done.unwrap();
+    look(node.database(), table, |content| content.gone_before(Stamp::MAX, |_, _| count += 1));
     count
+}
+
+fn bytes_of(node: &Node, table: &Table) -> u64 {
+    look(node.database(), table, |content| content.array_bytes())
 }
 
 fn wait_for(what: &str, reached: impl Fn() -> bool) {
@@ -65,7 +63,7 @@ fn check(node: &Node, ids: impl Iterator<Item = u64>) {
     let txn = worker.begin_read_only();
     let table = node.database().table("things").unwrap();
     for id in ids {
-        let found = txn.get(table, 0, &id.to_be_bytes()).unwrap().unwrap();
+        let found = txn.get(&table, 0, &id.to_be_bytes()).unwrap().unwrap();
         assert_eq!(found.row, row(id, id % 7, id));
     }
 }
@@ -85,13 +83,13 @@ fn a_restart_finds_them_in_the_log() {
         for round in 1..4 {
             let node = start(settings());
             let table = node.database().table("things").unwrap().clone();
-            assert_eq!(free(&table), RECORDS / 2, "{shape:?}");
-            let bytes = table.array_bytes();
-            let (next, _) = table.take_rids();
+            assert_eq!(free(&node, &table), RECORDS / 2, "{shape:?}");
+            let bytes = bytes_of(&node, &table);
+            let next = next_rid(node.database(), &table);
             insert(&node, &table, (0..RECORDS).step_by(2).map(|id| id + round * RECORDS));
-            assert_eq!((free(&table), table.array_bytes()), (0, bytes), "{shape:?}");
+            assert_eq!((free(&node, &table), bytes_of(&node, &table)), (0, bytes), "{shape:?}");
             // A range for this look itself, and one that its worker may have begun.
-            assert!(table.take_rids().0.0 <= next.0 + 2 * 1024, "{shape:?}: the table grows");
+            assert!(next_rid(node.database(), &table) <= next + 2 * 1024, "{shape:?}: the table grows");
             check(&node, (0..RECORDS).map(|id| if id % 2 == 0 { id + round * RECORDS } else { id }));
             delete(&node, &table, (0..RECORDS).step_by(2).map(|id| id + round * RECORDS));
             assert_eq!(hash(&node), before);
@@ -124,10 +122,10 @@ fn a_restart_finds_them_in_the_checkpoint() {
             let node = start(settings());
             assert_eq!(hash(&node), before);
             let table = node.database().table("things").unwrap().clone();
-            assert_eq!(free(&table), RECORDS / 2, "{shape:?}");
-            let (next, _) = table.take_rids();
+            assert_eq!(free(&node, &table), RECORDS / 2, "{shape:?}");
+            let next = next_rid(node.database(), &table);
             insert(&node, &table, (0..RECORDS).step_by(2).map(|id| id + round * RECORDS));
-            assert!(table.take_rids().0.0 <= next.0 + 2 * 1024, "{shape:?}: the table grows");
+            assert!(next_rid(node.database(), &table) <= next + 2 * 1024, "{shape:?}: the table grows");
             check(&node, (0..RECORDS).map(|id| if id % 2 == 0 { id + round * RECORDS } else { id }));
             delete(&node, &table, (0..RECORDS).step_by(2).map(|id| id + round * RECORDS));
             assert_eq!(hash(&node), before);
@@ -184,7 +182,8 @@ fn used_again(shape: Shape, take_over: bool) {
     }
     let before = hash(&first);
     let theirs = second.database().table("things").unwrap();
-    wait_for("what is left of the dead is gone", || free(theirs) == RECORDS / 2);
+    wait_for("what is left of the dead is gone", || free(&second, &theirs) == RECORDS / 2);
+    drop(theirs);
     first.stop().unwrap();
     drop((first, table));
     let (primary, other) = if take_over {
@@ -196,10 +195,13 @@ fn used_again(shape: Shape, take_over: bool) {
     };
     assert_eq!(hash(&primary), before);
     let table = primary.database().table("things").unwrap().clone();
-    assert_eq!(free(&table), RECORDS / 2, "{shape:?}, take-over: {take_over}");
-    let (next, _) = table.take_rids();
+    assert_eq!(free(&primary, &table), RECORDS / 2, "{shape:?}, take-over: {take_over}");
+    let next = next_rid(primary.database(), &table);
     insert(&primary, &table, (0..RECORDS).step_by(2).map(|id| id + RECORDS));
-    assert!(table.take_rids().0.0 <= next.0 + 2 * 1024, "{shape:?}, take-over: {take_over}: the table grows");
+    assert!(
+        next_rid(primary.database(), &table) <= next + 2 * 1024,
+        "{shape:?}, take-over: {take_over}: the table grows"
+    );
     let end = primary.database().core().snapshots.current();
     for node in [&third, &other] {
         node.wait_visible(end, soon()).unwrap();

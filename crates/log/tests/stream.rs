@@ -8,8 +8,8 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    AttachError, Batch, Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, RecordKind,
-    ReserveError, SegmentStore, Sink, StoreConfig, StoreError,
+    AttachError, Batch, Block, BlockBuilder, BlockKind, Division, GroupCommitKind, Log, LogConfig, LogStore,
+    RecordKind, ReserveError, SegmentStore, Sink, StoreConfig, StoreError,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
@@ -291,4 +291,28 @@ fn what_is_kept_of_several_streams_can_be_read_after_older_segments_went() {
         }
     }
     assert!(matches!(store.read(Stamp(0), &mut [0; 32]), Err(StoreError::Gone { .. })));
+}
+
+/// A block in a stream whose group commit sleeps becomes durable by itself, whoever wrote it, and though nobody waits for it.
+#[test]
+fn every_stream_that_gets_a_block_wakes_up() {
+    let store = LogStore::of((0..3).map(|_| SegmentStore::in_memory(CONFIG)).collect());
+    store.settle().unwrap();
+    let config = LogConfig { division: Division::Page(1), interval: Duration::from_micros(100), ..small() };
+    let log = Log::open(config, Some(store), Stamp(0), Term(1)).unwrap();
+    let (mut writer, mut builder) = (log.writer().unwrap(), BlockBuilder::new());
+    for round in 0..30u8 {
+        // Long enough for all of them to fall asleep.
+        thread::sleep(Duration::from_millis(2));
+        builder.begin_in(round % 3);
+        builder.push(None, Fid(1), Rid(1), RecordKind::Insert, &[1; 40]).unwrap();
+        let length = builder.seal_records();
+        let reservation = writer.reserve(length).unwrap();
+        let (stamp, end) = (reservation.stamp(), reservation.end());
+        reservation.fill(builder.finish(stamp, Term(1), BlockKind::Redo)).unwrap();
+        let deadline = Some(std::time::Instant::now() + Duration::from_secs(20));
+        log.durable_mark().wait(end, deadline).expect("nobody has to ask for it");
+    }
+    drop(writer);
+    log.close().unwrap();
 }

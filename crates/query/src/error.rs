@@ -1,6 +1,6 @@
 //! What goes wrong in the engine, as clients know it.
 
-use freshet_engine::{CommitError, LockWaitError, WriteError};
+use freshet_engine::{CommitError, LockWaitError, ReadError, WriteError};
 use freshet_sql::{SqlError, SqlState};
 
 /// A read that failed.
@@ -19,11 +19,14 @@ pub fn write_error(cause: WriteError) -> SqlError {
                 "could not serialize access due to concurrent update",
             );
         }
+        // It was changed since the snapshot.
+        WriteError::Read(ReadError::Dropped(_) | ReadError::NoIndex { .. }) => SqlState::SERIALIZATION_FAILURE,
         WriteError::UniqueViolation { .. } => SqlState::UNIQUE_VIOLATION,
         WriteError::Row { .. } | WriteError::TableFull(_) | WriteError::TooLarge { .. } => {
             SqlState::PROGRAM_LIMIT_EXCEEDED
         }
         WriteError::ReadOnly(_) => SqlState::READ_ONLY_SQL_TRANSACTION,
+        WriteError::Definition(_) => SqlState::INVALID_TABLE_DEFINITION,
         WriteError::Read(_) => SqlState::IO_ERROR,
     };
     SqlError::new(state, cause.to_string())
@@ -36,6 +39,10 @@ pub fn commit_error(cause: CommitError) -> SqlError {
         CommitError::ReadChanged | CommitError::Phantom => (
             SqlState::SERIALIZATION_FAILURE,
             "could not serialize access due to read/write dependencies among transactions".to_owned(),
+        ),
+        CommitError::Dropped(_) | CommitError::Altered(_) => (
+            SqlState::SERIALIZATION_FAILURE,
+            "could not serialize access due to a concurrent change of a table's definition".to_owned(),
         ),
         CommitError::Read(_) => (SqlState::IO_ERROR, cause.to_string()),
         CommitError::TooLarge(_) => (SqlState::PROGRAM_LIMIT_EXCEEDED, cause.to_string()),

@@ -311,7 +311,9 @@ impl Scanner for Run<'_, '_> {
             }
             ControlFlow::Continue(())
         };
-        self.transaction.scan(&info.rows, access.index, (from, to), Direction::Forward, visit).map_err(read_error)?;
+        self.transaction
+            .scan(&info.rows, info.index_number(access.index), (from, to), Direction::Forward, visit)
+            .map_err(read_error)?;
         outcome?;
         let more = last.is_some() && *left > 0;
         *position = last;

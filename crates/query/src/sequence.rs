@@ -120,7 +120,7 @@ impl Sequences {
             return Ok(table);
         }
         let table = self.database.table(TABLE).ok_or_else(|| SqlError::internal("there is no table for sequences"))?;
-        Ok(self.table.get_or_init(|| Arc::clone(table)))
+        Ok(self.table.get_or_init(|| table))
     }
 
     fn state(&self, number: u64) -> Arc<Mutex<State>> {

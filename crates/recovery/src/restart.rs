@@ -14,7 +14,7 @@ use std::{
 use freshet_base::{Fid, Rid, Stamp};
 use freshet_log::{LogStore, Piece, PieceError, StoreError, Tail, TailError, tail::damage};
 use freshet_replay::{Collector, Deleted, ReplayError, Restoration, Target};
-use freshet_storage::{Catalog, Participants};
+use freshet_storage::{Catalog, Known, Participants};
 use thiserror::Error;
 
 use crate::checkpoint::{CheckpointError, CheckpointFile, Manifest, RowsReader};
@@ -266,6 +266,16 @@ impl Restart<'_> {
             entries.store(of, Ordering::Relaxed);
             progress(Phase::Indexes { done, of });
         });
+        if let Some(restoration) = Restoration::again(&catalog, self.target) {
+            let mut collectors: Vec<Collector> = (0..self.threads.max(1)).map(|_| Collector::default()).collect();
+            if let Some(manifest) = &checkpoint {
+                self.load(manifest, &restoration, &mut collectors, &|_, _| {})?;
+            }
+            self.replay(from, &restoration, &mut collectors, &|_, _| {})?;
+            restoration.finish(collectors, self.threads, self.participants, &|done, of| {
+                progress(Phase::Indexes { done, of });
+            });
+        }
         phases[2] = (begun.elapsed(), entries.into_inner());
         Ok(Restored { catalog, deleted, checkpoint, passed_over: None, phases })
     }
@@ -397,7 +407,8 @@ impl Restart<'_> {
                     return ControlFlow::Continue(());
                 }
                 Ok(false) => {
-                    let strange = block.records().find(|record| restoration.catalog().get(record.header.fid).is_none());
+                    let is_unknown = |fid| matches!(restoration.catalog().known(&guard, fid), Known::Unknown);
+                    let strange = block.records().find(|record| is_unknown(record.header.fid));
                     unknown = strange.map(|record| (record.address, record.header.fid, record.header.rid));
                 }
                 Err(error) => failed = Some(error),

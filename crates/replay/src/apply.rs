@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{Block, BlockKind, RecordRef};
-use freshet_storage::{Catalog, Guard, KeyBuffer, Table};
+use freshet_storage::{Catalog, Content, Guard, KeyBuffer, Known};
 
 use crate::{LogBytes, ReplayError};
 
@@ -93,11 +93,7 @@ impl Applier {
             let stamp = from.plus(at as u64);
             let block = Block::parse(&bytes[at..], stamp).map_err(|cause| ReplayError::Block { at: stamp, cause })?;
             if block.header().kind == BlockKind::Schema {
-                for record in block.records().filter(|record| record.header.fid == Fid::CATALOG) {
-                    self.catalog
-                        .enter_row(record.header.rid, record.row)
-                        .map_err(|cause| ReplayError::Catalog { at: record.address, cause })?;
-                }
+                enter_tables(&self.catalog, guard, &block, true)?;
             }
             for record in block.records() {
                 self.record(guard, record, found)?;
@@ -112,21 +108,27 @@ impl Applier {
     fn record(&mut self, guard: &Guard<'_>, record: RecordRef<'_>, found: &mut Found) -> Result<(), ReplayError> {
         let header = &record.header;
         found.records += 1;
-        let Some(table) = self.catalog.get(header.fid) else {
-            found.deferred.push(Deferred {
-                kind: header.kind,
-                fid: header.fid,
-                rid: header.rid,
-                address: record.address,
-                row: record.row.to_vec(),
-            });
-            return Ok(());
+        let content = match self.catalog.known(guard, header.fid) {
+            Known::Table(table) => table.content(guard),
+            Known::Dropped => None,
+            Known::Unknown => {
+                found.deferred.push(Deferred {
+                    kind: header.kind,
+                    fid: header.fid,
+                    rid: header.rid,
+                    address: record.address,
+                    row: record.row.to_vec(),
+                });
+                return Ok(());
+            }
         };
+        // Of a table that is gone, nothing is of interest.
+        let Some(content) = content else { return Ok(()) };
         if header.kind == RecordKind::Delete {
             found.deleted.push(Deleted { fid: header.fid, rid: header.rid, tombstone: record.address });
         }
         let kind = self.entering(header.kind, record.address);
-        apply(table, guard, &mut self.key, kind, header.rid, record.address, record.row)
+        apply(content, guard, &mut self.key, kind, header.rid, record.address, record.row)
     }
 
     /// What a record is as far as indexes are concerned.
@@ -137,21 +139,45 @@ impl Applier {
     /// What had to wait until every part was through.
     pub(crate) fn finish(&mut self, guard: &Guard<'_>, found: &mut Found) -> Result<(), ReplayError> {
         for Deferred { kind, fid, rid, address, row } in std::mem::take(&mut found.deferred) {
-            let table = self.catalog.get(fid).ok_or(ReplayError::Foreign { at: address, fid, rid })?;
+            let content = match self.catalog.known(guard, fid) {
+                Known::Table(table) => table.content(guard),
+                Known::Dropped => None,
+                Known::Unknown => return Err(ReplayError::Foreign { at: address, fid, rid }),
+            };
+            let Some(content) = content else { continue };
             if kind == RecordKind::Delete {
                 found.deleted.push(Deleted { fid, rid, tombstone: address });
             }
             let kind = self.entering(kind, address);
-            apply(table, guard, &mut self.key, kind, rid, address, &row)?;
+            apply(content, guard, &mut self.key, kind, rid, address, &row)?;
         }
         Ok(())
     }
 }
 
+/// Makes, changes and drops the tables that a block's catalog records say. With `keeps`, tables and indexes that are dropped stay for those who do not see that.
+pub(crate) fn enter_tables(
+    catalog: &Catalog,
+    guard: &Guard<'_>,
+    block: &Block<'_>,
+    keeps: bool,
+) -> Result<(), ReplayError> {
+    for record in block.records().filter(|record| record.header.fid == Fid::CATALOG) {
+        let (rid, at) = (record.header.rid, record.address);
+        let entered = match record.header.kind {
+            RecordKind::Delete => catalog.drop_row(guard, rid, record.row, at, keeps),
+            RecordKind::Update => catalog.alter_row(guard, rid, record.row, at, keeps),
+            RecordKind::Insert => catalog.enter_row(guard, rid, record.row, at),
+        };
+        entered.map_err(|cause| ReplayError::Catalog { at, cause })?;
+    }
+    Ok(())
+}
+
 #[allow(clippy::too_many_arguments)]
 #[inline]
 fn apply(
-    table: &Table,
+    content: &Content,
     guard: &Guard<'_>,
     key: &mut KeyBuffer,
     kind: RecordKind,
@@ -159,18 +185,21 @@ fn apply(
     address: Stamp,
     row: &[u8],
 ) -> Result<(), ReplayError> {
-    let foreign = ReplayError::Foreign { at: address, fid: table.fid(), rid };
-    if !table.accepts(row) {
+    let foreign = ReplayError::Foreign { at: address, fid: content.fid(), rid };
+    let indexes = content.indexes(guard);
+    if !indexes.may_have(row) {
         return Err(foreign);
     }
     // The word before the index entries: whoever finds the entry finds the record.
-    if !table.replay_store(rid, address) {
+    if !content.replay_store(rid, address) {
         return Err(foreign);
     }
     if kind == RecordKind::Insert {
-        for (tree, definition) in table.indexes().iter().zip(&table.definition().indexes) {
-            // There already, if this range was replayed before.
-            tree.insert(guard, definition.key_of(row, key), rid).expect("definitions bound the length of keys");
+        for (_, index) in indexes.iter() {
+            if let Some(key) = index.key_of(row, key) {
+                // There already, if this range was replayed before.
+                index.tree().insert(guard, key, rid).expect("keys were measured");
+            }
         }
     }
     Ok(())

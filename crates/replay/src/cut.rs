@@ -3,6 +3,7 @@
 
 use freshet_base::{Fid, Rid, Stamp};
 use freshet_log::{Block, BlockHeader, block::BLOCK_HEADER};
+use freshet_storage::Guard;
 
 use crate::{Replay, ReplayError};
 
@@ -11,8 +12,8 @@ const STRETCH: u64 = 4 << 20;
 
 impl Replay {
     /// Undoes the replay of `[at, end)`, whose bytes must still be readable, before they are cut
-    /// off. Readers never saw any of it: versions are made only below the read view. Index entries stay behind as
-    /// hints that lead nowhere.
+    /// off. Readers never saw any of it: versions are made only below the read view, and tables that are dropped go only when the
+    /// read view has passed that. Index entries stay behind as hints that lead nowhere.
     ///
     /// # Errors
     /// See [`ReplayError`].
@@ -29,12 +30,15 @@ impl Replay {
                 stretches.push(here);
             }
         }
+        let lead = self.lead();
+        let guard = lead.participant().pin_without_snapshot();
         // Newest first, so that each announcement leads to the one before it.
         let mut upto = end;
         for from in stretches.into_iter().rev() {
-            self.cut_stretch(from, upto)?;
+            self.cut_stretch(&guard, from, upto)?;
             upto = from;
         }
+        self.catalog.cut(&guard, at);
         self.drop_deleted(at);
         Ok(())
     }
@@ -43,7 +47,7 @@ impl Replay {
         self.log.read(at, into).map_err(|cause| ReplayError::Read { at, cause })
     }
 
-    fn cut_stretch(&self, at: Stamp, end: Stamp) -> Result<(), ReplayError> {
+    fn cut_stretch(&self, guard: &Guard<'_>, at: Stamp, end: Stamp) -> Result<(), ReplayError> {
         let mut records: Vec<(Fid, Rid, Stamp, Option<Stamp>)> = Vec::new();
         let mut bytes = vec![0; end.since(at) as usize];
         self.read(at, &mut bytes)?;
@@ -59,8 +63,8 @@ impl Replay {
             here = block.end();
         }
         for (fid, rid, address, prev) in records.into_iter().rev() {
-            if let Some(table) = self.catalog.get(fid) {
-                table.replay_cut(rid, address, prev);
+            if let Some(content) = self.catalog.get(guard, fid).and_then(|table| table.content(guard)) {
+                content.replay_cut(rid, address, prev);
             }
         }
         Ok(())

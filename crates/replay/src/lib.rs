@@ -10,6 +10,7 @@
 
 mod apply;
 mod cut;
+mod fill;
 mod pool;
 mod restore;
 mod runs;

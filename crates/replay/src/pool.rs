@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
         mpsc::{Receiver, Sender, channel},
     },
@@ -16,6 +16,7 @@ use freshet_storage::{Catalog, Participant, Participants};
 use crate::{
     LogBytes, ReplayError,
     apply::{Applier, Deleted, Found},
+    fill::{Records, fill_all},
 };
 
 /// A range with its partitions, which the threads divide among themselves.
@@ -55,7 +56,7 @@ pub struct Replay {
     pub(crate) log: Arc<dyn LogBytes>,
 }
 
-struct Lead {
+pub(crate) struct Lead {
     participant: Participant,
     applier: Applier,
     helpers: Vec<Helper>,
@@ -64,6 +65,12 @@ struct Lead {
 impl std::fmt::Debug for Replay {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "Replay({} threads)", self.threads)
+    }
+}
+
+impl Lead {
+    pub(crate) fn participant(&self) -> &Participant {
+        &self.participant
     }
 }
 
@@ -155,7 +162,7 @@ impl Replay {
         let inside = ends.iter().copied().filter(|end| *end > from && *end < to);
         let cuts: Arc<[Stamp]> = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
         let job = Job { cuts };
-        let mut lead = self.lead.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut lead = self.lead();
         let Lead { participant, applier, helpers } = &mut *lead;
         // A short range is not worth waking anybody for.
         let helping = if job.cuts.len() > 2 { helpers.as_slice() } else { &[] };
@@ -176,12 +183,20 @@ impl Replay {
         let mut found = outcome?;
         let guard = participant.pin_without_snapshot();
         applier.finish(&guard, &mut found)?;
+        drop(guard);
+        if self.catalog.take_unfilled() {
+            fill_all(&self.catalog, participant, &Records(&*self.log))?;
+        }
         self.records.fetch_add(found.records, Relaxed);
         self.bytes.fetch_add(found.bytes, Relaxed);
         if !found.deleted.is_empty() {
             self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
         }
         Ok(())
+    }
+
+    pub(crate) fn lead(&self) -> MutexGuard<'_, Lead> {
+        self.lead.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Records that live replay has seen deleted since the last call: their remains go

@@ -8,17 +8,21 @@
 use std::{
     collections::{HashMap, HashSet},
     sync::{
-        Arc, Mutex, OnceLock, PoisonError,
+        Arc, Mutex, PoisonError, RwLock,
         atomic::{AtomicU64, AtomicUsize, Ordering},
     },
 };
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{Block, BlockKind};
-use freshet_storage::{Catalog, Guard, IndirectionArray, KeyBuffer, Participants, Table, index::BulkPart};
+use freshet_storage::{
+    Catalog, Content, Guard, Index, IndirectionArray, KeyBuffer, Known, Participants, index::BulkPart,
+};
 
 use crate::{
     Deleted, ReplayError,
+    apply::enter_tables,
+    fill::needs,
     runs::{Merged, Run, Stretch, divide},
 };
 
@@ -43,8 +47,10 @@ const LEAST_STRETCH: u64 = 16 << 10;
 pub struct Restoration {
     catalog: Arc<Catalog>,
     target: Target,
+    /// Whether everything comes a second time, for indexes that were added since the checkpoint.
+    again: bool,
     /// By table: a bit for each record that has given its index entries.
-    indexed: Box<[OnceLock<IndirectionArray>]>,
+    indexed: RwLock<HashMap<Fid, Arc<IndirectionArray>>>,
 }
 
 /// What one thread of a restart has collected.
@@ -53,6 +59,8 @@ pub struct Collector {
     runs: HashMap<Fid, Vec<Run>>,
     deleted: Vec<Deleted>,
     key: KeyBuffer,
+    /// Of the table that was dealt with last: which records have given their index entries.
+    indexed: Option<(Fid, Arc<IndirectionArray>)>,
     /// Records seen.
     pub records: u64,
 }
@@ -60,8 +68,14 @@ pub struct Collector {
 impl Restoration {
     /// A restart into `catalog`, which nobody else uses yet.
     pub fn new(catalog: &Arc<Catalog>, target: Target) -> Self {
-        let indexed = (0..Catalog::LIMIT).map(|_| OnceLock::new()).collect();
-        Self { catalog: Arc::clone(catalog), target, indexed }
+        Self { catalog: Arc::clone(catalog), target, again: false, indexed: RwLock::default() }
+    }
+
+    /// The same restart, when everything is restored, if indexes were added to tables since the checkpoint: which those are is known only now.
+    /// Checkpoint and log have to come once more; their entries are all that is taken from them.
+    pub fn again(catalog: &Arc<Catalog>, target: Target) -> Option<Self> {
+        let needed = catalog.take_unfilled();
+        needed.then(|| Self { again: true, ..Self::new(catalog, target) })
     }
 
     /// The tables so far.
@@ -70,20 +84,50 @@ impl Restoration {
     }
 
     /// Notes that a record gives its index entries; returns whether it has not before.
-    fn first_entry(&self, fid: Fid, rid: Rid) -> bool {
-        let Some(place) = self.indexed.get(fid.0 as usize) else { return false };
-        let Some(word) = place.get_or_init(IndirectionArray::new).get_or_grow(Rid(rid.0 / 64)) else { return false };
+    fn first_entry(&self, collector: &mut Collector, fid: Fid, rid: Rid) -> bool {
+        let bits = match &collector.indexed {
+            Some((last, bits)) if *last == fid => bits,
+            _ => &collector.indexed.insert((fid, self.indexed(fid))).1,
+        };
+        let Some(word) = bits.get_or_grow(Rid(rid.0 / 64)) else { return false };
         let bit = 1 << (rid.0 % 64);
         // Relaxed: who is first does not matter, only that one is; nothing else is published.
         word.load(Ordering::Relaxed) & bit == 0 && word.fetch_or(bit, Ordering::Relaxed) & bit == 0
     }
 
-    fn collect(table: &Table, collector: &mut Collector, rid: Rid, row: &[u8]) {
-        let definitions = &table.definition().indexes;
-        let runs = collector.runs.entry(table.fid()).or_default();
-        runs.resize_with(definitions.len(), Run::default);
-        for (run, definition) in runs.iter_mut().zip(definitions) {
-            run.push(definition.key_of(row, &mut collector.key), rid);
+    fn indexed(&self, fid: Fid) -> Arc<IndirectionArray> {
+        if let Some(bits) = self.indexed.read().unwrap_or_else(PoisonError::into_inner).get(&fid) {
+            return Arc::clone(bits);
+        }
+        let mut indexed = self.indexed.write().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(indexed.entry(fid).or_default())
+    }
+
+    /// Whether a version, which comes a second time, is entered into the indexes that were added since the checkpoint: the newest, and on a
+    /// standby whatever came after the index did.
+    fn gives_again(&self, guard: &Guard<'_>, content: &Content, rid: Rid, at: Stamp, is_deletion: bool) -> bool {
+        let added = |(_, index): (usize, &Index)| needs(index, self.target) && at >= index.added_at();
+        match self.target {
+            Target::Restore => !is_deletion && content.restored(guard, rid) == Some(at),
+            Target::Announce => {
+                let newest = content.replayed(rid).max(content.restored(guard, rid));
+                !is_deletion && newest == Some(at) || content.indexes(guard).iter().any(added)
+            }
+        }
+    }
+
+    fn collect(&self, guard: &Guard<'_>, content: &Content, collector: &mut Collector, rid: Rid, row: &[u8]) {
+        let runs = collector.runs.entry(content.fid()).or_default();
+        for (number, index) in content.indexes(guard).iter() {
+            if if self.again { !needs(index, self.target) } else { !index.is_filled() } {
+                continue;
+            }
+            if runs.len() <= number {
+                runs.resize_with(number + 1, Run::default);
+            }
+            if let Some(key) = index.key_of(row, &mut collector.key) {
+                runs[number].push(key, rid);
+            }
         }
     }
 
@@ -93,20 +137,29 @@ impl Restoration {
     /// # Errors
     /// See [`ReplayError`].
     pub fn block(&self, guard: &Guard<'_>, collector: &mut Collector, block: &Block<'_>) -> Result<bool, ReplayError> {
-        if block.header().kind == BlockKind::Schema {
-            for record in block.records().filter(|record| record.header.fid == Fid::CATALOG) {
-                let entered = self.catalog.enter_row(record.header.rid, record.row);
-                entered.map_err(|cause| ReplayError::Catalog { at: record.address, cause })?;
-            }
+        if block.header().kind == BlockKind::Schema && !self.again {
+            // A primary's log is not cut any more: what it says was dropped, nobody will see.
+            enter_tables(&self.catalog, guard, block, self.target == Target::Announce)?;
         }
         for record in block.records() {
             let header = &record.header;
             let (fid, rid, address) = (header.fid, header.rid, record.address);
-            let Some(table) = self.catalog.get(fid) else { return Ok(false) };
-            let stored = table.accepts(record.row)
+            let content = match self.catalog.known(guard, fid) {
+                Known::Table(table) => table.content(guard),
+                Known::Dropped => None,
+                Known::Unknown => return Ok(false),
+            };
+            let Some(content) = content else { continue };
+            if self.again {
+                if self.gives_again(guard, content, rid, address, header.kind == RecordKind::Delete) {
+                    self.collect(guard, content, collector, rid, record.row);
+                }
+                continue;
+            }
+            let stored = content.indexes(guard).may_have(record.row)
                 && match self.target {
-                    Target::Announce => table.replay_store(rid, address),
-                    Target::Restore => table.restore(guard, rid, address),
+                    Target::Announce => content.replay_store(rid, address),
+                    Target::Restore => content.restore(guard, rid, address),
                 };
             if !stored {
                 return Err(ReplayError::Foreign { at: address, fid, rid });
@@ -115,17 +168,17 @@ impl Restoration {
             let gives = match header.kind {
                 // A record id may be used again: each record that had it has an insertion of its own.
                 RecordKind::Insert => {
-                    self.first_entry(fid, rid);
+                    self.first_entry(collector, fid, rid);
                     true
                 }
-                RecordKind::Update => self.first_entry(fid, rid),
+                RecordKind::Update => self.first_entry(collector, fid, rid),
                 RecordKind::Delete => {
                     collector.deleted.push(Deleted { fid, rid, tombstone: address });
                     false
                 }
             };
             if gives {
-                Self::collect(table, collector, rid, record.row);
+                self.collect(guard, content, collector, rid, record.row);
             }
         }
         Ok(true)
@@ -145,21 +198,34 @@ impl Restoration {
         row: Option<&[u8]>,
     ) -> Result<(), ReplayError> {
         let foreign = ReplayError::Foreign { at: stamp, fid, rid };
-        let Some(row) = row else {
-            let gone = self.catalog.get(fid).is_some_and(|table| table.restore_gone(guard, rid, stamp));
-            return if gone { Ok(()) } else { Err(foreign) };
-        };
-        if fid == Fid::CATALOG {
-            let entered = self.catalog.enter_row(rid, row);
+        if self.again {
+            // Of a table that was dropped since, there may be nothing.
+            let content = self.catalog.get(guard, fid).and_then(|table| table.content(guard));
+            if let (Some(content), Some(row)) = (content, row)
+                && self.gives_again(guard, content, rid, stamp, false)
+            {
+                self.collect(guard, content, collector, rid, row);
+            }
+            return Ok(());
+        }
+        if fid == Fid::CATALOG
+            && let Some(row) = row
+        {
+            let entered = self.catalog.enter_row(guard, rid, row, stamp);
             entered.map_err(|cause| ReplayError::Catalog { at: stamp, cause })?;
         }
-        let table = self.catalog.get(fid);
-        let Some(table) = table.filter(|table| table.restore_version(guard, rid, stamp, row)) else {
-            return Err(foreign);
+        // A checkpoint describes every table that it has records of, also one that the log is going to drop.
+        let content = self.catalog.get(guard, fid).and_then(|table| table.content(guard));
+        let Some(content) = content else { return Err(foreign) };
+        let Some(row) = row else {
+            return if content.restore_gone(guard, rid, stamp) { Ok(()) } else { Err(foreign) };
         };
+        if !content.restore_version(guard, rid, stamp, row) {
+            return Err(foreign);
+        }
         collector.records += 1;
-        if self.first_entry(fid, rid) {
-            Self::collect(table, collector, rid, row);
+        if self.first_entry(collector, fid, rid) {
+            self.collect(guard, content, collector, rid, row);
         }
         Ok(())
     }
@@ -176,14 +242,17 @@ impl Restoration {
     ) -> Vec<Deleted> {
         let mut indexes: HashMap<(Fid, usize), Vec<Run>> = HashMap::new();
         let mut deleted = Vec::new();
+        let participant = participants.join().expect("a place for every thread of a restart");
+        let there = |fid| self.catalog.get(&participant.pin_without_snapshot(), fid).is_some();
         for collector in collectors {
             deleted.extend(collector.deleted);
-            for (fid, runs) in collector.runs {
-                for (index, run) in runs.into_iter().enumerate() {
+            for (fid, runs) in collector.runs.into_iter().filter(|(fid, _)| there(*fid)) {
+                for (index, run) in runs.into_iter().enumerate().filter(|(_, run)| run.len() > 0) {
                     indexes.entry((fid, index)).or_default().push(run);
                 }
             }
         }
+        drop(participant);
         let dead = self.dead(&deleted, participants);
         let entries = |runs: &[Run]| runs.iter().map(|run| run.len() as u64).sum::<u64>();
         let mut work: Vec<((Fid, usize), Vec<Run>)> = indexes.into_iter().collect();
@@ -221,14 +290,25 @@ impl Restoration {
         });
         share_out(threads, work.len(), |item| {
             let ((fid, index), _) = &work[item];
-            let table = self.catalog.get(*fid).expect("its records were restored");
             let its = shares.iter().zip(&parts).filter(|((of, _), _)| *of == item);
             let its = its.filter_map(|(_, part)| part.lock().unwrap_or_else(PoisonError::into_inner).take()).collect();
             let participant = participants.join().expect("a place for every thread of a restart");
             let guard = participant.pin_without_snapshot();
-            let loaded = table.indexes()[*index].bulk_load_parts(&guard, its, FILL);
-            loaded.expect("the index was empty, and stretches ascend");
+            let content = self.catalog.get(&guard, *fid).and_then(|table| table.content(&guard));
+            // Not of a table of which the log has said meanwhile that it was dropped.
+            if let Some(index) = content.and_then(|content| content.indexes(&guard).get(*index)) {
+                let loaded = index.tree().bulk_load_parts(&guard, its, FILL);
+                loaded.expect("the index was empty, and stretches ascend");
+            }
         });
+        if self.again {
+            let participant = participants.join().expect("a place for every thread of a restart");
+            for table in self.catalog.all() {
+                let guard = participant.pin_without_snapshot();
+                let indexes = table.content(&guard).into_iter().flat_map(|content| content.indexes(&guard).iter());
+                indexes.filter(|(_, index)| needs(index, self.target)).for_each(|(_, index)| index.set_filled());
+            }
+        }
         deleted
     }
 
@@ -241,9 +321,11 @@ impl Restoration {
         let participant = participants.join().expect("a place for every thread of a restart");
         let guard = participant.pin_without_snapshot();
         for Deleted { fid, rid, tombstone } in deleted {
-            let table = self.catalog.get(*fid).expect("its records were restored");
-            if table.restored(&guard, *rid) == Some(*tombstone) {
-                table.restored_is_gone(*rid, *tombstone);
+            let Some(content) = self.catalog.get(&guard, *fid).and_then(|table| table.content(&guard)) else {
+                continue;
+            };
+            if content.restored(&guard, *rid) == Some(*tombstone) {
+                content.restored_is_gone(*rid, *tombstone);
                 dead.entry(*fid).or_default().insert(*rid);
             }
         }

@@ -2,22 +2,40 @@
 //!
 //! Tables are described by the records of a table, the catalog table, whose
 //! record ids are their file ids (Query Fresh, section 3.3: "FIDs are maintained
-//! in exactly the same way as RIDs"). So DDL is a transaction, logged and replayed like any other.
+//! in exactly the same way as RIDs"). So DDL is a transaction, logged and replayed like any other: an insertion makes a table, a
+//! deletion drops it. File ids are never used again. An update adds indexes or says how far they have come; it leaves everything else as it was.
+//!
+//! Catalog records may be replayed in any order, and be taken back when the log is cut. So everything here remembers the stamp at which it
+//! came about. A table that was dropped stays for snapshots below that stamp; when there are none any more, [`Catalog::clear_dropped`] gives
+//! up its content, and its entry only says that records of this file id, wherever they may come from, are of no interest.
+//!
+//! # Access protocol
+//!
+//! `slots` holds, by file id, a table whose count includes the slot, or null. A slot changes under the lock of `state`; who takes a table out
+//! retires the slot's share of it, so whoever found it there under a guard may use it for as long as that lives. Everything else is behind the
+//! lock.
+
+mod changes;
+mod error;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::{
-    collections::HashMap,
-    fmt,
+    collections::{BTreeMap, HashMap, HashSet},
+    fmt, ptr,
     sync::{
-        Arc, OnceLock, PoisonError, RwLock,
-        atomic::{AtomicBool, Ordering},
+        Arc, Mutex, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+        atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering},
     },
 };
 
-use freshet_base::{Fid, Rid};
+use freshet_base::{Fid, Rid, Stamp};
 
+pub use self::error::CatalogError;
 use crate::{
-    definition::{DefinitionError, IndexDefinition, KeyPart, TableDefinition},
-    table::Table,
+    definition::{IndexDefinition, IndexState, KeyPart, TableDefinition},
+    reclaim::Guard,
+    table::{Content, Index, IndexList, Table},
 };
 
 /// The name of the catalog table.
@@ -26,130 +44,245 @@ const CATALOG: &str = "freshet_catalog";
 /// Bytes of a table's name in its catalog row.
 const NAME: usize = 64;
 
-/// Why a table did not enter the catalog.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum CatalogError {
-    /// There is one of that name.
-    Exists(String),
-    /// There are as many as there can be.
-    Full,
-    /// The name is longer than 64 bytes or holds a zero byte.
-    Name(String),
-    /// The definition makes no table.
-    Definition(DefinitionError),
-    /// A catalog row from the log is none.
-    Row {
-        /// Of which table.
-        fid: Fid,
-        /// What is wrong with it.
-        what: String,
-    },
+/// Slots per chunk.
+const CHUNK: usize = 1024;
+const CHUNKS: usize = Catalog::LIMIT / CHUNK;
+
+/// What a file id stands for.
+#[derive(Clone, Copy, Debug)]
+pub enum Known<'g> {
+    /// A table.
+    Table(&'g Table),
+    /// One that is gone: its records are of no interest.
+    Dropped,
+    /// Nothing that anybody has heard of.
+    Unknown,
 }
 
-impl fmt::Display for CatalogError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Exists(name) => write!(f, "there is a table {name:?} already"),
-            Self::Full => write!(f, "there are {} tables already, as many as there can be", Catalog::LIMIT),
-            Self::Name(name) => write!(f, "{name:?} is no table name: at most {NAME} bytes, none of them zero"),
-            Self::Definition(cause) => cause.fmt(f),
-            Self::Row { fid, what } => write!(
-                f,
-                "the catalog row of table {} cannot be understood: {what}; it was written by another version",
-                fid.0
-            ),
-        }
+/// One file id.
+#[derive(Debug)]
+struct Entry {
+    /// None once it was given up.
+    table: Option<Arc<Table>>,
+    /// Where the log says that it was made; zero where that is not known and long ago.
+    made_at: Stamp,
+    /// Where the log says that it was dropped, if it does.
+    dropped_at: Option<Stamp>,
+}
+
+impl Entry {
+    fn exists_at(&self, snapshot: Stamp) -> bool {
+        // Where a record lies is below the snapshots that see it.
+        (self.made_at < snapshot || self.made_at == Stamp::ZERO) && self.dropped_at.is_none_or(|at| at >= snapshot)
     }
 }
 
-impl std::error::Error for CatalogError {}
+#[derive(Debug, Default)]
+struct State {
+    entries: BTreeMap<Fid, Entry>,
+    /// All that have or had a name, unless they were given up.
+    names: HashMap<String, Vec<Fid>>,
+}
 
-/// All tables, by id and by name. They are never dropped, so references to them stay good.
+/// Tables by file id, of one chunk of them.
+type Slots = Box<[AtomicPtr<Table>]>;
+
+/// All tables, by id and by name.
 pub struct Catalog {
-    tables: Box<[OnceLock<Arc<Table>>]>,
-    names: RwLock<HashMap<String, Fid>>,
+    slots: Box<[OnceLock<Slots>]>,
+    own: Arc<Table>,
+    state: RwLock<State>,
     /// Whether tables that enter from now on look at what replay announces.
     consult_replay: AtomicBool,
+    /// How many tables and indexes were dropped and still have their content.
+    dropped: AtomicUsize,
+    /// Whether indexes may have come that this node has yet to fill.
+    unfilled: AtomicBool,
+    /// How many transactions that change tables have begun to commit, and how many of them are through with that.
+    changes: [AtomicU64; 2],
+    /// Tables of which this node is building an index, as the primary.
+    builds: Mutex<HashSet<Fid>>,
 }
 
 impl fmt::Debug for Catalog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter().map(|table| &table.definition().name)).finish()
+        f.debug_list().entries(self.tables_at(Stamp::MAX).iter().map(|table| table.name())).finish()
     }
 }
 
 impl Catalog {
-    /// How many tables there can be.
-    pub const LIMIT: usize = 4096;
+    /// How many tables there can be, those that were dropped included.
+    pub const LIMIT: usize = 1 << 20;
 
     /// A catalog with only the catalog table in it.
     pub fn new() -> Self {
-        let catalog = Self {
-            tables: (0..Self::LIMIT).map(|_| OnceLock::new()).collect(),
-            names: RwLock::new(HashMap::new()),
-            consult_replay: AtomicBool::new(false),
-        };
         let name = IndexDefinition::new("freshet_catalog_name", true, &[KeyPart::bytes(0, NAME as u16)]);
         let definition = TableDefinition::new(CATALOG, vec![name]);
-        catalog.enter(Fid::CATALOG, definition).expect("the catalog is empty");
+        let catalog = Self {
+            slots: (0..CHUNKS).map(|_| OnceLock::new()).collect(),
+            own: Arc::new(Table::new(Fid::CATALOG, definition, false).expect("its definition is one")),
+            state: RwLock::new(State::default()),
+            consult_replay: AtomicBool::new(false),
+            dropped: AtomicUsize::new(0),
+            unfilled: AtomicBool::new(false),
+            changes: [AtomicU64::new(0), AtomicU64::new(0)],
+            builds: Mutex::default(),
+        };
         // Record zero would be the catalog itself: it describes the others only.
+        catalog.put(&mut catalog.write(), &catalog.own, Stamp::ZERO, None);
         catalog
     }
 
-    /// The table with this id.
+    fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn slot(&self, fid: Fid) -> Option<&AtomicPtr<Table>> {
+        let fid = fid.0 as usize;
+        self.slots.get(fid / CHUNK)?.get().map(|chunk| &chunk[fid % CHUNK])
+    }
+
+    /// The table with this id, unless it was dropped and given up.
     #[inline]
-    pub fn get(&self, fid: Fid) -> Option<&Arc<Table>> {
-        self.tables.get(fid.0 as usize)?.get()
+    pub fn get<'g>(&self, _guard: &'g Guard<'_>, fid: Fid) -> Option<&'g Table> {
+        // Acquire: pairs with the release in `put`.
+        let table = self.slot(fid)?.load(Ordering::Acquire);
+        // SAFETY: not null, so the slot's share of it was not retired when the guard was already pinned, or was so only since.
+        unsafe { table.as_ref() }
     }
 
-    /// The table of this name.
-    pub fn by_name(&self, name: &str) -> Option<&Arc<Table>> {
-        let fid = *self.names.read().unwrap_or_else(PoisonError::into_inner).get(name)?;
-        self.get(fid)
+    /// What is known of a file id.
+    #[inline]
+    pub fn known<'g>(&self, guard: &'g Guard<'_>, fid: Fid) -> Known<'g> {
+        match self.get(guard, fid) {
+            Some(table) => Known::Table(table),
+            None if self.read().entries.get(&fid).is_some_and(|entry| entry.dropped_at.is_some()) => Known::Dropped,
+            None => Known::Unknown,
+        }
     }
 
-    /// All tables, the catalog table first.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Table>> {
-        self.tables.iter().filter_map(OnceLock::get)
+    /// The table with this id, to be held, unless it was dropped and given up.
+    pub fn table_of(&self, fid: Fid) -> Option<Arc<Table>> {
+        self.read().entries.get(&fid)?.table.clone()
+    }
+
+    /// The table of this name that a snapshot sees.
+    pub fn by_name(&self, name: &str, snapshot: Stamp) -> Option<Arc<Table>> {
+        let state = self.read();
+        let entries = state.names.get(name)?.iter().filter_map(|fid| state.entries.get(fid));
+        let there = entries.filter(|entry| entry.exists_at(snapshot));
+        there.max_by_key(|entry| entry.made_at)?.table.clone()
+    }
+
+    /// All tables that a snapshot sees, the catalog table first.
+    pub fn tables_at(&self, snapshot: Stamp) -> Vec<Arc<Table>> {
+        let state = self.read();
+        let there = state.entries.values().filter(|entry| entry.exists_at(snapshot));
+        there.filter_map(|entry| entry.table.clone()).collect()
     }
 
     /// The table of the catalog.
     pub fn table(&self) -> &Arc<Table> {
-        self.get(Fid::CATALOG).expect("made with the catalog")
+        &self.own
     }
 
     /// This node is a standby: readers of all tables, now and later, look at what replay announces.
-    pub fn consult_replay(&self) {
+    pub fn consult_replay(&self, guard: &Guard<'_>) {
         // Under the lock, so that no table enters between the two steps.
-        let _names = self.names.write().unwrap_or_else(PoisonError::into_inner);
+        let state = self.write();
         self.consult_replay.store(true, Ordering::SeqCst);
-        self.iter().for_each(|table| table.consult_replay());
+        let contents = state.entries.values().filter_map(|entry| entry.table.as_ref()?.content(guard));
+        contents.for_each(Content::consult_replay);
     }
 
-    /// Adds a table. Does nothing when just this one is there already (replay is idempotent).
-    ///
-    /// # Errors
-    /// See [`CatalogError`].
-    pub fn enter(&self, fid: Fid, definition: TableDefinition) -> Result<&Arc<Table>, CatalogError> {
-        let place = self.tables.get(fid.0 as usize).ok_or(CatalogError::Full)?;
-        let mut names = self.names.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(there) = place.get() {
-            return if *there.definition() == definition {
-                Ok(there)
-            } else {
-                Err(CatalogError::Exists(definition.name))
+    fn make(&self, fid: Fid, definition: TableDefinition) -> Result<Arc<Table>, CatalogError> {
+        let table = Table::new(fid, definition, self.consult_replay.load(Ordering::SeqCst));
+        Ok(Arc::new(table.map_err(CatalogError::Definition)?))
+    }
+
+    /// Puts a table into its slot, which is empty.
+    fn put(&self, state: &mut State, table: &Arc<Table>, made_at: Stamp, dropped_at: Option<Stamp>) {
+        let fid = table.fid();
+        let chunk = || (0..CHUNK).map(|_| AtomicPtr::new(ptr::null_mut())).collect();
+        let slot = &self.slots[fid.0 as usize / CHUNK].get_or_init(chunk)[fid.0 as usize % CHUNK];
+        table.set_dropped(dropped_at);
+        if dropped_at.is_some() {
+            self.dropped.fetch_add(1, Ordering::Release);
+        }
+        state.names.entry(table.name().to_owned()).or_default().push(fid);
+        state.entries.insert(fid, Entry { table: Some(Arc::clone(table)), made_at, dropped_at });
+        // Release: publishes the table.
+        slot.store(Arc::into_raw(Arc::clone(table)).cast_mut(), Ordering::Release);
+    }
+
+    /// Takes the table out of its slot, and gives up its content.
+    fn take(&self, state: &mut State, guard: &Guard<'_>, fid: Fid) {
+        let Some(table) = state.entries.get_mut(&fid).and_then(|entry| entry.table.take()) else { return };
+        if let Some(fids) = state.names.get_mut(table.name()) {
+            fids.retain(|other| *other != fid);
+            if fids.is_empty() {
+                state.names.remove(table.name());
+            }
+        }
+        if table.dropped_at().is_some() {
+            self.dropped.fetch_sub(1, Ordering::Release);
+        }
+        if let Some(content) = table.content(guard) {
+            let dropped = content.indexes(guard).iter().filter(|(_, index)| index.is_dropped()).count();
+            self.dropped.fetch_sub(dropped, Ordering::Release);
+        }
+        table.clear(guard);
+        let slot = self.slot(fid).expect("it is in its slot");
+        let share = slot.swap(ptr::null_mut(), Ordering::AcqRel);
+        // SAFETY: unlinked by the swap, made by `Arc::into_raw` in `put`.
+        unsafe { guard.retire(share.cast(), release) };
+    }
+
+    /// Adds a table that was made at `made_at`. Does nothing when one of this id is there already, or was dropped.
+    fn enter(
+        &self,
+        guard: &Guard<'_>,
+        fid: Fid,
+        definition: TableDefinition,
+        made_at: Stamp,
+    ) -> Result<(), CatalogError> {
+        if fid.0 as usize >= Self::LIMIT {
+            return Err(CatalogError::Full);
+        }
+        let mut state = self.write();
+        if let Some(there) = state.entries.get_mut(&fid) {
+            // Replay is idempotent and in no order: its drop may have come first.
+            there.made_at = there.made_at.max(made_at);
+            let Some(table) = &there.table else { return Ok(()) };
+            let Some(content) = table.content(guard) else { return Ok(()) };
+            let indexes = content.indexes(guard);
+            let same = |(number, new): (usize, &IndexDefinition)| {
+                number < indexes.len() && indexes.get(number).is_none_or(|index| index.definition().is_same(new))
             };
+            if table.name() != definition.name || !definition.indexes.iter().enumerate().all(same) {
+                return Err(CatalogError::Exists(definition.name));
+            }
+            // An update may have come first, which does not say which indexes the table was made with. They are filled as others are.
+            let original = |(number, new): &(usize, &IndexDefinition)| new.state == IndexState::Ready && *number > 0;
+            for (number, _) in definition.indexes.iter().enumerate().filter(original) {
+                if let Some(index) = indexes.get(number) {
+                    index.set_made_with_table();
+                }
+            }
+            return Ok(());
         }
-        if names.contains_key(&definition.name) {
-            return Err(CatalogError::Exists(definition.name));
+        let states: Vec<IndexState> = definition.indexes.iter().map(|index| index.state).collect();
+        let table = self.make(fid, definition)?;
+        if states.iter().any(|state| *state != IndexState::Ready) {
+            // From a checkpoint: whatever comes now will be entered into all of them.
+            Self::set_states(guard, &table, &states, made_at);
         }
-        let name = definition.name.clone();
-        let table = Table::new(fid, definition).map_err(CatalogError::Definition)?;
-        if self.consult_replay.load(Ordering::SeqCst) {
-            table.consult_replay();
-        }
-        names.insert(name, fid);
-        Ok(place.get_or_init(|| Arc::new(table)))
+        self.put(&mut state, &table, made_at, None);
+        Ok(())
     }
 
     /// The catalog row of a table.
@@ -178,65 +311,266 @@ impl Catalog {
         })
     }
 
-    /// Adds the table that a catalog row, committed as record `rid` of the catalog, describes.
-    ///
-    /// # Errors
-    /// See [`CatalogError`].
-    pub fn enter_row(&self, rid: Rid, row: &[u8]) -> Result<&Arc<Table>, CatalogError> {
+    fn definition_of(rid: Rid, row: &[u8]) -> Result<(Fid, TableDefinition), CatalogError> {
         let fid = Self::fid_of(rid).ok_or(CatalogError::Full)?;
         let wrong = |what: String| CatalogError::Row { fid, what };
         let definition = row.get(NAME..).ok_or_else(|| wrong("it is too short".into()))?;
-        self.enter(fid, postcard::from_bytes(definition).map_err(|cause| wrong(cause.to_string()))?)
+        Ok((fid, postcard::from_bytes(definition).map_err(|cause| wrong(cause.to_string()))?))
+    }
+
+    /// Adds the table that a catalog row, committed as record `rid` of the catalog at `made_at`, describes.
+    ///
+    /// # Errors
+    /// See [`CatalogError`].
+    pub fn enter_row(&self, guard: &Guard<'_>, rid: Rid, row: &[u8], made_at: Stamp) -> Result<(), CatalogError> {
+        let (fid, definition) = Self::definition_of(rid, row)?;
+        self.enter(guard, fid, definition, made_at)
+    }
+
+    /// Indexes of a table that nobody has seen yet are not all ready.
+    fn set_states(guard: &Guard<'_>, table: &Table, states: &[IndexState], at: Stamp) {
+        let Some(content) = table.content(guard) else { return };
+        let made = content.indexes(guard).to_vec().into_iter().zip(states).map(|(index, state)| match state {
+            IndexState::Ready => index,
+            IndexState::Building => index.map(|index| {
+                let index = Index::new(index.definition());
+                index.note(IndexState::Building, at);
+                index.set_filled();
+                Arc::new(index)
+            }),
+            IndexState::Dropped => None,
+        });
+        content.set_indexes(guard, IndexList::of(made.collect()));
+    }
+
+    /// The table that `row`, record `rid` of the catalog, describes was changed at `at`: indexes have come, or are further than they were.
+    /// With `keeps`, those that are dropped stay for snapshots below; else nobody can have one, and they are given up at once.
+    ///
+    /// # Errors
+    /// See [`CatalogError`].
+    pub fn alter_row(
+        &self,
+        guard: &Guard<'_>,
+        rid: Rid,
+        row: &[u8],
+        at: Stamp,
+        keeps: bool,
+    ) -> Result<(), CatalogError> {
+        let (fid, definition) = Self::definition_of(rid, row)?;
+        let mut state = self.write();
+        let known = state.entries.get(&fid).map(|entry| entry.table.clone());
+        let table = match known {
+            Some(Some(table)) => table,
+            // It is gone.
+            Some(None) => return Ok(()),
+            None => self.put_unmade(&mut state, fid, &definition, None)?,
+        };
+        self.alter(guard, &table, &definition, at, keeps)
+    }
+
+    /// Puts a table into its slot whose making is still to come, if it comes at all. Which of its indexes it was made with is not known
+    /// before.
+    fn put_unmade(
+        &self,
+        state: &mut State,
+        fid: Fid,
+        definition: &TableDefinition,
+        dropped_at: Option<Stamp>,
+    ) -> Result<Arc<Table>, CatalogError> {
+        definition.validate().map_err(CatalogError::Definition)?;
+        let first = TableDefinition::new(&definition.name, definition.indexes[..1].to_vec());
+        let table = self.make(fid, first)?;
+        self.put(state, &table, Stamp::ZERO, dropped_at);
+        Ok(table)
+    }
+
+    fn alter(
+        &self,
+        guard: &Guard<'_>,
+        table: &Table,
+        definition: &TableDefinition,
+        at: Stamp,
+        keeps: bool,
+    ) -> Result<(), CatalogError> {
+        let Some(content) = table.content(guard) else { return Ok(()) };
+        let there = content.indexes(guard);
+        let differs = |(number, new): (usize, &IndexDefinition)| {
+            there.get(number).is_some_and(|index| !index.definition().is_same(new))
+        };
+        if table.name() != definition.name || definition.indexes.iter().enumerate().any(differs) {
+            return Err(CatalogError::Row { fid: table.fid(), what: "it has changed more than indexes".into() });
+        }
+        let mut indexes = there.to_vec();
+        for (number, new) in definition.indexes.iter().enumerate() {
+            if number == indexes.len() {
+                self.unfilled.store(true, Ordering::Release);
+                indexes.push(Some(Arc::new(Index::new(new))));
+            }
+            // None was given up before.
+            let Some(index) = &indexes[number] else { continue };
+            if index.note(new.state, at) {
+                self.dropped.fetch_add(1, Ordering::Release);
+            }
+            if index.is_dropped() && !keeps {
+                self.dropped.fetch_sub(1, Ordering::Release);
+                indexes[number] = None;
+            }
+        }
+        content.set_indexes(guard, IndexList::of(indexes));
+        table.note_index_names(definition);
+        Ok(())
+    }
+
+    /// Whether indexes may have come that this node has yet to fill; then the next call says no.
+    pub fn take_unfilled(&self) -> bool {
+        self.unfilled.load(Ordering::Acquire) && self.unfilled.swap(false, Ordering::AcqRel)
+    }
+
+    /// All tables that have content, the catalog's own first.
+    pub fn all(&self) -> Vec<Arc<Table>> {
+        self.read().entries.values().filter_map(|entry| entry.table.clone()).collect()
+    }
+
+    /// What a row of the catalog says of a table.
+    ///
+    /// # Errors
+    /// See [`CatalogError`].
+    pub fn definition_in(row: &[u8]) -> Result<TableDefinition, CatalogError> {
+        Ok(Self::definition_of(Rid(0), row)?.1)
+    }
+
+    /// The table that `row`, record `rid` of the catalog, describes was dropped at `at`. With `keeps`, it stays as it was for snapshots below;
+    /// else nobody can have one, and it is given up at once.
+    ///
+    /// # Errors
+    /// See [`CatalogError`].
+    pub fn drop_row(
+        &self,
+        guard: &Guard<'_>,
+        rid: Rid,
+        row: &[u8],
+        at: Stamp,
+        keeps: bool,
+    ) -> Result<(), CatalogError> {
+        let (fid, definition) = Self::definition_of(rid, row)?;
+        let mut state = self.write();
+        match state.entries.get_mut(&fid) {
+            Some(Entry { dropped_at: Some(_), .. }) => return Ok(()),
+            Some(entry) => {
+                entry.dropped_at = Some(at);
+                if let Some(table) = &entry.table {
+                    table.set_dropped(Some(at));
+                    self.dropped.fetch_add(1, Ordering::Release);
+                }
+            }
+            // Its making is still to come, if it comes at all.
+            None if keeps => {
+                let table = self.put_unmade(&mut state, fid, &definition, Some(at))?;
+                self.alter(guard, &table, &definition, at, keeps)?;
+            }
+            None => {
+                state.entries.insert(fid, Entry { table: None, made_at: Stamp::ZERO, dropped_at: Some(at) });
+            }
+        }
+        if !keeps {
+            self.take(&mut state, guard, fid);
+        }
+        Ok(())
+    }
+
+    /// Whether there are tables or indexes that were dropped and still have their content. Cheap.
+    #[inline]
+    pub fn has_dropped(&self) -> bool {
+        self.dropped.load(Ordering::Acquire) > 0
+    }
+
+    /// Gives up the content of tables and indexes that were dropped below `horizon`: every snapshot, now and later, lies at or above that, and the drop
+    /// cannot be taken back any more. The memory is freed when every guard that was there before is gone.
+    pub fn clear_dropped(&self, guard: &Guard<'_>, horizon: Stamp) {
+        let mut state = self.write();
+        let over = |entry: &Entry| entry.table.is_some() && entry.dropped_at.is_some_and(|at| at < horizon);
+        let gone: Vec<Fid> = state.entries.iter().filter(|(_, entry)| over(entry)).map(|(fid, _)| *fid).collect();
+        gone.into_iter().for_each(|fid| self.take(&mut state, guard, fid));
+        let over = |index: &Index| index.dropped_at().is_some_and(|at| at < horizon);
+        for content in state.entries.values().filter_map(|entry| entry.table.as_ref()?.content(guard)) {
+            let indexes = content.indexes(guard);
+            let count = indexes.iter().filter(|(_, index)| over(index)).count();
+            if count > 0 {
+                let left = indexes.to_vec().into_iter().map(|index| index.filter(|index| !over(index)));
+                content.set_indexes(guard, IndexList::of(left.collect()));
+                self.dropped.fetch_sub(count, Ordering::Release);
+            }
+        }
+    }
+
+    /// The log was cut at `at`: what was made there or above never was, and what was dropped there or above was not. No snapshot is above
+    /// that.
+    pub fn cut(&self, guard: &Guard<'_>, at: Stamp) {
+        let mut state = self.write();
+        let ghosts: Vec<Fid> =
+            state.entries.iter().filter(|(_, entry)| entry.made_at >= at).map(|(fid, _)| *fid).collect();
+        for fid in ghosts.into_iter().filter(|fid| *fid != Fid::CATALOG) {
+            self.take(&mut state, guard, fid);
+            state.entries.remove(&fid);
+        }
+        for entry in state.entries.values_mut().filter(|entry| entry.dropped_at.is_some_and(|dropped| dropped >= at)) {
+            // Its content is there: it goes only when the drop cannot be taken back.
+            entry.dropped_at = None;
+            if let Some(table) = &entry.table {
+                table.set_dropped(None);
+                self.dropped.fetch_sub(1, Ordering::Release);
+            }
+        }
+        for table in state.entries.values().filter_map(|entry| entry.table.as_ref()) {
+            let Some(content) = table.content(guard) else { continue };
+            let mut indexes = content.indexes(guard).to_vec();
+            for index in indexes.iter().flatten() {
+                if index.cut(at) {
+                    self.dropped.fetch_sub(1, Ordering::Release);
+                }
+            }
+            let left = |index: &Option<Arc<Index>>| index.as_ref().is_none_or(|index| index.added_at() < at);
+            let count = indexes.iter().rposition(left).map_or(0, |last| last + 1);
+            if count < indexes.len() {
+                indexes.truncate(count);
+                content.set_indexes(guard, IndexList::of(indexes));
+                table.forget_index_names(count);
+            }
+        }
     }
 
     /// The id of the table that record `rid` of the catalog describes. The catalog's own is not among them.
     pub fn fid_of(rid: Rid) -> Option<Fid> {
         u32::try_from(rid.0 + 1).ok().filter(|fid| (*fid as usize) < Self::LIMIT).map(Fid)
     }
+
+    /// The record of the catalog that describes table `fid`; none for the catalog itself.
+    pub fn rid_of(fid: Fid) -> Option<Rid> {
+        u64::from(fid.0).checked_sub(1).map(Rid)
+    }
+}
+
+/// # Safety
+/// `table` came from `Arc::into_raw`, and its share is given back once.
+unsafe fn release(table: *mut u8) {
+    // SAFETY: by this function's contract.
+    drop(unsafe { Arc::from_raw(table.cast::<Table>().cast_const()) });
+}
+
+impl Drop for Catalog {
+    fn drop(&mut self) {
+        for slot in self.slots.iter_mut().filter_map(OnceLock::get_mut).flat_map(|chunk| chunk.iter_mut()) {
+            let table = *slot.get_mut();
+            if !table.is_null() {
+                // SAFETY: `&mut self`: nobody looks at the slot any more; made by `put`.
+                unsafe { release(table.cast()) };
+            }
+        }
+    }
 }
 
 impl Default for Catalog {
     fn default() -> Self {
         Self::new()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_table_survives_its_catalog_row() {
-        let definition = TableDefinition::new(
-            "stock",
-            vec![IndexDefinition::new("stock_key", true, &[KeyPart::unsigned(0, 4), KeyPart::signed(4, 4)])],
-        );
-        let row = Catalog::row_of(&definition).unwrap();
-        let catalog = Catalog::new();
-        let table = catalog.enter_row(Rid(0), &row).unwrap();
-        assert_eq!((table.fid(), table.definition()), (Fid(1), &definition));
-        catalog.enter_row(Rid(0), &row).expect("replay is idempotent");
-        assert_eq!(catalog.enter_row(Rid(1), &row).unwrap_err(), CatalogError::Exists("stock".into()));
-        assert_eq!(catalog.by_name("stock").unwrap().fid(), Fid(1));
-        assert_eq!(catalog.iter().count(), 2);
-        assert!(Catalog::describes_table(&row));
-        assert!(!Catalog::describes_table(&[&row[..], &[0]].concat()), "nothing behind it");
-        let itself = TableDefinition::new("freshet_catalog", definition.indexes.clone());
-        assert!(!Catalog::describes_table(&Catalog::row_of(&itself).unwrap()));
-        for length in 0..row.len() {
-            // Never a panic, whatever comes out of a log.
-            assert!(!Catalog::describes_table(&row[..length]));
-            let _ = Catalog::new().enter_row(Rid(0), &row[..length]);
-        }
-        assert_eq!(catalog.enter_row(Rid(1 << 40), &row).unwrap_err(), CatalogError::Full);
-    }
-
-    #[test]
-    fn names_fit_their_column() {
-        let mut definition =
-            TableDefinition::new(&"n".repeat(65), vec![IndexDefinition::new("k", true, &[KeyPart::unsigned(0, 4)])]);
-        assert!(matches!(Catalog::row_of(&definition), Err(CatalogError::Name(_))));
-        definition.name = "a\0b".into();
-        assert!(matches!(Catalog::row_of(&definition), Err(CatalogError::Name(_))));
     }
 }

@@ -178,6 +178,18 @@ impl KeyPart {
     }
 }
 
+/// How far an index has come. An index that is made with its table is ready at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum IndexState {
+    /// Writers enter what they write; records that were there before are still to be entered. Nobody reads it.
+    Building,
+    /// It has every record.
+    #[default]
+    Ready,
+    /// Nobody needs it any more. Its number is not used again.
+    Dropped,
+}
+
 /// One ordered index of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexDefinition {
@@ -187,6 +199,8 @@ pub struct IndexDefinition {
     pub unique: bool,
     /// The key's columns, most significant first.
     pub parts: Vec<KeyPart>,
+    /// How far it has come.
+    pub state: IndexState,
 }
 
 /// A key computed from a row.
@@ -207,6 +221,12 @@ impl KeyBuffer {
     /// The key.
     pub fn as_slice(&self) -> &[u8] {
         &self.bytes[..self.length]
+    }
+
+    /// The key, unless there was more than fits.
+    #[inline]
+    pub(crate) fn whole(&self) -> Option<&[u8]> {
+        (!self.overflown).then(|| self.as_slice())
     }
 
     #[inline]
@@ -250,12 +270,22 @@ impl IndexDefinition {
 
     /// An index over `parts`.
     pub fn new(name: &str, unique: bool, parts: &[KeyPart]) -> Self {
-        Self { name: name.to_owned(), unique, parts: parts.to_vec() }
+        Self { name: name.to_owned(), unique, parts: parts.to_vec(), state: IndexState::Ready }
+    }
+
+    /// Whether the other one has the same name and keys, however far either has come.
+    pub fn is_same(&self, other: &Self) -> bool {
+        (&self.name, self.unique, &self.parts) == (&other.name, other.unique, &other.parts)
     }
 
     /// Bytes that each of its keys has at least; with columns of fixed width that are never missing, exactly.
     pub fn least_key(&self) -> usize {
         self.parts.iter().map(KeyPart::least).sum()
+    }
+
+    /// The shortest row that has all columns of a key.
+    pub fn least_row(&self) -> usize {
+        self.parts.iter().map(KeyPart::end).max().unwrap_or(0)
     }
 
     /// The key of `row`.
@@ -351,7 +381,8 @@ const WIDEST: usize = 16;
 pub struct TableDefinition {
     /// Unique within the database.
     pub name: String,
-    /// At least one, the first being unique: what hashes and scans go by.
+    /// At least one, the first being unique: what hashes and scans go by. An index's place here is its number, for good: those
+    /// that are dropped stay where they were.
     pub indexes: Vec<IndexDefinition>,
 }
 
@@ -375,8 +406,11 @@ impl TableDefinition {
 
     /// The shortest row that has all columns of all keys.
     pub fn min_row(&self) -> usize {
-        self.indexes.iter().flat_map(|index| &index.parts).map(KeyPart::end).max().unwrap_or(0)
+        self.indexes.iter().map(IndexDefinition::least_row).max().unwrap_or(0)
     }
+
+    /// How many indexes a table can have in its life, those that were dropped included.
+    pub const MAX_INDEXES: usize = 512;
 
     /// Checks what the rest of the engine relies on.
     ///
@@ -390,7 +424,11 @@ impl TableDefinition {
         match self.indexes.first() {
             None => return error("a table needs a primary index".into()),
             Some(first) if !first.unique => return error(format!("its first index {:?} must be unique", first.name)),
+            Some(first) if first.state != IndexState::Ready => return error("its first index is always there".into()),
             Some(_) => {}
+        }
+        if self.indexes.len() > Self::MAX_INDEXES {
+            return error(format!("it has had {} indexes, no more are possible", Self::MAX_INDEXES));
         }
         for index in &self.indexes {
             if index.parts.is_empty() {

@@ -18,7 +18,7 @@ use crate::{
 /// borrow the guard, so that it can live beside it; it checks instead that it is used under one pin at a time.
 #[derive(Debug)]
 pub struct LeafSet {
-    /// Keeps the indexes, and so the leaves that are pinned.
+    /// Where the indexes are found.
     catalog: Arc<Catalog>,
     pin: Cell<Option<Pin>>,
     leaves: RefCell<Vec<LeafVersion<'static>>>,
@@ -30,8 +30,8 @@ impl LeafSet {
         Self { catalog: Arc::clone(catalog), pin: Cell::new(None), leaves: RefCell::new(Vec::new()) }
     }
 
-    fn index(&self, fid: Fid, index: usize) -> &BTree {
-        &self.catalog.get(fid).expect("a table of this catalog").indexes()[index]
+    fn index<'g>(&self, guard: &'g Guard<'_>, fid: Fid, index: usize) -> Option<&'g BTree> {
+        Some(self.catalog.get(guard, fid)?.content(guard)?.indexes(guard).get(index)?.tree())
     }
 
     fn push(&self, guard: &Guard<'_>, leaf: LeafVersion<'_>) {
@@ -39,17 +39,16 @@ impl LeafSet {
         let first = self.pin.get().unwrap_or(pin);
         assert_eq!(first, pin, "leaves of one pin");
         self.pin.set(Some(pin));
-        // SAFETY: only the lifetime changes. A leaf lives as long as its index, which `catalog` keeps (this
-        // function is called with leaves from `index` only), or, once unlinked, as long as any pin under which it was
-        // reachable; `unchanged` looks at it under this pin only.
+        // SAFETY: only the lifetime changes. A leaf lives, once it or its index was unlinked, as long as any pin under which it was
+        // reachable (this function is called with leaves from `index` only); `unchanged` looks at it under this pin only.
         let leaf = unsafe { std::mem::transmute::<LeafVersion<'_>, LeafVersion<'static>>(leaf) };
         self.leaves.borrow_mut().push(leaf);
     }
 
-    /// As [`BTree::get`], remembering the leaves.
+    /// As [`BTree::get`], remembering the leaves. Finds nothing where there is no such index.
     ///
     /// # Panics
-    /// When the set holds leaves of another pin, or there is no such index.
+    /// When the set holds leaves of another pin.
     pub fn get(
         &self,
         guard: &Guard<'_>,
@@ -58,13 +57,14 @@ impl LeafSet {
         key: &[u8],
         visit: impl FnMut(Rid) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        self.index(fid, index).get_certified(guard, key, |leaf| self.push(guard, leaf), visit)
+        let Some(tree) = self.index(guard, fid, index) else { return ControlFlow::Continue(()) };
+        tree.get_certified(guard, key, |leaf| self.push(guard, leaf), visit)
     }
 
-    /// As [`BTree::scan`], remembering the leaves.
+    /// As [`BTree::scan`], remembering the leaves. Finds nothing where there is no such index.
     ///
     /// # Panics
-    /// When the set holds leaves of another pin, or there is no such index.
+    /// When the set holds leaves of another pin.
     #[allow(clippy::too_many_arguments)]
     pub fn scan(
         &self,
@@ -76,7 +76,8 @@ impl LeafSet {
         buffer: &mut ScanBuffer,
         visit: impl FnMut(&[u8], Rid) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
-        self.index(fid, index).scan(guard, range, direction, buffer, |leaf| self.push(guard, leaf), visit)
+        let Some(tree) = self.index(guard, fid, index) else { return ControlFlow::Continue(()) };
+        tree.scan(guard, range, direction, buffer, |leaf| self.push(guard, leaf), visit)
     }
 
     /// Whether nothing has come into leaf number `leaf`, or gone from it, since it was read.

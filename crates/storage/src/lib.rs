@@ -16,12 +16,12 @@ mod table;
 mod version;
 
 pub use array::{IndirectionArray, Word};
-pub use catalog::{Catalog, CatalogError};
-pub use definition::{DefinitionError, IndexDefinition, KeyBuffer, KeyEncoding, KeyPart, TableDefinition};
+pub use catalog::{Catalog, CatalogError, Known};
+pub use definition::{DefinitionError, IndexDefinition, IndexState, KeyBuffer, KeyEncoding, KeyPart, TableDefinition};
 pub use leaves::LeafSet;
 pub use owner::{Owner, Owners, Phase};
 pub use reclaim::{Guard, Participant, Participants, Pin};
 pub use table::{
-    InstallError, Installed, LoadError, Loaded, Newest, Published, ReadContext, ReadError, Reclaimed, RecordSource,
-    Table, Visible,
+    Content, Index, IndexList, InstallError, Installed, LoadError, Loaded, Newest, Published, ReadContext, ReadError,
+    Reclaimed, RecordSource, Table, Visible,
 };

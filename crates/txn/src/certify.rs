@@ -43,6 +43,10 @@ impl ScannedRange {
         Self { fid, index, low: owned(key), high: owned(key), leaves: (first, leaves.len()) }
     }
 
+    pub(crate) fn fid(&self) -> Fid {
+        self.fid
+    }
+
     /// What a scan has covered that began in `range` and broke off at `last`, if it did.
     pub(crate) fn scan(
         fid: Fid,
@@ -66,11 +70,12 @@ impl Transaction<'_> {
     /// Validates what was read, for a transaction that has taken `stamp`.
     pub(crate) fn certify(&self, stamp: Stamp) -> Result<(), CommitError> {
         let state = self.worker.state.borrow();
-        let catalog = &self.worker.core.catalog;
+        let core = &self.worker.core;
         let context = self.context();
         for (fid, rid) in &state.reads {
-            let table = catalog.get(*fid).expect("tables are never dropped");
-            if table.changed_before(self.guard(), *rid, stamp, &context)? {
+            // No table goes that this snapshot sees.
+            let Some(content) = core.content(self.guard(), *fid) else { return Err(CommitError::ReadChanged) };
+            if content.changed_before(self.guard(), *rid, stamp, &context)? {
                 return Err(CommitError::ReadChanged);
             }
         }
@@ -79,16 +84,21 @@ impl Transaction<'_> {
             if (range.leaves.0..range.leaves.1).all(|leaf| self.worker.leaves.unchanged(self.guard(), leaf)) {
                 continue;
             }
-            let table = catalog.get(range.fid).expect("tables are never dropped");
+            let content = core.content(self.guard(), range.fid);
+            let Some((content, index)) =
+                content.and_then(|content| Some((content, content.indexes(self.guard()).get(range.index)?)))
+            else {
+                return Err(CommitError::Phantom);
+            };
             let mut result = Ok(());
-            let _ = table.indexes()[range.index].scan(
+            let _ = index.tree().scan(
                 self.guard(),
                 (borrowed(&range.low), borrowed(&range.high)),
                 Direction::Forward,
                 &mut buffer,
                 |_| {},
                 |_, rid| {
-                    result = match table.changed_before(self.guard(), rid, stamp, &context) {
+                    result = match content.changed_before(self.guard(), rid, stamp, &context) {
                         Ok(false) => return ControlFlow::Continue(()),
                         Ok(true) => Err(CommitError::Phantom),
                         Err(cause) => Err(cause.into()),

@@ -3,8 +3,11 @@
 use freshet_base::{Fid, Isolation, RecordKind, Stamp};
 use freshet_log::{BlockBuilder, BlockKind, ReserveError, Writer};
 
+use freshet_storage::{Catalog, Visible};
+
 use crate::{
     CommitError, Ticket, Transaction,
+    certify::ScannedRange,
     garbage::{Garbage, GarbageQueue},
     snapshots::Primary,
     state::Write,
@@ -19,6 +22,22 @@ impl From<ReserveError> for CommitError {
             }
             _ => Self::Log(error.to_string()),
         }
+    }
+}
+
+/// While a transaction that changes or drops tables commits.
+struct Changing<'c>(&'c Catalog);
+
+impl<'c> Changing<'c> {
+    fn begin(catalog: &'c Catalog) -> Self {
+        catalog.begin_change();
+        Self(catalog)
+    }
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.0.end_change();
     }
 }
 
@@ -46,6 +65,8 @@ impl Transaction<'_> {
         if worker.state.borrow().writes.is_empty() {
             return Ok(self.read_only_ticket(primary));
         }
+        // Before the stamp is taken: who takes a later one finds this.
+        let _changing = worker.state.borrow().changes.then(|| Changing::begin(&worker.core.catalog));
         let result =
             if primary.log.is_volatile() { self.log_volatile(primary, inner) } else { self.log_block(primary, inner) };
         let ticket = result?;
@@ -90,9 +111,7 @@ impl Transaction<'_> {
         let mut reservation = writer.reserve(length)?;
         let stamp = reservation.stamp();
         worker.core.owners.stamp(owner, stamp);
-        if self.isolation == Isolation::Serializable
-            && let Err(error) = self.certify(stamp)
-        {
+        if let Err(error) = self.validate(stamp) {
             worker.core.owners.decided(owner, false);
             reservation.skip();
             return Err(error);
@@ -121,10 +140,8 @@ impl Transaction<'_> {
         let length = (freshet_log::block::BLOCK_HEADER + records * freshet_log::block::RECORD_HEADER) as u64;
         let stamp = Self::writer(primary, &mut inner.writer)?.reserve_volatile(length)?;
         worker.core.owners.stamp(owner, stamp);
-        if self.isolation == Isolation::Serializable {
-            // `undo` publishes the outcome.
-            self.certify(stamp)?;
-        }
+        // `undo` publishes the outcome.
+        self.validate(stamp)?;
         worker.core.owners.decided(owner, true);
         self.publish(stamp, &[], &mut inner.garbage);
         Ok(Ticket { stamp: Some(stamp), until: Stamp::ZERO })
@@ -170,7 +187,7 @@ impl Transaction<'_> {
             // Without a block, any distinct places above the stamp will do.
             let offset = offsets.get(position).map_or(position as u64 + 1, |offset| u64::from(*offset));
             let address = stamp.plus(offset);
-            self.enter_catalog(&write);
+            self.enter_catalog(&write, address);
             let Write { fid, installed, inserted, .. } = write;
             let rid = installed.rid();
             installed.commit(address);
@@ -180,11 +197,62 @@ impl Transaction<'_> {
         }
     }
 
-    /// Of a record of the catalog: the table comes to be.
-    pub(crate) fn enter_catalog(&self, Write { fid, installed, .. }: &Write) {
+    /// Of a record of the catalog: the table comes to be, is changed or dropped.
+    pub(crate) fn enter_catalog(&self, Write { fid, installed, .. }: &Write, address: Stamp) {
         if *fid == Fid::CATALOG {
-            let entered = self.worker.core.catalog.enter_row(installed.rid(), installed.row());
+            let catalog = &self.worker.core.catalog;
+            let (rid, row) = (installed.rid(), installed.logged_row(self.guard()));
+            let entered = match installed.kind() {
+                RecordKind::Delete => catalog.drop_row(self.guard(), rid, row, address, true),
+                RecordKind::Update => catalog.alter_row(self.guard(), rid, row, address, true),
+                RecordKind::Insert => catalog.enter_row(self.guard(), rid, row, address),
+            };
             entered.expect("the row was checked before it was inserted");
         }
+    }
+
+    /// Whether the transaction may commit with this stamp, which it has taken.
+    pub(crate) fn validate(&self, stamp: Stamp) -> Result<(), CommitError> {
+        if self.worker.core.catalog.changes_begun() != self.worker.changes.get() {
+            self.check_tables(stamp)?;
+        }
+        match self.isolation {
+            Isolation::Serializable => self.certify(stamp),
+            _ => Ok(()),
+        }
+    }
+
+    /// Tables are being changed: are all there, at `stamp`, that this transaction has written to, and have they no more indexes than it has
+    /// entered that into?
+    #[cold]
+    fn check_tables(&self, stamp: Stamp) -> Result<(), CommitError> {
+        let state = self.worker.state.borrow();
+        let catalog = &self.worker.core.catalog;
+        let content = self.worker.core.content(self.guard(), Fid::CATALOG).expect("nobody drops the catalog");
+        let context = freshet_storage::ReadContext { snapshot: stamp, ..self.context() };
+        let mut fids: Vec<(Fid, usize)> = state.writes.iter().map(|write| (write.fid, write.indexes)).collect();
+        if self.isolation == Isolation::Serializable {
+            // That they were there is something that it has read.
+            let read = state.reads.iter().map(|(fid, _)| *fid).chain(state.ranges.iter().map(ScannedRange::fid));
+            fids.extend(read.map(|fid| (fid, usize::MAX)));
+        }
+        fids.sort_unstable();
+        // Of each table, who knew the fewest.
+        fids.dedup_by_key(|(fid, _)| *fid);
+        for (fid, indexes) in fids {
+            let Some(rid) = Catalog::rid_of(fid) else { continue };
+            let name = || catalog.get(self.guard(), fid).map_or_else(String::new, |table| table.name().to_owned());
+            // Waits for a change that has a smaller stamp, and is not decided. One's own is no obstacle.
+            match content.read(self.guard(), rid, &context)? {
+                Some(Visible { row: None, stamp: Some(_) }) => return Err(CommitError::Dropped(name())),
+                Some(Visible { row: Some(row), stamp: Some(_) })
+                    if Catalog::definition_in(row).is_ok_and(|definition| definition.indexes.len() > indexes) =>
+                {
+                    return Err(CommitError::Altered(name()));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use freshet_base::sync::Mutex;
-use freshet_storage::{Catalog, Owners, Participants, RecordSource};
+use freshet_base::{Fid, sync::Mutex};
+use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource};
 
 use crate::{Snapshots, garbage::Garbage, waits::Waits};
 
@@ -32,6 +32,12 @@ impl std::fmt::Debug for Core {
 }
 
 impl Core {
+    /// What is in a table, unless it was dropped and given up.
+    #[inline]
+    pub(crate) fn content<'g>(&self, guard: &'g Guard<'_>, fid: Fid) -> Option<&'g Content> {
+        self.catalog.get(guard, fid)?.content(guard)
+    }
+
     /// Composes the parts.
     pub fn new(
         participants: Arc<Participants>,

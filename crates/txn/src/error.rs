@@ -42,6 +42,9 @@ pub enum WriteError {
         /// The limit in bytes.
         limit: u64,
     },
+    /// The table cannot have such indexes.
+    #[error("{0}")]
+    Definition(String),
     /// The record could not be read.
     #[error(transparent)]
     Read(#[from] ReadError),
@@ -69,6 +72,12 @@ pub enum CommitError {
     /// What it read could not be looked at again.
     #[error(transparent)]
     Read(#[from] ReadError),
+    /// A table that it has written to was dropped before its stamp.
+    #[error("table {0:?} was dropped, so what was written to it cannot be committed")]
+    Dropped(String),
+    /// A table that it has written to got an index before its stamp, and it began before that.
+    #[error("table {0:?} got an index while this transaction was under way: try again")]
+    Altered(String),
     /// It is longer than a transaction may be, or one of its rows is longer than the log's buffer allows.
     #[error("{0}")]
     TooLarge(String),
@@ -112,7 +121,13 @@ impl ProcedureError {
             Self::Read(cause) => *cause == ReadError::Stalled,
             Self::Write(cause) => matches!(cause, WriteError::Conflict | WriteError::Read(ReadError::Stalled)),
             Self::Commit(cause) => {
-                matches!(cause, CommitError::ReadChanged | CommitError::Phantom | CommitError::Read(ReadError::Stalled))
+                matches!(
+                    cause,
+                    CommitError::ReadChanged
+                        | CommitError::Phantom
+                        | CommitError::Altered(_)
+                        | CommitError::Read(ReadError::Stalled)
+                )
             }
             Self::Aborted(_) | Self::Exhausted { .. } => false,
         }

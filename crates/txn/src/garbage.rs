@@ -53,8 +53,9 @@ impl GarbageQueue {
                 _ => return done,
             }
             let garbage = self.0.pop_front().expect("just seen");
-            let table = core.catalog.get(garbage.fid).expect("tables are never dropped");
-            if let Some(reclaimed) = table.trim(guard, garbage.rid, context.horizon) {
+            // Of a table that is gone, nothing is left.
+            let Some(content) = core.content(guard, garbage.fid) else { continue };
+            if let Some(reclaimed) = content.trim(guard, garbage.rid, context.horizon) {
                 rids.put(garbage.fid, reclaimed);
             }
         }

@@ -7,9 +7,11 @@
 //! resolves when it has.
 #![forbid(unsafe_code)]
 
+mod build;
 mod certify;
 mod commit;
 mod core;
+mod definitions;
 mod error;
 mod garbage;
 mod gate;
@@ -24,6 +26,7 @@ mod waits;
 mod worker;
 
 pub use self::{
+    build::{Batch, BuildError},
     core::Core,
     error::{CommitError, ProcedureError, WriteError},
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},

@@ -4,7 +4,7 @@
 //! its versions waits for the log. Then its blocks are built and put into the ring one by one while the group commit makes
 //! room. All but the last say that another follows: a log that ends before the last ends before the first.
 
-use freshet_base::{Fid, Isolation, RecordKind};
+use freshet_base::{Fid, RecordKind};
 use freshet_log::{
     BlockKind,
     block::{BLOCK_ALIGN, BLOCK_HEADER, MAX_RECORDS, RECORD_HEADER},
@@ -88,18 +88,14 @@ impl Transaction<'_> {
             )));
         }
         writer.throttle()?;
-        if self.isolation == Isolation::Serializable {
-            // To find out later costs as much of the log as the transaction takes.
-            self.certify(primary.log.reserved())?;
-        }
+        // To find out later costs as much of the log as the transaction takes.
+        self.validate(primary.log.reserved())?;
         let owner = worker.owner.get().expect("it has written");
         worker.core.owners.committing(owner);
         let mut reservation = writer.reserve_long(plan.length)?;
         let stamp = reservation.stamp();
         worker.core.owners.stamp(owner, stamp);
-        if self.isolation == Isolation::Serializable
-            && let Err(error) = self.certify(stamp)
-        {
+        if let Err(error) = self.validate(stamp) {
             // Its versions first: others wait for them to go.
             self.undo_all(rids);
             reservation.skip();
@@ -111,7 +107,7 @@ impl Transaction<'_> {
         let writes = std::mem::take(&mut worker.state.borrow_mut().writes);
         let publish = |(write, offset): (Write, &u64)| {
             let address = stamp.plus(*offset);
-            self.enter_catalog(&write);
+            self.enter_catalog(&write, address);
             let Write { fid, installed, inserted, .. } = write;
             if !inserted {
                 garbage.push(Garbage { fid, rid: installed.rid(), stamp: address });

@@ -35,12 +35,12 @@ impl Transaction<'_> {
         for before in taken_back.into_iter().rev().filter(|before| before.write < savepoint.writes) {
             let write = &mut state.writes[before.write];
             let owner = owner.expect("it has written");
-            let table = self.worker.core.catalog.get(write.fid).expect("tables are never dropped");
+            let Some(content) = self.worker.core.content(self.guard(), write.fid) else { continue };
             if before.row.is_some() {
                 // Its index entries have stayed.
                 write.entered = None;
             }
-            table.replace(self.guard(), &mut write.installed, owner, before.row.as_deref());
+            content.replace(self.guard(), &mut write.installed, owner, before.row.as_deref());
             write.lock_only = before.lock_only;
         }
     }

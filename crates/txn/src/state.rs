@@ -16,6 +16,8 @@ const RECENT: usize = 32;
 pub(crate) struct Write {
     pub(crate) fid: Fid,
     pub(crate) installed: Installed,
+    /// How many indexes, by number, it was entered into.
+    pub(crate) indexes: usize,
     /// Inserted by this transaction, so that nobody else has ever seen the record.
     pub(crate) inserted: bool,
     /// Put there only to keep others from writing: it goes when the transaction ends, whatever the end.
@@ -51,6 +53,8 @@ pub(crate) struct State {
     /// How many savepoints there are.
     pub(crate) savepoints: usize,
     pub(crate) buffers: Vec<ScanBuffer>,
+    /// Whether it changes or drops tables.
+    pub(crate) changes: bool,
     /// How many bytes of log the writes may take.
     pub(crate) limit: u64,
     /// About how many they do; commit measures it again.
@@ -112,6 +116,7 @@ impl State {
         self.ranges.clear();
         self.replaced.clear();
         self.savepoints = 0;
+        self.changes = false;
         self.logged = 0;
         // Not for those that are small: this costs more than it looks.
         if !self.places.is_empty() {

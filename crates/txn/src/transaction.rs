@@ -4,14 +4,15 @@ use std::{
     cell::Cell,
     fmt,
     ops::{Bound, ControlFlow},
+    sync::Arc,
     time::Instant,
 };
 
 use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{
-    Catalog, Guard, IndexDefinition, InstallError, KeyBuffer, Newest, Owner, ReadContext, ReadError, Reclaimed, Table,
-    Visible, index::InsertError,
+    Catalog, Content, Guard, Index, IndexDefinition, IndexList, InstallError, KeyBuffer, Newest, Owner, ReadContext,
+    ReadError, Reclaimed, Table, Visible, index::InsertError,
 };
 
 use crate::{
@@ -29,6 +30,15 @@ pub struct Record<'t> {
     pub rid: Rid,
     /// Its row.
     pub row: &'t [u8],
+}
+
+/// A table that is written to, by whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Writing<'t> {
+    pub(crate) content: &'t Content,
+    /// What it is entered into.
+    indexes: &'t IndexList,
+    owner: Owner,
 }
 
 /// A transaction. Dropped without [`Transaction::commit`], it is rolled back.
@@ -103,8 +113,9 @@ impl<'w> Transaction<'w> {
     ) -> Result<(), LockWaitError> {
         let core = &self.worker.core;
         let Some((fid, rid)) = self.worker.contested.take() else { return Ok(()) };
-        let table = core.catalog.get(fid).expect("tables are never dropped");
-        let holder = || table.holder(&self.guard, rid, &self.context());
+        // Of a table that is gone, nobody holds anything.
+        let content = core.catalog.get(&self.guard, fid).and_then(|table| table.content(&self.guard));
+        let holder = || content?.holder(&self.guard, rid, &self.context());
         let me = (self.worker.participant.index(), self.worker.owner.get());
         core.waits.wait(&core.owners, me, holder, deadline, cancelled)
     }
@@ -135,6 +146,25 @@ impl<'w> Transaction<'w> {
         self.isolation == Isolation::Serializable && self.read_only.is_none()
     }
 
+    /// What is in a table, if the snapshot sees that there is one.
+    #[inline]
+    fn content(&self, table: &Table) -> Result<&Content, ReadError> {
+        let content = table.content(&self.guard).filter(|_| table.exists_at(self.snapshot.get()));
+        content.ok_or_else(|| ReadError::Dropped(table.name().to_owned()))
+    }
+
+    /// The index of this number that the snapshot finds everything in.
+    #[inline]
+    fn index<'t>(&'t self, content: &'t Content, number: usize) -> Result<&'t Index, ReadError> {
+        let index = content.indexes(&self.guard).get(number).filter(|index| index.exists_at(self.snapshot.get()));
+        index.ok_or_else(|| ReadError::NoIndex { table: content.name().to_owned(), index: number })
+    }
+
+    /// The table of this name that the transaction's snapshot sees.
+    pub fn table(&self, name: &str) -> Option<Arc<Table>> {
+        self.worker.core.catalog.by_name(name, self.snapshot.get())
+    }
+
     // --- reads -------------------------------------------------------------------------------
 
     /// The record of this id, if the transaction sees one.
@@ -143,9 +173,14 @@ impl<'w> Transaction<'w> {
     /// See [`ReadError`].
     #[inline]
     pub fn read(&self, table: &Table, rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
-        let visible = table.read(&self.guard, rid, &self.context())?;
+        self.read_in(self.content(table)?, rid)
+    }
+
+    #[inline]
+    fn read_in(&self, content: &Content, rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
+        let visible = content.read(&self.guard, rid, &self.context())?;
         if self.validates() {
-            self.worker.state.borrow_mut().reads.push((table.fid(), rid));
+            self.worker.state.borrow_mut().reads.push((content.fid(), rid));
         }
         let Some(visible) = visible else { return Ok(None) };
         if let Some(stamp) = visible.stamp
@@ -162,30 +197,34 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// See [`ReadError`].
     ///
-    /// # Panics
-    /// When the table has no such index.
     #[inline]
     pub fn get(&self, table: &Table, index: usize, key: &[u8]) -> Result<Option<Record<'_>>, ReadError> {
-        let definition = &table.definition().indexes[index];
+        self.get_in(self.content(table)?, index, key)
+    }
+
+    fn get_in(&self, content: &Content, index: usize, key: &[u8]) -> Result<Option<Record<'_>>, ReadError> {
+        let found = self.index(content, index)?;
+        let definition = found.definition();
         let mut result = Ok(None);
         let visit = |rid| {
             // An index entry is a hint: the row says whether it has the key.
-            result = self.read(table, rid).map(|record| record.filter(|record| definition.matches(record.row, key)));
+            result =
+                self.read_in(content, rid).map(|record| record.filter(|record| definition.matches(record.row, key)));
             if matches!(result, Ok(None)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         };
         if self.validates() {
             let leaves = &self.worker.leaves;
             let first = leaves.len();
-            let _ = leaves.get(&self.guard, table.fid(), index, key, visit);
+            let _ = leaves.get(&self.guard, content.fid(), index, key, visit);
             if matches!(result, Ok(Some(_))) && definition.unique {
                 // Whoever puts another record under this key must delete this one, which we have read.
                 leaves.truncate(first);
             } else {
-                let range = ScannedRange::key(table.fid(), index, key, first, leaves);
+                let range = ScannedRange::key(content.fid(), index, key, first, leaves);
                 self.worker.state.borrow_mut().ranges.push(range);
             }
         } else {
-            let _ = table.indexes()[index].get(&self.guard, key, visit);
+            let _ = found.tree().get(&self.guard, key, visit);
         }
         result
     }
@@ -196,8 +235,6 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// See [`ReadError`].
     ///
-    /// # Panics
-    /// When the table has no such index.
     pub fn scan<'t>(
         &'t self,
         table: &Table,
@@ -206,13 +243,15 @@ impl<'w> Transaction<'w> {
         direction: Direction,
         mut visit: impl FnMut(&[u8], Record<'t>) -> ControlFlow<()>,
     ) -> Result<(), ReadError> {
-        let definition = &table.definition().indexes[index];
+        let content = self.content(table)?;
+        let scanned = self.index(content, index)?;
+        let definition = scanned.definition();
         let validates = self.validates();
         let mut buffer = self.worker.state.borrow_mut().buffers.pop().unwrap_or_default();
         let mut result = Ok(());
         let mut last = None;
         let visit = |key: &[u8], rid| {
-            let flow = match self.read(table, rid) {
+            let flow = match self.read_in(content, rid) {
                 Ok(Some(record)) if definition.matches(record.row, key) => visit(key, record),
                 Ok(_) => ControlFlow::Continue(()),
                 Err(cause) => {
@@ -232,7 +271,7 @@ impl<'w> Transaction<'w> {
             let range = ScannedRange::scan(table.fid(), index, range, direction, last, first, leaves);
             self.worker.state.borrow_mut().ranges.push(range);
         } else {
-            let _ = table.indexes()[index].scan(&self.guard, range, direction, &mut buffer, |_| {}, visit);
+            let _ = scanned.tree().scan(&self.guard, range, direction, &mut buffer, |_| {}, visit);
         }
         self.worker.state.borrow_mut().buffers.push(buffer);
         result
@@ -240,24 +279,34 @@ impl<'w> Transaction<'w> {
 
     // --- writes ------------------------------------------------------------------------------
 
-    fn may_write(&self, table: &Table, row: Option<&[u8]>) -> Result<Owner, WriteError> {
+    /// What is in a table that is going to be written to, and by what name.
+    pub(crate) fn may_write(&self, table: &Table, row: Option<&[u8]>) -> Result<Writing<'_>, WriteError> {
         if let Some(why) = self.read_only {
             return Err(WriteError::ReadOnly(why));
         }
-        if let Some(row) = row
-            && !(table.accepts(row) && (table.fid() != Fid::CATALOG || Catalog::describes_table(row)))
-        {
-            return Err(WriteError::Row { table: table.definition().name.clone(), length: row.len() });
-        }
-        Ok(self.worker.owner.get().unwrap_or_else(|| {
+        let owner = self.worker.owner.get().unwrap_or_else(|| {
             let core = &self.worker.core;
+            // What has been changed by now is seen below; what is changed later, when this transaction commits.
+            self.worker.changes.set(core.catalog.changes_ended());
             let owner = core.owners.begin(self.worker.participant.index());
             self.worker.owner.set(Some(owner));
             let log = core.snapshots.primary().map(|primary| &primary.log).filter(|log| !log.is_volatile());
             let limit = log.map_or(u64::MAX, |log| log.config().longest_transaction);
             self.worker.state.borrow_mut().limit = limit;
             owner
-        }))
+        });
+        let content = self.content(table)?;
+        if table.dropped_at().is_some() {
+            // Although the snapshot does not see that: nothing that is written would ever be seen.
+            return Err(ReadError::Dropped(table.name().to_owned()).into());
+        }
+        let indexes = content.indexes(&self.guard);
+        if let Some(row) = row
+            && !(indexes.accept(row) && (table.fid() != Fid::CATALOG || Catalog::describes_table(row)))
+        {
+            return Err(WriteError::Row { table: table.name().to_owned(), length: row.len() });
+        }
+        Ok(Writing { content, indexes, owner })
     }
 
     /// Adds a record and enters it into all indexes.
@@ -266,31 +315,37 @@ impl<'w> Transaction<'w> {
     /// [`WriteError::UniqueViolation`] when a unique key is taken, [`WriteError::Conflict`]
     /// when it may be about to be, or was given up since the snapshot; nothing has changed then.
     pub fn insert(&self, table: &Table, row: &[u8]) -> Result<Rid, WriteError> {
-        let owner = self.may_write(table, Some(row))?;
-        self.insert_instead(table, row, owner, None)
+        self.insert_instead(self.may_write(table, Some(row))?, row, None)
     }
 
     /// Inserts a record whose keys may be those of the record `instead`, which the caller is going to delete.
-    fn insert_instead(&self, table: &Table, row: &[u8], owner: Owner, instead: Option<Rid>) -> Result<Rid, WriteError> {
+    fn insert_instead(
+        &self,
+        Writing { content, indexes, owner }: Writing<'_>,
+        row: &[u8],
+        instead: Option<Rid>,
+    ) -> Result<Rid, WriteError> {
         self.worker.state.borrow().check_room(row.len())?;
         let mut inner = self.worker.inner.borrow_mut();
-        let place = inner.rids.take(table);
-        let full = || WriteError::TableFull(table.definition().name.clone());
-        if table.fid() == Fid::CATALOG && Catalog::fid_of(place.rid).is_none() {
+        let place = inner.rids.take(content);
+        let fid = content.fid();
+        let full = || WriteError::TableFull(content.name().to_owned());
+        if fid == Fid::CATALOG && Catalog::fid_of(place.rid).is_none() {
             return Err(full());
         }
-        let installed = table.insert(place, owner, row).map_err(|_| full())?;
+        let installed = content.insert(place, owner, row).map_err(|_| full())?;
         let mut key = KeyBuffer::new();
-        for (number, definition) in table.definition().indexes.iter().enumerate() {
-            let tree = &table.indexes()[number];
-            let key = definition.key_of(row, &mut key);
+        for (number, index) in indexes.kept() {
+            let (tree, definition) = (index.tree(), index.definition());
+            // Rows are checked before, but for indexes that have been dropped since.
+            let Some(key) = index.key_of(row, &mut key) else { continue };
             // Where a value is missing, no two keys are the same.
             let entered = if definition.unique && !definition.lacks_value(row) {
                 // Under the leaf's latch, so of two inserters of one key the second sees the first.
                 tree.insert_admitted(&self.guard, key, place.rid, |other| {
                     // After a restart an entry may be left of a record that had this id before, and the same key.
                     let ours = other == place.rid || Some(other) == instead;
-                    if ours { Ok(()) } else { self.admit(table, definition, key, other) }
+                    if ours { Ok(()) } else { self.admit(content, definition, key, other) }
                 })
             } else {
                 tree.insert(&self.guard, key, place.rid).map_err(InsertError::KeyTooLong)
@@ -299,81 +354,85 @@ impl<'w> Transaction<'w> {
                 Ok(_) => {}
                 Err(InsertError::KeyTooLong(_)) => unreachable!("definitions bound the length of keys"),
                 Err(InsertError::Refused(error)) => {
-                    self.leave_indexes(table, place.rid, row, number);
-                    table.roll_back(&self.guard, installed);
-                    inner.rids.put(table.fid(), place);
+                    self.leave_indexes(content, place.rid, row, number);
+                    content.roll_back(&self.guard, installed);
+                    inner.rids.put(fid, place);
                     if let WriteError::UniqueViolation { .. } = error {
-                        self.note_free_keys(table, row, number)?;
+                        self.note_free_keys(content, row, number)?;
                     }
                     return Err(error);
                 }
             }
         }
-        let fid = table.fid();
-        let write = Write { fid, installed, inserted: true, lock_only: false, entered: None };
+        let write = Write { fid, installed, indexes: indexes.len(), inserted: true, lock_only: false, entered: None };
         self.worker.state.borrow_mut().push(write);
         Ok(place.rid)
     }
 
     /// Whether the record `other`, found under a unique key, leaves that key to us.
-    fn admit(&self, table: &Table, definition: &IndexDefinition, key: &[u8], other: Rid) -> Result<(), WriteError> {
-        let newest = table.newest(&self.guard, other, &self.context(), |row| definition.matches(row, key))?;
+    fn admit(&self, content: &Content, definition: &IndexDefinition, key: &[u8], other: Rid) -> Result<(), WriteError> {
+        let newest = content.newest(&self.guard, other, &self.context(), |row| definition.matches(row, key))?;
         let violation = || WriteError::UniqueViolation { index: definition.name.clone() };
         match newest {
             None => Ok(()),
             Some(Newest::Committed) => {
                 // That the record is there is something that the transaction has read.
                 if self.validates() {
-                    self.worker.state.borrow_mut().reads.push((table.fid(), other));
+                    self.worker.state.borrow_mut().reads.push((content.fid(), other));
                 }
                 Err(violation())
             }
             // A serializable transaction must not know of it.
-            Some(Newest::CommittedSince) if self.validates() => Err(self.contested(table, other)),
+            Some(Newest::CommittedSince) if self.validates() => Err(self.contested(content, other)),
             Some(Newest::CommittedSince) => Err(violation()),
-            Some(Newest::Contested) => Err(self.contested(table, other)),
+            Some(Newest::Contested) => Err(self.contested(content, other)),
         }
     }
 
     /// Remembers which record somebody else came first to.
-    fn contested(&self, table: &Table, rid: Rid) -> WriteError {
-        self.worker.contested.set(Some((table.fid(), rid)));
+    fn contested(&self, content: &Content, rid: Rid) -> WriteError {
+        self.worker.contested.set(Some((content.fid(), rid)));
         WriteError::Conflict
     }
 
     /// Serializable only: remembers that `row`'s keys in the first `count` indexes were free, as far as they are unique,
     /// of a row that has been entered there and no longer is.
-    fn note_free_keys(&self, table: &Table, row: &[u8], count: usize) -> Result<(), ReadError> {
+    fn note_free_keys(&self, content: &Content, row: &[u8], count: usize) -> Result<(), ReadError> {
         if self.validates() {
-            let mut key = KeyBuffer::new();
-            let definitions = table.definition().indexes.iter().enumerate().take(count);
-            for (index, definition) in
-                definitions.filter(|(_, definition)| definition.unique && !definition.lacks_value(row))
-            {
-                self.get(table, index, definition.key_of(row, &mut key))?;
+            let mut buffer = KeyBuffer::new();
+            let indexes = content.indexes(&self.guard).kept();
+            // In one that is not ready, nobody reads.
+            let read = |number: &usize| *number < count && self.index(content, *number).is_ok();
+            for (number, index) in indexes.filter(|(number, _)| read(number)) {
+                let definition = index.definition();
+                if definition.unique
+                    && !definition.lacks_value(row)
+                    && let Some(key) = index.key_of(row, &mut buffer)
+                {
+                    self.get_in(content, number, key)?;
+                }
             }
         }
         Ok(())
     }
 
     /// Takes the entries that `row` has in the first `count` indexes away.
-    pub(crate) fn leave_indexes(&self, table: &Table, rid: Rid, row: &[u8], count: usize) {
+    fn leave_indexes(&self, content: &Content, rid: Rid, row: &[u8], count: usize) {
         let mut key = KeyBuffer::new();
-        for (tree, definition) in table.indexes().iter().zip(&table.definition().indexes).take(count) {
-            tree.remove(&self.guard, definition.key_of(row, &mut key), rid);
+        for (_, index) in content.indexes(&self.guard).iter().filter(|(number, _)| *number < count) {
+            if let Some(key) = index.key_of(row, &mut key) {
+                index.tree().remove(&self.guard, key, rid);
+            }
         }
     }
 
     /// The row of a record that is to be written, and whether it is this transaction's own already.
-    fn present(&self, table: &Table, rid: Rid) -> Result<(&[u8], bool), WriteError> {
-        if table.fid() == Fid::CATALOG {
-            return Err(WriteError::ReadOnly("tables stay as they were made: the catalog takes new rows only"));
-        }
-        match table.read(&self.guard, rid, &self.context())? {
+    pub(crate) fn present(&self, content: &Content, rid: Rid) -> Result<(&[u8], bool), WriteError> {
+        match content.read(&self.guard, rid, &self.context())? {
             Some(Visible { row: Some(row), stamp }) => Ok((row, stamp.is_none())),
             _ => {
                 // That there is no such record is something that the transaction has read.
-                self.read(table, rid)?;
+                self.read_in(content, rid)?;
                 Err(WriteError::NotFound)
             }
         }
@@ -387,23 +446,24 @@ impl<'w> Transaction<'w> {
     /// about to; [`WriteError::NotFound`] when the transaction sees no such record; [`WriteError::UniqueViolation`]. Nothing
     /// has changed then.
     pub fn update(&self, table: &Table, rid: Rid, row: &[u8]) -> Result<Rid, WriteError> {
-        let owner = self.may_write(table, Some(row))?;
-        let (old, own) = self.present(table, rid)?;
-        if table.definition().indexes.iter().all(|index| index.same_key(old, row)) {
-            self.write(table, rid, owner, Some(row), own)?;
+        Self::refuse_catalog(table)?;
+        let writing @ Writing { content, indexes, .. } = self.may_write(table, Some(row))?;
+        let (old, own) = self.present(content, rid)?;
+        if indexes.kept().all(|(_, index)| index.definition().same_key(old, row)) {
+            self.write(writing, rid, Some(row), own)?;
             return Ok(rid);
         }
         // The insertion first: it may fail, and to take back a deletion, others would have to have left the old keys alone.
-        let new = match self.insert_instead(table, row, owner, Some(rid)) {
+        let new = match self.insert_instead(writing, row, Some(rid)) {
             // Who is too late hears that, and not that what came instead of the record has its unique keys.
             Err(WriteError::UniqueViolation { .. })
-                if table.newest(&self.guard, rid, &self.context(), |_| true)? != Some(Newest::Committed) =>
+                if content.newest(&self.guard, rid, &self.context(), |_| true)? != Some(Newest::Committed) =>
             {
-                return Err(self.contested(table, rid));
+                return Err(self.contested(content, rid));
             }
             inserted => inserted?,
         };
-        if let Err(error) = self.write(table, rid, owner, None, own) {
+        if let Err(error) = self.write(writing, rid, None, own) {
             let inserted = self.worker.state.borrow_mut().pop().expect("just inserted");
             self.undo_write(inserted, &mut self.worker.inner.borrow_mut().rids);
             return Err(error);
@@ -416,16 +476,23 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// As for [`Transaction::update`].
     pub fn delete(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
-        let owner = self.may_write(table, None)?;
-        let (_, own) = self.present(table, rid)?;
-        self.write(table, rid, owner, None, own)
+        Self::refuse_catalog(table)?;
+        let writing = self.may_write(table, None)?;
+        let (_, own) = self.present(writing.content, rid)?;
+        self.write(writing, rid, None, own)
     }
 
     /// Puts a version on top of a record that the transaction sees, or replaces its `own` one.
-    fn write(&self, table: &Table, rid: Rid, owner: Owner, row: Option<&[u8]>, own: bool) -> Result<(), WriteError> {
+    pub(crate) fn write(
+        &self,
+        Writing { content, indexes, owner }: Writing<'_>,
+        rid: Rid,
+        row: Option<&[u8]>,
+        own: bool,
+    ) -> Result<(), WriteError> {
         let mut state = self.worker.state.borrow_mut();
         if own {
-            let number = state.place_of(table.fid(), rid).expect("what carries its name is in its write set");
+            let number = state.place_of(content.fid(), rid).expect("what carries its name is in its write set");
             state.will_replace(number, row.map_or(0, <[u8]>::len))?;
             let State { writes, replaced, savepoints, .. } = &mut *state;
             let own = &mut writes[number];
@@ -441,23 +508,24 @@ impl<'w> Transaction<'w> {
                 own.entered = Some(own.installed.row().to_vec());
             } else if own.inserted && row.is_none() {
                 // Nobody else ever sees this record.
-                self.leave_indexes(table, rid, own.installed.row(), table.indexes().len());
+                self.leave_indexes(content, rid, own.installed.row(), usize::MAX);
                 vanished = self.validates().then(|| own.installed.row().to_vec());
             }
-            table.replace(&self.guard, &mut own.installed, owner, row);
+            content.replace(&self.guard, &mut own.installed, owner, row);
             drop(state);
             // Its keys are open to others again, but that they were free is something that the transaction has read.
             if let Some(row) = vanished {
-                self.note_free_keys(table, &row, table.indexes().len())?;
+                self.note_free_keys(content, &row, usize::MAX)?;
             }
             return Ok(());
         }
         state.check_room(row.map_or(0, <[u8]>::len))?;
-        let installed = match table.install(&self.guard, rid, owner, row, &self.context()) {
-            Err(InstallError::Conflict) => return Err(self.contested(table, rid)),
+        let installed = match content.install(&self.guard, rid, owner, row, &self.context()) {
+            Err(InstallError::Conflict) => return Err(self.contested(content, rid)),
             installed => installed?,
         };
-        state.push(Write { fid: table.fid(), installed, inserted: false, lock_only: false, entered: None });
+        let indexes = indexes.len();
+        state.push(Write { fid: content.fid(), installed, indexes, inserted: false, lock_only: false, entered: None });
         Ok(())
     }
 
@@ -466,13 +534,14 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// As for [`Transaction::update`].
     pub fn lock(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
-        let owner = self.may_write(table, None)?;
-        let (row, own) = self.present(table, rid)?;
+        Self::refuse_catalog(table)?;
+        let writing = self.may_write(table, None)?;
+        let (row, own) = self.present(writing.content, rid)?;
         if own {
             return Ok(());
         }
         let row = row.to_vec();
-        self.write(table, rid, owner, Some(&row), false)?;
+        self.write(writing, rid, Some(&row), false)?;
         self.worker.state.borrow_mut().writes.last_mut().expect("just written").lock_only = true;
         Ok(())
     }
@@ -495,7 +564,10 @@ impl<'w> Transaction<'w> {
 
     /// Takes one version back; of an inserted record nothing stays.
     pub(crate) fn undo_write(&self, write: Write, rids: &mut crate::rids::Rids) {
-        let table = self.worker.core.catalog.get(write.fid).expect("tables are never dropped");
+        let Some(content) = self.worker.core.content(&self.guard, write.fid) else {
+            // The table is gone, and what is left of the version goes with it.
+            return;
+        };
         let (rid, tombstone) = (write.installed.rid(), write.installed.prev());
         if write.inserted {
             let row = match write.installed.kind() {
@@ -503,12 +575,12 @@ impl<'w> Transaction<'w> {
                 _ => Some(write.installed.row()),
             };
             if let Some(row) = row {
-                self.leave_indexes(table, rid, row, table.indexes().len());
+                self.leave_indexes(content, rid, row, usize::MAX);
             }
-            table.roll_back(&self.guard, write.installed);
+            content.roll_back(&self.guard, write.installed);
             rids.put(write.fid, Reclaimed { rid, tombstone });
         } else {
-            table.roll_back(&self.guard, write.installed);
+            content.roll_back(&self.guard, write.installed);
         }
     }
 }

@@ -64,6 +64,8 @@ pub struct Worker {
     pub(crate) owner: Cell<Option<Owner>>,
     /// The record that the running transaction could not write since somebody else came first.
     pub(crate) contested: Cell<Option<(Fid, Rid)>>,
+    /// How many changes of tables were seen when the running transaction first wrote.
+    pub(crate) changes: Cell<u64>,
     /// The largest stamp that the running transaction has seen.
     pub(crate) seen: Cell<Stamp>,
     rollbacks: Cell<Rollbacks>,
@@ -106,6 +108,7 @@ impl Worker {
             until_horizon: Cell::new(0),
             owner: Cell::new(None),
             contested: Cell::new(None),
+            changes: Cell::new(0),
             seen: Cell::new(Stamp::ZERO),
             rollbacks: Cell::new(Rollbacks::default()),
         })
@@ -175,7 +178,10 @@ impl Worker {
     pub(crate) fn tidy(&self, inner: &mut Inner, transaction: &Transaction<'_>) -> usize {
         if self.refresh_horizon() {
             inner.garbage.adopt(&self.core);
-            inner.rids.share(&self.core.catalog, false);
+            inner.rids.share(&self.core, transaction.guard(), false);
+            if self.core.catalog.has_dropped() {
+                self.core.catalog.clear_dropped(transaction.guard(), self.horizon.get());
+            }
         }
         let context = transaction.context();
         inner.garbage.free(FREE_AT_ONCE, &self.core, transaction.guard(), &context, &mut inner.rids)
@@ -217,7 +223,9 @@ impl Drop for Worker {
         }
         if let Ok(mut inner) = self.inner.try_borrow_mut() {
             inner.garbage.leave(&self.core);
-            inner.rids.share(&self.core.catalog, true);
+            if !std::thread::panicking() {
+                inner.rids.share(&self.core, &self.participant.pin_without_snapshot(), true);
+            }
         }
     }
 }

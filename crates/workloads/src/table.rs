@@ -82,7 +82,7 @@ impl<L: Layout> Typed<L> {
     /// [`NoTable`] when there is none.
     pub fn open(database: &Database) -> Result<Self, NoTable> {
         let table = database.table(L::NAME).ok_or(NoTable(L::NAME))?;
-        Ok(Self { table: Arc::clone(table), layout: PhantomData })
+        Ok(Self { table, layout: PhantomData })
     }
 
     /// The record whose primary key is `key`.

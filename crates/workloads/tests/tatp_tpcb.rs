@@ -132,7 +132,7 @@ fn tatp_runs_its_mix() {
     let mut last = Vec::new();
     let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
     let table = database.table("tatp_call_forwarding").unwrap();
-    txn.scan(table, 0, all, Direction::Forward, |key, _| {
+    txn.scan(&table, 0, all, Direction::Forward, |key, _| {
         assert!(last.as_slice() < key);
         last = key.to_vec();
         ControlFlow::Continue(())

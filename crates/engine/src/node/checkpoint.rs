@@ -44,7 +44,7 @@ use freshet_txn::{Core, OutcomeOpen};
 use serde::Serialize;
 use thiserror::Error;
 
-use super::config::CheckpointSettings;
+use super::{config::CheckpointSettings, janitor::clear_dropped};
 
 /// Entries of an index that a checkpointer takes at once.
 const BATCH: usize = 1024;
@@ -268,6 +268,8 @@ impl Checkpointing {
             let kind = {
                 let mut orders = lock(&self.orders);
                 while orders.asked == served && !self.is_due(last) && !self.stopping.load(Ordering::SeqCst) {
+                    // Workers do so too, but not when they have nothing else to do.
+                    clear_dropped(&self.ground.core, &participants[0]);
                     orders = self.changed.wait_timeout(orders, LOOK).unwrap_or_else(PoisonError::into_inner).0;
                 }
                 served = orders.asked;
@@ -338,14 +340,15 @@ impl Checkpointing {
     fn write(&self, participants: &mut [Participant], kind: CheckpointKind) -> Result<Manifest, CheckpointFailure> {
         let ground = &self.ground;
         let (keeper, participants) = participants.split_first_mut().expect("there is one for the snapshot");
-        // Without a snapshot of their own, those who walk hold back the reclaiming of versions for a batch at a time only.
-        let kept = (kind == CheckpointKind::Consistent).then(|| keeper.pin(|| ground.core.snapshots.current()));
-        let snapshot = kept.as_ref().map(|(_, snapshot)| *snapshot);
-        let start = snapshot.unwrap_or_else(|| ground.core.snapshots.current());
+        let (guard, start) = keeper.pin(|| ground.core.snapshots.current());
+        let mut kept = Some(guard);
         self.written.store(0, Ordering::Relaxed);
         let mut tables = Vec::new();
-        for table in ground.core.catalog.iter() {
-            let walk = Walk::new(table, start, snapshot);
+        for table in ground.core.catalog.tables_at(start) {
+            // The catalog, which is first, always as it was at the start: there is a description of every table of which the
+            // checkpoint or the log since then has records.
+            let snapshot = kept.as_ref().map(|_| start);
+            let walk = Walk::new(&table, start, snapshot);
             let parts: Vec<_> = std::thread::scope(|scope| {
                 let walk = &walk;
                 let threads: Vec<_> = participants
@@ -362,8 +365,12 @@ impl Checkpointing {
                 entry.files.extend(files);
             }
             tables.push(entry);
+            if kind == CheckpointKind::Fuzzy {
+                // Without a snapshot of their own, those who walk hold back the reclaiming of versions for a batch at a time only.
+                kept = None;
+            }
         }
-        let end = snapshot.unwrap_or_else(|| ground.core.snapshots.current());
+        let end = if kept.is_some() { start } else { ground.core.snapshots.current() };
         drop(kept);
         if let Some(primary) = ground.core.snapshots.primary() {
             primary.log.nudge(end);
@@ -403,15 +410,17 @@ impl Checkpointing {
                     source: &*core.source,
                     horizon: Stamp::ZERO,
                 };
-                for (key, rid) in batch.iter() {
-                    let seen = walk.table.read(&guard, rid, &context);
-                    let seen = seen.map_err(|cause| CheckpointFailure::Read {
-                        table: walk.table.definition().name.clone(),
-                        cause,
-                    })?;
+                // Of a table that was dropped since the start, whatever there is will do: the log says what has become of it.
+                let content = walk.table.content(&guard);
+                for (content, (key, rid)) in
+                    content.into_iter().flat_map(|content| batch.iter().map(move |it| (content, it)))
+                {
+                    let seen = content.read(&guard, rid, &context);
+                    let seen =
+                        seen.map_err(|cause| CheckpointFailure::Read { table: walk.table.name().to_owned(), cause })?;
                     let Some((stamp, row)) = seen.and_then(|seen| Some((seen.stamp?, seen.row?))) else { continue };
                     // Entries are hints: the record must have the key, else another entry leads to it.
-                    if stamp < walk.start && walk.table.definition().indexes[0].matches(row, key) {
+                    if stamp < walk.start && content.indexes(&guard).primary().definition().matches(row, key) {
                         full |= writer.push(rid, stamp, row);
                         self.written.fetch_add(row.len() as u64, Ordering::Relaxed);
                     }
@@ -425,13 +434,12 @@ impl Checkpointing {
         }
         if device == 0 {
             // Their ids are to be used again after a restart, too.
-            walk.table.gone_before(walk.start, |rid, tombstone| {
+            for (rid, tombstone) in gone(walk, participant) {
                 if writer.push_gone(rid, tombstone) {
                     writer.write_block()?;
                     pace.rest(&self.stopping);
                 }
-                Ok::<(), CheckpointError>(())
-            })?;
+            }
         }
         Ok(writer.finish()?)
     }
@@ -455,6 +463,16 @@ impl Checkpointing {
         ground.store.remove_below(unneeded).map_err(|cause| cause.to_string())?;
         Ok(())
     }
+}
+
+/// Ids of records that were gone at the start.
+fn gone(walk: &Walk<'_>, participant: &Participant) -> Vec<(Rid, Stamp)> {
+    let guard = participant.pin_without_snapshot();
+    let mut gone = Vec::new();
+    if let Some(content) = walk.table.content(&guard) {
+        content.gone_before(walk.start, |rid, tombstone| gone.push((rid, tombstone)));
+    }
+    gone
 }
 
 /// Entries of an index, taken out of it.
@@ -520,7 +538,8 @@ impl<'t> Walk<'t> {
         let Place { key, begun, buffer, .. } = &mut *place;
         let guard = participant.pin_without_snapshot();
         let low = if *begun { Bound::Excluded(key.as_slice()) } else { Bound::Unbounded };
-        let scanned = self.table.indexes()[0].scan(
+        let Some(content) = self.table.content(&guard) else { return false };
+        let scanned = content.indexes(&guard).primary().tree().scan(
             &guard,
             (low, Bound::Unbounded),
             Direction::Forward,

@@ -1,4 +1,4 @@
-//! On a standby: what is left of deleted records goes when every reader sees the deletion.
+//! On a standby: what is left of deleted records, and of dropped tables, goes when every reader sees the deletion.
 
 use std::{
     collections::VecDeque,
@@ -18,6 +18,16 @@ use freshet_txn::Core;
 const PAUSE: Duration = Duration::from_millis(50);
 /// Records per pin, so that memory can be freed in between.
 const AT_ONCE: usize = 256;
+
+/// Gives up what tables hold that were dropped, and that no snapshot sees any more.
+pub(super) fn clear_dropped(core: &Core, participant: &Participant) {
+    if core.catalog.has_dropped() {
+        let horizon = core.participants.horizon(|| core.snapshots.current());
+        let committed = core.snapshots.primary().map_or(horizon, |primary| primary.gate.committed());
+        core.catalog.clear_dropped(&participant.pin_without_snapshot(), horizon.min(committed));
+        participant.collect();
+    }
+}
 
 /// Deleted records that readers may still see.
 #[derive(Debug, Default)]
@@ -45,6 +55,7 @@ impl Janitor {
     fn sweep(&self, core: &Core, replay: &Replay, participant: &Participant) {
         self.waiting().extend(replay.take_deleted());
         let horizon = core.participants.horizon(|| core.snapshots.current());
+        clear_dropped(core, participant);
         loop {
             let guard = participant.pin_without_snapshot();
             let context =
@@ -56,8 +67,8 @@ impl Janitor {
                     return;
                 }
                 let Some(Deleted { fid, rid, tombstone }) = waiting.pop_front() else { return };
-                if let Some(table) = core.catalog.get(fid) {
-                    let _ = table.reclaim_replayed(&guard, rid, tombstone, &context);
+                if let Some(content) = core.catalog.get(&guard, fid).and_then(|table| table.content(&guard)) {
+                    let _ = content.reclaim_replayed(&guard, rid, tombstone, &context);
                 }
             }
             drop(guard);

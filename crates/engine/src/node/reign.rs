@@ -16,7 +16,7 @@ use super::{
     config::{Domain, NodeConfig},
     standby::JanitorThread,
 };
-use crate::source::LogSource;
+use crate::{Database, source::LogSource};
 
 /// A primary's parts.
 pub(super) struct Reign {
@@ -76,6 +76,8 @@ impl Reign {
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(move || watched.watch(writer));
         let watch = watch.map_err(|cause| format!("cannot start a thread: {cause}"))?;
         throne.core.snapshots.reign(Primary { log: Arc::clone(&log), term, gate });
+        // What was being built on whoever reigned before. If that cannot be logged now, the next building of an index sees to it.
+        let _ = Database { core: Arc::clone(throne.core) }.drop_unfinished_indexes();
         throne.endpoint.set_service(Some(shipping.service()));
         Ok(Self { log, shipping, sink: Some(sink), watch, holder, janitor: None })
     }

@@ -240,7 +240,9 @@ impl Parts {
         let visible = Arc::clone(standby.visible());
         source.limit_to(Arc::clone(&visible));
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);
-        core.catalog.consult_replay();
+        let participant = core.participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
+        core.catalog.consult_replay(&participant.pin_without_snapshot());
+        drop(participant);
         let janitor = JanitorThread::start(janitor, &core, &replay).map_err(StartError::System)?;
         endpoint.set_service(Some(standby.service()));
         let composition = Composition::Standby(Following { standby, log, janitor });

@@ -133,7 +133,7 @@ impl Node {
             uptime: self.started.elapsed(),
             read_view: core.snapshots.current(),
             oldest_reader: core.participants.horizon(|| core.snapshots.current()),
-            tables: core.catalog.iter().count() - 1,
+            tables: core.catalog.tables_at(core.snapshots.current()).len() - 1,
             torn_at_start: self.torn.map(|torn| torn.to_string()),
             checkpoint_passed_over: self.passed_over.clone(),
             checkpoint: self.checkpoint_status(),

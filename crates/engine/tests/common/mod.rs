@@ -120,6 +120,18 @@ pub fn churn(database: &Database, table: &Table, from: u64, to: u64) -> Stamp {
     ticket.until
 }
 
+/// Looks into a table.
+pub fn look<T>(database: &Database, table: &Table, look: impl FnOnce(&freshet_storage::Content) -> T) -> T {
+    let participant = database.core().participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    look(table.content(&guard).expect("it is not dropped"))
+}
+
+/// The first of a range of record ids that nobody else has.
+pub fn next_rid(database: &Database, table: &Table) -> u64 {
+    look(database, table, |content| content.take_rids().0.0)
+}
+
 pub fn hash(node: &Node) -> (u64, u64) {
     let worker = node.database().worker().unwrap();
     let txn = worker.begin_read_only();

@@ -115,7 +115,8 @@ impl World {
     pub fn indexes(&self) -> Vec<Statistics> {
         let participant = self.database.core().participants.join().unwrap();
         let guard = participant.pin_without_snapshot();
-        self.table.indexes().iter().map(|index| index.statistics(&guard)).collect()
+        let content = self.table.content(&guard).unwrap();
+        content.indexes(&guard).iter().map(|(_, index)| index.tree().statistics(&guard)).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::{mem, sync::Arc};
 
 use freshet_base::{Stamp, sync::Ordering};
 
-use super::Shared;
+use super::{Division, Shared};
 use crate::{
     block::{BLOCK_ALIGN, BLOCK_HEADER, MARK_BLOCK, skip_header, time_block},
     core::LogFailure,
@@ -255,10 +255,13 @@ impl Writer {
         }
     }
 
-    /// Wakes the group commit of this writer's stream, if it sleeps.
+    /// Wakes the group commit of this writer's stream, if it sleeps; where blocks go to other streams too, those of all.
     #[inline]
     fn ring(&self) {
-        self.shared.bells[usize::from(self.stream)].ring_if_asleep();
+        match self.shared.config.division {
+            Division::Transaction => self.shared.bells[usize::from(self.stream)].ring_if_asleep(),
+            Division::Page(_) => self.shared.bells.iter().for_each(|bell| bell.ring_if_asleep()),
+        }
     }
 }
 

@@ -67,7 +67,7 @@ impl Work<'_, '_, '_> {
         let label = if primary { "pkey" } else { "key" };
         let name = self.index_name(table, constraint.name.as_deref(), (&middle, label))?;
         let oid = self.change.take_oid()?;
-        table.indexes.push(Index { oid, name, columns: parts, unique: true, constraint: kind });
+        table.indexes.push(Index { oid, name, number: 0, columns: parts, unique: true, constraint: kind });
         Ok(())
     }
 
@@ -335,7 +335,9 @@ impl Work<'_, '_, '_> {
                 }
                 possible &= part.append_key(value, &mut bytes)?;
             }
-            if possible && transaction.get(&parent.rows, index, &bytes).map_err(read_error)?.is_some() {
+            if possible
+                && transaction.get(&parent.rows, parent.index_number(index), &bytes).map_err(read_error)?.is_some()
+            {
                 return Ok(());
             }
             let (table, name) = (&info.table.name, &key.name);

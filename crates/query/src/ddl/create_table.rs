@@ -131,6 +131,7 @@ impl Work<'_, '_, '_> {
     /// Makes a table of the engine for a table's rows.
     pub(super) fn make_rows(&mut self, table: &mut Table) -> Result<(), SqlError> {
         table.rows = self.name_for_rows(table.oid);
+        table.number_indexes();
         let definition = relation::engine_table(table)?;
         let made = self.ddl.catalog.database().create_table(&definition);
         made.map(drop).map_err(|cause| {
@@ -356,6 +357,7 @@ pub(super) fn ensure_first_index(table: &mut Table) {
             let index = Index {
                 oid: 0,
                 name: format!("sql.{}.rowid", table.oid),
+                number: 0,
                 columns: vec![part],
                 unique: true,
                 constraint: IndexConstraint::None,

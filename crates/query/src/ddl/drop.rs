@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     bind::not_supported,
-    schema::{IndexConstraint, Named, Oid, PUBLIC, TableInfo},
+    schema::{Index, IndexConstraint, Named, Oid, PUBLIC, TableInfo},
 };
 
 /// The most dependents that a message names.
@@ -375,12 +375,16 @@ impl Work<'_, '_, '_> {
                 column.name = format!("........pg.dropped.{}........", number + 1);
             }
         }
-        let indexes = table.indexes.len();
-        table.indexes.retain(|index| index.oid == 0 || !all.contains(&Target::Index(oid, index.oid)));
-        if table.indexes.len() != indexes {
-            self.rewrite(info, table, Vec::new())?;
-        } else {
+        let goes = |index: &mut Index| index.oid != 0 && all.contains(&Target::Index(oid, index.oid));
+        let gone: Vec<u16> = table.indexes.extract_if(.., goes).map(|index| index.number).collect();
+        // The engine's first index stays with its table.
+        if !gone.contains(&0) {
+            for number in gone {
+                self.ddl.effects.touch_index(self.ddl.catalog, &table.rows, number);
+            }
             self.put_table(table)?;
+        } else {
+            self.rewrite(info, table, Vec::new())?;
         }
         Ok(())
     }

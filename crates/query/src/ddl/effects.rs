@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 
 use freshet_engine::Worker;
-use freshet_sql::SqlError;
+use freshet_sql::{SqlError, SqlState};
 
 use crate::{
     locks::LockManager,
@@ -18,6 +18,7 @@ pub struct Making(Mutex<Made>);
 #[derive(Debug, Default)]
 struct Made {
     rows: Vec<String>,
+    indexes: Vec<(String, u16)>,
     states: Vec<u64>,
 }
 
@@ -27,6 +28,8 @@ pub struct Effects {
     making: Option<Arc<Making>>,
     /// Tables of the engine that were made or replaced.
     rows: Vec<String>,
+    /// Indexes of the engine, by their tables' names and their numbers, that were made, or are needed no more.
+    indexes: Vec<(String, u16)>,
     /// Numbers of sequences' states that were made or replaced.
     states: Vec<u64>,
     /// Tables whose definitions were changed.
@@ -44,7 +47,7 @@ impl Making {
 impl Effects {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.states.is_empty() && self.changed.is_empty()
+        self.rows.is_empty() && self.indexes.is_empty() && self.states.is_empty() && self.changed.is_empty()
     }
 
     /// Notes a table of the engine that is about to be made, or is needed no more if the transaction commits.
@@ -52,6 +55,14 @@ impl Effects {
         let making = self.making.get_or_insert_with(|| Arc::clone(catalog.making()));
         making.with(|made| made.rows.push(name.to_owned()));
         self.rows.push(name.to_owned());
+    }
+
+    /// Notes an index of the engine that was made, or is needed no more if the transaction commits.
+    pub(super) fn touch_index(&mut self, catalog: &Catalog, rows: &str, number: u16) {
+        let making = self.making.get_or_insert_with(|| Arc::clone(catalog.making()));
+        let index = (rows.to_owned(), number);
+        making.with(|made| made.indexes.push(index.clone()));
+        self.indexes.push(index);
     }
 
     /// Notes where a sequence stands that is new, or needed no more if the transaction commits.
@@ -109,6 +120,12 @@ impl Effects {
         for name in self.rows.iter().filter(|name| !named.contains(&name.as_str())) {
             catalog.discard(worker, name)?;
         }
+        for (rows, number) in &self.indexes {
+            // Those of tables that nobody names went with them.
+            if named.contains(&rows.as_str()) && !names_index(committed, rows, *number) {
+                catalog.discard_index(rows, *number)?;
+            }
+        }
         let kept: Vec<u64> = states(committed).collect();
         let gone: Vec<u64> = self.states.iter().copied().filter(|state| !kept.contains(state)).collect();
         sequences.forget(&gone)
@@ -121,6 +138,11 @@ impl Effects {
             for name in &self.rows {
                 if let Some(at) = made.rows.iter().position(|known| known == name) {
                     made.rows.swap_remove(at);
+                }
+            }
+            for index in &self.indexes {
+                if let Some(at) = made.indexes.iter().position(|known| known == index) {
+                    made.indexes.swap_remove(at);
                 }
             }
             for state in &self.states {
@@ -145,6 +167,13 @@ fn engine_tables(schema: &Schema) -> impl Iterator<Item = &str> {
     })
 }
 
+fn names_index(schema: &Schema, rows: &str, number: u16) -> bool {
+    schema.entries().any(|entry| match entry {
+        Entry::Table(info) => info.table.rows == rows && info.table.indexes.iter().any(|index| index.number == number),
+        _ => false,
+    })
+}
+
 fn states(schema: &Schema) -> impl Iterator<Item = u64> {
     schema.entries().filter_map(|entry| match entry {
         Entry::Sequence(sequence) => Some(sequence.state),
@@ -152,22 +181,43 @@ fn states(schema: &Schema) -> impl Iterator<Item = u64> {
     })
 }
 
-/// Discards what a crash, or a primary that is no more, has left: tables of the engine and states of sequences that no committed
+/// Discards what a crash, or a primary that is no more, has left: tables and indexes of the engine and states of sequences that no committed
 /// catalog names, nor any transaction that is under way. For when a node becomes primary; harmless at any other time.
 ///
 /// # Errors
 /// When the catalog cannot be read, something cannot be discarded, or all workers are taken.
 pub fn sweep(catalog: &Catalog, sequences: &Sequences) -> Result<(), SqlError> {
+    let unfinished = catalog.database().drop_unfinished_indexes();
+    unfinished.map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string()))?;
     // In this order: what is made later is not looked at, and what is under way is either still noted then, or has committed
     // and is named by what is read last.
     let (tables, numbers) = (catalog.made_tables(), sequences.numbers()?);
-    let (making_rows, making_states) = catalog.making().with(|made| (made.rows.clone(), made.states.clone()));
+    let before = catalog.committed()?;
+    let indexes: Vec<(String, u16)> = before
+        .entries()
+        .filter_map(|entry| match entry {
+            Entry::Table(info) => Some(info),
+            _ => None,
+        })
+        .flat_map(|info| catalog.made_indexes(&info.rows).into_iter().map(|number| (info.table.rows.clone(), number)))
+        .collect();
+    let made = |made: &mut Made| (made.rows.clone(), made.indexes.clone(), made.states.clone());
+    let (making_rows, making_indexes, making_states) = catalog.making().with(made);
     let worker = catalog.worker()?;
     let committed = catalog.read(&worker.begin_read_only())?;
     let named: Vec<&str> = engine_tables(&committed).collect();
     for name in &tables {
         if !named.contains(&name.as_str()) && !making_rows.contains(name) {
             catalog.discard(&worker, name)?;
+        }
+    }
+    for (rows, number) in indexes {
+        let index = (rows, number);
+        if named.contains(&index.0.as_str())
+            && !making_indexes.contains(&index)
+            && !names_index(&committed, &index.0, number)
+        {
+            catalog.discard_index(&index.0, number)?;
         }
     }
     let kept: Vec<u64> = states(&committed).chain(making_states).collect();

@@ -59,9 +59,18 @@ impl Work<'_, '_, '_> {
         }
         let name = self.index_name(&table, statement.name.as_deref(), (&names.join("_"), "idx"))?;
         let oid = self.change.take_oid()?;
-        table.indexes.push(Index { oid, name, columns, unique: statement.unique, constraint: IndexConstraint::None });
+        table.indexes.push(Index {
+            oid,
+            name,
+            number: 0,
+            columns,
+            unique: statement.unique,
+            constraint: IndexConstraint::None,
+        });
         check_keys(&table)?;
-        self.rewrite(&info, table, Vec::new())?;
+        if !self.add_online(&info, &mut table)? {
+            self.rewrite(&info, table, Vec::new())?;
+        }
         Ok("CREATE INDEX")
     }
 }

@@ -26,6 +26,7 @@ mod expression;
 mod grant;
 mod index;
 mod namespace;
+mod online;
 mod rewrite;
 mod role;
 mod sequence;
@@ -48,7 +49,7 @@ use crate::{
     error::write_error,
     execute::RowIds,
     expression::SessionView,
-    locks::{Patience, TableLocks},
+    locks::{LockMark, Patience, TableLocks},
     schema::{Catalog, Oid, Schema},
     sequence::Sequences,
 };
@@ -91,6 +92,8 @@ pub struct Ddl<'a, 'w> {
     pub notices: &'a mut Vec<SqlError>,
     /// What is to be done when the transaction ends.
     pub effects: &'a mut Effects,
+    /// What the session had locked when the statement began; none, too, when an index cannot be made without copying the table.
+    pub mark: Option<LockMark>,
 }
 
 /// A table that was made, and the query whose rows are still to be put into it.
@@ -128,6 +131,7 @@ impl<'a, 'w> Ddl<'a, 'w> {
             return Err(crate::bind::not_supported(what));
         }
         let before = self.transaction.savepoint();
+        self.mark = Some(self.locks.mark());
         let mut waits = 0;
         loop {
             (self.interrupted)()?;

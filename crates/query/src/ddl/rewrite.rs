@@ -90,7 +90,7 @@ impl Batch<'_> {
 }
 
 /// Why a row did not get into a new table.
-fn not_copied(cause: WriteError, info: &TableInfo, row: &[u8]) -> SqlError {
+pub(super) fn not_copied(cause: WriteError, info: &TableInfo, row: &[u8]) -> SqlError {
     let index = match cause {
         WriteError::UniqueViolation { index } => index,
         WriteError::Row { .. } => {
@@ -202,7 +202,7 @@ impl Work<'_, '_, '_> {
         self.ddl.effects.touch_rows(self.ddl.catalog, &old.table.rows);
         self.make_rows(&mut new)?;
         let missing = || SqlError::internal("a table of the engine was made and is not there");
-        let rows = Arc::clone(self.ddl.catalog.database().table(&new.rows).ok_or_else(missing)?);
+        let rows = self.ddl.catalog.database().table(&new.rows).ok_or_else(missing)?;
         let target = TableInfo::new(new.clone(), rows)?;
         self.see_everything();
         self.copy(old, &target, &fills, &checks)?;

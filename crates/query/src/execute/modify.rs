@@ -160,7 +160,7 @@ impl<'a> Run<'a, '_> {
         for (part, column) in info.keys[index].iter().zip(&info.table.indexes[index].columns) {
             part.append_key(info.layout.get(row, usize::from(column.column))?, &mut key)?;
         }
-        let found = self.transaction.get(&info.rows, index, &key).map_err(read_error)?;
+        let found = self.transaction.get(&info.rows, info.index_number(index), &key).map_err(read_error)?;
         self.give_key(key);
         let Some(record) = found else {
             // It was committed since the snapshot.

@@ -116,7 +116,7 @@ impl Run<'_, '_> {
         }
         let mut refreshed = false;
         loop {
-            let found = self.transaction.get(&parent.rows, index, &bytes).map_err(read_error)?;
+            let found = self.transaction.get(&parent.rows, parent.index_number(index), &bytes).map_err(read_error)?;
             let Some(record) = found else {
                 if self.read_committed && !refreshed {
                     // It may have been committed since the statement began.
@@ -245,7 +245,9 @@ impl Run<'_, '_> {
             }
             ControlFlow::Continue(())
         };
-        transaction.scan(&child.rows, access.index, range.bounds(), Direction::Forward, visit).map_err(read_error)?;
+        transaction
+            .scan(&child.rows, child.index_number(access.index), range.bounds(), Direction::Forward, visit)
+            .map_err(read_error)?;
         failure.map_or(Ok(found), Err)
     }
 

@@ -165,7 +165,7 @@ impl<'a> Run<'a, '_> {
             visit(rows, record)
         };
         if *single {
-            let found = self.transaction.get(&table.rows, *index, prefix).map_err(read_error)?;
+            let found = self.transaction.get(&table.rows, table.index_number(*index), prefix).map_err(read_error)?;
             let flow = found.map_or(ON, &mut one);
             rows.truncate(depth);
             return flow;
@@ -175,13 +175,14 @@ impl<'a> Run<'a, '_> {
         }
         let mut outcome = ON;
         let direction = if *backward { Direction::Backward } else { Direction::Forward };
-        let read = self.transaction.scan(&table.rows, *index, keys.bounds(), direction, |_, record| {
-            outcome = one(record);
-            match outcome {
-                Ok(flow) => flow,
-                Err(_) => ControlFlow::Break(()),
-            }
-        });
+        let read =
+            self.transaction.scan(&table.rows, table.index_number(*index), keys.bounds(), direction, |_, record| {
+                outcome = one(record);
+                match outcome {
+                    Ok(flow) => flow,
+                    Err(_) => ControlFlow::Break(()),
+                }
+            });
         read.map_err(read_error)?;
         rows.truncate(depth);
         outcome

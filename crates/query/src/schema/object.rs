@@ -188,8 +188,10 @@ pub enum Identity {
 pub struct Index {
     /// Its id; 0 for the hidden one.
     pub oid: Oid,
-    /// Its name, which is also the engine's name for it.
+    /// Its name.
     pub name: String,
+    /// The engine's number for it.
+    pub number: u16,
     /// Its columns, most significant first.
     pub columns: Vec<IndexColumn>,
     /// Whether no two rows have the same key.
@@ -386,6 +388,11 @@ impl Table {
     /// The number of the column of this name.
     pub fn column(&self, name: &str) -> Option<usize> {
         self.visible_columns().find(|(_, column)| column.name == name).map(|(number, _)| number)
+    }
+
+    /// The engine's table is made anew: its indexes are numbered as they come.
+    pub fn number_indexes(&mut self) {
+        (0..).zip(&mut self.indexes).for_each(|(number, index)| index.number = number);
     }
 
     /// The index of the primary key.

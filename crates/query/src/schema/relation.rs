@@ -101,9 +101,15 @@ impl TableInfo {
         Ok(Self { layout, keys, rows, table })
     }
 
-    /// The number of the index that the engine has under this name: the one that it had when the engine's table was made.
+    /// Which of the table's indexes the engine has under this name: the one that it had when the engine's index was made.
     pub fn index_named(&self, name: &str) -> Option<usize> {
-        self.rows.definition().indexes.iter().position(|index| index.name == name)
+        let number = self.rows.index_number(name)?;
+        self.table.indexes.iter().position(|index| usize::from(index.number) == number)
+    }
+
+    /// The engine's number for the index in place `index` among the table's.
+    pub fn index_number(&self, index: usize) -> usize {
+        usize::from(self.table.indexes[index].number)
     }
 
     /// The type of a column.

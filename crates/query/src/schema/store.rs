@@ -15,7 +15,9 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use freshet_engine::{Database, Direction, IndexDefinition, KeyPart, TableDefinition, Transaction, Worker, WriteError};
+use freshet_engine::{
+    Database, Direction, IndexDefinition, IndexError, KeyPart, TableDefinition, Transaction, Worker, WriteError,
+};
 use freshet_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
@@ -33,8 +35,6 @@ const VERSION: u8 = 0;
 const OBJECT: u8 = 1;
 /// How many versions are kept for sessions with older snapshots.
 const KEPT: usize = 8;
-/// How many rows are deleted at once from a table that nobody needs.
-const DISCARDED_AT_ONCE: usize = 256;
 
 /// Which version of the catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ impl Catalog {
             return Some(table);
         }
         let table = self.database.table(TABLE)?;
-        Some(self.table.get_or_init(|| Arc::clone(table)))
+        Some(self.table.get_or_init(|| table))
     }
 
     /// Makes the catalog, on a primary that has none yet.
@@ -186,14 +186,14 @@ impl Catalog {
             return Err(error);
         }
         for object in objects {
-            schema.enter(self.entry(object)?);
+            schema.enter(self.entry(transaction, object)?);
         }
         let schema = Arc::new(schema);
         self.remember(&schema);
         Ok(schema)
     }
 
-    fn entry(&self, object: Object) -> Result<Entry, SqlError> {
+    fn entry(&self, transaction: &Transaction<'_>, object: Object) -> Result<Entry, SqlError> {
         Ok(match object {
             Object::Namespace(it) => Entry::Namespace(Arc::new(it)),
             Object::Role(it) => Entry::Role(Arc::new(it)),
@@ -203,7 +203,9 @@ impl Catalog {
             Object::Table(table) => {
                 let missing =
                     || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
-                let rows = Arc::clone(self.database.table(&table.rows).ok_or_else(missing)?);
+                // As the transaction sees it; one that it has just had made is newer than its snapshot.
+                let seen = transaction.table(&table.rows).or_else(|| self.database.table(&table.rows));
+                let rows = seen.ok_or_else(missing)?;
                 Entry::Table(Arc::new(TableInfo::new(table, rows)?))
             }
         })
@@ -243,8 +245,9 @@ impl Catalog {
 
     /// The names of the engine's tables that were made for users' tables.
     pub fn made_tables(&self) -> Vec<String> {
-        let tables = self.database.core().catalog.iter();
-        let names = tables.map(|table| table.definition().name.clone());
+        let core = self.database.core();
+        let tables = core.catalog.tables_at(core.snapshots.current());
+        let names = tables.iter().map(|table| table.name().to_owned());
         names
             .filter(|name| {
                 name.strip_prefix("sql.").is_some_and(|rest| rest.starts_with(|it: char| it.is_ascii_digit()))
@@ -252,32 +255,43 @@ impl Catalog {
             .collect()
     }
 
-    /// Takes the rows out of a table of the engine that nobody needs any more, by a worker without a transaction. Blocks until that
-    /// is done.
+    /// Drops a table of the engine that nobody needs any more, by a worker without a transaction. Who began before may read it until
+    /// he ends. Does not wait until that is committed: what is left of it after a crash, the next sweep finds.
     ///
     /// # Errors
     /// When that cannot be written.
     pub fn discard(&self, worker: &Worker, name: &str) -> Result<(), SqlError> {
         let Some(table) = self.database.table(name) else { return Ok(()) };
-        loop {
-            let deleted = worker.execute(freshet_engine::Isolation::Snapshot, |transaction| {
-                let mut rids = Vec::new();
-                let all = (Bound::Unbounded, Bound::Unbounded);
-                transaction.scan(table, 0, all, Direction::Forward, |_, record| {
-                    rids.push(record.rid);
-                    if rids.len() < DISCARDED_AT_ONCE { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
-                })?;
-                for rid in &rids {
-                    transaction.delete(table, *rid)?;
-                }
-                Ok(rids.len())
-            });
-            match deleted {
-                Ok((DISCARDED_AT_ONCE, _)) => {}
-                Ok(_) => return Ok(()),
-                Err(cause) => return Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
-            }
+        let dropped =
+            worker.execute(freshet_engine::Isolation::Snapshot, |transaction| Ok(transaction.drop_table(&table)?));
+        match dropped {
+            Ok(((), _ticket)) => Ok(()),
+            // Somebody else was faster.
+            Err(_) if table.dropped_at().is_some() => Ok(()),
+            Err(cause) => Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
         }
+    }
+
+    /// Drops an index of a table of the engine that nobody needs any more. Blocks until that is committed.
+    ///
+    /// # Errors
+    /// When that cannot be written.
+    pub fn discard_index(&self, name: &str, number: u16) -> Result<(), SqlError> {
+        let Some(table) = self.database.table(name) else { return Ok(()) };
+        match self.database.drop_index(&table, usize::from(number)) {
+            // Somebody else was faster, or the table is gone.
+            Ok(()) | Err(IndexError::NoIndex { .. }) => Ok(()),
+            Err(_) if table.dropped_at().is_some() => Ok(()),
+            Err(cause) => Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
+        }
+    }
+
+    /// The numbers of the indexes that the engine keeps for a table.
+    pub fn made_indexes(&self, table: &freshet_engine::Table) -> Vec<u16> {
+        let Ok(participant) = self.database.core().participants.join() else { return Vec::new() };
+        let guard = participant.pin_without_snapshot();
+        let kept = table.content(&guard).into_iter().flat_map(|content| content.indexes(&guard).kept());
+        kept.filter(|(_, index)| !index.is_building()).map(|(number, _)| number as u16).collect()
     }
 
     /// What has been committed.
@@ -366,7 +380,7 @@ impl Change<'_, '_> {
         }
         .map_err(write_error)?;
         self.schema.leave(oid);
-        self.schema.enter(self.catalog.entry(object)?);
+        self.schema.enter(self.catalog.entry(self.transaction, object)?);
         Ok(())
     }
 

@@ -113,6 +113,7 @@ impl Session<'_> {
             columns_of: &columns_of,
             notices,
             effects,
+            mark: None,
         };
         let outcome = ddl.define(definition)?;
         Ok((outcome, Arc::clone(&ddl.schema)))

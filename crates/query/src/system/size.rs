@@ -36,9 +36,10 @@ pub fn measure(database: &Database, info: &TableInfo) -> Option<TableSize> {
     {
         let participant = core.participants.join().ok()?;
         let guard = participant.pin_without_snapshot();
-        for (number, index) in info.rows.indexes().iter().enumerate() {
-            let statistics = index.statistics(&guard);
-            if number == 0 {
+        let there = info.rows.content(&guard)?.indexes(&guard);
+        for place in 0..info.table.indexes.len() {
+            let statistics = there.get(info.index_number(place))?.tree().statistics(&guard);
+            if place == 0 {
                 rows = statistics.entries;
             }
             indexes.push(statistics.bytes);

@@ -60,7 +60,7 @@ fn definitions_outlive_a_restart_and_leftovers_are_swept() {
             let table = base.database.table(&name).unwrap();
             let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
             reading
-                .scan(table, 0, all, freshet_engine::Direction::Forward, |_, _| {
+                .scan(&table, 0, all, freshet_engine::Direction::Forward, |_, _| {
                     rows += 1;
                     std::ops::ControlFlow::Continue(())
                 })

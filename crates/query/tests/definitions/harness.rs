@@ -286,6 +286,7 @@ impl<'b> Session<'b> {
                 columns_of: &columns_of,
                 notices: &mut self.notices,
                 effects: &mut self.effects,
+                mark: None,
             };
             let outcome = ddl.define(&definition)?;
             self.schema = ddl.schema;

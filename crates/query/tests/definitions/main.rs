@@ -7,6 +7,7 @@ mod dependencies;
 mod durability;
 mod harness;
 mod indexes;
+mod online;
 mod roles;
 mod sequences;
 mod syntax;

@@ -31,23 +31,13 @@ fn what_is_rolled_back_leaves_nothing() {
     session.ok("CREATE TABLE t (id serial PRIMARY KEY, b text)");
     session.ok("INSERT INTO t (b) VALUES ('y')");
     assert_eq!(session.rows("SELECT * FROM t"), ["1,y"]);
-    // What was made and is not needed is empty.
+    // What was made and is not needed is gone.
     for name in base.catalog.made_tables() {
         let named = session
             .schema()
             .entries()
             .any(|entry| matches!(entry, freshet_query::schema::Entry::Table(info) if info.table.rows == name));
-        let table = base.database.table(&name).unwrap();
-        let reading = worker.begin_read_only();
-        let mut rows = 0;
-        let all = (std::ops::Bound::Unbounded, std::ops::Bound::Unbounded);
-        reading
-            .scan(table, 0, all, freshet_engine::Direction::Forward, |_, _| {
-                rows += 1;
-                std::ops::ControlFlow::Continue(())
-            })
-            .unwrap();
-        assert!(named || rows == 0, "{name} has {rows} rows");
+        assert!(named, "{name} is there still");
     }
 }
 

@@ -40,6 +40,52 @@ impl BTree {
     }
 }
 
+/// Paths that are looked at for an estimate.
+const PATHS: u64 = 64;
+
+impl BTree {
+    /// About how many pairs there are. Looks at a few leaves only: from the root downwards, one of the children at a time, and the
+    /// numbers of children on the way multiplied tell how many leaves like this one there are.
+    pub fn approximate_entries(&self, guard: &Guard<'_>) -> u64 {
+        let (mut sum, mut paths, mut random) = (0.0, 0, 0x9E37_79B9_7F4A_7C15_u64);
+        for _ in 0..4 * PATHS {
+            if let Some(estimate) = path(guard, self.root(), &mut random) {
+                (sum, paths) = (sum + estimate, paths + 1);
+                if paths == PATHS {
+                    break;
+                }
+            }
+        }
+        // Others change the tree as fast as we look at it.
+        if paths == 0 { self.statistics(guard).entries } else { (sum / paths as f64).round() as u64 }
+    }
+}
+
+/// One path downwards; none when a node on it has changed.
+fn path(_guard: &Guard<'_>, mut pointer: Pointer, random: &mut u64) -> Option<f64> {
+    let mut weight = 1.0;
+    loop {
+        // SAFETY: linked after the pin, as in `count`.
+        let node = unsafe { Node::at(pointer) };
+        let version = node.header().latch.read()?;
+        match node {
+            Node::Leaf(leaf) => return Some(weight * leaf.page.shape().count as f64),
+            Node::Inner(inner) => {
+                let children: Vec<Pointer> = inner.children().into_iter().collect();
+                if !inner.header.latch.is(version) {
+                    return None;
+                }
+                // Xorshift: any numbers will do, if they are not the same ones on each level.
+                *random ^= *random << 13;
+                *random ^= *random >> 7;
+                *random ^= *random << 17;
+                weight *= children.len() as f64;
+                pointer = children[(*random % children.len() as u64) as usize];
+            }
+        }
+    }
+}
+
 /// Adds what is below `pointer`, which was read from a node that was validated since.
 #[expect(clippy::only_used_in_recursion, reason = "it proves the pin")]
 fn count(guard: &Guard<'_>, pointer: Pointer, statistics: &mut Statistics) {

@@ -5,7 +5,7 @@ use freshet_base::{
     sync::{Backoff, Ordering},
 };
 
-use super::{PATIENCE, ReadContext, ReadError, Table, read::State};
+use super::{Content, PATIENCE, ReadContext, ReadError, read::State};
 use crate::{
     array::Word,
     owner::{Owner, Phase},
@@ -25,7 +25,7 @@ pub enum Newest {
     Contested,
 }
 
-impl Table {
+impl Content {
     /// Who else has an uncommitted version on top of this record, and is not done.
     pub fn holder(&self, _guard: &Guard<'_>, rid: Rid, context: &ReadContext<'_>) -> Option<Owner> {
         // Acquire: pairs with the release of whoever put the version there.

@@ -14,7 +14,7 @@ use freshet_base::{
     sync::{AtomicU64, Mutex, Ordering},
 };
 
-use super::{RID_RANGE, Table};
+use super::{Content, RID_RANGE};
 use crate::array::Word;
 
 /// How many ranges of ids are looked through for one request before new ids are taken.
@@ -54,7 +54,7 @@ impl FreeIds {
     }
 }
 
-impl Table {
+impl Content {
     /// Takes a range of record ids for one worker's inserts: the first, and one past the last.
     /// Those of the catalog become file ids, which are scarce: they go one by one.
     pub fn take_rids(&self) -> (Rid, Rid) {
@@ -70,6 +70,10 @@ impl Table {
             let Ok(mut list) = self.free.list.lock() else { return };
             let keep = list.len().saturating_sub(most);
             into.extend(list.drain(keep..));
+        }
+        if self.fid == Fid::CATALOG {
+            // What was the id of a table is not used again.
+            return;
         }
         let end = self.next_rid.load(Ordering::Relaxed);
         for _ in 0..RANGES {
@@ -113,25 +117,18 @@ impl Table {
 
     /// Calls `each` with the ids that nobody has, and whose records were deleted before `below`: what a checkpoint has to say
     /// for them to be used again after a restart. Those that workers keep for themselves are not among them.
-    ///
-    /// # Errors
-    /// The first of `each`.
-    pub fn gone_before<E>(&self, below: Stamp, mut each: impl FnMut(Rid, Stamp) -> Result<(), E>) -> Result<(), E> {
+    pub fn gone_before(&self, below: Stamp, mut each: impl FnMut(Rid, Stamp)) {
         let listed = self.free.list.lock().map(|list| list.clone()).unwrap_or_default();
         for Reclaimed { rid, tombstone } in listed {
             if let Some(tombstone) = tombstone.filter(|tombstone| *tombstone < below) {
-                each(rid, tombstone)?;
+                each(rid, tombstone);
             }
         }
-        let mut result = Ok(());
         self.data.for_each(|rid, word| {
             let gone = Word(word.load(Ordering::Acquire)).as_gone();
-            if let Some(tombstone) = gone.filter(|tombstone| *tombstone < below)
-                && result.is_ok()
-            {
-                result = each(rid, tombstone);
+            if let Some(tombstone) = gone.filter(|tombstone| *tombstone < below) {
+                each(rid, tombstone);
             }
         });
-        result
     }
 }

@@ -7,7 +7,7 @@ use freshet_base::{
     sync::{AtomicU64, Ordering},
 };
 
-use super::{LoadError, Loaded, ReadContext, ReadError, Table};
+use super::{Content, LoadError, Loaded, ReadContext, ReadError};
 use crate::{array::Word, reclaim::Guard, version::Version};
 
 /// What comes below the version that was loaded from `address`. All that an insertion can replace is a deletion.
@@ -19,7 +19,7 @@ fn word_below(address: Stamp, loaded: &Loaded) -> Word {
     }
 }
 
-impl Table {
+impl Content {
     /// Loads the versions between replay's newest and `word` and installs them on top of it, newest first down to
     /// the first that the reader can see or to `word` (Query Fresh, section 3.4.3); further, while older readers may need
     /// what lies below, since the log may have lost it to a checkpoint. Returns whether the caller should look at the word again; if not, everything announced is above the limit.

@@ -1,5 +1,8 @@
 //! A table: indirection words, the chains that hang from them, and indexes.
 //!
+//! A [`Table`] is what is known of a table for as long as anybody holds it; its [`Content`] goes when the table was dropped
+//! and no snapshot sees it any more. It is reached under a guard, and freed as versions are: when every guard that was there before is gone.
+//!
 //! # Access protocol
 //!
 //! `data[rid]` is the head of the record's version chain. It changes by
@@ -11,18 +14,21 @@
 //! - a reader replaces a log address by the version that it loaded from there;
 //! - a reader puts the sub-chain on top that replay has announced (below);
 //! - whoever trims, on a primary, clears the word of a record whose tombstone all can see, and has its id; on a standby,
-//!   where readers may put something newer on a tombstone, [`Table::reclaim_replayed`] notes in the word that the record is gone,
+//!   where readers may put something newer on a tombstone, [`Content::reclaim_replayed`] notes in the word that the record is gone,
 //!   as a restart does; on a primary, whoever looks for free ids clears such words, and has the ids (module `free`).
 //!
 //! `replay[rid]` is the largest log address that replay has seen for the record
 //! (Query Fresh, section 3.4.1), zero for none; it changes by `fetch_max`, and
-//! is taken back by [`Table::replay_cut`] when the log is cut. Where it is ahead
+//! is taken back by [`Content::replay_cut`] when the log is cut. Where it is ahead
 //! of the head and the head is visible to a reader, the reader loads the missing versions
 //! from the log and installs them (section 3.4.3).
 
 mod certify;
+mod fill;
 mod free;
+mod handle;
 mod incarnate;
+mod indexes;
 #[cfg(all(test, loom))]
 mod model;
 mod read;
@@ -39,13 +45,15 @@ use std::fmt;
 
 use freshet_base::{
     Fid,
-    sync::{AtomicBool, AtomicU64, Ordering},
+    sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
 };
 
 use self::free::FreeIds;
 pub use self::{
     certify::Newest,
     free::Reclaimed,
+    handle::Table,
+    indexes::{Index, IndexList},
     read::{ReadContext, Visible},
     record::{InstallError, LoadError, Loaded, ReadError, RecordSource},
     write::{Installed, Published},
@@ -53,7 +61,6 @@ pub use self::{
 use crate::{
     array::{IndirectionArray, Word},
     definition::{DefinitionError, TableDefinition},
-    index::BTree,
     version::Version,
 };
 
@@ -64,41 +71,33 @@ pub(crate) const RID_RANGE: u64 = 1024;
 /// rounds each yields the processor, so this is some tenths of a second.
 const PATIENCE: u32 = if cfg!(loom) { 3 } else { 200_000 };
 
-/// One table.
-pub struct Table {
+/// The records and indexes of one table.
+pub struct Content {
     fid: Fid,
-    definition: TableDefinition,
-    min_row: usize,
+    name: Box<str>,
     data: IndirectionArray,
     replay: IndirectionArray,
     /// Whether `replay` may be ahead of `data`: on a standby, and on a primary that was one.
     consult_replay: AtomicBool,
-    indexes: Vec<BTree>,
+    indexes: AtomicPtr<IndexList>,
     next_rid: AtomicU64,
     free: FreeIds,
 }
 
-impl fmt::Debug for Table {
+impl fmt::Debug for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({:?}, {:?})", self.fid, self.definition.name)
+        write!(f, "Table({:?}, {:?})", self.fid, self.name)
     }
 }
 
-impl Table {
-    /// The longest row, in bytes.
-    pub const MAX_ROW: usize = Version::MAX_ROW;
-
-    /// An empty table.
-    ///
-    /// # Errors
-    /// When the definition is not one.
-    pub fn new(fid: Fid, definition: TableDefinition) -> Result<Self, DefinitionError> {
+impl Content {
+    /// Nothing yet.
+    fn new(fid: Fid, definition: &TableDefinition) -> Result<Self, DefinitionError> {
         definition.validate()?;
         Ok(Self {
             fid,
-            min_row: definition.min_row(),
-            indexes: definition.indexes.iter().map(|_| BTree::new()).collect(),
-            definition,
+            name: definition.name.as_str().into(),
+            indexes: IndexList::new(definition).publish(),
             data: IndirectionArray::new(),
             replay: IndirectionArray::new(),
             consult_replay: AtomicBool::new(false),
@@ -107,26 +106,14 @@ impl Table {
         })
     }
 
-    /// Its id.
+    /// The table's id.
     pub fn fid(&self) -> Fid {
         self.fid
     }
 
-    /// Its name and indexes.
-    pub fn definition(&self) -> &TableDefinition {
-        &self.definition
-    }
-
-    /// Its indexes, in the order of the definition.
-    pub fn indexes(&self) -> &[BTree] {
-        &self.indexes
-    }
-
-    /// Whether `row` may enter this table: long enough for its keys, and not too long.
-    pub fn accepts(&self, row: &[u8]) -> bool {
-        row.len() >= self.min_row
-            && row.len() <= Self::MAX_ROW
-            && self.definition.indexes.iter().all(|index| index.fits(row))
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// Bytes taken by the indirection and replay arrays.
@@ -135,8 +122,9 @@ impl Table {
     }
 }
 
-impl Drop for Table {
+impl Drop for Content {
     fn drop(&mut self) {
+        self.free_indexes();
         self.data.for_each(|_, word| {
             if let Some(version) = Word(word.load(Ordering::Relaxed)).as_pointer() {
                 // SAFETY: `&mut self`: no reader is left; chains hang from one word each.

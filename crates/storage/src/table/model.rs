@@ -9,12 +9,12 @@ use freshet_base::{
 };
 
 use super::{
-    Newest, ReadError, Reclaimed, Table,
+    Content, IndexList, Newest, ReadError, Reclaimed,
+    free::FreeIds,
     scene::{FakeLog, context, see},
 };
 use crate::{
     array::IndirectionArray,
-    definition::TableDefinition,
     owner::Owners,
     reclaim::{Participant, Participants},
 };
@@ -23,7 +23,7 @@ const RID: Rid = Rid(0);
 
 /// Everything that threads share.
 struct Scene {
-    table: Table,
+    table: Content,
     log: FakeLog,
     owners: Owners,
     participants: std::sync::Arc<Participants>,
@@ -35,16 +35,15 @@ impl Scene {
     fn new() -> Arc<Self> {
         let participants = Participants::new(3);
         Arc::new(Self {
-            table: Table {
+            table: Content {
                 fid: Fid(1),
-                definition: TableDefinition::new("bare", Vec::new()),
-                min_row: 0,
+                name: "bare".into(),
                 data: IndirectionArray::new(),
                 replay: IndirectionArray::new(),
                 consult_replay: AtomicBool::new(false),
-                indexes: Vec::new(),
+                indexes: IndexList::of(Vec::new()).publish(),
                 next_rid: AtomicU64::new(0),
-                free: super::free::FreeIds::default(),
+                free: FreeIds::default(),
             },
             log: FakeLog::new(),
             owners: Owners::new(3),

@@ -7,7 +7,7 @@ use freshet_base::{
     sync::{Backoff, Ordering},
 };
 
-use super::{LoadError, PATIENCE, ReadError, RecordSource, Table};
+use super::{Content, LoadError, PATIENCE, ReadError, RecordSource};
 use crate::{
     array::Word,
     owner::{ABORTED, Owner, Owners, Phase},
@@ -53,7 +53,7 @@ pub(super) enum State {
     Aborted,
 }
 
-impl Table {
+impl Content {
     /// What the context's snapshot sees of a record; `None` when it never existed for it.
     ///
     /// Waits, bounded, for a transaction that is committing below the snapshot. Blocks on the

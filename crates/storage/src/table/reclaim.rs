@@ -1,8 +1,8 @@
 //! Reclamation: versions that nobody can see any more, and records that are gone.
 
-use freshet_base::{RecordKind, Rid, Stamp, sync::Ordering};
+use freshet_base::{Fid, RecordKind, Rid, Stamp, sync::Ordering};
 
-use super::{LoadError, ReadContext, Reclaimed, Table};
+use super::{Content, LoadError, ReadContext, Reclaimed};
 use crate::{array::Word, definition::KeyBuffer, reclaim::Guard, version::Version};
 
 /// How often the remains of a deleted record are looked through again because replay gives its id to others meanwhile.
@@ -19,7 +19,7 @@ struct Cut {
     chain: *mut Version,
 }
 
-impl Table {
+impl Content {
     /// Cuts off what is below the first version older than `horizon`, from `head` on.
     fn cut(_guard: &Guard<'_>, head: *mut Version, horizon: Stamp) -> Option<Cut> {
         let mut last = head;
@@ -48,7 +48,7 @@ impl Table {
         }
     }
 
-    /// On the primary: as [`Table::trim_versions`] says, and when what stays is a tombstone and the newest version, the
+    /// On the primary: as [`Content::trim_versions`] says, and when what stays is a tombstone and the newest version, the
     /// record itself goes, its index entries with it, and its id is free.
     pub fn trim(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) -> Option<Reclaimed> {
         let place = self.data.get(rid)?;
@@ -56,6 +56,11 @@ impl Table {
         let head = Word(place.load(Ordering::Acquire)).as_pointer()?;
         let Cut { last, stamp, chain } = Self::cut(guard, head, horizon)?;
         let mut reclaimed = None;
+        // File ids are never used again, and the next one is found by looking which were: a tombstone of the catalog leaves a trace.
+        let (after, is_file) = match self.fid {
+            Fid::CATALOG => (Word::gone(stamp).0, true),
+            _ => (0, false),
+        };
         // SAFETY: reached under `guard`.
         if last == head && unsafe { Version::is_tombstone(last) } {
             // SAFETY: as above; below a tombstone lies the row that it deleted.
@@ -66,11 +71,11 @@ impl Table {
             self.replay_forget(rid, stamp);
             // Nobody installs over a committed tombstone, and only we got its chain.
             // AcqRel: whoever finds the id free finds its index entries gone. Failure: asserted.
-            let result = place.compare_exchange(Word::pointer(head).0, 0, Ordering::AcqRel, Ordering::Relaxed);
+            let result = place.compare_exchange(Word::pointer(head).0, after, Ordering::AcqRel, Ordering::Relaxed);
             assert!(result.is_ok(), "a tombstone that all can see stays on top of {rid:?} of {self:?}");
             // SAFETY: unlinked just now; its chain goes separately.
             unsafe { guard.retire(head.cast(), Version::free) };
-            reclaimed = Some(Reclaimed { rid, tombstone: Some(stamp) });
+            reclaimed = (!is_file).then_some(Reclaimed { rid, tombstone: Some(stamp) });
         }
         // SAFETY: unlinked by the cut.
         unsafe { guard.retire(chain.cast(), Version::free_chain) };
@@ -91,10 +96,10 @@ impl Table {
         mut keep: impl FnMut(usize, &[u8]) -> bool,
     ) {
         let mut key = KeyBuffer::new();
-        for (number, (index, definition)) in self.indexes.iter().zip(&self.definition.indexes).enumerate() {
-            let key = definition.key_of(row, &mut key);
+        for (number, index) in self.indexes(guard).iter() {
+            let Some(key) = index.key_of(row, &mut key) else { continue };
             if !keep(number, key) {
-                index.remove_if(guard, key, rid, || self.replayed(rid) == announced);
+                index.tree().remove_if(guard, key, rid, || self.replayed(rid) == announced);
             }
         }
     }
@@ -115,14 +120,16 @@ impl Table {
         debug_assert!(tombstone < context.horizon);
         let mut row = Vec::new();
         let dead = context.source.load(tombstone, self.fid, rid, &mut row)?;
-        if dead.kind != RecordKind::Delete || row.len() < self.min_row {
+        if dead.kind != RecordKind::Delete {
             return Err(LoadError::Mismatch { address: tombstone });
         }
         for _ in 0..ROUNDS {
             let announced = self.replayed(rid);
             let later = self.rows_since(rid, announced, tombstone, context)?;
             self.forget(guard, rid, &row, announced, |index, key| {
-                later.iter().any(|row| self.definition.indexes[index].matches(row, key))
+                later
+                    .iter()
+                    .any(|row| self.indexes(guard).get(index).is_some_and(|index| index.definition().matches(row, key)))
             });
             if self.replayed(rid) == announced {
                 break;
@@ -171,7 +178,7 @@ impl Table {
             let mut row = Vec::new();
             let loaded = context.source.load(address, self.fid, rid, &mut row)?;
             // An update has the keys that the insertion had.
-            if loaded.kind == RecordKind::Insert && row.len() >= self.min_row {
+            if loaded.kind == RecordKind::Insert {
                 rows.push(row);
             }
             next = loaded.prev.filter(|prev| *prev < address);

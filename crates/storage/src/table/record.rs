@@ -59,6 +59,15 @@ pub enum ReadError {
     Stalled,
     /// A version had to come from the log, and could not.
     Load(LoadError),
+    /// The table was dropped.
+    Dropped(String),
+    /// The table has no such index, or not for this snapshot: it was not ready, or was dropped.
+    NoIndex {
+        /// Which table.
+        table: String,
+        /// The index's number.
+        index: usize,
+    },
 }
 
 impl fmt::Display for ReadError {
@@ -66,6 +75,10 @@ impl fmt::Display for ReadError {
         match self {
             Self::Stalled => f.write_str("a transaction that was about to commit did not finish in time: try again"),
             Self::Load(cause) => cause.fmt(f),
+            Self::Dropped(table) => write!(f, "table {table:?} was dropped"),
+            Self::NoIndex { table, index } => {
+                write!(f, "table {table:?} has no index number {index} for a transaction that began when this one did")
+            }
         }
     }
 }

@@ -5,10 +5,10 @@ use freshet_base::{
     sync::{AtomicU64, Ordering},
 };
 
-use super::{RID_RANGE, Table};
+use super::{Content, RID_RANGE};
 use crate::{array::Word, reclaim::Guard, version::Version};
 
-impl Table {
+impl Content {
     /// From now on readers look at what replay announces.
     pub fn consult_replay(&self) {
         self.consult_replay.store(true, Ordering::SeqCst);
@@ -37,7 +37,7 @@ impl Table {
     /// At restart, before there are readers: a checkpoint holds this version of the record. The largest stamp wins.
     /// Returns `false` when the record id is beyond the table's limit or the row is none of this table.
     pub fn restore_version(&self, guard: &Guard<'_>, rid: Rid, stamp: Stamp, row: &[u8]) -> bool {
-        if !self.accepts(row) {
+        if !self.indexes(guard).may_have(row) {
             return false;
         }
         let Some(place) = self.data.get_or_grow(rid) else { return false };

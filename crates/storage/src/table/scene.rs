@@ -7,7 +7,7 @@ use freshet_base::{
     sync::{AtomicU64, Ordering},
 };
 
-use super::{LoadError, Loaded, ReadContext, ReadError, RecordSource, Table};
+use super::{Content, LoadError, Loaded, ReadContext, ReadError, RecordSource};
 use crate::{owner::Owners, reclaim::Guard};
 
 struct Logged {
@@ -90,7 +90,7 @@ pub(super) fn context<'c>(owners: &'c Owners, log: &'c FakeLog, snapshot: u64, h
 
 /// The row that the context's snapshot sees.
 pub(super) fn see<'g>(
-    table: &Table,
+    table: &Content,
     guard: &'g Guard<'_>,
     rid: Rid,
     context: &ReadContext<'_>,

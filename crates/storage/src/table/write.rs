@@ -7,7 +7,7 @@ use freshet_base::{
     sync::{Backoff, Ordering},
 };
 
-use super::{InstallError, PATIENCE, ReadContext, ReadError, Reclaimed, Table, read::State};
+use super::{Content, InstallError, PATIENCE, ReadContext, ReadError, Reclaimed, read::State};
 use crate::{
     array::Word,
     owner::{ABORTED, Owner},
@@ -117,7 +117,7 @@ unsafe fn logged_row<'g>(version: *const Version) -> &'g [u8] {
     }
 }
 
-impl Table {
+impl Content {
     /// Makes the first version of a new record. `place` is a record id of the caller's own
     /// range, or a reclaimed one.
     ///
@@ -125,9 +125,8 @@ impl Table {
     /// [`InstallError::Gone`] when the table has no more record ids.
     ///
     /// # Panics
-    /// When the record exists, or the row is not one that the table [accepts](Table::accepts).
+    /// When the record exists, or the row is longer than [`Table::MAX_ROW`](super::Table::MAX_ROW).
     pub fn insert(&self, place: Reclaimed, me: Owner, row: &[u8]) -> Result<Installed, InstallError> {
-        assert!(self.accepts(row), "rows are checked before");
         let Some(word) = self.data.get_or_grow(place.rid) else { return Err(InstallError::Gone) };
         let version = Version::create(me.stamp_bits(), Word::EMPTY, Some(row));
         // Release: publishes the version.

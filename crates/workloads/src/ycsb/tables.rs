@@ -69,7 +69,7 @@ impl TableSet for Tables {
 
     fn open(database: &Database) -> Result<Self, NoTable> {
         Ok(Self {
-            records: Arc::clone(database.table(NAME).ok_or(NoTable(NAME))?),
+            records: database.table(NAME).ok_or(NoTable(NAME))?,
             population: Typed::open(database)?,
             journal: Typed::open(database)?,
         })

@@ -111,7 +111,7 @@ fn role(oid: Oid, name: &str, superuser: bool) -> Entry {
 fn index(oid: Oid, name: &str, columns: &[(u16, bool)], constraint: IndexConstraint) -> Index {
     let columns = columns.iter().map(|(column, descending)| IndexColumn { column: *column, descending: *descending });
     let unique = constraint != IndexConstraint::None;
-    Index { oid, name: name.to_owned(), columns: columns.collect(), unique, constraint }
+    Index { oid, name: name.to_owned(), number: 0, columns: columns.collect(), unique, constraint }
 }
 
 fn orders() -> Table {
@@ -211,7 +211,7 @@ impl Scene {
             schema.enter(Entry::Namespace(Arc::new(Namespace { oid, name: name.to_owned(), owner, grants })));
         }
         for table in [orders(), lines()] {
-            let rows = Arc::clone(database.create_table(&engine_table(&table).unwrap()).unwrap());
+            let rows = database.create_table(&engine_table(&table).unwrap()).unwrap();
             schema.enter(Entry::Table(Arc::new(TableInfo::new(table, rows).unwrap())));
         }
         schema.enter(Entry::View(Arc::new(View {

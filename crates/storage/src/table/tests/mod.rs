@@ -8,7 +8,7 @@ use std::ops::ControlFlow;
 
 use freshet_base::{Fid, Rid, Stamp, sync::Ordering};
 
-use super::Table;
+use super::Content;
 use crate::{
     array::Word,
     definition::{IndexDefinition, KeyPart, TableDefinition},
@@ -21,9 +21,9 @@ const RID: Rid = Rid(0);
 const A: &[u8] = b"a";
 const B: &[u8] = b"b";
 
-fn table() -> Table {
+fn table() -> Content {
     let index = IndexDefinition::new("letters", true, &[KeyPart::bytes(0, 1)]);
-    Table::new(Fid(1), TableDefinition::new("rows", vec![index])).unwrap()
+    Content::new(Fid(1), &TableDefinition::new("rows", vec![index])).unwrap()
 }
 
 /// Memory that versions of this thread take.
@@ -32,7 +32,7 @@ fn live() -> i64 {
 }
 
 /// The chain in memory, newest first: stamps, and at the end the log address that follows.
-fn chain(table: &Table, rid: Rid) -> (Vec<u64>, Option<Stamp>) {
+fn chain(table: &Content, rid: Rid) -> (Vec<u64>, Option<Stamp>) {
     let mut stamps = Vec::new();
     let mut word = Word(table.data.get(rid).map_or(0, |word| word.load(Ordering::Acquire)));
     while let Some(version) = word.as_pointer() {
@@ -44,9 +44,9 @@ fn chain(table: &Table, rid: Rid) -> (Vec<u64>, Option<Stamp>) {
     (stamps, word.as_address())
 }
 
-fn entries(table: &Table, guard: &Guard<'_>, key: &[u8]) -> Vec<Rid> {
+fn entries(table: &Content, guard: &Guard<'_>, key: &[u8]) -> Vec<Rid> {
     let mut found = Vec::new();
-    let _ = table.indexes[0].get(guard, key, |rid| {
+    let _ = table.indexes(guard).primary().tree().get(guard, key, |rid| {
         found.push(rid);
         ControlFlow::Continue(())
     });

@@ -10,7 +10,7 @@ use crate::{
     owner::{Owner, Owners},
     reclaim::{Guard, Participants},
     table::{
-        InstallError, Installed, Newest, ReadContext, Reclaimed, Table,
+        Content, InstallError, Installed, Newest, ReadContext, Reclaimed,
         read::State,
         scene::{FakeLog, context, see},
     },
@@ -19,7 +19,7 @@ use crate::{
 
 /// A primary without a log.
 struct Primary {
-    table: Table,
+    table: Content,
     log: FakeLog,
     owners: Owners,
     participants: Arc<Participants>,
@@ -44,7 +44,7 @@ impl Primary {
     fn insert(&self, guard: &Guard<'_>, stamp: u64, row: &[u8]) {
         let owner = self.owners.begin(0);
         let installed = self.table.insert(Reclaimed { rid: RID, tombstone: None }, owner, row).unwrap();
-        self.table.indexes[0].insert(guard, &row[..1], RID).unwrap();
+        self.table.indexes(guard).primary().tree().insert(guard, &row[..1], RID).unwrap();
         self.commit(owner, stamp, installed);
     }
 
@@ -109,7 +109,7 @@ fn a_replaced_version_is_given_up() {
     primary.commit(owner, 10, installed);
     primary.owners.begin(0);
     // SAFETY: reached under the guard, which is still held.
-    let state = unsafe { Table::state(held, None, &primary.owners) };
+    let state = unsafe { Content::state(held, None, &primary.owners) };
     assert!(matches!(state, State::Aborted));
     assert_eq!(see(&primary.table, &guard, RID, &primary.context(11, None)).unwrap(), Some(&b"a2"[..]));
     // SAFETY: as above.

@@ -10,14 +10,14 @@ use crate::{
     owner::Owners,
     reclaim::{Guard, Participant, Participants},
     table::{
-        LoadError, ReadContext, ReadError, Reclaimed, Table,
+        Content, LoadError, ReadContext, ReadError, Reclaimed,
         scene::{FakeLog, context, see},
     },
 };
 
 /// A standby: a table, its log, and replay that has come to some address.
 struct Standby {
-    table: Table,
+    table: Content,
     log: FakeLog,
     owners: Owners,
     participants: Arc<Participants>,
@@ -67,7 +67,7 @@ impl Standby {
         let (_, kind, _, row) = *self.records.iter().find(|record| record.0 == address).unwrap();
         assert!(self.table.replay_store(self.rid, Stamp(address)));
         if kind == RecordKind::Insert {
-            self.table.indexes[0].insert(guard, &row[..1], self.rid).unwrap();
+            self.table.indexes(guard).primary().tree().insert(guard, &row[..1], self.rid).unwrap();
         }
     }
 
@@ -329,7 +329,7 @@ fn an_inserter_under_a_latch_may_load_a_tombstone() {
     standby.check(&guard, 25, 0);
     standby.replay(&guard, 30);
     let context = standby.context(1000, 1000);
-    let admitted = standby.table.indexes[0].insert_admitted(&guard, A, Rid(7), |other| {
+    let admitted = standby.table.indexes(&guard).primary().tree().insert_admitted(&guard, A, Rid(7), |other| {
         assert_eq!(standby.table.newest(&guard, other, &context, |row| row.starts_with(A)), Ok(None));
         Ok::<(), ()>(())
     });

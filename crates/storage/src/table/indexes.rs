@@ -1,0 +1,282 @@
+//! The indexes of a table, which come and go while it is used.
+//!
+//! # Access protocol
+//!
+//! `Content::indexes` is a list that never changes but for the stamps in it. Who changes the list, under the catalog's lock, puts another one in
+//! its place (release) and retires the old one; whoever has found a list under a guard may use it, and the trees in it, while the guard lives.
+//!
+//! The stamps of an index say for whom it is there. They are stored by whoever publishes or replays the catalog's record, before the list
+//! is changed, and taken back when the log is cut.
+
+use std::{fmt, ptr, sync::Arc};
+
+use freshet_base::{
+    Stamp,
+    sync::{AtomicBool, AtomicPtr, AtomicU64, Ordering},
+};
+
+use super::{Content, Table};
+use crate::{
+    definition::{IndexDefinition, IndexState, KeyBuffer, TableDefinition},
+    index::BTree,
+    reclaim::Guard,
+};
+
+/// Of something that has not happened.
+const NEVER: u64 = u64::MAX;
+
+/// One of a table's indexes.
+pub struct Index {
+    definition: IndexDefinition,
+    /// The shortest row that has all columns of its keys.
+    least_row: usize,
+    tree: BTree,
+    /// Where the log says that writers enter what they write; zero when it was made with its table.
+    added_at: AtomicU64,
+    /// Where it says that all records are entered; zero as above.
+    ready_at: AtomicU64,
+    /// Where it says that nobody needs it any more.
+    dropped_at: AtomicU64,
+    /// Whether, on this node, it has every record that was there before it was added.
+    filled: AtomicBool,
+}
+
+impl fmt::Debug for Index {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Index({:?})", self.definition.name)
+    }
+}
+
+impl Index {
+    /// An empty one, of which nothing is known but its definition.
+    pub(crate) fn new(definition: &IndexDefinition) -> Self {
+        Self {
+            definition: IndexDefinition { state: IndexState::Ready, ..definition.clone() },
+            least_row: definition.least_row(),
+            tree: BTree::new(),
+            added_at: AtomicU64::new(NEVER),
+            ready_at: AtomicU64::new(NEVER),
+            dropped_at: AtomicU64::new(NEVER),
+            filled: AtomicBool::new(false),
+        }
+    }
+
+    /// What its keys are. The state in it says nothing.
+    pub fn definition(&self) -> &IndexDefinition {
+        &self.definition
+    }
+
+    /// Its entries.
+    pub fn tree(&self) -> &BTree {
+        &self.tree
+    }
+
+    /// The key of `row`; none when the row is too short to have one, or its key too long to be entered.
+    #[inline]
+    pub fn key_of<'k>(&self, row: &[u8], key: &'k mut KeyBuffer) -> Option<&'k [u8]> {
+        if row.len() < self.least_row {
+            return None;
+        }
+        self.definition.key_of(row, key);
+        key.whole()
+    }
+
+    /// Whether every row that has such a key can be entered.
+    pub fn accepts(&self, row: &[u8]) -> bool {
+        row.len() >= self.least_row && self.definition.fits(row)
+    }
+
+    /// Whether a snapshot finds in it whatever it sees.
+    #[inline]
+    pub fn exists_at(&self, snapshot: Stamp) -> bool {
+        // Acquire: whoever has a snapshot above these has seen them.
+        let ready = self.ready_at.load(Ordering::Acquire);
+        (ready < snapshot.0 || ready == 0) && self.dropped_at.load(Ordering::Acquire) >= snapshot.0
+    }
+
+    /// Whether writers need not keep it any more.
+    #[inline]
+    pub fn is_dropped(&self) -> bool {
+        self.dropped_at.load(Ordering::Acquire) != NEVER
+    }
+
+    /// Whether it is neither ready nor dropped.
+    pub fn is_building(&self) -> bool {
+        self.ready_at.load(Ordering::Acquire) == NEVER && !self.is_dropped()
+    }
+
+    /// Whether the log says that it was ready once.
+    pub fn was_ready(&self) -> bool {
+        self.ready_at.load(Ordering::Acquire) != NEVER
+    }
+
+    /// Where the log says that writers enter what they write.
+    pub fn added_at(&self) -> Stamp {
+        Stamp(self.added_at.load(Ordering::Acquire))
+    }
+
+    /// Where the log says that it was dropped, if it was.
+    pub(crate) fn dropped_at(&self) -> Option<Stamp> {
+        let at = self.dropped_at.load(Ordering::Acquire);
+        (at != NEVER).then_some(Stamp(at))
+    }
+
+    /// Whether this node has entered what was there before it was added.
+    pub fn is_filled(&self) -> bool {
+        self.filled.load(Ordering::Acquire)
+    }
+
+    /// This node has entered what was there before it was added.
+    pub fn set_filled(&self) {
+        self.filled.store(true, Ordering::Release);
+    }
+
+    /// It was made with its table.
+    pub(crate) fn set_made_with_table(&self) {
+        self.added_at.store(0, Ordering::Release);
+        self.ready_at.store(0, Ordering::Release);
+    }
+
+    /// A record at `at` of the catalog says so much of it. Such records may come in any order. Returns whether it is dropped by that.
+    pub(crate) fn note(&self, state: IndexState, at: Stamp) -> bool {
+        self.added_at.fetch_min(at.0, Ordering::AcqRel);
+        match state {
+            IndexState::Building => false,
+            IndexState::Ready => {
+                self.ready_at.fetch_min(at.0, Ordering::AcqRel);
+                false
+            }
+            IndexState::Dropped => self.dropped_at.fetch_min(at.0, Ordering::AcqRel) == NEVER,
+        }
+    }
+
+    /// The log was cut at `at`. Returns whether the index was dropped before and is not any more.
+    pub(crate) fn cut(&self, at: Stamp) -> bool {
+        let take_back = |stamp: &AtomicU64| {
+            let before = stamp.load(Ordering::Acquire);
+            let taken = before != NEVER && before >= at.0;
+            if taken {
+                stamp.store(NEVER, Ordering::Release);
+            }
+            taken
+        };
+        take_back(&self.ready_at);
+        take_back(&self.dropped_at)
+    }
+}
+
+/// The indexes of a table, by number. Those that were dropped are here as long as a snapshot sees them.
+#[derive(Clone, Debug)]
+pub struct IndexList(Box<[Option<Arc<Index>>]>);
+
+impl IndexList {
+    /// Empty indexes, all of them made with their table.
+    pub(crate) fn new(definition: &TableDefinition) -> Self {
+        let original = |definition| {
+            let index = Index::new(definition);
+            index.set_made_with_table();
+            index.set_filled();
+            Some(Arc::new(index))
+        };
+        Self(definition.indexes.iter().map(original).collect())
+    }
+
+    /// These indexes, by number.
+    pub(crate) fn of(indexes: Vec<Option<Arc<Index>>>) -> Self {
+        Self(indexes.into())
+    }
+
+    /// For changing it.
+    pub(crate) fn to_vec(&self) -> Vec<Option<Arc<Index>>> {
+        self.0.to_vec()
+    }
+
+    pub(super) fn publish(self) -> AtomicPtr<Self> {
+        AtomicPtr::new(Box::into_raw(Box::new(self)))
+    }
+
+    /// How many indexes the table has had.
+    #[inline]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether it has had none. No table is so.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Index number `number`, if there is or was one that a snapshot may see.
+    #[inline]
+    pub fn get(&self, number: usize) -> Option<&Index> {
+        self.0.get(number)?.as_deref()
+    }
+
+    /// All that hold entries, with their numbers, the primary one first; among them those that were dropped and are still seen.
+    #[inline]
+    pub fn iter(&self) -> impl Iterator<Item = (usize, &Index)> {
+        self.0.iter().enumerate().filter_map(|(number, index)| Some((number, index.as_deref()?)))
+    }
+
+    /// Those that writers keep.
+    #[inline]
+    pub fn kept(&self) -> impl Iterator<Item = (usize, &Index)> {
+        self.iter().filter(|(_, index)| !index.is_dropped())
+    }
+
+    /// The primary index: every record has its entry there.
+    pub fn primary(&self) -> &Index {
+        self.get(0).expect("every table has one, and it is never dropped")
+    }
+
+    /// Whether `row` may be written: long enough for its keys, and not too long.
+    pub fn accept(&self, row: &[u8]) -> bool {
+        row.len() <= Table::MAX_ROW && self.kept().all(|(_, index)| index.accepts(row))
+    }
+
+    /// Whether `row` may come out of a log or a checkpoint. Rows that were written before an index was added may be without keys there.
+    #[inline]
+    pub fn may_have(&self, row: &[u8]) -> bool {
+        row.len() <= Table::MAX_ROW && self.get(0).is_none_or(|index| index.accepts(row))
+    }
+}
+
+impl Content {
+    /// The indexes as they are now.
+    #[inline]
+    pub fn indexes<'g>(&self, _guard: &'g Guard<'_>) -> &'g IndexList {
+        // SAFETY: never null, and retired only after it was replaced (module's protocol), so it lives as long as the guard. SeqCst costs
+        // readers no more than acquire, which pairs with the exchange in `set_indexes`.
+        unsafe { &*self.indexes.load(Ordering::SeqCst) }
+    }
+
+    /// Puts other indexes in the place of those that are there. Under the catalog's lock.
+    pub(crate) fn set_indexes(&self, guard: &Guard<'_>, indexes: IndexList) {
+        let old = self.indexes.swap(Box::into_raw(Box::new(indexes)), Ordering::SeqCst);
+        // SAFETY: unlinked by the exchange; made by `publish` or here.
+        unsafe { guard.retire(old.cast(), free_list) };
+    }
+
+    /// For whoever drops the content.
+    pub(super) fn free_indexes(&mut self) {
+        let list = std::mem::replace(&mut self.indexes, AtomicPtr::new(ptr::null_mut()));
+        let list = list.load(Ordering::Relaxed);
+        if !list.is_null() {
+            // SAFETY: `&mut self`: nobody looks at it any more.
+            drop(unsafe { Box::from_raw(list) });
+        }
+    }
+}
+
+/// # Safety
+/// `list` came from `Box::into_raw`, and nobody can reach it any more.
+unsafe fn free_list(list: *mut u8) {
+    // SAFETY: by this function's contract.
+    let list = unsafe { Box::from_raw(list.cast::<IndexList>()) };
+    if list.0.iter().flatten().all(|index| Arc::strong_count(index) > 1) {
+        return drop(list);
+    }
+    // An index goes with it, which may take a while; whoever comes to free it may have something to do. Where there is no thread, it is
+    // freed here: the closure is dropped then.
+    let _ = std::thread::Builder::new().name("free-index".into()).spawn(move || drop(list));
+}
