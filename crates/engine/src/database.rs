@@ -86,6 +86,17 @@ impl Database {
     /// # Errors
     /// See [`CreateTableError`].
     pub fn create_table(&self, definition: &TableDefinition) -> Result<Arc<Table>, CreateTableError> {
+        let (table, ticket) = self.define_table(definition)?;
+        self.wait(ticket)?;
+        Ok(table)
+    }
+
+    /// Makes a table, in a transaction of its own, and does not wait until that is durable: whoever commits something that depends on the table
+    /// commits later, and waits for both.
+    ///
+    /// # Errors
+    /// See [`CreateTableError`].
+    pub fn define_table(&self, definition: &TableDefinition) -> Result<(Arc<Table>, Ticket), CreateTableError> {
         let row = Catalog::row_of(definition)?;
         if self.table(&definition.name).is_some() {
             return Err(CatalogError::Exists(definition.name.clone()).into());
@@ -94,11 +105,10 @@ impl Database {
         let catalog = self.core.catalog.table();
         let (rid, ticket) =
             worker.execute(Isolation::Snapshot, |transaction| Ok(transaction.insert(catalog, &row)?))?;
-        self.wait(ticket)?;
         let fid = Catalog::fid_of(rid).expect("it was inserted");
         let dropped = || ProcedureError::from(ReadError::Dropped(definition.name.clone()));
         // Somebody may have been quick to drop it.
-        Ok(self.core.catalog.table_of(fid).ok_or_else(dropped)?)
+        Ok((self.core.catalog.table_of(fid).ok_or_else(dropped)?, ticket))
     }
 
     /// Drops a table, in a transaction of its own, and waits until that is committed. Its name can be used again at once; its memory

@@ -42,7 +42,7 @@ pub(crate) fn start(settings: &SqlSettings, node: &Arc<Node>) -> Result<Option<S
         first_role: settings.user.clone(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let server = SqlServer::new(setup);
+    let server = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
     let tls = match (&settings.tls_certificates, &settings.tls_key) {
         (Some(certificates), Some(key)) => Some(Tls::from_files(certificates, key)?),
         _ => None,

@@ -110,7 +110,7 @@ impl Sequences {
     pub fn make(&self) -> Result<(), SqlError> {
         if self.database.table(TABLE).is_none() {
             let key = IndexDefinition::new("sql.sequences_key", true, &[KeyPart::unsigned(0, 8)]);
-            self.database.create_table(&TableDefinition::new(TABLE, vec![key])).map_err(failed)?;
+            self.database.define_table(&TableDefinition::new(TABLE, vec![key])).map(drop).map_err(failed)?;
         }
         Ok(())
     }

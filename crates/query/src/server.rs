@@ -102,8 +102,13 @@ impl OtherWaits for Waits {
 }
 
 impl Shared {
+    /// Makes what a primary needs and may not have yet.
+    fn make_catalog(&self) -> Result<(), SqlError> {
+        self.catalog.make(&self.first_role).and_then(|()| self.sequences.make())
+    }
+
     /// Makes what a primary needs and may not have yet, and removes what the one before it may have left. Does nothing on a standby,
-    /// nor the next time. Blocks until that is committed, as the node's safety level has it: maybe until there are standbys.
+    /// nor the next time.
     fn make(&self) -> Result<(), SqlError> {
         if self.is_standby() {
             return Ok(());
@@ -112,7 +117,7 @@ impl Shared {
         if *made {
             return Ok(());
         }
-        self.catalog.make(&self.first_role).and_then(|()| self.sequences.make())?;
+        self.make_catalog()?;
         *made = true;
         drop(made);
         crate::ddl::effects::sweep(&self.catalog, &self.sequences)
@@ -220,9 +225,11 @@ impl SystemView for Shared {
 }
 
 impl SqlServer {
-    /// A server over a node. The first session on a primary makes the catalog, if the database has none yet: it can wait until there are
-    /// enough standbys for that.
-    pub fn new(setup: Setup) -> Self {
+    /// A server over a node. On a primary whose database has no catalog yet, one is made.
+    ///
+    /// # Errors
+    /// When it cannot be made.
+    pub fn new(setup: Setup) -> Result<Self, SqlError> {
         let database = setup.node.database().clone();
         let records = Records(database.clone());
         let locks = LockManager::new(Some(Arc::new(records.clone())));
@@ -242,7 +249,10 @@ impl SqlServer {
             sessions: Arc::default(),
             made: Mutex::new(false),
         };
-        Self(Arc::new(shared))
+        if !shared.is_standby() {
+            shared.make_catalog()?;
+        }
+        Ok(Self(Arc::new(shared)))
     }
 
     /// What its sessions share.

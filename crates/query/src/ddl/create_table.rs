@@ -133,7 +133,7 @@ impl Work<'_, '_, '_> {
         table.rows = self.name_for_rows(table.oid);
         table.number_indexes();
         let definition = relation::engine_table(table)?;
-        let made = self.ddl.catalog.database().create_table(&definition);
+        let made = self.ddl.catalog.database().define_table(&definition).map(|(table, _)| table);
         made.map(drop).map_err(|cause| {
             error(SqlState::PROGRAM_LIMIT_EXCEEDED, format!("cannot make table \"{}\": {cause}", table.name))
         })

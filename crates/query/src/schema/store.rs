@@ -103,14 +103,16 @@ impl Catalog {
         Some(self.table.get_or_init(|| table))
     }
 
-    /// Makes the catalog, on a primary that has none yet.
+    /// Makes the catalog, on a primary that has none yet. Does not wait until that is durable: nobody hears of it before a commit of his own,
+    /// which comes later.
     ///
     /// # Errors
     /// When it cannot be written.
     pub fn make(&self, first_role: &str) -> Result<(), SqlError> {
         if self.table().is_none() {
-            let made = self.database.create_table(&definition());
-            made.map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot make the catalog: {cause}")))?;
+            let made = self.database.define_table(&definition());
+            made.map(drop)
+                .map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot make the catalog: {cause}")))?;
         }
         let table = self.table().ok_or_else(|| SqlError::internal("the catalog was made and is not there"))?;
         let worker =
@@ -138,8 +140,7 @@ impl Catalog {
         }
         let failed =
             |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
-        let ticket = transaction.commit().map_err(|cause| failed(cause.to_string()))?;
-        self.database.wait(ticket).map_err(|cause| failed(cause.to_string()))
+        transaction.commit().map(drop).map_err(|cause| failed(cause.to_string()))
     }
 
     /// Whether `schema` is what the transaction's snapshot has.

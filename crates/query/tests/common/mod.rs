@@ -46,7 +46,7 @@ impl SqlNode {
             first_role: "freshet".to_owned(),
             version: "test".to_owned(),
         };
-        let server = SqlServer::new(setup);
+        let server = SqlServer::new(setup).unwrap();
         let options = Options { addresses: vec!["127.0.0.1:0".parse().unwrap()], limits, ..Options::default() };
         let front = Server::start(Arc::new(server.clone()), options).unwrap();
         Self { node, server, front: Some(front) }
