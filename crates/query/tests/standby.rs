@@ -13,6 +13,8 @@ fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
         |number: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directories[number].path())) };
     let primary = SqlNode::start(of(0));
     let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
+    // The first session makes the catalog.
+    drop(primary.connect());
     let made = primary.node.database().core().snapshots.current();
     standby.node.wait_visible(made, Some(Instant::now() + SOON)).unwrap();
     (primary, standby, directories)
