@@ -103,7 +103,7 @@ impl Relations for Snapshot {
             Some(schema::Named::Table(oid)) => {
                 let info = self.schema.table(oid).ok_or_else(|| no_relation(name))?;
                 allowed(info.table.owner, &info.table.grants, "table")?;
-                Ok(Named::Relation(Arc::new(Stored::new(info))))
+                Ok(Named::Relation(Arc::new(Stored::new(info, &self.system))))
             }
             Some(schema::Named::View(oid)) => {
                 let view = self.schema.view(oid).ok_or_else(|| no_relation(name))?;
@@ -143,10 +143,11 @@ struct Stored {
     numbers: Vec<usize>,
     /// Which of these are the primary key.
     key: Vec<usize>,
+    system: Arc<dyn SystemView>,
 }
 
 impl Stored {
-    fn new(info: &Arc<TableInfo>) -> Self {
+    fn new(info: &Arc<TableInfo>, system: &Arc<dyn SystemView>) -> Self {
         let column = |(number, column): (usize, &schema::Column)| {
             (number, Column { name: column.name.clone(), ty: column.ty, hidden: false })
         };
@@ -160,7 +161,7 @@ impl Stored {
             .iter()
             .find(|index| index.constraint == schema::IndexConstraint::Primary)
             .and_then(|index| index.columns.iter().map(|part| place(part.column)).collect::<Option<Vec<_>>>());
-        Self { info: Arc::clone(info), columns, numbers, key: key.unwrap_or_default() }
+        Self { info: Arc::clone(info), columns, numbers, key: key.unwrap_or_default(), system: Arc::clone(system) }
     }
 
     fn condition(&self, filter: &Filter) -> Option<Expression> {
@@ -193,6 +194,10 @@ impl Relation for Stored {
 
     fn key(&self) -> &[usize] {
         &self.key
+    }
+
+    fn row_estimate(&self) -> Option<u64> {
+        self.system.approximate_rows(&self.info)
     }
 
     fn takes(&self, filter: &Filter) -> bool {

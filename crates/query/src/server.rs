@@ -215,6 +215,10 @@ impl SystemView for Shared {
         Some(self.node.status())
     }
 
+    fn approximate_rows(&self, info: &TableInfo) -> Option<u64> {
+        self.database.approximate_rows(&info.rows)
+    }
+
     fn table_size(&self, info: &TableInfo) -> Option<TableSize> {
         size::measure(&self.database, info)
     }

@@ -63,6 +63,9 @@ pub trait SystemView: fmt::Debug + Send + Sync {
     /// The node; nothing where there is none.
     fn status(&self) -> Option<NodeStatus>;
 
+    /// About how many rows a table has; nothing when that cannot be found out now. Looks at a few paths of its index.
+    fn approximate_rows(&self, info: &TableInfo) -> Option<u64>;
+
     /// About how much a table takes; nothing when that cannot be found out now.
     fn table_size(&self, info: &TableInfo) -> Option<TableSize>;
 

@@ -79,6 +79,10 @@ impl SystemView for Server {
         None
     }
 
+    fn approximate_rows(&self, _: &TableInfo) -> Option<u64> {
+        None
+    }
+
     fn table_size(&self, info: &TableInfo) -> Option<TableSize> {
         size::measure(&self.database, info)
     }
