@@ -201,25 +201,26 @@ impl Relation for Stored {
     }
 
     fn takes(&self, filter: &Filter) -> bool {
+        // Alternatives are looked up where an index begins with the column; looked at row by row, others are faster.
+        if let (Test::Among(_), Some(number)) = (&filter.test, self.numbers.get(filter.column)) {
+            let leads =
+                |index: &schema::Index| index.columns.first().is_some_and(|part| usize::from(part.column) == *number);
+            return self.info.table.indexes.iter().any(leads);
+        }
         self.condition(filter).is_some()
     }
 
     fn scan(&self, scan: Scan) -> Result<Box<dyn Rows>, SqlError> {
-        let mut conditions = Vec::new();
-        let mut others = Vec::new();
-        for filter in &scan.filters {
-            let condition = self.condition(filter).ok_or_else(|| SqlError::internal("a filter on no column"))?;
-            // Alternatives are looked at row by row.
-            if matches!(condition, Expression::In(..)) { others.push(condition) } else { conditions.push(condition) }
-        }
+        let conditions = scan.filters.iter().map(|filter| self.condition(filter)).collect::<Option<Vec<_>>>();
+        let mut conditions = conditions.ok_or_else(|| SqlError::internal("a filter on no column"))?;
         let (access, _) = access::choose(&self.info, 0, &mut conditions, &[]);
-        conditions.extend(others);
         let wanted = scan.columns.iter().map(|column| self.numbers.get(*column).copied());
         let columns = wanted.collect::<Option<Vec<_>>>();
         Ok(Box::new(StoredRows {
             info: Arc::clone(&self.info),
             columns: columns.ok_or_else(|| SqlError::internal("a scan of no column"))?,
             access,
+            ranges: None,
             filter: all_of(conditions),
             position: None,
             left: scan.limit.unwrap_or(u64::MAX),
@@ -232,6 +233,8 @@ struct StoredRows {
     info: Arc<TableInfo>,
     columns: Vec<usize>,
     access: Access,
+    /// The parts of the index that are still to be read, the next one last; once they are known.
+    ranges: Option<Vec<KeyRange>>,
     filter: Option<Expression>,
     /// The last row that was given.
     position: Option<(Vec<u8>, Rid)>,
@@ -281,74 +284,108 @@ impl Scanner for Run<'_, '_> {
         sink: &mut dyn FnMut(&dyn Cells) -> Result<(), SqlError>,
     ) -> Result<bool, SqlError> {
         (self.interrupted)()?;
-        let StoredRows { info, columns, access, filter, position, left } = scan;
-        if *left == 0 {
-            return Ok(false);
-        }
-        let Some(range) = self.range_of(info, access)? else { return Ok(false) };
-        let (from, to) = range.bounds();
-        let start = position.take();
-        let from = match &start {
-            Some((key, _)) => Bound::Included(key.as_slice()),
-            None => from,
-        };
-        let (mut given, mut outcome, mut last) = (0, Ok(()), None);
-        let visit = |key: &[u8], record: freshet_engine::Record<'_>| {
-            if start.as_ref().is_some_and(|(at, rid)| at == key && record.rid <= *rid) {
-                return ControlFlow::Continue(());
+        let StoredRows { info, columns, access, ranges, filter, position, left } = scan;
+        let ranges = match ranges {
+            Some(ranges) => ranges,
+            None => {
+                let mut found = self.ranges_of(info, access)?;
+                found.reverse();
+                ranges.insert(found)
             }
-            let source = Source::Stored(&info.layout, record.row, record.rid);
-            let passes = self.step().and_then(|()| match filter {
-                Some(filter) => filter.holds(&[source], &self.environment),
-                None => Ok(true),
-            });
-            outcome = passes.and_then(|passes| {
-                if passes {
-                    sink(&StoredCells { layout: &info.layout, columns, row: record.row, rid: record.rid })?;
-                    given += 1;
-                    *left -= 1;
+        };
+        let mut given = 0;
+        while given < count
+            && *left > 0
+            && let Some(range) = ranges.last()
+        {
+            let (from, to) = range.bounds();
+            let start = position.take();
+            let from = match &start {
+                Some((key, _)) => Bound::Included(key.as_slice()),
+                None => from,
+            };
+            let (mut outcome, mut last) = (Ok(()), None);
+            let visit = |key: &[u8], record: freshet_engine::Record<'_>| {
+                if start.as_ref().is_some_and(|(at, rid)| at == key && record.rid <= *rid) {
+                    return ControlFlow::Continue(());
                 }
-                Ok(())
-            });
-            if outcome.is_err() || given >= count || *left == 0 {
-                last = Some((key.to_vec(), record.rid));
-                return ControlFlow::Break(());
+                let source = Source::Stored(&info.layout, record.row, record.rid);
+                let passes = self.step().and_then(|()| match filter {
+                    Some(filter) => filter.holds(&[source], &self.environment),
+                    None => Ok(true),
+                });
+                outcome = passes.and_then(|passes| {
+                    if passes {
+                        let (layout, row, rid) = (&info.layout, record.row, record.rid);
+                        sink(&StoredCells { layout, columns, row, rid })?;
+                        given += 1;
+                        *left -= 1;
+                    }
+                    Ok(())
+                });
+                if outcome.is_err() || given >= count || *left == 0 {
+                    last = Some((key.to_vec(), record.rid));
+                    return ControlFlow::Break(());
+                }
+                ControlFlow::Continue(())
+            };
+            let index = info.index_number(access.index);
+            self.transaction.scan(&info.rows, index, (from, to), Direction::Forward, visit).map_err(read_error)?;
+            outcome?;
+            if last.is_none() {
+                ranges.pop();
             }
-            ControlFlow::Continue(())
-        };
-        self.transaction
-            .scan(&info.rows, info.index_number(access.index), (from, to), Direction::Forward, visit)
-            .map_err(read_error)?;
-        outcome?;
-        let more = last.is_some() && *left > 0;
-        *position = last;
-        Ok(more)
+            *position = last;
+        }
+        Ok(!ranges.is_empty() && *left > 0)
     }
 }
 
 impl Run<'_, '_> {
-    /// The part of an index that an access path without alternatives reads; nothing when no row can be in it.
-    pub(crate) fn range_of(&self, info: &TableInfo, access: &Access) -> Result<Option<KeyRange>, SqlError> {
-        if !matches!(access.among, Among::Nothing) {
-            return Err(SqlError::internal("a scan with alternatives"));
-        }
+    /// The parts of an index that an access path reads, in order.
+    pub(crate) fn ranges_of(&self, info: &TableInfo, access: &Access) -> Result<Vec<KeyRange>, SqlError> {
         let keys = &info.keys[access.index];
-        let mut prefix = Vec::new();
-        for (value, column) in access.equal.iter().zip(keys) {
-            let value = value.evaluate(&[], &self.environment)?;
-            if value.is_null() || !column.append_key(value.as_ref(), &mut prefix)? {
-                return Ok(None);
+        let append = |values: &[Expression], from: usize, key: &mut Vec<u8>| {
+            for (value, column) in values.iter().zip(&keys[from..]) {
+                let value = value.evaluate(&[], &self.environment)?;
+                if value.is_null() || !column.append_key(value.as_ref(), key)? {
+                    return Ok::<_, SqlError>(false);
+                }
             }
+            Ok(true)
+        };
+        let mut prefix = Vec::new();
+        if !append(&access.equal, 0, &mut prefix)? {
+            return Ok(Vec::new());
         }
-        let mut range = KeyRange::new();
-        if access.range.lower.is_some() || access.range.upper.is_some() {
-            let (mut lower, mut upper) = (Value::Null, Value::Null);
-            let lower = crate::execute::scan::bound(&access.range.lower, &[], &self.environment, &mut lower)?;
-            let upper = crate::execute::scan::bound(&access.range.upper, &[], &self.environment, &mut upper)?;
-            range.set_between(&prefix, &keys[access.equal.len()], lower, upper)?;
-        } else {
-            range.set_prefix(&prefix);
+        let mut prefixes = Vec::new();
+        match &access.among {
+            Among::Nothing if access.range.lower.is_some() || access.range.upper.is_some() => {
+                let (mut lower, mut upper) = (Value::Null, Value::Null);
+                let lower = crate::execute::scan::bound(&access.range.lower, &[], &self.environment, &mut lower)?;
+                let upper = crate::execute::scan::bound(&access.range.upper, &[], &self.environment, &mut upper)?;
+                let mut range = KeyRange::new();
+                range.set_between(&prefix, &keys[access.equal.len()], lower, upper)?;
+                return Ok(if range.is_empty() { Vec::new() } else { vec![range] });
+            }
+            Among::Nothing => prefixes.push(prefix),
+            Among::Rows(alternatives) => {
+                for values in alternatives {
+                    let mut key = prefix.clone();
+                    if append(values, access.equal.len(), &mut key)? {
+                        prefixes.push(key);
+                    }
+                }
+            }
+            Among::Array(_) => return Err(SqlError::internal("a scan among the elements of an array")),
         }
-        Ok((!range.is_empty()).then_some(range))
+        prefixes.sort_unstable();
+        prefixes.dedup();
+        let range = |prefix: &Vec<u8>| {
+            let mut range = KeyRange::new();
+            range.set_prefix(prefix);
+            range
+        };
+        Ok(prefixes.iter().map(range).collect())
     }
 }

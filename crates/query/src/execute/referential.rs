@@ -227,7 +227,8 @@ impl Run<'_, '_> {
         let all = all_of(conditions.clone());
         let (access, _) = access::choose(child, 0, &mut conditions, &[]);
         debug_assert!(matches!(access.among, Among::Nothing), "there are no alternatives");
-        let Some(range) = self.range_of(child, &access)? else { return Ok(Vec::new()) };
+        let ranges = self.ranges_of(child, &access)?;
+        let [range] = ranges.as_slice() else { return Ok(Vec::new()) };
         let (mut found, mut failure) = (Vec::new(), None);
         let visit = |_: &[u8], record: freshet_engine::Record<'_>| {
             let source = Source::Stored(&child.layout, record.row, record.rid);
