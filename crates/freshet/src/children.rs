@@ -57,6 +57,9 @@ pub struct Ready {
     pub address: String,
     /// Where other nodes connect.
     pub listen: String,
+    /// Where PostgreSQL's clients connect, if they do.
+    #[serde(default)]
+    pub sql: Option<String>,
     /// `primary` or `standby`.
     pub role: String,
 }

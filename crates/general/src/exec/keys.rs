@@ -123,7 +123,7 @@ impl DisplayAs for KeysExec {
 pub(crate) fn look_up(
     left: Arc<dyn ExecutionPlan>,
     right: Arc<dyn ExecutionPlan>,
-    on: &[(Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>)],
+    on: datafusion_physical_plan::joins::JoinOnRef<'_>,
 ) -> Result<(Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>)> {
     let mut sought = Vec::new();
     let mut plan = Arc::clone(&right);

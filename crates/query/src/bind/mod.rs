@@ -5,6 +5,7 @@
 pub mod access;
 pub mod aggregate;
 mod expression;
+mod inserted;
 pub mod modify;
 pub mod scope;
 pub mod select;

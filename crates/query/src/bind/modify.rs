@@ -6,25 +6,22 @@ use freshet_sql::{
     SqlError, SqlState, Type,
     types::{CastContext, Kind},
 };
-use sqlparser::{
-    ast::{
-        self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, ObjectName, OnConflictAction,
-        OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins,
-    },
-    dialect::PostgreSqlDialect,
-    parser::Parser,
+use sqlparser::ast::{
+    self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, ObjectName, OnConflictAction,
+    OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins,
 };
 
 use super::{
     Binder, Bound, Scope, ScopeSource, Stop,
     access::{self, Access},
-    name_of, not_supported, parts_of, qualified,
+    inserted, name_of, not_supported, parts_of, qualified,
     select::{Output, ScanPlan, SelectPlan, all_of, split},
     syntax_error,
 };
 use crate::{
     expression::{Expression, Typed},
     schema::{Identity, TableInfo, privilege},
+    syntax,
 };
 
 /// How a column of a new row gets its value.
@@ -126,10 +123,7 @@ pub struct DeletePlan {
 /// # Errors
 /// When it is none.
 pub fn parse_expression(sql: &str) -> Result<Expr, SqlError> {
-    let wrong = |cause: sqlparser::parser::ParserError| {
-        SqlError::internal(format!("the catalog has an expression that cannot be read, {sql:?}: {cause}"))
-    };
-    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).map_err(wrong)?.parse_expr().map_err(wrong)
+    syntax::expression(sql).map_err(|cause| syntax::unreadable(sql, cause))
 }
 
 impl Binder<'_> {
@@ -308,6 +302,7 @@ impl Binder<'_> {
             }
             return Ok((RowSource::Values(rows), count));
         }
+        let query = &inserted::with_types(query, info, targets);
         match self.query(query) {
             Ok(plan) => {
                 let mut casts = Vec::new();
@@ -318,8 +313,11 @@ impl Binder<'_> {
                 let count = plan.output.len();
                 Ok((RowSource::Query(Box::new(plan), casts), count))
             }
-            // How many columns it has is known when it is planned.
-            Err(Stop::General(_)) => Ok((RowSource::General(Arc::new(query.clone())), targets.len())),
+            Err(Stop::General(_)) => {
+                // What the text does not say is known when it is planned.
+                let count = inserted::width(query).unwrap_or(targets.len());
+                Ok((RowSource::General(Arc::new(query.clone())), count))
+            }
             Err(stop) => Err(stop),
         }
     }

@@ -43,7 +43,7 @@ impl Copy {
     pub fn parse(parser: &mut Parser<'_>) -> Result<Self, SqlError> {
         parser.expect_keyword(Keyword::COPY).map_err(wrong)?;
         let source = if parser.consume_token(&Token::LParen) {
-            let query = parser.parse_query().map_err(wrong)?;
+            let query = crate::syntax::parse_query(parser).map_err(wrong)?;
             parser.expect_token(&Token::RParen).map_err(wrong)?;
             Source::Query(query)
         } else {

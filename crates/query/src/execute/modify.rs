@@ -8,7 +8,7 @@ use freshet_engine::{Rid, WriteError};
 use freshet_sql::{SqlError, SqlState, Value, types::text};
 
 use super::{
-    Run, Sink,
+    Budget, Run, Sink,
     referential::RowChange,
     scan::{ON, Rows},
     write::{TRIES, Written},
@@ -27,7 +27,22 @@ use crate::{
 
 /// Collects the rows of a query.
 #[derive(Debug, Default)]
-pub struct Collected(pub Vec<Vec<Value>>);
+pub struct Collected(pub Vec<Vec<Value>>, Option<Budget>);
+
+impl Collected {
+    /// At most so many bytes of them.
+    pub fn within(bytes: usize) -> Self {
+        Self(Vec::new(), Some(Budget::of(bytes)))
+    }
+
+    fn keep(&mut self, row: Vec<Value>) -> Result<std::ops::ControlFlow<()>, SqlError> {
+        if let Some(budget) = &self.1 {
+            budget.take(&row)?;
+        }
+        self.0.push(row);
+        ON
+    }
+}
 
 impl Sink for Collected {
     fn row(
@@ -37,13 +52,11 @@ impl Sink for Collected {
         environment: &Environment<'_>,
     ) -> Result<std::ops::ControlFlow<()>, SqlError> {
         let values = output.iter().map(|output| output.expression.evaluate(rows, environment));
-        self.0.push(values.collect::<Result<_, _>>()?);
-        ON
+        self.keep(values.collect::<Result<_, _>>()?)
     }
 
     fn values(&mut self, values: &[Value]) -> Result<std::ops::ControlFlow<()>, SqlError> {
-        self.0.push(values.to_vec());
-        ON
+        self.keep(values.to_vec())
     }
 }
 
@@ -74,11 +87,10 @@ impl<'a> Run<'a, '_> {
                 Ok(count)
             }
             (RowSource::Query(query, casts), None) => {
-                let mut collected = Collected::default();
+                let mut collected = Collected::within(self.budget.all());
                 self.select(query, &mut collected)?;
                 let mut rows = collected.0;
                 for row in &mut rows {
-                    self.budget.take(row)?;
                     let cast = casts.iter().map(|cast| cast.evaluate(&[Source::Values(row)], environment));
                     *row = cast.collect::<Result<_, _>>()?;
                 }

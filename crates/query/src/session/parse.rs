@@ -1,14 +1,14 @@
 //! Text to statements.
 
-use freshet_sql::{SqlError, SqlState};
-use sqlparser::{
-    ast::Statement,
-    dialect::PostgreSqlDialect,
-    parser::{Parser, ParserError},
-    tokenizer::Token,
-};
+use freshet_sql::SqlError;
+use sqlparser::{ast::Statement, parser::Parser, tokenizer::Token};
 
-use crate::{bind::syntax_error, copy::syntax::Copy, ddl::Definition};
+use crate::{
+    bind::syntax_error,
+    copy::syntax::Copy,
+    ddl::Definition,
+    syntax::{self, wrong},
+};
 
 /// A statement, understood.
 #[derive(Clone, Debug)]
@@ -26,17 +26,6 @@ pub enum Parsed {
 /// Statements that need no doing.
 const MAINTENANCE: &[&str] = &["VACUUM", "ANALYZE", "CHECKPOINT", "REINDEX", "CLUSTER"];
 
-fn wrong(error: ParserError) -> SqlError {
-    match error {
-        ParserError::TokenizerError(what) | ParserError::ParserError(what) => {
-            syntax_error(format!("syntax error: {}", what.trim_start_matches("sql parser error: ")))
-        }
-        ParserError::RecursionLimitExceeded => {
-            SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the statement is nested too deep")
-        }
-    }
-}
-
 fn word(token: &Token) -> Option<&str> {
     match token {
         Token::Word(word) if word.quote_style.is_none() => Some(&word.value),
@@ -49,8 +38,10 @@ fn word(token: &Token) -> Option<&str> {
 /// # Errors
 /// 42601, 54001.
 pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
-    let dialect = PostgreSqlDialect {};
-    let mut parser = Parser::new(&dialect).try_with_sql(sql).map_err(wrong)?;
+    syntax::read(sql, statements)
+}
+
+fn statements(parser: &mut Parser<'_>) -> Result<Vec<Parsed>, SqlError> {
     let mut statements = Vec::new();
     loop {
         while parser.consume_token(&Token::SemiColon) {}
@@ -66,11 +57,13 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
             }
             Parsed::Maintenance(tag)
         } else if first.eq_ignore_ascii_case("copy") {
-            Parsed::Copy(Box::new(Copy::parse(&mut parser)?))
-        } else if let Some(definition) = Definition::parse(&mut parser).map_err(wrong)? {
+            Parsed::Copy(Box::new(Copy::parse(parser)?))
+        } else if let Some(definition) = Definition::parse(parser).map_err(wrong)? {
             Parsed::Define(Box::new(definition))
         } else {
-            Parsed::Sql(Box::new(parser.parse_statement().map_err(wrong)?))
+            let mut statement = parser.parse_statement().map_err(wrong)?;
+            syntax::balance(&mut statement);
+            Parsed::sql(statement)
         });
         let next = parser.peek_token();
         if !matches!(next.token, Token::SemiColon | Token::EOF) {

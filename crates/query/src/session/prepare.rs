@@ -25,6 +25,9 @@ use crate::{
     system::activity::shown,
 };
 
+/// No result has more columns, as in PostgreSQL.
+const COLUMNS: usize = 1664;
+
 /// A statement's text, understood.
 #[derive(Debug)]
 pub struct Prepared {
@@ -214,6 +217,10 @@ impl Session<'_> {
             Some(statement) => (Plan::Utility, self.utility_columns(statement)?),
             None => (Plan::Utility, None),
         };
+        if columns.as_ref().is_some_and(|columns| columns.len() > COLUMNS) {
+            let message = format!("target lists can have at most {COLUMNS} entries");
+            return Err(SqlError::new(SqlState::TOO_MANY_COLUMNS, message));
+        }
         let found = binder.parameters.into_inner().into_iter();
         let parameters = found.map(|ty| match ty {
             Some(ty) if ty.kind() != Kind::Unknown => ty,

@@ -84,7 +84,7 @@ impl Session<'_> {
             Plan::Delete(plan) => format!("DELETE {}", run.delete(plan, sink)?),
             Plan::General(plan) => format!("SELECT {}", general(&run, &**plan, sink)?),
             Plan::InsertGeneral(plan, query, casts) => {
-                let mut found = Collected::default();
+                let mut found = Collected::within(memory);
                 general(&run, &**query, &mut found)?;
                 for row in &mut found.0 {
                     let cast = casts.iter().map(|cast| cast.evaluate(&[Source::Values(row)], &run.environment));
