@@ -52,7 +52,7 @@ fn statements_that_cannot_be_end_in_errors() {
         (deep("", "1", " UNION ALL SELECT 1", 100_000), "54001"),
         (deep("", "true", " AND true", 100_000), "54001"),
         (deep("", "1", "; SELECT 1", 100_000), "54001"),
-        (format!("SELECT * FROM {}t{}", "(".repeat(45), ")".repeat(45)), "42601"),
+        (format!("SELECT * FROM {}t{}", "(".repeat(45), ")".repeat(45)), "54001"),
         (format!("SELECT {}", "$1,".repeat(100)), "42601"),
         ("SELECT * FROM nothing".into(), "42P01"),
         ("SELECT 'x'::nothing".into(), "42704"),

@@ -37,6 +37,9 @@ pub fn chains(tokens: &[TokenWithSpan]) -> Chains {
     let mut before = Keyword::NoKeyword;
     let (mut parts, mut depth, mut signs) = (0, 0, 0);
     for token in tokens {
+        if matches!(token.token, Token::Whitespace(_)) {
+            continue;
+        }
         let mut opens = None;
         let mut closes = false;
         if let Some(level) = levels.last_mut() {
@@ -53,7 +56,6 @@ pub fn chains(tokens: &[TokenWithSpan]) -> Chains {
             depth = depth.max(signs);
             let now = &mut level.now;
             match (&token.token, keyword) {
-                (Token::Whitespace(_), _) => continue,
                 (Token::SemiColon, _) => (level.now, level.between) = (Chains::default(), 0),
                 (Token::Comma, _) => (now.conditions, now.operators, level.between) = (0, 0, 0),
                 (Token::LParen, _) => opens = Some(false),
@@ -181,5 +183,13 @@ mod tests {
         assert_eq!(of("SELECT a IS DISTINCT FROM b IS DISTINCT FROM c"), (0, 2, 0));
         assert_eq!(of("SELECT (CASE WHEN a) + (CASE + b) + c"), (0, 2, 0));
         assert_eq!(of(") END ) ] ; END"), (0, 0, 0));
+    }
+
+    #[test]
+    fn depth_is_that_of_brackets_or_of_signs() {
+        let depth = |sql| chains(&super::super::tokens(sql).unwrap()).depth;
+        assert_eq!(depth("SELECT 1"), 0);
+        assert_eq!(depth("SELECT ((1), CASE WHEN (a) THEN 1 END)"), 4);
+        assert_eq!(depth("SELECT NOT NOT NOT a, - + 1"), 3);
     }
 }
