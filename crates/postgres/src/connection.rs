@@ -113,6 +113,10 @@ struct Talk<'a> {
 
 impl Talk<'_> {
     fn go_on(&mut self) -> ControlFlow<End, Infallible> {
+        // A client need not wait for its session before it says what to do.
+        if !self.entry.run() {
+            return ControlFlow::Break(ending());
+        }
         loop {
             match self.input.next_frame(self.longest) {
                 Ok(Some(frame)) => self.handle(&frame)?,

@@ -1,6 +1,9 @@
 //! COPY: data that flows while a statement runs.
 
-use std::{fmt, ops};
+use std::{
+    fmt, ops,
+    time::{Duration, Instant},
+};
 
 use crate::{
     input::Input,
@@ -9,6 +12,9 @@ use crate::{
     report::{Report, SqlState},
     transport::Received,
 };
+
+/// How often who waits for data looks whether that is still of use.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A client during a statement: it is told things, as [`Out`], and may be asked for data.
 pub struct Client<'a> {
@@ -71,6 +77,17 @@ impl CopyIn<'_> {
     /// then.
     #[expect(clippy::should_implement_trait, reason = "the piece is borrowed from the buffer")]
     pub fn next(&mut self) -> Result<Option<&[u8]>, Report> {
+        self.next_unless(&mut || Ok(()))
+    }
+
+    /// The same; while it waits, `interrupted` is asked again and again whether that is still of use.
+    ///
+    /// # Errors
+    /// As [`CopyIn::next`], and what `interrupted` returns.
+    pub fn next_unless(
+        &mut self,
+        interrupted: &mut dyn FnMut() -> Result<(), Report>,
+    ) -> Result<Option<&[u8]>, Report> {
         let frame = loop {
             if self.ended {
                 return Ok(None);
@@ -99,8 +116,9 @@ impl CopyIn<'_> {
                 Ok(None) => {
                     // Notices, perhaps.
                     self.out.flush();
-                    match self.input.fill(self.out.transport(), None, None) {
+                    match self.input.fill(self.out.transport(), Some(Instant::now() + LOOK_EVERY), None) {
                         Received::Bytes(_) => {}
+                        Received::Late => interrupted().map_err(|report| self.end(report))?,
                         _ => return Err(self.end(Report::gone())),
                     }
                 }

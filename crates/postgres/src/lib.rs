@@ -18,6 +18,7 @@
 //! | thread | does | ends when |
 //! |---|---|---|
 //! | one for each address | accepts | the server stops |
+//! | one | ends what is done for clients that have gone | the server stops |
 //! | one for each connection | everything for its client, the session's work included | the client has gone, or is sent away |
 //!
 //! A session is synchronous: while its statement waits for a lock or for its commit, so does its thread, and so, by

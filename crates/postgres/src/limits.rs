@@ -21,7 +21,8 @@ pub struct Limits {
     /// A connection on which nothing happens is probed after so long, then each tenth of it; given up after ten
     /// probes without an answer.
     pub keep_alive: Duration,
-    /// The stack of a session's thread, in bytes.
+    /// The stack of a session's thread, in bytes. Memory is taken only for what of it was used. Statements may be nested so deep that a
+    /// build without optimization needs most of the default.
     pub stack: usize,
 }
 
@@ -35,7 +36,7 @@ impl Default for Limits {
             message: 64 << 20,
             write: Duration::from_secs(600),
             keep_alive: Duration::from_secs(60),
-            stack: 4 << 20,
+            stack: 16 << 20,
         }
     }
 }

@@ -14,6 +14,7 @@ use crate::{
     backend::{Interrupt, Why},
     limits::Limits,
     report::{Report, SqlState},
+    transport::hung_up,
 };
 
 /// For so long it counts that the system had no more to give.
@@ -133,6 +134,12 @@ impl Entry {
         self.shut(Shutdown::Read);
     }
 
+    /// Whether it does something for a client that has hung up.
+    fn is_forsaken(&self) -> bool {
+        let running = lock(&self.state).running;
+        running && self.socket.as_ref().is_some_and(|socket| hung_up(socket))
+    }
+
     fn shut(&self, how: Shutdown) {
         if let Some(socket) = &self.socket {
             let _ = socket.shutdown(how);
@@ -247,6 +254,21 @@ impl Registry {
         for entry in self.all() {
             entry.end(interrupting);
         }
+    }
+
+    /// Ends those that do something for a client that has gone: nobody waits for it.
+    pub(crate) fn end_forsaken(&self) {
+        for entry in self.all() {
+            if entry.is_forsaken() {
+                entry.end(true);
+            }
+        }
+    }
+
+    /// Blocks for this time, or until the server stops; says whether it does.
+    pub(crate) fn stops_within(&self, time: Duration) -> bool {
+        let waited = self.changed.wait_timeout_while(self.lock(), time, |inner| !inner.stopping);
+        waited.unwrap_or_else(PoisonError::into_inner).0.stopping
     }
 
     /// Cuts all connections off, even from reading why.

@@ -23,6 +23,8 @@ use crate::{
 
 /// How long sessions may take to leave once they were interrupted, and again once they were cut off.
 const LEAVE: Duration = Duration::from_secs(2);
+/// How often it is looked whether clients are still there for whom something is being done.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Linux takes no more.
 const KEEP_ALIVE_LONGEST: Duration = Duration::from_secs(32_767);
 /// How long to wait when the system has no descriptor or no thread for a connection.
@@ -83,6 +85,8 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     /// Each with its listener, which is closed to end it.
     accepting: Vec<(Arc<TcpListener>, JoinHandle<()>)>,
+    /// Looks for clients that have gone.
+    watching: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -94,7 +98,8 @@ impl Server {
         let Options { addresses, limits, tls, decoy } = options;
         let decoy = decoy.map_or_else(random, Ok)?;
         let shared = Arc::new(Shared::new(backend, limits, tls, decoy));
-        let mut server = Self { shared, registry: Registry::new(), addresses: Vec::new(), accepting: Vec::new() };
+        let mut server =
+            Self { shared, registry: Registry::new(), addresses: Vec::new(), accepting: Vec::new(), watching: None };
         for address in addresses {
             let refused = |cause| StartError::Listen { address, cause };
             let listener = Arc::new(TcpListener::bind(address).map_err(refused)?);
@@ -105,6 +110,13 @@ impl Server {
             let thread = thread.spawn(move || accept(&shared, &registry, &ours))?;
             server.accepting.push((listener, thread));
         }
+        let registry = Arc::clone(&server.registry);
+        let thread = thread::Builder::new().name("pg watch".to_owned());
+        server.watching = Some(thread.spawn(move || {
+            while !registry.stops_within(LOOK_EVERY) {
+                registry.end_forsaken();
+            }
+        })?);
         Ok(server)
     }
 
@@ -137,6 +149,9 @@ impl Server {
         for (listener, thread) in self.accepting.drain(..) {
             // Wakes the thread that accepts.
             let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
+            let _ = thread.join();
+        }
+        if let Some(thread) = self.watching.take() {
             let _ = thread.join();
         }
         self.registry.end_all(false);

@@ -20,6 +20,13 @@ use crate::{
     tls::{Tls, broken},
 };
 
+/// Whether the other side has hung up, as far as is known.
+pub(crate) fn hung_up(socket: &TcpStream) -> bool {
+    let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut descriptors = [PollFd::new(socket, PollFlags::RDHUP)];
+    poll(&mut descriptors, Some(&Timespec::default())).is_ok() && descriptors[0].revents().intersects(gone)
+}
+
 /// How long, and how many bytes, a client that is sent away may still send, so that it gets to read why.
 const LINGER: Duration = Duration::from_millis(500);
 const LINGER_BYTES: usize = 1 << 20;
@@ -231,9 +238,7 @@ impl Transport {
     /// Whether the client has closed its end. Does not block.
     pub(crate) fn is_gone(&self) -> bool {
         let Some(socket) = self.socket() else { return false };
-        let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
-        let mut descriptors = [PollFd::new(socket, PollFlags::RDHUP)];
-        poll(&mut descriptors, Some(&Timespec::default())).is_ok() && descriptors[0].revents().intersects(gone)
+        hung_up(socket)
     }
 
     /// Says that nothing more comes.

@@ -5,6 +5,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`session`] | one client: its messages, its settings, its transaction |
+//! | [`syntax`] | what parsing may take |
 //! | [`bind`] | syntax to plans: names, types, overloads, access paths |
 //! | [`schema`] | what there is: the catalog, kept in the engine like all data |
 //! | [`execute`] | plans to rows, over the engine's indexes |
@@ -34,4 +35,5 @@ pub mod sequence;
 pub mod server;
 pub mod session;
 pub mod session_function;
+pub mod syntax;
 pub mod system;

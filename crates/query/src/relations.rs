@@ -16,7 +16,6 @@ use freshet_sql::{
     row::{KeyRange, Layout},
     types::Kind,
 };
-use sqlparser::{ast::Statement, dialect::PostgreSqlDialect, parser::Parser};
 
 use crate::{
     bind::access::{self, Access, Among},
@@ -26,6 +25,7 @@ use crate::{
     expression::{Comparison, Expression, SessionView, Source},
     schema::{self, Oid, Schema, TableInfo, no_relation, privilege},
     session::State,
+    syntax,
     system::{self, SystemView},
 };
 
@@ -108,15 +108,9 @@ impl Relations for Snapshot {
             Some(schema::Named::View(oid)) => {
                 let view = self.schema.view(oid).ok_or_else(|| no_relation(name))?;
                 allowed(view.owner, &view.grants, "view")?;
-                let statements = Parser::parse_sql(&PostgreSqlDialect {}, &view.query);
-                let Ok([Statement::Query(query)]) = statements.as_deref() else {
-                    return Err(SqlError::internal(format!("the query of view {name} cannot be read")));
-                };
+                let query = syntax::query(&view.query).map_err(|cause| syntax::unreadable(&view.query, cause))?;
                 let column = |(name, ty): &(String, _)| Column { name: name.clone(), ty: *ty, hidden: false };
-                Ok(Named::View {
-                    query: Arc::new((**query).clone()),
-                    columns: view.columns.iter().map(column).collect(),
-                })
+                Ok(Named::View { query: Arc::new(*query), columns: view.columns.iter().map(column).collect() })
             }
             Some(schema::Named::Sequence(oid)) => {
                 let sequence = self.schema.sequence(oid).ok_or_else(|| no_relation(name))?;

@@ -116,9 +116,6 @@ impl DisplayAs for KeysExec {
     }
 }
 
-/// Keys that a join compares: of its left side and of its right side.
-type Pair = (Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>);
-
 /// Makes the right side of a join ask for the keys of the left side, as far as its relations can look for them.
 ///
 /// # Errors
@@ -126,7 +123,7 @@ type Pair = (Arc<dyn PhysicalExpr>, Arc<dyn PhysicalExpr>);
 pub(crate) fn look_up(
     left: Arc<dyn ExecutionPlan>,
     right: Arc<dyn ExecutionPlan>,
-    on: &[Pair],
+    on: datafusion_physical_plan::joins::JoinOnRef<'_>,
 ) -> Result<(Arc<dyn ExecutionPlan>, Arc<dyn ExecutionPlan>)> {
     let mut sought = Vec::new();
     let mut plan = Arc::clone(&right);

@@ -55,7 +55,11 @@ impl Binder<'_> {
     /// # Errors
     /// As for [`Binder::expression`]; 42804 when it is none.
     pub fn condition(&self, expr: &Expr, scope: &Scope, clause: &str) -> Bound<Expression> {
-        let typed = self.expression(expr, scope)?;
+        self.nested_condition(expr, scope, clause, 0)
+    }
+
+    fn nested_condition(&self, expr: &Expr, scope: &Scope, clause: &str, depth: usize) -> Bound<Expression> {
+        let typed = self.nested(expr, scope, depth)?;
         if !matches!(typed.ty.kind(), Kind::Bool | Kind::Unknown) {
             let message = format!("argument of {clause} must be type boolean, not type {}", typed.ty.kind().sql_name());
             return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into());
@@ -127,7 +131,7 @@ impl Binder<'_> {
             Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
                 let mut all = Vec::new();
                 for side in [left, right] {
-                    match self.condition(side, scope, "AND")? {
+                    match self.nested_condition(side, scope, "AND", depth + 1)? {
                         Expression::And(inner) => all.extend(inner),
                         other => all.push(other),
                     }
@@ -137,7 +141,7 @@ impl Binder<'_> {
             Expr::BinaryOp { left, op: BinaryOperator::Or, right } => {
                 let mut any = Vec::new();
                 for side in [left, right] {
-                    match self.condition(side, scope, "OR")? {
+                    match self.nested_condition(side, scope, "OR", depth + 1)? {
                         Expression::Or(inner) => any.extend(inner),
                         other => any.push(other),
                     }
@@ -186,7 +190,7 @@ impl Binder<'_> {
                 for when in conditions {
                     let condition = match &operand {
                         Some(operand) => self.operator("=", operand.clone(), deeper(&when.condition)?)?.expression,
-                        None => self.condition(&when.condition, scope, "CASE/WHEN")?,
+                        None => self.nested_condition(&when.condition, scope, "CASE/WHEN", depth + 1)?,
                     };
                     branches.push((condition, deeper(&when.result)?));
                 }
@@ -426,7 +430,7 @@ impl Binder<'_> {
 
     fn unary(&self, op: &UnaryOperator, expr: &Expr, scope: &Scope, depth: usize) -> Bound<Typed> {
         if *op == UnaryOperator::Not {
-            return Ok(boolean(Expression::Not(Box::new(self.condition(expr, scope, "NOT")?))));
+            return Ok(boolean(Expression::Not(Box::new(self.nested_condition(expr, scope, "NOT", depth + 1)?))));
         }
         // The sign belongs to the number: the smallest integer has no positive counterpart.
         if *op == UnaryOperator::Minus

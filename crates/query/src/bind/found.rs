@@ -7,14 +7,10 @@
 use std::sync::Arc;
 
 use freshet_sql::{SqlError, SqlState, Type};
-use sqlparser::{
-    ast::{
-        self, Assignment, AssignmentTarget, CastKind, Expr, FromTable, GroupByExpr, Ident, JoinConstraint,
-        JoinOperator, Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, Value as Literal, With,
-        helpers::attached_token::AttachedToken,
-    },
-    dialect::PostgreSqlDialect,
-    parser::Parser,
+use sqlparser::ast::{
+    self, Assignment, AssignmentTarget, CastKind, Expr, FromTable, GroupByExpr, Ident, JoinConstraint, JoinOperator,
+    Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, Value as Literal, With,
+    helpers::attached_token::AttachedToken,
 };
 
 use super::{
@@ -135,10 +131,11 @@ pub(super) fn typed(expr: &Expr, ty: Type) -> Result<Expr, SqlError> {
         return Ok(expr.clone());
     }
     // Without what limits the length: that is seen to by the assignment.
-    let name = ty.kind().sql_name();
-    let wrong = |cause| SqlError::internal(format!("{name} is no name of a type: {cause}"));
-    let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(name).map_err(wrong)?;
-    let data_type = parser.parse_data_type().map_err(wrong)?;
+    let name = ast::ObjectName::from(vec![quoted(ty.kind().catalog_name())]);
+    let data_type = ast::DataType::Custom(name, Vec::new());
+    if Type::from_sql(&data_type).ok() != Some(Type::of(ty.kind())) {
+        return Ok(expr.clone());
+    }
     Ok(Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr.clone()), data_type, array: false, format: None })
 }
 

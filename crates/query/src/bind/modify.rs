@@ -6,13 +6,9 @@ use freshet_sql::{
     SqlError, SqlState, Type,
     types::{CastContext, Kind},
 };
-use sqlparser::{
-    ast::{
-        self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, ObjectName, OnConflictAction,
-        OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins, With,
-    },
-    dialect::PostgreSqlDialect,
-    parser::Parser,
+use sqlparser::ast::{
+    self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, ObjectName, OnConflictAction,
+    OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins, With,
 };
 
 use super::{
@@ -28,6 +24,7 @@ use super::{
 use crate::{
     expression::{Expression, Typed},
     schema::{Identity, TableInfo, privilege},
+    syntax,
 };
 
 /// How a column of a new row gets its value.
@@ -142,10 +139,7 @@ pub struct DeletePlan {
 /// # Errors
 /// When it is none.
 pub fn parse_expression(sql: &str) -> Result<Expr, SqlError> {
-    let wrong = |cause: sqlparser::parser::ParserError| {
-        SqlError::internal(format!("the catalog has an expression that cannot be read, {sql:?}: {cause}"))
-    };
-    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).map_err(wrong)?.parse_expr().map_err(wrong)
+    syntax::expression(sql).map_err(|cause| syntax::unreadable(sql, cause))
 }
 
 /// Whether it says DEFAULT.
@@ -400,7 +394,9 @@ impl Binder<'_> {
             }
             return Ok((RowSource::Values(rows), count));
         }
-        let plan = self.query(query)?;
+        let mut query = query.clone();
+        self.type_outputs(&mut query.body, info, targets)?;
+        let plan = self.query(&query)?;
         let casts = self.casts(plan.output.iter().map(|output| output.ty), info, targets)?;
         let count = plan.output.len();
         Ok((RowSource::Query(Box::new(plan), casts), count))

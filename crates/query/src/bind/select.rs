@@ -159,7 +159,7 @@ impl Binder<'_> {
                 }
                 stop => stop,
             })?;
-            Ok(self.coerce(typed, Type::INT8, CastContext::Implicit)?.expression)
+            Ok(self.coerce(typed, Type::INT8, CastContext::Assignment)?.expression)
         };
         match &query.limit_clause {
             Some(LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {

@@ -11,7 +11,7 @@ use sqlparser::{
 use super::{Format, Kind};
 use crate::{
     bind::{name_of, syntax_error},
-    session::parse::wrong,
+    syntax::wrong,
 };
 
 /// A COPY.
@@ -43,7 +43,7 @@ impl Copy {
         let failed = |error| wrong(error, sql);
         parser.expect_keyword(Keyword::COPY).map_err(failed)?;
         let source = if parser.consume_token(&Token::LParen) {
-            let query = parser.parse_query().map_err(failed)?;
+            let query = crate::syntax::parse_query(parser).map_err(failed)?;
             parser.expect_token(&Token::RParen).map_err(failed)?;
             Source::Query(query)
         } else {

@@ -6,13 +6,9 @@
 use std::ops::ControlFlow;
 
 use freshet_sql::{SqlError, SqlState, Type, types::Kind};
-use sqlparser::{
-    ast::{
-        Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem,
-        SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, VisitMut, VisitorMut,
-    },
-    dialect::PostgreSqlDialect,
-    parser::Parser,
+use sqlparser::ast::{
+    Expr, Ident, JoinConstraint, JoinOperator, ObjectName, ObjectNamePart, Query, Select, SelectItem,
+    SelectItemQualifiedWildcardKind, SetExpr, TableAlias, TableFactor, VisitMut, VisitorMut,
 };
 
 use super::{
@@ -22,6 +18,7 @@ use super::{
 use crate::{
     bind::{name_of, not_supported, qualified},
     schema::{Entry, Named, Object, Oid, View},
+    syntax,
 };
 
 /// A schema's name, and a name in it.
@@ -219,8 +216,7 @@ impl VisitorMut for Settle<'_, '_, '_, '_> {
                 None => format!("\"{name}\""),
             });
             let sql = format!("SELECT * FROM {}", name.unwrap_or_default());
-            let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(&sql).and_then(|mut it| it.parse_query());
-            if let Ok(parsed) = parsed {
+            if let Ok(parsed) = syntax::query(&sql) {
                 query.body = parsed.body;
             }
         }
@@ -251,10 +247,22 @@ impl VisitorMut for Settle<'_, '_, '_, '_> {
     }
 }
 
+/// A view's query as it is kept.
+///
+/// # Errors
+/// 54001 when it is nested too deep to be read again, 0A000 when it could not be read for another reason.
+fn kept(query: &Query) -> Result<String, SqlError> {
+    let sql = query.to_string();
+    match syntax::query(&sql) {
+        Ok(_) => Ok(sql),
+        Err(cause) if cause.state == SqlState::STATEMENT_TOO_COMPLEX => Err(cause),
+        Err(_) => Err(error(SqlState::FEATURE_NOT_SUPPORTED, format!("this query cannot be kept: {sql}"))),
+    }
+}
+
 /// Reads a view's query.
 fn parse(sql: &str) -> Result<Box<Query>, SqlError> {
-    let wrong = |cause| SqlError::internal(format!("the catalog has a query that cannot be read, {sql:?}: {cause}"));
-    Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).map_err(wrong)?.parse_query().map_err(wrong)
+    syntax::query(sql).map_err(|cause| syntax::unreadable(sql, cause))
 }
 
 /// Whether a view's query has this name anywhere.
@@ -325,7 +333,7 @@ impl Work<'_, '_, '_> {
                 name: name.clone(),
                 owner: self.ddl.role,
                 columns,
-                query: query.to_string(),
+                query: kept(&query)?,
                 uses,
                 grants: Vec::new(),
             },
@@ -336,7 +344,7 @@ impl Work<'_, '_, '_> {
                     let message = format!("infinite recursion detected in rules for relation \"{name}\"");
                     return Err(error(SqlState::INVALID_OBJECT_DEFINITION, message).into());
                 }
-                View { columns, query: query.to_string(), uses, ..(*old).clone() }
+                View { columns, query: kept(&query)?, uses, ..(*old).clone() }
             }
         };
         // What was written must be read again when the view is used.

@@ -65,7 +65,7 @@ impl Run<'_, '_> {
     /// What goes wrong in the query and in reading; 40001, 40P01, 55P03, 53200.
     pub(super) fn found(&self, info: &TableInfo, query: &GeneralQuery) -> Result<Vec<(Rid, Vec<Value>)>, SqlError> {
         loop {
-            let mut collected = Collected::default();
+            let mut collected = Collected::within(self.budget.all());
             self.general(query, &mut collected)?;
             let (mut seen, mut found, mut again) = (HashSet::new(), Vec::new(), false);
             for row in collected.0 {

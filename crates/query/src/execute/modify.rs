@@ -8,7 +8,7 @@ use freshet_engine::{Rid, WriteError};
 use freshet_sql::{SqlError, SqlState, Value, types::text};
 
 use super::{
-    Run, Sink,
+    Budget, Run, Sink,
     referential::RowChange,
     scan::{ON, Rows},
     write::{TRIES, Written},
@@ -28,7 +28,22 @@ use crate::{
 
 /// Collects the rows of a query.
 #[derive(Debug, Default)]
-pub struct Collected(pub Vec<Vec<Value>>);
+pub struct Collected(pub Vec<Vec<Value>>, Option<Budget>);
+
+impl Collected {
+    /// At most so many bytes of them.
+    pub fn within(bytes: usize) -> Self {
+        Self(Vec::new(), Some(Budget::of(bytes)))
+    }
+
+    fn keep(&mut self, row: Vec<Value>) -> Result<std::ops::ControlFlow<()>, SqlError> {
+        if let Some(budget) = &self.1 {
+            budget.take(&row)?;
+        }
+        self.0.push(row);
+        ON
+    }
+}
 
 impl Sink for Collected {
     fn row(
@@ -38,13 +53,11 @@ impl Sink for Collected {
         environment: &Environment<'_>,
     ) -> Result<std::ops::ControlFlow<()>, SqlError> {
         let values = output.iter().map(|output| output.expression.evaluate(rows, environment));
-        self.0.push(values.collect::<Result<_, _>>()?);
-        ON
+        self.keep(values.collect::<Result<_, _>>()?)
     }
 
     fn values(&mut self, values: &[Value]) -> Result<std::ops::ControlFlow<()>, SqlError> {
-        self.0.push(values.to_vec());
-        ON
+        self.keep(values.to_vec())
     }
 }
 
@@ -54,7 +67,7 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514.
     pub fn insert(&self, plan: &'a InsertPlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
-        let mut collected = Collected::default();
+        let mut collected = Collected::within(self.budget.all());
         let casts = match &plan.source {
             RowSource::Values(rows) => {
                 let mut count = 0;
@@ -79,7 +92,6 @@ impl<'a> Run<'a, '_> {
         };
         let mut count = 0;
         for row in collected.0 {
-            self.budget.take(&row)?;
             let cast = casts.iter().map(|cast| cast.evaluate(&[Source::Values(&row)], &self.environment));
             count += self.insert_row(plan, &cast.collect::<Result<Vec<_>, _>>()?, sink)?;
         }

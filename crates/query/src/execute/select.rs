@@ -95,7 +95,7 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// As for [`Run::select`]; 21000 when it gives several rows where one value is wanted.
     pub fn first(&self, first: &'a First) -> Result<Value, SqlError> {
-        let mut collected = Collected::default();
+        let mut collected = Collected::within(self.budget.all());
         self.select(&first.plan, &mut collected)?;
         let mut values = Vec::with_capacity(collected.0.len());
         for mut row in collected.0 {

@@ -7,20 +7,21 @@ use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
     types::{EvalContext, binary as binary_values, text as text_values},
 };
-use sqlparser::{ast::Statement, dialect::PostgreSqlDialect, parser::Parser};
+use sqlparser::{ast::Statement, parser::Parser};
 
 use super::{
     Session,
     parse::{Parsed, parse},
     prepare::{Plan, Prepared},
     statement::Tag,
-    wire::{ResultColumn, undelivered},
+    wire::{ResultColumn, report, undelivered},
 };
 use crate::{
     bind::{Stop, select::Output},
     copy::{self, Fields, Format, Kind, binary, csv, syntax, text},
     execute::{Sink, modify::Collected},
     expression::{Environment, Source},
+    syntax::PostgreSql,
 };
 
 /// Rows to the client, as a file has them.
@@ -196,8 +197,8 @@ impl Session<'_> {
         };
         let values = vec!["NULL"; sql.len()].join(", ");
         let insert = format!("INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE VALUES ({values})", sql.join(", "));
-        let insert = Parser::parse_sql(&PostgreSqlDialect {}, &insert)
-            .or_else(|_| Parser::parse_sql(&PostgreSqlDialect {}, &insert.replace("OVERRIDING SYSTEM VALUE ", "")))
+        let insert = Parser::parse_sql(&PostgreSql, &insert)
+            .or_else(|_| Parser::parse_sql(&PostgreSql, &insert.replace("OVERRIDING SYSTEM VALUE ", "")))
             .map_err(|cause| SqlError::internal(format!("a statement made for COPY cannot be read: {cause}")))?;
         let Some(Statement::Insert(insert)) = insert.into_iter().next() else {
             return Err(SqlError::internal("a statement made for COPY is no INSERT"));
@@ -244,7 +245,16 @@ impl Session<'_> {
             };
             let mut decoder = copy::decoder(&copy.format);
             let mut data = client.copy_in(wire, &vec![wire; types.len()]).map_err(undelivered)?;
-            while let Some(piece) = data.next().map_err(undelivered)? {
+            loop {
+                let mut stopped = None;
+                let mut look = || {
+                    (run.interrupted)().map_err(|error| {
+                        stopped = Some(error.clone());
+                        report(error)
+                    })
+                };
+                let piece = data.next_unless(&mut look);
+                let Some(piece) = piece.map_err(|cause| stopped.unwrap_or_else(|| undelivered(cause)))? else { break };
                 decoder.feed(piece, &mut row)?;
             }
             decoder.finish(&mut row)?;

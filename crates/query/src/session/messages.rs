@@ -242,7 +242,7 @@ impl Session<'_> {
                 let Tag(tag) = self.run_or_try_again(&prepared, planned, portal, client)?;
                 return Ok(client.command_complete(tag));
             };
-            let mut kept = Collected::default();
+            let mut kept = Collected::within(self.state.settings.ready.query_memory);
             let Tag(tag) = self.run(&prepared, &planned, &portal.parameters, Rows::Kept(&mut kept), client)?;
             portal.rest = Some(Rest { rows: kept.0.into_iter(), tag });
         }

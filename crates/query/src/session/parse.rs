@@ -1,18 +1,13 @@
 //! Text to statements.
 
-use freshet_sql::{SqlError, SqlState};
-use sqlparser::{
-    ast::Statement,
-    dialect::PostgreSqlDialect,
-    keywords::Keyword,
-    parser::{Parser, ParserError},
-    tokenizer::{Token, TokenWithSpan, Tokenizer},
-};
+use freshet_sql::SqlError;
+use sqlparser::{ast::Statement, keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use crate::{
     bind::{not_supported, syntax_error},
     copy::syntax::Copy,
     ddl::Definition,
+    syntax::{self, at, wrong},
 };
 
 /// A statement, understood.
@@ -31,41 +26,6 @@ pub enum Parsed {
 /// Statements that need no doing.
 const MAINTENANCE: &[&str] = &["VACUUM", "ANALYZE", "CHECKPOINT", "REINDEX", "CLUSTER"];
 
-/// What is wrong with a text, in PostgreSQL's words as far as the parser says enough; what it expected is the detail.
-pub fn wrong(error: ParserError, sql: &str) -> SqlError {
-    let what = match error {
-        ParserError::TokenizerError(what) | ParserError::ParserError(what) => what,
-        ParserError::RecursionLimitExceeded => {
-            return SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, "the statement is nested too deep");
-        }
-    };
-    let (what, place) = match what.rsplit_once(" at Line: ") {
-        Some((what, place)) => {
-            let place = place.split_once(", Column: ");
-            (what, place.and_then(|(line, column)| Some((line.parse().ok()?, column.trim().parse().ok()?))))
-        }
-        None => (what.as_str(), None),
-    };
-    let error = match what.split_once(", found: ") {
-        Some((expected, "EOF")) => syntax_error("syntax error at end of input").with_detail(format!("{expected}.")),
-        Some((expected, found)) => {
-            syntax_error(format!("syntax error at or near \"{found}\"")).with_detail(format!("{expected}."))
-        }
-        None => syntax_error(format!("syntax error: {what}")),
-    };
-    match place.and_then(|(line, column)| position(sql, line, column)) {
-        Some(position) => error.with_position(position),
-        None => error,
-    }
-}
-
-/// Which character of a text this is, from 1; lines and columns count from 1, too.
-fn position(sql: &str, line: u64, column: u64) -> Option<u32> {
-    let before = usize::try_from(line.checked_sub(1)?).ok()?;
-    let lines: usize = sql.split_inclusive('\n').take(before).map(|line| line.chars().count()).sum();
-    u32::try_from(lines as u64 + column).ok()
-}
-
 fn word(token: &Token) -> Option<&str> {
     match token {
         Token::Word(word) if word.quote_style.is_none() => Some(&word.value),
@@ -73,35 +33,16 @@ fn word(token: &Token) -> Option<&str> {
     }
 }
 
-/// The tokens of a text. `TABLE name` at the beginning of a statement is spelt out as `SELECT * FROM name`: the parser takes it for no
-/// statement.
-fn tokens(sql: &str) -> Result<Vec<TokenWithSpan>, ParserError> {
-    let read = Tokenizer::new(&PostgreSqlDialect {}, sql).tokenize_with_location()?;
-    let mut tokens = Vec::with_capacity(read.len());
-    let mut first = true;
-    for token in read {
-        if first && word(&token.token).is_some_and(|word| word.eq_ignore_ascii_case("table")) {
-            let spelt = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
-            tokens.extend(spelt.into_iter().map(|spelt| TokenWithSpan::new(spelt, token.span)));
-            first = false;
-            continue;
-        }
-        if !matches!(token.token, Token::Whitespace(_)) {
-            first = token.token == Token::SemiColon;
-        }
-        tokens.push(token);
-    }
-    Ok(tokens)
-}
-
 /// The statements of a text.
 ///
 /// # Errors
 /// 42601, 54001.
 pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
-    let dialect = PostgreSqlDialect {};
+    syntax::read(sql, |parser| statements(parser, sql))
+}
+
+fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlError> {
     let failed = |error| wrong(error, sql);
-    let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens(sql).map_err(failed)?);
     let mut statements = Vec::new();
     loop {
         while parser.consume_token(&Token::SemiColon) {}
@@ -119,20 +60,18 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
         } else if parser.parse_keywords(&[Keyword::PREPARE, Keyword::TRANSACTION]) {
             return Err(not_supported("PREPARE TRANSACTION"));
         } else if first.eq_ignore_ascii_case("copy") {
-            Parsed::Copy(Box::new(Copy::parse(&mut parser, sql)?))
-        } else if let Some(definition) = Definition::parse(&mut parser).map_err(failed)? {
+            Parsed::Copy(Box::new(Copy::parse(parser, sql)?))
+        } else if let Some(definition) = Definition::parse(parser).map_err(failed)? {
             Parsed::Define(Box::new(definition))
         } else {
-            Parsed::Sql(Box::new(parser.parse_statement().map_err(failed)?))
+            let mut statement = parser.parse_statement().map_err(failed)?;
+            syntax::balance(&mut statement);
+            Parsed::sql(statement)
         });
         let next = parser.peek_token();
         if !matches!(next.token, Token::SemiColon | Token::EOF) {
             let error = syntax_error(format!("syntax error at or near \"{next}\""));
-            let start = next.span.start;
-            return Err(match position(sql, start.line, start.column) {
-                Some(position) => error.with_position(position),
-                None => error,
-            });
+            return Err(at(error, sql, next.span.start.line, next.span.start.column));
         }
     }
 }

@@ -26,6 +26,9 @@ use crate::{
     system::activity::shown,
 };
 
+/// No result has more columns, as in PostgreSQL.
+const COLUMNS: usize = 1664;
+
 /// A statement's text, understood.
 #[derive(Debug)]
 pub struct Prepared {
@@ -204,6 +207,10 @@ impl Session<'_> {
             Some(statement) => self.plan_of(&binder, statement)?,
             None => (Plan::Utility, None),
         };
+        if columns.as_ref().is_some_and(|columns| columns.len() > COLUMNS) {
+            let message = format!("target lists can have at most {COLUMNS} entries");
+            return Err(SqlError::new(SqlState::TOO_MANY_COLUMNS, message));
+        }
         // What a utility runs is planned again when it runs.
         let firsts = if matches!(plan, Plan::Utility) { Vec::new() } else { binder.firsts.take() };
         let found = binder.parameters.into_inner().into_iter();

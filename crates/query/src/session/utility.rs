@@ -507,7 +507,7 @@ impl Session<'_> {
         }
         if analyze {
             let started = std::time::Instant::now();
-            let mut kept = Collected::default();
+            let mut kept = Collected::within(self.state.settings.ready.query_memory);
             let Tag(tag) = self.run(&prepared, &planned, parameters.values, Rows::Kept(&mut kept), client)?;
             lines.push(format!("Result: {tag}"));
             lines.push(format!("Execution Time: {:.3} ms", started.elapsed().as_secs_f64() * 1e3));
@@ -543,7 +543,7 @@ impl Session<'_> {
             let statement = Some(Parsed::sql(Statement::Query(query.clone())));
             let prepared = Arc::new(Prepared::new(&query.to_string(), statement, parameters.given()));
             let planned = self.plan(&prepared)?;
-            let mut kept = Collected::default();
+            let mut kept = Collected::within(self.state.settings.ready.query_memory);
             let Tag(tag) = self.run(&prepared, &planned, parameters.values, Rows::Kept(&mut kept), client)?;
             let rest = Some(Rest { rows: kept.0.into_iter(), tag });
             let declared = Some(prepared.made);

@@ -3,11 +3,7 @@
 use std::{ops::ControlFlow, sync::Arc};
 
 use freshet_sql::{Kind, SqlError, Value};
-use sqlparser::{
-    ast::{Expr, Visit, Visitor},
-    dialect::PostgreSqlDialect,
-    parser::Parser,
-};
+use sqlparser::ast::{Expr, Visit, Visitor};
 
 use super::{
     Generator, catalog,
@@ -19,6 +15,7 @@ use crate::{
     bind::name_of,
     relations::Snapshot,
     schema::{Check, Comment, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo},
+    syntax,
 };
 
 /// The relations of this module.
@@ -103,7 +100,7 @@ fn columns_in(condition: &str, table: &Table) -> Vec<u16> {
             ControlFlow::Continue(())
         }
     }
-    let parsed = Parser::new(&PostgreSqlDialect {}).try_with_sql(condition).and_then(|mut parser| parser.parse_expr());
+    let parsed = syntax::expression(condition);
     let mut found = Columns(table, Vec::new());
     if let Ok(expr) = parsed {
         let _ = expr.visit(&mut found);

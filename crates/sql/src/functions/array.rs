@@ -1,9 +1,13 @@
 //! Functions of arrays.
 
-use super::{Function, mismatch, take};
+use super::{Function, mismatch, string::checked_length, take};
 use crate::{
     SqlError, SqlState,
-    types::{Array, Dimension, EvalContext, Kind, Value, text},
+    types::{
+        Array, Dimension, EvalContext, Kind, Value,
+        array::{MAX_ELEMENTS, checked_count},
+        text,
+    },
 };
 
 const A: Kind = Kind::AnyArray;
@@ -246,6 +250,7 @@ fn array_to_string(arguments: &[Value], context: &EvalContext<'_>) -> Result<Val
         if !first {
             out.push_str(separator);
         }
+        checked_length(out.len() + null.map_or(0, |null| null.len()))?;
         first = false;
         match null {
             Some(null) if value.is_null() => out.push_str(null),
@@ -268,11 +273,15 @@ fn string_to_array(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sq
     };
     let parts = match separator {
         _ if text.is_empty() => Vec::new(),
-        Value::Null => text.chars().map(|character| item(character.encode_utf8(&mut [0; 4]))).collect(),
+        Value::Null => {
+            let characters = text.chars().map(|character| item(character.encode_utf8(&mut [0; 4])));
+            characters.take(MAX_ELEMENTS + 1).collect()
+        }
         Value::Text(separator) if separator.is_empty() => vec![item(text)],
-        Value::Text(separator) => text.split(&**separator).map(item).collect(),
+        Value::Text(separator) => text.split(&**separator).map(item).take(MAX_ELEMENTS + 1).collect(),
         _ => return Err(mismatch(arguments)),
     };
+    checked_count(parts.len())?;
     Ok(Value::array(Array::new(Kind::Text, parts)))
 }
 
@@ -310,7 +319,7 @@ fn array_fill(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErro
         dimensions.push(Dimension { length, lower });
         total = total.saturating_mul(length as usize);
     }
-    if total > 1 << 24 {
+    if total > MAX_ELEMENTS {
         return error(SqlState::PROGRAM_LIMIT_EXCEEDED, "array size exceeds the maximum allowed (134217727)");
     }
     Ok(Value::array(Array::with_dimensions(element_kind(value), dimensions, vec![value.clone(); total])?))

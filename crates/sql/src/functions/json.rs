@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Function, json_change::invalid, mismatch, take};
+use super::{Function, json_change::invalid, mismatch, string::checked_length, take};
 use crate::{
     SqlError, SqlState,
     types::{
@@ -391,11 +391,12 @@ fn strip_nulls(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
 }
 
 fn pretty(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    fn indent(depth: usize, out: &mut String) {
+    fn indent(depth: usize, out: &mut String) -> Result<(), SqlError> {
         out.push('\n');
         out.extend(std::iter::repeat_n("    ", depth));
+        checked_length(out.len()).map(drop)
     }
-    fn write(value: &Json<'_>, depth: usize, out: &mut String) {
+    fn write(value: &Json<'_>, depth: usize, out: &mut String) -> Result<(), SqlError> {
         match value {
             Json::Object(members) => {
                 out.push('{');
@@ -403,12 +404,12 @@ fn pretty(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
                     if at > 0 {
                         out.push(',');
                     }
-                    indent(depth + 1, out);
+                    indent(depth + 1, out)?;
                     json::write_string(key, out);
                     out.push_str(": ");
-                    write(value, depth + 1, out);
+                    write(value, depth + 1, out)?;
                 }
-                indent(depth, out);
+                indent(depth, out)?;
                 out.push('}');
             }
             Json::Array(elements) => {
@@ -417,18 +418,19 @@ fn pretty(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
                     if at > 0 {
                         out.push(',');
                     }
-                    indent(depth + 1, out);
-                    write(value, depth + 1, out);
+                    indent(depth + 1, out)?;
+                    write(value, depth + 1, out)?;
                 }
-                indent(depth, out);
+                indent(depth, out)?;
                 out.push(']');
             }
             scalar => scalar.write(out),
         }
+        Ok(())
     }
     take!(arguments: Jsonb(value));
     let mut out = String::new();
-    write(&Json::parse(value)?, 0, &mut out);
+    write(&Json::parse(value)?, 0, &mut out)?;
     Ok(Value::text(out))
 }
 

@@ -5,11 +5,15 @@ use super::{
     pattern::{characters, negate, two_strings},
     regex::{Regex, compiled},
     similar::{similar_substring, similar_to_escape},
+    string::checked_length,
     take,
 };
 use crate::{
     SqlError, SqlState,
-    types::{Array, EvalContext, Kind, Value},
+    types::{
+        Array, EvalContext, Kind, Value,
+        array::{MAX_ELEMENTS, checked_count},
+    },
 };
 
 const T: Kind = Kind::Text;
@@ -209,7 +213,13 @@ fn regexp_match(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlEr
 }
 
 /// Replaces the match of this number from 1, or all of them.
-fn replaced(text: &str, regex: &Regex, replacement: &str, start: Option<usize>, number: Option<usize>) -> String {
+fn replaced(
+    text: &str,
+    regex: &Regex,
+    replacement: &str,
+    start: Option<usize>,
+    number: Option<usize>,
+) -> Result<String, SqlError> {
     let mut out = String::with_capacity(text.len());
     let mut done = 0;
     let (skip, take) = number.map_or((0, usize::MAX), |number| (number - 1, 1));
@@ -217,6 +227,7 @@ fn replaced(text: &str, regex: &Regex, replacement: &str, start: Option<usize>, 
         let Some(all) = captures.get(0) else { continue };
         out.push_str(&text[done..all.start()]);
         done = all.end();
+        checked_length(out.len() + replacement.len())?;
         let mut characters = replacement.chars();
         while let Some(character) = characters.next() {
             if character != '\\' {
@@ -237,8 +248,9 @@ fn replaced(text: &str, regex: &Regex, replacement: &str, start: Option<usize>, 
             }
         }
     }
+    checked_length(out.len() + text.len() - done)?;
     out.push_str(&text[done..]);
-    out
+    Ok(out)
 }
 
 fn regexp_replace(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -256,7 +268,7 @@ fn regexp_replace(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sql
     }
     let (flags, global) = split_flags(flags);
     let regex = compiled(call.text(1)?, &flags)?;
-    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, Some(0), if global { None } else { Some(1) })))
+    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, Some(0), if global { None } else { Some(1) })?))
 }
 
 /// `regexp_replace` with the place to start from, the number of the match, 0 for all, and flags.
@@ -267,7 +279,7 @@ fn regexp_replace_from(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value
     let number = call.number(4, "n", if global { 0 } else { 1 }, 0)?;
     let regex = compiled(call.text(1)?, &flags)?;
     let number = (number > 0).then_some(number);
-    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, start, number)))
+    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, start, number)?))
 }
 
 /// What lies between the matches of an expression. Empty matches at either end, and right behind another, do not
@@ -290,7 +302,9 @@ fn split<'t>(regex: &Regex, text: &'t str) -> Vec<&'t str> {
 fn regexp_split_to_array(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let regex = compiled(call.text(1)?, no_global("regexp_split_to_array", call.flags(2)?)?)?;
-    let parts = split(&regex, call.text(0)?).into_iter().map(Value::from).collect();
+    let parts = split(&regex, call.text(0)?);
+    checked_count(parts.len())?;
+    let parts = parts.into_iter().map(Value::from).collect();
     Ok(Value::array(Array::new(Kind::Text, parts)))
 }
 
@@ -303,5 +317,8 @@ pub fn regexp_matches(text: &str, pattern: &str, flags: &str) -> Result<Vec<Valu
     let (flags, global) = split_flags(flags);
     let regex = compiled(pattern, &flags)?;
     let count = if global { usize::MAX } else { 1 };
-    Ok(matches(&regex, text, Some(0)).take(count).map(|captures| groups(&captures)).collect())
+    let found = matches(&regex, text, Some(0)).take(count.min(MAX_ELEMENTS + 1)).map(|captures| groups(&captures));
+    let found: Vec<_> = found.collect();
+    checked_count(found.len())?;
+    Ok(found)
 }

@@ -12,8 +12,8 @@ const T: Kind = Kind::Text;
 const I: Kind = Kind::Int4;
 const BYTES: Kind = Kind::Bytea;
 
-/// The longest text or `bytea` that a function makes.
-const MAX_LENGTH: usize = 0x3fff_ffff;
+/// The longest text or `bytea` that a function makes: as long as the longest that a client can send.
+const MAX_LENGTH: usize = 64 << 20;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("||", &[T, T], T, concat_two),

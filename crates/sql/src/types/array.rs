@@ -41,12 +41,20 @@ pub enum ArrayRef<'a> {
 /// More dimensions no array has.
 pub const MAX_DIMENSIONS: usize = 6;
 /// More elements no array has.
-const MAX_ELEMENTS: usize = 1 << 27;
+pub const MAX_ELEMENTS: usize = 1 << 22;
 
 #[cold]
 fn malformed(text: &str, detail: impl Into<crate::error::Text>) -> SqlError {
     SqlError::new(SqlState::INVALID_TEXT_REPRESENTATION, format!("malformed array literal: \"{text}\""))
         .with_detail(detail)
+}
+
+/// As many elements as this are possible.
+///
+/// # Errors
+/// 54000 when they are not.
+pub fn checked_count(count: usize) -> Result<usize, SqlError> {
+    if count > MAX_ELEMENTS { Err(too_large()) } else { Ok(count) }
 }
 
 #[cold]

@@ -69,7 +69,10 @@ pub fn input(ty: Type, bytes: &[u8]) -> Result<Value, SqlError> {
         Kind::Jsonb => {
             let version = reader.u8()?;
             if version != JSONB_VERSION {
-                return Err(SqlError::internal(format!("unsupported jsonb version number {version}")));
+                return Err(SqlError::new(
+                    SqlState::INVALID_BINARY_REPRESENTATION,
+                    format!("unsupported jsonb version number {version}"),
+                ));
             }
             let text = text::decode(reader.rest())?;
             return Ok(Value::Jsonb(Json::parse(text)?.canonical().into()));

@@ -227,11 +227,11 @@ impl Words<'_, '_> {
             if self.takes(&["collate"]) {
                 self.name()?;
             }
-            let using = if self.takes(&["using"]) { Some(self.parser.parse_expr()?) } else { None };
+            let using = if self.takes(&["using"]) { Some(crate::syntax::parse_expression(self.parser)?) } else { None };
             return Ok(ColumnChange::Type(ty, using));
         }
         if self.takes(&["set", "default"]) {
-            return self.parser.parse_expr().map(|value| ColumnChange::Default(Some(value)));
+            return crate::syntax::parse_expression(self.parser).map(|value| ColumnChange::Default(Some(value)));
         }
         if self.takes(&["drop", "default"]) {
             return Ok(ColumnChange::Default(None));

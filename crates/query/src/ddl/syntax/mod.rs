@@ -12,12 +12,13 @@ mod words;
 
 use sqlparser::{
     ast::{self, DataType, Expr, Query},
-    dialect::PostgreSqlDialect,
     parser::{Parser, ParserError},
 };
 
 pub use alter::{AlterTable, ColumnChange, TableChange};
 pub use words::starts_definition;
+
+use crate::syntax::PostgreSql;
 
 /// The name of something that may be in a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -560,7 +561,7 @@ impl Definition {
     /// When it is no statement of PostgreSQL's.
     pub fn of(statement: &ast::Statement) -> Result<Option<Self>, ParserError> {
         let sql = statement.to_string();
-        let mut parser = Parser::new(&PostgreSqlDialect {}).try_with_sql(&sql)?;
+        let mut parser = Parser::new(&PostgreSql).try_with_sql(&sql)?;
         Self::parse(&mut parser)
     }
 }

@@ -116,7 +116,7 @@ impl Words<'_, '_> {
             unsupported = Some("an option of a view");
         }
         self.expect(&["as"])?;
-        let query = self.parser.parse_query()?;
+        let query = crate::syntax::parse_query(self.parser)?;
         if self.takes(&["with"]) {
             self.takes_any(&["local", "cascaded"]);
             self.expect(&["check", "option"])?;

@@ -107,7 +107,7 @@ impl Words<'_, '_> {
             }
         }
         self.expect(&["as"])?;
-        let query = self.parser.parse_query()?;
+        let query = crate::syntax::parse_query(self.parser)?;
         let with_data = if self.takes(&["with", "no", "data"]) {
             false
         } else {
@@ -231,7 +231,7 @@ impl Words<'_, '_> {
 
     fn check(&mut self) -> Read<ConstraintKind> {
         self.expect_token(&Token::LParen)?;
-        let condition = self.parser.parse_expr()?;
+        let condition = crate::syntax::parse_expression(self.parser)?;
         self.expect_token(&Token::RParen)?;
         self.takes(&["no", "inherit"]);
         Ok(ConstraintKind::Check(Box::new(condition)))
@@ -397,7 +397,7 @@ impl Words<'_, '_> {
             self.ident()?;
         }
         if self.takes(&["where"]) {
-            self.parser.parse_expr()?;
+            crate::syntax::parse_expression(self.parser)?;
             unsupported = Some("an index on a part of the rows");
         }
         let index = CreateIndex { name, table, unique, if_not_exists, method, columns, unsupported };
@@ -407,7 +407,7 @@ impl Words<'_, '_> {
     fn index_element(&mut self, unsupported: &mut Option<&'static str>) -> Read<IndexElement> {
         let column =
             if self.sees_token(&Token::LParen) || matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen) {
-                self.parser.parse_expr()?;
+                crate::syntax::parse_expression(self.parser)?;
                 *unsupported = Some("an index on an expression");
                 None
             } else {

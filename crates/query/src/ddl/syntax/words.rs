@@ -7,7 +7,7 @@ use sqlparser::{
 };
 
 use super::{Definition, Lock, Name, RoleName};
-use crate::{bind::name_of, locks::LockMode};
+use crate::{bind::name_of, locks::LockMode, syntax::PostgreSql};
 
 pub(super) type Read<T> = Result<T, ParserError>;
 
@@ -222,8 +222,8 @@ impl Words<'_, '_> {
         if tokens.is_empty() {
             return self.fail("an expression");
         }
-        let mut part = Parser::new(&sqlparser::dialect::PostgreSqlDialect {}).with_tokens_with_locations(tokens);
-        let expression = part.parse_expr()?;
+        let mut part = Parser::new(&PostgreSql).with_tokens_with_locations(tokens);
+        let expression = crate::syntax::parse_expression(&mut part)?;
         match part.peek_token_ref().token {
             Token::EOF => Ok(expression),
             _ => part.expected_ref("the end of an expression", part.peek_token_ref()),

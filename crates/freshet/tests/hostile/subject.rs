@@ -1,0 +1,116 @@
+//! A node in a process of its own that is measured.
+
+use std::{
+    fs,
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use freshet::children::NodeProcess;
+
+use crate::{
+    client::Client,
+    common::{SOON, start},
+};
+
+/// A node, and what it held when nobody was connected.
+pub struct Subject {
+    node: NodeProcess,
+    _directory: tempfile::TempDir,
+    before: Held,
+}
+
+/// What a process holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Held {
+    threads: usize,
+    descriptors: usize,
+}
+
+impl Subject {
+    /// Starts a node that takes so many sessions.
+    pub fn start(connections: usize) -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let connections = connections.to_string();
+        let node = start(directory.path(), &["--sql-listen", "127.0.0.1:0", "--sql-connections", &connections]);
+        let mut subject = Self { node, _directory: directory, before: Held { threads: 0, descriptors: 0 } };
+        // What is made with the first session stays.
+        let mut client = subject.connect();
+        client.run(
+            "CREATE TABLE t (id int PRIMARY KEY, a int, b text); INSERT INTO t VALUES (1, 1, 'one'), (2, 2, 'two');
+             CREATE TABLE big (id int PRIMARY KEY, a int);
+             INSERT INTO big SELECT g, g FROM generate_series(1, 5000) g;
+             CREATE ROLE ann LOGIN PASSWORD 'pencil'; CREATE ROLE bob;",
+        );
+        drop(client);
+        let mut last = None;
+        eventually("a node at rest", || {
+            let now = subject.held();
+            std::thread::sleep(Duration::from_millis(100));
+            last.replace(now) == Some(now)
+        });
+        subject.before = subject.held();
+        subject
+    }
+
+    pub fn address(&self) -> SocketAddr {
+        self.node.ready().sql.as_deref().unwrap().parse().unwrap()
+    }
+
+    /// A session of the superuser.
+    pub fn connect(&self) -> Client {
+        Client::open(self.address(), "freshet").unwrap()
+    }
+
+    fn held(&self) -> Held {
+        let count = |what: &str| fs::read_dir(format!("/proc/{}/{what}", self.node.pid())).map_or(0, Iterator::count);
+        Held { threads: count("task"), descriptors: count("fd") }
+    }
+
+    /// The memory that the process has, in bytes.
+    pub fn memory(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.node.pid())).unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+        line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// The node answers, has said nothing of a panic, and holds no more than at first.
+    ///
+    /// # Panics
+    /// When that is not so.
+    pub fn assert_unharmed(&mut self) {
+        assert!(self.node.ended().is_none(), "the node has ended: {}", self.node.messages());
+        assert_eq!(self.connect().rows("SELECT count(*) FROM t"), [["2"]]);
+        let mut client = self.connect();
+        eventually("no other session", || {
+            client.rows("SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend'") == [["1"]]
+        });
+        eventually("no lock", || client.rows("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [["0"]]);
+        drop(client);
+        let before = self.before;
+        eventually_or(
+            || {
+                let now = self.held();
+                now.threads <= before.threads && now.descriptors <= before.descriptors
+            },
+            || panic!("{:?} are held instead of {before:?}", self.held()),
+        );
+        let said = self.node.messages();
+        assert!(!said.contains("panicked") && !said.contains("overflow"), "{said}");
+    }
+}
+
+/// Waits until something is so.
+pub fn eventually(what: &str, holds: impl FnMut() -> bool) {
+    eventually_or(holds, || panic!("{what}: not so after {SOON:?}"));
+}
+
+fn eventually_or(mut holds: impl FnMut() -> bool, otherwise: impl FnOnce()) {
+    let deadline = Instant::now() + SOON;
+    while !holds() {
+        if Instant::now() >= deadline {
+            return otherwise();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

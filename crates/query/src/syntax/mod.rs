@@ -1,0 +1,421 @@
+//! The syntax that is understood: PostgreSQL's, as far as sqlparser knows it, with bounds for what parsing may take.
+//!
+//! The parser tries alternatives one after another and goes back when one has failed. Within one another these tries multiply: a
+//! hundred bytes can keep it busy for years. So its steps are counted, and when they are far more than the text
+//! should need, parsing ends. The parser asks its dialect at every step, which is where they are counted; since most of these
+//! questions cannot be answered by an error, it is left by unwinding, which is no panic: nothing is reported.
+//!
+//! How deep statements may be nested is bounded by the parser itself. What it does not bound are chains, `a + b + c …`, whose tree is as deep as
+//! they are long: see [`chains`].
+
+use std::{
+    any::TypeId,
+    cell::Cell,
+    panic::{AssertUnwindSafe, catch_unwind, resume_unwind},
+};
+
+use freshet_sql::{SqlError, SqlState};
+use sqlparser::{
+    ast::{Expr, Query},
+    dialect::{Dialect, PostgreSqlDialect, Precedence},
+    keywords::Keyword,
+    parser::{Parser, ParserError},
+    tokenizer::{Token, TokenWithSpan, Tokenizer},
+};
+
+use crate::bind::syntax_error;
+
+mod balance;
+mod chains;
+
+pub use balance::balance;
+use chains::chains;
+
+/// Steps that a text may take beyond those that its length is worth.
+const FREE_STEPS: u64 = 50_000;
+/// Steps that each of its tokens is worth.
+const STEPS: u64 = 10;
+
+const INNER: PostgreSqlDialect = PostgreSqlDialect {};
+
+thread_local! {
+    /// The steps that are left to the text that this thread parses.
+    static LEFT: Cell<Option<u64>> = const { Cell::new(None) };
+}
+
+/// That parsing has taken too long.
+struct TooLong;
+
+/// 54001
+fn too_complex(why: &'static str) -> SqlError {
+    SqlError::new(SqlState::STATEMENT_TOO_COMPLEX, why)
+}
+
+/// Parses something of so many tokens, by parsers with the dialect [`PostgreSql`].
+///
+/// # Errors
+/// What `parse` returns; 54001 when it takes too many steps.
+fn bounded<T>(tokens: usize, parse: impl FnOnce() -> Result<T, SqlError>) -> Result<T, SqlError> {
+    if LEFT.get().is_some() {
+        return parse();
+    }
+    LEFT.set(Some(FREE_STEPS + STEPS * tokens as u64));
+    let parsed = unless_too_long(parse);
+    LEFT.set(None);
+    parsed.unwrap_or_else(|| Err(too_complex("the statement is too complex: it takes too long to be parsed")))
+}
+
+/// Does something; nothing comes of it when it unwinds by [`TooLong`].
+fn unless_too_long<T>(work: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(done) => Some(done),
+        Err(payload) if payload.is::<TooLong>() => None,
+        Err(payload) => resume_unwind(payload),
+    }
+}
+
+/// Counts a step.
+fn step() {
+    match LEFT.get() {
+        None => {}
+        Some(0) => resume_unwind(Box::new(TooLong)),
+        Some(left) => LEFT.set(Some(left - 1)),
+    }
+}
+
+/// PostgreSQL's dialect.
+#[derive(Clone, Copy, Debug)]
+pub struct PostgreSql;
+
+impl Dialect for PostgreSql {
+    fn dialect(&self) -> TypeId {
+        INNER.dialect()
+    }
+
+    fn prec_unknown(&self) -> u8 {
+        step();
+        INNER.prec_unknown()
+    }
+
+    fn parse_prefix(&self, _: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+        step();
+        None
+    }
+
+    fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
+        INNER.identifier_quote_style(identifier)
+    }
+
+    fn is_delimited_identifier_start(&self, ch: char) -> bool {
+        INNER.is_delimited_identifier_start(ch)
+    }
+
+    fn is_identifier_start(&self, ch: char) -> bool {
+        INNER.is_identifier_start(ch)
+    }
+
+    fn is_identifier_part(&self, ch: char) -> bool {
+        INNER.is_identifier_part(ch)
+    }
+
+    fn supports_unicode_string_literal(&self) -> bool {
+        INNER.supports_unicode_string_literal()
+    }
+
+    fn is_reserved_for_identifier(&self, kw: Keyword) -> bool {
+        INNER.is_reserved_for_identifier(kw)
+    }
+
+    fn is_custom_operator_part(&self, ch: char) -> bool {
+        INNER.is_custom_operator_part(ch)
+    }
+
+    fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
+        INNER.get_next_precedence(parser)
+    }
+
+    fn supports_filter_during_aggregation(&self) -> bool {
+        INNER.supports_filter_during_aggregation()
+    }
+
+    fn supports_group_by_expr(&self) -> bool {
+        INNER.supports_group_by_expr()
+    }
+
+    fn prec_value(&self, prec: Precedence) -> u8 {
+        INNER.prec_value(prec)
+    }
+
+    fn allow_extract_custom(&self) -> bool {
+        INNER.allow_extract_custom()
+    }
+
+    fn allow_extract_single_quotes(&self) -> bool {
+        INNER.allow_extract_single_quotes()
+    }
+
+    fn supports_create_index_with_clause(&self) -> bool {
+        INNER.supports_create_index_with_clause()
+    }
+
+    fn supports_explain_with_utility_options(&self) -> bool {
+        INNER.supports_explain_with_utility_options()
+    }
+
+    fn supports_listen_notify(&self) -> bool {
+        INNER.supports_listen_notify()
+    }
+
+    fn supports_factorial_operator(&self) -> bool {
+        INNER.supports_factorial_operator()
+    }
+
+    fn supports_bitwise_shift_operators(&self) -> bool {
+        INNER.supports_bitwise_shift_operators()
+    }
+
+    fn supports_comment_on(&self) -> bool {
+        INNER.supports_comment_on()
+    }
+
+    fn supports_load_extension(&self) -> bool {
+        INNER.supports_load_extension()
+    }
+
+    fn supports_named_fn_args_with_colon_operator(&self) -> bool {
+        INNER.supports_named_fn_args_with_colon_operator()
+    }
+
+    fn supports_named_fn_args_with_expr_name(&self) -> bool {
+        INNER.supports_named_fn_args_with_expr_name()
+    }
+
+    fn supports_empty_projections(&self) -> bool {
+        INNER.supports_empty_projections()
+    }
+
+    fn supports_nested_comments(&self) -> bool {
+        INNER.supports_nested_comments()
+    }
+
+    fn supports_string_escape_constant(&self) -> bool {
+        INNER.supports_string_escape_constant()
+    }
+
+    fn supports_numeric_literal_underscores(&self) -> bool {
+        INNER.supports_numeric_literal_underscores()
+    }
+
+    fn supports_array_typedef_with_brackets(&self) -> bool {
+        INNER.supports_array_typedef_with_brackets()
+    }
+
+    fn supports_geometric_types(&self) -> bool {
+        INNER.supports_geometric_types()
+    }
+
+    fn supports_set_names(&self) -> bool {
+        INNER.supports_set_names()
+    }
+
+    fn supports_alter_column_type_using(&self) -> bool {
+        INNER.supports_alter_column_type_using()
+    }
+
+    fn supports_notnull_operator(&self) -> bool {
+        INNER.supports_notnull_operator()
+    }
+
+    fn supports_interval_options(&self) -> bool {
+        INNER.supports_interval_options()
+    }
+
+    fn supports_insert_table_alias(&self) -> bool {
+        INNER.supports_insert_table_alias()
+    }
+
+    fn supports_create_table_like_parenthesized(&self) -> bool {
+        INNER.supports_create_table_like_parenthesized()
+    }
+
+    fn supports_select_wildcard_with_alias(&self) -> bool {
+        INNER.supports_select_wildcard_with_alias()
+    }
+
+    fn supports_comma_separated_trim(&self) -> bool {
+        INNER.supports_comma_separated_trim()
+    }
+
+    fn supports_xml_expressions(&self) -> bool {
+        INNER.supports_xml_expressions()
+    }
+
+    fn supports_comment_optimizer_hint(&self) -> bool {
+        INNER.supports_comment_optimizer_hint()
+    }
+}
+
+/// No chain of conditions may be longer.
+const CONDITIONS: usize = 10_000;
+/// Nor one of other operators: no plan would have as many within one another.
+const OPERATORS: usize = 400;
+/// Nor one of queries.
+const QUERIES: usize = 400;
+/// What is deeper than this may be too deep for the parser.
+const DEEP: usize = 40;
+/// No text may have more statements and queries: each takes some kilobytes.
+const PARTS: usize = 30_000;
+/// Nor more tokens, blanks among them: each takes some hundred bytes.
+const TOKENS: usize = 4_000_000;
+
+/// Reads a text whose chains are not too long.
+///
+/// # Errors
+/// What `parse` returns; 42601 when there is something that is no token; 54001.
+pub fn read<T>(sql: &str, parse: impl FnOnce(&mut Parser<'_>) -> Result<T, SqlError>) -> Result<T, SqlError> {
+    let tokens = tokens(sql)?;
+    let chains = chains(&tokens);
+    if chains.parts > PARTS {
+        return Err(too_complex("the text is too long: it has too many statements and queries"));
+    }
+    if chains.conditions > CONDITIONS || chains.operators > OPERATORS || chains.queries > QUERIES {
+        return Err(too_complex("the statement is too complex: too many operators follow one another"));
+    }
+    let parsed = bounded(tokens.len(), || parse(&mut Parser::new(&PostgreSql).with_tokens_with_locations(tokens)));
+    // Where the parser has come too deep it may try something else, and complain of that.
+    parsed.map_err(|error| match error.state {
+        SqlState::SYNTAX_ERROR if chains.depth > DEEP => too_complex("the statement is nested too deep"),
+        _ => error,
+    })
+}
+
+/// What is wrong with a text, in PostgreSQL's words as far as the parser says enough; what it expected is the detail.
+pub fn wrong(error: ParserError, sql: &str) -> SqlError {
+    let what = match error {
+        ParserError::TokenizerError(what) | ParserError::ParserError(what) => what,
+        ParserError::RecursionLimitExceeded => {
+            return too_complex("the statement is nested too deep");
+        }
+    };
+    let (what, place) = match what.rsplit_once(" at Line: ") {
+        Some((what, place)) => {
+            let place = place.split_once(", Column: ");
+            (what, place.and_then(|(line, column)| Some((line.parse().ok()?, column.trim().parse().ok()?))))
+        }
+        None => (what.as_str(), None),
+    };
+    let error = match what.split_once(", found: ") {
+        Some((expected, "EOF")) => syntax_error("syntax error at end of input").with_detail(format!("{expected}.")),
+        Some((expected, found)) => {
+            syntax_error(format!("syntax error at or near \"{found}\"")).with_detail(format!("{expected}."))
+        }
+        None => syntax_error(format!("syntax error: {what}")),
+    };
+    match place {
+        Some((line, column)) => at(error, sql, line, column),
+        None => error,
+    }
+}
+
+/// The error, at a place in the text.
+pub fn at(error: SqlError, sql: &str, line: u64, column: u64) -> SqlError {
+    match position(sql, line, column) {
+        Some(position) => error.with_position(position),
+        None => error,
+    }
+}
+
+/// Which character of a text this is, from 1; lines and columns count from 1, too.
+fn position(sql: &str, line: u64, column: u64) -> Option<u32> {
+    let before = usize::try_from(line.checked_sub(1)?).ok()?;
+    let lines: usize = sql.split_inclusive('\n').take(before).map(|line| line.chars().count()).sum();
+    u32::try_from(lines as u64 + column).ok()
+}
+
+/// The error for a text of the catalog that cannot be read: it is damaged, or nested deeper than it was when it was written.
+pub fn unreadable(sql: &str, cause: SqlError) -> SqlError {
+    match cause.state {
+        SqlState::STATEMENT_TOO_COMPLEX => cause,
+        _ => SqlError::internal(format!("the catalog has a text that cannot be read, {sql:?}: {cause}")),
+    }
+}
+
+/// Reads a query at which a parser stands.
+///
+/// # Errors
+/// When there is none.
+pub fn parse_query(parser: &mut Parser<'_>) -> Result<Box<Query>, ParserError> {
+    let mut query = parser.parse_query()?;
+    balance(&mut *query);
+    Ok(query)
+}
+
+/// Reads an expression at which a parser stands.
+///
+/// # Errors
+/// When there is none.
+pub fn parse_expression(parser: &mut Parser<'_>) -> Result<Expr, ParserError> {
+    let mut expression = parser.parse_expr()?;
+    balance(&mut expression);
+    Ok(expression)
+}
+
+/// Reads a query that was kept as a text.
+///
+/// # Errors
+/// When it is none.
+pub fn query(sql: &str) -> Result<Box<Query>, SqlError> {
+    read(sql, |parser| parse_query(parser).map_err(|error| wrong(error, sql)))
+}
+
+/// Reads an expression that was kept as a text.
+///
+/// # Errors
+/// When it is none.
+pub fn expression(sql: &str) -> Result<Expr, SqlError> {
+    read(sql, |parser| parse_expression(parser).map_err(|error| wrong(error, sql)))
+}
+
+/// The tokens of a text.
+///
+/// # Errors
+/// 42601 when it has something that is no token, 54001 when there are too many.
+fn tokens(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
+    let mut tokens = Vec::new();
+    let mut left = TOKENS;
+    let read = unless_too_long(|| {
+        let count = |token| {
+            left = left.checked_sub(1).unwrap_or_else(|| resume_unwind(Box::new(TooLong)));
+            token
+        };
+        Tokenizer::new(&PostgreSql, sql).tokenize_with_location_into_buf_with_mapper(&mut tokens, count)
+    });
+    match read {
+        Some(Ok(())) => Ok(spelt_out(tokens)),
+        Some(Err(error)) => Err(wrong(error.into(), sql)),
+        None => Err(too_complex("the text is too long: it has too many words and signs")),
+    }
+}
+
+fn is_word(token: &Token, wanted: &str) -> bool {
+    matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted))
+}
+
+/// The same, with `TABLE name` at the beginning of a statement spelt out as `SELECT * FROM name`: the parser takes it for no statement.
+fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let mut tokens = Vec::with_capacity(read.len());
+    let mut first = true;
+    for token in read {
+        if first && is_word(&token.token, "table") {
+            let spelt = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
+            tokens.extend(spelt.into_iter().map(|spelt| TokenWithSpan::new(spelt, token.span)));
+            first = false;
+            continue;
+        }
+        if !matches!(token.token, Token::Whitespace(_)) {
+            first = token.token == Token::SemiColon;
+        }
+        tokens.push(token);
+    }
+    tokens
+}
