@@ -360,6 +360,28 @@ fn canceling() {
     assert_eq!(wire.ask(&itself), "C T E57014 ZI");
 }
 
+/// A client need not wait for its session before it says what to do.
+#[test]
+fn what_comes_with_the_start_up_can_be_canceled() {
+    let (server, address) = serve();
+    let mut wire = Wire::connect(address);
+    wire.say(&[startup(&[("user", "trusted")]), query("WAIT 20000"), query("SELECT 1")].concat());
+    wire.hear_until('Z');
+    assert_eq!(wire.hear().unwrap().0, 'T');
+    let pid = 1;
+    soon(|| server.sessions().cancel(pid));
+    assert!(outline(&wire.hear_until('Z')).starts_with("E57014"));
+}
+
+#[test]
+fn clients_that_hang_up_are_not_worked_for() {
+    let (server, address) = serve();
+    let mut wire = Wire::open(address, "trusted");
+    begin_to_wait(&mut wire, 600_000);
+    drop(wire);
+    soon(|| server.sessions().count() == 0);
+}
+
 #[test]
 fn terminating() {
     let (server, address) = serve();
