@@ -121,6 +121,7 @@ fn scan(plan: &ScanPlan, depth: usize, lines: &mut Vec<String>) {
                 let names: Vec<_> = (equal.len()..equal.len() + width).map(|place| column(place).as_str()).collect();
                 conditions.push(format!("({}) in {} alternatives", names.join(", "), rows.len()));
             }
+            Among::Ranges(ranges) => conditions.push(format!("{} in {} ranges", column(equal.len()), ranges.len())),
             Among::Array(_) => conditions.push(format!("{} = ANY (…)", column(equal.len()))),
         }
         if range.lower.is_some() {

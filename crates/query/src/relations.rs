@@ -354,12 +354,9 @@ impl Run<'_, '_> {
         }
         let mut prefixes = Vec::new();
         match &access.among {
-            Among::Nothing if access.range.lower.is_some() || access.range.upper.is_some() => {
-                let (mut lower, mut upper) = (Value::Null, Value::Null);
-                let lower = crate::execute::scan::bound(&access.range.lower, &[], &self.environment, &mut lower)?;
-                let upper = crate::execute::scan::bound(&access.range.upper, &[], &self.environment, &mut upper)?;
+            Among::Nothing if access.range.is_some() => {
                 let mut range = KeyRange::new();
-                range.set_between(&prefix, &keys[access.equal.len()], lower, upper)?;
+                self.set_between(&mut range, &prefix, &keys[access.equal.len()], &access.range, &[])?;
                 return Ok(if range.is_empty() { Vec::new() } else { vec![range] });
             }
             Among::Nothing => prefixes.push(prefix),
@@ -371,6 +368,7 @@ impl Run<'_, '_> {
                     }
                 }
             }
+            Among::Ranges(ranges) => return self.alternatives(&prefix, &keys[access.equal.len()], ranges, &[]),
             Among::Array(_) => return Err(SqlError::internal("a scan among the elements of an array")),
         }
         prefixes.sort_unstable();

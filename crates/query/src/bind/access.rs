@@ -34,6 +34,8 @@ pub enum Among {
     Rows(Box<[Box<[Expression]>]>),
     /// An element of this array.
     Array(Expression),
+    /// A value within one of these ranges of the next column; they may overlap.
+    Ranges(Box<[Range]>),
 }
 
 /// What limits a column.
@@ -46,7 +48,8 @@ pub struct Range {
 }
 
 impl Range {
-    fn is_some(&self) -> bool {
+    /// Whether there is a limit.
+    pub fn is_some(&self) -> bool {
         self.lower.is_some() || self.upper.is_some()
     }
 }
@@ -126,6 +129,21 @@ impl Conditions<'_> {
             } else {
                 None
             }
+        })
+    }
+
+    /// Ranges of a column, one of which a row is in: `column BETWEEN … OR column > …`.
+    fn ranges(&self, column: u16, info: &TableInfo) -> Option<Among> {
+        self.all.iter().find_map(|condition| {
+            let Expression::Or(alternatives) = condition else { return None };
+            let range = |alternative: &Expression| {
+                let one = Conditions { all: std::slice::from_ref(alternative), source: self.source };
+                if let Some((_, value)) = one.equal(column, info) {
+                    return Some(Range { lower: Some((value.clone(), true)), upper: Some((value.clone(), true)) });
+                }
+                Some(one.range(column, info)).filter(Range::is_some)
+            };
+            alternatives.iter().map(range).collect::<Option<Box<[Range]>>>().map(Among::Ranges)
         })
     }
 
@@ -217,6 +235,11 @@ pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, o
             (Among::Nothing, Some(column)) => usable.range(*column, info),
             _ => Range::default(),
         };
+        if let (Among::Nothing, false, Some(column)) = (&among, range.is_some(), columns.get(given))
+            && let Some(found) = usable.ranges(*column, info)
+        {
+            among = found;
+        }
         let single = index.unique && given == columns.len();
         let (ordered, backward) = order_of(index, equal.len(), &among, single, order);
         let mut score = match (&among, single) {
@@ -224,6 +247,7 @@ pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, o
             (_, true) => 500,
             _ => 0,
         };
+        score += 10 * u32::from(matches!(among, Among::Ranges(_)));
         score += 20 * given as u32 + 10 * u32::from(range.lower.is_some()) + 10 * u32::from(range.upper.is_some());
         score += 5 * u32::from(ordered && !order.is_empty());
         let access = Access { index: number, equal: equal.into(), among, range, single, backward };

@@ -3,13 +3,16 @@
 use std::ops::{Bound, ControlFlow};
 
 use freshet_engine::{Direction, Record};
-use freshet_sql::{SqlError, Value, ValueRef, row::KeyRange};
+use freshet_sql::{
+    SqlError, Value, ValueRef,
+    row::{KeyColumn, KeyRange},
+};
 use smallvec::SmallVec;
 
 use super::Run;
 use crate::{
     bind::{
-        access::{Access, Among},
+        access::{Access, Among, Range},
         select::ScanPlan,
     },
     error::read_error,
@@ -86,6 +89,17 @@ impl<'a> Run<'a, '_> {
                     }
                     self.each(scan, ends, rows, depth, visit)
                 }
+                Among::Ranges(ranges) => {
+                    let column = &scan.table.keys[access.index][access.equal.len()];
+                    let mut flow = ON;
+                    for keys in self.alternatives(&prefix, column, ranges, rows)? {
+                        flow = self.keys(scan, &keys, rows, depth, visit);
+                        if !matches!(flow, Ok(ControlFlow::Continue(()))) {
+                            break;
+                        }
+                    }
+                    flow
+                }
             }
         };
         self.give_key(prefix);
@@ -141,48 +155,100 @@ impl<'a> Run<'a, '_> {
         depth: usize,
         visit: &mut dyn FnMut(&mut Rows<'a>, Record<'a>) -> Flow,
     ) -> Flow {
-        let Access { index, range, single, backward, .. } = &scan.access;
+        let Access { index, range, single, .. } = &scan.access;
         let table = &scan.table;
-        let mut keys = KeyRange::new();
-        if *single {
-        } else if range.lower.is_some() || range.upper.is_some() {
-            let (mut lower, mut upper) = (Value::Null, Value::Null);
-            let lower = bound(&range.lower, rows, &self.environment, &mut lower)?;
-            let upper = bound(&range.upper, rows, &self.environment, &mut upper)?;
-            keys.set_between(prefix, &table.keys[*index][scan.access.equal.len()], lower, upper)?;
-        } else {
-            keys.set_prefix(prefix);
-        }
-        let mut one = |record: Record<'a>| -> Flow {
-            self.step()?;
-            rows.truncate(depth);
-            rows.push(Source::Stored(&table.layout, record.row, record.rid));
-            if let Some(filter) = &scan.filter
-                && !filter.holds(rows, &self.environment)?
-            {
-                return ON;
-            }
-            visit(rows, record)
-        };
         if *single {
             let found = self.transaction.get(&table.rows, table.index_number(*index), prefix).map_err(read_error)?;
-            let flow = found.map_or(ON, &mut one);
+            let flow = found.map_or(ON, |record| self.one(scan, record, rows, depth, visit));
             rows.truncate(depth);
             return flow;
         }
+        let mut keys = KeyRange::new();
+        if range.is_some() {
+            let column = &table.keys[*index][scan.access.equal.len()];
+            self.set_between(&mut keys, prefix, column, range, rows)?;
+        } else {
+            keys.set_prefix(prefix);
+        }
+        self.keys(scan, &keys, rows, depth, visit)
+    }
+
+    /// Makes a range that of the keys which begin with `prefix` and whose next column is within limits.
+    pub(crate) fn set_between(
+        &self,
+        keys: &mut KeyRange,
+        prefix: &[u8],
+        column: &KeyColumn,
+        range: &Range,
+        rows: &[Source<'_>],
+    ) -> Result<(), SqlError> {
+        let (mut lower, mut upper) = (Value::Null, Value::Null);
+        let lower = bound(&range.lower, rows, &self.environment, &mut lower)?;
+        let upper = bound(&range.upper, rows, &self.environment, &mut upper)?;
+        keys.set_between(prefix, column, lower, upper)
+    }
+
+    /// The rows whose keys are within one of several ranges.
+    pub(crate) fn alternatives(
+        &self,
+        prefix: &[u8],
+        column: &KeyColumn,
+        ranges: &[Range],
+        rows: &[Source<'_>],
+    ) -> Result<Vec<KeyRange>, SqlError> {
+        let mut found = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            let mut keys = KeyRange::new();
+            self.set_between(&mut keys, prefix, column, range, rows)?;
+            found.push(keys);
+        }
+        Ok(KeyRange::disjoint(found))
+    }
+
+    /// A row that was found.
+    fn one(
+        &self,
+        scan: &'a ScanPlan,
+        record: Record<'a>,
+        rows: &mut Rows<'a>,
+        depth: usize,
+        visit: &mut dyn FnMut(&mut Rows<'a>, Record<'a>) -> Flow,
+    ) -> Flow {
+        self.step()?;
+        rows.truncate(depth);
+        rows.push(Source::Stored(&scan.table.layout, record.row, record.rid));
+        if let Some(filter) = &scan.filter
+            && !filter.holds(rows, &self.environment)?
+        {
+            return ON;
+        }
+        visit(rows, record)
+    }
+
+    /// The rows whose keys are in a range.
+    fn keys(
+        &self,
+        scan: &'a ScanPlan,
+        keys: &KeyRange,
+        rows: &mut Rows<'a>,
+        depth: usize,
+        visit: &mut dyn FnMut(&mut Rows<'a>, Record<'a>) -> Flow,
+    ) -> Flow {
         if keys.is_empty() {
             return ON;
         }
+        let Access { index, backward, .. } = &scan.access;
+        let table = &scan.table;
         let mut outcome = ON;
         let direction = if *backward { Direction::Backward } else { Direction::Forward };
-        let read =
-            self.transaction.scan(&table.rows, table.index_number(*index), keys.bounds(), direction, |_, record| {
-                outcome = one(record);
-                match outcome {
-                    Ok(flow) => flow,
-                    Err(_) => ControlFlow::Break(()),
-                }
-            });
+        let index = table.index_number(*index);
+        let read = self.transaction.scan(&table.rows, index, keys.bounds(), direction, |_, record| {
+            outcome = self.one(scan, record, rows, depth, visit);
+            match outcome {
+                Ok(flow) => flow,
+                Err(_) => ControlFlow::Break(()),
+            }
+        });
         read.map_err(read_error)?;
         rows.truncate(depth);
         outcome

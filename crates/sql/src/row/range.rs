@@ -41,6 +41,25 @@ impl KeyRange {
         !self.open && self.from >= self.to
     }
 
+    /// The same keys as in all of these, in order, each in one range only.
+    pub fn disjoint(mut ranges: Vec<Self>) -> Vec<Self> {
+        ranges.retain(|range| !range.is_empty());
+        ranges.sort_unstable_by(|one, other| one.from.cmp(&other.from));
+        let mut disjoint: Vec<Self> = Vec::with_capacity(ranges.len());
+        for range in ranges {
+            match disjoint.last_mut() {
+                Some(last) if last.open || range.from <= last.to => {
+                    last.open |= range.open;
+                    if range.to > last.to {
+                        last.to = range.to;
+                    }
+                }
+                _ => disjoint.push(range),
+            }
+        }
+        disjoint
+    }
+
     /// Whether the key is in it.
     pub fn contains(&self, key: &[u8]) -> bool {
         *self.from <= *key && (self.open || *key < *self.to)

@@ -456,3 +456,27 @@ fn what_does_not_fit_is_refused() {
     let column = layout.key_column(0, false).unwrap();
     assert_eq!(column.append_key(ValueRef::Text("1"), &mut out).unwrap_err().state.code(), "42804");
 }
+
+#[test]
+fn ranges_are_made_disjoint() {
+    let layout = Layout::new(vec![Column::new(Type::INT4)]).unwrap();
+    let column = layout.key_column(0, false).unwrap();
+    let range = |from: i32, to: i32| {
+        let mut range = KeyRange::new();
+        let (from, to) = (Value::Int4(from), Value::Int4(to));
+        range.set_between(&[], &column, Bound::Included(from.as_ref()), Bound::Included(to.as_ref())).unwrap();
+        range
+    };
+    let mut open = KeyRange::new();
+    open.set_between(&[], &column, Bound::Excluded(Value::Int4(90).as_ref()), Bound::Unbounded).unwrap();
+    let ranges = vec![range(40, 50), range(1, 3), open, range(2, 5), range(95, 97), range(9, 8), range(4, 4)];
+    let disjoint = KeyRange::disjoint(ranges.clone());
+    assert_eq!(disjoint.len(), 3);
+    for number in -2..120 {
+        let mut key = Vec::new();
+        column.append_key(ValueRef::Int4(number), &mut key).unwrap();
+        let before = ranges.iter().any(|range| range.contains(&key));
+        let after = disjoint.iter().filter(|range| range.contains(&key)).count();
+        assert_eq!(after, usize::from(before), "{number}");
+    }
+}
