@@ -460,7 +460,9 @@ impl TableLocks {
             circle = match (seen, circle.take()) {
                 (Some(seen), Some((before, since))) if seen == before => {
                     if now - since >= CONFIRM {
-                        break deadlock(number, &seen);
+                        // Before anybody else of the circle looks: one victim is enough.
+                        manager.take_back(&mut state, |request| request.id == id);
+                        return Err(deadlock(number, &seen));
                     }
                     Some((before, since))
                 }
