@@ -12,18 +12,13 @@
 
 use std::{
     cell::RefCell,
-    sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
-    time::{Duration, Instant},
+    sync::{Arc, Condvar, Mutex, PoisonError},
+    time::Instant,
 };
 
-use freshet_sql::{SqlError, SqlState};
+use freshet_sql::SqlError;
 
-use crate::locks::Patience;
-
-/// How long a waiter sleeps before it looks again for deadlocks, and whether it is to end.
-const LOOK: Duration = Duration::from_millis(10);
-/// How long a circle of waits must last to be one.
-const CONFIRM: Duration = Duration::from_millis(5);
+use crate::locks::{CONFIRM, LOOK, Patience, deadlock, guard, not_available};
 
 /// What is locked: one number of 64 bits, or two of 32, which are never the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -104,10 +99,6 @@ pub struct SessionAdvisory {
     place: usize,
     /// What the transaction has taken, in that order.
     transaction: RefCell<Vec<(AdvisoryKey, bool)>>,
-}
-
-fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl std::fmt::Debug for AdvisoryLocks {
@@ -284,7 +275,7 @@ impl SessionAdvisory {
             }
             let now = Instant::now();
             if patience.deadline.is_some_and(|deadline| now >= deadline) {
-                break SqlError::new(SqlState::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout");
+                break not_available();
             }
             // Who finds a circle leaves it before anybody else can look: one is enough.
             before = match (circle(self.place, &state.waits(), locks.others.as_deref()), before) {
@@ -364,15 +355,10 @@ impl Drop for SessionAdvisory {
     }
 }
 
-#[cold]
-fn deadlock(number: usize, circle: &[usize]) -> SqlError {
-    let waits: Vec<String> = circle.iter().map(|session| format!("session {session}")).collect();
-    let detail = format!("These wait for one another: {}, and again session {number}.", waits.join(", "));
-    SqlError::new(SqlState::DEADLOCK_DETECTED, "deadlock detected").with_detail(detail)
-}
-
 #[cfg(test)]
 mod tests {
+    use freshet_sql::SqlState;
+
     use super::*;
 
     const KEY: AdvisoryKey = AdvisoryKey { class: 0, object: 7, pair: false };

@@ -35,9 +35,9 @@ use freshet_sql::{SqlError, SqlState};
 use crate::schema::Oid;
 
 /// How long a waiter sleeps before it looks again for deadlocks, and whether it is to end.
-const LOOK: Duration = Duration::from_millis(10);
+pub(crate) const LOOK: Duration = Duration::from_millis(10);
 /// How long a circle of waits must last to be one.
-const CONFIRM: Duration = Duration::from_millis(5);
+pub(crate) const CONFIRM: Duration = Duration::from_millis(5);
 
 /// A way of locking a table: PostgreSQL's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -210,7 +210,7 @@ pub struct TableLocks {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LockMark(usize);
 
-fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -542,12 +542,12 @@ impl Drop for TableLocks {
 }
 
 #[cold]
-fn not_available() -> SqlError {
+pub(crate) fn not_available() -> SqlError {
     SqlError::new(SqlState::LOCK_NOT_AVAILABLE, "canceling statement due to lock timeout")
 }
 
 #[cold]
-fn deadlock(number: usize, circle: &[usize]) -> SqlError {
+pub(crate) fn deadlock(number: usize, circle: &[usize]) -> SqlError {
     let waits: Vec<String> = circle.iter().map(|session| format!("session {session}")).collect();
     let detail = format!("These wait for one another: {}, and again session {number}.", waits.join(", "));
     SqlError::new(SqlState::DEADLOCK_DETECTED, "deadlock detected").with_detail(detail)

@@ -12,14 +12,17 @@
 use std::{
     cell::RefCell,
     collections::HashMap,
-    sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock},
+    sync::{Arc, Mutex, OnceLock, PoisonError, RwLock},
     time::{Duration, Instant},
 };
 
 use freshet_engine::{Database, IndexDefinition, Isolation, KeyPart, ProcedureError, TableDefinition, Ticket, Worker};
 use freshet_sql::{SqlError, SqlState};
 
-use crate::schema::{Oid, Sequence};
+use crate::{
+    locks::guard,
+    schema::{Oid, Sequence},
+};
 
 const TABLE: &str = "sql.sequences";
 /// How many values are logged ahead at least, and at most.
@@ -74,10 +77,6 @@ pub struct SessionSequences {
     known: RefCell<HashMap<u64, Arc<Mutex<State>>>>,
     last: RefCell<HashMap<Oid, i64>>,
     last_of_any: RefCell<Option<Oid>>,
-}
-
-fn guard<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn failed(cause: impl std::fmt::Display) -> SqlError {

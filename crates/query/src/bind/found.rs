@@ -6,11 +6,10 @@
 
 use std::sync::Arc;
 
-use freshet_sql::{SqlError, SqlState, Type};
+use freshet_sql::{SqlError, Type};
 use sqlparser::ast::{
-    self, Assignment, AssignmentTarget, CastKind, Expr, FromTable, GroupByExpr, Ident, JoinConstraint, JoinOperator,
-    Query, Select, SelectItem, SetExpr, TableFactor, TableWithJoins, Value as Literal, With,
-    helpers::attached_token::AttachedToken,
+    self, CastKind, Expr, FromTable, GroupByExpr, Ident, JoinConstraint, JoinOperator, Query, Select, SelectItem,
+    SetExpr, TableFactor, TableWithJoins, Value as Literal, With, helpers::attached_token::AttachedToken,
 };
 
 use super::{
@@ -114,7 +113,7 @@ fn query(
 }
 
 /// The same, said to be of a type where nothing else says what it is: a literal in quotes, a parameter, NULL.
-pub(super) fn typed(expr: &Expr, ty: Type) -> Result<Expr, SqlError> {
+pub(super) fn typed(expr: &Expr, ty: Type) -> Expr {
     let open = match expr {
         Expr::Nested(inner) => return typed(inner, ty),
         Expr::Value(value) => matches!(
@@ -128,19 +127,19 @@ pub(super) fn typed(expr: &Expr, ty: Type) -> Result<Expr, SqlError> {
         _ => false,
     };
     if !open {
-        return Ok(expr.clone());
+        return expr.clone();
     }
     // Without what limits the length: that is seen to by the assignment.
     let name = ast::ObjectName::from(vec![quoted(ty.kind().catalog_name())]);
     let data_type = ast::DataType::Custom(name, Vec::new());
     if Type::from_sql(&data_type).ok() != Some(Type::of(ty.kind())) {
-        return Ok(expr.clone());
+        return expr.clone();
     }
-    Ok(Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr.clone()), data_type, array: false, format: None })
+    Expr::Cast { kind: CastKind::Cast, expr: Box::new(expr.clone()), data_type, array: false, format: None }
 }
 
 /// A query of several columns as as many queries of one.
-fn columns_of(query: &Query, count: usize) -> Result<Vec<Expr>, SqlError> {
+pub(super) fn columns_of(query: &Query, count: usize) -> Result<Vec<Expr>, SqlError> {
     let wrong = || syntax_error("number of columns does not match number of values");
     let SetExpr::Select(select) = &*query.body else {
         return Err(not_supported("assigning several columns from a set operation"));
@@ -184,26 +183,8 @@ impl Binder<'_> {
             items: Vec::new(),
         };
         let mut assigned = Vec::new();
-        for Assignment { target, value } in &update.assignments {
-            let names = match target {
-                AssignmentTarget::ColumnName(name) => std::slice::from_ref(name),
-                AssignmentTarget::Tuple(names) => names.as_slice(),
-            };
-            let values = match (target, value) {
-                (AssignmentTarget::ColumnName(_), value) => vec![value.clone()],
-                (_, Expr::Tuple(values)) if values.len() == names.len() => values.clone(),
-                (_, Expr::Subquery(query)) => columns_of(query, names.len())?,
-                (_, Expr::Nested(value)) if names.len() == 1 => vec![(**value).clone()],
-                _ => return Err(syntax_error("number of columns does not match number of values").into()),
-            };
-            for (name, value) in names.iter().zip(values) {
-                let name = parts_of(name)?.pop().unwrap_or_default();
-                let number = self.assigned_column(info, &name, &value)?;
-                if assigned.iter().any(|(other, _)| *other == number) {
-                    return Err(syntax_error(format!("multiple assignments to same column \"{name}\"")).into());
-                }
-                assigned.push((number, self.assigned(&mut finder, number, &value)?));
-            }
+        for (number, value) in self.assigned_values(&update.assignments, info)? {
+            assigned.push((number, self.assigned(&mut finder, number, &value)?));
         }
         let returning = self.returning_found(update.returning.as_deref(), &mut finder)?;
         let query = self.general(&finder.query(), why)?;
@@ -231,7 +212,7 @@ impl Binder<'_> {
                 Err(stop) => return Err(stop),
             }
         }
-        Ok(Assigned::There(finder.item(typed(value, info.column_type(number))?)))
+        Ok(Assigned::There(finder.item(typed(value, info.column_type(number)))))
     }
 
     /// Binds a DELETE that a general query finds the rows of, for this reason.
@@ -322,21 +303,6 @@ impl Binder<'_> {
         let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
         scope.sources.push(ScopeSource { alias, schema: None, columns, table: None });
         Ok(())
-    }
-
-    /// The column that is assigned to.
-    ///
-    /// # Errors
-    /// 42703; 428C9 for an identity column that always has its own values.
-    pub(super) fn assigned_column(&self, info: &TableInfo, name: &str, value: &Expr) -> Result<usize, SqlError> {
-        let number = self.target_column(info, name)?;
-        if info.table.columns[number].identity == Some(crate::schema::Identity::Always) && !is_default(value) {
-            let message = format!("column \"{name}\" can only be updated to DEFAULT");
-            let error = SqlError::new(SqlState::GENERATED_ALWAYS, message);
-            let detail = format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS.");
-            return Err(error.with_detail(detail));
-        }
-        Ok(number)
     }
 }
 

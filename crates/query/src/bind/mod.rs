@@ -118,6 +118,14 @@ pub fn not_supported(what: impl std::fmt::Display) -> SqlError {
     SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, format!("{what} is not supported"))
 }
 
+impl<'a> Binder<'a> {
+    /// For statements and expressions without parameters and subqueries.
+    pub fn new(schema: &'a Schema, path: &'a [Oid], role: Oid, context: &'a EvalContext<'a>) -> Self {
+        let (parameters, firsts) = Default::default();
+        Self { schema, path, role, context, parameters, planner: None, firsts }
+    }
+}
+
 impl Binder<'_> {
     /// What a name of a relation means, with its schema.
     ///

@@ -1,21 +1,21 @@
 //! INSERT, UPDATE and DELETE.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use freshet_sql::{
     SqlError, SqlState, Type,
     types::{CastContext, Kind},
 };
 use sqlparser::ast::{
-    self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, ObjectName, OnConflictAction,
-    OnInsert, Query, SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins, With,
+    self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, OnConflictAction, OnInsert, Query,
+    SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins, With,
 };
 
 use super::{
     Binder, Bound, Scope, ScopeSource, Stop,
     access::{self, Access},
     first::not_row_by_row,
-    found::typed,
+    found::{columns_of, typed},
     general::GeneralQuery,
     name_of, not_supported, parts_of, qualified,
     select::{Output, ScanPlan, SelectPlan, all_of, split},
@@ -297,13 +297,13 @@ impl Binder<'_> {
         info: &Arc<TableInfo>,
         targets: &[usize],
     ) -> Bound<(RowSource, usize)> {
-        let why = match with {
-            None => match self.attempt(|| self.own_rows_to_insert(query, info, targets)) {
-                Err(Stop::General(why)) => why,
-                bound => return bound,
-            },
-            Some(_) => "WITH",
-        };
+        if with.is_none() {
+            match self.attempt(|| self.values_to_insert(query, info, targets)) {
+                Ok(None) | Err(Stop::General(_)) => {}
+                Ok(Some(rows)) => return Ok(rows),
+                Err(stop) => return Err(stop),
+            }
+        }
         let mut query = query.clone();
         match (with, &mut query.with) {
             (None, _) => {}
@@ -311,6 +311,15 @@ impl Binder<'_> {
             (Some(with), own) => *own = Some(with.clone()),
         }
         self.type_outputs(&mut query.body, info, targets)?;
+        let why = match self.attempt(|| self.query(&query)) {
+            Ok(plan) => {
+                let casts = self.casts(plan.output.iter().map(|output| output.ty), info, targets)?;
+                let count = plan.output.len();
+                return Ok((RowSource::Query(Box::new(plan), casts), count));
+            }
+            Err(Stop::General(why)) => why,
+            Err(stop) => return Err(stop),
+        };
         let general = self.general(&query, why)?;
         let casts = self.casts(general.0.columns().iter().map(|column| column.ty), info, targets)?;
         let count = general.0.columns().len();
@@ -330,7 +339,7 @@ impl Binder<'_> {
                 }
                 for (item, target) in select.projection.iter_mut().zip(targets) {
                     if let SelectItem::UnnamedExpr(expr) | SelectItem::ExprWithAlias { expr, .. } = item {
-                        *expr = typed(expr, info.column_type(*target))?;
+                        *expr = typed(expr, info.column_type(*target));
                     }
                 }
             }
@@ -341,7 +350,7 @@ impl Binder<'_> {
                             let default = info.table.columns[*target].default.as_deref().unwrap_or("NULL");
                             *expr = parse_expression(default)?;
                         }
-                        *expr = typed(expr, info.column_type(*target))?;
+                        *expr = typed(expr, info.column_type(*target));
                     }
                 }
             }
@@ -365,7 +374,13 @@ impl Binder<'_> {
         Ok(casts)
     }
 
-    fn own_rows_to_insert(&self, query: &Query, info: &Arc<TableInfo>, targets: &[usize]) -> Bound<(RowSource, usize)> {
+    /// The rows of VALUES, where the query is no more than that.
+    fn values_to_insert(
+        &self,
+        query: &Query,
+        info: &Arc<TableInfo>,
+        targets: &[usize],
+    ) -> Bound<Option<(RowSource, usize)>> {
         if let SetExpr::Values(values) = &*query.body
             && query.with.is_none()
             && query.order_by.is_none()
@@ -392,14 +407,9 @@ impl Binder<'_> {
                 }
                 rows.push(bound);
             }
-            return Ok((RowSource::Values(rows), count));
+            return Ok(Some((RowSource::Values(rows), count)));
         }
-        let mut query = query.clone();
-        self.type_outputs(&mut query.body, info, targets)?;
-        let plan = self.query(&query)?;
-        let casts = self.casts(plan.output.iter().map(|output| output.ty), info, targets)?;
-        let count = plan.output.len();
-        Ok((RowSource::Query(Box::new(plan), casts), count))
+        Ok(None)
     }
 
     fn on_conflict(&self, conflict: &ast::OnConflict, info: &Arc<TableInfo>, alias: &str) -> Bound<ConflictPlan> {
@@ -461,35 +471,62 @@ impl Binder<'_> {
         info: &Arc<TableInfo>,
         scope: &Scope,
     ) -> Bound<Vec<(usize, Expression)>> {
-        let mut bound: Vec<(usize, Expression)> = Vec::new();
-        let mut one = |name: &ObjectName, value: &Expr| -> Bound<()> {
-            let name = parts_of(name)?.pop().unwrap_or_default();
-            let number = self.assigned_column(info, &name, value)?;
-            if bound.iter().any(|(other, _)| *other == number) {
-                let message = format!("multiple assignments to same column \"{name}\"");
-                return Err(syntax_error(message).into());
-            }
-            let expression = match is_default(value) {
-                true => self.default_of(info, number)?,
-                false => self.assign(self.expression(value, scope)?, info, number)?,
-            };
-            bound.push((number, expression));
-            Ok(())
+        let is_row = |assignment: &Assignment| {
+            matches!((&assignment.target, &assignment.value), (AssignmentTarget::Tuple(_), Expr::Subquery(_)))
         };
-        for assignment in assignments {
-            match (&assignment.target, &assignment.value) {
-                (AssignmentTarget::ColumnName(name), value) => one(name, value)?,
-                (AssignmentTarget::Tuple(names), Expr::Tuple(values)) if names.len() == values.len() => {
-                    names.iter().zip(values).try_for_each(|(name, value)| one(name, value))?;
+        if assignments.iter().any(is_row) {
+            return Err(Stop::General("a row of a subquery"));
+        }
+        let bound = self.assigned_values(assignments, info)?.into_iter().map(|(number, value)| {
+            let expression = match is_default(&value) {
+                true => self.default_of(info, number)?,
+                false => self.assign(self.expression(&value, scope)?, info, number)?,
+            };
+            Ok((number, expression))
+        });
+        bound.collect()
+    }
+
+    /// Which columns are assigned to, and what each of them gets: rows are taken apart.
+    ///
+    /// # Errors
+    /// 42601, 42703; 428C9 for an identity column that always has its own values; 0A000 for a row that cannot be taken apart.
+    pub(super) fn assigned_values<'s>(
+        &self,
+        assignments: &'s [Assignment],
+        info: &TableInfo,
+    ) -> Result<Vec<(usize, Cow<'s, Expr>)>, SqlError> {
+        let mut assigned: Vec<(usize, Cow<'s, Expr>)> = Vec::new();
+        for Assignment { target, value } in assignments {
+            let (names, values) = match (target, value) {
+                (AssignmentTarget::ColumnName(name), value) => (std::slice::from_ref(name), vec![Cow::Borrowed(value)]),
+                (AssignmentTarget::Tuple(names), Expr::Tuple(values)) if values.len() == names.len() => {
+                    (names.as_slice(), values.iter().map(Cow::Borrowed).collect())
                 }
-                (AssignmentTarget::Tuple(names), Expr::Nested(value)) if names.len() == 1 => one(&names[0], value)?,
-                (AssignmentTarget::Tuple(_), Expr::Tuple(_)) => {
-                    return Err(syntax_error("number of columns does not match number of values").into());
+                (AssignmentTarget::Tuple(names), Expr::Nested(value)) if names.len() == 1 => {
+                    (names.as_slice(), vec![Cow::Borrowed(&**value)])
                 }
-                _ => return Err(Stop::General("a row of a subquery")),
+                (AssignmentTarget::Tuple(names), Expr::Subquery(query)) => {
+                    (names.as_slice(), columns_of(query, names.len())?.into_iter().map(Cow::Owned).collect())
+                }
+                _ => return Err(syntax_error("number of columns does not match number of values")),
+            };
+            for (name, value) in names.iter().zip(values) {
+                let name = parts_of(name)?.pop().unwrap_or_default();
+                let number = self.target_column(info, &name)?;
+                if info.table.columns[number].identity == Some(Identity::Always) && !is_default(&value) {
+                    let message = format!("column \"{name}\" can only be updated to DEFAULT");
+                    let error = SqlError::new(SqlState::GENERATED_ALWAYS, message);
+                    let detail = format!("Column \"{name}\" is an identity column defined as GENERATED ALWAYS.");
+                    return Err(error.with_detail(detail));
+                }
+                if assigned.iter().any(|(other, _)| *other == number) {
+                    return Err(syntax_error(format!("multiple assignments to same column \"{name}\"")));
+                }
+                assigned.push((number, value));
             }
         }
-        Ok(bound)
+        Ok(assigned)
     }
 
     fn target(&self, table: &TableWithJoins, wanted: u16) -> Bound<(Arc<TableInfo>, String)> {

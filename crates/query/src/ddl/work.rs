@@ -118,15 +118,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
     }
 
     pub(super) fn binder(&self) -> Binder<'_> {
-        Binder {
-            schema: &self.change.schema,
-            path: self.ddl.path,
-            role: self.ddl.role,
-            context: self.ddl.context,
-            parameters: Default::default(),
-            planner: None,
-            firsts: Default::default(),
-        }
+        Binder::new(&self.change.schema, self.ddl.path, self.ddl.role, self.ddl.context)
     }
 
     /// The session, with the sequences that the definition has made.

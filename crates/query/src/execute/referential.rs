@@ -13,7 +13,6 @@ use super::{Run, write::Written};
 use crate::{
     bind::{
         access::{self, Among},
-        modify::parse_expression,
         select::{WhenLocked, all_of},
     },
     error::{read_error, write_error},
@@ -254,18 +253,9 @@ impl Run<'_, '_> {
 
     /// The default of a column, evaluated.
     fn default_value(&self, info: &TableInfo, column: usize) -> Result<Value, SqlError> {
-        let Some(sql) = &info.table.columns[column].default else { return Ok(Value::Null) };
         let schema = self.schema.ok_or_else(|| SqlError::internal("references without a catalog"))?;
-        let binder = crate::bind::Binder {
-            schema,
-            path: &[crate::schema::PG_CATALOG],
-            role: info.table.owner,
-            context: self.environment.context,
-            parameters: Vec::new().into(),
-            planner: None,
-            firsts: Default::default(),
-        };
-        let _ = parse_expression(sql)?;
+        let path = &[crate::schema::PG_CATALOG];
+        let binder = crate::bind::Binder::new(schema, path, info.table.owner, self.environment.context);
         let default = binder.default_of(info, column).map_err(crate::bind::Stop::into_error)?;
         default.evaluate(&[], &self.environment)
     }

@@ -29,15 +29,7 @@ impl Session<'_> {
         let view = View::new(&self.shared, &self.state);
         let context = self.state.context(Some(&view), self.begun());
         let path = self.state.path();
-        let binder = Binder {
-            schema: &self.state.schema,
-            path: &path,
-            role: self.state.role,
-            context: &context,
-            parameters: Vec::new().into(),
-            planner: None,
-            firsts: Default::default(),
-        };
+        let binder = Binder::new(&self.state.schema, &path, self.state.role, &context);
         what(&binder, &Environment { parameters: &[], firsts: &[], context: &context, session: &view })
     }
 

@@ -191,13 +191,9 @@ impl Session<'_> {
         let context = self.state.context(Some(&view), freshet_sql::types::Timestamp::now());
         let planner = SessionPlanner { shared: &self.shared, state: &self.state };
         let binder = Binder {
-            schema: &self.state.schema,
-            path: &path,
-            role: self.state.role,
-            context: &context,
             parameters: prepared.given.clone().into(),
             planner: Some(&planner),
-            firsts: Default::default(),
+            ..Binder::new(&self.state.schema, &path, self.state.role, &context)
         };
         let statement = match &prepared.statement {
             Some(Parsed::Sql(statement)) => Some(&**statement),

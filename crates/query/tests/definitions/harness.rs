@@ -254,15 +254,7 @@ impl<'b> Session<'b> {
             let columns = RefCell::new(());
             let columns_of = |query: &sqlparser::ast::Query| {
                 let _one_at_a_time = columns.borrow_mut();
-                let binder = Binder {
-                    schema: &schema,
-                    path: &self.path,
-                    role: self.role,
-                    context: &context,
-                    parameters: Default::default(),
-                    planner: None,
-                    firsts: Default::default(),
-                };
+                let binder = Binder::new(&schema, &self.path, self.role, &context);
                 if let Some(columns) = columns_of_view(query, &schema, &self.path) {
                     return Ok(columns);
                 }
@@ -298,15 +290,7 @@ impl<'b> Session<'b> {
             let schema = self.base.catalog.read(transaction)?;
             let view = View { schema: &schema, path: &self.path, base: self.base, sequences: &self.sequences };
             let context = EvalContext { names: Some(&view), session: Some(&view), ..EvalContext::default() };
-            let binder = Binder {
-                schema: &schema,
-                path: &self.path,
-                role: self.role,
-                context: &context,
-                parameters: Default::default(),
-                planner: None,
-                firsts: Default::default(),
-            };
+            let binder = Binder::new(&schema, &self.path, self.role, &context);
             let environment = Environment { parameters: &[], firsts: &[], context: &context, session: &view };
             let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, 1 << 30);
             run.read_committed = self.read_committed;
