@@ -14,22 +14,20 @@ use freshet_base::{
     sync::{Arc, AtomicBool, AtomicU64, Ordering},
 };
 
-mod error;
+pub mod queue;
 mod receiver;
 
-pub use self::{
-    error::{ConnectError, ListenError, ReceiveError, SendError},
-    receiver::Receiver,
-};
+pub use self::receiver::Receiver;
+pub use crate::error::{ConnectError, ListenError, ReceiveError, SendError};
 use crate::frame::{Header, MAX_IMMEDIATE};
 
 /// What went over one connection.
 #[derive(Debug, Default)]
 pub struct Counters {
-    sent_frames: AtomicU64,
-    sent_bytes: AtomicU64,
-    received_frames: AtomicU64,
-    received_bytes: AtomicU64,
+    pub(crate) sent_frames: AtomicU64,
+    pub(crate) sent_bytes: AtomicU64,
+    pub(crate) received_frames: AtomicU64,
+    pub(crate) received_bytes: AtomicU64,
 }
 
 /// A reading of [`Counters`].
@@ -46,6 +44,13 @@ pub struct Traffic {
 }
 
 impl Counters {
+    /// One more frame of `bytes` was sent.
+    pub(crate) fn sent(&self, bytes: u64) {
+        // Relaxed: statistics.
+        self.sent_frames.fetch_add(1, Ordering::Relaxed);
+        self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Reads them. Relaxed throughout: statistics, ordered with nothing.
     pub fn read(&self) -> Traffic {
         Traffic {
@@ -186,6 +191,13 @@ impl Connection {
         Ok(Self { sender, receiver })
     }
 
+    /// The socket, what was read ahead of what was asked for, and the counters, for another protocol on the same connection.
+    pub(crate) fn into_parts(self) -> (TcpStream, SocketAddr, Vec<u8>, Arc<Counters>) {
+        let counters = self.sender.counters();
+        let (stream, ahead) = self.receiver.into_parts();
+        (stream, self.sender.peer, ahead, counters)
+    }
+
     /// The halves.
     pub fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)
@@ -317,9 +329,7 @@ impl Sender {
         self.head.extend_from_slice(&header.encode());
         self.head.extend_from_slice(immediate);
         self.write_all(payload)?;
-        // Relaxed: statistics.
-        self.counters.sent_frames.fetch_add(1, Ordering::Relaxed);
-        self.counters.sent_bytes.fetch_add((self.head.len() + length) as u64, Ordering::Relaxed);
+        self.counters.sent((self.head.len() + length) as u64);
         Ok(())
     }
 
