@@ -30,7 +30,7 @@ use self::{ack::AckStage, follow::Follow, lag::LagMeter, replay::ReplayStage, vi
 pub use self::{
     follow::JoinError,
     receive::SessionError,
-    replay::{ReplayError, ReplayTarget},
+    replay::{PersistShare, ReplayError, ReplayTarget},
 };
 use crate::{
     clock::Clock,
