@@ -21,6 +21,8 @@ mod instructions;
 pub(crate) mod map;
 #[cfg(all(test, not(loom)))]
 mod model;
+#[cfg(all(test, not(loom)))]
+mod model_standby;
 #[cfg(not(loom))]
 mod ring;
 

@@ -168,6 +168,9 @@ impl Shared {
         let (from, to) = {
             // Held while it works: a cut waits.
             let _guard = nvm.persisting.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Some(failure) = self.core.failure() {
+                return Err(failure.clone());
+            }
             let (from, to) = (self.core.durable.get(), Stamp(self.arrived.load(Ordering::SeqCst)));
             if from < to {
                 self.core.persist_received(from, to);
@@ -516,6 +519,15 @@ impl StandbyLog {
         self.shared.core.buffer.restart(end);
         self.shared.core.buffer.release(Stamp::MAX);
         Log::on(Arc::clone(&self.shared.core), flushers, config, end, term)
+    }
+}
+
+impl StandbyLog {
+    /// Ends the log as a crash would: nothing is persisted or put into the store any more. For tests of what is left.
+    #[doc(hidden)]
+    pub fn crash_for_test(&self) {
+        self.shared.fail(LogFailure::bug());
+        self.stop();
     }
 }
 

@@ -28,6 +28,10 @@ pub(super) fn flush(shared: &Arc<Shared>, stream: usize) {
         None => Ok(()),
     };
     let result = loop {
+        if shared.core.failure().is_some() {
+            // Another thread's.
+            return;
+        }
         match flush_once(shared, stream) {
             Ok(true) => {}
             Ok(false) if shared.closing.load(Ordering::SeqCst) => break sync_watermark().map_err(LogFailure::from),
