@@ -198,7 +198,7 @@ fn a_full_disk_stops_the_log_and_loses_nothing() {
         log.note_replayed(acknowledged);
     };
     assert!(failure.to_string().contains("no space left"), "{failure}");
-    assert!(log.wait_stored(acknowledged).is_err());
+    assert!(log.wait_stored(acknowledged.plus(RING as u64)).is_err(), "nobody waits for ever");
     assert!(log.close().is_err());
     gate.set(State::Open);
     let store = open_store();
