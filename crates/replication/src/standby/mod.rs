@@ -33,7 +33,7 @@ use self::{
 pub use self::{
     follow::JoinError,
     receive::SessionError,
-    replay::{ReplayError, ReplayTarget},
+    replay::{PersistShare, ReplayError, ReplayTarget},
 };
 use crate::{
     clock::Clock,
