@@ -13,7 +13,7 @@
 //! Nothing is overwritten that was not taken: a sender whose frames are not taken waits, at most for its patience.
 
 use std::{
-    fmt, io,
+    fmt,
     net::SocketAddr,
     thread,
     time::{Duration, Instant},
@@ -288,6 +288,11 @@ impl Sender {
         self.queue.write_with_imm(Place { region: STATUS, offset: 0 }, &[&bytes], 0)
     }
 
+    /// Ends the channel such that what was sent last arrives. Blocks until the other side has ended it too, at most for `patience`.
+    pub fn farewell(mut self, patience: Duration) {
+        self.queue.farewell(patience);
+    }
+
     /// Blocks until everything that was posted has completed.
     ///
     /// # Errors
@@ -409,11 +414,6 @@ impl Receiver {
     pub fn peer(&self) -> SocketAddr {
         self.peer
     }
-}
-
-/// A lost connection, for who finds out by other means.
-pub fn lost(peer: SocketAddr) -> SendError {
-    SendError::Lost { peer, source: io::ErrorKind::BrokenPipe.into() }
 }
 
 #[cfg(test)]

@@ -200,6 +200,11 @@ pub trait QueuePair: Send {
     /// The length of a region of the other side, in bytes; zero for one that was not offered.
     fn region_length(&self, region: usize) -> u64;
 
+    /// Sees to it that what was posted arrives although this side ends the connection. Blocks at most for `patience`.
+    fn farewell(&mut self, patience: Duration) {
+        let _ = patience;
+    }
+
     /// Whether posting takes no longer than copying: no other thread, no socket, no limit is waited for.
     fn is_prompt(&self) -> bool;
 }

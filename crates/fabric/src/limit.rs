@@ -98,6 +98,10 @@ impl QueuePair for Limited {
         self.inner.complete()
     }
 
+    fn farewell(&mut self, patience: Duration) {
+        self.inner.farewell(patience);
+    }
+
     fn region_length(&self, region: usize) -> u64 {
         self.inner.region_length(region)
     }

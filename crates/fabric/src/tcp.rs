@@ -70,6 +70,24 @@ fn timed_out(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
+/// Says that nothing more will be sent, and waits until the other side has closed too, at most for `patience`.
+fn drain(mut stream: &TcpStream, patience: Duration) {
+    // An error means that it is closed already.
+    let _ = stream.shutdown(Shutdown::Write);
+    let deadline = Instant::now() + patience;
+    let mut discarded = [0; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+            return;
+        }
+        match stream.read(&mut discarded) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
 /// Waits for connections.
 #[derive(Debug)]
 pub struct Listener {
@@ -274,20 +292,8 @@ impl Sender {
 
     /// Ends the connection such that the last message arrives: a connection that is closed over unread bytes is
     /// reset, which would take the message with it. Blocks until the other side has closed too, at most for `patience`.
-    pub fn farewell(mut self, patience: Duration) {
-        self.finish();
-        let deadline = Instant::now() + patience;
-        let mut discarded = [0; 4096];
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
-                return;
-            }
-            match self.stream.read(&mut discarded) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-        }
+    pub fn farewell(self, patience: Duration) {
+        drain(&self.stream, patience);
     }
 
     /// Sends a message without payload.

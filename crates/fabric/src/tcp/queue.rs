@@ -249,6 +249,12 @@ impl QueuePair for TcpQueue {
         self.read(Place { region: 0, offset: 0 }, &mut [])
     }
 
+    fn farewell(&mut self, patience: Duration) {
+        // A connection that is closed over unread bytes is reset, which would take the last message with it.
+        let writer = self.writer.lock().expect("no code panics under this mutex");
+        super::drain(&writer.stream, patience);
+    }
+
     fn region_length(&self, region: usize) -> u64 {
         self.lengths.get(region).copied().unwrap_or(0)
     }
