@@ -306,6 +306,12 @@ impl QueuePair for VerbsQueue {
         Ok(())
     }
 
+    fn farewell(&mut self, patience: Duration) {
+        self.patience = self.patience.min(patience);
+        // An error means that nothing more arrives.
+        let _ = QueuePair::complete(self);
+    }
+
     fn region_length(&self, region: usize) -> u64 {
         self.regions.get(region).map_or(0, |region| region.length)
     }
