@@ -118,6 +118,12 @@ impl VerbsQueue {
         SendError::Stalled { peer: self.peer, patience: self.patience }
     }
 
+    /// The connection is over; if that was because something failed here, says what.
+    fn over(&mut self) -> SendError {
+        while self.state.broken.is_none() && matches!(self.reap(None), Ok(true)) {}
+        self.lost()
+    }
+
     fn broken(&mut self, why: impl Into<String>) -> SendError {
         self.state.broken.get_or_insert(why.into());
         self.lost()
@@ -133,11 +139,11 @@ impl VerbsQueue {
     /// Fails when this is of no more use; waits until the other side is ready for the first packet.
     fn usable(&mut self) -> Result<(), SendError> {
         if self.state.broken.is_some() || self.link.is_over() {
-            return Err(self.lost());
+            return Err(self.over());
         }
         match self.link.ready(self.patience) {
             Some(true) => Ok(()),
-            Some(false) => Err(self.lost()),
+            Some(false) => Err(self.over()),
             None => Err(self.stalled()),
         }
     }
@@ -154,6 +160,9 @@ impl VerbsQueue {
             let Some(oldest) = self.state.posted.pop_front() else {
                 return Err(self.broken("something completed that was not posted"));
             };
+            if completion.status == sys::FLUSHED && self.link.is_over() {
+                return Err(self.lost());
+            }
             if completion.status != sys::SUCCESS {
                 let why = self.pair.device().status(completion.status);
                 return Err(self.broken(format!("{:?} failed: {why}", oldest.work)));
@@ -298,7 +307,7 @@ impl QueuePair for VerbsQueue {
 
     fn complete(&mut self) -> Result<(), SendError> {
         if self.state.broken.is_some() || self.link.is_over() {
-            return Err(self.lost());
+            return Err(self.over());
         }
         while !self.state.posted.is_empty() {
             self.await_one()?;
