@@ -6,7 +6,7 @@ use freshet_base::{Fid, RecordKind, Rid, Stamp};
 use freshet_log::{Block, BlockKind, RecordRef};
 use freshet_storage::{Catalog, Content, Guard, KeyBuffer, Known};
 
-use crate::{LogBytes, ReplayError};
+use crate::{LogBytes, ReplayError, full::Full};
 
 /// A record that ended at `tombstone`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,16 @@ impl Found {
     }
 }
 
+/// What replay does to a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Apply {
+    /// It announces the record's address in the replay array (Query Fresh, section 3.4.1).
+    #[default]
+    Fresh,
+    /// It makes the version and puts it into the data array (Query Fresh, section 4.7).
+    Full,
+}
+
 /// One thread's means of replay.
 pub(crate) struct Applier {
     pub(crate) catalog: Arc<Catalog>,
@@ -53,11 +63,17 @@ pub(crate) struct Applier {
     checkpoint_end: Stamp,
     buffer: Vec<u8>,
     key: KeyBuffer,
+    full: Option<Full>,
 }
 
 impl Applier {
-    pub(crate) fn new(catalog: Arc<Catalog>, log: Arc<dyn LogBytes>, checkpoint_end: Stamp) -> Self {
-        Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new() }
+    pub(crate) fn new(
+        catalog: Arc<Catalog>,
+        log: Arc<dyn LogBytes>,
+        checkpoint_end: Stamp,
+        full: Option<Full>,
+    ) -> Self {
+        Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new(), full }
     }
 
     /// Replays `[from, to)`, which begins and ends at block boundaries.
@@ -68,6 +84,9 @@ impl Applier {
         to: Stamp,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
+        if let Some(full) = &mut self.full {
+            full.begin(guard, &self.catalog);
+        }
         let length = usize::try_from(to.since(from)).expect("parts are smaller than the address space");
         let mut buffer = std::mem::take(&mut self.buffer);
         if buffer.len() < length {
@@ -128,7 +147,8 @@ impl Applier {
             found.deleted.push(Deleted { fid: header.fid, rid: header.rid, tombstone: record.address });
         }
         let kind = self.entering(header.kind, record.address);
-        apply(content, guard, &mut self.key, kind, header.rid, record.address, record.row)
+        let of = Of { kind: header.kind, rid: header.rid, address: record.address, row: record.row };
+        apply(content, guard, &mut self.key, kind, of, self.full.as_mut().map(|full| (full, &*self.log)))
     }
 
     /// What a record is as far as indexes are concerned.
@@ -148,8 +168,10 @@ impl Applier {
             if kind == RecordKind::Delete {
                 found.deleted.push(Deleted { fid, rid, tombstone: address });
             }
-            let kind = self.entering(kind, address);
-            apply(content, guard, &mut self.key, kind, rid, address, &row)?;
+            let of = Of { kind, rid, address, row: &row };
+            let entering = self.entering(kind, address);
+            let full = self.full.as_mut().map(|full| (full, &*self.log));
+            apply(content, guard, &mut self.key, entering, of, full)?;
         }
         Ok(())
     }
@@ -174,16 +196,23 @@ pub(crate) fn enter_tables(
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments)]
+/// A record to be applied.
+struct Of<'r> {
+    kind: RecordKind,
+    rid: Rid,
+    address: Stamp,
+    row: &'r [u8],
+}
+
+/// `entering` is what the record is as far as indexes are concerned.
 #[inline]
 fn apply(
     content: &Content,
     guard: &Guard<'_>,
     key: &mut KeyBuffer,
-    kind: RecordKind,
-    rid: Rid,
-    address: Stamp,
-    row: &[u8],
+    entering: RecordKind,
+    Of { kind, rid, address, row }: Of<'_>,
+    full: Option<(&mut Full, &dyn LogBytes)>,
 ) -> Result<(), ReplayError> {
     let foreign = ReplayError::Foreign { at: address, fid: content.fid(), rid };
     let indexes = content.indexes(guard);
@@ -191,10 +220,14 @@ fn apply(
         return Err(foreign);
     }
     // The word before the index entries: whoever finds the entry finds the record.
-    if !content.replay_store(rid, address) {
+    let fits = match full {
+        None => content.replay_store(rid, address),
+        Some((full, log)) => full.instantiate(content, guard, kind, rid, address, row, log)?,
+    };
+    if !fits {
         return Err(foreign);
     }
-    if kind == RecordKind::Insert {
+    if entering == RecordKind::Insert {
         for (_, index) in indexes.iter() {
             if let Some(key) = index.key_of(row, key) {
                 // There already, if this range was replayed before.

@@ -1,7 +1,7 @@
 //! One replay function, over any range of the log: for restart, for a joining
 //! standby, and for a live one.
 //!
-//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1). It is
+//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1), unless it is told to ([`Apply::Full`]). It is
 //! idempotent and order-free: for each record the larger address wins, so several threads
 //! may replay parts of a range side by side (section 3.4.2), and ranges may overlap.
 //!
@@ -11,6 +11,7 @@
 mod apply;
 mod cut;
 mod fill;
+mod full;
 mod pool;
 mod restore;
 mod runs;
@@ -21,7 +22,7 @@ use freshet_storage::CatalogError;
 use thiserror::Error;
 
 pub use self::{
-    apply::Deleted,
+    apply::{Apply, Deleted},
     pool::{Replay, ReplayStatistics},
     restore::{Collector, Restoration, Target},
 };

@@ -10,13 +10,14 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Stamp, cpu::Meter};
+use freshet_base::{Stamp, Watermark, cpu::Meter};
 use freshet_storage::{Catalog, Participant, Participants};
 
 use crate::{
     LogBytes, ReplayError,
-    apply::{Applier, Deleted, Found},
+    apply::{Applier, Apply, Deleted, Found},
     fill::{Records, fill_all},
+    full::{Full, View},
 };
 
 /// A range with its partitions, which the threads divide among themselves.
@@ -52,6 +53,8 @@ pub struct Replay {
     bytes: AtomicU64,
     cpu: Arc<Meter>,
     deleted: Mutex<Vec<Deleted>>,
+    pub(crate) apply: Apply,
+    view: View,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) log: Arc<dyn LogBytes>,
 }
@@ -107,9 +110,14 @@ impl Replay {
         participants: &Arc<Participants>,
         log: &Arc<dyn LogBytes>,
         checkpoint_end: Stamp,
+        apply: Apply,
     ) -> Self {
         let threads = threads.max(1);
-        let applier = || Applier::new(Arc::clone(catalog), Arc::clone(log), checkpoint_end);
+        let view = View::default();
+        let applier = || {
+            let full = (apply == Apply::Full).then(|| Full::new(participants, &view, checkpoint_end));
+            Applier::new(Arc::clone(catalog), Arc::clone(log), checkpoint_end, full)
+        };
         let cpu = Arc::new(Meter::default());
         let helpers = (1..threads)
             .map(|number| {
@@ -140,9 +148,17 @@ impl Replay {
             bytes: AtomicU64::new(0),
             cpu,
             deleted: Mutex::new(Vec::new()),
+            apply,
+            view: Arc::clone(&view),
             catalog: Arc::clone(catalog),
             log: Arc::clone(log),
         }
+    }
+
+    /// What readers see, at or below everything that is still to be replayed: full replay drops old versions by it, and keeps all
+    /// without it. To be said once.
+    pub fn set_view(&self, visible: &Arc<Watermark>) {
+        let _ = self.view.set(Arc::clone(visible));
     }
 
     /// How many threads replay.

@@ -14,7 +14,7 @@ use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint},
-    standby::{ReplayMode, Standby, StandbyConfig, Starting},
+    standby::{Standby, StandbyConfig, Starting},
     terms::BeginError,
 };
 use freshet_storage::{Catalog, Participants};
@@ -25,7 +25,7 @@ use super::{
     Composition, Node, Shipping,
     adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
-    config::NodeConfig,
+    config::{Apply, NodeConfig},
     ground::{BufferInUse, Ground},
     janitor::Janitor,
     join::CheckpointDoor,
@@ -214,7 +214,11 @@ impl Parts {
         let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
         // Without the log up to there, the checkpoint is no state of the database.
         let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor));
+        let apply = match config.apply {
+            Apply::Fresh => freshet_replay::Apply::Fresh,
+            Apply::Full => freshet_replay::Apply::Full,
+        };
+        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, apply));
         let janitor = Arc::new(Janitor::new(deleted));
         let target =
             LiveReplay { replay: Arc::clone(&replay), janitor: Arc::clone(&janitor), end: AtomicU64::new(end.0) };
@@ -229,16 +233,14 @@ impl Parts {
             global: Stamp::ZERO,
             floor,
         };
-        let standby_config = StandbyConfig {
-            replay: if config.synchronous_replay { ReplayMode::Synchronous } else { ReplayMode::Pipelined },
-            peers: config.peers.clone(),
-            ..StandbyConfig::default()
-        };
+        let standby_config =
+            StandbyConfig { replay: config.replay, peers: config.peers.clone(), ..StandbyConfig::default() };
         let standby =
             Standby::start(starting, standby_config, Arc::clone(&log) as _, Arc::new(target), ground.terms.clone())
                 .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         let visible = Arc::clone(standby.visible());
         source.limit_to(Arc::clone(&visible));
+        replay.set_view(&visible);
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);
         let participant = core.participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
         core.catalog.consult_replay(&participant.pin_without_snapshot());

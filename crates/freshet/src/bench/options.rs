@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use freshet_base::{Isolation, Safety};
+use freshet_engine::{Apply, ReplayMode};
 use freshet_workloads::ycsb::mix::Mix;
 
 use super::{backup::BackupOptions, ratios::RatiosOptions, restart::RestartOptions};
@@ -62,9 +63,12 @@ pub(crate) struct Common {
     /// Threads that replay the log on each standby.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) replay_threads: u16,
-    /// Standbys acknowledge only what they have replayed.
-    #[arg(long)]
-    pub(crate) synchronous_replay: bool,
+    /// When standbys replay: pipelined, synchronous (they acknowledge only what they have replayed) or none.
+    #[arg(long, value_name = "POLICY", default_value_t = ReplayMode::Pipelined)]
+    pub(crate) replay: ReplayMode,
+    /// What standbys' replay does: fresh (replay arrays) or full (it makes all versions).
+    #[arg(long, value_name = "HOW", default_value_t = Apply::Fresh)]
+    pub(crate) apply: Apply,
     /// The processors of the primary and, behind a slash, of the standbys: 0/1. [default: all for all]
     #[arg(long, value_name = "PRIMARY-CPUS[/STANDBY-CPUS]")]
     pub(crate) pin: Option<Pin>,

@@ -92,6 +92,8 @@ pub(crate) struct Options {
     pub(crate) safety: String,
     pub(crate) standbys: u32,
     pub(crate) replay_threads: u16,
+    pub(crate) replay: String,
+    pub(crate) apply: String,
     pub(crate) pin: Option<String>,
 }
 
@@ -191,6 +193,8 @@ impl Report {
                 safety: common.safety.to_string(),
                 standbys: common.standbys,
                 replay_threads: common.replay_threads,
+                replay: common.replay.to_string(),
+                apply: common.apply.to_string(),
                 pin: common.pin.as_ref().map(ToString::to_string),
             },
             tps: tally.per_second,

@@ -258,7 +258,8 @@ impl Standby {
             ("--domain", if common.domain == Domain::None { "none" } else { "file" }),
             ("--workers", "1"),
             ("--replay-threads", &common.replay_threads.to_string()),
-            ("--synchronous-replay", &common.synchronous_replay.to_string()),
+            ("--replay", &common.replay.to_string()),
+            ("--apply", &common.apply.to_string()),
             ("--log-batch-bytes", &common.batch_bytes.to_string()),
             ("--log-interval-us", &common.interval_us.to_string()),
         ] {
