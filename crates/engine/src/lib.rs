@@ -21,6 +21,6 @@ pub use freshet_txn::{
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};
 pub use node::{
-    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, GroupCommit, LogSettings, Node,
-    NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
+    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, CommandExecutor, DivideBy, Domain, GroupCommit,
+    LogSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
 };

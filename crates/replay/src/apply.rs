@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
-use freshet_log::{Block, BlockKind, RecordRef};
+use freshet_log::{Block, BlockKind, RecordRef, block::CommandRef};
 use freshet_storage::{Catalog, Content, Guard, KeyBuffer, Known};
 
 use crate::{LogBytes, ReplayError, full::Full};
@@ -33,6 +33,9 @@ struct Deferred {
 pub(crate) struct Found {
     deferred: Vec<Deferred>,
     pub(crate) deleted: Vec<Deleted>,
+    pub(crate) commands: Vec<Command>,
+    /// The last block with records.
+    pub(crate) last_redo: Stamp,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
@@ -41,6 +44,8 @@ impl Found {
     pub(crate) fn merge(&mut self, other: Self) {
         self.deferred.extend(other.deferred);
         self.deleted.extend(other.deleted);
+        self.commands.extend(other.commands);
+        self.last_redo = self.last_redo.max(other.last_redo);
         self.records += other.records;
         self.bytes += other.bytes;
     }
@@ -54,6 +59,23 @@ pub enum Apply {
     Fresh,
     /// It makes the version and puts it into the data array (Query Fresh, section 4.7).
     Full,
+    /// As fresh; and commands are collected, for somebody to execute them again ([`crate::Replay::take_commands`]).
+    Command,
+}
+
+/// What a transaction was told to do (see the transactions' module `command`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Its stamp.
+    pub stamp: Stamp,
+    /// How many bytes its block takes.
+    pub length: u64,
+    /// Which stored procedure.
+    pub procedure: u32,
+    /// The partition to which it keeps.
+    pub partition: u64,
+    /// All that it was told.
+    pub inputs: Vec<u8>,
 }
 
 /// One thread's means of replay.
@@ -64,6 +86,7 @@ pub(crate) struct Applier {
     buffer: Vec<u8>,
     key: KeyBuffer,
     full: Option<Full>,
+    commands: bool,
 }
 
 impl Applier {
@@ -72,8 +95,9 @@ impl Applier {
         log: Arc<dyn LogBytes>,
         checkpoint_end: Stamp,
         full: Option<Full>,
+        commands: bool,
     ) -> Self {
-        Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new(), full }
+        Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new(), full, commands }
     }
 
     /// Replays `[from, to)`, which begins and ends at block boundaries.
@@ -114,7 +138,15 @@ impl Applier {
             if block.header().kind == BlockKind::Schema {
                 enter_tables(&self.catalog, guard, &block, true)?;
             }
+            if let Some(CommandRef { procedure, partition, inputs }) = block.command() {
+                if !self.commands {
+                    return Err(ReplayError::Command { at: stamp });
+                }
+                let length = block.bytes().len() as u64;
+                found.commands.push(Command { stamp, length, procedure, partition, inputs: inputs.to_vec() });
+            }
             for record in block.records() {
+                found.last_redo = stamp;
                 self.record(guard, record, found)?;
             }
             at += block.bytes().len();

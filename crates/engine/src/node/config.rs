@@ -103,6 +103,9 @@ pub enum Apply {
     Fresh,
     /// It makes their versions and puts them into the data arrays (Query Fresh, section 4.7, "FullReplay"): a baseline, for comparisons.
     Full,
+    /// It executes again what transactions were told to do (Query Fresh, section 4.3, "Logical"): for benchmarks, which log that. One
+    /// thread does so in the order of stamps; several (`replay-threads`) take a partition each.
+    Command,
 }
 
 impl std::str::FromStr for Apply {
@@ -111,7 +114,8 @@ impl std::str::FromStr for Apply {
         match text {
             "fresh" => Ok(Self::Fresh),
             "full" => Ok(Self::Full),
-            _ => Err(format!("unknown way to apply the log {text:?}: use fresh or full")),
+            "command" => Ok(Self::Command),
+            _ => Err(format!("unknown way to apply the log {text:?}: use fresh, full or command")),
         }
     }
 }
@@ -121,6 +125,7 @@ impl std::fmt::Display for Apply {
         f.write_str(match self {
             Self::Fresh => "fresh",
             Self::Full => "full",
+            Self::Command => "command",
         })
     }
 }
@@ -368,6 +373,6 @@ impl NodeConfig {
 
     /// Places for workers, replay threads and the engine's own.
     pub(crate) fn participants(&self) -> usize {
-        self.workers + 2 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5
     }
 }

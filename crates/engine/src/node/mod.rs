@@ -13,6 +13,7 @@
 mod adapters;
 pub mod archive;
 mod checkpoint;
+mod commands;
 mod config;
 mod ground;
 mod janitor;
@@ -41,6 +42,7 @@ pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
 use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
+    commands::CommandExecutor,
     config::{Apply, CheckpointSettings, DivideBy, Domain, GroupCommit, LogSettings, NodeConfig, NudgeBy, OnLoss},
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},

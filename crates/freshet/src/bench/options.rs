@@ -66,9 +66,13 @@ pub(crate) struct Common {
     /// When standbys replay: pipelined, synchronous (they acknowledge only what they have replayed) or none.
     #[arg(long, value_name = "POLICY", default_value_t = ReplayMode::Pipelined)]
     pub(crate) replay: ReplayMode,
-    /// What standbys' replay does: fresh (replay arrays) or full (it makes all versions).
+    /// What standbys' replay does: fresh (replay arrays), full (it makes all versions), or command (the log says what transactions
+    /// were told, and they are executed again; TPC-C only, without remote transactions).
     #[arg(long, value_name = "HOW", default_value_t = Apply::Fresh)]
     pub(crate) apply: Apply,
+    /// TPC-C without remote transactions, as with --apply command: for comparisons with that.
+    #[arg(long)]
+    pub(crate) home_only: bool,
     /// The processors of the primary and, behind a slash, of the standbys: 0/1. [default: all for all]
     #[arg(long, value_name = "PRIMARY-CPUS[/STANDBY-CPUS]")]
     pub(crate) pin: Option<Pin>,
@@ -117,6 +121,13 @@ pub(crate) struct Common {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Common {
+    /// Whether terminals of TPC-C keep to their warehouses: without that, commands of one warehouse depend on those of others.
+    pub(crate) fn stays_at_home(&self) -> bool {
+        self.home_only || self.apply == Apply::Command
+    }
 }
 
 /// Options of `freshet bench tpcc`.

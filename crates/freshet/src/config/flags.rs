@@ -155,8 +155,8 @@ pub(crate) struct Flags {
     /// what it has also replayed), none (only at a take-over or a restart). [default: pipelined]
     #[arg(long, value_name = "POLICY", env = "FRESHET_REPLAY", help_heading = "Resources")]
     pub(crate) replay: Option<ReplayMode>,
-    /// What a standby's replay does: fresh (addresses into replay arrays, versions are made by who reads them) or
-    /// full (it makes all versions; for comparisons). [default: fresh]
+    /// What a standby's replay does: fresh (addresses into replay arrays, versions are made by who reads them),
+    /// full (it makes all versions; for comparisons) or command (it executes again what a benchmark has logged). [default: fresh]
     #[arg(long, value_name = "HOW", env = "FRESHET_APPLY", help_heading = "Resources")]
     pub(crate) apply: Option<Apply>,
     /// Where PostgreSQL's clients connect: address and port, port 0 for a free one; off for nowhere. [default: 127.0.0.1:5432]
