@@ -2,11 +2,13 @@
 
 use std::time::Instant;
 
+use freshet_engine::Apply;
 use freshet_workloads::{
     TableSet,
     random::Random,
     tpcc::{
         self,
+        command::run_as_command,
         input::{Kind, Request, Terminal},
         load::{expected_rows, load},
         outcome::Outcome,
@@ -45,7 +47,8 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
     let epoch_micros = now_micros();
     let make = |number: usize| {
         let home = (number % usize::from(options.warehouses)) as u16 + 1;
-        let mut terminal = Terminal::new(&population, constants, common.seed, number as u64, home);
+        let terminal = Terminal::new(&population, constants, common.seed, number as u64, home);
+        let mut terminal = if common.stays_at_home() { terminal.at_home() } else { terminal };
         let tables = tables.clone();
         move |worker: &freshet_engine::Worker, now: Instant| {
             let micros = epoch_micros + now.saturating_duration_since(epoch).as_micros() as u64;
@@ -54,7 +57,8 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
                 TpccMix::Payment => terminal.next_of(Kind::Payment, micros),
             };
             let request = Request { mark: None, input };
-            let (outcome, ticket) = tpcc::run(worker, &tables, common.isolation, &request)?;
+            let run = if common.apply == Apply::Command { run_as_command } else { tpcc::run };
+            let (outcome, ticket) = run(worker, &tables, common.isolation, &request)?;
             Ok(match outcome {
                 Outcome::RolledBack(_) => Went::Back(ticket),
                 _ => Went::Through(ticket),
