@@ -6,7 +6,7 @@ use clap::{Args, Subcommand};
 use freshet_base::{Isolation, Safety};
 use freshet_workloads::ycsb::mix::Mix;
 
-use super::{backup::BackupOptions, ratios::RatiosOptions, restart::RestartOptions};
+use super::{backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions};
 use crate::{
     config::{DivideBy, Domain, GroupCommit, NudgeBy},
     pin::Pin,
@@ -27,6 +27,8 @@ pub(crate) enum Bench {
     Restart(RestartOptions),
     /// What checkpoints, backups and joining cost a primary at work, and how long they take.
     Backup(BackupOptions),
+    /// How long a standby takes to join a primary under TPC-C, and what that costs it.
+    Join(JoinOptions),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
     Ratios(RatiosOptions),
 }
@@ -65,6 +67,12 @@ pub(crate) struct Common {
     /// Standbys acknowledge only what they have replayed.
     #[arg(long)]
     pub(crate) synchronous_replay: bool,
+    /// Threads on each standby that run TPC-C's read-only transactions all the time, Stock-Level and Order-Status in turn.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub(crate) standby_readers: u16,
+    /// With --json: how fresh the stalest standby was, each 20 ms.
+    #[arg(long)]
+    pub(crate) freshness_series: bool,
     /// The processors of the primary and, behind a slash, of the standbys: 0/1. [default: all for all]
     #[arg(long, value_name = "PRIMARY-CPUS[/STANDBY-CPUS]")]
     pub(crate) pin: Option<Pin>,
