@@ -7,6 +7,7 @@ mod ids;
 pub mod safety;
 pub mod sync;
 mod watermark;
+pub mod words;
 
 pub use ids::{ClusterId, Fid, NodeId, RecordKind, Rid, Stamp, Term};
 pub use safety::{Isolation, Safety};

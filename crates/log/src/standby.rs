@@ -15,16 +15,18 @@ use std::{
     os::fd::BorrowedFd,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
+        atomic::{AtomicBool, AtomicU64, Ordering, fence},
     },
     thread::{self, JoinHandle},
 };
 
 use freshet_base::{Stamp, Term, Watermark};
 
+#[cfg(not(loom))]
+use crate::buffer::RingMemory;
 use crate::{
-    block::{BLOCK_HEADER, BlockHeader},
-    buffer::{Flusher, RawPiece},
+    block::{BLOCK_HEADER, BlockError, BlockHeader, check_seal, peek_at},
+    buffer::{Flusher, Memory, RawPiece},
     core::{Core, FlushWatcher, LogFailure, LogReader, LogStatistics, ReadError},
     store::LogStore,
     stream::{Log, LogConfig, LogOpenError, doorbell::Doorbell},
@@ -57,6 +59,33 @@ pub enum ReceiveError {
     #[error(transparent)]
     Failed(#[from] LogFailure),
 }
+
+/// Why bytes that somebody else has put into the ring were not taken for blocks.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// There is no whole block where one should be. Nothing was taken.
+    #[error("no block was received at {at}: {cause}")]
+    Block {
+        /// Where it should begin.
+        at: Stamp,
+        /// What is wrong with it.
+        cause: BlockError,
+    },
+    /// Nobody was allowed to write so far.
+    #[error("the log is said to be received up to {to}, but was granted up to {granted} only")]
+    NotGranted {
+        /// The end of the bytes.
+        to: Stamp,
+        /// What was granted.
+        granted: Stamp,
+    },
+    /// The log takes nothing.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+}
+
+/// Checksums are computed in pieces of this size, which stay in the cache: the ring belongs to others too and is no plain memory.
+const SCRATCH: usize = 64 << 10;
 
 #[derive(Debug)]
 struct Shared {
@@ -142,6 +171,7 @@ pub struct StandbyLog {
 #[derive(Debug)]
 pub struct Receiver {
     shared: Arc<Shared>,
+    scratch: Vec<u8>,
 }
 
 impl StandbyLog {
@@ -165,7 +195,11 @@ impl StandbyLog {
         store.resume(start)?;
         // What is received here was committed or will be cut: no epoch of an earlier reign says anything about it.
         store.stream(0).end_epochs()?;
-        let (core, flushers) = Core::new(capacity, Some(store), start, whole);
+        #[cfg(not(loom))]
+        let memory = Memory::shared(capacity, false).map_err(LogOpenError::Memory)?;
+        #[cfg(loom)]
+        let memory = Memory::new(capacity);
+        let (core, flushers) = Core::with_memory(memory, Some(store), start, whole);
         let shared = Arc::new(Shared {
             core,
             received: Watermark::new(start),
@@ -184,7 +218,7 @@ impl StandbyLog {
             let spawned = named.spawn(move || persist(&flushing, stream)).map_err(LogOpenError::Thread)?;
             log.threads.lock().unwrap_or_else(PoisonError::into_inner).push(spawned);
         }
-        Ok((log, Receiver { shared }))
+        Ok((log, Receiver { shared, scratch: Vec::new() }))
     }
 
     /// How far the primary's bytes have arrived; a block boundary.
@@ -216,6 +250,25 @@ impl StandbyLog {
     /// The primary may send up to here: `min(persisted, replayed)` plus the ring's size.
     pub fn free_until(&self) -> Stamp {
         self.shared.core.buffer.released().plus(self.shared.core.buffer.capacity())
+    }
+
+    /// Lets somebody else write into the ring, and says up to where: as [`StandbyLog::free_until`], but at most half the ring beyond what was
+    /// received, so that readers find the newest half there. What was granted once stays so until the memory is
+    /// [renewed](Receiver::renew); [`Receiver::accept`] takes what was written. A block is never longer than half its primary's ring, so
+    /// whatever may come next fits.
+    pub fn grant(&self) -> Stamp {
+        let buffer = &self.shared.core.buffer;
+        let to = self.free_until().min(self.shared.received.get().plus(buffer.capacity() / 2));
+        // Before the writer is told: protocol "Remote writers" of the ring.
+        buffer.claim(to);
+        fence(Ordering::SeqCst);
+        to
+    }
+
+    /// The ring's memory, for those who write there from outside.
+    #[cfg(not(loom))]
+    pub fn shared_memory(&self) -> RingMemory {
+        self.shared.core.buffer.shared_memory().expect("a standby's ring can be mapped")
     }
 
     /// A handle that reads this log from any thread, also after a promotion.
@@ -361,6 +414,67 @@ impl Receiver {
         shared.arrived.fetch_max(to.0, Ordering::SeqCst);
         shared.received.advance(to);
         shared.ring();
+    }
+
+    /// The same for bytes that somebody else has put into the ring where [`StandbyLog::grant`] allowed it, and who is through with everything below
+    /// `to`: checks first that whole blocks of this log lie there, each by its own checksum. Costs as much as reading the bytes once.
+    ///
+    /// # Errors
+    /// [`AcceptError`]; nothing of it counts as received then.
+    pub fn accept(&mut self, to: Stamp) -> Result<(), AcceptError> {
+        let shared = Arc::clone(&self.shared);
+        shared.check_open()?;
+        let buffer = &shared.core.buffer;
+        let (received, granted) = (self.received(), buffer.claimed().min(buffer.released().plus(buffer.capacity())));
+        if to < received {
+            return Err(ReceiveError::Gap { at: to, received }.into());
+        }
+        if to > granted {
+            return Err(AcceptError::NotGranted { to, granted });
+        }
+        let mut at = received;
+        while at < to {
+            at = self.check_block(at, to).map_err(|cause| AcceptError::Block { at, cause })?;
+        }
+        self.received_to(to);
+        Ok(())
+    }
+
+    /// Checks the block at `at`, which ends at or below `to`; returns where.
+    fn check_block(&mut self, at: Stamp, to: Stamp) -> Result<Stamp, BlockError> {
+        let buffer = &self.shared.core.buffer;
+        let have = to.since(at);
+        if have < BLOCK_HEADER as u64 {
+            return Err(BlockError::Truncated { need: BLOCK_HEADER as u64, have });
+        }
+        // Looked at once: what was checked is what is used.
+        let head = buffer.own_header(at);
+        let header = peek_at(&head, at)?;
+        let need = u64::from(header.length);
+        if need > have {
+            return Err(BlockError::Truncated { need, have });
+        }
+        self.scratch.resize(SCRATCH, 0);
+        let (mut crc, mut here) = (0, at.plus(BLOCK_HEADER as u64));
+        while here < header.end() {
+            let piece = &mut self.scratch[..SCRATCH.min(header.end().since(here) as usize)];
+            buffer.own_bytes(here, piece);
+            crc = crc32c::crc32c_append(crc, piece);
+            here = here.plus(piece.len() as u64);
+        }
+        check_seal(&header, &head, crc)?;
+        Ok(header.end())
+    }
+
+    /// Takes the ring's memory away from whoever else has mapped it, such as a primary that is none any more: it moves to another file, with
+    /// what was received and nothing beyond that, while readers go on. Whatever is granted from now on is granted to those who map the new file
+    /// ([`StandbyLog::shared_memory`]). Costs a copy of the ring.
+    ///
+    /// # Errors
+    /// What the system says; then the memory is where it was.
+    #[cfg(not(loom))]
+    pub fn renew(&mut self) -> io::Result<()> {
+        self.shared.core.buffer.renew(self.received())
     }
 
     /// Notes where transactions end in what has just been received.

@@ -34,6 +34,10 @@ pub struct PrimaryStatus {
     pub ship_cpu: Duration,
     /// Processor time of all threads that read acknowledgements.
     pub ack_cpu: Duration,
+    /// Processor time of compression, which is part of shipping.
+    pub pack_cpu: Duration,
+    /// How many bytes less were sent for it.
+    pub packed_bytes: u64,
 }
 
 /// One who gets the log and is not counted on, as the primary sees it.

@@ -1,6 +1,7 @@
 //! What binds replication to the log and to replay.
 
 use std::{
+    os::fd::BorrowedFd,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -11,12 +12,13 @@ use std::{
 
 use freshet_base::{ClusterId, Stamp, WaitError};
 use freshet_cluster::term::{Fence, Reign, TermHistory};
+use freshet_fabric::memory::{Region, Registered};
 use freshet_log::{
-    Batch, Control, Log, LogDirectory, LogReader, Receiver, Sink, StandbyLog, Writer, inspect::save_tail,
+    Batch, Control, Log, LogDirectory, LogReader, Receiver, RingMemory, Sink, StandbyLog, Writer, inspect::save_tail,
 };
 use freshet_replay::Replay;
 use freshet_replication::{
-    log_access::{LogReadError, LogSource, StandbyStore, StoreError},
+    log_access::{AcceptError, LogReadError, LogSource, StandbyStore, StoreError},
     primary::{CommitError, Primary},
     standby::{ReplayError, ReplayTarget},
     terms::{TermState, TermStore, TermStoreError},
@@ -145,6 +147,20 @@ impl ReceivedLog {
     }
 }
 
+/// The log buffer of a standby, for its primary to write into.
+#[derive(Debug)]
+struct Ring(RingMemory);
+
+impl Registered for Ring {
+    fn words(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.0.file()
+    }
+}
+
 fn failed(why: impl std::fmt::Display) -> StoreError {
     StoreError { why: why.to_string() }
 }
@@ -164,6 +180,27 @@ impl StandbyStore for ReceivedLog {
 
     fn free_until(&self) -> Stamp {
         self.log.free_until()
+    }
+
+    fn region(&self, renewed: bool) -> Result<Region, StoreError> {
+        if renewed {
+            let outcome = self.with_receiver(Receiver::renew).unwrap_or(Ok(()));
+            outcome.map_err(|cause| failed(format!("the log buffer cannot be moved to other memory: {cause}")))?;
+        }
+        Ok(Arc::new(Ring(self.log.shared_memory())))
+    }
+
+    fn grant(&self) -> Stamp {
+        self.log.grant()
+    }
+
+    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+        match self.with_receiver(|receiver| receiver.accept(to)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(freshet_log::AcceptError::Receive(cause))) => Err(failed(cause).into()),
+            Some(Err(damaged)) => Err(AcceptError::Damaged(damaged.to_string())),
+            None => Err(failed("this node is not a standby any more").into()),
+        }
     }
 
     fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {

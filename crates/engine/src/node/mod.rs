@@ -41,7 +41,9 @@ pub use freshet_replication::status::LinkStatus;
 use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
-    config::{CheckpointSettings, DivideBy, Domain, GroupCommit, LogSettings, NodeConfig, NudgeBy, OnLoss},
+    config::{
+        CheckpointSettings, DivideBy, Domain, FabricSettings, GroupCommit, LogSettings, NodeConfig, NudgeBy, OnLoss,
+    },
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };

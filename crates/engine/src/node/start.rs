@@ -99,6 +99,7 @@ impl Node {
     pub fn start(config: NodeConfig, mut progress: impl FnMut(Phase) + Send) -> Result<Arc<Self>, StartError> {
         config.log_config().check()?;
         config.persistence().map_err(StartError::Config)?;
+        config.fabric.primary().and_then(|_| config.fabric.standby(config.domain)).map_err(StartError::Config)?;
         let streams = config.log.stream_count();
         if streams == 0 || streams > MAX_STREAMS {
             return Err(StartError::Config(format!("a log has 1 to {MAX_STREAMS} streams, not {streams}")));
@@ -232,6 +233,7 @@ impl Parts {
         let standby_config = StandbyConfig {
             replay: if config.synchronous_replay { ReplayMode::Synchronous } else { ReplayMode::Pipelined },
             peers: config.peers.clone(),
+            fabric: config.fabric.standby(config.domain).map_err(StartError::Config)?,
             ..StandbyConfig::default()
         };
         let standby =

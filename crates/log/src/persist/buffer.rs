@@ -12,6 +12,7 @@
 
 use std::{
     fs, io,
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
@@ -23,7 +24,10 @@ use std::{
 use freshet_base::{ClusterId, Stamp};
 
 use super::{Delay, Lines, Medium, Method, map::Mapping, slots};
-use crate::{block::Block, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError, tail::Tail};
+use crate::{
+    block::Block, buffer::copy_words, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError,
+    tail::Tail,
+};
 
 const MAGIC: &[u8; 8] = b"FRESHBUF";
 const FORMAT: u32 = 1;
@@ -88,6 +92,7 @@ pub enum BufferError {
 #[derive(Debug)]
 pub(crate) struct PersistentBuffer {
     mapping: Mapping,
+    path: PathBuf,
     delay: Delay,
     /// The last sequence number of the slots.
     sequence: Mutex<u64>,
@@ -106,6 +111,9 @@ fn head(cluster: ClusterId, capacity: u64) -> [u8; 40] {
 }
 
 impl PersistentBuffer {
+    /// Where in the file the ring begins.
+    pub(crate) const RING: usize = HEADER;
+
     /// Makes the buffer for a log that goes on at `start`, up to which the segments have everything. What was in the file
     /// must have been [recovered](recover_buffer) before.
     pub(crate) fn create(
@@ -134,16 +142,44 @@ impl PersistentBuffer {
             mapping.persist(HEADER, capacity);
         }
         let sequence = used.unwrap_or(0);
-        let this =
-            Self { mapping, delay: Delay::of(config.delay), sequence: Mutex::new(sequence), destaged: start.0.into() };
+        let this = Self {
+            mapping,
+            path: config.path.clone(),
+            delay: Delay::of(config.delay),
+            sequence: Mutex::new(sequence),
+            destaged: start.0.into(),
+        };
         // First where it goes on, then whose it is: a new file counts only when both are there.
         this.write_slot(start);
         this.mapping.store(0, &head(cluster, capacity as u64));
         this.mapping.persist(0, 40);
-        if let Some(parent) = config.path.parent() {
-            fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(|source| io("sync", source))?;
-        }
+        sync_parent(&config.path).map_err(|source| io("sync", source))?;
         Ok(Arc::new(this))
+    }
+
+    /// Moves the buffer to a new file, which takes the old one's place: whoever else has mapped that writes nowhere from now on. Those words
+    /// of the ring that `keep` refuses are zero then. Nobody in this process writes to the ring meanwhile; a crash finds one file or the other.
+    pub(crate) fn renew(&self, keep: &dyn Fn(usize) -> bool) -> io::Result<()> {
+        // No slot is written meanwhile.
+        let _slots = self.sequence.lock().unwrap_or_else(PoisonError::into_inner);
+        let unfinished = self.path.with_added_extension("new");
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let length = self.mapping.words().len() * 8;
+        let new = Mapping::open(&unfinished, length, self.mapping.method())?;
+        copy_words(self.mapping.words(), new.words(), &|word| word < HEADER / 8 || keep(word - HEADER / 8));
+        new.flush_received(0, length);
+        new.fence();
+        fs::rename(&unfinished, &self.path)?;
+        sync_parent(&self.path)?;
+        self.mapping.replace(new)
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.mapping.file()
     }
 
     fn write_slot(&self, to: Stamp) {
@@ -188,6 +224,10 @@ impl PersistentBuffer {
     pub(crate) fn method(&self) -> Method {
         self.mapping.method()
     }
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
 }
 
 fn load(mapping: &Mapping, at: usize, into: &mut [u8]) {

@@ -58,6 +58,18 @@ impl Method {
         instructions::has(self)
     }
 
+    /// How lines are flushed that somebody else has stored, through the cache perhaps: stores that go around the cache are those of
+    /// the one who stores, so another method does it.
+    pub(crate) fn flushing(self) -> Self {
+        match self {
+            Self::NonTemporal => {
+                let others = [Self::Clwb, Self::ClflushOpt, Self::Clflush];
+                others.into_iter().find(|method| method.is_available()).unwrap_or(self)
+            }
+            method => method,
+        }
+    }
+
     /// What a log should use here: blocks are written once, whole, and not read soon, which is what stores around the cache
     /// are for; flushing cached lines costs several times as much (docs/benchmarks.md). None on a processor
     /// that this version knows no instructions for.
@@ -95,6 +107,9 @@ pub(crate) trait Lines {
 
     /// Starts to make `[at, at + length)` durable.
     fn flush(&self, at: usize, length: usize);
+
+    /// The same for what did not come by [`Lines::store`] but was stored by somebody else, who is done.
+    fn flush_received(&self, at: usize, length: usize);
 
     /// Waits for everything that this thread has flushed.
     fn fence(&self);

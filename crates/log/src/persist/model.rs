@@ -112,6 +112,10 @@ impl Lines for Model {
         }
     }
 
+    fn flush_received(&self, at: usize, length: usize) {
+        self.flush(at, length);
+    }
+
     fn fence(&self) {
         if self.over() || self.forget == Forget::Fences {
             return;

@@ -25,7 +25,7 @@ use freshet_cluster::{
     flow::{Boundaries, FlowConfig},
     term::TermHistory,
 };
-use freshet_fabric::cpu::Meter;
+use freshet_fabric::{FabricConfig, cpu::Meter, limit::TokenBucket};
 
 pub use self::commit::{CommitError, CommitStage};
 use self::ship::Shipper;
@@ -57,6 +57,19 @@ pub struct PrimaryConfig {
     pub boundaries: usize,
     /// Other nodes that may exist, beside those that connect.
     pub peers: Vec<String>,
+    /// How the log is written into standbys' memory.
+    pub fabric: PrimaryFabric,
+}
+
+/// How a primary writes into its standbys' memory. By which fabric, each standby says.
+#[derive(Clone, Debug, Default)]
+pub struct PrimaryFabric {
+    /// How fabrics are used.
+    pub config: FabricConfig,
+    /// What goes to all standbys together keeps to this.
+    pub limit: Option<Arc<TokenBucket>>,
+    /// Batches are compressed (LZ4). They go through the standby's mailbox then, and its receiving thread puts them into place.
+    pub compress: bool,
 }
 
 impl PrimaryConfig {
@@ -70,6 +83,7 @@ impl PrimaryConfig {
             largest_block: 32 << 20,
             boundaries: 1 << 14,
             peers: Vec::new(),
+            fabric: PrimaryFabric::default(),
         }
     }
 }
@@ -110,6 +124,9 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     ship_cpu: Meter,
     ack_cpu: Meter,
+    /// Of that, what compression took; and how many bytes it saved.
+    pack_cpu: Meter,
+    packed: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -157,6 +174,8 @@ impl Primary {
             stopping: AtomicBool::new(false),
             ship_cpu: Meter::default(),
             ack_cpu: Meter::default(),
+            pack_cpu: Meter::default(),
+            packed: AtomicU64::new(0),
             threads: Mutex::default(),
         });
         let primary = Self { shared };
@@ -174,8 +193,9 @@ impl Primary {
     pub fn batch_ready(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp], transaction_ends: &[Stamp]) {
         self.shared.commit.enter_ends(transaction_ends);
         self.shared.boundaries().push(from, to, partition_ends);
-        for shipper in self.shared.shippers().values() {
-            shipper.bell.ring();
+        let shippers: Vec<_> = self.shared.shippers().values().cloned().collect();
+        for shipper in shippers {
+            ship::batch_ready(&self.shared, &shipper, to.since(from));
         }
         self.shared.release_buffer(to);
     }
@@ -259,7 +279,8 @@ impl Shared {
             term: self.who.term,
             history: self.history.clone(),
             end: self.boundaries().available(),
-            needed_capacity: self.config.partition + self.config.largest_block,
+            // A standby gives away half its buffer at once (`StandbyStore::grant`).
+            needed_capacity: 2 * self.config.largest_block,
             keep_alive_ms: u32::try_from(self.config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
         }
     }
@@ -268,10 +289,9 @@ impl Shared {
     fn apply(&self, event: Event) {
         let outcome = self.commit.apply(event);
         if outcome.advanced {
-            for shipper in self.shippers().values() {
-                if shipper.wants_watermark.load(Ordering::SeqCst) {
-                    shipper.bell.ring();
-                }
+            let shippers: Vec<_> = self.shippers().values().cloned().collect();
+            for shipper in shippers {
+                ship::committed_advanced(self, &shipper);
             }
         }
         if outcome.changed {
@@ -383,7 +403,7 @@ impl Shared {
                 let flow = shipper.flow();
                 (flow.shipped(), flow.persisted())
             };
-            let (node, sent_bytes) = (shipper.node, shipper.counters.read().sent_bytes);
+            let (node, sent_bytes) = (shipper.node, shipper.sent_bytes());
             ObserverStatus { node, shipped, acked, ack_lag_bytes: available.since(acked.min(available)), sent_bytes }
         });
         let observers = observers.collect();
@@ -406,7 +426,7 @@ impl Shared {
                 ship_lag_bytes: available.since(shipped),
                 ack_lag_bytes: available.since(member.acked),
                 visible_lag_bytes: committed.since(visible),
-                sent_bytes: shipper.map_or(0, |shipper| shipper.counters.read().sent_bytes),
+                sent_bytes: shipper.map_or(0, |shipper| shipper.sent_bytes()),
                 last_loss: losses.get(&node).cloned(),
             }
         });
@@ -422,6 +442,8 @@ impl Shared {
             observers,
             ship_cpu: self.ship_cpu.total(),
             ack_cpu: self.ack_cpu.total(),
+            pack_cpu: self.pack_cpu.total(),
+            packed_bytes: self.packed.load(Ordering::Relaxed),
         }
     }
 }
