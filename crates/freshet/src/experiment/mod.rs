@@ -23,6 +23,8 @@ mod report;
 mod results;
 mod sweep;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::{
     fs,

@@ -44,28 +44,35 @@ pub(crate) struct Curve {
     label: String,
     color: usize,
     style: Style,
+    joined: bool,
     pub(crate) points: Vec<Point>,
 }
 
 impl Curve {
     pub(crate) fn measured(label: &str, color: usize, points: Vec<Point>) -> Self {
-        Self { label: label.to_owned(), color, style: Style::Measured, points }
+        Self { label: label.to_owned(), color, style: Style::Measured, joined: true, points }
     }
 
     /// Many points.
     pub(crate) fn fine(label: &str, color: usize, points: impl Iterator<Item = (f64, f64)>) -> Self {
-        Self { label: label.to_owned(), color, style: Style::Fine, points: points.map(exactly).collect() }
+        Self { label: label.to_owned(), color, style: Style::Fine, joined: true, points: points.map(exactly).collect() }
     }
 
     /// Points that a paper states.
     pub(crate) fn stated(label: &str, color: usize, points: &[(f64, f64)]) -> Self {
         let points = points.iter().copied().map(exactly).collect();
-        Self { label: label.to_owned(), color, style: Style::Stated, points }
+        Self { label: label.to_owned(), color, style: Style::Stated, joined: true, points }
     }
 
     /// A bound that a paper states, or that is wanted.
     pub(crate) fn level(label: &str, color: usize, y: f64) -> Self {
-        Self { label: label.to_owned(), color, style: Style::Level, points: vec![exactly((f64::NAN, y))] }
+        Self { label: label.to_owned(), color, style: Style::Level, joined: true, points: vec![exactly((f64::NAN, y))] }
+    }
+
+    /// Marks alone: between them is nothing.
+    pub(crate) fn apart(mut self) -> Self {
+        self.joined = false;
+        self
     }
 
     /// The same at other places.
@@ -279,15 +286,19 @@ fn draw_curve<B: DrawingBackend>(
                     .draw_series([PathElement::new([(*x, *low), (*x, *high)], color.mix(0.6).stroke_width(1))])
                     .map_err(failed)?;
             }
-            chart.draw_series(LineSeries::new(places.iter().copied(), color.stroke_width(2))).map_err(failed)?;
+            if curve.joined {
+                chart.draw_series(LineSeries::new(places.iter().copied(), color.stroke_width(2))).map_err(failed)?;
+            }
             chart.draw_series(places.iter().map(|place| Circle::new(*place, 5, color.filled()))).map_err(failed)?;
         }
         Style::Fine => {
             chart.draw_series(LineSeries::new(places.iter().copied(), color.stroke_width(1))).map_err(failed)?;
         }
         Style::Stated => {
-            let dashed = DashedLineSeries::new(places.iter().copied(), 6, 5, color.stroke_width(1));
-            chart.draw_series(dashed).map_err(failed)?;
+            if curve.joined {
+                let dashed = DashedLineSeries::new(places.iter().copied(), 6, 5, color.stroke_width(1));
+                chart.draw_series(dashed).map_err(failed)?;
+            }
             chart.draw_series(places.iter().map(|place| Circle::new(*place, 5, WHITE.filled()))).map_err(failed)?;
             chart
                 .draw_series(places.iter().map(|place| Circle::new(*place, 5, color.stroke_width(2))))
@@ -313,12 +324,14 @@ fn draw_legend<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel) -
         };
         match curve.style {
             Style::Measured => {
-                area.draw(&dash(4, 40, 2)).map_err(failed)?;
+                if curve.joined {
+                    area.draw(&dash(4, 40, 2)).map_err(failed)?;
+                }
                 area.draw(&Circle::new(middle, 5, color.filled())).map_err(failed)?;
             }
             Style::Fine => area.draw(&dash(4, 40, 2)).map_err(failed)?,
             Style::Stated | Style::Level => {
-                for from in [4, 15, 26, 37] {
+                for from in [4, 15, 26, 37].into_iter().filter(|_| curve.joined) {
                     area.draw(&dash(from, from + 5, 1)).map_err(failed)?;
                 }
                 if curve.style == Style::Stated {

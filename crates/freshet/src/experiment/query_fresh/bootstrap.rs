@@ -3,7 +3,7 @@
 use super::{
     super::{
         frame::{Beside, Experiment, OF_JOIN},
-        plot::{Curve, Panel},
+        plot::{Curve, Panel, Point},
         results::Results,
     },
     *,
@@ -26,9 +26,9 @@ fn megabytes(rate: f64) -> String {
 fn across(results: &Results, label: &str, color: usize, columns: &[&str], factor: f64) -> Curve {
     let points = columns.iter().enumerate().filter_map(|(place, column)| {
         let point = *results.curve(JOINING, column, factor).points.first()?;
-        Some(super::super::plot::Point { x: place as f64, ..point })
+        Some(Point { x: place as f64, ..point })
     });
-    Curve::measured(label, color, points.collect())
+    Curve::measured(label, color, points.collect()).apart()
 }
 
 pub(super) fn experiment() -> Experiment {
@@ -78,8 +78,8 @@ pub(super) fn experiment() -> Experiment {
                         "MB/s",
                         vec![
                             across(results, "here", 0, &columns, 1e-6),
-                            Curve::stated("Paper: 16 threads, 8 threads (section 4.8)", 1, &stated),
-                            Curve::stated("Paper: the same, of each thread", 2, &a_thread),
+                            Curve::stated("Paper: 16 threads, 8 threads (section 4.8)", 1, &stated).apart(),
+                            Curve::stated("Paper: the same, of each thread", 2, &a_thread).apart(),
                         ],
                     )
                 },
@@ -129,7 +129,7 @@ pub(super) fn experiment() -> Experiment {
             let (checkpoint, log) = (at(results, "checkpoint_bytes_per_s"), at(results, "log_bytes_per_s"));
             let compare = |here: f64, (rate, threads): (f64, f64)| {
                 format!(
-                    "{} against {} with {threads} threads, {} of what one of these does",
+                    "{} against {} with {threads} threads in the paper, {} of what each of these does",
                     megabytes(here),
                     megabytes(rate),
                     percent(here * threads / rate)

@@ -3,7 +3,7 @@
 use super::{
     super::{
         frame::{Beside, Experiment, OF_TPCC, Run, Scale},
-        plot::{Curve, Panel},
+        plot::{Curve, Panel, Point},
         report::short,
         results::Results,
     },
@@ -133,8 +133,7 @@ fn beside(results: &Results) -> Vec<Beside> {
 fn behind(results: &Results, series: &str) -> (f64, f64) {
     let curve = over_time(results, series, "behind_bytes", 1.0);
     let quarter = curve.points.len().div_ceil(4);
-    let mean =
-        |points: &[super::super::plot::Point]| points.iter().map(|point| point.y).sum::<f64>() / points.len() as f64;
+    let mean = |points: &[Point]| points.iter().map(|point| point.y).sum::<f64>() / points.len() as f64;
     (mean(&curve.points[..quarter]), mean(&curve.points[curve.points.len() - quarter..]))
 }
 

@@ -3,7 +3,7 @@
 use super::{
     super::{
         frame::{Beside, Experiment, OF_TPCC, Run, Scale},
-        plot::{Curve, Panel},
+        plot::{Curve, Panel, Point},
         report::short,
         results::Results,
     },
@@ -76,7 +76,7 @@ fn panels(results: &Results) -> Vec<Panel> {
     let mut shares = Vec::new();
     for series in [SHM, TCP, OPEN] {
         let points = results.xs(series).into_iter().map(|x| (x, share(results, series, x) * 100.0));
-        let points = points.map(|(x, y)| super::super::plot::Point { x: x.log2(), y, low: y, high: y });
+        let points = points.map(|(x, y)| Point { x: x.log2(), y, low: y, high: y });
         shares.push(Curve::measured(series, results.number(series), points.collect()));
     }
     shares.push(Curve::stated("Paper: RDMA, 56 Gb/s (table 1)", 1, &stated(|row| row.2 / row.1 * 100.0)));
