@@ -63,6 +63,7 @@ pub(crate) const OF_TPCC: &[Column] = &[
     column("latency_p99_us", "/latency_us/p99"),
     column("forward_cpu_us_per_txn", "/cpu_us_per_txn/forward"),
     column("log_cpu_us_per_txn", "/cpu_us_per_txn/log"),
+    column("ship_cpu_us_per_txn", "/cpu_us_per_txn/ship"),
     column("replay_cpu_us_per_txn", "/cpu_us_per_txn/replay"),
     column("freshness_mean", "/freshness/mean"),
     column("freshness_p1", "/freshness/p1"),

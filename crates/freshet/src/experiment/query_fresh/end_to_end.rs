@@ -38,7 +38,7 @@ fn sweep(scale: &Scale) -> Vec<Run> {
     let mut runs = vec![standalone(scale)];
     for count in scale.standbys() {
         for (series, gbit, options) in VARIANTS {
-            let (standbys, network) = (standbys(scale, count), network(scale, gbit, count));
+            let (standbys, network) = (standbys(scale, count), network(scale, gbit));
             runs.push(run(series, f64::from(count), format!("{TPCC} {standbys} {options} {network}")));
         }
     }

@@ -45,7 +45,7 @@ pub(super) fn experiment() -> Experiment {
 
 fn sweep(scale: &Scale) -> Vec<Run> {
     let one = |options: &str, gbit: f64, threads: &str| {
-        let (standbys, network) = (standbys(scale, 1), network(scale, gbit, 1));
+        let (standbys, network) = (standbys(scale, 1), network(scale, gbit));
         format!("{TPCC} {standbys} {options} {network} {threads} --freshness-series")
     };
     let mut runs: Vec<Run> = VARIANTS

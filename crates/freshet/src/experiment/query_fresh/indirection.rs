@@ -31,7 +31,7 @@ pub(super) fn experiment() -> Experiment {
                 for (series, options) in
                     [(WITH, FRESH.to_owned()), (FULL, FRESH.replace("--apply fresh", "--apply full"))]
                 {
-                    let (standbys, network) = (standbys(scale, count), network(scale, 56.0, count));
+                    let (standbys, network) = (standbys(scale, count), network(scale, 56.0));
                     let threads = divided(1);
                     runs.push(run(
                         series,

@@ -52,7 +52,7 @@ pub(super) fn experiment() -> Experiment {
             for count in scale.standbys() {
                 for (series, policy) in POLICIES {
                     for threads in THREADS {
-                        let (standbys, network) = (standbys(scale, count), network(scale, 56.0, count));
+                        let (standbys, network) = (standbys(scale, count), network(scale, 56.0));
                         let options = FRESH.replace("--replay pipelined", &format!("--replay {policy}"));
                         let arguments =
                             format!("{TPCC} {standbys} {options} --replay-threads {threads} {network} {boundary}");

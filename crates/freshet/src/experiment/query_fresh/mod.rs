@@ -55,22 +55,19 @@ const STANDBY_THREADS: u16 = 4;
 
 const GOAL: &str = "Freshet's goal";
 
-/// A network of so many Gb/s there, as the option that limits a link here. A primary's network is shared by all it ships to
-/// (section 3.1: unicast), links are not, so each gets its part.
-fn network(scale: &Scale, gbit: f64, standbys: u32) -> String {
-    let here = gbit * scale.log_bytes_per_s / PAPER_LOG_RATE / f64::from(standbys.max(1));
-    format!("--bandwidth-gbit {here:.4}")
+/// A network of so many Gb/s there, as the option that limits what the primary sends here.
+fn network(scale: &Scale, gbit: f64) -> String {
+    format!("--bandwidth-gbit {:.4}", gbit * scale.log_bytes_per_s / PAPER_LOG_RATE)
 }
 
 /// How networks are scaled, in words.
 fn networks(scale: &Scale) -> String {
-    let (slow, fast) = (10.0 * scale.log_bytes_per_s / PAPER_LOG_RATE, 56.0 * scale.log_bytes_per_s / PAPER_LOG_RATE);
+    let here = |gbit: f64| short(gbit * scale.log_bytes_per_s / PAPER_LOG_RATE);
     format!(
-        "Networks are slowed down as much as this log is slower than the paper's 1457 MB/s, so that they carry as many times the log as there: \
-         10 Gb/s becomes {} Gb/s, 56 Gb/s becomes {} Gb/s, divided by the number of standbys, because the primary's network is shared \
-         by all of them and links here are not.",
-        short(slow),
-        short(fast)
+        "Networks are slowed down as much as this log is slower than the paper's 1457 MB/s, so that they carry as many times the log \
+         as there: 10 Gb/s becomes {} Gb/s, 56 Gb/s becomes {} Gb/s, for all standbys together.",
+        here(10.0),
+        here(56.0)
     )
 }
 

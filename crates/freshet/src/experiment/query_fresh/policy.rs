@@ -44,7 +44,7 @@ pub(super) fn figure_8() -> Experiment {
                     (SYNCHRONOUS, "synchronous", divided(STANDBY_THREADS / 2)),
                     (PIPELINED, "pipelined", divided(STANDBY_THREADS / 4)),
                 ] {
-                    let (standbys, network) = (standbys(scale, count), network(scale, 56.0, count));
+                    let (standbys, network) = (standbys(scale, count), network(scale, 56.0));
                     let options = with_policy(policy);
                     runs.push(run(
                         series,
@@ -167,7 +167,7 @@ pub(super) fn figure_9() -> Experiment {
             for count in scale.standbys() {
                 for (series, policy) in [(PIPELINED, "pipelined"), (SYNCHRONOUS, "synchronous")] {
                     for threads in REPLAYING {
-                        let (standbys, network) = (standbys(scale, count), network(scale, 56.0, count));
+                        let (standbys, network) = (standbys(scale, count), network(scale, 56.0));
                         let (options, threads) = (with_policy(policy), (divided(threads), threads_of(series, threads)));
                         let arguments = format!("{TPCC} {standbys} {options} {} {network}", threads.0);
                         runs.push(run(threads.1, f64::from(count), arguments));

@@ -54,7 +54,7 @@ fn sweep(scale: &Scale) -> Vec<Run> {
         let standby = format!("--standbys 1 --safety very-safe --replay none{apart}");
         let x = threads as f64;
         runs.push(run(STANDALONE, x, format!("{workload}{alone}")));
-        let (fast, slow) = (network(scale, 56.0, 1), network(scale, 10.0, 1));
+        let (fast, slow) = (network(scale, 56.0), network(scale, 10.0));
         let survives = "--standby-domain pmem --standby-persist-method eadr";
         runs.push(run(SHM, x, format!("{workload} {standby} --fabric shm {survives} {fast}")));
         runs.push(run(TCP, x, format!("{workload} {standby} --fabric tcp {survives} {slow}")));
