@@ -68,6 +68,12 @@ pub(crate) struct Common {
     /// Standbys acknowledge only what they have replayed.
     #[arg(long)]
     pub(crate) synchronous_replay: bool,
+    /// Where standbys' logs persist. [default: file, with --domain none nowhere]
+    #[arg(long, value_name = "DOMAIN", value_enum)]
+    pub(crate) standby_domain: Option<Domain>,
+    /// With standby-domain pmem: how stores become durable there: auto, clwb, clflushopt, clflush, eadr.
+    #[arg(long, value_name = "METHOD", default_value = "auto")]
+    pub(crate) standby_persist_method: String,
     /// Threads on each standby that run TPC-C's read-only transactions all the time, Stock-Level and Order-Status in turn.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub(crate) standby_readers: u16,

@@ -335,7 +335,16 @@ impl Standby {
             ("--listen", any),
             ("--sql-listen", "off"),
             ("--join", primary),
-            ("--domain", if common.domain == Domain::None { "none" } else { "file" }),
+            (
+                "--domain",
+                match common.standby_domain {
+                    Some(Domain::None) => "none",
+                    Some(Domain::Pmem) => "pmem",
+                    None if common.domain == Domain::None => "none",
+                    Some(Domain::File) | None => "file",
+                },
+            ),
+            ("--log-persist-method", &common.standby_persist_method),
             // Readers take places for workers, and as many as there are workers are free.
             ("--workers", &common.standby_readers.max(1).to_string()),
             ("--replay-threads", &common.replay_threads.to_string()),

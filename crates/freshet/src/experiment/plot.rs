@@ -267,7 +267,8 @@ fn draw_panel<B: DrawingBackend>(area: &DrawingArea<B, Shift>, panel: &Panel) ->
 
 /// A number at an axis that is so long: as many decimals as tell its marks apart.
 fn axis(number: f64, length: f64) -> String {
-    let decimals = (1.0 - length.max(1e-12).log10()).floor().clamp(0.0, 6.0) as usize;
+    // There are about eight marks.
+    let decimals = (8.0 / length.max(1e-12)).log10().ceil().clamp(0.0, 6.0) as usize;
     format!("{number:.decimals$}")
 }
 
