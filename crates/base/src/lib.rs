@@ -2,6 +2,7 @@
 //! facade over the standard library's (or loom's) concurrency primitives.
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod cpu;
 mod ids;
 pub mod safety;

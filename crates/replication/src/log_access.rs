@@ -105,6 +105,27 @@ pub trait StandbyStore: Send + Sync {
     /// Everything below `to` was replayed: once persistent too, its room may be used again.
     fn mark_replayed(&self, to: Stamp);
 
+    /// Whether what was received is persisted by those who replay, before they do (persist-upon-replay; Query Fresh, section 3.1). Else the store does it
+    /// behind everybody's back.
+    fn persists_upon_replay(&self) -> bool {
+        false
+    }
+
+    /// Makes `[from, to)`, which was received, durable as one share of several; called by several threads at once. Nothing is said of it before
+    /// [`StandbyStore::note_persisted`].
+    fn persist_share(&self, from: Stamp, to: Stamp) {
+        let _ = (from, to);
+    }
+
+    /// All shares of what lies below `to` are durable: it counts as persistent from now on.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the log has failed or was closed.
+    fn note_persisted(&self, to: Stamp) -> Result<(), StoreError> {
+        let _ = to;
+        Ok(())
+    }
+
     /// Blocks until more than `beyond` is persistent, at most for `patience`; returns what is.
     ///
     /// # Errors

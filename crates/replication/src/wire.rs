@@ -275,6 +275,8 @@ pub struct BatchNote {
     pub time: Moment,
     /// How far the primary's log reached then.
     pub end: Stamp,
+    /// When the first of the group commit's batches in this one was handed over; nothing for old log and without blocks.
+    pub handed_over: Option<Moment>,
     /// Whether the standby is in the in-sync set.
     pub in_sync: bool,
     /// Ends of blocks at which the batch can be divided among replay threads, as distances from its beginning,

@@ -20,7 +20,7 @@ use freshet_replay::Replay;
 use freshet_replication::{
     log_access::{AcceptError, LogReadError, LogSource, StandbyStore, StoreError},
     primary::{CommitError, Primary},
-    standby::{ReplayError, ReplayTarget},
+    standby::{PersistShare, ReplayError, ReplayTarget},
     terms::{TermState, TermStore, TermStoreError},
 };
 use freshet_txn::{CommitGate, OutcomeOpen};
@@ -224,6 +224,18 @@ impl StandbyStore for ReceivedLog {
         self.log.note_replayed(to);
     }
 
+    fn persists_upon_replay(&self) -> bool {
+        self.log.persists_upon_replay()
+    }
+
+    fn persist_share(&self, from: Stamp, to: Stamp) {
+        self.log.persist_share(from, to);
+    }
+
+    fn note_persisted(&self, to: Stamp) -> Result<(), StoreError> {
+        self.log.note_persisted(to).map_err(failed)
+    }
+
     fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
         match self.log.persisted().wait(beyond.plus(1), Some(Instant::now() + patience)) {
             Ok(stamp) => Ok(stamp),
@@ -246,6 +258,8 @@ impl StandbyStore for ReceivedLog {
             return Ok(None);
         }
         self.log.persisted().wait(to, None).map_err(failed)?;
+        // It is saved from the segments.
+        self.log.wait_stored(to).map_err(failed)?;
         let path = (0..)
             .map(|number: u32| directory.join(format!("tail-{:020}-{number}.saved", from.0)))
             .find(|path| !path.exists())
@@ -281,6 +295,11 @@ impl ReplayTarget for LiveReplay {
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
         self.end.fetch_max(to.0, Ordering::SeqCst);
         self.replay.replay(from, to, partition_ends).map_err(|cause| ReplayError { at: from, why: cause.to_string() })
+    }
+
+    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) -> Result<(), ReplayError> {
+        self.replay.persist(from, to, ends, share);
+        Ok(())
     }
 
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {

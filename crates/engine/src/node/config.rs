@@ -6,8 +6,8 @@ use freshet_base::Safety;
 use freshet_cluster::commit_rule::{AbsurdRule, RuleConfig, WhenMissing};
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 use freshet_log::{
-    Division, GroupCommitKind, Grouping, LogConfig, Nudge,
-    persist::{Method, PersistenceConfig},
+    Division, GroupCommitKind, Grouping, LogConfig, Nudge, StandbyRing,
+    persist::{Method, PersistenceConfig, time_around_cache},
 };
 use freshet_replication::{primary::PrimaryFabric, standby::StandbyFabric};
 use serde::{Deserialize, Serialize};
@@ -129,8 +129,15 @@ pub struct LogSettings {
     /// In domain `pmem`: how stores become durable: non-temporal, clwb, clflushopt, clflush or eadr; auto takes the best that
     /// the processor has.
     pub persist_method: String,
-    /// In domain `pmem`: waited for at each insertion, in nanoseconds, to stand for slower memory.
+    /// In domain `pmem`: waited for at each insertion, and on a standby by each thread that persists, in nanoseconds, to stand for slower memory.
     pub persist_delay_ns: u64,
+    /// The same for each KiB that is made durable, in proportion to the bytes: nanoseconds, or `calibrated` for what it takes here to write so
+    /// much around the caches.
+    pub persist_delay_per_kib: String,
+    /// In domain `pmem`, on a standby: whether its replay threads persist what it receives, each its share; else one thread does.
+    pub persist_upon_replay: bool,
+    /// Whether a standby asks for huge pages for its buffer, where that is in plain memory.
+    pub huge_pages: bool,
     /// How blocks are divided among streams.
     pub divide_by: DivideBy,
     /// With `divide-by = "page"`: how many records of a table make a page.
@@ -156,6 +163,9 @@ impl Default for LogSettings {
             buffer_file: None,
             persist_method: "auto".into(),
             persist_delay_ns: 0,
+            persist_delay_per_kib: "0".into(),
+            persist_upon_replay: true,
+            huge_pages: false,
             divide_by: DivideBy::Transaction,
             page_records: 1024,
         }
@@ -398,7 +408,24 @@ impl NodeConfig {
             name => name.parse()?,
         };
         let path = self.buffer_file().ok_or("domain pmem needs a directory")?;
-        Ok(Some(PersistenceConfig { path, method, delay: Duration::from_nanos(self.log.persist_delay_ns) }))
+        let delay_per_kib = match self.log.persist_delay_per_kib.as_str() {
+            "calibrated" => time_around_cache(),
+            number => {
+                let nanos =
+                    number.parse().map_err(|_| format!("{number:?} is no number of nanoseconds; or `calibrated`"));
+                Duration::from_nanos(nanos?)
+            }
+        };
+        let delay = Duration::from_nanos(self.log.persist_delay_ns);
+        Ok(Some(PersistenceConfig { path, method, delay, delay_per_kib }))
+    }
+
+    /// The log buffer of a standby.
+    pub(crate) fn standby_ring(&self) -> Result<StandbyRing, String> {
+        Ok(match self.persistence()? {
+            Some(persistence) => StandbyRing::Persistent { persistence, upon_replay: self.log.persist_upon_replay },
+            None => StandbyRing::Plain { huge_pages: self.log.huge_pages },
+        })
     }
 
     /// Where checkpoints' rows go.

@@ -87,6 +87,15 @@ pub(crate) struct Flags {
     /// With domain pmem: waited for at each insertion, in nanoseconds, to stand for slower memory. [default: 0]
     #[arg(long, value_name = "NS", env = "FRESHET_LOG_PERSIST_DELAY_NS", help_heading = "Log")]
     pub(crate) log_persist_delay_ns: Option<u64>,
+    /// The same for each KiB that is made durable, in proportion: nanoseconds, or calibrated. [default: 0]
+    #[arg(long, value_name = "NS", env = "FRESHET_LOG_PERSIST_DELAY_PER_KIB", help_heading = "Log")]
+    pub(crate) log_persist_delay_per_kib: Option<String>,
+    /// With domain pmem, on a standby: whether its replay threads persist what it receives, each its share. [default: true]
+    #[arg(long, value_name = "BOOL", env = "FRESHET_LOG_PERSIST_UPON_REPLAY", help_heading = "Log")]
+    pub(crate) log_persist_upon_replay: Option<bool>,
+    /// Whether a standby's log buffer in plain memory is to be in huge pages. [default: false]
+    #[arg(long, value_name = "BOOL", env = "FRESHET_LOG_HUGE_PAGES", help_heading = "Log")]
+    pub(crate) log_huge_pages: Option<bool>,
     /// What decides to which stream a change goes: its transaction or its page. [default: transaction]
     #[arg(long, value_name = "WHAT", env = "FRESHET_LOG_DIVIDE_BY", help_heading = "Log")]
     pub(crate) log_divide_by: Option<DivideBy>,
@@ -246,6 +255,9 @@ impl Flags {
             self.log_buffer_file => log.buffer_file,
             self.log_persist_method => log.persist_method,
             self.log_persist_delay_ns => log.persist_delay_ns,
+            self.log_persist_delay_per_kib => log.persist_delay_per_kib,
+            self.log_persist_upon_replay => log.persist_upon_replay,
+            self.log_huge_pages => log.huge_pages,
             self.log_divide_by => log.divide_by,
             self.log_page_records => log.page_records,
             self.fabric_kind => fabric.kind,

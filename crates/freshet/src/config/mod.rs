@@ -236,6 +236,12 @@ pub(crate) struct LogSettings {
     pub(crate) persist_method: String,
     /// A wait for each insertion there.
     pub(crate) persist_delay_ns: u64,
+    /// A wait for each KiB, in nanoseconds, or `calibrated`.
+    pub(crate) persist_delay_per_kib: String,
+    /// Whether a standby's replay threads persist.
+    pub(crate) persist_upon_replay: bool,
+    /// Whether a standby's buffer is to be in huge pages.
+    pub(crate) huge_pages: bool,
     /// How blocks are divided among streams.
     pub(crate) divide_by: DivideBy,
     /// How many records make a page.
@@ -289,6 +295,9 @@ impl Default for LogSettings {
             buffer_file: None,
             persist_method: "auto".to_owned(),
             persist_delay_ns: 0,
+            persist_delay_per_kib: "0".to_owned(),
+            persist_upon_replay: true,
+            huge_pages: false,
             divide_by: DivideBy::Transaction,
             page_records: 1024,
         }
@@ -390,6 +399,11 @@ impl Settings {
         within("log.group-size", log.group_size as u64, 0, 256)?;
         within("log.epoch-ms", log.epoch_ms, 1, 60_000)?;
         within("log.persist-delay-ns", log.persist_delay_ns, 0, 1_000_000)?;
+        let per_kib = &log.persist_delay_per_kib;
+        if per_kib != "calibrated" && !per_kib.parse().is_ok_and(|nanos: u64| nanos <= 1_000_000) {
+            let remedy = "use nanoseconds from 0 to 1000000, or calibrated".to_owned();
+            return Err(ConfigError::Value { key: "log.persist-delay-per-kib", value: per_kib.clone(), remedy });
+        }
         if log.persist_method != "auto"
             && let Err(remedy) = log.persist_method.parse::<Method>()
         {
@@ -471,6 +485,9 @@ impl Settings {
                 buffer_file: self.log.buffer_file.clone(),
                 persist_method: self.log.persist_method.clone(),
                 persist_delay_ns: self.log.persist_delay_ns,
+                persist_delay_per_kib: self.log.persist_delay_per_kib.clone(),
+                persist_upon_replay: self.log.persist_upon_replay,
+                huge_pages: self.log.huge_pages,
                 divide_by: self.log.divide_by.into(),
                 page_records: self.log.page_records,
             },

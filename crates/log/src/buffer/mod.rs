@@ -212,17 +212,26 @@ impl LogBuffer {
     /// Copies `bytes` to `at`. The range was handed to the caller, has room, and is not filled.
     #[inline]
     pub(crate) fn write(&self, at: Stamp, bytes: &[u8]) {
-        self.before_writing(at.0 + bytes.len() as u64);
-        let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
-        let (head, tail) = bytes.split_at(first);
         #[cfg(not(loom))]
         if let Some(persistent) = self.memory.as_persistent() {
+            self.before_writing(at.0 + bytes.len() as u64);
+            let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
+            let (head, tail) = bytes.split_at(first);
             persistent.insert(place, head);
             if !tail.is_empty() {
                 persistent.insert(rest, tail);
             }
             return;
         }
+        self.put(at, bytes);
+    }
+
+    /// The same through the cache: on a standby, where replay reads soon what was written, and others make it durable then.
+    #[inline]
+    pub(crate) fn put(&self, at: Stamp, bytes: &[u8]) {
+        self.before_writing(at.0 + bytes.len() as u64);
+        let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
+        let (head, tail) = bytes.split_at(first);
         self.memory.store(place, head);
         if !tail.is_empty() {
             self.memory.store(rest, tail);

@@ -21,13 +21,18 @@ mod instructions;
 pub(crate) mod map;
 #[cfg(all(test, not(loom)))]
 mod model;
+#[cfg(all(test, not(loom)))]
+mod model_standby;
+#[cfg(not(loom))]
+mod ring;
 
 use std::{fmt, str::FromStr};
 
 #[cfg(not(loom))]
 pub use buffer::{BufferError, PersistenceConfig, recover_buffer};
-pub use instructions::Delay;
-pub(crate) use instructions::fence;
+#[cfg(not(loom))]
+pub use instructions::time_around_cache;
+pub(crate) use instructions::{Delay, fence};
 #[cfg(not(loom))]
 pub use map::Medium;
 

@@ -10,7 +10,7 @@ mod commit;
 mod ship;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io,
     thread::{self, JoinHandle},
     time::Duration,
@@ -21,6 +21,7 @@ use freshet_base::{
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
+    Moment,
     commit_rule::{Event, Place, RuleConfig},
     flow::{Boundaries, FlowConfig},
     term::TermHistory,
@@ -88,6 +89,9 @@ impl PrimaryConfig {
     }
 }
 
+/// So many batches of the group commit are remembered with their times.
+const HANDED_OVER: usize = 1024;
+
 /// Who reigns.
 #[derive(Clone, Debug)]
 pub struct Reigning {
@@ -114,6 +118,8 @@ pub(crate) struct Shared {
     clock: Clock,
     source: Arc<dyn LogSource>,
     boundaries: Mutex<Boundaries>,
+    /// The newest batches: where each ends, and when it was handed over.
+    handed_over: Mutex<VecDeque<(Stamp, Moment)>>,
     commit: CommitStage,
     shippers: Mutex<BTreeMap<NodeId, Arc<Shipper>>>,
     losses: Mutex<BTreeMap<NodeId, String>>,
@@ -158,6 +164,7 @@ impl Primary {
         peers.push(Peer { node: Some(who.node), address: who.address.clone() });
         let shared = Arc::new(Shared {
             boundaries: Mutex::new(Boundaries::new(who.start, config.boundaries)),
+            handed_over: Mutex::default(),
             history: terms.get().history,
             config,
             who,
@@ -193,6 +200,13 @@ impl Primary {
     pub fn batch_ready(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp], transaction_ends: &[Stamp]) {
         self.shared.commit.enter_ends(transaction_ends);
         self.shared.boundaries().push(from, to, partition_ends);
+        {
+            let mut handed_over = self.shared.handed_over.lock().expect("no code panics under this mutex");
+            if handed_over.len() == HANDED_OVER {
+                handed_over.pop_front();
+            }
+            handed_over.push_back((to, self.shared.clock.now()));
+        }
         let shippers: Vec<_> = self.shared.shippers().values().cloned().collect();
         for shipper in shippers {
             ship::batch_ready(&self.shared, &shipper, to.since(from));
@@ -283,6 +297,14 @@ impl Shared {
             needed_capacity: 2 * self.config.largest_block,
             keep_alive_ms: u32::try_from(self.config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
         }
+    }
+
+    /// When the batch was handed over in which the log goes on at `from`, if it is one of the newest.
+    fn handed_over(&self, from: Stamp) -> Option<Moment> {
+        let batches = self.handed_over.lock().expect("no code panics under this mutex");
+        let first = batches.partition_point(|batch| batch.0 <= from);
+        // Of the oldest it is not known where it began.
+        batches.get(first).filter(|_| first > 0 || from == self.who.start).map(|batch| batch.1)
     }
 
     /// Feeds the commit rule and carries out what it decides.

@@ -371,6 +371,7 @@ impl Ship<'_> {
             global: self.global(),
             time: self.shared.clock.now(),
             end: self.shared.boundaries().available(),
+            handed_over: None,
             in_sync: self.shipper.in_sync.load(Ordering::SeqCst),
             ends: std::mem::take(&mut self.line.ends),
         }
@@ -378,7 +379,7 @@ impl Ship<'_> {
 
     /// Says that a batch is in its place, or sends it as `packed` bytes along with that.
     fn tell(&mut self, from: Stamp, length: usize, packed: Option<usize>) -> Result<(), ShipError> {
-        let note = self.note();
+        let note = BatchNote { handed_over: self.shared.handed_over(from), ..self.note() };
         let to = from.plus(length as u64);
         // Counted before it is on its way: the acknowledgement may be quicker than this thread.
         self.shipper.flow().sent(to, note.global, note.time);

@@ -6,6 +6,7 @@
 mod ack;
 mod follow;
 mod lag;
+mod passage;
 mod persist;
 mod receive;
 mod replay;
@@ -26,11 +27,13 @@ use freshet_base::{
 use freshet_cluster::term::LogState;
 use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
 
-use self::{ack::AckStage, follow::Follow, lag::LagMeter, replay::ReplayStage, visible::VisibleStage};
+use self::{
+    ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, replay::ReplayStage, visible::VisibleStage,
+};
 pub use self::{
     follow::JoinError,
     receive::SessionError,
-    replay::{ReplayError, ReplayTarget},
+    replay::{PersistShare, ReplayError, ReplayTarget},
 };
 use crate::{
     clock::Clock,
@@ -111,6 +114,7 @@ pub(crate) struct Shared {
     replay: ReplayStage,
     visible: VisibleStage,
     lag: Mutex<LagMeter>,
+    passage: Mutex<PassageMeter>,
     peers: Mutex<Vec<Peer>>,
     promise: Mutex<Option<(u32, freshet_base::Safety)>>,
     saved_tails: Mutex<Vec<PathBuf>>,
@@ -171,6 +175,7 @@ impl Standby {
             replay: ReplayStage::new(target, starting.replayed, store.received()),
             visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted()), starting.floor),
             lag: Mutex::new(LagMeter::default()),
+            passage: Mutex::default(),
             peers: Mutex::new(peers),
             promise: Mutex::new(None),
             saved_tails: Mutex::default(),
@@ -318,9 +323,16 @@ impl Shared {
         self.visible.set_replayed(replayed);
     }
 
+    fn passage(&self) -> MutexGuard<'_, PassageMeter> {
+        self.passage.lock().expect("no code panics under this mutex")
+    }
+
     /// Recomputes what readers may see, after one of its three bounds has moved.
     fn show(&self) {
         self.visible.update(self.store.persisted(), |at| self.store.transaction_end(at));
+        if self.config.fabric.kind == FabricKind::Shm {
+            self.passage().visible(self.visible.watermark().get(), self.clock.now());
+        }
     }
 
     /// Acknowledges if there is something new, and the connection still counts.
@@ -361,6 +373,7 @@ impl Shared {
             persist_lag: lag.at(persisted, now),
             replay_lag: lag.at(replayed, now),
             visible_lag: lag.at(visible, now),
+            passage: self.passage().reading(),
             receive_cpu: self.receive_cpu.total(),
             ack_cpu: self.ack_cpu.total(),
             replay_cpu: self.replay_cpu.total(),

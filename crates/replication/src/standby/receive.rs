@@ -170,6 +170,7 @@ fn call(
 fn begin(shared: &Shared, sender: AckSender, term: Term) {
     shared.acks.connect(sender, term, shared.store.persisted());
     shared.lag().forget();
+    shared.passage().forget();
 }
 
 /// Raises the fence, durably, before anything of the new term is taken in.
@@ -310,6 +311,9 @@ impl Session<'_> {
             AcceptError::Damaged(why) => violation(why),
             AcceptError::Store(error) => error.into(),
         })?;
+        if let Some(handed_over) = note.handed_over.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
+            self.shared.passage().arrived(to, handed_over);
+        }
         self.shared.replay.push(note.ends.iter().map(|end| from.plus(u64::from(*end))));
         Ok(())
     }

@@ -9,14 +9,17 @@ use freshet_base::{
     words,
 };
 use freshet_cluster::{commit_rule::RuleConfig, term::TermHistory};
-use freshet_fabric::memory::{Region, Registered, SharedMemory};
+use freshet_fabric::{
+    FabricKind,
+    memory::{Region, Registered, SharedMemory},
+};
 use freshet_log::BlockHeader;
 
 use crate::{
     endpoint::Endpoint,
     log_access::{AcceptError, LogReadError, LogSource, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, Reigning},
-    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, Starting},
+    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{TermState, Terms, VolatileTerms},
 };
 
@@ -441,6 +444,14 @@ pub struct StandbyNode {
 }
 
 pub const CAPACITY: u64 = 8192;
+
+/// What every machine has.
+pub const FABRICS: [FabricKind; 2] = [FabricKind::Tcp, FabricKind::Shm];
+
+/// A standby that is reached by this fabric.
+pub fn over(kind: FabricKind) -> StandbyConfig {
+    StandbyConfig { fabric: StandbyFabric { kind, ..StandbyFabric::default() }, ..StandbyConfig::default() }
+}
 
 impl StandbyNode {
     pub fn empty(node: u64, leader: &str) -> Self {

@@ -39,67 +39,75 @@ fn empty_log(capacity: u64) -> Continue {
 
 #[test]
 fn an_empty_standby_joins_while_the_log_grows() {
-    let config = PrimaryConfig { boundaries: 4, ..config(rule(Safety::TwoSafe, 1)) };
-    let primary = PrimaryNode::first(config);
-    for _ in 0..200 {
-        primary.write(&[64, 200, 136]);
+    for fabric in FABRICS {
+        let config = PrimaryConfig { boundaries: 4, ..config(rule(Safety::TwoSafe, 1)) };
+        let primary = PrimaryNode::first(config);
+        for _ in 0..200 {
+            primary.write(&[64, 200, 136]);
+        }
+        let log = MemoryLog::with_capacity(CAPACITY);
+        let standby = StandbyNode::with(2, Some(primary.address()), over(fabric), log);
+        for _ in 0..300 {
+            primary.write(&[48, 72]);
+        }
+        standby.joined();
+        let end = primary.write(&[64]);
+        primary.commits(end);
+        standby.shows(end);
+        assert!(standby.log.bytes() == primary.log.bytes());
+        assert_eq!(standby.terms.get().cluster, Some(CLUSTER));
+        until("it is in sync", || primary.primary.commit().standing() == Standing::Safe);
+        let status = primary.primary.status();
+        let there = &status.standbys[0];
+        assert_eq!((there.node, there.in_sync, there.mode, there.acked), (NodeId(2), true, Some(Mode::Live), end));
+        assert_eq!((there.ship_lag_bytes, there.ack_lag_bytes), (0, 0));
+        until("an idle standby has no lag", || standby.standby.status().visible_lag == Lag::default());
+        until("it knows that it is in sync", || standby.standby.status().in_sync == Some(true));
+        assert!(matches!(standby.standby.status().link, LinkStatus::Following { node: NodeId(1), .. }));
+        assert!(standby.tape.calls().iter().any(|(_, ends)| ends.len() > 1), "there was something to divide");
     }
-    let standby = StandbyNode::empty(2, &primary.address());
-    for _ in 0..300 {
-        primary.write(&[48, 72]);
-    }
-    standby.joined();
-    let end = primary.write(&[64]);
-    primary.commits(end);
-    standby.shows(end);
-    assert!(standby.log.bytes() == primary.log.bytes());
-    assert_eq!(standby.terms.get().cluster, Some(CLUSTER));
-    until("it is in sync", || primary.primary.commit().standing() == Standing::Safe);
-    let status = primary.primary.status();
-    let there = &status.standbys[0];
-    assert_eq!((there.node, there.in_sync, there.mode, there.acked), (NodeId(2), true, Some(Mode::Live), end));
-    assert_eq!((there.ship_lag_bytes, there.ack_lag_bytes), (0, 0));
-    until("an idle standby has no lag", || standby.standby.status().visible_lag == Lag::default());
-    until("it knows that it is in sync", || standby.standby.status().in_sync == Some(true));
-    assert!(matches!(standby.standby.status().link, LinkStatus::Following { node: NodeId(1), .. }));
-    assert!(standby.tape.calls().iter().any(|(_, ends)| ends.len() > 1), "there was something to divide");
 }
 
 #[test]
 fn a_batch_larger_than_the_credit_goes_in_pieces_and_the_ring_wraps() {
-    let config = PrimaryConfig { largest_block: 512, ..config(rule(Safety::VerySafe, 1)) };
-    let primary = PrimaryNode::first(config);
-    let log = MemoryLog::with_capacity(1536);
-    let standby = StandbyNode::with(2, Some(primary.address()), StandbyConfig::default(), Arc::clone(&log));
-    standby.joined();
-    let mut end = Stamp(0);
-    for _ in 0..20 {
-        // 7 kB in one batch through a ring of 1.5 kB; MemoryLog::write asserts that it is never overrun.
-        end = primary.write(&[96; 75]);
+    for fabric in FABRICS {
+        let config = PrimaryConfig { largest_block: 512, ..config(rule(Safety::VerySafe, 1)) };
+        let primary = PrimaryNode::first(config);
+        let log = MemoryLog::with_capacity(1536);
+        let standby = StandbyNode::with(2, Some(primary.address()), over(fabric), Arc::clone(&log));
+        standby.joined();
+        let mut end = Stamp(0);
+        for _ in 0..20 {
+            // 7 kB in one batch through a ring of 1.5 kB; MemoryLog::write asserts that it is never overrun.
+            end = primary.write(&[96; 75]);
+        }
+        primary.commits(end);
+        standby.shows(end);
+        assert!(log.bytes() == primary.log.bytes());
     }
-    primary.commits(end);
-    standby.shows(end);
-    assert!(log.bytes() == primary.log.bytes());
 }
 
 #[test]
 fn a_standby_that_dies_comes_back_and_continues() {
-    let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 1)));
-    let standby = StandbyNode::empty(2, &primary.address());
-    standby.joined();
-    let first = primary.write(&[64; 10]);
-    primary.commits(first);
-    let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
-    drop(standby);
-    until("the loss is noticed", || !primary.primary.status().standbys[0].connected);
-    let second = primary.write(&[64; 10]);
-    assert_eq!(primary.primary.commit().outcome(second), None, "a quorum of two needs it");
-    assert!(matches!(primary.primary.commit().standing(), Standing::Blocked { needed: 1, .. }));
-    let standby = StandbyNode::resume(NodeId(2), Some(primary.address()), StandbyConfig::default(), log, terms);
-    primary.commits(second);
-    standby.shows(second);
-    assert!(standby.log.bytes() == primary.log.bytes());
-    assert!(primary.primary.status().standbys[0].last_loss.is_some());
+    for fabric in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 1)));
+        let log = MemoryLog::with_capacity(CAPACITY);
+        let standby = StandbyNode::with(2, Some(primary.address()), over(fabric), log);
+        standby.joined();
+        let first = primary.write(&[64; 10]);
+        primary.commits(first);
+        let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
+        drop(standby);
+        until("the loss is noticed", || !primary.primary.status().standbys[0].connected);
+        let second = primary.write(&[64; 10]);
+        assert_eq!(primary.primary.commit().outcome(second), None, "a quorum of two needs it");
+        assert!(matches!(primary.primary.commit().standing(), Standing::Blocked { needed: 1, .. }));
+        let standby = StandbyNode::resume(NodeId(2), Some(primary.address()), over(fabric), log, terms);
+        primary.commits(second);
+        standby.shows(second);
+        assert!(standby.log.bytes() == primary.log.bytes());
+        assert!(primary.primary.status().standbys[0].last_loss.is_some());
+    }
 }
 
 #[test]

@@ -198,7 +198,8 @@ fn impostor() -> (StandbyNode, Sender, Receiver) {
 /// Sends one batch in `term` and returns what is acknowledged, and why the connection ends.
 fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Stamp, Option<Refusal>) {
     let (bytes, ends) = blocks(Stamp(0), &[64]);
-    let note = BatchNote { global: Stamp(0), time: Moment(1), end: ends[0], in_sync: true, ends: vec![64] };
+    let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
+    let note = BatchNote { global, time, end, handed_over: None, in_sync: true, ends: vec![64] };
     let _ = sender.place(0, &bytes);
     let _ = sender.send(Kind::Batch as u8, term, 0, 64, &wire::encode(&note));
     let mut acked = Stamp(0);
