@@ -7,7 +7,7 @@ use freshet_base::{Isolation, Safety};
 use freshet_engine::{Apply, FabricKind, ReplayMode};
 use freshet_workloads::ycsb::mix::Mix;
 
-use super::{backup::BackupOptions, ratios::RatiosOptions, restart::RestartOptions};
+use super::{backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions};
 use crate::{
     config::{DivideBy, Domain, GroupCommit, NudgeBy},
     pin::Pin,
@@ -28,6 +28,8 @@ pub(crate) enum Bench {
     Restart(RestartOptions),
     /// What checkpoints, backups and joining cost a primary at work, and how long they take.
     Backup(BackupOptions),
+    /// How long a standby takes to join a primary under TPC-C, and what that costs it.
+    Join(JoinOptions),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
     Ratios(RatiosOptions),
 }
@@ -73,6 +75,18 @@ pub(crate) struct Common {
     /// TPC-C without remote transactions, as with --apply command: for comparisons with that.
     #[arg(long)]
     pub(crate) home_only: bool,
+    /// Where standbys' logs persist. [default: file, with --domain none nowhere]
+    #[arg(long, value_name = "DOMAIN", value_enum)]
+    pub(crate) standby_domain: Option<Domain>,
+    /// With standby-domain pmem: how stores become durable there: auto, clwb, clflushopt, clflush, eadr.
+    #[arg(long, value_name = "METHOD", default_value = "auto")]
+    pub(crate) standby_persist_method: String,
+    /// Threads on each standby that run TPC-C's read-only transactions all the time, Stock-Level and Order-Status in turn.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub(crate) standby_readers: u16,
+    /// With --json: how fresh the stalest standby was, each 20 ms.
+    #[arg(long)]
+    pub(crate) freshness_series: bool,
     /// By which fabric the log comes to standbys: tcp, shm or verbs.
     #[arg(long, value_name = "FABRIC", default_value_t = FabricKind::Tcp)]
     pub(crate) fabric: FabricKind,
