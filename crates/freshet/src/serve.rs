@@ -51,7 +51,10 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
 
     let reception = Reception::open(settings.address)?;
     let mut progress = Progress::default();
-    let node = Node::start(settings.node(Server::places(settings.workers) + sql::places(&settings.sql)), |phase| {
+    let config = settings.node(Server::places(settings.workers) + sql::places(&settings.sql));
+    // What the benchmark logs as commands.
+    let executor = Arc::new(freshet_workloads::tpcc::command::Commands::default());
+    let node = Node::start_executing(config, Some(executor), |phase| {
         reception.say(progress.status(phase));
         progress.show();
     })?;

@@ -9,7 +9,6 @@
 pub mod bell;
 
 use std::{
-    io::Read,
     net::{Shutdown, SocketAddr, TcpStream},
     thread,
     time::{Duration, Instant},
@@ -26,6 +25,7 @@ use crate::{
     RegionKey, SendError, fits,
     memory::{Region, Registered, SharedKey, SharedMemory},
     tcp::{Connection, Counters},
+    watch::watch,
 };
 
 /// A side that has made its offer.
@@ -73,13 +73,13 @@ impl Prepared {
         let (stream, peer, _, counters) = connection.into_parts();
         let own = Arc::new(Bell::new(self.bell).map_err(OpenError::Attach)?);
         let other = Arc::new(Bell::new(Arc::new(attach(bell)?)).map_err(OpenError::Attach)?);
-        stream.set_read_timeout(None).map_err(system)?;
-        let watched = stream.try_clone().map_err(system)?;
-        let wakes = (Arc::clone(&own), Arc::clone(&other));
-        thread::Builder::new()
-            .name("fabric-watch".into())
-            .spawn(move || watch(watched, &wakes.0, &wakes.1))
-            .map_err(system)?;
+        let bells = (Arc::clone(&own), Arc::clone(&other));
+        let ended = move || {
+            bells.0.close();
+            bells.1.close();
+        };
+        // Nothing is said there; whoever says something is not one of us.
+        watch(&stream, |_| false, ended).map_err(system)?;
         let queue = ShmQueue {
             regions: mapped,
             bell: Arc::clone(&other),
@@ -97,20 +97,6 @@ impl Prepared {
         };
         Ok(Connected { queue: Box::new(queue), completions: Box::new(completions), counters, peer })
     }
-}
-
-/// Waits for the end of the connection, and ends everything with it.
-fn watch(mut stream: TcpStream, own: &Bell, other: &Bell) {
-    let mut byte = [0];
-    loop {
-        match stream.read(&mut byte) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            // Nothing is said here; whoever says something is not one of us.
-            Ok(_) | Err(_) => break,
-        }
-    }
-    own.close();
-    other.close();
 }
 
 struct ShmQueue {

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use freshet_base::{Isolation, Safety};
-use freshet_engine::FabricKind;
+use freshet_engine::{Apply, FabricKind, ReplayMode};
 use freshet_workloads::ycsb::mix::Mix;
 
 use super::{backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions};
@@ -65,9 +65,16 @@ pub(crate) struct Common {
     /// Threads that replay the log on each standby.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) replay_threads: u16,
-    /// Standbys acknowledge only what they have replayed.
+    /// When standbys replay: pipelined, synchronous (they acknowledge only what they have replayed) or none.
+    #[arg(long, value_name = "POLICY", default_value_t = ReplayMode::Pipelined)]
+    pub(crate) replay: ReplayMode,
+    /// What standbys' replay does: fresh (replay arrays), full (it makes all versions), or command (the log says what transactions
+    /// were told, and they are executed again; TPC-C only, without remote transactions).
+    #[arg(long, value_name = "HOW", default_value_t = Apply::Fresh)]
+    pub(crate) apply: Apply,
+    /// TPC-C without remote transactions, as with --apply command: for comparisons with that.
     #[arg(long)]
-    pub(crate) synchronous_replay: bool,
+    pub(crate) home_only: bool,
     /// Where standbys' logs persist. [default: file, with --domain none nowhere]
     #[arg(long, value_name = "DOMAIN", value_enum)]
     pub(crate) standby_domain: Option<Domain>,
@@ -143,6 +150,13 @@ pub(crate) struct Common {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Common {
+    /// Whether terminals of TPC-C keep to their warehouses: without that, commands of one warehouse depend on those of others.
+    pub(crate) fn stays_at_home(&self) -> bool {
+        self.home_only || self.apply == Apply::Command
+    }
 }
 
 /// Options of `freshet bench tpcc`.

@@ -110,6 +110,9 @@ pub(crate) struct Options {
     pub(crate) safety: String,
     pub(crate) standbys: u32,
     pub(crate) replay_threads: u16,
+    pub(crate) replay: String,
+    pub(crate) apply: String,
+    pub(crate) home_only: bool,
     pub(crate) pin: Option<String>,
 }
 
@@ -211,6 +214,9 @@ impl Report {
                 safety: common.safety.to_string(),
                 standbys: common.standbys,
                 replay_threads: common.replay_threads,
+                replay: common.replay.to_string(),
+                apply: common.apply.to_string(),
+                home_only: common.stays_at_home(),
                 pin: common.pin.as_ref().map(ToString::to_string),
             },
             tps: tally.per_second,

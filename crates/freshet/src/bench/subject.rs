@@ -356,7 +356,8 @@ impl Standby {
             // Readers take places for workers, and as many as there are workers are free.
             ("--workers", &common.standby_readers.max(1).to_string()),
             ("--replay-threads", &common.replay_threads.to_string()),
-            ("--synchronous-replay", &common.synchronous_replay.to_string()),
+            ("--replay", &common.replay.to_string()),
+            ("--apply", &common.apply.to_string()),
             ("--fabric-kind", &common.fabric.to_string()),
             ("--fabric-spin-us", &common.spin_us.to_string()),
             ("--log-batch-bytes", &common.batch_bytes.to_string()),

@@ -2,12 +2,13 @@
 
 use std::time::Instant;
 
-use freshet_engine::{CheckpointKind, ProcedureError, Worker};
+use freshet_engine::{Apply, CheckpointKind, ProcedureError, Worker};
 use freshet_workloads::{
     TableSet,
     random::Random,
     tpcc::{
         self,
+        command::run_as_command,
         input::{Kind, Request, Terminal},
         load::{expected_rows, load},
         outcome::Outcome,
@@ -58,7 +59,9 @@ impl Prepared {
         common: &Common,
     ) -> impl FnMut(&Worker, Instant) -> Result<Went, ProcedureError> + use<> {
         let home = (number % usize::from(self.population.scale.warehouses)) as u16 + 1;
-        let mut terminal = Terminal::new(&self.population, self.constants, common.seed, number as u64, home);
+        let terminal = Terminal::new(&self.population, self.constants, common.seed, number as u64, home);
+        let mut terminal = if common.stays_at_home() { terminal.at_home() } else { terminal };
+        let commands = common.apply == Apply::Command;
         let (tables, isolation) = (self.tables.clone(), common.isolation);
         let (epoch, epoch_micros) = (Instant::now(), now_micros());
         move |worker, now| {
@@ -68,7 +71,8 @@ impl Prepared {
                 TpccMix::Payment => terminal.next_of(Kind::Payment, micros),
             };
             let request = Request { mark: None, input };
-            let (outcome, ticket) = tpcc::run(worker, &tables, isolation, &request)?;
+            let run = if commands { run_as_command } else { tpcc::run };
+            let (outcome, ticket) = run(worker, &tables, isolation, &request)?;
             Ok(match outcome {
                 Outcome::RolledBack(_) => Went::Back(ticket),
                 _ => Went::Through(ticket),
