@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use super::{
     options::Common,
     probe::{Look, Probe, Sighted},
-    report::Spread,
+    report::{Passage, Spread},
 };
 use crate::{
     Failure,
@@ -88,6 +88,9 @@ pub(crate) struct Measured {
     pub(crate) looks: Vec<Look>,
     /// From acknowledged to visible, in microseconds; of the worst standby.
     pub(crate) visibility_us: Option<Spread>,
+    /// From the group commit's hand-over to visible, of the newest batches; of the standby with the largest median, where standbys have the
+    /// primary's clock.
+    pub(crate) passage: Option<Passage>,
     /// What the readers on the standbys did, if there are any.
     pub(crate) readers: Option<ReaderTotals>,
 }
@@ -300,6 +303,11 @@ impl Subject {
             behind_bytes,
             looks: worst_looks,
             visibility_us: visibility,
+            passage: self
+                .standbys
+                .iter()
+                .filter_map(|standby| Passage::of(&standby.status()["passage"]))
+                .max_by(|one, other| one.p50.total_cmp(&other.p50)),
             readers,
         }
     }
