@@ -182,6 +182,11 @@ impl Replay {
         let _ = self.view.set(Arc::clone(visible));
     }
 
+    /// Whether replay makes no versions and executes nothing.
+    pub fn stores_addresses_only(&self) -> bool {
+        self.apply == Apply::Fresh
+    }
+
     /// How many threads replay.
     pub fn threads(&self) -> usize {
         self.threads

@@ -75,10 +75,10 @@ impl StandbyStore for Ring {
     fn grant(&self) -> Stamp {
         self.free_until()
     }
-    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+    fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
         // What the log does with them is measured elsewhere.
         self.mark_received(to);
-        Ok(())
+        Ok(true)
     }
     fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
         let at = (at.0 % RING) as usize;

@@ -83,11 +83,11 @@ pub trait StandbyStore: Send + Sync {
     fn grant(&self) -> Stamp;
 
     /// The primary has written everything below `to`: checks that whole blocks lie there, by their own checksums, and makes them part of
-    /// the log; they may be persisted.
+    /// the log; they may be persisted. Returns whether all of it are rows and marks, whose replay takes no longer than looking at them.
     ///
     /// # Errors
     /// [`AcceptError`]; nothing was taken.
-    fn accept(&self, to: Stamp) -> Result<(), AcceptError>;
+    fn accept(&self, to: Stamp) -> Result<bool, AcceptError>;
 
     /// Puts `bytes` into the ring at `at`, at or above what was received. The caller has made sure that there is room.
     ///

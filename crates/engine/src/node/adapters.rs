@@ -194,9 +194,9 @@ impl StandbyStore for ReceivedLog {
         self.log.grant()
     }
 
-    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+    fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
         match self.with_receiver(|receiver| receiver.accept(to)) {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(accepted)) => Ok(accepted.plain),
             Some(Err(freshet_log::AcceptError::Receive(cause))) => Err(failed(cause).into()),
             Some(Err(damaged)) => Err(AcceptError::Damaged(damaged.to_string())),
             None => Err(failed("this node is not a standby any more").into()),
@@ -307,6 +307,10 @@ impl ReplayTarget for LiveReplay {
     fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) -> Result<(), ReplayError> {
         self.replay.persist(from, to, ends, share);
         Ok(())
+    }
+
+    fn is_prompt(&self) -> bool {
+        self.replay.stores_addresses_only()
     }
 
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {

@@ -28,7 +28,7 @@ use std::{
 
 use freshet_base::{Stamp, Term, WaitError, Watermark};
 
-pub use self::receiver::{AcceptError, ReceiveError, Receiver, Writable};
+pub use self::receiver::{AcceptError, Accepted, ReceiveError, Receiver, Writable};
 #[cfg(not(loom))]
 use crate::{
     buffer::RingMemory,

@@ -10,7 +10,7 @@ use freshet_base::Stamp;
 
 use super::Shared;
 use crate::{
-    block::{BLOCK_HEADER, BlockError, BlockHeader, check_seal, peek_at},
+    block::{BLOCK_HEADER, BlockError, BlockHeader, BlockKind, check_seal, peek_at},
     buffer::{Flusher, RawPiece},
     core::{Core, LogFailure, ReadError},
     transaction_ends::SPACING,
@@ -41,6 +41,13 @@ pub enum ReceiveError {
     /// The log failed.
     #[error(transparent)]
     Failed(#[from] LogFailure),
+}
+
+/// What was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// All of it are rows and marks: nothing that changes tables or has to be executed.
+    pub plain: bool,
 }
 
 /// Why bytes that somebody else has put into the ring were not taken for blocks.
@@ -155,7 +162,7 @@ impl Receiver {
     ///
     /// # Errors
     /// [`AcceptError`]; nothing of it counts as received then.
-    pub fn accept(&mut self, to: Stamp) -> Result<(), AcceptError> {
+    pub fn accept(&mut self, to: Stamp) -> Result<Accepted, AcceptError> {
         let shared = Arc::clone(&self.shared);
         shared.check_open()?;
         let buffer = &shared.core.buffer;
@@ -166,16 +173,18 @@ impl Receiver {
         if to > granted {
             return Err(AcceptError::NotGranted { to, granted });
         }
-        let mut at = received;
+        let (mut at, mut plain) = (received, true);
         while at < to {
-            at = self.check_block(at, to).map_err(|cause| AcceptError::Block { at, cause })?;
+            let header = self.check_block(at, to).map_err(|cause| AcceptError::Block { at, cause })?;
+            plain &= !matches!(header.kind, BlockKind::Schema | BlockKind::Command);
+            at = header.end();
         }
         self.received_to(to);
-        Ok(())
+        Ok(Accepted { plain })
     }
 
-    /// Checks the block at `at`, which ends at or below `to`; returns where.
-    fn check_block(&mut self, at: Stamp, to: Stamp) -> Result<Stamp, BlockError> {
+    /// Checks the block at `at`, which ends at or below `to`.
+    fn check_block(&mut self, at: Stamp, to: Stamp) -> Result<BlockHeader, BlockError> {
         let buffer = &self.shared.core.buffer;
         let have = to.since(at);
         if have < BLOCK_HEADER as u64 {
@@ -197,7 +206,7 @@ impl Receiver {
             here = here.plus(piece.len() as u64);
         }
         check_seal(&header, &head, crc)?;
-        Ok(header.end())
+        Ok(header)
     }
 
     /// Takes the ring's memory away from whoever else has mapped it, such as a primary that is none any more: it moves to another file, with

@@ -200,12 +200,16 @@ impl Standby {
             // Below the floor there is nothing that readers could see.
             ReplayMode::None => starting.floor,
         };
+        let share: PersistShare = {
+            let store = Arc::clone(&store);
+            Arc::new(move |from, to| store.persist_share(from, to))
+        };
         let shared = Arc::new(Shared {
             node: starting.node,
             address: starting.address,
             follow: Follow::new(starting.leader),
             acks: AckStage::default(),
-            replay: ReplayStage::new(target, starting.replayed, store.received(), replay_until),
+            replay: ReplayStage::new(target, share, starting.replayed, store.received(), replay_until),
             visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted()), starting.floor),
             lag: Mutex::new(LagMeter::default()),
             passage: Mutex::default(),

@@ -153,7 +153,7 @@ impl StandbyStore for MemoryLog {
         Stamp(state.free())
     }
 
-    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+    fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
         let mut state = self.lock();
         assert!(to.0 <= state.granted, "the ring was overrun: {to} beyond {}", state.granted);
         let from = state.received;
@@ -180,7 +180,7 @@ impl StandbyStore for MemoryLog {
         state.received = to.0;
         state.persist();
         self.changed.notify_all();
-        Ok(())
+        Ok(true)
     }
 
     fn received(&self) -> Stamp {
