@@ -31,9 +31,10 @@ pub trait ReplayTarget: Send + Sync {
     /// [`ReplayError`], after which nothing is replayed any more.
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError>;
 
-    /// Makes `[from, to)` durable, by `share`, which does so for a part; the parts are those that [`ReplayTarget::replay`], which is called next with the
-    /// same bounds, divides among the same threads (persist-upon-replay; Query Fresh, section 3.1). When it returns, all is durable.
-    /// Only called where the log leaves that to replay.
+    /// Makes `[from, to)` durable, by `share`, which does so for a part; the parts are those that
+    /// [`ReplayTarget::replay`], which is called next with the same bounds, divides among the same threads
+    /// (persist-upon-replay; Query Fresh, section 3.1). When it returns, all is durable. Only called where the log
+    /// leaves that to replay.
     ///
     /// # Errors
     /// [`ReplayError`], after which nothing is replayed any more.
@@ -188,8 +189,8 @@ impl ReplayStage {
     }
 }
 
-/// Persist-upon-replay: the threads that will replay the piece make it durable first, each its part; when all have, the primary hears of it, and replay
-/// is off its commit path (Query Fresh, sections 3.1, 3.2 and 3.4.2).
+/// Persist-upon-replay: the threads that will replay the piece make it durable first, each its part; when all have, the
+/// primary hears of it, and replay is off its commit path (Query Fresh, sections 3.1, 3.2 and 3.4.2).
 fn persist(
     shared: &Arc<Shared>,
     share: &PersistShare,
