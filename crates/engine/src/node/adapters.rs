@@ -1,6 +1,7 @@
 //! What binds replication to the log and to replay.
 
 use std::{
+    os::fd::BorrowedFd,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -11,19 +12,20 @@ use std::{
 
 use freshet_base::{ClusterId, Stamp, WaitError};
 use freshet_cluster::term::{Fence, Reign, TermHistory};
+use freshet_fabric::memory::{Region, Registered};
 use freshet_log::{
-    Batch, Control, Log, LogDirectory, LogReader, Receiver, Sink, StandbyLog, Writer, inspect::save_tail,
+    Batch, Control, Log, LogDirectory, LogReader, Receiver, RingMemory, Sink, StandbyLog, Writer, inspect::save_tail,
 };
 use freshet_replay::Replay;
 use freshet_replication::{
-    log_access::{LogReadError, LogSource, StandbyStore, StoreError},
+    log_access::{AcceptError, LogReadError, LogSource, StandbyStore, StoreError},
     primary::{CommitError, Primary},
     standby::{PersistShare, ReplayError, ReplayTarget},
     terms::{TermState, TermStore, TermStoreError},
 };
 use freshet_txn::{CommitGate, OutcomeOpen};
 
-use super::janitor::Janitor;
+use super::{commands::Executors, janitor::Janitor};
 
 /// The primary's log, for its shippers.
 pub(super) struct Shipped(pub LogReader);
@@ -145,6 +147,20 @@ impl ReceivedLog {
     }
 }
 
+/// The log buffer of a standby, for its primary to write into.
+#[derive(Debug)]
+struct Ring(RingMemory);
+
+impl Registered for Ring {
+    fn words(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.0.file()
+    }
+}
+
 fn failed(why: impl std::fmt::Display) -> StoreError {
     StoreError { why: why.to_string() }
 }
@@ -164,6 +180,27 @@ impl StandbyStore for ReceivedLog {
 
     fn free_until(&self) -> Stamp {
         self.log.free_until()
+    }
+
+    fn region(&self, renewed: bool) -> Result<Region, StoreError> {
+        if renewed {
+            let outcome = self.with_receiver(Receiver::renew).unwrap_or(Ok(()));
+            outcome.map_err(|cause| failed(format!("the log buffer cannot be moved to other memory: {cause}")))?;
+        }
+        Ok(Arc::new(Ring(self.log.shared_memory())))
+    }
+
+    fn grant(&self) -> Stamp {
+        self.log.grant()
+    }
+
+    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+        match self.with_receiver(|receiver| receiver.accept(to)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(freshet_log::AcceptError::Receive(cause))) => Err(failed(cause).into()),
+            Some(Err(damaged)) => Err(AcceptError::Damaged(damaged.to_string())),
+            None => Err(failed("this node is not a standby any more").into()),
+        }
     }
 
     fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
@@ -252,12 +289,19 @@ pub(super) struct LiveReplay {
     pub janitor: Arc<Janitor>,
     /// How far was replayed, or begun.
     pub end: AtomicU64,
+    /// Where transactions are executed again.
+    pub executors: Option<Executors>,
 }
 
 impl ReplayTarget for LiveReplay {
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
         self.end.fetch_max(to.0, Ordering::SeqCst);
-        self.replay.replay(from, to, partition_ends).map_err(|cause| ReplayError { at: from, why: cause.to_string() })
+        let replayed = self.replay.replay(from, to, partition_ends);
+        replayed.map_err(|cause| ReplayError { at: from, why: cause.to_string() })?;
+        match &self.executors {
+            Some(executors) => executors.execute(self.replay.take_commands()),
+            None => Ok(()),
+        }
     }
 
     fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) -> Result<(), ReplayError> {
@@ -268,6 +312,10 @@ impl ReplayTarget for LiveReplay {
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
         let end = Stamp(self.end.load(Ordering::SeqCst));
         if at < end {
+            if self.executors.is_some() {
+                let why = "what was executed again cannot be taken back: start this standby with an empty directory";
+                return Err(ReplayError { at, why: why.into() });
+            }
             let outcome = self.replay.cut(at, end);
             outcome.map_err(|cause| ReplayError { at, why: cause.to_string() })?;
             self.janitor.cut(at);

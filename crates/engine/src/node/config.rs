@@ -1,12 +1,17 @@
 //! How a node is set up. Every key has a default; unknown keys are errors.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use freshet_base::Safety;
 use freshet_cluster::commit_rule::{AbsurdRule, RuleConfig, WhenMissing};
+use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 use freshet_log::{
     Division, GroupCommitKind, Grouping, LogConfig, Nudge, StandbyRing,
     persist::{Method, PersistenceConfig, time_around_cache},
+};
+use freshet_replication::{
+    primary::PrimaryFabric,
+    standby::{ReplayMode, StandbyFabric},
 };
 use serde::{Deserialize, Serialize};
 
@@ -91,6 +96,42 @@ pub enum DivideBy {
     Transaction,
     /// Each record goes to the stream of its page.
     Page,
+}
+
+/// What a standby's replay does to records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Apply {
+    /// It announces their addresses in the replay arrays; versions are made by who reads them (Query Fresh, section 3.4).
+    #[default]
+    Fresh,
+    /// It makes their versions and puts them into the data arrays (Query Fresh, section 4.7, "FullReplay"): a baseline, for comparisons.
+    Full,
+    /// It executes again what transactions were told to do (Query Fresh, section 4.3, "Logical"): for benchmarks, which log that. One
+    /// thread does so in the order of stamps; several (`replay-threads`) take a partition each.
+    Command,
+}
+
+impl std::str::FromStr for Apply {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "fresh" => Ok(Self::Fresh),
+            "full" => Ok(Self::Full),
+            "command" => Ok(Self::Command),
+            _ => Err(format!("unknown way to apply the log {text:?}: use fresh, full or command")),
+        }
+    }
+}
+
+impl std::fmt::Display for Apply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fresh => "fresh",
+            Self::Full => "full",
+            Self::Command => "command",
+        })
+    }
 }
 
 /// Sizes and times of the log.
@@ -179,6 +220,79 @@ impl LogSettings {
     }
 }
 
+/// How nodes write into one another's memory. A standby says by which fabric its primary does; what else is said here, each node says for itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct FabricSettings {
+    /// On a standby: by which fabric the log comes.
+    pub kind: FabricKind,
+    /// Whoever waits for the other side looks for its word this many microseconds before going to sleep (shm, verbs): only worth
+    /// anything where a processor is idle.
+    pub spin_us: u64,
+    /// Mailboxes are in huge pages, where the system has some to spare (shm, verbs).
+    pub huge_pages: bool,
+    /// What this node sends to all others together keeps to this many gigabits (10^9 bits) per second; 0: no limit.
+    pub bandwidth_gbit: f64,
+    /// On a primary: batches are compressed with LZ4.
+    pub compress: bool,
+    /// On a standby: what its primary has written and read back is persistent, and needs no acknowledgement (the "appliance" method of Query
+    /// Fresh, section 2.3). Needs domain pmem, and a network whose writes go around the processor's caches, or caches that survive.
+    pub appliance: bool,
+    /// The RDMA device, "NAME:PORT:GID-INDEX"; empty: the first that is up (verbs).
+    pub device: String,
+}
+
+impl Default for FabricSettings {
+    fn default() -> Self {
+        Self {
+            kind: FabricKind::Tcp,
+            spin_us: 0,
+            huge_pages: false,
+            bandwidth_gbit: 0.0,
+            compress: false,
+            appliance: false,
+            device: String::new(),
+        }
+    }
+}
+
+impl FabricSettings {
+    fn config(&self) -> Result<FabricConfig, String> {
+        let device = match &*self.device {
+            "" => None,
+            text => {
+                let parts: Vec<&str> = text.split(':').collect();
+                let [name, port, gid] = parts[..] else {
+                    return Err(format!("fabric.device {text:?}: use NAME:PORT:GID-INDEX"));
+                };
+                let number =
+                    |part: &str| part.parse().map_err(|_| format!("fabric.device: {part:?} is no small number"));
+                Some((name.to_owned(), number(port)?, number(gid)?))
+            }
+        };
+        let spin = Duration::from_micros(self.spin_us);
+        Ok(FabricConfig { spin, huge_pages: self.huge_pages, device, ..FabricConfig::default() })
+    }
+
+    fn limit(&self) -> Result<Option<Arc<TokenBucket>>, String> {
+        if !self.bandwidth_gbit.is_finite() || self.bandwidth_gbit < 0.0 {
+            return Err("fabric.bandwidth-gbit is a number from 0 on".into());
+        }
+        Ok((self.bandwidth_gbit > 0.0).then(|| Arc::new(TokenBucket::gigabits(self.bandwidth_gbit))))
+    }
+
+    pub(crate) fn primary(&self) -> Result<PrimaryFabric, String> {
+        Ok(PrimaryFabric { config: self.config()?, limit: self.limit()?, compress: self.compress })
+    }
+
+    pub(crate) fn standby(&self, domain: Domain) -> Result<StandbyFabric, String> {
+        if self.appliance && domain != Domain::Pmem {
+            return Err("fabric.appliance needs domain pmem: elsewhere what has arrived is not persistent".into());
+        }
+        Ok(StandbyFabric { kind: self.kind, config: self.config()?, limit: self.limit()?, appliance: self.appliance })
+    }
+}
+
 /// When and how checkpoints are written. Only a node with a directory writes any.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -215,7 +329,7 @@ impl Default for CheckpointSettings {
 }
 
 /// How a node is set up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct NodeConfig {
     /// The directory of the log; needed in domain `file`.
@@ -242,14 +356,18 @@ pub struct NodeConfig {
     pub standby_timeout_ms: u64,
     /// How many threads replay, at restart and on a standby.
     pub replay_threads: usize,
-    /// Whether a standby acknowledges only what it has replayed.
-    pub synchronous_replay: bool,
+    /// When a standby replays what it receives, and when it acknowledges it.
+    pub replay: ReplayMode,
+    /// What a standby's replay does to records.
+    pub apply: Apply,
     /// How many workers (sessions) there can be at once.
     pub workers: usize,
     /// Sizes and times of the log.
     pub log: LogSettings,
     /// When and how checkpoints are written.
     pub checkpoint: CheckpointSettings,
+    /// How nodes write into one another's memory.
+    pub fabric: FabricSettings,
 }
 
 impl Default for NodeConfig {
@@ -267,10 +385,12 @@ impl Default for NodeConfig {
             refuse_after_ms: 5000,
             standby_timeout_ms: 2000,
             replay_threads: 1,
-            synchronous_replay: false,
+            replay: ReplayMode::Pipelined,
+            apply: Apply::Fresh,
             workers: 128,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
+            fabric: FabricSettings::default(),
         }
     }
 }
@@ -362,6 +482,6 @@ impl NodeConfig {
 
     /// Places for workers, replay threads and the engine's own.
     pub(crate) fn participants(&self) -> usize {
-        self.workers + 2 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5
     }
 }

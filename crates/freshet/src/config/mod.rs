@@ -16,7 +16,7 @@ use std::{
 
 use clap::ValueEnum;
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{CheckpointSettings, NodeConfig, PersistMethod as Method};
+use freshet_engine::{Apply, CheckpointSettings, FabricSettings, NodeConfig, PersistMethod as Method, ReplayMode};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -115,8 +115,10 @@ pub(crate) struct Settings {
     pub(crate) refuse_after_ms: u64,
     /// Threads that replay the log, on a standby and at restart.
     pub(crate) replay_threads: usize,
-    /// Acknowledge only what is replayed.
-    pub(crate) synchronous_replay: bool,
+    /// When a standby replays, and when it acknowledges.
+    pub(crate) replay: ReplayMode,
+    /// What a standby's replay does to records.
+    pub(crate) apply: Apply,
     /// Threads that execute procedures.
     pub(crate) workers: usize,
     /// What concurrent transactions may do to one another.
@@ -127,6 +129,8 @@ pub(crate) struct Settings {
     pub(crate) log: LogSettings,
     /// When and how checkpoints are written.
     pub(crate) checkpoint: CheckpointSettings,
+    /// How nodes write into one another's memory.
+    pub(crate) fabric: FabricSettings,
     /// The PostgreSQL protocol.
     pub(crate) sql: SqlSettings,
 }
@@ -263,12 +267,14 @@ impl Default for Settings {
             standby_timeout_ms: 2_000,
             refuse_after_ms: 5_000,
             replay_threads: 2,
-            synchronous_replay: false,
+            replay: ReplayMode::Pipelined,
+            apply: Apply::Fresh,
             workers: 2,
             isolation: Isolation::Serializable,
             pin: None,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
+            fabric: FabricSettings::default(),
             sql: SqlSettings::default(),
         }
     }
@@ -406,6 +412,16 @@ impl Settings {
         {
             return Err(ConfigError::Value { key: "log.persist-method", value: log.persist_method.clone(), remedy });
         }
+        within("fabric.spin-us", self.fabric.spin_us, 0, 10_000)?;
+        let bandwidth = self.fabric.bandwidth_gbit;
+        if !(0.0..=100_000.0).contains(&bandwidth) {
+            let remedy = "use a number from 0 (no limit) to 100000".to_owned();
+            return Err(ConfigError::Value { key: "fabric.bandwidth-gbit", value: bandwidth.to_string(), remedy });
+        }
+        if self.fabric.appliance && self.domain != Domain::Pmem {
+            let remedy = "set domain to pmem: elsewhere what has arrived is not persistent".to_owned();
+            return Err(ConfigError::Value { key: "fabric.appliance", value: "true".to_owned(), remedy });
+        }
         within("log.page-records", log.page_records, 1, 1 << 30)?;
         within("log.partition-bytes", log.partition_bytes, 1 << 10, log.buffer_bytes)?;
         for (key, bytes) in [("log.buffer-bytes", log.buffer_bytes), ("log.partition-bytes", log.partition_bytes)] {
@@ -452,9 +468,11 @@ impl Settings {
             refuse_after_ms: self.refuse_after_ms,
             standby_timeout_ms: self.standby_timeout_ms,
             replay_threads: self.replay_threads,
-            synchronous_replay: self.synchronous_replay,
+            replay: self.replay,
+            apply: self.apply,
             workers,
             checkpoint: self.checkpoint.clone(),
+            fabric: self.fabric.clone(),
             log: freshet_engine::LogSettings {
                 buffer_bytes: usize::try_from(self.log.buffer_bytes).unwrap_or(usize::MAX),
                 transaction_bytes: self.log.transaction_bytes,

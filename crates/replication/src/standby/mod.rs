@@ -1,11 +1,12 @@
 //! The standby's side: receive, persist, ack, replay, visible.
 //!
-//! Threads: `receive` follows the primary, reads batches into the log buffer and reconnects for ever; `ack` waits for the
+//! Threads: `receive` follows the primary, takes what that has written into the log buffer, and reconnects for ever; `ack` waits for the
 //! log's flusher and tells the primary; `replay` hands batches to the [`ReplayTarget`]. The flusher itself belongs to the log.
 
 mod ack;
 mod follow;
 mod lag;
+mod passage;
 mod persist;
 mod receive;
 mod replay;
@@ -24,9 +25,12 @@ use freshet_base::{
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::term::LogState;
-use freshet_fabric::cpu::Meter;
+use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
+use serde::{Deserialize, Serialize};
 
-use self::{ack::AckStage, follow::Follow, lag::LagMeter, replay::ReplayStage, visible::VisibleStage};
+use self::{
+    ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, replay::ReplayStage, visible::VisibleStage,
+};
 pub use self::{
     follow::JoinError,
     receive::SessionError,
@@ -41,20 +45,61 @@ use crate::{
     wire::{Continue, Peer, Peers},
 };
 
-/// When the primary is told that a batch has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+/// When a standby replays what it receives, and when it acknowledges it (Query Fresh, sections 3.2 and 4.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ReplayMode {
-    /// Once it is persistent; replay follows by itself (replay pipelining, Query Fresh section 3.2).
+    /// It acknowledges what is persistent; replay follows by itself (replay pipelining, Query Fresh section 3.2).
     #[default]
     Pipelined,
-    /// Once it is replayed too: readers here see at once what a client was told, and replay is on the commit path.
+    /// It acknowledges what is replayed too: readers here see at once what a client was told, and replay is on the commit path.
     Synchronous,
+    /// It acknowledges what is persistent, and replays nothing while it follows (Query Fresh, section 4.6, "NoReplay"): its readers
+    /// go on seeing what they saw when it started. Room in the log buffer is given back when it is persistent. A take-over replays
+    /// everything first, from the log's files where it is not in the buffer any more, and so does a restart.
+    None,
+}
+
+impl std::str::FromStr for ReplayMode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "pipelined" => Ok(Self::Pipelined),
+            "synchronous" => Ok(Self::Synchronous),
+            "none" => Ok(Self::None),
+            _ => Err(format!("unknown replay policy {text:?}: use none, synchronous or pipelined")),
+        }
+    }
+}
+
+impl std::fmt::Display for ReplayMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Pipelined => "pipelined",
+            Self::Synchronous => "synchronous",
+            Self::None => "none",
+        })
+    }
+}
+
+/// How a primary reaches its standby's memory, which is for the standby to say.
+#[derive(Clone, Debug, Default)]
+pub struct StandbyFabric {
+    /// By which fabric.
+    pub kind: FabricKind,
+    /// How that is used.
+    pub config: FabricConfig,
+    /// What this node's sending keeps to.
+    pub limit: Option<Arc<TokenBucket>>,
+    /// The primary reads back what it has written, which is then persistent (Query Fresh, section 2.3, the "appliance" method). Only the
+    /// operator can know that: the log buffer is in persistent memory, and what the network writes goes around the processor's caches.
+    pub appliance: bool,
 }
 
 /// A standby's parameters.
 #[derive(Clone, Debug)]
 pub struct StandbyConfig {
-    /// When batches are acknowledged.
+    /// When batches are replayed and acknowledged.
     pub replay: ReplayMode,
     /// No more bytes than this are handed to the replay target at once.
     pub replay_piece: u64,
@@ -64,6 +109,8 @@ pub struct StandbyConfig {
     pub back_off: (Duration, Duration),
     /// Other nodes that may exist, beside those that the primary tells of.
     pub peers: Vec<String>,
+    /// How the primary reaches this node's memory.
+    pub fabric: StandbyFabric,
     /// Whether commits may count on this node. An observer's acknowledgements free its primary's log, and no more.
     pub member: bool,
 }
@@ -76,6 +123,7 @@ impl Default for StandbyConfig {
             patience: Duration::from_secs(5),
             back_off: (Duration::from_millis(20), Duration::from_secs(2)),
             peers: Vec::new(),
+            fabric: StandbyFabric::default(),
             member: true,
         }
     }
@@ -94,6 +142,7 @@ pub(crate) struct Shared {
     replay: ReplayStage,
     visible: VisibleStage,
     lag: Mutex<LagMeter>,
+    passage: Mutex<PassageMeter>,
     peers: Mutex<Vec<Peer>>,
     promise: Mutex<Option<(u32, freshet_base::Safety)>>,
     saved_tails: Mutex<Vec<PathBuf>>,
@@ -146,14 +195,20 @@ impl Standby {
     ) -> io::Result<Self> {
         let peers = config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         store.mark_replayed(starting.replayed);
+        let replay_until = match config.replay {
+            ReplayMode::Pipelined | ReplayMode::Synchronous => Stamp::MAX,
+            // Below the floor there is nothing that readers could see.
+            ReplayMode::None => starting.floor,
+        };
         let shared = Arc::new(Shared {
             node: starting.node,
             address: starting.address,
             follow: Follow::new(starting.leader),
             acks: AckStage::default(),
-            replay: ReplayStage::new(target, starting.replayed, store.received()),
+            replay: ReplayStage::new(target, starting.replayed, store.received(), replay_until),
             visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted()), starting.floor),
             lag: Mutex::new(LagMeter::default()),
+            passage: Mutex::default(),
             peers: Mutex::new(peers),
             promise: Mutex::new(None),
             saved_tails: Mutex::default(),
@@ -166,6 +221,7 @@ impl Standby {
             store,
             terms,
         });
+        shared.keep_no_room();
         let standby = Self { shared, threads: Mutex::default() };
         standby.spawn("receive", follow::run)?;
         standby.spawn("ack", persist::run)?;
@@ -301,9 +357,23 @@ impl Shared {
         self.visible.set_replayed(replayed);
     }
 
+    fn passage(&self) -> MutexGuard<'_, PassageMeter> {
+        self.passage.lock().expect("no code panics under this mutex")
+    }
+
+    /// Without replay, what is persistent gives its room back. A cut of the log takes this back.
+    fn keep_no_room(&self) {
+        if self.config.replay == ReplayMode::None {
+            self.store.mark_replayed(Stamp::MAX);
+        }
+    }
+
     /// Recomputes what readers may see, after one of its three bounds has moved.
     fn show(&self) {
         self.visible.update(self.store.persisted(), |at| self.store.transaction_end(at));
+        if self.config.fabric.kind == FabricKind::Shm {
+            self.passage().visible(self.visible.watermark().get(), self.clock.now());
+        }
     }
 
     /// Acknowledges if there is something new, and the connection still counts.
@@ -315,7 +385,7 @@ impl Shared {
         }
         let ack = crate::wire::Ack {
             persisted,
-            may_send_until: self.store.free_until(),
+            may_send_until: if self.acks.is_one_sided() { self.store.grant() } else { self.store.free_until() },
             replayed,
             visible: self.visible.watermark().get(),
         };
@@ -331,6 +401,7 @@ impl Shared {
         let lag = self.lag();
         OwnStatus {
             node: self.node,
+            replay: self.config.replay,
             term: self.terms.get().fence.highest(),
             link: self.follow.status(),
             in_sync: lag.in_sync(),
@@ -344,6 +415,7 @@ impl Shared {
             persist_lag: lag.at(persisted, now),
             replay_lag: lag.at(replayed, now),
             visible_lag: lag.at(visible, now),
+            passage: self.passage().reading(),
             receive_cpu: self.receive_cpu.total(),
             ack_cpu: self.ack_cpu.total(),
             replay_cpu: self.replay_cpu.total(),
@@ -360,8 +432,7 @@ pub(crate) fn fetch(
     term: freshet_base::Term,
     upto: Stamp,
 ) -> Result<(), SessionError> {
-    let order = shared.follow.order();
-    let outcome = receive::session(shared, from, order, purpose, term, Some(upto));
+    let outcome = receive::fetch(shared, from, purpose, term, upto);
     shared.acks.disconnect(outcome.as_ref().err().and_then(SessionError::refusal));
     outcome
 }
