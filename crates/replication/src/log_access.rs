@@ -105,14 +105,14 @@ pub trait StandbyStore: Send + Sync {
     /// Everything below `to` was replayed: once persistent too, its room may be used again.
     fn mark_replayed(&self, to: Stamp);
 
-    /// Whether what was received is persisted by those who replay, before they do (persist-upon-replay; Query Fresh, section 3.1). Else the store does it
-    /// behind everybody's back.
+    /// Whether what was received is persisted by those who replay, before they do (persist-upon-replay; Query Fresh,
+    /// section 3.1). Else the store does it behind everybody's back.
     fn persists_upon_replay(&self) -> bool {
         false
     }
 
-    /// Makes `[from, to)`, which was received, durable as one share of several; called by several threads at once. Nothing is said of it before
-    /// [`StandbyStore::note_persisted`].
+    /// Makes `[from, to)`, which was received, durable as one share of several; called by several threads at once.
+    /// Nothing is said of it before [`StandbyStore::note_persisted`].
     fn persist_share(&self, from: Stamp, to: Stamp) {
         let _ = (from, to);
     }

@@ -168,12 +168,14 @@ pub struct LogSettings {
     /// In domain `pmem`: how stores become durable: non-temporal, clwb, clflushopt, clflush or eadr; auto takes the best that
     /// the processor has.
     pub persist_method: String,
-    /// In domain `pmem`: waited for at each insertion, and on a standby by each thread that persists, in nanoseconds, to stand for slower memory.
+    /// In domain `pmem`: waited for at each insertion, and on a standby by each thread that persists, in nanoseconds,
+    /// to stand for slower memory.
     pub persist_delay_ns: u64,
-    /// The same for each KiB that is made durable, in proportion to the bytes: nanoseconds, or `calibrated` for what it takes here to write so
-    /// much around the caches.
+    /// The same for each KiB that is made durable, in proportion to the bytes: nanoseconds, or `calibrated` for what it
+    /// takes here to write so much around the caches.
     pub persist_delay_per_kib: String,
-    /// In domain `pmem`, on a standby: whether its replay threads persist what it receives, each its share; else one thread does.
+    /// In domain `pmem`, on a standby: whether its replay threads persist what it receives, each its share; else one
+    /// thread does.
     pub persist_upon_replay: bool,
     /// Whether a standby asks for huge pages for its buffer, where that is in plain memory.
     pub huge_pages: bool,

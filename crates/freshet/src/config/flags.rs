@@ -90,7 +90,8 @@ pub(crate) struct Flags {
     /// The same for each KiB that is made durable, in proportion: nanoseconds, or calibrated. [default: 0]
     #[arg(long, value_name = "NS", env = "FRESHET_LOG_PERSIST_DELAY_PER_KIB", help_heading = "Log")]
     pub(crate) log_persist_delay_per_kib: Option<String>,
-    /// With domain pmem, on a standby: whether its replay threads persist what it receives, each its share. [default: true]
+    /// With domain pmem, on a standby: whether its replay threads persist what it receives, each its share. [default:
+    /// true]
     #[arg(long, value_name = "BOOL", env = "FRESHET_LOG_PERSIST_UPON_REPLAY", help_heading = "Log")]
     pub(crate) log_persist_upon_replay: Option<bool>,
     /// Whether a standby's log buffer in plain memory is to be in huge pages. [default: false]

@@ -74,7 +74,8 @@ pub enum AcceptError {
     Receive(#[from] ReceiveError),
 }
 
-/// Checksums are computed in pieces of this size, which stay in the cache: the ring belongs to others too and is no plain memory.
+/// Checksums are computed in pieces of this size, which stay in the cache: the ring belongs to others too and is no
+/// plain memory.
 const SCRATCH: usize = 64 << 10;
 
 /// The one who puts the primary's bytes into a standby's log.
@@ -112,7 +113,8 @@ impl Receiver {
         }
     }
 
-    /// The place for `length` bytes at `at`, at or above what was received. They count once [`Receiver::received_to`] is called.
+    /// The place for `length` bytes at `at`, at or above what was received. They count once [`Receiver::received_to`]
+    /// is called.
     ///
     /// # Errors
     /// [`ReceiveError::Gap`] below what was received, [`ReceiveError::NoRoom`] beyond the room.
@@ -157,8 +159,9 @@ impl Receiver {
         shared.ring();
     }
 
-    /// The same for bytes that somebody else has put into the ring where [`StandbyLog::grant`] allowed it, and who is through with everything below
-    /// `to`: checks first that whole blocks of this log lie there, each by its own checksum. Costs as much as reading the bytes once.
+    /// The same for bytes that somebody else has put into the ring where [`StandbyLog::grant`] allowed it, and who is
+    /// through with everything below `to`: checks first that whole blocks of this log lie there, each by its own
+    /// checksum. Costs as much as reading the bytes once.
     ///
     /// # Errors
     /// [`AcceptError`]; nothing of it counts as received then.
@@ -209,9 +212,9 @@ impl Receiver {
         Ok(header)
     }
 
-    /// Takes the ring's memory away from whoever else has mapped it, such as a primary that is none any more: it moves to another file, with
-    /// what was received and nothing beyond that, while readers go on. Whatever is granted from now on is granted to those who map the new file
-    /// ([`StandbyLog::shared_memory`]). Costs a copy of the ring.
+    /// Takes the ring's memory away from whoever else has mapped it, such as a primary that is none any more: it moves
+    /// to another file, with what was received and nothing beyond that, while readers go on. Whatever is granted from
+    /// now on is granted to those who map the new file ([`StandbyLog::shared_memory`]). Costs a copy of the ring.
     ///
     /// # Errors
     /// What the system says; then the memory is where it was.
@@ -263,8 +266,8 @@ impl Receiver {
         Ok(whole)
     }
 
-    /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node enters a term only after that.
-    /// Blocks while a flush is under way.
+    /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node enters a term only after
+    /// that. Blocks while a flush is under way.
     ///
     /// # Errors
     /// [`LogFailure`]; opening the store again and cutting once more completes the cut.

@@ -31,9 +31,10 @@ pub trait ReplayTarget: Send + Sync {
     /// [`ReplayError`], after which nothing is replayed any more.
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError>;
 
-    /// Makes `[from, to)` durable, by `share`, which does so for a part; the parts are those that [`ReplayTarget::replay`], which is called next with the
-    /// same bounds, divides among the same threads (persist-upon-replay; Query Fresh, section 3.1). When it returns, all is durable.
-    /// Only called where the log leaves that to replay.
+    /// Makes `[from, to)` durable, by `share`, which does so for a part; the parts are those that
+    /// [`ReplayTarget::replay`], which is called next with the same bounds, divides among the same threads
+    /// (persist-upon-replay; Query Fresh, section 3.1). When it returns, all is durable. Only called where the log
+    /// leaves that to replay.
     ///
     /// # Errors
     /// [`ReplayError`], after which nothing is replayed any more.

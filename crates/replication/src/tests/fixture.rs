@@ -74,6 +74,8 @@ struct State {
     gate: Option<u64>,
     highest_claim: u64,
     saved: Vec<(u64, Vec<u8>)>,
+    /// Replay persists, and these were the shares so far.
+    shares: Option<Vec<(u64, u64)>>,
 }
 
 impl MemoryLog {
@@ -81,6 +83,18 @@ impl MemoryLog {
         let log = Self::default();
         log.lock().capacity = capacity;
         Arc::new(log)
+    }
+
+    /// One that is persisted by those who replay.
+    pub fn persisted_upon_replay(capacity: u64) -> Arc<Self> {
+        let log = Self::with_capacity(capacity);
+        log.lock().shares = Some(Vec::new());
+        log
+    }
+
+    /// What was persisted, share by share.
+    pub fn shares(&self) -> Vec<(u64, u64)> {
+        self.lock().shares.clone().unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -119,6 +133,9 @@ impl MemoryLog {
 
 impl State {
     fn persist(&mut self) {
+        if self.shares.is_some() {
+            return;
+        }
         self.persisted = self.persisted.max(self.received.min(self.gate.unwrap_or(u64::MAX)));
     }
 
@@ -240,6 +257,25 @@ impl StandbyStore for MemoryLog {
 
     fn mark_replayed(&self, to: Stamp) {
         self.lock().replayed = to.0;
+    }
+
+    fn persists_upon_replay(&self) -> bool {
+        self.lock().shares.is_some()
+    }
+
+    fn persist_share(&self, from: Stamp, to: Stamp) {
+        let mut state = self.lock();
+        assert!(to.0 <= state.received, "only what was received is persisted");
+        state.shares.as_mut().expect("replay persists").push((from.0, to.0));
+    }
+
+    fn note_persisted(&self, to: Stamp) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        let reached = state.shares.iter().flatten().map(|share| share.1).max();
+        assert!(reached >= Some(to.0), "{to} is said to be persistent, the shares end at {reached:?}");
+        state.persisted = state.persisted.max(to.0);
+        self.changed.notify_all();
+        Ok(())
     }
 
     fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
