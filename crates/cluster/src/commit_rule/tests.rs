@@ -17,7 +17,7 @@ fn rule(safety: Safety, standbys: u32) -> CommitRule {
 }
 
 fn joined(standby: NodeId, at: u64) -> Event {
-    Event::Joined { standby, persisted: Stamp(at) }
+    Event::Joined { standby, persisted: Stamp(at), synchronous: true }
 }
 
 fn acked(standby: NodeId, at: u64) -> Event {
