@@ -58,12 +58,15 @@ use std::{collections::BTreeMap, time::Duration};
 use freshet_base::{NodeId, Safety, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
+use self::sets::Sets;
 pub use self::{
     config::{AbsurdRule, RuleConfig, WhenMissing},
     standing::{Refusal, Standing},
 };
-use self::sets::Sets;
-use crate::{Moment, in_sync::InSyncSet};
+use crate::{
+    Moment,
+    in_sync::{InSyncSet, Succession},
+};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,20 +245,20 @@ impl CommitRule {
         self
     }
 
-    /// From its beginning on, the reign of `me` writes down its in-sync sets; the first one is `first`: all of the newest set that the take-over
-    /// or the restart has found, and `me`. Its members count as waited for, though they have yet to join. Without effect unless under 2-safe.
+    /// From its beginning on, the reign of `me` in `term` writes down its in-sync sets, which follow what the take-over or the restart
+    /// has found. All of those count as waited for, though they have yet to join. Without effect unless under 2-safe.
     #[must_use]
-    pub fn recorded(mut self, me: NodeId, first: InSyncSet, now: Moment) -> Self {
+    pub fn recorded(mut self, me: NodeId, term: Term, succession: Succession, now: Moment) -> Self {
         if self.config.safety != Safety::TwoSafe {
             return self;
         }
-        for standby in first.members.iter().copied().filter(|member| *member != me) {
+        let sets = Sets::new(me, term, self.config.floor, succession);
+        for standby in sets.members() {
             let member = self.members.entry(standby).or_insert_with(|| Member::unknown(now));
-            member.synchronous = true;
             member.place = Place::InSync;
             member.outstanding = Some((Stamp::MAX, now));
         }
-        self.sets = Some(Sets::new(me, first));
+        self.sets = Some(sets);
         self.assess(now);
         self
     }
@@ -313,10 +316,7 @@ impl CommitRule {
     fn joined(&mut self, standby: NodeId, persisted: Stamp, synchronous: bool, now: Moment) {
         let durable = self.durable;
         let recorded = self.sets.is_some();
-        let member = self
-            .members
-            .entry(standby)
-            .or_insert_with(|| Member { acked: persisted, ..Member::unknown(now) });
+        let member = self.members.entry(standby).or_insert_with(|| Member { acked: persisted, ..Member::unknown(now) });
         member.forgotten = false;
         member.synchronous = synchronous;
         if !synchronous && !recorded {
@@ -393,7 +393,9 @@ impl CommitRule {
         let Some(sets) = &mut self.sets else { return };
         let members = &mut self.members;
         let unfit = |node: NodeId| {
-            members.get(&node).is_none_or(|member| member.stalls || !member.synchronous || member.place == Place::Leaving)
+            members
+                .get(&node)
+                .is_none_or(|member| member.stalls || !member.synchronous || member.place == Place::Leaving)
         };
         for node in sets.remove(self.config.floor, unfit) {
             if let Some(member) = members.get_mut(&node) {
@@ -523,6 +525,12 @@ impl CommitRule {
     /// The in-sync set in effect, where they are recorded.
     pub fn in_sync_set(&self) -> Option<&InSyncSet> {
         self.sets.as_ref().map(Sets::in_effect)
+    }
+
+    /// Whether an in-sync set of this reign has taken effect. A primary that notes so durably can restart by itself under 2-safe
+    /// ([`crate::term::Candidacy::reigned`]).
+    pub fn set_took_effect(&self) -> bool {
+        self.sets.as_ref().is_some_and(Sets::begun)
     }
 
     /// The parameters.

@@ -16,20 +16,25 @@
 //!
 //! # What a candidate can know
 //!
-//! Each set is a subset or a superset of the one that was written before it, also across take-overs, and has at least `floor` members beside the primary (unless
-//! it never had as many). So two consecutive sets have min(|M|, `floor` + 1) members in common. A candidate that hears more members of M than are
+//! Between the two nobody but the primary can tell whether the new set is in effect, or still the one before. So each
+//! record names the sets, [`InSyncSet::before`], of which one may have been in effect when it was written; and when a set has taken effect the primary writes another record that
+//! says so, with the same members and nothing before.
+//!
+//! A set is only written if it has at least min(|M|, `floor` + 1) members in common with every set M that may be in effect then; across
+//! take-overs, too. So a candidate that hears more members of each such M than are
 //! not among these hears somebody who has the next set, if there is one in effect. Hence the rule:
 //!
-//! > A set M is known to be the newest when nobody who is heard knows a later one, and at least
-//! > max(1, |M| - `floor`) of its members are heard, the candidate included if it is one.
+//! > A record is known to be the newest when nobody who is heard knows a later one, and of each set M that it names at least
+//! > max(1, |M| - `floor`) members are heard, the candidate included if it is one.
 //!
 //! With floor 0 the primary goes on alone when all standbys are gone (2-safe by its definition: Query Fresh, section 2.1). Then *every* member must be heard, the old
 //! primary included: a standby that lost contact cannot tell a primary that died from one that has put it out and goes on. It
 //! must not take over unless an operator, who can tell, forces it. With floor 1 and one standby, the primary waits for it rather than go on alone, and the standby
 //! needs nobody. With floor 1 and two standbys, either of them may fail, and the other two go on.
 //!
-//! One shorter way exists: with floor 0 the primary of a set is a member of every later one, until somebody else reigns, who
-//! would have had to hear it and raise its fence. So a primary that restarts, and whose fence is still its own, knows.
+//! One shorter way exists: with floor 0, once a set of its reign is in effect, the primary is a member of every later one, until somebody else reigns, who
+//! would have had to hear it and raise its fence. So a primary that restarts, whose fence is still its own, and which has noted that a set of its last reign
+//! took effect, knows.
 //!
 //! A take-over that is known to be right can also not be met by its old primary: of the members that were heard, which have raised their fences, at least one would
 //! be missing in any set with which the old primary could go on.
@@ -50,30 +55,44 @@ pub struct InSyncSet {
     pub members: BTreeSet<NodeId>,
     /// No later set has fewer standbys than this, unless this one has.
     pub floor: u32,
+    /// Sets of which one may be in effect as long as this one is not.
+    pub before: Vec<BTreeSet<NodeId>>,
 }
 
 impl InSyncSet {
-    /// The first set of a cluster, or after a take-over that was forced: `primary` alone. `known` is the newest set that it knows.
-    pub fn alone(term: Term, primary: NodeId, floor: u32, known: Option<&Self>) -> Self {
-        let number = known.map_or(1, |known| known.number + 1);
-        Self { term, number, members: BTreeSet::from([primary]), floor }
-    }
-
-    /// The first set of a reign that continues from this set: everybody in it, and the new primary.
-    pub fn continued(&self, term: Term, primary: NodeId, floor: u32) -> Self {
-        let mut members = self.members.clone();
-        members.insert(primary);
-        Self { term, number: self.number + 1, members, floor }
-    }
-
     /// Later sets compare greater.
     pub fn order(&self) -> (Term, u64) {
         (self.term, self.number)
     }
 
-    /// How many members a candidate must hear to know that this set is the newest.
-    pub fn needed(&self) -> usize {
-        self.members.len().saturating_sub(self.floor as usize).max(1)
+    /// All sets that may be in effect, this one first.
+    pub fn possible(&self) -> impl Iterator<Item = &BTreeSet<NodeId>> {
+        [&self.members].into_iter().chain(&self.before)
+    }
+
+    /// Of that possible set of which most members are lacking: how many were heard, and how many it takes to know that this record is the newest.
+    pub fn heard(&self, heard: impl Fn(NodeId) -> bool) -> (usize, usize) {
+        let of = |set: &BTreeSet<NodeId>| {
+            let needed = set.len().saturating_sub(self.floor as usize).max(1);
+            (set.iter().filter(|node| heard(**node)).count(), needed)
+        };
+        let lacks = |(heard, needed): &(usize, usize)| needed.saturating_sub(*heard);
+        self.possible().map(of).max_by_key(lacks).expect("there is at least one")
+    }
+
+    /// Whether a set of these members may take effect when this one was written and nothing later is in effect.
+    pub fn may_be_followed_by(&self, next: &BTreeSet<NodeId>) -> bool {
+        let enough = |set: &BTreeSet<NodeId>| set.intersection(next).count() >= set.len().min(self.floor as usize + 1);
+        self.possible().all(enough)
+    }
+
+    /// Of `sets` those with other members than `members`, each once.
+    pub(crate) fn others(
+        sets: impl IntoIterator<Item = BTreeSet<NodeId>>,
+        members: &BTreeSet<NodeId>,
+    ) -> Vec<BTreeSet<NodeId>> {
+        let others: BTreeSet<_> = sets.into_iter().filter(|set| set != members).collect();
+        others.into_iter().collect()
     }
 
     /// The later of two that are known.
@@ -85,28 +104,49 @@ impl InSyncSet {
     }
 }
 
+/// What the sets of a new reign follow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Succession {
+    /// This set, which is known to be the newest.
+    Of(InSyncSet),
+    /// No set: the cluster is new, or a take-over was forced. The first set gets this number.
+    New(u64),
+}
+
+impl Succession {
+    /// The first set of a reign: everybody of the set before, and the new primary.
+    pub fn first(&self, term: Term, primary: NodeId, floor: u32) -> InSyncSet {
+        let (number, mut members, possible) = match self {
+            Self::Of(set) => (set.number + 1, set.members.clone(), set.possible().cloned().collect()),
+            Self::New(number) => (*number, BTreeSet::new(), Vec::new()),
+        };
+        members.insert(primary);
+        InSyncSet { term, number, before: InSyncSet::others(possible, &members), members, floor }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn set(members: &[u64], floor: u32) -> InSyncSet {
-        InSyncSet { term: Term(1), number: 1, members: members.iter().map(|node| NodeId(*node)).collect(), floor }
+        let members = members.iter().map(|node| NodeId(*node)).collect();
+        InSyncSet { term: Term(1), number: 1, members, floor, before: Vec::new() }
     }
 
-    /// Exhaustively, for chains of up to three changes among four nodes: whoever hears enough members of a set hears of the next.
+    /// Exhaustively, among four nodes: whoever hears enough members of a set hears of the next.
     #[test]
     fn enough_members_of_a_set_have_met_its_successor() {
         let subset = |mask: u64| (0..4).filter(|node| mask >> node & 1 == 1).collect::<Vec<_>>();
         for floor in 0..3_u32 {
             for (m, next) in (1..16_u64).flat_map(|m| (1..16_u64).map(move |next| (m, next))) {
-                let (chained, least) = (m & next == m || m & next == next, (floor + 1).min(m.count_ones()));
-                if !chained || next.count_ones() < least {
+                let newest = set(&subset(m), floor);
+                if !newest.may_be_followed_by(&set(&subset(next), floor).members) {
                     continue;
                 }
-                let newest = set(&subset(m), floor);
                 for heard in 1..16_u64 {
-                    let enough = (heard & m).count_ones() as usize >= newest.needed();
-                    assert!(!enough || heard & next != 0, "{newest:?}, then {next:b}, heard {heard:b}");
+                    let (voices, needed) = newest.heard(|node| heard >> node.0 & 1 == 1);
+                    assert!(voices < needed || heard & next != 0, "{newest:?}, then {next:b}, heard {heard:b}");
                 }
             }
         }
@@ -114,11 +154,11 @@ mod tests {
 
     #[test]
     fn numbers_go_on_and_later_terms_come_later() {
-        let first = InSyncSet::alone(Term(1), NodeId(1), 0, None);
-        let second = first.continued(Term(2), NodeId(2), 0);
-        assert_eq!((second.number, second.members.len()), (2, 2));
-        let forced = InSyncSet::alone(Term(3), NodeId(2), 1, Some(&second));
-        assert_eq!((forced.number, forced.members.len(), forced.needed()), (3, 1, 1));
+        let first = Succession::New(1).first(Term(1), NodeId(1), 0);
+        let second = Succession::Of(first.clone()).first(Term(2), NodeId(2), 0);
+        assert_eq!((second.number, second.members.len(), &*second.before), (2, 2, &[first.members.clone()][..]));
+        let forced = Succession::New(3).first(Term(3), NodeId(2), 1);
+        assert_eq!((forced.number, forced.members.len(), forced.before.len()), (3, 1, 0));
         assert_eq!(InSyncSet::newer(Some(first), Some(forced.clone())), Some(forced));
     }
 }

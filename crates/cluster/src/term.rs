@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 use freshet_base::{NodeId, Safety, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
-use crate::in_sync::InSyncSet;
+use crate::in_sync::{InSyncSet, Succession};
 
 /// The beginning of one reign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -293,6 +293,8 @@ pub struct Candidacy {
     higher: Option<Term>,
     /// The candidate reigned last, as far as anybody has told it.
     undisturbed: bool,
+    /// In that reign an in-sync set took effect.
+    effective: bool,
 }
 
 impl Candidacy {
@@ -300,10 +302,18 @@ impl Candidacy {
     pub fn new(me: NodeId, mine: LogState, fence: &Fence) -> Self {
         let term = Term(fence.highest().max(mine.history.last_term()).0 + 1);
         let last = mine.history.reigns().last();
-        let undisturbed = last.is_none_or(|last| {
+        let undisturbed = last.is_some_and(|last| {
             (last.node, last.term) == (me, fence.highest()) && fence.holder().is_none_or(|holder| holder == me)
         });
-        Self { term, me, mine, heard: BTreeMap::new(), higher: None, undisturbed }
+        Self { term, me, mine, heard: BTreeMap::new(), higher: None, undisturbed, effective: false }
+    }
+
+    /// The latest reign of the candidate itself in which an in-sync set took effect was in `term`
+    /// ([`crate::commit_rule::CommitRule::set_took_effect`]). To be said before anybody is heard.
+    #[must_use]
+    pub fn reigned(mut self, term: Option<Term>) -> Self {
+        self.effective = term == Some(self.mine.history.last_term());
+        self
     }
 
     /// The term it asks for.
@@ -390,11 +400,11 @@ impl Candidacy {
         self.heard.values().fold(self.mine.set.clone(), |known, log| InSyncSet::newer(known, log.set.clone()))
     }
 
-    /// The first in-sync set of the reign that [`Plan::Reign`] allows, for a primary with this floor.
-    pub fn first_set(&self, floor: u32, force: bool) -> InSyncSet {
+    /// What the in-sync sets of the reign that [`Plan::Reign`] allows follow.
+    pub fn succession(&self, force: bool) -> Succession {
         match self.newest_set() {
-            Some(newest) if !force => newest.continued(self.term, self.me, floor),
-            newest => InSyncSet::alone(self.term, self.me, floor, newest.as_ref()),
+            Some(newest) if !force => Succession::Of(newest),
+            newest => Succession::New(newest.map_or(1, |newest| newest.number + 1)),
         }
     }
 
@@ -407,15 +417,16 @@ impl Candidacy {
     /// How many members of the set were heard, and how many it takes to know that it is the newest.
     fn members_heard(&self, newest: Option<&InSyncSet>) -> (u32, u32) {
         let Some(newest) = newest else {
-            // Nobody ever was in sync, or nobody who was answers. Only who began a log knows.
+            // No set was ever written, or nobody who knows one answers. Only who reigned last can tell.
             return (u32::from(self.undisturbed), 1);
         };
         let own = self.mine.set.as_ref() == Some(newest);
-        if newest.floor == 0 && self.undisturbed && own && newest.members.contains(&self.me) {
+        if newest.floor == 0 && self.undisturbed && self.effective && own && newest.members.contains(&self.me) {
             return (1, 1);
         }
-        let heard = newest.members.iter().filter(|node| **node == self.me || self.heard.contains_key(node)).count();
-        (u32::try_from(heard).unwrap_or(u32::MAX), u32::try_from(newest.needed()).unwrap_or(u32::MAX))
+        let (heard, needed) = newest.heard(|node| node == self.me || self.heard.contains_key(&node));
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        (count(heard), count(needed))
     }
 }
 
@@ -435,7 +446,7 @@ mod tests {
 
     fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
         let members = members.iter().map(|node| NodeId(*node)).collect();
-        Some(InSyncSet { term: Term(1), number, members, floor })
+        Some(InSyncSet { term: Term(1), number, members, floor, before: Vec::new() })
     }
 
     #[test]
@@ -586,7 +597,7 @@ mod tests {
         let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, newest), &Fence::new(Term(1), None));
         candidate.promised(NodeId(2), log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], 1)));
         assert_eq!(candidate.plan(Safety::TwoSafe, 3, false), Plan::Reign { term: Term(2) });
-        let first = candidate.first_set(1, false);
+        let first = candidate.succession(false).first(candidate.term(), NodeId(1), 1);
         assert_eq!((first.number, first.term, first.members.len()), (6, Term(2), 2));
         // As the candidate it has to give up its own tail.
         let mut other = Candidacy::new(
@@ -602,12 +613,17 @@ mod tests {
     #[test]
     fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
         let mine = || LogState { history: TermHistory::first(Term(1), NodeId(1)), ..log(&[], 50, set(4, &[1, 2], 0)) };
-        let plan = |mine, fence| Candidacy::new(NodeId(1), mine, &fence).plan(Safety::TwoSafe, 2, false);
+        let plan = |mine, fence| {
+            Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1))).plan(Safety::TwoSafe, 2, false)
+        };
         assert_eq!(plan(mine(), Fence::new(Term(1), Some(NodeId(1)))), Plan::Reign { term: Term(2) });
         let uncertain = |plan| matches!(plan, Plan::SetUncertain { heard: 1, .. });
         assert!(uncertain(plan(mine(), Fence::new(Term(2), Some(NodeId(2))))));
         // With a floor the others may have gone on without it.
         let floored = LogState { set: set(4, &[1, 2, 3], 1), ..mine() };
         assert!(uncertain(plan(floored, Fence::new(Term(1), Some(NodeId(1))))));
+        // Its reign may have begun in vain: then another may reign without having heard of it.
+        let vain = Candidacy::new(NodeId(1), mine(), &Fence::new(Term(1), Some(NodeId(1))));
+        assert!(uncertain(vain.plan(Safety::TwoSafe, 2, false)));
     }
 }

@@ -1,28 +1,42 @@
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
-use freshet_base::{NodeId, Stamp};
+use freshet_base::{NodeId, Stamp, Term};
 
-use crate::in_sync::InSyncSet;
+use crate::in_sync::{InSyncSet, Succession};
 
 /// The in-sync sets of a reign that matter: the one in effect, and those after it.
 #[derive(Clone, Debug)]
 pub(super) struct Sets {
     me: NodeId,
-    /// Consecutive; only the last may not be in the log yet. The first is in effect, once `begun`.
+    /// Consecutive; only the last may not be in the log yet. The first is in effect.
     chain: VecDeque<Link>,
+    /// Whether a set of this reign is in effect.
     begun: bool,
 }
 
 #[derive(Clone, Debug)]
 struct Link {
     set: InSyncSet,
-    /// Where its block ends, when it is in the log.
+    /// Where its block ends, when it is in the log of this reign.
     end: Option<Stamp>,
 }
 
 impl Sets {
-    pub fn new(me: NodeId, first: InSyncSet) -> Self {
-        Self { me, chain: VecDeque::from([Link { set: first, end: None }]), begun: false }
+    pub fn new(me: NodeId, term: Term, floor: u32, succession: Succession) -> Self {
+        let first = succession.first(term, me, floor);
+        let before = match succession {
+            Succession::Of(set) => {
+                set.possible().map(|members| InSyncSet { members: members.clone(), ..set.clone() }).collect()
+            }
+            Succession::New(_) => Vec::new(),
+        };
+        let chain = before.into_iter().chain([first]).map(|set| Link { set, end: None }).collect();
+        Self { me, chain, begun: false }
+    }
+
+    /// The first set of this reign, as long as it is the newest; and everybody who has to be heard of.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.newest().set.members.iter().copied().filter(|node| *node != self.me)
     }
 
     fn newest(&self) -> &Link {
@@ -64,8 +78,8 @@ impl Sets {
             })
         };
         match self.chain.iter().rposition(held) {
-            Some(0) if self.begun => false,
             None => false,
+            Some(0) if self.begun => false,
             Some(newest) => {
                 self.chain.drain(..newest);
                 self.begun = true;
@@ -74,33 +88,43 @@ impl Sets {
         }
     }
 
-    /// Begins a set without those members who are unfit, as far as the floor allows; says who goes.
+    /// Begins a set without those members who are unfit, as far as the floor and the sets before allow; says who goes.
     pub fn remove(&mut self, floor: u32, unfit: impl Fn(NodeId) -> bool) -> Vec<NodeId> {
-        let Link { set, end: Some(_) } = self.newest() else { return Vec::new() };
-        let room = set.members.len().saturating_sub(1 + floor as usize);
-        let others = set.members.iter().copied().filter(|node| *node != self.me && unfit(*node));
-        let gone: Vec<NodeId> = others.take(room).collect();
+        if self.to_write().is_some() {
+            return Vec::new();
+        }
+        let mut next = self.newest().set.members.clone();
+        let mut gone = Vec::new();
+        for node in self.members().filter(|node| unfit(*node)) {
+            next.remove(&node);
+            if next.len() > floor as usize && self.newest().set.may_be_followed_by(&next) {
+                gone.push(node);
+            } else {
+                next.insert(node);
+            }
+        }
         if !gone.is_empty() {
-            self.push(floor, |node| !gone.contains(&node), None);
+            self.push(next, floor);
         }
         gone
     }
 
-    /// Begins a set with those who are `fit`, unless another change is on its way.
+    /// Begins a set with those who are `fit` too, unless another change is on its way; without any, says on record that the last change is over.
     pub fn add(&mut self, floor: u32, fit: impl Iterator<Item = NodeId>) {
         if self.chain.len() > 1 || !self.begun {
             return;
         }
-        let fit: Vec<NodeId> = fit.filter(|node| !self.in_effect().members.contains(node)).collect();
-        if !fit.is_empty() {
-            self.push(floor, |_| true, fit);
+        let mut next = self.in_effect().members.clone();
+        next.extend(fit);
+        if next.len() > self.in_effect().members.len() || !self.in_effect().before.is_empty() {
+            self.push(next, floor);
         }
     }
 
-    fn push(&mut self, floor: u32, keep: impl Fn(NodeId) -> bool, more: impl IntoIterator<Item = NodeId>) {
+    fn push(&mut self, members: BTreeSet<NodeId>, floor: u32) {
         let last = &self.newest().set;
-        let members = last.members.iter().copied().filter(|node| keep(*node)).chain(more).collect();
-        let set = InSyncSet { term: last.term, number: last.number + 1, members, floor };
+        let before = InSyncSet::others(self.chain.iter().map(|link| link.set.members.clone()), &members);
+        let set = InSyncSet { number: last.number + 1, term: last.term, floor, before, members };
         self.chain.push_back(Link { set, end: None });
     }
 }
