@@ -400,11 +400,24 @@ impl CommitRule {
         for node in sets.remove(self.config.floor, unfit) {
             if let Some(member) = members.get_mut(&node) {
                 member.place = Place::Leaving;
+                member.must_reach = self.durable;
             }
         }
+        // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for another who is worse.
         let committed = self.committed;
-        let level = |member: &Member| member.place == Place::Joining && member.connected && member.acked >= committed;
-        sets.add(self.config.floor, members.iter().filter(|(_, member)| level(member)).map(|(node, _)| *node));
+        let fit = |member: &Member| {
+            let returns = member.place == Place::Leaving && !member.stalls && member.acked >= member.must_reach;
+            let joins = member.place == Place::Joining && member.acked >= committed;
+            member.connected && member.synchronous && (joins || returns)
+        };
+        let (leaving, joining): (Vec<_>, Vec<_>) =
+            members.iter().filter(|(_, member)| fit(member)).partition(|(_, member)| member.place == Place::Leaving);
+        let [leaving, joining] = [leaving, joining].map(|of| of.into_iter().map(|(node, _)| *node).collect::<Vec<_>>());
+        for node in sets.add(self.config.floor, &leaving, &joining) {
+            if let Some(member) = members.get_mut(&node) {
+                member.place = Place::Joining;
+            }
+        }
     }
 
     /// Moves `committed` as far as the table at the head of this module allows.

@@ -8,7 +8,11 @@
 //! Downwards a relay adds nothing: those below are told to be globally persistent what the relay was told, and no more; terms, and with
 //! them fences, pass through. What they hold is in no quorum and no in-sync set of the primary, so a candidate gains nothing by asking them
 //! and counts them for nothing (`synchronous` is false in their [`crate::term::LogState`]); a candidate from below consults the
-//! relay's primary and its synchronous standbys as everybody does.
+//! relay's primary and its synchronous standbys as everybody does. One that reigned before, and may be in the in-sync set, has to follow the
+//! primary itself until it is on record that it is not.
+//!
+//! Nor does a relay pass on as globally persistent what is not persistent on itself: after a crash it would have to ask those below to forget what
+//! they have shown.
 
 use std::time::Duration;
 
@@ -73,9 +77,9 @@ impl Relay {
         }
     }
 
-    /// What to tell those below to be globally persistent.
+    /// What to tell those below to be globally persistent: what the relay was told, as far as it holds it.
     pub fn downward(&self) -> Stamp {
-        self.global
+        self.global.min(self.persisted)
     }
 
     /// When time alone can next change something.

@@ -242,6 +242,8 @@ pub enum Plan {
         /// How many it takes.
         needed: u32,
     },
+    /// The candidate is an asynchronous standby, and the level rests on a fixed number of synchronous nodes, of which it is none.
+    Asynchronous,
     /// Under 2-safe: too few members of the newest known in-sync set answered, so there may be a later one.
     SetUncertain {
         /// The newest set that anybody who was heard knows of, if there is one.
@@ -280,7 +282,8 @@ pub enum Plan {
 /// most advanced of those has all of it. Under very safe every standby has it. Under 2-safe every member of the in-sync set has it, so
 /// the newest set must be known ([`crate::in_sync`]), and the most advanced of its members is followed. Under 1-safe any standby will do; the
 /// most advanced of those that can be reached loses least. Asynchronous standbys, and those that follow a standby, are heard, but
-/// count for nothing; one of them may be the candidate.
+/// count for nothing; one of them may be the candidate under 1-safe and 2-safe. Very safe and quorum rest on a number of synchronous nodes, which would
+/// change if it became the primary.
 ///
 /// A primary that restarts is a candidate like any other: while it was away, another may have begun to reign, whose commits it
 /// would undo.
@@ -372,6 +375,7 @@ impl Candidacy {
             };
             match safety {
                 Safety::OneSafe => {}
+                Safety::VerySafe | Safety::Quorum(_) if !self.mine.synchronous => return Plan::Asynchronous,
                 Safety::TwoSafe if heard < needed => return Plan::SetUncertain { newest, heard, needed },
                 _ if heard < needed => return Plan::TooFew { heard, needed },
                 _ => {}
@@ -550,14 +554,16 @@ mod tests {
     fn asynchronous_standbys_have_no_voice() {
         let fence = Fence::new(Term(1), None);
         let silent = |end| LogState { synchronous: false, ..log(&[(1, 0)], end, None) };
-        let mut candidate = Candidacy::new(NodeId(1), silent(50), &fence);
-        assert_eq!(candidate.plan(Safety::VerySafe, 3, false), Plan::TooFew { heard: 0, needed: 1 });
+        let candidate = Candidacy::new(NodeId(1), silent(50), &fence);
+        assert_eq!(candidate.plan(Safety::VerySafe, 3, false), Plan::Asynchronous);
+        assert_eq!(candidate.plan(Safety::OneSafe, 3, false), Plan::Reign { term: Term(2) });
+        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
         candidate.promised(NodeId(2), silent(90));
-        assert_eq!(candidate.plan(Safety::Quorum(3), 3, false), Plan::TooFew { heard: 0, needed: 1 });
+        assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
         candidate.promised(NodeId(3), log(&[(1, 0)], 70, None));
         // Heard they are, and the longest log loses least.
         let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(90) };
-        assert_eq!(candidate.plan(Safety::VerySafe, 3, false), fetch);
+        assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), fetch);
     }
 
     #[test]

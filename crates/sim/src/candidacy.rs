@@ -211,7 +211,7 @@ impl World {
                 self.give_up(node);
                 Ok(())
             }
-            Plan::TooFew { .. } | Plan::SetUncertain { .. } => {
+            Plan::TooFew { .. } | Plan::SetUncertain { .. } | Plan::Asynchronous => {
                 self.report.refused += 1;
                 self.give_up(node);
                 Ok(())

@@ -23,7 +23,11 @@ impl World {
         if !state.up || state.reign().is_some() || state.candidate.is_some() || state.link.is_some() {
             return;
         }
-        let Some(leader) = state.upstream.or(state.leader).filter(|leader| *leader != node) else {
+        // Who may be in the in-sync set has to answer to the primary itself, until it is on record that it is not.
+        let in_set =
+            state.disk.set.as_ref().is_some_and(|set| set.possible().any(|members| members.contains(&state.id)));
+        let upstream = state.upstream.filter(|_| !in_set);
+        let Some(leader) = upstream.or(state.leader).filter(|leader| *leader != node) else {
             return self.reconnect(node);
         };
         let message = Message::Join {
@@ -92,6 +96,8 @@ impl World {
         let state = &mut self.nodes[node];
         state.disk.history = history;
         state.link = Some(Link { connection: id, term: Some(term) });
+        self.check_terms(node)?;
+        let state = &mut self.nodes[node];
         if state.relays {
             let mut relay = Relay::new(ack, below, TIMEOUT, Stamp(state.disk.synced), now);
             relay.heard_global(Stamp(state.global));

@@ -444,7 +444,7 @@ impl World {
                 .collect();
             if !candidates.is_empty() {
                 let node = candidates[self.dice.below(candidates.len() as u64) as usize];
-                let force = self.scenario.force && self.dice.one_in(2);
+                let force = self.scenario.force && self.nodes[node].synchronous && self.dice.one_in(2);
                 return self.promote(node, force);
             }
         }

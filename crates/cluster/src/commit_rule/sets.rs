@@ -109,16 +109,21 @@ impl Sets {
         gone
     }
 
-    /// Begins a set with those who are `fit` too, unless another change is on its way; without any, says on record that the last change is over.
-    pub fn add(&mut self, floor: u32, fit: impl Iterator<Item = NodeId>) {
-        if self.chain.len() > 1 || !self.begun {
-            return;
+    /// Begins a set with those who return from leaving, as long as that is not in effect, and with those who join, unless another change is on
+    /// its way. Says who comes. Without any, says on record that the last change is over.
+    pub fn add(&mut self, floor: u32, returning: &[NodeId], joining: &[NodeId]) -> Vec<NodeId> {
+        if self.to_write().is_some() || !self.begun && returning.is_empty() {
+            return Vec::new();
         }
-        let mut next = self.in_effect().members.clone();
-        next.extend(fit);
-        if next.len() > self.in_effect().members.len() || !self.in_effect().before.is_empty() {
+        let settled = self.chain.len() == 1;
+        let newest = &self.newest().set;
+        let come = returning.iter().chain(joining.iter().filter(|_| settled && self.begun));
+        let come: Vec<NodeId> = come.copied().filter(|node| !newest.members.contains(node)).collect();
+        if !come.is_empty() || settled && !newest.before.is_empty() {
+            let next = newest.members.iter().copied().chain(come.iter().copied()).collect();
             self.push(next, floor);
         }
+        come
     }
 
     fn push(&mut self, members: BTreeSet<NodeId>, floor: u32) {

@@ -25,4 +25,19 @@ impl World {
         }
         Ok(())
     }
+
+    /// Node `node` has entered the terms of its primary: the end of its log is of these.
+    pub(crate) fn check_terms(&mut self, node: usize) -> Result<(), Violation> {
+        let disk = &self.nodes[node].disk;
+        let Some(last) = disk.log.blocks().last() else { return Ok(()) };
+        let reigns = disk.history.reigns();
+        let of = reigns.iter().rev().find(|reign| reign.start.0 <= last.start);
+        if of.is_none_or(|reign| (reign.term, reign.node) != (last.term, last.owner)) {
+            return Property::Logs.violated(format!(
+                "the log of node {node} ends with a block of node {}'s term {}, at {}, and its terms are {reigns:?}",
+                last.owner.0, last.term, last.start
+            ));
+        }
+        Ok(())
+    }
 }
