@@ -61,7 +61,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     if let Some(why) = node.passed_over() {
         eprintln!("freshet: the newest checkpoint was passed over: {why}");
     }
-    if let Some((medium, method)) = node.log().and_then(|log| log.persistent_medium()) {
+    if let Some((medium, method)) = node.persistent_medium() {
         match medium {
             freshet_engine::PersistMedium::Dax => {
                 eprintln!("freshet: the log buffer is in persistent memory ({method})")

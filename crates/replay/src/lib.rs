@@ -22,7 +22,7 @@ use thiserror::Error;
 
 pub use self::{
     apply::Deleted,
-    pool::{Replay, ReplayStatistics},
+    pool::{PersistShare, Replay, ReplayStatistics},
     restore::{Collector, Restoration, Target},
 };
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use freshet_base::{Isolation, Safety};
+use freshet_engine::FabricKind;
 use freshet_workloads::ycsb::mix::Mix;
 
 use super::{backup::BackupOptions, ratios::RatiosOptions, restart::RestartOptions};
@@ -65,6 +66,18 @@ pub(crate) struct Common {
     /// Standbys acknowledge only what they have replayed.
     #[arg(long)]
     pub(crate) synchronous_replay: bool,
+    /// By which fabric the log comes to standbys: tcp, shm or verbs.
+    #[arg(long, value_name = "FABRIC", default_value_t = FabricKind::Tcp)]
+    pub(crate) fabric: FabricKind,
+    /// Whoever waits for the other side looks for its word this many microseconds before going to sleep (shm, verbs).
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    pub(crate) spin_us: u64,
+    /// What the primary sends to all standbys together keeps to this many gigabits per second; 0: no limit.
+    #[arg(long, value_name = "GBIT", default_value_t = 0.0)]
+    pub(crate) bandwidth_gbit: f64,
+    /// Batches are compressed with LZ4.
+    #[arg(long)]
+    pub(crate) compress: bool,
     /// The processors of the primary and, behind a slash, of the standbys: 0/1. [default: all for all]
     #[arg(long, value_name = "PRIMARY-CPUS[/STANDBY-CPUS]")]
     pub(crate) pin: Option<Pin>,

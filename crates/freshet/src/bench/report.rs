@@ -112,6 +112,8 @@ pub(crate) struct CpuPerTransaction {
     pub(crate) forward: f64,
     /// Flushing and shipping.
     pub(crate) log: f64,
+    /// Of that, shipping to all standbys and hearing acknowledgements.
+    pub(crate) ship: f64,
     /// Replay on one standby.
     pub(crate) replay: Option<f64>,
 }
@@ -209,6 +211,7 @@ impl Report {
             cpu_us_per_txn: CpuPerTransaction {
                 forward: per_transaction(tally.cpu),
                 log: per_transaction(measured.log_cpu),
+                ship: per_transaction(measured.ship_cpu),
                 replay: measured.replay_cpu.map(per_transaction),
             },
             freshness: measured.freshness.zip(measured.behind_bytes).map(|(spread, behind)| Freshness {
@@ -259,9 +262,12 @@ impl fmt::Display for Report {
             "log",
             format!("{}/s, {:.0} bytes a transaction", bytes(self.log_bytes_per_s as u64), self.log_bytes_per_txn),
         )?;
-        let CpuPerTransaction { forward, log, replay } = &self.cpu_us_per_txn;
+        let CpuPerTransaction { forward, log, ship, replay } = &self.cpu_us_per_txn;
         let replay = replay.map(|replay| format!(", replay {replay:.2} us")).unwrap_or_default();
-        line("CPU a transaction", format!("forward {forward:.2} us, log {log:.2} us{replay}"))?;
+        line(
+            "CPU a transaction",
+            format!("forward {forward:.2} us, log {log:.2} us (of that shipping {ship:.2} us){replay}"),
+        )?;
         if let Some(Freshness { mean, p1, min, behind_bytes_p50, behind_bytes_p99 }) = &self.freshness {
             line("freshness", format!("mean {:.3} %, p1 {:.3} %, min {:.3} %", mean * 100.0, p1 * 100.0, min * 100.0))?;
             let (p50, p99) = (bytes(*behind_bytes_p50 as u64), bytes(*behind_bytes_p99 as u64));

@@ -50,6 +50,7 @@ pub(crate) struct Begun {
     at: Instant,
     reserved: Stamp,
     log_cpu: Duration,
+    ship_cpu: Duration,
     replay_cpu: Vec<Duration>,
     probes: Vec<Probe>,
 }
@@ -65,6 +66,8 @@ pub(crate) struct Measured {
     pub(crate) log_bytes: u64,
     /// Processor time of the primary's log: flushing, shipping and hearing acknowledgements.
     pub(crate) log_cpu: Duration,
+    /// Of that, shipping and hearing acknowledgements.
+    pub(crate) ship_cpu: Duration,
     /// Processor time of replay, of the standby that used most.
     pub(crate) replay_cpu: Option<Duration>,
     /// Standby read view / primary read view; of the worst standby.
@@ -111,6 +114,9 @@ impl Subject {
         config.checkpoint.interval_s = common.checkpoint_interval_s;
         config.checkpoint.sync_bytes = common.checkpoint_sync_bytes;
         config.checkpoint.cpu_percent = common.checkpoint_cpu_percent;
+        config.fabric.spin_us = common.spin_us;
+        config.fabric.bandwidth_gbit = common.bandwidth_gbit;
+        config.fabric.compress = common.compress;
         let node = Node::start(config, |_| {})?;
         let mut standbys = Vec::new();
         for number in 1..=common.standbys {
@@ -160,11 +166,15 @@ impl Subject {
         }
     }
 
-    fn log_cpu(&self) -> Duration {
-        let Primary::Logged(node) = &self.primary else { return Duration::ZERO };
+    /// Processor time of the primary's log: all of it, and of that what shipping and hearing acknowledgements took.
+    fn log_cpu(&self) -> (Duration, Duration) {
+        let Primary::Logged(node) = &self.primary else { return Default::default() };
         match node.status().role {
-            RoleStatus::Primary { log_cpu, shipping, .. } => log_cpu + shipping.ship_cpu + shipping.ack_cpu,
-            _ => Duration::ZERO,
+            RoleStatus::Primary { log_cpu, shipping, .. } => {
+                let ship = shipping.ship_cpu + shipping.ack_cpu;
+                (log_cpu + ship, ship)
+            }
+            _ => Default::default(),
         }
     }
 
@@ -176,7 +186,8 @@ impl Subject {
         }
         Begun {
             replay_cpu: self.standbys.iter().map(Standby::replay_cpu).collect(),
-            log_cpu: self.log_cpu(),
+            log_cpu: self.log_cpu().0,
+            ship_cpu: self.log_cpu().1,
             reserved: self.reserved(),
             at: Instant::now(),
             probes,
@@ -186,7 +197,8 @@ impl Subject {
     /// The measurement ends.
     pub(crate) fn end(&self, begun: Begun) -> Measured {
         let (time, reserved) = (begun.at.elapsed(), self.reserved());
-        let log_cpu = self.log_cpu().saturating_sub(begun.log_cpu);
+        let (log_cpu, ship_cpu) = self.log_cpu();
+        let (log_cpu, ship_cpu) = (log_cpu.saturating_sub(begun.log_cpu), ship_cpu.saturating_sub(begun.ship_cpu));
         let replay_cpu = self
             .standbys
             .iter()
@@ -209,6 +221,7 @@ impl Subject {
             logged: matches!(self.primary, Primary::Logged(_)),
             log_bytes: reserved.since(begun.reserved),
             log_cpu,
+            ship_cpu,
             replay_cpu,
             freshness,
             behind_bytes,
@@ -259,6 +272,8 @@ impl Standby {
             ("--workers", "1"),
             ("--replay-threads", &common.replay_threads.to_string()),
             ("--synchronous-replay", &common.synchronous_replay.to_string()),
+            ("--fabric-kind", &common.fabric.to_string()),
+            ("--fabric-spin-us", &common.spin_us.to_string()),
             ("--log-batch-bytes", &common.batch_bytes.to_string()),
             ("--log-interval-us", &common.interval_us.to_string()),
         ] {
