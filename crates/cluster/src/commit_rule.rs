@@ -203,6 +203,7 @@ pub struct Decision {
 #[derive(Clone, Debug)]
 pub struct CommitRule {
     config: RuleConfig,
+    start: Stamp,
     started: Moment,
     durable: Stamp,
     committed: Stamp,
@@ -222,6 +223,7 @@ impl CommitRule {
     pub fn new(config: RuleConfig, start: Stamp, now: Moment) -> Self {
         let mut rule = Self {
             config,
+            start,
             started: now,
             durable: start,
             committed: start,
@@ -238,7 +240,8 @@ impl CommitRule {
     }
 
     /// Of the log with which the reign begins only what lies below `known` is known to be committed: the rest has yet to be persistent
-    /// wherever the safety level demands. To be said before anything is applied.
+    /// wherever the safety level demands, and something of this reign too. Until then a log that another reign wrote in vain may be taken for more
+    /// advanced than one that holds only what is older. To be said before anything is applied.
     #[must_use]
     pub fn known_committed(mut self, known: Stamp) -> Self {
         self.committed = self.committed.min(known);
@@ -425,7 +428,7 @@ impl CommitRule {
         if self.fenced.is_some() {
             return;
         }
-        if let Some(bound) = self.bound() {
+        if let Some(bound) = self.bound().filter(|bound| *bound > self.start) {
             self.committed = self.committed.max(bound);
         }
         assert!(self.committed <= self.durable, "committed {} above durable {}", self.committed, self.durable);

@@ -367,6 +367,11 @@ impl Candidacy {
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: Term(higher.0 + 1) };
         }
+        // Whoever has blocks of a term has heard of it, and so has who fetches them.
+        let written = self.heard.values().map(|log| log.rank().0).max().unwrap_or_default();
+        if written >= self.term {
+            return Plan::HigherTerm { at_least: Term(written.0 + 1) };
+        }
         let newest = self.newest_set();
         if !force {
             let (heard, needed) = match safety {

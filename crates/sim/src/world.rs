@@ -441,6 +441,8 @@ impl World {
             let candidates: Vec<usize> = (0..count)
                 .filter(|node| self.nodes[*node].up && self.nodes[*node].reign().is_none())
                 .filter(|node| self.nodes[*node].candidate.is_none())
+                // Who belongs to no cluster yet cannot be asked to take over.
+                .filter(|node| !self.nodes[*node].disk.history.reigns().is_empty())
                 .collect();
             if !candidates.is_empty() {
                 let node = candidates[self.dice.below(candidates.len() as u64) as usize];

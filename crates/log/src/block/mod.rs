@@ -14,7 +14,7 @@
 //! | 16..24 | serial key; equal to the stamp today |
 //! | 24..28 | term |
 //! | 28..30 | number of records |
-//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time; bit 4: another block of the same transaction follows; bits 5..8: stream |
+//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time, 6 members; bit 4: another block of the same transaction follows; bits 5..8: stream |
 //! | 31     | format version |
 //!
 //! | record header, 32 bytes, followed by the row | |
@@ -37,8 +37,8 @@ mod parse;
 pub use freshet_base::RecordKind;
 use freshet_base::{Fid, Rid, Stamp, Term};
 
-pub(crate) use build::MARK_BLOCK;
-pub use build::{BlockBuilder, BlockFull, skip_header, term_block, time_block};
+pub use build::{BlockBuilder, BlockFull, members_block, skip_header, term_block, time_block};
+pub(crate) use build::{MARK_BLOCK, members_length};
 pub use parse::{Block, BlockError, RecordRef, Records};
 pub(crate) use parse::{check_seal, peek_at};
 
@@ -76,6 +76,8 @@ pub enum BlockKind {
     Schema,
     /// Says what time it is: no records. Point-in-time restores look for these.
     Time,
+    /// Says which nodes hold everything that is committed, in the words of replication: no records.
+    Members,
 }
 
 impl BlockKind {
@@ -86,6 +88,7 @@ impl BlockKind {
             Self::Term => 3,
             Self::Schema => 4,
             Self::Time => 5,
+            Self::Members => 6,
         }
     }
 
@@ -96,6 +99,7 @@ impl BlockKind {
             3 => Self::Term,
             4 => Self::Schema,
             5 => Self::Time,
+            6 => Self::Members,
             _ => return None,
         })
     }
