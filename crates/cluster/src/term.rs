@@ -606,10 +606,14 @@ mod tests {
         // 2 restarted in vain, in a term that is later than that of the newest set.
         let newest = set(5, &[9, 1], 1);
         let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, newest), &Fence::new(Term(1), None));
-        candidate.promised(NodeId(2), log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], 1)));
-        assert_eq!(candidate.plan(Safety::TwoSafe, 3, false), Plan::Reign { term: Term(2) });
+        let vain = || log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], 1));
+        candidate.promised(NodeId(2), vain());
+        assert_eq!(candidate.plan(Safety::TwoSafe, 3, false), Plan::HigherTerm { at_least: Term(5) });
+        candidate.again(Term(5));
+        candidate.promised(NodeId(2), vain());
+        assert_eq!(candidate.plan(Safety::TwoSafe, 3, false), Plan::Reign { term: Term(5) });
         let first = candidate.succession(false).first(candidate.term(), NodeId(1), 1);
-        assert_eq!((first.number, first.term, first.members.len()), (6, Term(2), 2));
+        assert_eq!((first.number, first.term, first.members.len()), (6, Term(5), 2));
         // As the candidate it has to give up its own tail.
         let mut other = Candidacy::new(
             NodeId(2),
