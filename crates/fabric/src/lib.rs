@@ -24,6 +24,9 @@ pub mod limit;
 pub mod memory;
 pub mod shm;
 pub mod tcp;
+#[cfg(feature = "verbs")]
+pub mod verbs;
+mod watch;
 
 use std::{fmt, str::FromStr, time::Duration};
 
@@ -245,6 +248,8 @@ pub struct Prepared {
 enum Kind {
     Tcp(Vec<Region>),
     Shm(shm::Prepared),
+    #[cfg(feature = "verbs")]
+    Verbs(verbs::Prepared),
 }
 
 impl Prepared {
@@ -264,6 +269,12 @@ impl Prepared {
                 let (prepared, offer) = shm::Prepared::new(regions, &config)?;
                 Ok(Self { offer, config, kind: Kind::Shm(prepared) })
             }
+            #[cfg(feature = "verbs")]
+            FabricKind::Verbs => {
+                let (prepared, offer) = verbs::Prepared::new(regions, &config)?;
+                Ok(Self { offer, config, kind: Kind::Verbs(prepared) })
+            }
+            #[cfg(not(feature = "verbs"))]
             FabricKind::Verbs => Err(OpenError::NotBuilt),
         }
     }
@@ -281,6 +292,8 @@ impl Prepared {
         match (self.kind, &theirs.bell) {
             (Kind::Tcp(regions), Bell::Tcp) => Ok(tcp::queue::connect(regions, theirs, connection, &self.config)?),
             (Kind::Shm(prepared), Bell::Shm(bell)) => prepared.connect(theirs, bell, connection, &self.config),
+            #[cfg(feature = "verbs")]
+            (Kind::Verbs(prepared), Bell::Verbs { .. }) => prepared.connect(theirs, connection, &self.config),
             (_, _) => Err(OpenError::OtherFabric { ours: self.offer.kind(), theirs: theirs.kind() }),
         }
     }

@@ -14,7 +14,22 @@ use crate::{
 
 /// Longer than anything takes.
 const PATIENCE: Duration = Duration::from_secs(20);
-const KINDS: [FabricKind; 2] = [FabricKind::Tcp, FabricKind::Shm];
+
+/// The fabrics that this machine has: `verbs` where an RDMA device for each side is named ("rxe1,rxe2").
+fn kinds() -> Vec<FabricKind> {
+    let mut kinds = vec![FabricKind::Tcp, FabricKind::Shm];
+    if std::env::var_os("FRESHET_VERBS_DEVICES").is_some() {
+        kinds.push(FabricKind::Verbs);
+    }
+    kinds
+}
+
+/// How the first (0) or the second (1) side of a connection uses its fabric.
+fn config(side: usize) -> FabricConfig {
+    let devices = std::env::var("FRESHET_VERBS_DEVICES").unwrap_or_default();
+    let device = devices.split(',').nth(side).map(|name| (name.to_owned(), 1, 1));
+    FabricConfig { patience: PATIENCE, device, ..FabricConfig::default() }
+}
 
 fn beside() -> (Connection, Connection) {
     let listener = Listener::bind("127.0.0.1:0").unwrap();
@@ -29,10 +44,9 @@ fn memory(bytes: usize) -> Arc<SharedMemory> {
 
 /// Two connected sides, the second of which offers `region`.
 fn pair(kind: FabricKind, region: &Arc<SharedMemory>) -> (Connected, Connected) {
-    let config = FabricConfig { patience: PATIENCE, ..FabricConfig::default() };
     let (one, two) = beside();
-    let first = Prepared::new(kind, vec![memory(8) as _], config.clone()).unwrap();
-    let second = Prepared::new(kind, vec![memory(8) as _, Arc::clone(region) as _], config).unwrap();
+    let first = Prepared::new(kind, vec![memory(8) as _], config(0)).unwrap();
+    let second = Prepared::new(kind, vec![memory(8) as _, Arc::clone(region) as _], config(1)).unwrap();
     let (to_first, to_second) = (first.offer().clone(), second.offer().clone());
     (first.connect(&to_second, one).unwrap(), second.connect(&to_first, two).unwrap())
 }
@@ -45,7 +59,7 @@ fn bytes_of(region: &SharedMemory, at: usize, length: usize) -> Vec<u8> {
 
 #[test]
 fn what_was_written_before_an_immediate_value_is_in_place() {
-    for kind in KINDS {
+    for kind in kinds() {
         let region = memory(1 << 20);
         let (mut one, mut two) = pair(kind, &region);
         let writer = thread::spawn(move || {
@@ -72,7 +86,7 @@ fn what_was_written_before_an_immediate_value_is_in_place() {
 
 #[test]
 fn memory_is_read_and_added_to_from_afar() {
-    for kind in KINDS {
+    for kind in kinds() {
         let region = memory(4096);
         words::store(region.words(), 16, b"sixteen bytes on");
         let (one, two) = pair(kind, &region);
@@ -103,7 +117,7 @@ fn memory_is_read_and_added_to_from_afar() {
 
 #[test]
 fn nothing_is_touched_outside_of_what_was_offered() {
-    for kind in KINDS {
+    for kind in kinds() {
         let region = memory(4096);
         let (mut one, _two) = pair(kind, &region);
         let inside = region.words().len() as u64 * 8;
@@ -134,8 +148,8 @@ fn both_must_mean_the_same_fabric() {
 /// Two ends of a channel, the second of which has a log buffer.
 fn channel(kind: FabricKind, log: &Arc<SharedMemory>) -> ((Sender, Receiver), (Sender, Receiver)) {
     let (one, two) = beside();
-    let first = Side::new(kind, FabricConfig::default(), None).unwrap();
-    let second = Side::new(kind, FabricConfig::default(), Some(Arc::clone(log) as _)).unwrap();
+    let first = Side::new(kind, config(0), None).unwrap();
+    let second = Side::new(kind, config(1), Some(Arc::clone(log) as _)).unwrap();
     let (to_first, to_second) = (first.offer().clone(), second.offer().clone());
     let connect = |side: Side, theirs: &Offer, connection| side.connect(theirs, connection, None, PATIENCE).unwrap();
     (connect(first, &to_second, one), connect(second, &to_first, two))
@@ -143,7 +157,7 @@ fn channel(kind: FabricKind, log: &Arc<SharedMemory>) -> ((Sender, Receiver), (S
 
 #[test]
 fn frames_go_round_the_mailbox_and_payloads_round_the_log() {
-    for kind in KINDS {
+    for kind in kinds() {
         let log = memory(4096);
         let ((mut sends, mut status), (mut tells, mut hears)) = channel(kind, &log);
         let rounds = 300u64;

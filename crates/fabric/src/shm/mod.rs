@@ -9,7 +9,6 @@
 pub mod bell;
 
 use std::{
-    io::Read,
     net::{Shutdown, SocketAddr, TcpStream},
     thread,
     time::{Duration, Instant},
@@ -24,9 +23,13 @@ use self::bell::Bell;
 use crate::{
     Access, CompletionQueue, Connected, FabricConfig, FabricKind, Offer, OpenError, Place, QueuePair, ReceiveError,
     RegionKey, SendError, fits,
-    memory::{Region, Registered, SharedKey, SharedMemory},
+    memory::{Region, Registered, SharedKey, SharedMemory, store_around},
     tcp::{Connection, Counters},
+    watch::watch,
 };
+
+/// Pieces from this length on, in bytes, are copied around the caches.
+const AROUND: usize = 4096;
 
 /// A side that has made its offer.
 #[derive(Debug)]
@@ -73,13 +76,13 @@ impl Prepared {
         let (stream, peer, _, counters) = connection.into_parts();
         let own = Arc::new(Bell::new(self.bell).map_err(OpenError::Attach)?);
         let other = Arc::new(Bell::new(Arc::new(attach(bell)?)).map_err(OpenError::Attach)?);
-        stream.set_read_timeout(None).map_err(system)?;
-        let watched = stream.try_clone().map_err(system)?;
-        let wakes = (Arc::clone(&own), Arc::clone(&other));
-        thread::Builder::new()
-            .name("fabric-watch".into())
-            .spawn(move || watch(watched, &wakes.0, &wakes.1))
-            .map_err(system)?;
+        let bells = (Arc::clone(&own), Arc::clone(&other));
+        let ended = move || {
+            bells.0.close();
+            bells.1.close();
+        };
+        // Nothing is said there; whoever says something is not one of us.
+        watch(&stream, |_| false, ended).map_err(system)?;
         let queue = ShmQueue {
             regions: mapped,
             bell: Arc::clone(&other),
@@ -97,20 +100,6 @@ impl Prepared {
         };
         Ok(Connected { queue: Box::new(queue), completions: Box::new(completions), counters, peer })
     }
-}
-
-/// Waits for the end of the connection, and ends everything with it.
-fn watch(mut stream: TcpStream, own: &Bell, other: &Bell) {
-    let mut byte = [0];
-    loop {
-        match stream.read(&mut byte) {
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            // Nothing is said here; whoever says something is not one of us.
-            Ok(_) | Err(_) => break,
-        }
-    }
-    own.close();
-    other.close();
 }
 
 struct ShmQueue {
@@ -140,7 +129,12 @@ impl ShmQueue {
         let region = self.region(to, length)?;
         let mut at = to.offset as usize;
         for piece in pieces {
-            words::store(region.words(), at, piece);
+            // What is long is not worth a place in this processor's caches; what is short is looked at at once over there.
+            if piece.len() >= AROUND && piece.len().is_multiple_of(8) && at.is_multiple_of(8) {
+                store_around(region.words(), at, piece);
+            } else {
+                words::store(region.words(), at, piece);
+            }
             at += piece.len();
         }
         self.counters.sent(length);
