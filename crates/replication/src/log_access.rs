@@ -99,6 +99,9 @@ pub trait StandbyStore: Send + Sync {
     /// replayed ends with a block; that may be within a transaction.
     fn transaction_end(&self, at: Stamp) -> Stamp;
 
+    /// Calls `note` with what each block of members records that arrives from now on, before the block can be persisted. `note` may block.
+    fn on_members(&self, note: Box<dyn Fn(&[u8]) + Send + Sync>);
+
     /// Everything below `to` is complete: it may be persisted.
     fn mark_received(&self, to: Stamp);
 

@@ -352,6 +352,11 @@ pub struct NodeConfig {
     pub on_loss: OnLoss,
     /// With `on-loss = "refuse"`: how long commits wait before they are refused, in milliseconds.
     pub refuse_after_ms: u64,
+    /// With `safety = "2-safe"`: commits wait rather than go on with fewer standbys in sync than this; a take-over then needs so many nodes less. 0: the
+    /// primary goes on alone.
+    pub least_in_sync: u32,
+    /// Of a standby: no commit ever waits for it, and it counts in no quorum.
+    pub asynchronous: bool,
     /// How long a standby may leave something unacknowledged before it leaves the in-sync set, in milliseconds.
     pub standby_timeout_ms: u64,
     /// How many threads replay, at restart and on a standby.
@@ -383,6 +388,8 @@ impl Default for NodeConfig {
             standbys: 0,
             on_loss: OnLoss::Block,
             refuse_after_ms: 5000,
+            least_in_sync: 0,
+            asynchronous: false,
             standby_timeout_ms: 2000,
             replay_threads: 1,
             replay: ReplayMode::Pipelined,
@@ -430,6 +437,7 @@ impl NodeConfig {
                 OnLoss::Block => WhenMissing::Block,
                 OnLoss::Refuse => WhenMissing::RefuseAfter(Duration::from_millis(self.refuse_after_ms)),
             },
+            floor: self.least_in_sync,
             ..RuleConfig::new(self.safety, self.standbys)
         };
         rule.check()?;

@@ -79,6 +79,17 @@ struct Shared {
     done: Box<[AtomicU64]>,
     /// With a ring in persistent memory.
     nvm: Option<Nvm>,
+    /// Told of blocks that record members.
+    on_members: Mutex<Option<OnMembers>>,
+}
+
+/// Whoever wants to know what blocks of members record.
+struct OnMembers(Box<dyn Fn(&[u8]) + Send + Sync>);
+
+impl std::fmt::Debug for OnMembers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnMembers")
+    }
 }
 
 /// What there is more where the ring is in persistent memory.
@@ -322,6 +333,7 @@ impl StandbyLog {
             done: flushers.iter().map(|_| AtomicU64::new(start.0)).collect(),
             flushers: flushers.into_iter().map(|flusher| Mutex::new(Some(flusher))).collect(),
             nvm,
+            on_members: Mutex::default(),
         });
         let log = Self { shared: Arc::clone(&shared), threads: Mutex::default() };
         for stream in 0..shared.flushers.len() {
@@ -340,6 +352,11 @@ impl StandbyLog {
         let spawned = thread::Builder::new().name(name).spawn(run).map_err(LogOpenError::Thread)?;
         self.threads.lock().unwrap_or_else(PoisonError::into_inner).push(spawned);
         Ok(())
+    }
+
+    /// Calls `note` with what each block of members records that arrives from now on, before that block can be persisted. `note` may block.
+    pub fn on_members(&self, note: impl Fn(&[u8]) + Send + Sync + 'static) {
+        *self.shared.on_members.lock().unwrap_or_else(PoisonError::into_inner) = Some(OnMembers(Box::new(note)));
     }
 
     /// How far the primary's bytes have arrived; a block boundary.

@@ -10,7 +10,7 @@ use freshet_base::Stamp;
 
 use super::Shared;
 use crate::{
-    block::{BLOCK_HEADER, BlockError, BlockHeader, BlockKind, check_seal, peek_at},
+    block::{BLOCK_HEADER, Block, BlockError, BlockHeader, BlockKind, check_seal, peek_at},
     buffer::{Flusher, RawPiece},
     core::{Core, LogFailure, ReadError},
     transaction_ends::SPACING,
@@ -228,11 +228,15 @@ impl Receiver {
         let shared = &self.shared;
         let mut at = self.received();
         let (mut last, mut passed) = (None, at.0 / SPACING);
+        let mut members = Vec::new();
         let mut ends = shared.ends();
         while at < to && to.since(at) >= BLOCK_HEADER as u64 {
             let header = BlockHeader::peek(&shared.core.buffer.own_header(at));
             // What is no block ends no transaction; replay will say so.
             let Some(header) = header.ok().filter(|header| header.stamp == at && header.end() <= to) else { break };
+            if header.kind == BlockKind::Members {
+                members.push((at, header.length as usize));
+            }
             at = header.end();
             if !header.continued {
                 last = Some(at);
@@ -244,6 +248,22 @@ impl Receiver {
         }
         if let Some(last) = last {
             ends.enter(last);
+        }
+        drop(ends);
+        for (at, length) in members {
+            self.note_members(at, length);
+        }
+    }
+
+    #[cold]
+    fn note_members(&self, at: Stamp, length: usize) {
+        let mut bytes = vec![0; length];
+        self.shared.core.buffer.own_bytes(at, &mut bytes);
+        let on_members = self.shared.on_members.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(note), Ok(block)) = (&*on_members, Block::parse(&bytes, at))
+            && let Some(members) = block.members()
+        {
+            (note.0)(members);
         }
     }
 

@@ -92,6 +92,7 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
         fence: terms.fence.highest(),
         log: shared.continuation(),
         member: shared.config.member,
+        synchronous: shared.config.synchronous,
         offer: side.offer().clone(),
         appliance: fabric.appliance,
     };

@@ -255,6 +255,8 @@ impl StandbyStore for MemoryLog {
         self.changed.notify_all();
     }
 
+    fn on_members(&self, _: Box<dyn Fn(&[u8]) + Send + Sync>) {}
+
     fn mark_replayed(&self, to: Stamp) {
         self.lock().replayed = to.0;
     }
@@ -389,7 +391,7 @@ impl PrimaryNode {
     /// A primary in its first term.
     pub fn first(config: PrimaryConfig) -> Self {
         let endpoint = Endpoint::open(NodeId(1), "127.0.0.1:0").unwrap();
-        let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1))), Arc::new(VolatileTerms));
+        let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
         Self::reign(endpoint, NodeId(1), config, Arc::new(MemoryLog::default()), terms)
     }
 
@@ -400,6 +402,7 @@ impl PrimaryNode {
             address: endpoint.address().to_string(),
             term: terms.get().history.last_term(),
             start: Stamp(log.lock().received),
+            succession: None,
         };
         let primary = Primary::start(who, config, Arc::clone(&log) as Arc<dyn LogSource>, terms.clone()).unwrap();
         endpoint.set_service(Some(primary.service()));
