@@ -2,11 +2,14 @@
 //! facade over the standard library's (or loom's) concurrency primitives.
 #![forbid(unsafe_code)]
 
+pub mod clock;
 pub mod cpu;
 mod ids;
 pub mod safety;
 pub mod sync;
+pub mod value_ring;
 mod watermark;
+pub mod words;
 
 pub use ids::{ClusterId, Fid, NodeId, RecordKind, Rid, Stamp, Term};
 pub use safety::{Isolation, Safety};

@@ -187,6 +187,9 @@ impl Flow {
                 }
             } else if let Some(to) = self.live_end(boundaries, upto) {
                 return Next::SendLive { from: self.sent, to };
+            } else if upto > self.sent && self.acked >= self.sent {
+                // The next known end lies beyond all the room that there may ever be, and the standby has nothing to do.
+                return Next::SendOld { from: self.sent, upto };
             }
         }
         let silent = now.since(self.last_frame);

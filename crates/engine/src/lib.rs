@@ -11,6 +11,7 @@ mod source;
 pub use database::{CreateTableError, Database, DropTableError};
 pub use freshet_base::{Isolation, Rid, Safety, Stamp};
 pub use freshet_cluster::flow::Mode as FeedMode;
+pub use freshet_fabric::FabricKind;
 pub use freshet_log::persist::{Medium as PersistMedium, Method as PersistMethod};
 pub use freshet_replication::status::{PrimaryStatus, StandbyStatus};
 pub use freshet_storage::{IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, Table, TableDefinition};
@@ -21,6 +22,6 @@ pub use freshet_txn::{
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};
 pub use node::{
-    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, CommandExecutor, DivideBy, Domain, GroupCommit,
-    LogSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
+    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, CommandExecutor, DivideBy, Domain, FabricSettings,
+    GroupCommit, LogSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
 };

@@ -1,14 +1,308 @@
-//! One-sided memory between nodes, as far as the wire allows.
+//! One-sided memory between nodes, in the words of RDMA verbs (Query Fresh, section 2.2).
 //!
-//! Protocols speak the words of RDMA verbs: a [`tcp::Sender`] *writes with immediate* into a region of
-//! the other side, which learns the address, the length and a small immediate value, and finds the bytes in place. Over TCP the
-//! other side's receiving thread does by hand what a network card would do: it reads the payload
-//! from the socket straight into the region. Delivery is in order per connection.
+//! Each side *registers* pieces of memory ([`memory`]) and makes an [`Offer`] of them; when both know the other's offer they are connected by a
+//! [`QueuePair`], which writes into the other side's memory, reads it and adds to its words, and a [`CompletionQueue`], which hears of
+//! writes that carried an immediate value. Delivery is in order per connection: whoever has heard of an immediate value finds in place
+//! what was written before it.
 //!
-//! What the other side sends has no meaning before its bounds and its CRC-32C are checked ([`frame`]).
-#![forbid(unsafe_code)]
+//! | fabric | writes are done by | the other side's processor |
+//! |---|---|---|
+//! | `tcp` | the other side's receiving thread, which does by hand what a network card would do ([`tcp::queue`]) | works |
+//! | `shm` | the writer itself: both are processes of one machine and have mapped the memory ([`shm`]) | is not asked |
+//! | `verbs` | the network card: reliable connected queue pairs of libibverbs (module `verbs`, cargo feature `verbs`) | is not asked |
+//!
+//! Every fabric has a TCP connection beside it, on which two nodes first greet one another in [`frame`]s ([`tcp::Connection`]); it stays open as long
+//! as they are connected, and when it ends, so does everything. On the queue pairs, [`channel`] carries frames again, whose payload is written to its
+//! place; that is what replication speaks. [`limit`] makes any link slower than it is.
+//!
+//! What the other side writes has no meaning before its bounds and its checksum were looked at, and it is never a Rust reference to bytes.
 
+pub mod channel;
+mod error;
 pub mod frame;
+pub mod limit;
+pub mod memory;
+pub mod shm;
 pub mod tcp;
+#[cfg(feature = "verbs")]
+pub mod verbs;
+mod watch;
+
+use std::{fmt, str::FromStr, time::Duration};
 
 pub use freshet_base::cpu;
+use serde::{Deserialize, Serialize};
+
+pub use self::error::{OpenError, ReceiveError, SendError};
+use self::memory::{Region, SharedKey};
+
+/// Which fabric.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FabricKind {
+    /// Emulated over TCP: works everywhere.
+    #[default]
+    Tcp,
+    /// Shared memory: between processes of one machine and one user.
+    Shm,
+    /// RDMA.
+    Verbs,
+}
+
+impl fmt::Display for FabricKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Tcp => "tcp",
+            Self::Shm => "shm",
+            Self::Verbs => "verbs",
+        })
+    }
+}
+
+impl FromStr for FabricKind {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let all = [Self::Tcp, Self::Shm, Self::Verbs];
+        let found = all.into_iter().find(|kind| kind.to_string() == text);
+        found.ok_or_else(|| format!("unknown fabric {text:?}: use tcp, shm or verbs"))
+    }
+}
+
+/// How a fabric is used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FabricConfig {
+    /// Whoever waits for an immediate value looks for it this long before going to sleep. Only worth anything where a processor is idle.
+    pub spin: Duration,
+    /// Where the fabric allocates memory itself, it tries huge pages.
+    pub huge_pages: bool,
+    /// The other side may take this long to take something in.
+    pub patience: Duration,
+    /// The RDMA device, its port and the index of its address; none: the first device that is up.
+    pub device: Option<(String, u8, u8)>,
+}
+
+impl Default for FabricConfig {
+    fn default() -> Self {
+        Self { spin: Duration::ZERO, huge_pages: false, patience: Duration::from_secs(5), device: None }
+    }
+}
+
+/// A place in the other side's registered memory. Offsets, and the lengths that are written and read there, are multiples of eight bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// The number of the region, in the order of the other side's offer.
+    pub region: usize,
+    /// Where in it, in bytes.
+    pub offset: u64,
+}
+
+/// How the other side reaches one registered region.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegionKey {
+    /// Its length in bytes.
+    pub length: u64,
+    /// What the fabric needs to know.
+    pub access: Access,
+}
+
+/// What a fabric needs to know of a region of the other side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Access {
+    /// Its number is enough.
+    Tcp,
+    /// The mapping.
+    Shm(SharedKey),
+    /// Address and key.
+    Verbs {
+        /// Where it lies in the other process.
+        address: u64,
+        /// The remote key.
+        key: u32,
+    },
+}
+
+/// How immediate values reach a side.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Bell {
+    /// In frames.
+    Tcp,
+    /// In a ring in shared memory.
+    Shm(SharedKey),
+    /// By a queue pair.
+    Verbs {
+        /// Its number.
+        queue_pair: u32,
+        /// The first sequence number of its packets.
+        sequence: u32,
+        /// The port's global address.
+        gid: [u8; 16],
+        /// The port's local address, where there is a subnet manager.
+        lid: u16,
+        /// The largest packet of the port, as the verbs number it.
+        mtu: u32,
+    },
+}
+
+/// What one side tells the other before they are connected.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Offer {
+    /// Its memory.
+    pub regions: Vec<RegionKey>,
+    /// How it hears.
+    pub bell: Bell,
+}
+
+impl Offer {
+    /// Which fabric it is made for.
+    pub fn kind(&self) -> FabricKind {
+        match self.bell {
+            Bell::Tcp => FabricKind::Tcp,
+            Bell::Shm(_) => FabricKind::Shm,
+            Bell::Verbs { .. } => FabricKind::Verbs,
+        }
+    }
+}
+
+/// Posts work to a connection. Owned by one thread at a time. After an error it is of no more use.
+pub trait QueuePair: Send {
+    /// Writes `pieces`, one after another, to `to`. May return before they are there; what they lie in may be reused at once.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError>;
+
+    /// The same, and the other side's completion queue hears `immediate` when everything that was written so far is in place.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    fn write_with_imm(&mut self, to: Place, pieces: &[&[u8]], immediate: u32) -> Result<(), SendError>;
+
+    /// Reads from `from`, after everything that was written before. Blocks for it.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError>;
+
+    /// Adds `add` to the word at `at`, and returns what it was. Atomic with respect to all that is added through this fabric. Blocks for it.
+    ///
+    /// # Errors
+    /// [`SendError`].
+    fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError>;
+
+    /// Blocks until everything that was posted has completed: it was sent, and reached the other side's memory or its caches. (Not that it is
+    /// persistent there: Query Fresh, section 2.3.)
+    ///
+    /// # Errors
+    /// [`SendError`].
+    fn complete(&mut self) -> Result<(), SendError>;
+
+    /// The length of a region of the other side, in bytes; zero for one that was not offered.
+    fn region_length(&self, region: usize) -> u64;
+
+    /// Sees to it that what was posted arrives although this side ends the connection. Blocks at most for `patience`.
+    fn farewell(&mut self, patience: Duration) {
+        let _ = patience;
+    }
+
+    /// Whether posting takes no longer than copying: no other thread, no socket, no limit is waited for.
+    fn is_prompt(&self) -> bool;
+}
+
+/// Hears of what the other side has written. Owned by one thread at a time. After an error it is of no more use.
+pub trait CompletionQueue: Send {
+    /// Blocks for the next immediate value, at most for `patience`; none when none came.
+    ///
+    /// # Errors
+    /// [`ReceiveError`].
+    fn next(&mut self, patience: Duration) -> Result<Option<u32>, ReceiveError>;
+}
+
+/// Both ends of a connection, on this side.
+pub struct Connected {
+    /// Posts.
+    pub queue: Box<dyn QueuePair>,
+    /// Hears.
+    pub completions: Box<dyn CompletionQueue>,
+    /// What went over it.
+    pub counters: std::sync::Arc<tcp::Counters>,
+    /// The other side.
+    pub peer: std::net::SocketAddr,
+}
+
+impl fmt::Debug for Connected {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Connected({})", self.peer)
+    }
+}
+
+/// One side of a connection to be.
+#[derive(Debug)]
+pub struct Prepared {
+    offer: Offer,
+    config: FabricConfig,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Tcp(Vec<Region>),
+    Shm(shm::Prepared),
+    #[cfg(feature = "verbs")]
+    Verbs(verbs::Prepared),
+}
+
+impl Prepared {
+    /// Registers `regions` with a fabric.
+    ///
+    /// # Errors
+    /// [`OpenError`] when this machine does not have that fabric, or memory is none that it can register.
+    pub fn new(kind: FabricKind, regions: Vec<Region>, config: FabricConfig) -> Result<Self, OpenError> {
+        match kind {
+            FabricKind::Tcp => {
+                let length = |region: &Region| (region.words().len() * 8) as u64;
+                let regions_offered = regions.iter().map(|it| RegionKey { length: length(it), access: Access::Tcp });
+                let offer = Offer { regions: regions_offered.collect(), bell: Bell::Tcp };
+                Ok(Self { offer, config, kind: Kind::Tcp(regions) })
+            }
+            FabricKind::Shm => {
+                let (prepared, offer) = shm::Prepared::new(regions, &config)?;
+                Ok(Self { offer, config, kind: Kind::Shm(prepared) })
+            }
+            #[cfg(feature = "verbs")]
+            FabricKind::Verbs => {
+                let (prepared, offer) = verbs::Prepared::new(regions, &config)?;
+                Ok(Self { offer, config, kind: Kind::Verbs(prepared) })
+            }
+            #[cfg(not(feature = "verbs"))]
+            FabricKind::Verbs => Err(OpenError::NotBuilt),
+        }
+    }
+
+    /// What the other side must be told.
+    pub fn offer(&self) -> &Offer {
+        &self.offer
+    }
+
+    /// Connects with the side that made the offer `theirs`, beside `connection`, on which nothing else is said from now on.
+    ///
+    /// # Errors
+    /// [`OpenError`] when the offer is for another fabric, or the other side's memory cannot be reached.
+    pub fn connect(self, theirs: &Offer, connection: tcp::Connection) -> Result<Connected, OpenError> {
+        match (self.kind, &theirs.bell) {
+            (Kind::Tcp(regions), Bell::Tcp) => Ok(tcp::queue::connect(regions, theirs, connection, &self.config)?),
+            (Kind::Shm(prepared), Bell::Shm(bell)) => prepared.connect(theirs, bell, connection, &self.config),
+            #[cfg(feature = "verbs")]
+            (Kind::Verbs(prepared), Bell::Verbs { .. }) => prepared.connect(theirs, connection, &self.config),
+            (_, _) => Err(OpenError::OtherFabric { ours: self.offer.kind(), theirs: theirs.kind() }),
+        }
+    }
+}
+
+/// Whether `[offset, offset + length)` lies in a region of `bytes` bytes, at whole words.
+pub(crate) fn fits(offset: u64, length: u64, bytes: u64) -> bool {
+    offset.is_multiple_of(8) && length.is_multiple_of(8) && offset.checked_add(length).is_some_and(|end| end <= bytes)
+}
+
+#[cfg(test)]
+mod tests;

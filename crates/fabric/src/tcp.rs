@@ -14,22 +14,20 @@ use freshet_base::{
     sync::{Arc, AtomicBool, AtomicU64, Ordering},
 };
 
-mod error;
+pub mod queue;
 mod receiver;
 
-pub use self::{
-    error::{ConnectError, ListenError, ReceiveError, SendError},
-    receiver::Receiver,
-};
+pub use self::receiver::Receiver;
+pub use crate::error::{ConnectError, ListenError, ReceiveError, SendError};
 use crate::frame::{Header, MAX_IMMEDIATE};
 
 /// What went over one connection.
 #[derive(Debug, Default)]
 pub struct Counters {
-    sent_frames: AtomicU64,
-    sent_bytes: AtomicU64,
-    received_frames: AtomicU64,
-    received_bytes: AtomicU64,
+    pub(crate) sent_frames: AtomicU64,
+    pub(crate) sent_bytes: AtomicU64,
+    pub(crate) received_frames: AtomicU64,
+    pub(crate) received_bytes: AtomicU64,
 }
 
 /// A reading of [`Counters`].
@@ -46,6 +44,13 @@ pub struct Traffic {
 }
 
 impl Counters {
+    /// One more frame of `bytes` was sent.
+    pub(crate) fn sent(&self, bytes: u64) {
+        // Relaxed: statistics.
+        self.sent_frames.fetch_add(1, Ordering::Relaxed);
+        self.sent_bytes.fetch_add(bytes, Ordering::Relaxed);
+    }
+
     /// Reads them. Relaxed throughout: statistics, ordered with nothing.
     pub fn read(&self) -> Traffic {
         Traffic {
@@ -63,6 +68,24 @@ fn patient(patience: Option<Duration>) -> Duration {
 
 fn timed_out(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+/// Says that nothing more will be sent, and waits until the other side has closed too, at most for `patience`.
+fn drain(mut stream: &TcpStream, patience: Duration) {
+    // An error means that it is closed already.
+    let _ = stream.shutdown(Shutdown::Write);
+    let deadline = Instant::now() + patience;
+    let mut discarded = [0; 4096];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
+            return;
+        }
+        match stream.read(&mut discarded) {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
 }
 
 /// Waits for connections.
@@ -186,6 +209,13 @@ impl Connection {
         Ok(Self { sender, receiver })
     }
 
+    /// The socket, what was read ahead of what was asked for, and the counters, for another protocol on the same connection.
+    pub(crate) fn into_parts(self) -> (TcpStream, SocketAddr, Vec<u8>, Arc<Counters>) {
+        let counters = self.sender.counters();
+        let (stream, ahead) = self.receiver.into_parts();
+        (stream, self.sender.peer, ahead, counters)
+    }
+
     /// The halves.
     pub fn split(self) -> (Sender, Receiver) {
         (self.sender, self.receiver)
@@ -262,20 +292,8 @@ impl Sender {
 
     /// Ends the connection such that the last message arrives: a connection that is closed over unread bytes is
     /// reset, which would take the message with it. Blocks until the other side has closed too, at most for `patience`.
-    pub fn farewell(mut self, patience: Duration) {
-        self.finish();
-        let deadline = Instant::now() + patience;
-        let mut discarded = [0; 4096];
-        loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.stream.set_read_timeout(Some(left)).is_err() {
-                return;
-            }
-            match self.stream.read(&mut discarded) {
-                Ok(0) | Err(_) => return,
-                Ok(_) => {}
-            }
-        }
+    pub fn farewell(self, patience: Duration) {
+        drain(&self.stream, patience);
     }
 
     /// Sends a message without payload.
@@ -317,9 +335,7 @@ impl Sender {
         self.head.extend_from_slice(&header.encode());
         self.head.extend_from_slice(immediate);
         self.write_all(payload)?;
-        // Relaxed: statistics.
-        self.counters.sent_frames.fetch_add(1, Ordering::Relaxed);
-        self.counters.sent_bytes.fetch_add((self.head.len() + length) as u64, Ordering::Relaxed);
+        self.counters.sent((self.head.len() + length) as u64);
         Ok(())
     }
 

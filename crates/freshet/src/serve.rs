@@ -64,7 +64,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     if let Some(why) = node.passed_over() {
         eprintln!("freshet: the newest checkpoint was passed over: {why}");
     }
-    if let Some((medium, method)) = node.log().and_then(|log| log.persistent_medium()) {
+    if let Some((medium, method)) = node.persistent_medium() {
         match medium {
             freshet_engine::PersistMedium::Dax => {
                 eprintln!("freshet: the log buffer is in persistent memory ({method})")
@@ -188,6 +188,14 @@ pub(crate) struct NodeHost {
     pub(crate) begun: Instant,
 }
 
+/// How long the phases of a start took, and how many bytes, or entries of indexes, each went through.
+#[derive(Serialize)]
+struct StartPhases {
+    checkpoint: (Duration, u64),
+    log: (Duration, u64),
+    indexes: (Duration, u64),
+}
+
 /// What a node's status says beyond the engine's.
 #[derive(Serialize)]
 struct FullStatus {
@@ -195,6 +203,8 @@ struct FullStatus {
     pid: u32,
     #[serde(flatten)]
     node: freshet_engine::NodeStatus,
+    /// How its start went.
+    start: StartPhases,
     /// Why the log takes no more, if so.
     log_failure: Option<String>,
     resident_bytes: u64,
@@ -219,7 +229,9 @@ impl Host for NodeHost {
     }
 
     fn status(&self) -> String {
+        let [checkpoint, log, indexes] = self.node.restart_phases();
         let status = FullStatus {
+            start: StartPhases { checkpoint, log, indexes },
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             node: self.node.status(),

@@ -10,12 +10,16 @@ use std::{
     time::{Duration, Instant},
 };
 
-use common::{Writer, connect, create_journal, missing, random, status};
+use common::{SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, random, status, wait_until};
 use freshet::children::NodeProcess;
 use freshet_log::persist::Method;
 use freshet_workloads::journal::Mark;
 
 fn start(directory: &Path, method: Method, nudge: &str) -> NodeProcess {
+    start_with(directory, method, nudge, &[])
+}
+
+fn start_with(directory: &Path, method: Method, nudge: &str, others: &[&str]) -> NodeProcess {
     let method = method.to_string();
     let more = [
         ["--domain", "pmem"],
@@ -25,7 +29,7 @@ fn start(directory: &Path, method: Method, nudge: &str) -> NodeProcess {
         ["--log-buffer-bytes", "524288"],
         ["--log-batch-bytes", "65536"],
     ];
-    let node = common::start(directory, more.as_flattened());
+    let node = common::start(directory, &[more.as_flattened(), others].concat());
     // It says that before it is ready, but by another way.
     let deadline = Instant::now() + common::SOON;
     while !node.messages().contains("in persistent memory") {
@@ -70,6 +74,52 @@ fn a_killed_primary_comes_back_with_everything_acknowledged() {
             println!("{method}, {nudge}: {} marks acknowledged, none missing after 2 kills", acknowledged.len());
             assert!(status(&node)["log_failure"].is_null());
         }
+    }
+}
+
+/// Primary and standby, both with their buffers in mapped memory. The standby is killed and comes back; then the primary is killed, and the
+/// standby takes its place in that memory, with the old one as its standby; then both are killed at once.
+#[test]
+fn whoever_is_killed_of_a_primary_and_its_standby_nothing_acknowledged_is_lost() {
+    let mut random = random();
+    for (number, method) in Method::ALL.into_iter().filter(|method| method.is_available()).enumerate() {
+        let directory = tempfile::tempdir().unwrap();
+        let start = |name: &str, more: &[&str]| {
+            let upon_replay = if number % 2 == 0 { "true" } else { "false" };
+            let safe = ["--safety", "very-safe", "--standbys", "1", "--log-persist-upon-replay", upon_replay];
+            start_with(&directory.path().join(name), method, "membarrier", &[&safe, more].concat())
+        };
+        let mut old = start("a", &[]);
+        let mut standby = start("b", &["--join", &old.ready().listen]);
+        wait_until(&old, "a standby in sync", |status| in_sync(status) == 1);
+        create_journal(&connect(&old));
+        let writer = Writer::start(connect(&old), 1);
+        writer.wait_for(random.within(50, 3000));
+        standby.kill();
+        drop(standby);
+        let mut standby = start("b", &["--join", &old.ready().listen]);
+        wait_until(&old, "the standby in sync again", |status| in_sync(status) == 1);
+        writer.wait_for(writer.count() + random.within(50, 3000));
+        old.kill();
+        drop(old);
+        let mut acknowledged = writer.join().acknowledged;
+        let client = connect(&standby);
+        client.promote(false, SOON).unwrap();
+        assert_eq!(missing(&client, &acknowledged), [], "{method}: after the take-over");
+        let mut back = start("a", &["--join", &standby.ready().listen]);
+        wait_until(&standby, "the old primary in sync", |status| in_sync(status) == 1);
+        let writer = Writer::start(connect(&standby), 2);
+        writer.wait_for(random.within(50, 3000));
+        back.kill();
+        standby.kill();
+        drop((back, standby));
+        acknowledged.extend(writer.join().acknowledged);
+        let primary = start("b", &[]);
+        let standby = start("a", &["--join", &primary.ready().listen]);
+        wait_until(&primary, "a standby in sync at last", |status| in_sync(status) == 1);
+        assert_eq!(missing(&connect(&primary), &acknowledged), [], "{method}: after both were killed");
+        assert_same_state(&connect(&primary), &connect(&standby));
+        println!("{method}: {} marks acknowledged, none missing after 4 kills and a take-over", acknowledged.len());
     }
 }
 

@@ -139,6 +139,14 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// Makes durable in persistent memory what others have stored in `[from, to)`: the calling thread's share.
+    #[cfg(not(loom))]
+    pub(crate) fn persist_received(&self, from: Stamp, to: Stamp) {
+        if let Some(persistent) = self.buffer.persistent() {
+            persistent.persist_received(from, to);
+        }
+    }
+
     /// A log of one flusher for each stream. `whole` is the last end of a transaction at or below `start`.
     pub(crate) fn new(
         capacity: usize,
@@ -310,9 +318,14 @@ impl Core {
     /// at work. `whole` is the last end of a transaction at or below `at`.
     pub(crate) fn cut(&self, flushers: &mut [&mut Flusher], at: Stamp, whole: Stamp) -> Result<(), StoreError> {
         self.buffer.cut(flushers, at);
+        self.durable.cut(at);
+        #[cfg(not(loom))]
+        if let Some(persistent) = self.buffer.persistent() {
+            // Readers have stopped to look there.
+            persistent.take_back(at, self.buffer.claimed());
+        }
         let Some(store) = &self.store else { return Ok(()) };
         if at.0 < self.written.load(Ordering::Acquire) {
-            self.durable.cut(at);
             self.written.fetch_min(at.0, Ordering::AcqRel);
             store.cut(at)?;
         }

@@ -33,13 +33,15 @@ pub mod stream;
 pub mod tail;
 mod transaction_ends;
 
+#[cfg(not(loom))]
+pub use crate::buffer::RingMemory;
 pub use crate::core::{LogFailure, LogReader, LogStatistics, ReadError};
 pub use crate::{
     block::{Block, BlockBuilder, BlockError, BlockHeader, BlockKind, RecordHeader, RecordKind, RecordRef},
     control::{Control, ControlError, LogDirectory},
     scan::{BlockScanner, Chunk, LogSource},
     segments::{SegmentStore, StoreConfig, StoreError},
-    standby::{ReceiveError, Receiver, StandbyLog, Writable},
+    standby::{AcceptError, ReceiveError, Receiver, StandbyLog, StandbyRing, Writable},
     store::{LogStore, Piece, PieceError},
     stream::{
         AttachError, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError,

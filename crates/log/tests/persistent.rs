@@ -14,7 +14,7 @@ const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 6
 const RING: usize = 64 << 10;
 
 fn persistence(directory: &Path, method: Method) -> PersistenceConfig {
-    PersistenceConfig { path: directory.join("buffer"), method, delay: Duration::ZERO }
+    PersistenceConfig { path: directory.join("buffer"), method, delay: Duration::ZERO, delay_per_kib: Duration::ZERO }
 }
 
 fn store(directory: &Path, streams: usize) -> LogStore {
@@ -29,7 +29,7 @@ fn store(directory: &Path, streams: usize) -> LogStore {
 fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind) -> (Log, Stamp) {
     let store = store(directory, streams);
     let tail = store.settle_before_buffer().unwrap();
-    let end = recover_buffer(&directory.join("buffer"), &store, &tail, false).unwrap();
+    let end = recover_buffer(&directory.join("buffer"), &store, &tail, &[], false).unwrap();
     let config = LogConfig { capacity: RING, partition: 4096, group_commit: kind, ..LogConfig::default() };
     let log = Log::open_persistent(config, &persistence(directory, method), store, end, Term(1)).unwrap();
     if std::env::var_os("FRESHET_DAX").is_some() {
@@ -91,7 +91,7 @@ fn what_was_acknowledged_is_there_after_the_process_ended() {
             }
             let store = store(directory.path(), streams);
             let tail = store.settle_before_buffer().unwrap();
-            let end = recover_buffer(&directory.path().join("buffer"), &store, &tail, false).unwrap();
+            let end = recover_buffer(&directory.path().join("buffer"), &store, &tail, &[], false).unwrap();
             assert_eq!(end, written.last().unwrap().1);
             for (stamp, end, rid) in written {
                 let mut bytes = vec![0; end.since(stamp) as usize];
@@ -153,26 +153,28 @@ fn a_buffer_that_is_not_this_logs_is_refused() {
         let mut bad = good.clone();
         bad[at] ^= 1;
         std::fs::write(&path, bad).unwrap();
-        let error = recover_buffer(&path, &store, &found, false).unwrap_err();
+        let error = recover_buffer(&path, &store, &found, &[], false).unwrap_err();
         assert!(matches!(error, BufferError::Damaged { .. }) && error.to_string().contains(what), "{error}");
     }
     let mut bad = good.clone();
     bad[2048..2176].fill(0);
     std::fs::write(&path, bad).unwrap();
-    assert!(recover_buffer(&path, &store, &found, false).unwrap_err().to_string().contains("how far the segments are"));
+    assert!(
+        recover_buffer(&path, &store, &found, &[], false).unwrap_err().to_string().contains("how far the segments are")
+    );
     std::fs::write(&path, &good[..good.len() - 4096]).unwrap();
-    assert!(recover_buffer(&path, &store, &found, false).unwrap_err().to_string().contains("length"));
+    assert!(recover_buffer(&path, &store, &found, &[], false).unwrap_err().to_string().contains("length"));
     // A torn end is no damage: it was not acknowledged.
     let mut torn = good.clone();
     torn[4096 + 40] ^= 1;
     std::fs::write(&path, torn).unwrap();
-    assert_eq!(recover_buffer(&path, &store, &found, false).unwrap(), found.end);
+    assert_eq!(recover_buffer(&path, &store, &found, &[], false).unwrap(), found.end);
     std::fs::write(&path, good).unwrap();
-    assert_eq!(recover_buffer(&path, &store, &found, false).unwrap(), end);
+    assert_eq!(recover_buffer(&path, &store, &found, &[], false).unwrap(), end);
     let again = store.settle_before_buffer().unwrap();
     assert_eq!(again.end, end);
-    assert_eq!(recover_buffer(&path, &store, &again, false).unwrap(), end, "twice does no harm");
-    assert_eq!(recover_buffer(&directory.path().join("none"), &store, &again, false).unwrap(), end);
+    assert_eq!(recover_buffer(&path, &store, &again, &[], false).unwrap(), end, "twice does no harm");
+    assert_eq!(recover_buffer(&directory.path().join("none"), &store, &again, &[], false).unwrap(), end);
 }
 
 /// A block that was filled in behind one that was not is no part of the log, and does not become one when another crash finds

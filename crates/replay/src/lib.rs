@@ -23,7 +23,7 @@ use thiserror::Error;
 
 pub use self::{
     apply::{Apply, Command, Deleted},
-    pool::{Replay, ReplayStatistics},
+    pool::{PersistShare, Replay, ReplayStatistics},
     restore::{Collector, Restoration, Target},
 };
 

@@ -20,10 +20,24 @@ use crate::{
     full::{Full, View},
 };
 
+/// Makes a part of the log durable; for any thread.
+pub type PersistShare = Arc<dyn Fn(Stamp, Stamp) + Send + Sync>;
+
 /// A range with its partitions, which the threads divide among themselves.
 #[derive(Clone)]
 struct Job {
     cuts: Arc<[Stamp]>,
+    /// The parts are made durable, not replayed.
+    persist: Option<PersistShare>,
+}
+
+impl Job {
+    /// `[from, to)`, cut at those of `ends` that lie in between.
+    fn new(from: Stamp, to: Stamp, ends: &[Stamp], persist: Option<PersistShare>) -> Self {
+        let inside = ends.iter().copied().filter(|end| *end > from && *end < to);
+        let cuts = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
+        Self { cuts, persist }
+    }
 }
 
 type Outcome = Result<Found, ReplayError>;
@@ -79,7 +93,7 @@ impl Lead {
     }
 }
 
-/// Replays every `step`-th part of the job, from the `first` on.
+/// Replays (or makes durable) every `step`-th part of the job, from the `first` on.
 fn share(
     applier: &mut Applier,
     participant: &Participant,
@@ -91,6 +105,10 @@ fn share(
     let mut stint = cpu.begin();
     let mut found = Found::default();
     for part in job.cuts.windows(2).skip(first).step_by(step) {
+        if let Some(persist) = &job.persist {
+            persist(part[0], part[1]);
+            continue;
+        }
         // Pinned for one part at a time, so that nodes of the indexes can go meanwhile.
         let guard = participant.pin_without_snapshot();
         applier.part(&guard, part[0], part[1], &mut found)?;
@@ -178,28 +196,9 @@ impl Replay {
         if from >= to {
             return Ok(());
         }
-        let inside = ends.iter().copied().filter(|end| *end > from && *end < to);
-        let cuts: Arc<[Stamp]> = std::iter::once(from).chain(inside).chain(std::iter::once(to)).collect();
-        let job = Job { cuts };
         let mut lead = self.lead();
-        let Lead { participant, applier, helpers } = &mut *lead;
-        // A short range is not worth waking anybody for.
-        let helping = if job.cuts.len() > 2 { helpers.as_slice() } else { &[] };
-        for helper in helping {
-            helper.jobs.as_ref().expect("open until dropped").send(job.clone()).expect("helpers live as long as this");
-        }
-        let step = helping.len() + 1;
-        let step = if helping.is_empty() { 1 } else { step };
-        let mut outcome = share(applier, participant, &job, 0, step, &self.cpu);
-        for helper in helping {
-            let theirs = helper.outcomes.recv().expect("helpers live as long as this");
-            match (&mut outcome, theirs) {
-                (Ok(found), Ok(theirs)) => found.merge(theirs),
-                (Ok(_), Err(error)) => outcome = Err(error),
-                (Err(_), _) => {}
-            }
-        }
-        let mut found = outcome?;
+        let mut found = self.divide(&mut lead, &Job::new(from, to, ends, None))?;
+        let Lead { participant, applier, .. } = &mut *lead;
         let guard = participant.pin_without_snapshot();
         applier.finish(&guard, &mut found)?;
         drop(guard);
@@ -213,6 +212,35 @@ impl Replay {
             self.deleted.lock().unwrap_or_else(PoisonError::into_inner).append(&mut found.deleted);
         }
         Ok(())
+    }
+
+    /// Makes `[from, to)` durable by the threads that replay, each the parts that it would replay of the same range, by `share`. When this returns, all
+    /// shares are done.
+    pub fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) {
+        if from < to {
+            let done = self.divide(&mut self.lead(), &Job::new(from, to, ends, Some(Arc::clone(share))));
+            debug_assert!(done.is_ok(), "nothing is replayed");
+        }
+    }
+
+    /// Has all threads do their parts of a job.
+    fn divide(&self, lead: &mut Lead, job: &Job) -> Outcome {
+        let Lead { participant, applier, helpers } = lead;
+        // A short range is not worth waking anybody for.
+        let helping = if job.cuts.len() > 2 { helpers.as_slice() } else { &[] };
+        for helper in helping {
+            helper.jobs.as_ref().expect("open until dropped").send(job.clone()).expect("helpers live as long as this");
+        }
+        let mut outcome = share(applier, participant, job, 0, helping.len() + 1, &self.cpu);
+        for helper in helping {
+            let theirs = helper.outcomes.recv().expect("helpers live as long as this");
+            match (&mut outcome, theirs) {
+                (Ok(found), Ok(theirs)) => found.merge(theirs),
+                (Ok(_), Err(error)) => outcome = Err(error),
+                (Err(_), _) => {}
+            }
+        }
+        outcome
     }
 
     fn keep_commands(&self, found: &mut Found) -> Result<(), ReplayError> {

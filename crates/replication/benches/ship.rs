@@ -1,6 +1,7 @@
 //! What shipping costs: processor time per MiB on both sides over the loopback, logs in memory.
 //!
-//! `cargo bench -p freshet-replication` (MiB=2048 BATCH=262144 to change the amount and the batch).
+//! `cargo bench -p freshet-replication` (MiB=2048 BATCH=262144 to change the amount and the batch; FABRIC=shm SPIN=50 for shared memory,
+//! where whoever waits looks for 50 µs before it sleeps).
 
 use std::{
     path::PathBuf,
@@ -12,11 +13,15 @@ use freshet_base::{
     sync::{Arc, AtomicU64, Mutex, Ordering},
 };
 use freshet_cluster::{commit_rule::RuleConfig, term::TermHistory};
+use freshet_fabric::{
+    FabricConfig, FabricKind,
+    memory::{Region, SharedMemory},
+};
 use freshet_replication::{
     endpoint::Endpoint,
-    log_access::{LogReadError, LogSource, StandbyStore, StoreError},
-    primary::{Primary, PrimaryConfig, Reigning},
-    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, Starting},
+    log_access::{AcceptError, LogReadError, LogSource, StandbyStore, StoreError},
+    primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
+    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{TermState, Terms, VolatileTerms},
 };
 
@@ -28,6 +33,7 @@ struct Ring {
     received: AtomicU64,
     replayed: AtomicU64,
     persisted: Watermark,
+    ring: Arc<SharedMemory>,
 }
 
 impl Ring {
@@ -37,6 +43,7 @@ impl Ring {
             received: AtomicU64::new(0),
             replayed: AtomicU64::new(0),
             persisted: Watermark::new(Stamp(0)),
+            ring: Arc::new(SharedMemory::new(RING as usize, false).expect("there is memory")),
         })
     }
 }
@@ -61,6 +68,17 @@ impl StandbyStore for Ring {
     }
     fn free_until(&self) -> Stamp {
         Stamp(self.replayed.load(Ordering::SeqCst)).min(self.persisted.get()).plus(RING)
+    }
+    fn region(&self, _: bool) -> Result<Region, StoreError> {
+        Ok(Arc::clone(&self.ring) as _)
+    }
+    fn grant(&self) -> Stamp {
+        self.free_until()
+    }
+    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+        // What the log does with them is measured elsewhere.
+        self.mark_received(to);
+        Ok(())
     }
     fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
         let at = (at.0 % RING) as usize;
@@ -120,7 +138,11 @@ fn main() {
         term: Term(1),
         start: Stamp(0),
     };
-    let config = PrimaryConfig { largest_block: 1 << 20, ..PrimaryConfig::new(RuleConfig::new(Safety::VerySafe, 1)) };
+    let spin = Duration::from_micros(number("SPIN", 0));
+    let config = FabricConfig { spin, ..FabricConfig::default() };
+    let fabric = PrimaryFabric { config, ..PrimaryFabric::default() };
+    let config =
+        PrimaryConfig { largest_block: 1 << 20, fabric, ..PrimaryConfig::new(RuleConfig::new(Safety::VerySafe, 1)) };
     let primary = Primary::start(who, config, Ring::new(), terms).expect("threads can be started");
     at_primary.set_service(Some(primary.service()));
     let starting = Starting {
@@ -132,7 +154,12 @@ fn main() {
         floor: Stamp(0),
     };
     let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
-    let standby = Standby::start(starting, StandbyConfig::default(), Ring::new(), Arc::new(NoReplay), terms)
+    let kind = std::env::var("FABRIC").map_or(Ok(FabricKind::Tcp), |name| name.parse()).expect("a fabric");
+    let spin = Duration::from_micros(number("SPIN", 0));
+    let config = FabricConfig { spin, ..FabricConfig::default() };
+    let fabric = StandbyFabric { kind, config, ..StandbyFabric::default() };
+    let standby_config = StandbyConfig { fabric, ..StandbyConfig::default() };
+    let standby = Standby::start(starting, standby_config, Ring::new(), Arc::new(NoReplay), terms)
         .expect("threads can be started");
     standby.wait_joined(Instant::now() + Duration::from_secs(5)).expect("it joins");
 

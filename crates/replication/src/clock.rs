@@ -1,26 +1,27 @@
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use freshet_base::clock::monotonic;
 use freshet_cluster::Moment;
 
-/// Binds [`Moment`]s to the system's monotone clock.
+/// Binds [`Moment`]s to the system's monotone clock: of one machine's processes they can be compared.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock {
-    origin: Instant,
+    started: (Instant, Duration),
 }
 
 impl Clock {
-    /// A clock that starts at zero.
+    /// A clock.
     pub fn start() -> Self {
-        Self { origin: Instant::now() }
+        Self { started: (Instant::now(), monotonic()) }
     }
 
     /// The present.
     pub fn now(&self) -> Moment {
-        Moment::from(self.origin.elapsed())
+        Moment::from(monotonic())
     }
 
     /// The system's name for `moment`.
     pub fn instant(&self, moment: Moment) -> Instant {
-        self.origin + moment.since(Moment::default())
+        self.started.0 + moment.since(Moment::from(self.started.1))
     }
 }

@@ -72,6 +72,7 @@ pub fn consider(
             cut_at,
             end: host.end,
             keep_alive_ms: host.keep_alive_ms,
+            offer: None,
         },
     })
 }

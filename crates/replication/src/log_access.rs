@@ -3,6 +3,7 @@
 use std::{path::PathBuf, time::Duration};
 
 use freshet_base::Stamp;
+use freshet_fabric::memory::Region;
 
 /// Why bytes of the log cannot be had.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,10 +43,21 @@ pub struct StoreError {
     pub why: String,
 }
 
-/// A standby's log: a ring that is written by one receiving thread and persisted behind its back.
+/// Why bytes in a standby's log buffer do not become part of its log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AcceptError {
+    /// They are not whole blocks that belong there. Nothing was taken; the sender may send them once more.
+    #[error("what was received is damaged: {0}")]
+    Damaged(String),
+    /// The log takes nothing.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// A standby's log: a ring that is written by its primary, or by one receiving thread, and persisted behind its back.
 ///
-/// Only the receiving thread calls [`StandbyStore::write`] and [`StandbyStore::mark_received`], only the replay
-/// coordinator [`StandbyStore::mark_replayed`]; [`StandbyStore::cut`] is called while both rest.
+/// Only the receiving thread calls [`StandbyStore::region`], [`StandbyStore::write`], [`StandbyStore::accept`] and
+/// [`StandbyStore::mark_received`], only the replay coordinator [`StandbyStore::mark_replayed`]; [`StandbyStore::cut`] is called while both rest.
 pub trait StandbyStore: Send + Sync {
     /// The end of the log, persistent or not.
     fn received(&self) -> Stamp;
@@ -58,6 +70,24 @@ pub trait StandbyStore: Send + Sync {
 
     /// Where the ring has room up to: min(persisted, replayed) + capacity.
     fn free_until(&self) -> Stamp;
+
+    /// The ring's memory, for a primary that writes there itself: virtual byte `x` lies at `x` modulo its length. With `renewed`, whoever was
+    /// given it before cannot write there any more.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the system refuses that.
+    fn region(&self, renewed: bool) -> Result<Region, StoreError>;
+
+    /// Lets the primary write up to the stamp that is returned; at most as [`StandbyStore::free_until`] says, and not so far that readers
+    /// find nothing in the ring any more.
+    fn grant(&self) -> Stamp;
+
+    /// The primary has written everything below `to`: checks that whole blocks lie there, by their own checksums, and makes them part of
+    /// the log; they may be persisted.
+    ///
+    /// # Errors
+    /// [`AcceptError`]; nothing was taken.
+    fn accept(&self, to: Stamp) -> Result<(), AcceptError>;
 
     /// Puts `bytes` into the ring at `at`, at or above what was received. The caller has made sure that there is room.
     ///
@@ -74,6 +104,27 @@ pub trait StandbyStore: Send + Sync {
 
     /// Everything below `to` was replayed: once persistent too, its room may be used again.
     fn mark_replayed(&self, to: Stamp);
+
+    /// Whether what was received is persisted by those who replay, before they do (persist-upon-replay; Query Fresh, section 3.1). Else the store does it
+    /// behind everybody's back.
+    fn persists_upon_replay(&self) -> bool {
+        false
+    }
+
+    /// Makes `[from, to)`, which was received, durable as one share of several; called by several threads at once. Nothing is said of it before
+    /// [`StandbyStore::note_persisted`].
+    fn persist_share(&self, from: Stamp, to: Stamp) {
+        let _ = (from, to);
+    }
+
+    /// All shares of what lies below `to` are durable: it counts as persistent from now on.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the log has failed or was closed.
+    fn note_persisted(&self, to: Stamp) -> Result<(), StoreError> {
+        let _ = to;
+        Ok(())
+    }
 
     /// Blocks until more than `beyond` is persistent, at most for `patience`; returns what is.
     ///

@@ -36,6 +36,10 @@ pub struct PrimaryStatus {
     pub ship_cpu: Duration,
     /// Processor time of all threads that read acknowledgements.
     pub ack_cpu: Duration,
+    /// Processor time of compression, which is part of shipping.
+    pub pack_cpu: Duration,
+    /// How many bytes less were sent for it.
+    pub packed_bytes: u64,
 }
 
 /// One who gets the log and is not counted on, as the primary sees it.
@@ -124,6 +128,19 @@ pub struct Lag {
     pub time: Duration,
 }
 
+/// How long batches took from the primary's group commit to readers on the standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Passage {
+    /// Half of the newest batches took less.
+    pub p50: Duration,
+    /// 99 of 100 took less.
+    pub p99: Duration,
+    /// None took more.
+    pub max: Duration,
+    /// How many there were in all.
+    pub batches: u64,
+}
+
 /// A standby, as it sees itself; computed without asking anybody.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct OwnStatus {
@@ -157,6 +174,8 @@ pub struct OwnStatus {
     pub replay_lag: Lag,
     /// As above.
     pub visible_lag: Lag,
+    /// From hand-over on the primary to visible here; only where both are on one machine (fabric shm) and so have one clock.
+    pub passage: Option<Passage>,
     /// Processor time of receiving.
     pub receive_cpu: Duration,
     /// Processor time of acknowledging.

@@ -327,8 +327,14 @@ pub(crate) fn serve_log(
                 Ok(None) => {}
                 Ok(Some(ends)) => {
                     let length = *ends.last().expect("a piece has an end") as usize;
-                    let note =
-                        BatchNote { global: Stamp::ZERO, time: Moment::default(), end: host.end, in_sync: true, ends };
+                    let note = BatchNote {
+                        global: Stamp::ZERO,
+                        time: Moment::default(),
+                        end: host.end,
+                        handed_over: None,
+                        in_sync: true,
+                        ends,
+                    };
                     let payload = [&piece[..length], &[]];
                     let immediate = wire::encode(&note);
                     if sender.write_with_imm(Kind::Batch as u8, host.term, at.0, payload, &immediate).is_err() {

@@ -8,10 +8,11 @@ use freshet_cluster::{
     Moment,
     term::{LogState, TermHistory},
 };
+use freshet_fabric::{Offer, channel::STATUS_WORDS};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 2;
+pub const PROTOCOL: u16 = 3;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,11 +22,11 @@ pub enum Kind {
     Hello = 1,
     /// Its answer: [`Reply`].
     Reply = 2,
-    /// Blocks, with a [`BatchNote`].
+    /// Blocks, with a [`BatchNote`]. On the way to a standby they lie in its log buffer already, or come compressed.
     Batch = 3,
     /// A [`BatchNote`] without blocks: the globally persistent stamp advanced, or the connection was silent. The standby answers a keep-alive.
     Watermark = 4,
-    /// What the standby holds: [`Ack`].
+    /// What a candidate holds that fetches the log: [`Ack`]. A standby writes it into its primary's status words.
     Ack = 5,
     /// Who else is in the cluster: [`Peers`].
     Peers = 6,
@@ -92,6 +93,10 @@ pub enum Purpose {
         /// Whether commits may count on it. What it holds is of no use to an observer's cluster yet: an archive, or a
         /// node whose checkpoint is still on its way.
         member: bool,
+        /// Its log buffer and its mailbox: the log is written there.
+        offer: Offer,
+        /// What has arrived in its log buffer is persistent: the primary reads back what it wrote, and waits for no acknowledgement.
+        appliance: bool,
     },
     /// A candidate wants to have the log as far as it goes.
     Fetch {
@@ -171,6 +176,8 @@ pub struct Welcome {
     pub end: Stamp,
     /// The sender is silent no longer than this, in milliseconds.
     pub keep_alive_ms: u32,
+    /// To Join: the sender's mailbox and status words. Nothing more is said on this connection; all is written.
+    pub offer: Option<Offer>,
 }
 
 /// Why a connection is refused or ended.
@@ -268,6 +275,8 @@ pub struct BatchNote {
     pub time: Moment,
     /// How far the primary's log reached then.
     pub end: Stamp,
+    /// When the first of the group commit's batches in this one was handed over; nothing for old log and without blocks.
+    pub handed_over: Option<Moment>,
     /// Whether the standby is in the in-sync set.
     pub in_sync: bool,
     /// Ends of blocks at which the batch can be divided among replay threads, as distances from its beginning,
@@ -286,6 +295,19 @@ pub struct Ack {
     pub replayed: Stamp,
     /// Its readers see up to here.
     pub visible: Stamp,
+}
+
+impl Ack {
+    /// As status words.
+    pub fn words(&self) -> [u64; STATUS_WORDS] {
+        [self.persisted.0, self.may_send_until.0, self.replayed.0, self.visible.0, 0, 0, 0]
+    }
+
+    /// From status words.
+    pub fn of_words(words: [u64; STATUS_WORDS]) -> Self {
+        let [persisted, may_send_until, replayed, visible, ..] = words.map(Stamp);
+        Self { persisted, may_send_until, replayed, visible }
+    }
 }
 
 /// A node that can be reached.

@@ -1,6 +1,7 @@
 //! What binds replication to the log and to replay.
 
 use std::{
+    os::fd::BorrowedFd,
     path::PathBuf,
     sync::{
         Arc, Mutex, PoisonError,
@@ -11,14 +12,15 @@ use std::{
 
 use freshet_base::{ClusterId, Stamp, WaitError};
 use freshet_cluster::term::{Fence, Reign, TermHistory};
+use freshet_fabric::memory::{Region, Registered};
 use freshet_log::{
-    Batch, Control, Log, LogDirectory, LogReader, Receiver, Sink, StandbyLog, Writer, inspect::save_tail,
+    Batch, Control, Log, LogDirectory, LogReader, Receiver, RingMemory, Sink, StandbyLog, Writer, inspect::save_tail,
 };
 use freshet_replay::Replay;
 use freshet_replication::{
-    log_access::{LogReadError, LogSource, StandbyStore, StoreError},
+    log_access::{AcceptError, LogReadError, LogSource, StandbyStore, StoreError},
     primary::{CommitError, Primary},
-    standby::{ReplayError, ReplayTarget},
+    standby::{PersistShare, ReplayError, ReplayTarget},
     terms::{TermState, TermStore, TermStoreError},
 };
 use freshet_txn::{CommitGate, OutcomeOpen};
@@ -145,6 +147,20 @@ impl ReceivedLog {
     }
 }
 
+/// The log buffer of a standby, for its primary to write into.
+#[derive(Debug)]
+struct Ring(RingMemory);
+
+impl Registered for Ring {
+    fn words(&self) -> &[AtomicU64] {
+        self.0.words()
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        self.0.file()
+    }
+}
+
 fn failed(why: impl std::fmt::Display) -> StoreError {
     StoreError { why: why.to_string() }
 }
@@ -166,6 +182,27 @@ impl StandbyStore for ReceivedLog {
         self.log.free_until()
     }
 
+    fn region(&self, renewed: bool) -> Result<Region, StoreError> {
+        if renewed {
+            let outcome = self.with_receiver(Receiver::renew).unwrap_or(Ok(()));
+            outcome.map_err(|cause| failed(format!("the log buffer cannot be moved to other memory: {cause}")))?;
+        }
+        Ok(Arc::new(Ring(self.log.shared_memory())))
+    }
+
+    fn grant(&self) -> Stamp {
+        self.log.grant()
+    }
+
+    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+        match self.with_receiver(|receiver| receiver.accept(to)) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(freshet_log::AcceptError::Receive(cause))) => Err(failed(cause).into()),
+            Some(Err(damaged)) => Err(AcceptError::Damaged(damaged.to_string())),
+            None => Err(failed("this node is not a standby any more").into()),
+        }
+    }
+
     fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
         let outcome = self.with_receiver(|receiver| {
             let mut place = receiver.writable(at, bytes.len() as u64).map_err(failed)?;
@@ -185,6 +222,18 @@ impl StandbyStore for ReceivedLog {
 
     fn mark_replayed(&self, to: Stamp) {
         self.log.note_replayed(to);
+    }
+
+    fn persists_upon_replay(&self) -> bool {
+        self.log.persists_upon_replay()
+    }
+
+    fn persist_share(&self, from: Stamp, to: Stamp) {
+        self.log.persist_share(from, to);
+    }
+
+    fn note_persisted(&self, to: Stamp) -> Result<(), StoreError> {
+        self.log.note_persisted(to).map_err(failed)
     }
 
     fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
@@ -209,6 +258,8 @@ impl StandbyStore for ReceivedLog {
             return Ok(None);
         }
         self.log.persisted().wait(to, None).map_err(failed)?;
+        // It is saved from the segments.
+        self.log.wait_stored(to).map_err(failed)?;
         let path = (0..)
             .map(|number: u32| directory.join(format!("tail-{:020}-{number}.saved", from.0)))
             .find(|path| !path.exists())
@@ -251,6 +302,11 @@ impl ReplayTarget for LiveReplay {
             Some(executors) => executors.execute(self.replay.take_commands()),
             None => Ok(()),
         }
+    }
+
+    fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) -> Result<(), ReplayError> {
+        self.replay.persist(from, to, ends, share);
+        Ok(())
     }
 
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {

@@ -1,14 +1,18 @@
 //! How a node is set up. Every key has a default; unknown keys are errors.
 
-use std::{path::PathBuf, time::Duration};
+use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use freshet_base::Safety;
 use freshet_cluster::commit_rule::{AbsurdRule, RuleConfig, WhenMissing};
+use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 use freshet_log::{
-    Division, GroupCommitKind, Grouping, LogConfig, Nudge,
-    persist::{Method, PersistenceConfig},
+    Division, GroupCommitKind, Grouping, LogConfig, Nudge, StandbyRing,
+    persist::{Method, PersistenceConfig, time_around_cache},
 };
-use freshet_replication::standby::ReplayMode;
+use freshet_replication::{
+    primary::PrimaryFabric,
+    standby::{ReplayMode, StandbyFabric},
+};
 use serde::{Deserialize, Serialize};
 
 /// Where the log becomes persistent.
@@ -164,8 +168,15 @@ pub struct LogSettings {
     /// In domain `pmem`: how stores become durable: non-temporal, clwb, clflushopt, clflush or eadr; auto takes the best that
     /// the processor has.
     pub persist_method: String,
-    /// In domain `pmem`: waited for at each insertion, in nanoseconds, to stand for slower memory.
+    /// In domain `pmem`: waited for at each insertion, and on a standby by each thread that persists, in nanoseconds, to stand for slower memory.
     pub persist_delay_ns: u64,
+    /// The same for each KiB that is made durable, in proportion to the bytes: nanoseconds, or `calibrated` for what it takes here to write so
+    /// much around the caches.
+    pub persist_delay_per_kib: String,
+    /// In domain `pmem`, on a standby: whether its replay threads persist what it receives, each its share; else one thread does.
+    pub persist_upon_replay: bool,
+    /// Whether a standby asks for huge pages for its buffer, where that is in plain memory.
+    pub huge_pages: bool,
     /// How blocks are divided among streams.
     pub divide_by: DivideBy,
     /// With `divide-by = "page"`: how many records of a table make a page.
@@ -191,6 +202,9 @@ impl Default for LogSettings {
             buffer_file: None,
             persist_method: "auto".into(),
             persist_delay_ns: 0,
+            persist_delay_per_kib: "0".into(),
+            persist_upon_replay: true,
+            huge_pages: false,
             divide_by: DivideBy::Transaction,
             page_records: 1024,
         }
@@ -201,6 +215,79 @@ impl LogSettings {
     /// How many streams a new log gets.
     pub(crate) fn stream_count(&self) -> usize {
         if self.dir.is_empty() { self.streams } else { self.dir.len() }
+    }
+}
+
+/// How nodes write into one another's memory. A standby says by which fabric its primary does; what else is said here, each node says for itself.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct FabricSettings {
+    /// On a standby: by which fabric the log comes.
+    pub kind: FabricKind,
+    /// Whoever waits for the other side looks for its word this many microseconds before going to sleep (shm, verbs): only worth
+    /// anything where a processor is idle.
+    pub spin_us: u64,
+    /// Mailboxes are in huge pages, where the system has some to spare (shm, verbs).
+    pub huge_pages: bool,
+    /// What this node sends to all others together keeps to this many gigabits (10^9 bits) per second; 0: no limit.
+    pub bandwidth_gbit: f64,
+    /// On a primary: batches are compressed with LZ4.
+    pub compress: bool,
+    /// On a standby: what its primary has written and read back is persistent, and needs no acknowledgement (the "appliance" method of Query
+    /// Fresh, section 2.3). Needs domain pmem, and a network whose writes go around the processor's caches, or caches that survive.
+    pub appliance: bool,
+    /// The RDMA device, "NAME:PORT:GID-INDEX"; empty: the first that is up (verbs).
+    pub device: String,
+}
+
+impl Default for FabricSettings {
+    fn default() -> Self {
+        Self {
+            kind: FabricKind::Tcp,
+            spin_us: 0,
+            huge_pages: false,
+            bandwidth_gbit: 0.0,
+            compress: false,
+            appliance: false,
+            device: String::new(),
+        }
+    }
+}
+
+impl FabricSettings {
+    fn config(&self) -> Result<FabricConfig, String> {
+        let device = match &*self.device {
+            "" => None,
+            text => {
+                let parts: Vec<&str> = text.split(':').collect();
+                let [name, port, gid] = parts[..] else {
+                    return Err(format!("fabric.device {text:?}: use NAME:PORT:GID-INDEX"));
+                };
+                let number =
+                    |part: &str| part.parse().map_err(|_| format!("fabric.device: {part:?} is no small number"));
+                Some((name.to_owned(), number(port)?, number(gid)?))
+            }
+        };
+        let spin = Duration::from_micros(self.spin_us);
+        Ok(FabricConfig { spin, huge_pages: self.huge_pages, device, ..FabricConfig::default() })
+    }
+
+    fn limit(&self) -> Result<Option<Arc<TokenBucket>>, String> {
+        if !self.bandwidth_gbit.is_finite() || self.bandwidth_gbit < 0.0 {
+            return Err("fabric.bandwidth-gbit is a number from 0 on".into());
+        }
+        Ok((self.bandwidth_gbit > 0.0).then(|| Arc::new(TokenBucket::gigabits(self.bandwidth_gbit))))
+    }
+
+    pub(crate) fn primary(&self) -> Result<PrimaryFabric, String> {
+        Ok(PrimaryFabric { config: self.config()?, limit: self.limit()?, compress: self.compress })
+    }
+
+    pub(crate) fn standby(&self, domain: Domain) -> Result<StandbyFabric, String> {
+        if self.appliance && domain != Domain::Pmem {
+            return Err("fabric.appliance needs domain pmem: elsewhere what has arrived is not persistent".into());
+        }
+        Ok(StandbyFabric { kind: self.kind, config: self.config()?, limit: self.limit()?, appliance: self.appliance })
     }
 }
 
@@ -240,7 +327,7 @@ impl Default for CheckpointSettings {
 }
 
 /// How a node is set up.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct NodeConfig {
     /// The directory of the log; needed in domain `file`.
@@ -277,6 +364,8 @@ pub struct NodeConfig {
     pub log: LogSettings,
     /// When and how checkpoints are written.
     pub checkpoint: CheckpointSettings,
+    /// How nodes write into one another's memory.
+    pub fabric: FabricSettings,
 }
 
 impl Default for NodeConfig {
@@ -299,6 +388,7 @@ impl Default for NodeConfig {
             workers: 128,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
+            fabric: FabricSettings::default(),
         }
     }
 }
@@ -360,7 +450,24 @@ impl NodeConfig {
             name => name.parse()?,
         };
         let path = self.buffer_file().ok_or("domain pmem needs a directory")?;
-        Ok(Some(PersistenceConfig { path, method, delay: Duration::from_nanos(self.log.persist_delay_ns) }))
+        let delay_per_kib = match self.log.persist_delay_per_kib.as_str() {
+            "calibrated" => time_around_cache(),
+            number => {
+                let nanos =
+                    number.parse().map_err(|_| format!("{number:?} is no number of nanoseconds; or `calibrated`"));
+                Duration::from_nanos(nanos?)
+            }
+        };
+        let delay = Duration::from_nanos(self.log.persist_delay_ns);
+        Ok(Some(PersistenceConfig { path, method, delay, delay_per_kib }))
+    }
+
+    /// The log buffer of a standby.
+    pub(crate) fn standby_ring(&self) -> Result<StandbyRing, String> {
+        Ok(match self.persistence()? {
+            Some(persistence) => StandbyRing::Persistent { persistence, upon_replay: self.log.persist_upon_replay },
+            None => StandbyRing::Plain { huge_pages: self.log.huge_pages },
+        })
     }
 
     /// Where checkpoints' rows go.

@@ -149,11 +149,11 @@ impl Ground {
             return Ok((tail.end, tail.cut));
         };
         let tail = freshet_recovery::settle_tail_before_buffer(store)?;
-        let end = recover_buffer(&file, store, &tail, in_use.is_some())?;
+        let end = recover_buffer(&file, store, &tail, &directory.control().terms, in_use.is_some())?;
         // Everything is in the segments now.
         BufferInUse::remove(directory.path())?;
         let half = tail.end < tail.blocks_end && end == tail.blocks_end;
-        if (half || config.domain != Domain::Pmem || config.join.is_some()) && file.exists() {
+        if (half || config.domain != Domain::Pmem) && file.exists() {
             // It would be taken for the log's end once more, or missed.
             let removed = std::fs::remove_file(&file);
             removed.map_err(|cause| StartError::System(format!("cannot remove {}: {cause}", file.display())))?;

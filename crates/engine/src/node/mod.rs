@@ -31,7 +31,10 @@ use std::{
 };
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
-use freshet_log::{Log, LogDirectory, Torn};
+use freshet_log::{
+    Log, LogDirectory, Torn,
+    persist::{Medium as PersistMedium, Method as PersistMethod},
+};
 use freshet_replay::Replay;
 use freshet_replication::{endpoint::Endpoint, takeover::PromoteOptions, terms::Terms};
 use freshet_txn::{OutcomeOpen, Ticket};
@@ -43,7 +46,10 @@ use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     commands::CommandExecutor,
-    config::{Apply, CheckpointSettings, DivideBy, Domain, GroupCommit, LogSettings, NodeConfig, NudgeBy, OnLoss},
+    config::{
+        Apply, CheckpointSettings, DivideBy, Domain, FabricSettings, GroupCommit, LogSettings, NodeConfig, NudgeBy,
+        OnLoss,
+    },
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
@@ -184,6 +190,14 @@ impl Node {
     /// The primary's log, while this node is one.
     pub fn log(&self) -> Option<&Arc<Log>> {
         self.database.core().snapshots.primary().map(|primary| &primary.log)
+    }
+
+    /// What lies under a log buffer in persistent memory, and how it becomes durable; none for one in plain memory.
+    pub fn persistent_medium(&self) -> Option<(PersistMedium, PersistMethod)> {
+        match &*self.composition() {
+            Composition::Standby(following) => following.log.log.persistent_medium(),
+            _ => self.log().and_then(|log| log.persistent_medium()),
+        }
     }
 
     /// Blocks until a commit holds, or `deadline` passes.

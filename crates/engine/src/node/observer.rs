@@ -10,7 +10,7 @@ use freshet_cluster::term::TermHistory;
 use freshet_log::StandbyLog;
 use freshet_replication::{
     log_access::StandbyStore,
-    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, Starting},
+    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     status::{LinkStatus, OwnStatus},
 };
 
@@ -59,7 +59,13 @@ impl Observer {
             global: Stamp::ZERO,
             floor: Stamp::ZERO,
         };
-        let settings = StandbyConfig { member: false, peers: config.peers.clone(), ..StandbyConfig::default() };
+        let fabric = config.fabric.standby(config.domain).map_err(StartError::Config)?;
+        let settings = StandbyConfig {
+            member: false,
+            peers: config.peers.clone(),
+            fabric: StandbyFabric { appliance: false, ..fabric },
+            ..StandbyConfig::default()
+        };
         let (kept, target) = (Arc::clone(&log), Arc::new(NoReplay));
         let standby = Standby::start(starting, settings, kept, target, ground.terms.clone())
             .map_err(|cause| StartError::System(format!("cannot start a standby's threads: {cause}")))?;

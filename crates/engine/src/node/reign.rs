@@ -54,6 +54,7 @@ impl Reign {
             partition: config.log.partition_bytes,
             largest_block: config.log.buffer_bytes as u64 / 2,
             peers: throne.peers.clone(),
+            fabric: config.fabric.primary()?,
             ..PrimaryConfig::new(rule)
         };
         let who =

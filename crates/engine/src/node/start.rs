@@ -8,7 +8,9 @@ use std::{
 use freshet_base::{Stamp, Term};
 use freshet_cluster::{commit_rule::AbsurdRule, term::TermHistory};
 use freshet_fabric::tcp::ListenError;
-use freshet_log::{ControlError, Log, LogOpenError, StandbyLog, StoreError, block::MAX_STREAMS, persist::BufferError};
+use freshet_log::{
+    ControlError, Log, LogOpenError, StandbyLog, StandbyRing, StoreError, block::MAX_STREAMS, persist::BufferError,
+};
 use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
 use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
@@ -112,6 +114,7 @@ impl Node {
     ) -> Result<Arc<Self>, StartError> {
         config.log_config().check()?;
         config.persistence().map_err(StartError::Config)?;
+        config.fabric.primary().and_then(|_| config.fabric.standby(config.domain)).map_err(StartError::Config)?;
         let streams = config.log.stream_count();
         if streams == 0 || streams > MAX_STREAMS {
             return Err(StartError::Config(format!("a log has 1 to {MAX_STREAMS} streams, not {streams}")));
@@ -222,7 +225,12 @@ impl Parts {
             let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
-        let (log, receiver) = StandbyLog::open(config.log.buffer_bytes, store, end)?;
+        let ring = config.standby_ring().map_err(StartError::Config)?;
+        let (log, receiver) = StandbyLog::open_on(&ring, config.log.buffer_bytes, store, end)?;
+        if let (StandbyRing::Persistent { persistence, .. }, Some(directory)) = (&ring, &ground.directory) {
+            // Before anything is received.
+            BufferInUse::write(directory.path(), &persistence.path)?;
+        }
         source.open(log.reader());
         let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
         // Without the log up to there, the checkpoint is no state of the database.
@@ -263,8 +271,12 @@ impl Parts {
             global: Stamp::ZERO,
             floor,
         };
-        let standby_config =
-            StandbyConfig { replay: config.replay, peers: config.peers.clone(), ..StandbyConfig::default() };
+        let standby_config = StandbyConfig {
+            replay: config.replay,
+            peers: config.peers.clone(),
+            fabric: config.fabric.standby(config.domain).map_err(StartError::Config)?,
+            ..StandbyConfig::default()
+        };
         let standby =
             Standby::start(starting, standby_config, Arc::clone(&log) as _, Arc::new(target), ground.terms.clone())
                 .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;

@@ -8,8 +8,8 @@ use std::{
 };
 
 use freshet_engine::{
-    Apply, Database, DivideBy, Domain, GroupCommit, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Stamp,
-    StateHash, Table, TableDefinition,
+    Apply, Database, DivideBy, Domain, FabricKind, GroupCommit, IndexDefinition, Isolation, KeyPart, Node, NodeConfig,
+    Stamp, StateHash, Table, TableDefinition,
 };
 
 pub fn definition() -> TableDefinition {
@@ -61,6 +61,9 @@ impl Shape {
         if matches!(self, Self::Persistent) {
             config.domain = Domain::Pmem;
         }
+        // Some standbys are reached over TCP, others through shared memory; some primaries compress.
+        config.fabric.kind = if n % 2 == 1 { FabricKind::Shm } else { FabricKind::Tcp };
+        config.fabric.compress = matches!(self, Self::ThreeStreams);
         let log = &mut config.log;
         match self {
             Self::OneStream => {}

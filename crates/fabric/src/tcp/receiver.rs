@@ -47,6 +47,11 @@ impl Receiver {
         }
     }
 
+    /// The socket, and what was read ahead.
+    pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+        (self.stream, self.ahead[self.start..self.end].to_vec())
+    }
+
     /// The other side's address.
     pub fn peer(&self) -> SocketAddr {
         self.peer

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{Apply, ReplayMode};
+use freshet_engine::{Apply, FabricKind, ReplayMode};
 use freshet_workloads::ycsb::mix::Mix;
 
-use super::{backup::BackupOptions, ratios::RatiosOptions, restart::RestartOptions};
+use super::{backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions};
 use crate::{
     config::{DivideBy, Domain, GroupCommit, NudgeBy},
     pin::Pin,
@@ -28,6 +28,8 @@ pub(crate) enum Bench {
     Restart(RestartOptions),
     /// What checkpoints, backups and joining cost a primary at work, and how long they take.
     Backup(BackupOptions),
+    /// How long a standby takes to join a primary under TPC-C, and what that costs it.
+    Join(JoinOptions),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
     Ratios(RatiosOptions),
 }
@@ -73,6 +75,33 @@ pub(crate) struct Common {
     /// TPC-C without remote transactions, as with --apply command: for comparisons with that.
     #[arg(long)]
     pub(crate) home_only: bool,
+    /// Where standbys' logs persist. [default: file, with --domain none nowhere]
+    #[arg(long, value_name = "DOMAIN", value_enum)]
+    pub(crate) standby_domain: Option<Domain>,
+    /// With standby-domain pmem: how stores become durable there: auto, clwb, clflushopt, clflush, eadr.
+    #[arg(long, value_name = "METHOD", default_value = "auto")]
+    pub(crate) standby_persist_method: String,
+    /// Standbys join when everything is loaded, and begin with a checkpoint of it: so those have data, too, that do not replay.
+    #[arg(long)]
+    pub(crate) join_loaded: bool,
+    /// Threads on each standby that run TPC-C's read-only transactions all the time, Stock-Level and Order-Status in turn.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub(crate) standby_readers: u16,
+    /// With --json: how fresh the stalest standby was, each 20 ms.
+    #[arg(long)]
+    pub(crate) freshness_series: bool,
+    /// By which fabric the log comes to standbys: tcp, shm or verbs.
+    #[arg(long, value_name = "FABRIC", default_value_t = FabricKind::Tcp)]
+    pub(crate) fabric: FabricKind,
+    /// Whoever waits for the other side looks for its word this many microseconds before going to sleep (shm, verbs).
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    pub(crate) spin_us: u64,
+    /// What the primary sends to all standbys together keeps to this many gigabits per second; 0: no limit.
+    #[arg(long, value_name = "GBIT", default_value_t = 0.0)]
+    pub(crate) bandwidth_gbit: f64,
+    /// Batches are compressed with LZ4.
+    #[arg(long)]
+    pub(crate) compress: bool,
     /// The processors of the primary and, behind a slash, of the standbys: 0/1. [default: all for all]
     #[arg(long, value_name = "PRIMARY-CPUS[/STANDBY-CPUS]")]
     pub(crate) pin: Option<Pin>,

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{
     driver::{Aborts, Half, Tally},
     options::Common,
+    probe::Look,
     subject::Measured,
 };
 use crate::{
@@ -46,6 +47,14 @@ pub(crate) struct Report {
     pub(crate) freshness: Option<Freshness>,
     /// From acknowledged on the primary to visible on the standby.
     pub(crate) visibility_us: Option<Visibility>,
+    /// Transactions that ran on the standbys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) standby_readers: Option<StandbyReaders>,
+    /// The looks at the stalest standby, one by one, if they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) freshness_series: Vec<Look>,
+    /// From the group commit's hand-over on the primary to visible on the standby (fabric shm).
+    pub(crate) passage_us: Option<Passage>,
     /// The most memory that the primary had resident.
     pub(crate) peak_rss_bytes: u64,
     /// Throughput of half seconds, as shares of the mean.
@@ -57,6 +66,17 @@ pub(crate) struct Report {
     /// The consistency conditions that do not hold, of those that were looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) check: Option<Vec<String>>,
+}
+
+/// Read-only transactions on the standbys.
+#[derive(Debug, Serialize)]
+pub(crate) struct StandbyReaders {
+    /// Transactions per second, on all standbys together.
+    pub(crate) tps: f64,
+    /// Transactions that could not read.
+    pub(crate) failed: u64,
+    /// The share of the processor time of the standbys' processes that these transactions had.
+    pub(crate) utilization: f64,
 }
 
 /// Throughput of half seconds, as shares of the mean.
@@ -115,6 +135,8 @@ pub(crate) struct CpuPerTransaction {
     pub(crate) forward: f64,
     /// Flushing and shipping.
     pub(crate) log: f64,
+    /// Of that, shipping to all standbys and hearing acknowledgements.
+    pub(crate) ship: f64,
     /// Replay on one standby.
     pub(crate) replay: Option<f64>,
 }
@@ -139,6 +161,24 @@ pub(crate) struct Visibility {
     pub(crate) p99: f64,
     pub(crate) max: f64,
     pub(crate) samples: u64,
+}
+
+/// Microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Passage {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+    pub(crate) batches: u64,
+}
+
+impl Passage {
+    /// From what a standby's status says, if it says something.
+    pub(crate) fn of(status: &serde_json::Value) -> Option<Self> {
+        let micros = |key| crate::status::time(status, key).as_secs_f64() * 1e6;
+        let batches = status["batches"].as_u64()?;
+        Some(Self { p50: micros("p50"), p99: micros("p99"), max: micros("max"), batches })
+    }
 }
 
 /// How loading went.
@@ -215,6 +255,7 @@ impl Report {
             cpu_us_per_txn: CpuPerTransaction {
                 forward: per_transaction(tally.cpu),
                 log: per_transaction(measured.log_cpu),
+                ship: per_transaction(measured.ship_cpu),
                 replay: measured.replay_cpu.map(per_transaction),
             },
             freshness: measured.freshness.zip(measured.behind_bytes).map(|(spread, behind)| Freshness {
@@ -224,12 +265,19 @@ impl Report {
                 behind_bytes_p50: behind.percentile(50.0),
                 behind_bytes_p99: behind.percentile(99.0),
             }),
+            passage_us: measured.passage,
             visibility_us: measured.visibility_us.map(|spread| Visibility {
                 p50: spread.percentile(50.0),
                 p99: spread.percentile(99.0),
                 max: spread.percentile(100.0),
                 samples: spread.len() as u64,
             }),
+            standby_readers: measured.readers.map(|readers| StandbyReaders {
+                tps: readers.transactions as f64 / seconds,
+                failed: readers.failed,
+                utilization: readers.cpu.as_secs_f64() / readers.process_cpu.as_secs_f64().max(1e-9),
+            }),
+            freshness_series: if common.freshness_series { measured.looks } else { Vec::new() },
             peak_rss_bytes: process::peak_resident_bytes(),
             load,
             window_waits: tally.window_waits,
@@ -265,9 +313,12 @@ impl fmt::Display for Report {
             "log",
             format!("{}/s, {:.0} bytes a transaction", bytes(self.log_bytes_per_s as u64), self.log_bytes_per_txn),
         )?;
-        let CpuPerTransaction { forward, log, replay } = &self.cpu_us_per_txn;
+        let CpuPerTransaction { forward, log, ship, replay } = &self.cpu_us_per_txn;
         let replay = replay.map(|replay| format!(", replay {replay:.2} us")).unwrap_or_default();
-        line("CPU a transaction", format!("forward {forward:.2} us, log {log:.2} us{replay}"))?;
+        line(
+            "CPU a transaction",
+            format!("forward {forward:.2} us, log {log:.2} us (of that shipping {ship:.2} us){replay}"),
+        )?;
         if let Some(Freshness { mean, p1, min, behind_bytes_p50, behind_bytes_p99 }) = &self.freshness {
             line("freshness", format!("mean {:.3} %, p1 {:.3} %, min {:.3} %", mean * 100.0, p1 * 100.0, min * 100.0))?;
             let (p50, p99) = (bytes(*behind_bytes_p50 as u64), bytes(*behind_bytes_p99 as u64));
@@ -278,6 +329,17 @@ impl fmt::Display for Report {
             line(
                 "visible after ack",
                 format!("p50 {}, p99 {}, max {} ({samples} samples)", micros(*p50), micros(*p99), micros(*max)),
+            )?;
+        }
+        if let Some(StandbyReaders { tps, failed, utilization }) = &self.standby_readers {
+            let (tps, share) = (grouped(tps.round() as u64), utilization * 100.0);
+            line("standby reads", format!("{tps}/s, {share:.0} % of the standbys' processor time, {failed} failed"))?;
+        }
+        if let Some(Passage { p50, p99, max, batches }) = &self.passage_us {
+            let batches = grouped(*batches);
+            line(
+                "log to visible",
+                format!("p50 {}, p99 {}, max {} ({batches} batches)", micros(*p50), micros(*p99), micros(*max)),
             )?;
         }
         if let Some(Halves { slowest, slowest_with_checkpoint, with_checkpoint, count }) = &self.halves {

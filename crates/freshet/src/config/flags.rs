@@ -4,7 +4,7 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory};
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{Apply, ReplayMode};
+use freshet_engine::{Apply, FabricKind, ReplayMode};
 
 use super::{ConfigError, DivideBy, Domain, GroupCommit, NudgeBy, OnLoss, Settings, SqlListen};
 use crate::pin::Cpus;
@@ -16,7 +16,7 @@ const OTHERS: [&str; 3] = ["FRESHET_SEED", "FRESHET_ROUNDS", "FRESHET_STRESS_SEC
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Flags {
     /// TOML file with the same keys as the flags, without the dashes in front; those that begin with log-,
-    /// checkpoint- or sql- are in the tables [log], [checkpoint] and [sql]. The environment beats the file, and flags beat both. Unknown keys are errors.
+    /// checkpoint-, fabric- or sql- are in the tables of these names. The environment beats the file, and flags beat both. Unknown keys are errors.
     #[arg(long, value_name = "FILE", env = "FRESHET_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
@@ -87,12 +87,46 @@ pub(crate) struct Flags {
     /// With domain pmem: waited for at each insertion, in nanoseconds, to stand for slower memory. [default: 0]
     #[arg(long, value_name = "NS", env = "FRESHET_LOG_PERSIST_DELAY_NS", help_heading = "Log")]
     pub(crate) log_persist_delay_ns: Option<u64>,
+    /// The same for each KiB that is made durable, in proportion: nanoseconds, or calibrated. [default: 0]
+    #[arg(long, value_name = "NS", env = "FRESHET_LOG_PERSIST_DELAY_PER_KIB", help_heading = "Log")]
+    pub(crate) log_persist_delay_per_kib: Option<String>,
+    /// With domain pmem, on a standby: whether its replay threads persist what it receives, each its share. [default: true]
+    #[arg(long, value_name = "BOOL", env = "FRESHET_LOG_PERSIST_UPON_REPLAY", help_heading = "Log")]
+    pub(crate) log_persist_upon_replay: Option<bool>,
+    /// Whether a standby's log buffer in plain memory is to be in huge pages. [default: false]
+    #[arg(long, value_name = "BOOL", env = "FRESHET_LOG_HUGE_PAGES", help_heading = "Log")]
+    pub(crate) log_huge_pages: Option<bool>,
     /// What decides to which stream a change goes: its transaction or its page. [default: transaction]
     #[arg(long, value_name = "WHAT", env = "FRESHET_LOG_DIVIDE_BY", help_heading = "Log")]
     pub(crate) log_divide_by: Option<DivideBy>,
     /// With log-divide-by page: how many records of a table make a page. [default: 1024]
     #[arg(long, value_name = "N", env = "FRESHET_LOG_PAGE_RECORDS", help_heading = "Log")]
     pub(crate) log_page_records: Option<u64>,
+
+    /// On a standby: by which fabric its primary writes into its memory: tcp, shm (both nodes on one machine) or verbs
+    /// (RDMA). [default: tcp]
+    #[arg(long, value_name = "FABRIC", env = "FRESHET_FABRIC_KIND", help_heading = "Fabric")]
+    pub(crate) fabric_kind: Option<FabricKind>,
+    /// Whoever waits for the other side looks for its word this many microseconds before going to sleep (shm, verbs):
+    /// only worth anything where a processor is idle. [default: 0]
+    #[arg(long, value_name = "US", env = "FRESHET_FABRIC_SPIN_US", help_heading = "Fabric")]
+    pub(crate) fabric_spin_us: Option<u64>,
+    /// Mailboxes are in huge pages, where the system has some to spare (shm, verbs). [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", env = "FRESHET_FABRIC_HUGE_PAGES", help_heading = "Fabric")]
+    pub(crate) fabric_huge_pages: Option<bool>,
+    /// What this node sends to all others together keeps to this many gigabits per second; 0: no limit. [default: 0.0]
+    #[arg(long, value_name = "GBIT", env = "FRESHET_FABRIC_BANDWIDTH_GBIT", help_heading = "Fabric")]
+    pub(crate) fabric_bandwidth_gbit: Option<f64>,
+    /// On a primary: batches are compressed with LZ4. [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", env = "FRESHET_FABRIC_COMPRESS", help_heading = "Fabric")]
+    pub(crate) fabric_compress: Option<bool>,
+    /// On a standby with domain pmem: what its primary has written and read back is persistent and needs no
+    /// acknowledgement, because of how its hardware is set up. [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", env = "FRESHET_FABRIC_APPLIANCE", help_heading = "Fabric")]
+    pub(crate) fabric_appliance: Option<bool>,
+    /// The RDMA device, NAME:PORT:GID-INDEX; empty for the first that is up (verbs). [default: ]
+    #[arg(long, value_name = "DEVICE", env = "FRESHET_FABRIC_DEVICE", help_heading = "Fabric")]
+    pub(crate) fabric_device: Option<String>,
 
     /// A directory for the rows of checkpoints; repeat it for every device. [default: none]
     #[arg(
@@ -191,6 +225,7 @@ impl Flags {
     pub(crate) fn apply(&self, settings: &mut Settings) {
         let log = &mut settings.log;
         let checkpoint = &mut settings.checkpoint;
+        let fabric = &mut settings.fabric;
         let sql = &mut settings.sql;
         overlay! {
             self.address => settings.address,
@@ -226,8 +261,18 @@ impl Flags {
             self.log_buffer_file => log.buffer_file,
             self.log_persist_method => log.persist_method,
             self.log_persist_delay_ns => log.persist_delay_ns,
+            self.log_persist_delay_per_kib => log.persist_delay_per_kib,
+            self.log_persist_upon_replay => log.persist_upon_replay,
+            self.log_huge_pages => log.huge_pages,
             self.log_divide_by => log.divide_by,
             self.log_page_records => log.page_records,
+            self.fabric_kind => fabric.kind,
+            self.fabric_spin_us => fabric.spin_us,
+            self.fabric_huge_pages => fabric.huge_pages,
+            self.fabric_bandwidth_gbit => fabric.bandwidth_gbit,
+            self.fabric_compress => fabric.compress,
+            self.fabric_appliance => fabric.appliance,
+            self.fabric_device => fabric.device,
             self.sql_listen => sql.listen,
             self.sql_connections => sql.connections,
             self.sql_user => sql.user,

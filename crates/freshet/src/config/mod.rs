@@ -16,7 +16,7 @@ use std::{
 
 use clap::ValueEnum;
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{Apply, CheckpointSettings, NodeConfig, PersistMethod as Method, ReplayMode};
+use freshet_engine::{Apply, CheckpointSettings, FabricSettings, NodeConfig, PersistMethod as Method, ReplayMode};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -129,6 +129,8 @@ pub(crate) struct Settings {
     pub(crate) log: LogSettings,
     /// When and how checkpoints are written.
     pub(crate) checkpoint: CheckpointSettings,
+    /// How nodes write into one another's memory.
+    pub(crate) fabric: FabricSettings,
     /// The PostgreSQL protocol.
     pub(crate) sql: SqlSettings,
 }
@@ -236,6 +238,12 @@ pub(crate) struct LogSettings {
     pub(crate) persist_method: String,
     /// A wait for each insertion there.
     pub(crate) persist_delay_ns: u64,
+    /// A wait for each KiB, in nanoseconds, or `calibrated`.
+    pub(crate) persist_delay_per_kib: String,
+    /// Whether a standby's replay threads persist.
+    pub(crate) persist_upon_replay: bool,
+    /// Whether a standby's buffer is to be in huge pages.
+    pub(crate) huge_pages: bool,
     /// How blocks are divided among streams.
     pub(crate) divide_by: DivideBy,
     /// How many records make a page.
@@ -266,6 +274,7 @@ impl Default for Settings {
             pin: None,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
+            fabric: FabricSettings::default(),
             sql: SqlSettings::default(),
         }
     }
@@ -289,6 +298,9 @@ impl Default for LogSettings {
             buffer_file: None,
             persist_method: "auto".to_owned(),
             persist_delay_ns: 0,
+            persist_delay_per_kib: "0".to_owned(),
+            persist_upon_replay: true,
+            huge_pages: false,
             divide_by: DivideBy::Transaction,
             page_records: 1024,
         }
@@ -390,10 +402,25 @@ impl Settings {
         within("log.group-size", log.group_size as u64, 0, 256)?;
         within("log.epoch-ms", log.epoch_ms, 1, 60_000)?;
         within("log.persist-delay-ns", log.persist_delay_ns, 0, 1_000_000)?;
+        let per_kib = &log.persist_delay_per_kib;
+        if per_kib != "calibrated" && !per_kib.parse().is_ok_and(|nanos: u64| nanos <= 1_000_000) {
+            let remedy = "use nanoseconds from 0 to 1000000, or calibrated".to_owned();
+            return Err(ConfigError::Value { key: "log.persist-delay-per-kib", value: per_kib.clone(), remedy });
+        }
         if log.persist_method != "auto"
             && let Err(remedy) = log.persist_method.parse::<Method>()
         {
             return Err(ConfigError::Value { key: "log.persist-method", value: log.persist_method.clone(), remedy });
+        }
+        within("fabric.spin-us", self.fabric.spin_us, 0, 10_000)?;
+        let bandwidth = self.fabric.bandwidth_gbit;
+        if !(0.0..=100_000.0).contains(&bandwidth) {
+            let remedy = "use a number from 0 (no limit) to 100000".to_owned();
+            return Err(ConfigError::Value { key: "fabric.bandwidth-gbit", value: bandwidth.to_string(), remedy });
+        }
+        if self.fabric.appliance && self.domain != Domain::Pmem {
+            let remedy = "set domain to pmem: elsewhere what has arrived is not persistent".to_owned();
+            return Err(ConfigError::Value { key: "fabric.appliance", value: "true".to_owned(), remedy });
         }
         within("log.page-records", log.page_records, 1, 1 << 30)?;
         within("log.partition-bytes", log.partition_bytes, 1 << 10, log.buffer_bytes)?;
@@ -445,6 +472,7 @@ impl Settings {
             apply: self.apply,
             workers,
             checkpoint: self.checkpoint.clone(),
+            fabric: self.fabric.clone(),
             log: freshet_engine::LogSettings {
                 buffer_bytes: usize::try_from(self.log.buffer_bytes).unwrap_or(usize::MAX),
                 transaction_bytes: self.log.transaction_bytes,
@@ -461,6 +489,9 @@ impl Settings {
                 buffer_file: self.log.buffer_file.clone(),
                 persist_method: self.log.persist_method.clone(),
                 persist_delay_ns: self.log.persist_delay_ns,
+                persist_delay_per_kib: self.log.persist_delay_per_kib.clone(),
+                persist_upon_replay: self.log.persist_upon_replay,
+                huge_pages: self.log.huge_pages,
                 divide_by: self.log.divide_by.into(),
                 page_records: self.log.page_records,
             },

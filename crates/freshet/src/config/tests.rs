@@ -22,7 +22,7 @@ fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn help_names_the_defaults() {
     let defaults = toml::Table::try_from(Settings::default()).unwrap();
-    let tables = ["log", "checkpoint", "sql"].map(|name| (name, defaults[name].as_table().unwrap()));
+    let tables = ["log", "checkpoint", "fabric", "sql"].map(|name| (name, defaults[name].as_table().unwrap()));
     let command = Cli::command();
     let serve = command.find_subcommand("serve").unwrap();
     let mut keys = 0;
@@ -51,7 +51,7 @@ fn help_names_the_defaults() {
         assert_eq!(arg.get_env().unwrap(), format!("FRESHET_{}", key.to_uppercase().replace('-', "_")).as_str());
         keys += 1;
     }
-    assert_eq!(keys, 46, "every key has a flag");
+    assert_eq!(keys, 53, "every key has a flag");
 }
 
 #[test]

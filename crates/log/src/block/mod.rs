@@ -40,6 +40,7 @@ use freshet_base::{Fid, Rid, Stamp, Term};
 pub(crate) use build::MARK_BLOCK;
 pub use build::{BlockBuilder, BlockFull, skip_header, term_block, time_block};
 pub use parse::{Block, BlockError, CommandRef, RecordRef, Records};
+pub(crate) use parse::{check_seal, peek_at};
 
 /// The only block format that this version reads and writes.
 pub const FORMAT: u8 = 1;

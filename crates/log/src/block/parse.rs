@@ -92,6 +92,24 @@ pub(super) fn peek(bytes: &[u8]) -> Result<BlockHeader, BlockError> {
     })
 }
 
+/// The header of the block at `at`.
+pub(crate) fn peek_at(bytes: &[u8], at: Stamp) -> Result<BlockHeader, BlockError> {
+    let header = peek(bytes)?;
+    if header.stamp != at {
+        return Err(BlockError::Stamp { found: header.stamp, at });
+    }
+    if at.0.checked_add(u64::from(header.length)).is_none() {
+        return Err(BlockError::Length(header.length));
+    }
+    Ok(header)
+}
+
+/// Whether a block has the checksum that its header says, if its body has the checksum `body`.
+pub(crate) fn check_seal(header: &BlockHeader, head: &[u8; BLOCK_HEADER], body: u32) -> Result<(), BlockError> {
+    let computed = seal(if header.kind == BlockKind::Skip { 0 } else { body }, head);
+    if computed == header.crc { Ok(()) } else { Err(BlockError::Checksum { computed, stored: header.crc }) }
+}
+
 /// Decodes the record header at the beginning of `bytes`; `at` is for the message only.
 pub(super) fn record_header(bytes: &[u8], at: u32) -> Result<RecordHeader, BlockError> {
     let Some(bytes) = bytes.first_chunk::<RECORD_HEADER>() else { return Err(BlockError::Record(at)) };
@@ -123,22 +141,12 @@ impl<'a> Block<'a> {
     /// # Errors
     /// [`BlockError`] names the first thing that does not hold. Any input is safe.
     pub fn parse(bytes: &'a [u8], at: Stamp) -> Result<Self, BlockError> {
-        let header = peek(bytes)?;
-        if header.stamp != at {
-            return Err(BlockError::Stamp { found: header.stamp, at });
-        }
-        if at.0.checked_add(u64::from(header.length)).is_none() {
-            return Err(BlockError::Length(header.length));
-        }
+        let header = peek_at(bytes, at)?;
         let have = bytes.len() as u64;
         let truncated = BlockError::Truncated { need: u64::from(header.length), have };
         let bytes = bytes.get(..header.length as usize).ok_or(truncated)?;
         let (head, body) = bytes.split_first_chunk::<BLOCK_HEADER>().ok_or(truncated)?;
-        let records_crc = if header.kind == BlockKind::Skip { 0 } else { crc32c::crc32c(body) };
-        let computed = seal(records_crc, head);
-        if computed != header.crc {
-            return Err(BlockError::Checksum { computed, stored: header.crc });
-        }
+        check_seal(&header, head, crc32c::crc32c(body))?;
         let block = Self { header, bytes };
         block.check_records()?;
         Ok(block)

@@ -30,6 +30,8 @@ pub(crate) struct Memory {
 enum Backing {
     Heap(Box<[AtomicU64]>),
     #[cfg(not(loom))]
+    Shared(std::sync::Arc<super::shared::SharedMemory>),
+    #[cfg(not(loom))]
     Persistent(std::sync::Arc<crate::persist::buffer::PersistentBuffer>),
 }
 
@@ -62,6 +64,13 @@ impl Memory {
         Self { backing: Backing::Heap(words) }
     }
 
+    /// `bytes` of zeros that others can map, a multiple of 4096.
+    #[cfg(not(loom))]
+    pub(crate) fn shared(bytes: usize, huge_pages: bool) -> io::Result<Self> {
+        let memory = super::shared::SharedMemory::new(bytes, huge_pages)?;
+        Ok(Self { backing: Backing::Shared(std::sync::Arc::new(memory)) })
+    }
+
     /// The ring of a buffer in persistent memory.
     #[cfg(not(loom))]
     pub(crate) fn persistent(buffer: std::sync::Arc<crate::persist::buffer::PersistentBuffer>) -> Self {
@@ -73,7 +82,19 @@ impl Memory {
         match &self.backing {
             Backing::Heap(words) => words,
             #[cfg(not(loom))]
+            Backing::Shared(memory) => memory.words(),
+            #[cfg(not(loom))]
             Backing::Persistent(buffer) => buffer.words(),
+        }
+    }
+
+    /// The memory as others can map it, if they can.
+    #[cfg(not(loom))]
+    pub(crate) fn as_shared(&self) -> Option<super::shared::RingMemory> {
+        match &self.backing {
+            Backing::Heap(_) => None,
+            Backing::Shared(memory) => Some(super::shared::RingMemory::shared(memory)),
+            Backing::Persistent(buffer) => Some(super::shared::RingMemory::persistent(buffer)),
         }
     }
 
@@ -82,7 +103,7 @@ impl Memory {
     #[inline]
     pub(crate) fn as_persistent(&self) -> Option<&crate::persist::buffer::PersistentBuffer> {
         match &self.backing {
-            Backing::Heap(_) => None,
+            Backing::Heap(_) | Backing::Shared(_) => None,
             Backing::Persistent(buffer) => Some(buffer),
         }
     }

@@ -29,8 +29,18 @@
 //! fence W (release) and its stores. If the reader's copy saw one of those stores,
 //! W synchronises with A, and both values are visible to the check. So the copy is good when
 //! `released <= x` or `frontier <= x + capacity`.
+//!
+//! Remote writers. A standby's ring may be written by another process or a network card ([`crate::StandbyLog::grant`]). Such a
+//! writer knows no fences of ours, so the frontier moves up to where it may write *before* it is told so; whatever it stores comes after
+//! that message, in the order of the machine too: a store that a reader's copy saw was made after the frontier had moved. It is the
+//! receiver who then says that a range is filled, when the writer has said that it is through. What is granted lies at most half the
+//! ring beyond what is filled, so that readers find the other half there.
 
+#[cfg(not(loom))]
+mod mapped;
 mod memory;
+#[cfg(not(loom))]
+mod shared;
 
 use std::os::fd::BorrowedFd;
 
@@ -41,8 +51,14 @@ use freshet_base::{
 };
 
 use crate::{block::BLOCK_HEADER, runs::Run};
+#[cfg(not(loom))]
+pub(crate) use mapped::Mapped;
 pub(crate) use memory::Memory;
 pub use memory::RawPiece;
+#[cfg(not(loom))]
+pub use shared::RingMemory;
+#[cfg(not(loom))]
+pub(crate) use shared::copy_words;
 
 /// How a copy out of the ring ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -196,17 +212,26 @@ impl LogBuffer {
     /// Copies `bytes` to `at`. The range was handed to the caller, has room, and is not filled.
     #[inline]
     pub(crate) fn write(&self, at: Stamp, bytes: &[u8]) {
-        self.before_writing(at.0 + bytes.len() as u64);
-        let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
-        let (head, tail) = bytes.split_at(first);
         #[cfg(not(loom))]
         if let Some(persistent) = self.memory.as_persistent() {
+            self.before_writing(at.0 + bytes.len() as u64);
+            let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
+            let (head, tail) = bytes.split_at(first);
             persistent.insert(place, head);
             if !tail.is_empty() {
                 persistent.insert(rest, tail);
             }
             return;
         }
+        self.put(at, bytes);
+    }
+
+    /// The same through the cache: on a standby, where replay reads soon what was written, and others make it durable then.
+    #[inline]
+    pub(crate) fn put(&self, at: Stamp, bytes: &[u8]) {
+        self.before_writing(at.0 + bytes.len() as u64);
+        let [(place, first), (rest, _)] = self.pieces(at, bytes.len() as u64);
+        let (head, tail) = bytes.split_at(first);
         self.memory.store(place, head);
         if !tail.is_empty() {
             self.memory.store(rest, tail);
@@ -263,13 +288,33 @@ impl LogBuffer {
     /// A block's header at `at`, for whoever has just put it there and is the only one who writes.
     pub(crate) fn own_header(&self, at: Stamp) -> [u8; BLOCK_HEADER] {
         let mut header = [0; BLOCK_HEADER];
-        let [(place, first), (rest, _)] = self.pieces(at, BLOCK_HEADER as u64);
-        let (head, tail) = header.split_at_mut(first);
+        self.own_bytes(at, &mut header);
+        header
+    }
+
+    /// What lies at `at`, filled or not, for whoever decides whether it is.
+    pub(crate) fn own_bytes(&self, at: Stamp, into: &mut [u8]) {
+        let [(place, first), (rest, _)] = self.pieces(at, into.len() as u64);
+        let (head, tail) = into.split_at_mut(first);
         self.memory.load(place, head);
         if !tail.is_empty() {
             self.memory.load(rest, tail);
         }
-        header
+    }
+
+    /// The memory as others can map it, if they can.
+    #[cfg(not(loom))]
+    pub(crate) fn shared_memory(&self) -> Option<RingMemory> {
+        self.memory.as_shared()
+    }
+
+    /// Takes the memory away from whoever else has mapped it; what lies at and above `at` is zero then. Nobody in this process writes
+    /// meanwhile.
+    #[cfg(not(loom))]
+    pub(crate) fn renew(&self, at: Stamp) -> std::io::Result<()> {
+        let Some(memory) = self.shared_memory() else { return Ok(()) };
+        let (first, beyond) = (self.place(at) as u64, self.claimed().since(at).min(self.capacity()));
+        memory.renew(&|word| (word as u64 * 8).wrapping_sub(first) & self.mask >= beyond)
     }
 
     /// How often the end was taken back, twice over; odd while that is under way. Acquire: pairs with the

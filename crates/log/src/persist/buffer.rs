@@ -12,18 +12,26 @@
 
 use std::{
     fs, io,
+    os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Stamp};
+use freshet_base::{ClusterId, Stamp, Term};
 
-use super::{Delay, Lines, Medium, Method, map::Mapping, slots};
-use crate::{block::Block, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError, tail::Tail};
+use super::{
+    Delay, Lines, Medium, Method,
+    map::Mapping,
+    ring::{Ring, chain},
+    slots,
+};
+use crate::{
+    buffer::copy_words, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError, tail::Tail,
+};
 
 const MAGIC: &[u8; 8] = b"FRESHBUF";
 const FORMAT: u32 = 1;
@@ -37,8 +45,10 @@ pub struct PersistenceConfig {
     pub path: PathBuf,
     /// How stores become durable.
     pub method: Method,
-    /// Waited for at each insertion, to stand for slower memory.
+    /// Waited for at each insertion of a primary, and by each thread for its share on a standby, to stand for slower memory.
     pub delay: Duration,
+    /// The same for each KiB that is made durable, in proportion to the bytes; [`super::time_around_cache`] is a measure.
+    pub delay_per_kib: Duration,
 }
 
 /// Why a log buffer in persistent memory cannot be used.
@@ -88,6 +98,7 @@ pub enum BufferError {
 #[derive(Debug)]
 pub(crate) struct PersistentBuffer {
     mapping: Mapping,
+    path: PathBuf,
     delay: Delay,
     /// The last sequence number of the slots.
     sequence: Mutex<u64>,
@@ -106,6 +117,9 @@ fn head(cluster: ClusterId, capacity: u64) -> [u8; 40] {
 }
 
 impl PersistentBuffer {
+    /// Where in the file the ring begins.
+    pub(crate) const RING: usize = HEADER;
+
     /// Makes the buffer for a log that goes on at `start`, up to which the segments have everything. What was in the file
     /// must have been [recovered](recover_buffer) before.
     pub(crate) fn create(
@@ -118,6 +132,8 @@ impl PersistentBuffer {
             return Err(BufferError::Method(config.method));
         }
         let io = |doing, source| BufferError::Io { doing, file: config.path.clone(), source };
+        // A renewal that was interrupted.
+        let _ = fs::remove_file(unfinished(&config.path));
         let length = HEADER + capacity;
         if fs::metadata(&config.path).is_ok_and(|found| found.len() != length as u64) {
             fs::remove_file(&config.path).map_err(|source| io("remove", source))?;
@@ -134,20 +150,48 @@ impl PersistentBuffer {
             mapping.persist(HEADER, capacity);
         }
         let sequence = used.unwrap_or(0);
-        let this =
-            Self { mapping, delay: Delay::of(config.delay), sequence: Mutex::new(sequence), destaged: start.0.into() };
+        let this = Self {
+            mapping,
+            path: config.path.clone(),
+            delay: Delay::of(config.delay, config.delay_per_kib),
+            sequence: Mutex::new(sequence),
+            destaged: start.0.into(),
+        };
         // First where it goes on, then whose it is: a new file counts only when both are there.
         this.write_slot(start);
         this.mapping.store(0, &head(cluster, capacity as u64));
         this.mapping.persist(0, 40);
-        if let Some(parent) = config.path.parent() {
-            fs::File::open(parent).and_then(|parent| parent.sync_all()).map_err(|source| io("sync", source))?;
-        }
+        sync_parent(&config.path).map_err(|source| io("sync", source))?;
         Ok(Arc::new(this))
     }
 
+    /// Moves the buffer to a new file, which takes the old one's place: whoever else has mapped that writes nowhere from now on. Those words
+    /// of the ring that `keep` refuses are zero then. Nobody in this process writes to the ring meanwhile; a crash finds one file or the other.
+    pub(crate) fn renew(&self, keep: &dyn Fn(usize) -> bool) -> io::Result<()> {
+        // No slot is written meanwhile.
+        let _slots = self.slots();
+        let unfinished = unfinished(&self.path);
+        match fs::remove_file(&unfinished) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let length = self.mapping.words().len() * 8;
+        let new = Mapping::open(&unfinished, length, self.mapping.method())?;
+        copy_words(self.mapping.words(), new.words(), &|word| word < HEADER / 8 || keep(word - HEADER / 8));
+        new.flush_received(0, length);
+        new.fence();
+        fs::rename(&unfinished, &self.path)?;
+        sync_parent(&self.path)?;
+        self.mapping.replace(new)
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.mapping.file()
+    }
+
     fn write_slot(&self, to: Stamp) {
-        let mut sequence = self.sequence.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sequence = self.slots();
         *sequence += 1;
         slots::write(&self.mapping, SLOTS, *sequence, to.0);
     }
@@ -162,7 +206,7 @@ impl PersistentBuffer {
     pub(crate) fn insert(&self, at: usize, bytes: &[u8]) {
         self.mapping.store(HEADER + at, bytes);
         self.mapping.flush(HEADER + at, bytes.len());
-        self.delay.wait();
+        self.delay.wait(bytes.len());
     }
 
     /// The segments have everything below `to`, durably: the ring may be used again.
@@ -171,6 +215,33 @@ impl PersistentBuffer {
             self.write_slot(to);
             // Release: the slot is durable before the room is given back.
             self.destaged.fetch_max(to.0, Ordering::Release);
+        }
+    }
+
+    fn slots(&self) -> MutexGuard<'_, u64> {
+        self.sequence.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn ring(&self) -> Ring {
+        Ring { base: HEADER, capacity: (self.words().len() * 8) as u64 }
+    }
+
+    /// Makes durable what others have stored in `[from, to)`, the calling thread's share of a standby's log.
+    pub(crate) fn persist_received(&self, from: Stamp, to: Stamp) {
+        self.ring().persist_received(&self.mapping, from, to);
+        self.delay.wait(to.since(from) as usize);
+    }
+
+    /// Takes back everything at or above `at`, of a ring that was written up to `end` at most: a restart finds nothing of it. To be called
+    /// before the same is done in the segments, and while nobody writes.
+    pub(crate) fn take_back(&self, at: Stamp, end: Stamp) {
+        if at < end {
+            self.ring().erase(&self.mapping, at, end);
+        }
+        if at < self.destaged() {
+            // The segments will end there.
+            self.write_slot(at);
+            self.destaged.fetch_min(at.0, Ordering::AcqRel);
         }
     }
 
@@ -190,6 +261,15 @@ impl PersistentBuffer {
     }
 }
 
+/// Where a buffer is made that is to take the place of the one at `path`.
+fn unfinished(path: &Path) -> PathBuf {
+    path.with_added_extension("new")
+}
+
+fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
+}
+
 fn load(mapping: &Mapping, at: usize, into: &mut [u8]) {
     for (index, chunk) in into.chunks_exact_mut(8).enumerate() {
         chunk.copy_from_slice(&mapping.words()[at / 8 + index].load(Ordering::Acquire).to_ne_bytes());
@@ -199,12 +279,21 @@ fn load(mapping: &Mapping, at: usize, into: &mut [u8]) {
 /// After a crash: puts what the buffer in the file at `path` holds beyond the end of the segments, which is `tail`, into `store`,
 /// and returns where the log's blocks end then. Does nothing when there is no such file, unless it is `expected`.
 ///
+/// `terms` is the history of terms: each, and where it began. Of a block that says another term than reigned at its place, nothing is taken: a primary that
+/// was deposed may have left it there. Without any, that is not asked.
+///
 /// The segments may end with half a transaction ([`LogStore::settle_before_buffer`]). When the rest is not in the buffer either, they
 /// still do when this returns: then `tail.blocks_end` is returned, the file is of no more use, and the store is to be settled once more.
 ///
 /// # Errors
 /// [`BufferError`]; nothing was changed then, or it can be done again.
-pub fn recover_buffer(path: &Path, store: &LogStore, tail: &Tail, expected: bool) -> Result<Stamp, BufferError> {
+pub fn recover_buffer(
+    path: &Path,
+    store: &LogStore,
+    tail: &Tail,
+    terms: &[(Term, Stamp)],
+    expected: bool,
+) -> Result<Stamp, BufferError> {
     let end = tail.blocks_end;
     let missing = || if expected { Err(BufferError::Missing(path.to_owned())) } else { Ok(end) };
     let bytes = match fs::read(path) {
@@ -229,28 +318,9 @@ pub fn recover_buffer(path: &Path, store: &LogStore, tail: &Tail, expected: bool
     if destaged > end.0 {
         return Err(damaged(&format!("the segments end at {end}, and had everything up to {destaged}")));
     }
-    let ring = &bytes[HEADER..];
     // At most one lap, beginning where the segments were sure to be.
-    let mut rest = Vec::new();
-    let mut whole = 0;
-    let mut at = end.0;
-    while at < destaged + capacity as u64 {
-        let place = (at % capacity as u64) as usize;
-        let left = (destaged + capacity as u64 - at) as usize;
-        let mut block: Vec<u8> = ring[place..].iter().chain(ring).take(left.min(32)).copied().collect();
-        let Ok(header) = crate::block::BlockHeader::peek(&block) else { break };
-        if header.length as usize > left {
-            break;
-        }
-        block = ring[place..].iter().chain(ring).take(header.length as usize).copied().collect();
-        let Ok(parsed) = Block::parse(&block, Stamp(at)) else { break };
-        rest.extend_from_slice(parsed.bytes());
-        at += block.len() as u64;
-        if !header.continued {
-            whole = rest.len();
-        }
-    }
-    rest.truncate(whole);
+    let rest = chain(&bytes[HEADER..], end, Stamp(destaged.saturating_add(capacity as u64)), terms);
+    let whole = rest.len();
     if rest.is_empty() {
         return Ok(end);
     }

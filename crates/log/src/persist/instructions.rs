@@ -1,6 +1,9 @@
 //! The instructions, and nothing else. On processors other than x86-64 none are known.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::AtomicU64,
+    time::{Duration, Instant},
+};
 
 use super::Method;
 
@@ -89,33 +92,60 @@ pub(crate) fn fence() {
     processor::fence();
 }
 
-/// A wait of a fixed time, to stand for slower memory in experiments (distributed logging, section 5.1: 1.2 us for each
-/// insertion).
+/// How long one processor takes to write a KiB around its caches, in memory that is large enough not to stay there: what Query Fresh
+/// (section 4.2) takes for the time that memory needs to become durable, where there is none that is. Takes some milliseconds.
+pub fn time_around_cache() -> Duration {
+    const WORDS: usize = 1 << 20;
+    let memory: Vec<AtomicU64> = (0..WORDS as u64).map(AtomicU64::new).collect();
+    let round = |number: u64| {
+        let begun = Instant::now();
+        for word in &memory {
+            // SAFETY: inside the vector, aligned, and an atomic.
+            unsafe { store_around(word.as_ptr(), number) };
+        }
+        fence();
+        begun.elapsed()
+    };
+    // The quickest: others may have had the processor meanwhile.
+    let best = (0..8).map(round).min().expect("there were some");
+    best / (WORDS * 8 / 1024) as u32
+}
+
+/// A wait, to stand for slower memory in experiments: a fixed time at each insertion (distributed logging, section 5.1: 1.2 us), and
+/// a time for what was written, by its length (Query Fresh, section 4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Delay {
-    cycles: u64,
+pub(crate) struct Delay {
+    /// Cycles for each insertion, in 1024ths.
+    each: u64,
+    /// Cycles for each byte, in 1024ths.
+    byte: u64,
 }
 
 impl Delay {
-    /// A wait of `time`; none for zero. Measures how fast the processor's cycle counter runs, which takes 10 ms.
-    pub fn of(time: Duration) -> Self {
-        if time.is_zero() {
+    /// Waits of `each` time for an insertion and `per_kib` for each KiB of it; none for zero. Measures how fast the processor's cycle
+    /// counter runs, which takes 10 ms.
+    pub(crate) fn of(each: Duration, per_kib: Duration) -> Self {
+        if each.is_zero() && per_kib.is_zero() {
             return Self::default();
         }
         let (begun, first) = (Instant::now(), processor::cycles());
         while begun.elapsed() < Duration::from_millis(10) {
             std::hint::spin_loop();
         }
-        let cycles = processor::cycles().wrapping_sub(first);
-        Self { cycles: (cycles as f64 * time.as_secs_f64() / begun.elapsed().as_secs_f64()) as u64 }
+        let per_second = processor::cycles().wrapping_sub(first) as f64 / begun.elapsed().as_secs_f64();
+        Self {
+            each: (per_second * each.as_secs_f64() * 1024.0) as u64,
+            byte: (per_second * per_kib.as_secs_f64()) as u64,
+        }
     }
 
-    /// Waits. Bounded by its time; costs a comparison when there is none.
+    /// Waits as long as `bytes` that were written take. Bounded by that time; costs a comparison when there is none.
     #[inline]
-    pub(crate) fn wait(self) {
-        if self.cycles > 0 {
+    pub(crate) fn wait(self, bytes: usize) {
+        if self.each | self.byte != 0 {
+            let cycles = (self.each + self.byte * bytes as u64) / 1024;
             let first = processor::cycles();
-            while processor::cycles().wrapping_sub(first) < self.cycles {
+            while processor::cycles().wrapping_sub(first) < cycles {
                 std::hint::spin_loop();
             }
         }

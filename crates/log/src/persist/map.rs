@@ -1,16 +1,19 @@
 //! Memory that is a file: on persistent memory the file's lines are the medium; elsewhere it stands for that.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::OpenOptions,
     io,
-    os::{fd::AsRawFd, unix::fs::OpenOptionsExt},
+    os::{
+        fd::{AsRawFd, BorrowedFd},
+        unix::fs::OpenOptionsExt,
+    },
     path::Path,
-    ptr::NonNull,
 };
 
 use freshet_base::sync::{AtomicU64, Ordering};
 
 use super::{LINE, Lines, Method, fence, instructions};
+use crate::buffer::Mapped;
 
 /// What lies under a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,17 +30,12 @@ pub enum Medium {
 /// A file mapped into memory, shared with the kernel.
 #[derive(Debug)]
 pub(crate) struct Mapping {
-    words: NonNull<AtomicU64>,
-    length: usize,
+    mapped: Mapped,
     method: Method,
+    /// For what was not stored by [`Lines::store`].
+    flushing: Method,
     medium: Medium,
-    _file: File,
 }
-
-// SAFETY: the memory is an array of atomics that lives as long as this value; nothing else is shared.
-unsafe impl Send for Mapping {}
-// SAFETY: as above.
-unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the file at `path`, which is made if it is not there and gets `length` bytes (a multiple of 4096) if it is
@@ -65,28 +63,44 @@ impl Mapping {
         if found != length as u64 {
             return Err(io::Error::other(format!("it has {found} bytes, {length} are configured")));
         }
-        let map = |flags: i32| {
-            let protection = libc::PROT_READ | libc::PROT_WRITE;
-            // SAFETY: a new mapping at an address that the kernel chooses; the file has this length.
-            let at = unsafe { libc::mmap(std::ptr::null_mut(), length, protection, flags, file.as_raw_fd(), 0) };
-            if at == libc::MAP_FAILED { Err(io::Error::last_os_error()) } else { Ok(at) }
-        };
-        let (at, medium) = match map(libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC) {
-            Ok(at) => (at, Medium::Dax),
-            Err(error) => {
+        let (mapped, medium) = match Mapped::of(file, length, libc::MAP_SHARED_VALIDATE | libc::MAP_SYNC) {
+            Ok(mapped) => (mapped, Medium::Dax),
+            Err((file, error)) => {
                 let why = format!("the file system of {} cannot map with MAP_SYNC: {error}", path.display());
-                (map(libc::MAP_SHARED)?, Medium::Emulated { why })
+                (Mapped::of(file, length, libc::MAP_SHARED).map_err(|(_, error)| error)?, Medium::Emulated { why })
             }
         };
-        let words = NonNull::new(at.cast()).ok_or_else(|| io::Error::other("mapped at address zero"))?;
-        Ok(Self { words, length, method, medium, _file: file })
+        Ok(Self { mapped, method, flushing: method.flushing(), medium })
     }
 
-    /// The memory. Zero bytes are a zero atomic, and the mapping is page-aligned.
+    /// The memory.
+    #[inline]
     pub(crate) fn words(&self) -> &[AtomicU64] {
-        // SAFETY: mapped for reading and writing with this length until `drop`. All access from Rust is through these atomics; the
-        // instructions that go around them are stores of whole aligned words.
-        unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.length / 8) }
+        self.mapped.words()
+    }
+
+    /// The file.
+    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+        self.mapped.file()
+    }
+
+    /// Maps another's file over this one's addresses ([`Mapped::replace`]).
+    pub(crate) fn replace(&self, other: Self) -> io::Result<()> {
+        self.mapped.replace(other.mapped)
+    }
+
+    #[inline]
+    fn flush_by(&self, method: Method, at: usize, length: usize) {
+        if matches!(method, Method::NonTemporal | Method::Eadr) {
+            return;
+        }
+        let memory: *const u8 = self.words().as_ptr().cast();
+        let mut line = at - at % LINE;
+        while line < (at + length).min(self.words().len() * 8) {
+            // SAFETY: inside the mapping; the method was found available when the log was opened.
+            unsafe { instructions::flush(method, memory.wrapping_add(line)) };
+            line += LINE;
+        }
     }
 
     pub(crate) fn medium(&self) -> &Medium {
@@ -95,13 +109,6 @@ impl Mapping {
 
     pub(crate) fn method(&self) -> Method {
         self.method
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped by `open` with this length; nobody has a reference into it any more.
-        unsafe { libc::munmap(self.words.as_ptr().cast(), self.length) };
     }
 }
 
@@ -126,16 +133,12 @@ impl Lines for Mapping {
 
     #[inline]
     fn flush(&self, at: usize, length: usize) {
-        if matches!(self.method, Method::NonTemporal | Method::Eadr) {
-            return;
-        }
-        let memory: *const u8 = self.words.as_ptr().cast_const().cast();
-        let mut line = at - at % LINE;
-        while line < (at + length).min(self.length) {
-            // SAFETY: inside the mapping; the method was found available when the log was opened.
-            unsafe { instructions::flush(self.method, memory.wrapping_add(line)) };
-            line += LINE;
-        }
+        self.flush_by(self.method, at, length);
+    }
+
+    #[inline]
+    fn flush_received(&self, at: usize, length: usize) {
+        self.flush_by(self.flushing, at, length);
     }
 
     #[inline]

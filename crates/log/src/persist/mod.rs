@@ -21,13 +21,18 @@ mod instructions;
 pub(crate) mod map;
 #[cfg(all(test, not(loom)))]
 mod model;
+#[cfg(all(test, not(loom)))]
+mod model_standby;
+#[cfg(not(loom))]
+mod ring;
 
 use std::{fmt, str::FromStr};
 
 #[cfg(not(loom))]
 pub use buffer::{BufferError, PersistenceConfig, recover_buffer};
-pub use instructions::Delay;
-pub(crate) use instructions::fence;
+#[cfg(not(loom))]
+pub use instructions::time_around_cache;
+pub(crate) use instructions::{Delay, fence};
 #[cfg(not(loom))]
 pub use map::Medium;
 
@@ -56,6 +61,18 @@ impl Method {
     /// Whether this processor has it.
     pub fn is_available(self) -> bool {
         instructions::has(self)
+    }
+
+    /// How lines are flushed that somebody else has stored, through the cache perhaps: stores that go around the cache are those of
+    /// the one who stores, so another method does it.
+    pub(crate) fn flushing(self) -> Self {
+        match self {
+            Self::NonTemporal => {
+                let others = [Self::Clwb, Self::ClflushOpt, Self::Clflush];
+                others.into_iter().find(|method| method.is_available()).unwrap_or(self)
+            }
+            method => method,
+        }
     }
 
     /// What a log should use here: blocks are written once, whole, and not read soon, which is what stores around the cache
@@ -95,6 +112,9 @@ pub(crate) trait Lines {
 
     /// Starts to make `[at, at + length)` durable.
     fn flush(&self, at: usize, length: usize);
+
+    /// The same for what did not come by [`Lines::store`] but was stored by somebody else, who is done.
+    fn flush_received(&self, at: usize, length: usize);
 
     /// Waits for everything that this thread has flushed.
     fn fence(&self);

@@ -1,7 +1,7 @@
 //! Persistent memory that loses what was not flushed and fenced, to find missing flushes and fences.
 //!
 //! Every line remembers what is durable of it, and what it held at each store since. A crash is possible before every
-//! operation; after it, each line is one of those, independently of all others.
+//! operation; after it, each line is one of those, independently of all others. A fence waits for what its own thread has flushed.
 
 use std::{
     cell::{Cell, RefCell},
@@ -14,34 +14,44 @@ use super::{LINE, Lines, slots};
 use crate::block::{Block, BlockBuilder, BlockKind, RecordKind};
 
 const WORDS: usize = LINE / 8;
+pub(super) const THREADS: usize = 3;
 
 #[derive(Clone, Default)]
 struct Line {
     durable: [u64; WORDS],
-    /// What it held after each store since it became durable, and how much of that was flushed.
+    /// What it held after each store since it became durable, and how much of that each thread has flushed.
     since: Vec<[u64; WORDS]>,
-    flushed: usize,
+    flushed: [usize; THREADS],
 }
 
 /// What the model is made to forget, to show that the tests would notice.
 #[derive(Clone, Copy, PartialEq, Debug)]
-enum Forget {
+pub(super) enum Forget {
     Nothing,
     Flushes,
     Fences,
 }
 
-struct Model {
+pub(super) struct Model {
     lines: RefCell<BTreeMap<usize, Line>>,
     /// Operations until the crash.
     left: Cell<u32>,
-    crashed: Cell<bool>,
+    pub(super) crashed: Cell<bool>,
+    /// Which thread is at work.
+    pub(super) thread: Cell<usize>,
     forget: Forget,
 }
 
+/// What may be found of the memory: its lines.
+pub(super) type Image = BTreeMap<usize, [u64; WORDS]>;
+
+/// Of so many images at most, each is looked at; of more, a sample.
+const IMAGES: usize = 4096;
+
 impl Model {
     fn new(crash_at: u32, forget: Forget) -> Self {
-        Self { lines: RefCell::default(), left: Cell::new(crash_at), crashed: Cell::new(false), forget }
+        let (left, crashed, thread) = (Cell::new(crash_at), Cell::new(false), Cell::new(0));
+        Self { lines: RefCell::default(), left, crashed, thread, forget }
     }
 
     /// Whether there was a crash before this operation.
@@ -55,14 +65,14 @@ impl Model {
     }
 
     /// Every state in which the memory may be found, if there are few, else a sample of them.
-    fn images(&self, mut random: u64) -> Vec<BTreeMap<usize, [u64; WORDS]>> {
+    fn images(&self, mut random: u64, most: usize) -> Vec<Image> {
         let lines = self.lines.borrow();
         let choices: Vec<(usize, Vec<[u64; WORDS]>)> = lines
             .iter()
             .map(|(at, line)| (*at, std::iter::once(line.durable).chain(line.since.iter().copied()).collect()))
             .collect();
         let count = choices.iter().try_fold(1usize, |all, (_, states)| all.checked_mul(states.len()));
-        match count.filter(|count| *count <= 4096) {
+        match count.filter(|count| *count <= most) {
             Some(count) => (0..count)
                 .map(|mut number| {
                     let pick = |(at, states): &(usize, Vec<[u64; WORDS]>)| {
@@ -73,7 +83,7 @@ impl Model {
                     choices.iter().map(pick).collect()
                 })
                 .collect(),
-            None => (0..4096)
+            None => (0..most)
                 .map(|_| {
                     let pick = |(at, states): &(usize, Vec<[u64; WORDS]>)| {
                         random ^= random << 13;
@@ -108,8 +118,12 @@ impl Lines for Model {
             return;
         }
         for (_, line) in self.lines.borrow_mut().range_mut(at / LINE..(at + length).div_ceil(LINE)) {
-            line.flushed = line.since.len();
+            line.flushed[self.thread.get()] = line.since.len();
         }
+    }
+
+    fn flush_received(&self, at: usize, length: usize) {
+        self.flush(at, length);
     }
 
     fn fence(&self) {
@@ -117,39 +131,50 @@ impl Lines for Model {
             return;
         }
         for line in self.lines.borrow_mut().values_mut() {
-            if line.flushed > 0 {
-                line.durable = line.since[line.flushed - 1];
-                line.since.drain(..line.flushed);
-                line.flushed = 0;
+            let flushed = line.flushed[self.thread.get()];
+            if flushed > 0 {
+                line.durable = line.since[flushed - 1];
+                line.since.drain(..flushed);
+                line.flushed = line.flushed.map(|other| other.saturating_sub(flushed));
             }
         }
     }
 }
 
-fn bytes(image: &BTreeMap<usize, [u64; WORDS]>, at: usize, length: usize) -> Vec<u8> {
+pub(super) fn bytes(image: &Image, at: usize, length: usize) -> Vec<u8> {
     let word = |at: usize| image.get(&(at / LINE)).map_or(0, |line| line[at % LINE / 8]);
     (at..at + length).step_by(8).flat_map(|at| word(at).to_le_bytes()).collect()
 }
 
-fn newest(image: &BTreeMap<usize, [u64; WORDS]>) -> (u64, u64) {
+pub(super) fn newest(image: &Image) -> (u64, u64) {
     let bytes = bytes(image, 0, slots::BYTES);
     slots::read(bytes.as_slice().try_into().unwrap()).unwrap_or((0, 0))
 }
 
-fn block(stamp: u64, length: usize) -> Vec<u8> {
+pub(super) fn block(stamp: u64, length: usize, term: u32) -> Vec<u8> {
     let mut builder = BlockBuilder::new();
     builder.begin();
     builder.push(None, Fid(1), Rid(stamp), RecordKind::Insert, &vec![stamp as u8 | 1; length]).unwrap();
     builder.seal_records();
-    builder.finish(Stamp(stamp), Term(1), BlockKind::Redo).to_vec()
+    builder.finish(Stamp(stamp), Term(term), BlockKind::Redo).to_vec()
 }
 
 /// Runs `work` with a crash at every point and calls `check` for every memory that may be left.
-fn at_every_crash(forget: Forget, work: impl Fn(&Model), check: impl Fn(&Model, &BTreeMap<usize, [u64; WORDS]>)) {
+fn at_every_crash(forget: Forget, work: impl Fn(&Model), check: impl Fn(&Model, &Image)) {
+    at_every_crash_sampled(forget, IMAGES, work, check);
+}
+
+/// The same with at most so many memories after each crash.
+pub(super) fn at_every_crash_sampled(
+    forget: Forget,
+    most: usize,
+    work: impl Fn(&Model),
+    check: impl Fn(&Model, &Image),
+) {
     for crash_at in 0.. {
         let model = Model::new(crash_at, forget);
         work(&model);
-        for image in model.images(0x9E37_79B9_7F4A_7C15 ^ u64::from(crash_at)) {
+        for image in model.images(0x9E37_79B9_7F4A_7C15 ^ u64::from(crash_at), most) {
             check(&model, &image);
         }
         if !model.crashed.get() {
@@ -160,7 +185,7 @@ fn at_every_crash(forget: Forget, work: impl Fn(&Model), check: impl Fn(&Model, 
 
 /// Blocks whose insertion was acknowledged are whole after any crash; they share lines with their neighbours.
 fn insert_blocks(forget: Forget) {
-    let blocks: Vec<Vec<u8>> = [(0, 40), (104, 8), (176, 90)].map(|(at, length)| block(at, length)).into();
+    let blocks: Vec<Vec<u8>> = [(0, 40), (104, 8), (176, 90)].map(|(at, length)| block(at, length, 1)).into();
     let acknowledged = Cell::new(0);
     let work = |model: &Model| {
         acknowledged.set(0);

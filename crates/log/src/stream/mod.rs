@@ -200,6 +200,9 @@ pub enum LogOpenError {
         "passive group commit cannot nudge stragglers: {0}; configure the other way of nudging, or another group commit"
     )]
     Nudge(#[source] std::io::Error),
+    /// The operating system gave no memory for the ring.
+    #[error("cannot get memory for the log's ring: {0}; make it smaller, or check the limits on memory")]
+    Memory(#[source] std::io::Error),
     /// The buffer in persistent memory.
     #[cfg(not(loom))]
     #[error(transparent)]

@@ -9,7 +9,7 @@ use freshet_cluster::{
     flow::Flow,
     term::{LogState, Verdict},
 };
-use freshet_fabric::tcp::Connection;
+use freshet_fabric::{Offer, channel::Side, tcp::Connection};
 
 use super::{Shared, ack, ship, ship::Shipper};
 use crate::{
@@ -31,8 +31,11 @@ impl Service for PrimaryService {
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
-            Purpose::Join { fence, log, member } => match agree(shared, &hello, fence, &log) {
-                Ok(agreed) => join(shared, &hello, &log, member, agreed, connection),
+            Purpose::Join { fence, log, member, offer, appliance } => match agree(shared, &hello, fence, &log) {
+                Ok(agreed) => {
+                    let joining = Joining { member, appliance, offer, replayed: log.may_send_until, agreed };
+                    join(shared, &hello, joining, connection);
+                }
                 Err(refusal) => refuse(connection, refusal),
             },
             Purpose::Consult { term, binding } => {
@@ -101,15 +104,32 @@ fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<
     agreed
 }
 
-fn join(shared: &Arc<Shared>, hello: &Hello, log: &Continue, member: bool, agreed: Agreed, mut connection: Connection) {
+/// A standby that may join.
+struct Joining {
+    member: bool,
+    appliance: bool,
+    offer: Offer,
+    /// It has room up to there, which tells how far it has replayed.
+    replayed: Stamp,
+    agreed: Agreed,
+}
+
+fn join(shared: &Arc<Shared>, hello: &Hello, joining: Joining, mut connection: Connection) {
+    let Joining { member, appliance, offer, replayed, mut agreed } = joining;
     let closer = match connection.set_patience(Some(shared.config.patience)).and_then(|()| connection.closer()) {
         Ok(closer) => closer,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
     };
-    let (mut sender, receiver) = connection.split();
+    let fabric = &shared.config.fabric;
+    let side = match Side::new(offer.kind(), fabric.config.clone(), None) {
+        Ok(side) => side,
+        Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
+    };
+    agreed.welcome.offer = Some(side.offer().clone());
     let now = shared.clock.now();
-    let flow = Flow::new(shared.config.flow, agreed.welcome.cut_at, agreed.may_send_until, now);
-    let shipper = Arc::new(Shipper::new(hello.node, member, flow, closer, sender.counters()));
+    // No room before the standby has said so: it may have to cut its log first, and what is written there is in its memory at once.
+    let flow = Flow::new(shared.config.flow, agreed.welcome.cut_at, agreed.welcome.cut_at, now);
+    let shipper = Arc::new(Shipper::new(hello.node, member, appliance, flow, closer));
     let before = shared.shippers().insert(hello.node, Arc::clone(&shipper));
     if let Some(before) = before {
         // A newer connection of the same node: the old one is dead, whether it knows or not.
@@ -122,16 +142,21 @@ fn join(shared: &Arc<Shared>, hello: &Hello, log: &Continue, member: bool, agree
     if member {
         shared.apply(Event::Joined { standby: hello.node, persisted: agreed.persisted });
     }
-    shipper.replayed.store(log.may_send_until.0.saturating_sub(log.capacity), Ordering::Relaxed);
+    shipper.replayed.store(replayed.min(agreed.welcome.cut_at).0, Ordering::Relaxed);
     // The standby is counted before it is told so.
     let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));
-    if let Err(error) = sender.send(Kind::Reply as u8, shared.who.term, &welcome) {
+    if let Err(error) = connection.sender().send(Kind::Reply as u8, shared.who.term, &welcome) {
         return shared.lost(&shipper, error.to_string());
     }
+    let (sender, receiver) = match side.connect(&offer, connection, fabric.limit.clone(), shared.config.patience) {
+        Ok(halves) => halves,
+        Err(error) => return shared.lost(&shipper, error.to_string()),
+    };
+    shipper.begin(sender);
     let short = hello.node.0 >> 48;
     let (ships, acks) = (Arc::clone(&shipper), Arc::clone(&shipper));
     let spawned = shared
-        .spawn(format!("ship-{short:04x}"), move |shared| ship::run(&shared, &ships, sender))
+        .spawn(format!("ship-{short:04x}"), move |shared| ship::run(&shared, &ships))
         .and_then(|()| shared.spawn(format!("ack-{short:04x}"), move |shared| ack::run(&shared, &acks, receiver)));
     if let Err(error) = spawned {
         shared.lost(&shipper, error.to_string());

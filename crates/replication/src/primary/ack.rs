@@ -1,8 +1,11 @@
-//! Ack: one thread per standby hears what is persistent there.
+//! Ack: one thread per standby hears what is persistent there, from the status words that the standby writes here.
 
 use freshet_base::sync::{Arc, Ordering};
 use freshet_cluster::{commit_rule::Event, flow::FlowError};
-use freshet_fabric::tcp::{ReceiveError, Receiver};
+use freshet_fabric::{
+    channel::{Arrival, Receiver},
+    tcp::ReceiveError,
+};
 
 use super::{Shared, ship::Shipper};
 use crate::wire::{self, Ack, DecodeError, Kind, Refusal};
@@ -16,8 +19,8 @@ enum AckError {
     Decode(#[from] DecodeError),
     #[error(transparent)]
     Flow(#[from] FlowError),
-    #[error("a standby sent a frame of kind {kind} with {payload} bytes, which only a primary does")]
-    Unexpected { kind: u8, payload: u32 },
+    #[error("a standby sent a frame of kind {kind}, which only a primary does")]
+    Unexpected { kind: u8 },
     #[error("the standby said goodbye: {0}")]
     Goodbye(Refusal),
 }
@@ -38,32 +41,32 @@ pub(super) fn run(shared: &Arc<Shared>, shipper: &Arc<Shipper>, mut receiver: Re
 }
 
 fn hear(shared: &Shared, shipper: &Shipper, receiver: &mut Receiver) -> Result<(), AckError> {
-    let header = receiver.receive()?;
-    let unexpected = AckError::Unexpected { kind: header.kind, payload: header.payload };
-    if header.payload != 0 {
-        return Err(unexpected);
-    }
-    match Kind::from_code(header.kind) {
-        Some(Kind::Ack) => {
-            let ack: Ack = wire::decode("acknowledgement", receiver.immediate())?;
-            let (waited, grew) = {
+    let patience = shared.config.patience;
+    match receiver.next(patience)? {
+        None => Err(ReceiveError::Silent { peer: receiver.peer(), patience }.into()),
+        Some(Arrival::Status) => {
+            let ack = Ack::of_words(receiver.status());
+            shipper.visible.store(ack.visible.0, Ordering::Relaxed);
+            shipper.replayed.store(ack.replayed.0, Ordering::Relaxed);
+            let waited = {
                 let boundaries = shared.boundaries();
                 let mut flow = shipper.flow();
                 // Before the room has grown: who waits for it sleeps.
                 let waited = flow.waits_for_credit(&boundaries);
-                (waited, flow.acked(ack.persisted, ack.may_send_until)?)
+                flow.acked(ack.persisted, ack.may_send_until)?;
+                waited
             };
-            shipper.replayed.store(ack.replayed.0, Ordering::Relaxed);
-            shipper.visible.store(ack.visible.0, Ordering::Relaxed);
             if shipper.member && !shipper.ended() {
                 shared.apply(Event::Acked { standby: shipper.node, persisted: ack.persisted });
             }
-            if grew && waited {
+            if waited {
                 shipper.bell.ring();
             }
             Ok(())
         }
-        Some(Kind::Goodbye) => Err(AckError::Goodbye(wire::decode("goodbye", receiver.immediate())?)),
-        _ => Err(unexpected),
+        Some(Arrival::Frame(header)) => match Kind::from_code(header.kind) {
+            Some(Kind::Goodbye) => Err(AckError::Goodbye(wire::decode("goodbye", receiver.message())?)),
+            _ => Err(AckError::Unexpected { kind: header.kind }),
+        },
     }
 }

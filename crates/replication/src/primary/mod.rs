@@ -10,7 +10,7 @@ mod commit;
 mod ship;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, VecDeque},
     io,
     thread::{self, JoinHandle},
     time::Duration,
@@ -21,11 +21,12 @@ use freshet_base::{
     sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
+    Moment,
     commit_rule::{Event, Place, RuleConfig},
     flow::{Boundaries, FlowConfig},
     term::TermHistory,
 };
-use freshet_fabric::cpu::Meter;
+use freshet_fabric::{FabricConfig, cpu::Meter, limit::TokenBucket};
 
 pub use self::commit::{CommitError, CommitStage};
 use self::ship::Shipper;
@@ -57,6 +58,19 @@ pub struct PrimaryConfig {
     pub boundaries: usize,
     /// Other nodes that may exist, beside those that connect.
     pub peers: Vec<String>,
+    /// How the log is written into standbys' memory.
+    pub fabric: PrimaryFabric,
+}
+
+/// How a primary writes into its standbys' memory. By which fabric, each standby says.
+#[derive(Clone, Debug, Default)]
+pub struct PrimaryFabric {
+    /// How fabrics are used.
+    pub config: FabricConfig,
+    /// What goes to all standbys together keeps to this.
+    pub limit: Option<Arc<TokenBucket>>,
+    /// Batches are compressed (LZ4). They go through the standby's mailbox then, and its receiving thread puts them into place.
+    pub compress: bool,
 }
 
 impl PrimaryConfig {
@@ -70,9 +84,13 @@ impl PrimaryConfig {
             largest_block: 32 << 20,
             boundaries: 1 << 14,
             peers: Vec::new(),
+            fabric: PrimaryFabric::default(),
         }
     }
 }
+
+/// So many batches of the group commit are remembered with their times.
+const HANDED_OVER: usize = 1024;
 
 /// Who reigns.
 #[derive(Clone, Debug)]
@@ -100,6 +118,8 @@ pub(crate) struct Shared {
     clock: Clock,
     source: Arc<dyn LogSource>,
     boundaries: Mutex<Boundaries>,
+    /// The newest batches: where each ends, and when it was handed over.
+    handed_over: Mutex<VecDeque<(Stamp, Moment)>>,
     commit: CommitStage,
     shippers: Mutex<BTreeMap<NodeId, Arc<Shipper>>>,
     losses: Mutex<BTreeMap<NodeId, String>>,
@@ -110,6 +130,9 @@ pub(crate) struct Shared {
     stopping: AtomicBool,
     ship_cpu: Meter,
     ack_cpu: Meter,
+    /// Of that, what compression took; and how many bytes it saved.
+    pack_cpu: Meter,
+    packed: AtomicU64,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -141,6 +164,7 @@ impl Primary {
         peers.push(Peer { node: Some(who.node), address: who.address.clone() });
         let shared = Arc::new(Shared {
             boundaries: Mutex::new(Boundaries::new(who.start, config.boundaries)),
+            handed_over: Mutex::default(),
             history: terms.get().history,
             config,
             who,
@@ -157,6 +181,8 @@ impl Primary {
             stopping: AtomicBool::new(false),
             ship_cpu: Meter::default(),
             ack_cpu: Meter::default(),
+            pack_cpu: Meter::default(),
+            packed: AtomicU64::new(0),
             threads: Mutex::default(),
         });
         let primary = Self { shared };
@@ -174,8 +200,16 @@ impl Primary {
     pub fn batch_ready(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp], transaction_ends: &[Stamp]) {
         self.shared.commit.enter_ends(transaction_ends);
         self.shared.boundaries().push(from, to, partition_ends);
-        for shipper in self.shared.shippers().values() {
-            shipper.bell.ring();
+        {
+            let mut handed_over = self.shared.handed_over.lock().expect("no code panics under this mutex");
+            if handed_over.len() == HANDED_OVER {
+                handed_over.pop_front();
+            }
+            handed_over.push_back((to, self.shared.clock.now()));
+        }
+        let shippers: Vec<_> = self.shared.shippers().values().cloned().collect();
+        for shipper in shippers {
+            ship::batch_ready(&self.shared, &shipper, to.since(from));
         }
         self.shared.release_buffer(to);
     }
@@ -259,19 +293,27 @@ impl Shared {
             term: self.who.term,
             history: self.history.clone(),
             end: self.boundaries().available(),
-            needed_capacity: self.config.partition + self.config.largest_block,
+            // A standby gives away half its buffer at once (`StandbyStore::grant`).
+            needed_capacity: 2 * self.config.largest_block,
             keep_alive_ms: u32::try_from(self.config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
         }
+    }
+
+    /// When the batch was handed over in which the log goes on at `from`, if it is one of the newest.
+    fn handed_over(&self, from: Stamp) -> Option<Moment> {
+        let batches = self.handed_over.lock().expect("no code panics under this mutex");
+        let first = batches.partition_point(|batch| batch.0 <= from);
+        // Of the oldest it is not known where it began.
+        batches.get(first).filter(|_| first > 0 || from == self.who.start).map(|batch| batch.1)
     }
 
     /// Feeds the commit rule and carries out what it decides.
     fn apply(&self, event: Event) {
         let outcome = self.commit.apply(event);
         if outcome.advanced {
-            for shipper in self.shippers().values() {
-                if shipper.wants_watermark.load(Ordering::SeqCst) {
-                    shipper.bell.ring();
-                }
+            let shippers: Vec<_> = self.shippers().values().cloned().collect();
+            for shipper in shippers {
+                ship::committed_advanced(self, &shipper);
             }
         }
         if outcome.changed {
@@ -383,7 +425,7 @@ impl Shared {
                 let flow = shipper.flow();
                 (flow.shipped(), flow.persisted())
             };
-            let (node, sent_bytes) = (shipper.node, shipper.counters.read().sent_bytes);
+            let (node, sent_bytes) = (shipper.node, shipper.sent_bytes());
             ObserverStatus { node, shipped, acked, ack_lag_bytes: available.since(acked.min(available)), sent_bytes }
         });
         let observers = observers.collect();
@@ -406,7 +448,7 @@ impl Shared {
                 ship_lag_bytes: available.since(shipped),
                 ack_lag_bytes: available.since(member.acked),
                 visible_lag_bytes: committed.since(visible),
-                sent_bytes: shipper.map_or(0, |shipper| shipper.counters.read().sent_bytes),
+                sent_bytes: shipper.map_or(0, |shipper| shipper.sent_bytes()),
                 last_loss: losses.get(&node).cloned(),
             }
         });
@@ -422,6 +464,8 @@ impl Shared {
             observers,
             ship_cpu: self.ship_cpu.total(),
             ack_cpu: self.ack_cpu.total(),
+            pack_cpu: self.pack_cpu.total(),
+            packed_bytes: self.packed.load(Ordering::Relaxed),
         }
     }
 }

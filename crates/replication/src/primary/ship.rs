@@ -1,4 +1,8 @@
-//! Ship: one thread per standby sends it the log.
+//! Ship: writes the log into each standby's log buffer (Query Fresh, section 3.1).
+//!
+//! There is one thread for each standby. Where writing takes no longer than copying, a batch that is small is written by the group
+//! commit's own thread instead, before it flushes (the paper's commit daemon does so always): two changes of threads less on the way of a
+//! commit. Whoever does it holds the line meanwhile, and the order of the log stays what the flow says.
 
 use std::sync::MutexGuard;
 
@@ -6,8 +10,14 @@ use freshet_base::{
     NodeId, Stamp,
     sync::{Arc, AtomicBool, AtomicU64, Mutex, Ordering},
 };
-use freshet_cluster::flow::{Flow, Next};
-use freshet_fabric::tcp::{Closer, Counters, SendError, Sender};
+use freshet_cluster::{
+    commit_rule::Event,
+    flow::{Flow, FlowError, Next},
+};
+use freshet_fabric::{
+    channel::{MAX_FRAME, Sender},
+    tcp::{Closer, Counters, SendError},
+};
 
 use super::Shared;
 use crate::{
@@ -17,11 +27,20 @@ use crate::{
     wire::{self, BatchNote, Kind, Refusal},
 };
 
+/// Batches up to this size, in bytes, are written by the group commit's thread where that is prompt. Larger ones are copied while it flushes.
+const SMALL: u64 = 256 << 10;
+/// The log is copied in pieces of this size, which stay in the cache between the two memories.
+const PIECE: usize = 16 << 10;
+/// Batches below this size are not worth compressing.
+const WORTH_PACKING: usize = 256;
+
 /// One standby's connection, shared by its two threads and the primary.
 pub(crate) struct Shipper {
     pub node: NodeId,
     /// Whether commits may count on it.
     pub member: bool,
+    /// What arrives there is persistent: reading it back is all the acknowledgement that it takes.
+    pub appliance: bool,
     pub flow: Mutex<Flow>,
     /// Rung when there may be something to send.
     pub bell: Bell,
@@ -31,11 +50,23 @@ pub(crate) struct Shipper {
     pub in_sync: AtomicBool,
     pub replayed: AtomicU64,
     pub visible: AtomicU64,
-    pub counters: Arc<Counters>,
+    line: Mutex<Option<Line>>,
+    /// Sending takes no longer than copying.
+    is_prompt: AtomicBool,
+    counters: Mutex<Option<Arc<Counters>>>,
     closer: Closer,
     ended: AtomicBool,
     /// Why it ended: what was noticed first.
     reason: Mutex<Reason>,
+}
+
+/// The sending half of a connection, and what is used from batch to batch.
+struct Line {
+    sender: Sender,
+    piece: Vec<u8>,
+    packed: Vec<u8>,
+    ends: Vec<u32>,
+    peers: u64,
 }
 
 #[derive(Default)]
@@ -55,24 +86,43 @@ enum ShipError {
     Read(#[from] LogReadError),
     #[error(transparent)]
     NotABlock(#[from] NotABlock),
+    #[error(transparent)]
+    Flow(#[from] FlowError),
 }
 
 impl Shipper {
-    pub fn new(node: NodeId, member: bool, flow: Flow, closer: Closer, counters: Arc<Counters>) -> Self {
+    pub fn new(node: NodeId, member: bool, appliance: bool, flow: Flow, closer: Closer) -> Self {
         Self {
             node,
             member,
+            appliance,
             flow: Mutex::new(flow),
             bell: Bell::default(),
             wants_watermark: AtomicBool::new(false),
             in_sync: AtomicBool::new(false),
             replayed: AtomicU64::new(0),
             visible: AtomicU64::new(0),
-            counters,
+            line: Mutex::new(None),
+            is_prompt: AtomicBool::new(false),
+            counters: Mutex::new(None),
             closer,
             ended: AtomicBool::new(false),
             reason: Mutex::default(),
         }
+    }
+
+    /// It is connected.
+    pub fn begin(&self, sender: Sender) {
+        *self.counters.lock().expect("no code panics under this mutex") = Some(sender.counters());
+        self.is_prompt.store(sender.is_prompt(), Ordering::SeqCst);
+        let line = Line { sender, piece: vec![0; PIECE], packed: Vec::new(), ends: Vec::new(), peers: 0 };
+        *self.line.lock().expect("no code panics under this mutex") = Some(line);
+    }
+
+    /// Bytes sent over the connection.
+    pub fn sent_bytes(&self) -> u64 {
+        let counters = self.counters.lock().expect("no code panics under this mutex");
+        counters.as_ref().map_or(0, |counters| counters.read().sent_bytes)
     }
 
     pub fn flow(&self) -> MutexGuard<'_, Flow> {
@@ -101,95 +151,175 @@ impl Shipper {
     }
 }
 
+/// A batch was handed over: writes it at once if that takes no time, or rings for the ship thread. Never blocks.
+pub(super) fn batch_ready(shared: &Shared, shipper: &Shipper, length: u64) {
+    if length <= SMALL
+        && shipper.is_prompt.load(Ordering::SeqCst)
+        && !shipper.ended()
+        && let Ok(mut line) = shipper.line.try_lock()
+        && let Some(line) = line.as_mut()
+    {
+        let _stint = shared.ship_cpu.begin();
+        let mut ship = Ship { shared, shipper, line };
+        // Nothing but the newest batch, and only if nothing is in its way; whatever goes wrong, the ship thread will meet too.
+        if let next @ Next::SendLive { from, to } = ship.next()
+            && to.since(from) <= SMALL
+            && ship.carry_out(next).is_ok()
+        {
+            return;
+        }
+    }
+    shipper.bell.ring();
+}
+
+/// `committed` has moved: whoever reads on the standby may see more (Query Fresh, section 3.4.3: "the persistent LSN is updated by the
+/// primary"). It rides on the next batch, or is written at once where that takes no time. Never blocks.
+pub(super) fn committed_advanced(shared: &Shared, shipper: &Shipper) {
+    if shipper.wants_watermark.load(Ordering::SeqCst) {
+        return shipper.bell.ring();
+    }
+    if !shipper.is_prompt.load(Ordering::SeqCst) || shipper.ended() {
+        return;
+    }
+    match shipper.line.try_lock() {
+        Ok(mut line) => {
+            let Some(line) = line.as_mut() else { return };
+            let _stint = shared.ship_cpu.begin();
+            let mut ship = Ship { shared, shipper, line };
+            // An error is met by the ship thread too.
+            if shipper.flow().told() < ship.global() && ship.carry_out(Next::SendWatermark).is_err() {
+                shipper.bell.ring();
+            }
+        }
+        // Whoever has it may have looked at `committed` before it moved.
+        Err(_) => shipper.bell.ring(),
+    }
+}
+
 /// The ship thread.
-pub(super) fn run(shared: &Arc<Shared>, shipper: &Arc<Shipper>, mut sender: Sender) {
-    let mut loop_ = ShipLoop { shared, shipper, sender: &mut sender, piece: Vec::new(), ends: Vec::new(), peers: 0 };
-    let outcome = loop_.run();
+pub(super) fn run(shared: &Arc<Shared>, shipper: &Arc<Shipper>) {
+    let outcome = ship(shared, shipper);
     if let Err(ShipError::Read(error)) = &outcome {
         // Where no store keeps the old log, whoever fell out of the buffer cannot be helped: tell it why,
         // and let it hang up, which the ack thread will hear.
         let refusal = Refusal::LogGone { from: shipper.flow().shipped(), why: error.to_string() };
-        if sender.send(Kind::Goodbye as u8, shared.who.term, &wire::encode(&refusal)).is_ok() {
+        let mut line = shipper.line.lock().expect("no code panics under this mutex");
+        let message = wire::encode(&refusal);
+        let told = line.as_mut().map(|it| it.sender.send(Kind::Goodbye as u8, shared.who.term, 0, 0, &message));
+        if matches!(told, Some(Ok(()))) {
             shipper.ended.store(true, Ordering::SeqCst);
             *shipper.reason.lock().expect("no code panics under this mutex") = Reason::Known(refusal.to_string());
-            return sender.finish();
+            // What was sent still arrives.
+            *line = None;
+            return;
         }
     }
     shared
         .lost(shipper, outcome.err().map_or_else(|| "the connection was ended here".into(), |error| error.to_string()));
+    *shipper.line.lock().expect("no code panics under this mutex") = None;
 }
 
-struct ShipLoop<'a> {
-    shared: &'a Arc<Shared>,
-    shipper: &'a Shipper,
-    sender: &'a mut Sender,
-    /// The batch on its way: copied out of the ring first, since the ring does not wait for slow sockets.
-    piece: Vec<u8>,
-    ends: Vec<u32>,
-    peers: u64,
-}
-
-impl ShipLoop<'_> {
-    fn run(&mut self) -> Result<(), ShipError> {
-        let shared = self.shared;
-        let mut stint = shared.ship_cpu.begin();
-        while !self.shipper.ended() {
-            self.tell_peers()?;
-            match self.next() {
-                Next::SendLive { from, to } => {
-                    let length = to.since(from) as usize;
-                    self.read(from, length)?;
-                    self.send(Kind::Batch, from, length)?;
-                }
-                Next::SendOld { from, upto } => self.send_old(from, upto)?,
-                Next::SendWatermark | Next::SendKeepAlive => {
-                    self.ends.clear();
-                    self.send(Kind::Watermark, Stamp::ZERO, 0)?;
-                }
-                Next::Wait { .. } => {
-                    stint.note();
-                    self.sleep();
+fn ship(shared: &Arc<Shared>, shipper: &Shipper) -> Result<(), ShipError> {
+    let mut stint = shared.ship_cpu.begin();
+    while !shipper.ended() {
+        let until = {
+            let mut line = shipper.line.lock().expect("no code panics under this mutex");
+            let Some(line) = line.as_mut() else { return Ok(()) };
+            let mut ship = Ship { shared, shipper, line };
+            ship.tell_peers()?;
+            match ship.next() {
+                Next::Wait { until } => until,
+                next => {
+                    ship.carry_out(next)?;
+                    continue;
                 }
             }
-        }
-        Ok(())
+        };
+        stint.note();
+        sleep(shared, shipper, until);
     }
+    Ok(())
+}
 
+/// Until there is something to do, or that moment.
+fn sleep(shared: &Shared, shipper: &Shipper, until: freshet_cluster::Moment) {
+    // First the wish, then the look: either this look sees the newest `committed`, or whoever
+    // moves it sees the wish (both SeqCst).
+    let wish = {
+        let flow = shipper.flow();
+        let silent = shared.clock.now().since(flow.last_frame());
+        flow.told() < flow.shipped() && silent >= shared.config.flow.watermark_delay
+    };
+    shipper.wants_watermark.store(wish, Ordering::SeqCst);
+    let next = {
+        let boundaries = shared.boundaries();
+        shipper.flow().next(&boundaries, shared.commit.committed().get(), shared.clock.now())
+    };
+    if let Next::Wait { until: again } = next {
+        shipper.bell.sleep(Some(shared.clock.instant(until.min(again))));
+    }
+    shipper.wants_watermark.store(false, Ordering::SeqCst);
+}
+
+/// Whoever has the line.
+struct Ship<'a> {
+    shared: &'a Shared,
+    shipper: &'a Shipper,
+    line: &'a mut Line,
+}
+
+impl Ship<'_> {
     /// Asks the flow, and takes down the ends of blocks while the boundaries are at hand.
     fn next(&mut self) -> Next {
         let boundaries = self.shared.boundaries();
         let next = self.shipper.flow().next(&boundaries, self.global(), self.shared.clock.now());
         if let Next::SendLive { from, to } = next {
-            self.ends.clear();
-            self.ends.extend(boundaries.between(from, to).map(|end| end.since(from) as u32));
+            self.line.ends.clear();
+            self.line.ends.extend(boundaries.between(from, to).map(|end| end.since(from) as u32));
         }
         next
+    }
+
+    fn carry_out(&mut self, next: Next) -> Result<(), ShipError> {
+        match next {
+            Next::SendLive { from, to } => {
+                let length = to.since(from) as usize;
+                if self.packs(length) {
+                    self.read(from, length)?;
+                    return self.send_read(from, length);
+                }
+                let mut done = 0;
+                while done < length {
+                    let piece = PIECE.min(length - done);
+                    let at = from.plus(done as u64);
+                    self.read(at, piece)?;
+                    self.line.sender.place(at.0, &self.line.piece[..piece])?;
+                    done += piece;
+                }
+                self.tell(from, length, None)
+            }
+            Next::SendOld { from, upto } => self.send_old(from, upto),
+            Next::SendWatermark | Next::SendKeepAlive => {
+                self.line.ends.clear();
+                let note = self.note();
+                self.shipper.flow().said(note.global, note.time);
+                let message = wire::encode(&note);
+                Ok(self.line.sender.send(Kind::Watermark as u8, self.shared.who.term, 0, 0, &message)?)
+            }
+            Next::Wait { .. } => Ok(()),
+        }
     }
 
     fn global(&self) -> Stamp {
         self.shared.commit.committed().get()
     }
 
-    fn sleep(&mut self) {
-        // First the wish, then the look: either this look sees the newest `committed`, or whoever
-        // moves it sees the wish (both SeqCst).
-        let wish = {
-            let flow = self.shipper.flow();
-            let silent = self.shared.clock.now().since(flow.last_frame());
-            flow.told() < flow.shipped() && silent >= self.shared.config.flow.watermark_delay
-        };
-        self.shipper.wants_watermark.store(wish, Ordering::SeqCst);
-        if let Next::Wait { until } = self.next() {
-            self.shipper.bell.sleep(Some(self.shared.clock.instant(until)));
-        }
-        self.shipper.wants_watermark.store(false, Ordering::SeqCst);
-    }
-
     fn read(&mut self, from: Stamp, length: usize) -> Result<(), LogReadError> {
-        if self.piece.len() < length {
-            self.piece.resize(length, 0);
+        let piece = &mut self.line.piece;
+        if piece.len() < length {
+            piece.resize(length, 0);
         }
-        self.shared.source.read(from, &mut self.piece[..length])
+        self.shared.source.read(from, &mut piece[..length])
     }
 
     /// Old log: whole blocks, found by hopping.
@@ -198,7 +328,7 @@ impl ShipLoop<'_> {
         let mut length = room.min(self.shared.config.flow.frame as usize);
         let hops = loop {
             self.read(from, length)?;
-            let hops = hop(&self.piece[..length], from, self.shared.config.partition)?;
+            let hops = hop(&self.line.piece[..length], from, self.shared.config.partition)?;
             match hops.next {
                 // One block longer than a frame makes a frame of its own.
                 Some(block) if hops.whole == 0 && block <= room => length = block,
@@ -209,41 +339,78 @@ impl ShipLoop<'_> {
             self.shipper.flow().credit_too_small(upto);
             return Ok(());
         }
-        self.ends = hops.ends;
-        self.send(Kind::Batch, from, hops.whole)
+        self.line.ends = hops.ends;
+        self.send_read(from, hops.whole)
     }
 
-    fn send(&mut self, kind: Kind, from: Stamp, length: usize) -> Result<(), ShipError> {
-        let note = BatchNote {
+    fn packs(&self, length: usize) -> bool {
+        self.shared.config.fabric.compress && (WORTH_PACKING..=MAX_FRAME / 2).contains(&length)
+    }
+
+    /// Sends what was read, compressed if that is wanted and makes it shorter.
+    fn send_read(&mut self, from: Stamp, length: usize) -> Result<(), ShipError> {
+        let line = &mut *self.line;
+        if self.shared.config.fabric.compress && (WORTH_PACKING..=MAX_FRAME / 2).contains(&length) {
+            let mut stint = self.shared.pack_cpu.begin();
+            line.packed.resize(lz4_flex::block::get_maximum_output_size(length), 0);
+            let packed = lz4_flex::block::compress_into(&line.piece[..length], &mut line.packed);
+            stint.note();
+            if let Ok(packed) = packed
+                && packed < length
+            {
+                self.shared.packed.fetch_add((length - packed) as u64, Ordering::Relaxed);
+                return self.tell(from, length, Some(packed));
+            }
+        }
+        line.sender.place(from.0, &line.piece[..length])?;
+        self.tell(from, length, None)
+    }
+
+    fn note(&mut self) -> BatchNote {
+        BatchNote {
             global: self.global(),
             time: self.shared.clock.now(),
             end: self.shared.boundaries().available(),
+            handed_over: None,
             in_sync: self.shipper.in_sync.load(Ordering::SeqCst),
-            ends: std::mem::take(&mut self.ends),
-        };
+            ends: std::mem::take(&mut self.line.ends),
+        }
+    }
+
+    /// Says that a batch is in its place, or sends it as `packed` bytes along with that.
+    fn tell(&mut self, from: Stamp, length: usize, packed: Option<usize>) -> Result<(), ShipError> {
+        let note = BatchNote { handed_over: self.shared.handed_over(from), ..self.note() };
+        let to = from.plus(length as u64);
         // Counted before it is on its way: the acknowledgement may be quicker than this thread.
-        if kind == Kind::Batch {
-            self.shipper.flow().sent(from.plus(length as u64), note.global, note.time);
-        } else {
-            self.shipper.flow().said(note.global, note.time);
+        self.shipper.flow().sent(to, note.global, note.time);
+        // It was copied out of the buffer.
+        self.shared.release_buffer(note.end);
+        let message = wire::encode(&note);
+        let (line, term) = (&mut *self.line, self.shared.who.term);
+        line.ends = note.ends;
+        match packed {
+            None => line.sender.send(Kind::Batch as u8, term, from.0, length as u32, &message)?,
+            Some(packed) => {
+                let packed = &line.packed[..packed];
+                line.sender.send_inline(Kind::Batch as u8, term, from.0, length as u32, &message, packed)?;
+            }
         }
-        let immediate = wire::encode(&note);
-        let payload = [&self.piece[..length], &[]];
-        if kind == Kind::Batch {
-            // It was copied out of the buffer.
-            self.shared.release_buffer(note.end);
+        if self.shipper.appliance && packed.is_none() {
+            line.sender.read_back(to.0)?;
+            self.shipper.flow().acked(to, Stamp::ZERO)?;
+            if self.shipper.member && !self.shipper.ended() {
+                self.shared.apply(Event::Acked { standby: self.shipper.node, persisted: to });
+            }
         }
-        self.sender.write_with_imm(kind as u8, self.shared.who.term, from.0, payload, &immediate)?;
-        self.ends = note.ends;
         Ok(())
     }
 
     fn tell_peers(&mut self) -> Result<(), ShipError> {
         let version = self.shared.peers_version.load(Ordering::SeqCst);
-        if version != self.peers {
-            self.peers = version;
+        if version != self.line.peers {
+            self.line.peers = version;
             let message = wire::encode(&self.shared.peers_message());
-            self.sender.send(Kind::Peers as u8, self.shared.who.term, &message)?;
+            self.line.sender.send(Kind::Peers as u8, self.shared.who.term, 0, 0, &message)?;
         }
         Ok(())
     }

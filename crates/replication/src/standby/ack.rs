@@ -1,10 +1,13 @@
 //! Ack: tells the primary what this standby holds and how far it has room.
+//!
+//! It is written into status words that the primary has exported for this standby (Query Fresh, section 3.1: `persisted`; section 3.2:
+//! ready to receive). To a node from which the log is only fetched it is sent as a frame.
 
 use std::time::Duration;
 
 use freshet_base::{Stamp, Term, sync::Mutex};
 use freshet_cluster::Moment;
-use freshet_fabric::tcp::Sender;
+use freshet_fabric::{channel, tcp};
 
 use crate::wire::{self, Ack, Kind, Refusal};
 
@@ -17,8 +20,16 @@ pub(super) struct AckStage {
     link: Mutex<Option<Link>>,
 }
 
+/// How the other side is told.
+pub(super) enum AckSender {
+    /// By writing into its memory.
+    Channel(channel::Sender),
+    /// By frames.
+    Frames(tcp::Sender),
+}
+
 struct Link {
-    sender: Sender,
+    sender: AckSender,
     term: Term,
     /// Not acknowledged beyond this: the log is received from here on, and what was cut away does not count.
     persisted: Stamp,
@@ -27,9 +38,9 @@ struct Link {
 }
 
 impl AckStage {
-    /// A connection was made, on which the primary knows of `persisted` and `credit`.
-    pub fn connect(&self, sender: Sender, term: Term, persisted: Stamp, credit: Stamp) {
-        let link = Link { sender, term, persisted, credit, last: Moment::default() };
+    /// A connection was made, on which the primary knows of `persisted` and no room.
+    pub fn connect(&self, sender: AckSender, term: Term, persisted: Stamp) {
+        let link = Link { sender, term, persisted, credit: Stamp::ZERO, last: Moment::default() };
         *self.link.lock().expect("no code panics under this mutex") = Some(link);
     }
 
@@ -38,13 +49,27 @@ impl AckStage {
         self.link.lock().expect("no code panics under this mutex").as_ref().map(|link| link.last)
     }
 
+    /// Whether the primary writes into the ring itself.
+    pub fn is_one_sided(&self) -> bool {
+        let link = self.link.lock().expect("no code panics under this mutex");
+        matches!(link.as_ref().map(|link| &link.sender), Some(AckSender::Channel(_)))
+    }
+
     /// The connection is over; if `why` is known, the primary is told.
     pub fn disconnect(&self, why: Option<&Refusal>) {
         let link = self.link.lock().expect("no code panics under this mutex").take();
-        if let (Some(mut link), Some(why)) = (link, why) {
-            // If it cannot be told, it will notice.
-            if link.sender.send(Kind::Goodbye as u8, link.term, &wire::encode(why)).is_ok() {
-                link.sender.farewell(FAREWELL);
+        let (Some(link), Some(why)) = (link, why) else { return };
+        let message = wire::encode(why);
+        // If it cannot be told, it will notice.
+        match link.sender {
+            AckSender::Channel(mut sender) => {
+                let _ = sender.send(Kind::Goodbye as u8, link.term, 0, 0, &message);
+                sender.farewell(FAREWELL);
+            }
+            AckSender::Frames(mut sender) => {
+                if sender.send(Kind::Goodbye as u8, link.term, &message).is_ok() {
+                    sender.farewell(FAREWELL);
+                }
             }
         }
     }
@@ -61,6 +86,9 @@ impl AckStage {
         link.persisted = link.persisted.max(ack.persisted);
         link.credit = link.credit.max(ack.may_send_until);
         link.last = now;
-        let _ = link.sender.send(Kind::Ack as u8, link.term, &wire::encode(&ack));
+        let _ = match &mut link.sender {
+            AckSender::Channel(sender) => sender.status(ack.words()),
+            AckSender::Frames(sender) => sender.send(Kind::Ack as u8, link.term, &wire::encode(&ack)),
+        };
     }
 }

@@ -240,7 +240,6 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let mut dice = shared.node.0 | 1;
     while let Some((leader, order)) = shared.follow.next() {
         let outcome = receive::join(shared, &leader, order);
-        shared.acks.disconnect(outcome.refusal());
         match &outcome {
             SessionError::Local(why) => shared.follow.fail(why.clone()),
             // Somebody else is the primary, and this node knows where.

@@ -1,11 +1,12 @@
 //! The standby's side: receive, persist, ack, replay, visible.
 //!
-//! Threads: `receive` follows the primary, reads batches into the log buffer and reconnects for ever; `ack` waits for the
+//! Threads: `receive` follows the primary, takes what that has written into the log buffer, and reconnects for ever; `ack` waits for the
 //! log's flusher and tells the primary; `replay` hands batches to the [`ReplayTarget`]. The flusher itself belongs to the log.
 
 mod ack;
 mod follow;
 mod lag;
+mod passage;
 mod persist;
 mod receive;
 mod replay;
@@ -24,14 +25,16 @@ use freshet_base::{
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::term::LogState;
-use freshet_fabric::cpu::Meter;
+use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
 use serde::{Deserialize, Serialize};
 
-use self::{ack::AckStage, follow::Follow, lag::LagMeter, replay::ReplayStage, visible::VisibleStage};
+use self::{
+    ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, replay::ReplayStage, visible::VisibleStage,
+};
 pub use self::{
     follow::JoinError,
     receive::SessionError,
-    replay::{ReplayError, ReplayTarget},
+    replay::{PersistShare, ReplayError, ReplayTarget},
 };
 use crate::{
     clock::Clock,
@@ -79,6 +82,20 @@ impl std::fmt::Display for ReplayMode {
     }
 }
 
+/// How a primary reaches its standby's memory, which is for the standby to say.
+#[derive(Clone, Debug, Default)]
+pub struct StandbyFabric {
+    /// By which fabric.
+    pub kind: FabricKind,
+    /// How that is used.
+    pub config: FabricConfig,
+    /// What this node's sending keeps to.
+    pub limit: Option<Arc<TokenBucket>>,
+    /// The primary reads back what it has written, which is then persistent (Query Fresh, section 2.3, the "appliance" method). Only the
+    /// operator can know that: the log buffer is in persistent memory, and what the network writes goes around the processor's caches.
+    pub appliance: bool,
+}
+
 /// A standby's parameters.
 #[derive(Clone, Debug)]
 pub struct StandbyConfig {
@@ -92,6 +109,8 @@ pub struct StandbyConfig {
     pub back_off: (Duration, Duration),
     /// Other nodes that may exist, beside those that the primary tells of.
     pub peers: Vec<String>,
+    /// How the primary reaches this node's memory.
+    pub fabric: StandbyFabric,
     /// Whether commits may count on this node. An observer's acknowledgements free its primary's log, and no more.
     pub member: bool,
 }
@@ -104,6 +123,7 @@ impl Default for StandbyConfig {
             patience: Duration::from_secs(5),
             back_off: (Duration::from_millis(20), Duration::from_secs(2)),
             peers: Vec::new(),
+            fabric: StandbyFabric::default(),
             member: true,
         }
     }
@@ -122,6 +142,7 @@ pub(crate) struct Shared {
     replay: ReplayStage,
     visible: VisibleStage,
     lag: Mutex<LagMeter>,
+    passage: Mutex<PassageMeter>,
     peers: Mutex<Vec<Peer>>,
     promise: Mutex<Option<(u32, freshet_base::Safety)>>,
     saved_tails: Mutex<Vec<PathBuf>>,
@@ -187,6 +208,7 @@ impl Standby {
             replay: ReplayStage::new(target, starting.replayed, store.received(), replay_until),
             visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted()), starting.floor),
             lag: Mutex::new(LagMeter::default()),
+            passage: Mutex::default(),
             peers: Mutex::new(peers),
             promise: Mutex::new(None),
             saved_tails: Mutex::default(),
@@ -335,6 +357,10 @@ impl Shared {
         self.visible.set_replayed(replayed);
     }
 
+    fn passage(&self) -> MutexGuard<'_, PassageMeter> {
+        self.passage.lock().expect("no code panics under this mutex")
+    }
+
     /// Without replay, what is persistent gives its room back. A cut of the log takes this back.
     fn keep_no_room(&self) {
         if self.config.replay == ReplayMode::None {
@@ -345,6 +371,9 @@ impl Shared {
     /// Recomputes what readers may see, after one of its three bounds has moved.
     fn show(&self) {
         self.visible.update(self.store.persisted(), |at| self.store.transaction_end(at));
+        if self.config.fabric.kind == FabricKind::Shm {
+            self.passage().visible(self.visible.watermark().get(), self.clock.now());
+        }
     }
 
     /// Acknowledges if there is something new, and the connection still counts.
@@ -356,7 +385,7 @@ impl Shared {
         }
         let ack = crate::wire::Ack {
             persisted,
-            may_send_until: self.store.free_until(),
+            may_send_until: if self.acks.is_one_sided() { self.store.grant() } else { self.store.free_until() },
             replayed,
             visible: self.visible.watermark().get(),
         };
@@ -386,6 +415,7 @@ impl Shared {
             persist_lag: lag.at(persisted, now),
             replay_lag: lag.at(replayed, now),
             visible_lag: lag.at(visible, now),
+            passage: self.passage().reading(),
             receive_cpu: self.receive_cpu.total(),
             ack_cpu: self.ack_cpu.total(),
             replay_cpu: self.replay_cpu.total(),
@@ -402,8 +432,7 @@ pub(crate) fn fetch(
     term: freshet_base::Term,
     upto: Stamp,
 ) -> Result<(), SessionError> {
-    let order = shared.follow.order();
-    let outcome = receive::session(shared, from, order, purpose, term, Some(upto));
+    let outcome = receive::fetch(shared, from, purpose, term, upto);
     shared.acks.disconnect(outcome.as_ref().err().and_then(SessionError::refusal));
     outcome
 }

@@ -1,20 +1,22 @@
-//! Receive: reads batches from the socket into the log buffer.
+//! Receive: takes what the primary has written into the log buffer.
 
-use std::time::Duration;
+use std::{convert::Infallible, time::Duration};
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term, sync::Arc};
+use freshet_base::{NodeId, Stamp, Term, sync::Arc};
 use freshet_cluster::term::Verdict;
 use freshet_fabric::{
+    FabricKind, OpenError,
+    channel::{Arrival, Receiver, Side},
     cpu::Stint,
     frame::Header,
-    tcp::{Connection, ReceiveError, Receiver},
+    tcp::{self, Connection, ReceiveError},
 };
 
-use super::Shared;
+use super::{Shared, ack::AckSender};
 use crate::{
     endpoint::{CallError, ask},
     handshake::check_welcome,
-    log_access::StoreError,
+    log_access::{AcceptError, StoreError},
     wire::{self, BatchNote, DecodeError, Hello, Kind, Peers, Purpose, Refusal, Reply, Welcome},
 };
 
@@ -30,6 +32,9 @@ pub enum SessionError {
     /// Something came that means nothing.
     #[error(transparent)]
     Decode(#[from] DecodeError),
+    /// The two nodes cannot write into one another's memory.
+    #[error(transparent)]
+    Fabric(#[from] OpenError),
     /// The primary ended it.
     #[error("the primary ended the connection: {0}")]
     Goodbye(Refusal),
@@ -67,25 +72,86 @@ impl From<StoreError> for SessionError {
 
 /// Follows the primary at `leader` until something ends it.
 pub(super) fn join(shared: &Arc<Shared>, leader: &str, order: u64) -> SessionError {
-    let terms = shared.terms.get();
-    let purpose =
-        Purpose::Join { fence: terms.fence.highest(), log: shared.continuation(), member: shared.config.member };
-    match session(shared, leader, order, purpose, terms.fence.highest(), None) {
-        Ok(()) => SessionError::Interrupted,
+    let outcome = match live(shared, leader, order) {
+        Ok(never) => match never {},
         Err(error) => error,
-    }
+    };
+    // Of a connection that came to nothing; the others have told already.
+    shared.acks.disconnect(outcome.refusal());
+    outcome
 }
 
-/// Continues this node's log from the one at `address`. With `until`, returns once the log has been received up to
-/// what the other side said to be its end.
-pub(crate) fn session(
+/// What is written into this node's memory by its primary.
+fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, SessionError> {
+    let fabric = &shared.config.fabric;
+    let terms = shared.terms.get();
+    // An earlier primary may still be writing.
+    let ring = shared.store.region(fabric.kind == FabricKind::Shm)?;
+    let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
+    let purpose = Purpose::Join {
+        fence: terms.fence.highest(),
+        log: shared.continuation(),
+        member: shared.config.member,
+        offer: side.offer().clone(),
+        appliance: fabric.appliance,
+    };
+    let (welcome, connection) = call(shared, leader, order, purpose, terms.fence.highest())?;
+    let Some(offer) = welcome.offer.clone() else {
+        return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
+    };
+    check_welcome(&welcome, terms.cluster, &terms.history, shared.store.received()).map_err(SessionError::Refused)?;
+    raise(shared, welcome.term, welcome.node)?;
+    enter(shared, &welcome)?;
+    let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
+    let patience = shared.config.patience.max(keep_alive * 5);
+    let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
+    begin(shared, AckSender::Channel(sender), welcome.term);
+    shared.follow.joined(welcome.node);
+    // The primary has been given no room before: it must not write before the log was cut.
+    shared.acknowledge(true);
+    let mut stint = shared.receive_cpu.begin();
+    let mut session =
+        Session { shared, receiver, term: welcome.term, keep_alive, patience, told: 0, unpacked: Vec::new() };
+    let error = loop {
+        if let Err(error) = session.arrival(&mut stint) {
+            break error;
+        }
+    };
+    // Before the receiving half goes, and the connection with it.
+    shared.acks.disconnect(error.refusal());
+    Err(error)
+}
+
+/// Continues this node's log from the one at `address`, up to `until` which that node has said to be its end.
+pub(crate) fn fetch(
+    shared: &Arc<Shared>,
+    address: &str,
+    purpose: Purpose,
+    term: Term,
+    until: Stamp,
+) -> Result<(), SessionError> {
+    let terms = shared.terms.get();
+    let (welcome, connection) = call(shared, address, shared.follow.order(), purpose, term)?;
+    check_welcome(&welcome, terms.cluster, &terms.history, shared.store.received()).map_err(SessionError::Refused)?;
+    enter(shared, &welcome)?;
+    let (sender, mut receiver) = connection.split();
+    begin(shared, AckSender::Frames(sender), welcome.term);
+    shared.acknowledge(true);
+    let mut scratch = vec![0; SCRATCH];
+    while shared.store.received() < until {
+        fetched(shared, &mut receiver, welcome.term, &mut scratch, until)?;
+    }
+    Ok(())
+}
+
+/// Connects, introduces this node, and hears that it is welcome.
+fn call(
     shared: &Arc<Shared>,
     address: &str,
     order: u64,
     purpose: Purpose,
     term: Term,
-    until: Option<Stamp>,
-) -> Result<(), SessionError> {
+) -> Result<(Welcome, Connection), SessionError> {
     let mut connection = freshet_fabric::tcp::connect(address, shared.config.patience).map_err(CallError::Connect)?;
     let system = |source| CallError::System { address: address.to_owned(), source };
     connection.set_patience(Some(shared.config.patience)).map_err(system)?;
@@ -94,47 +160,17 @@ pub(crate) fn session(
     }
     let cluster = shared.terms.get().cluster;
     let hello = Hello { cluster, node: shared.node, address: shared.address.clone(), purpose };
-    let Reply::Welcome(welcome) = ask(&mut connection, address, &hello, term)? else {
-        return Err(CallError::Unexpected { address: address.to_owned() }.into());
-    };
-    welcome_in(shared, &welcome, connection, cluster, until)
+    match ask(&mut connection, address, &hello, term)? {
+        Reply::Welcome(welcome) => Ok((welcome, connection)),
+        _ => Err(CallError::Unexpected { address: address.to_owned() }.into()),
+    }
 }
 
-fn welcome_in(
-    shared: &Arc<Shared>,
-    welcome: &Welcome,
-    mut connection: Connection,
-    cluster: Option<ClusterId>,
-    until: Option<Stamp>,
-) -> Result<(), SessionError> {
-    let history = shared.terms.get().history;
-    check_welcome(welcome, cluster, &history, shared.store.received()).map_err(SessionError::Refused)?;
-    // While a candidate fetches, the term is its own.
-    if until.is_none() {
-        raise(shared, welcome.term, welcome.node)?;
-    }
-    enter(shared, welcome)?;
-    let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
-    let patience = shared.config.patience.max(keep_alive * 5);
-    let system = |source| CallError::System { address: connection_name(welcome), source };
-    connection.set_patience(Some(patience)).map_err(system)?;
-    let (sender, receiver) = connection.split();
-    shared.acks.connect(sender, welcome.term, shared.store.persisted(), Stamp::ZERO);
+/// From now on the other side is told what this one holds.
+fn begin(shared: &Shared, sender: AckSender, term: Term) {
+    shared.acks.connect(sender, term, shared.store.persisted());
     shared.lag().forget();
-    if until.is_none() {
-        shared.follow.joined(welcome.node);
-    }
-    shared.acknowledge(true);
-    let mut stint = shared.receive_cpu.begin();
-    let mut session = Session { shared, receiver, term: welcome.term, scratch: vec![0; SCRATCH], until, keep_alive };
-    while until.is_none_or(|until| shared.store.received() < until) {
-        session.frame(&mut stint)?;
-    }
-    Ok(())
-}
-
-fn connection_name(welcome: &Welcome) -> String {
-    format!("node {}", welcome.node)
+    shared.passage().forget();
 }
 
 /// Raises the fence, durably, before anything of the new term is taken in.
@@ -172,65 +208,80 @@ fn enter(shared: &Shared, welcome: &Welcome) -> Result<(), SessionError> {
     shared.terms.adopt(welcome.cluster, welcome.history.clone()).map_err(|error| SessionError::Local(error.to_string()))
 }
 
-/// A payload passes through this much memory, which stays in the cache, while its checksum is computed: the ring
-/// belongs to readers too and cannot be lent to the socket as plain memory.
+/// What comes by frames passes through this much memory, which stays in the cache.
 const SCRATCH: usize = 64 << 10;
+
+fn violation(what: String) -> SessionError {
+    SessionError::Refused(Refusal::Violation(what))
+}
+
+/// Nothing of another term than the connection's is taken in, nor of this one once a later is known.
+fn check_term(shared: &Shared, header: &Header, term: Term) -> Result<(), SessionError> {
+    if header.term == term && shared.terms.admits(header.term) {
+        return Ok(());
+    }
+    let state = shared.terms.get().fence;
+    Err(SessionError::Refused(Refusal::Fenced {
+        asked: header.term,
+        highest: state.highest(),
+        holder: state.holder(),
+        leader: shared.follow.leader(),
+    }))
+}
 
 struct Session<'a> {
     shared: &'a Arc<Shared>,
     receiver: Receiver,
     term: Term,
-    scratch: Vec<u8>,
-    until: Option<Stamp>,
     keep_alive: Duration,
+    patience: Duration,
+    /// How much of the mailbox the primary knows to have been taken.
+    told: u64,
+    unpacked: Vec<u8>,
 }
 
 impl Session<'_> {
-    fn violation(&self, what: String) -> SessionError {
-        SessionError::Refused(Refusal::Violation(what))
-    }
-
-    /// Takes in one frame.
-    fn frame(&mut self, stint: &mut Stint<'_>) -> Result<(), SessionError> {
-        let header = self.receiver.receive()?;
-        if header.term != self.term || !self.shared.terms.admits(header.term) {
-            let state = self.shared.terms.get().fence;
-            return Err(SessionError::Refused(Refusal::Fenced {
-                asked: header.term,
-                highest: state.highest(),
-                holder: state.holder(),
-                leader: self.shared.follow.leader(),
-            }));
-        }
+    /// Takes in what has arrived.
+    fn arrival(&mut self, stint: &mut Stint<'_>) -> Result<(), SessionError> {
+        let header = match self.receiver.next(self.patience)? {
+            Some(Arrival::Frame(header)) => header,
+            Some(Arrival::Status) => return Ok(()),
+            None => return Err(ReceiveError::Silent { peer: self.receiver.peer(), patience: self.patience }.into()),
+        };
+        check_term(self.shared, &header, self.term)?;
         let kind = Kind::from_code(header.kind);
         if header.payload != 0 && kind != Some(Kind::Batch) {
-            return Err(self.violation(format!("a frame of kind {} carries a payload", header.kind)));
+            return Err(violation(format!("a frame of kind {} carries a payload", header.kind)));
         }
+        let mut anyway = self.receiver.owes(self.told);
         match kind {
             Some(Kind::Batch) => {
-                let note: BatchNote = wire::decode("batch", self.receiver.immediate())?;
+                let note: BatchNote = wire::decode("batch", self.receiver.message())?;
                 self.batch(&header, &note)?;
                 self.heard(&note);
-                // Where persisting takes no time this spares a wake-up.
-                self.shared.acknowledge(false);
                 stint.note();
             }
             Some(Kind::Watermark) => {
-                let note: BatchNote = wire::decode("watermark", self.receiver.immediate())?;
+                let note: BatchNote = wire::decode("watermark", self.receiver.message())?;
                 self.heard(&note);
                 // A watermark needs no answer of its own; silence would be taken for death.
                 let silence = self.shared.acks.last().map(|last| self.shared.clock.now().since(last));
-                self.shared.acknowledge(silence.is_some_and(|silence| silence >= self.keep_alive / 2));
+                anyway |= silence.is_some_and(|silence| silence >= self.keep_alive / 2);
             }
             Some(Kind::Peers) => {
-                let message: Peers = wire::decode("list of peers", self.receiver.immediate())?;
+                let message: Peers = wire::decode("list of peers", self.receiver.message())?;
                 self.shared.heard_peers(message);
             }
             Some(Kind::Goodbye) => {
-                return Err(SessionError::Goodbye(wire::decode("goodbye", self.receiver.immediate())?));
+                return Err(SessionError::Goodbye(wire::decode("goodbye", self.receiver.message())?));
             }
-            _ => return Err(self.violation(format!("a frame of kind {} was not expected", header.kind))),
+            _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
         }
+        if anyway {
+            self.told = self.receiver.taken();
+        }
+        // Where persisting takes no time this spares a wake-up.
+        self.shared.acknowledge(anyway);
         Ok(())
     }
 
@@ -242,46 +293,82 @@ impl Session<'_> {
         shared.lag().heard(note.end, note.time, note.in_sync, visible, shared.clock.now());
     }
 
-    /// A batch is part of the log only once its checksum held.
+    /// A batch is part of the log only once its blocks were found whole.
     fn batch(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
         let store = &self.shared.store;
         let from = store.received();
-        let length = u64::from(header.payload);
-        self.check(header, note, from)?;
-        let mut at = from;
-        let to = from.plus(length);
-        while at < to {
-            let piece = &mut self.scratch[..(to.since(at) as usize).min(SCRATCH)];
-            self.receiver.payload_into(piece)?;
-            store.write(at, piece)?;
-            at = at.plus(piece.len() as u64);
+        check_batch(header, note, from)?;
+        let to = from.plus(u64::from(header.payload));
+        if !self.receiver.inline().is_empty() {
+            // It came compressed; this node puts it into its place.
+            self.unpacked.resize(header.payload as usize, 0);
+            let unpacked = lz4_flex::block::decompress_into(self.receiver.inline(), &mut self.unpacked);
+            if unpacked.as_ref().ok() != Some(&(header.payload as usize)) {
+                return Err(violation(format!("the batch at {from} cannot be decompressed: {unpacked:?}")));
+            }
+            store.write(from, &self.unpacked)?;
         }
-        self.receiver.payload_done()?;
-        store.mark_received(to);
+        store.accept(to).map_err(|error| match error {
+            AcceptError::Damaged(why) => violation(why),
+            AcceptError::Store(error) => error.into(),
+        })?;
+        if let Some(handed_over) = note.handed_over.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
+            self.shared.passage().arrived(to, handed_over);
+        }
         self.shared.replay.push(note.ends.iter().map(|end| from.plus(u64::from(*end))));
         Ok(())
     }
+}
 
-    fn check(&self, header: &Header, note: &BatchNote, from: Stamp) -> Result<(), SessionError> {
-        if header.address != from.0 {
-            return Err(self.violation(format!("a batch begins at {}, the log ends at {from}", header.address)));
-        }
-        let ascending = note.ends.windows(2).all(|pair| pair[0] < pair[1]);
-        if header.payload == 0
-            || !ascending
-            || note.ends.first() == Some(&0)
-            || note.ends.last() != Some(&header.payload)
-        {
-            return Err(self.violation(format!("the ends of blocks in the batch at {from} are impossible")));
-        }
-        let to = from.plus(u64::from(header.payload));
-        let room = self.shared.store.free_until();
-        if to > room {
-            return Err(self.violation(format!("a batch ends at {to}, there is room up to {room}")));
-        }
-        if self.until.is_some_and(|until| to > until) {
-            return Err(self.violation(format!("a batch ends at {to}, beyond the end of the log that was agreed")));
-        }
-        Ok(())
+fn check_batch(header: &Header, note: &BatchNote, from: Stamp) -> Result<(), SessionError> {
+    if header.address != from.0 {
+        return Err(violation(format!("a batch begins at {}, the log ends at {from}", header.address)));
     }
+    let ascending = note.ends.windows(2).all(|pair| pair[0] < pair[1]);
+    if header.payload == 0 || !ascending || note.ends.first() == Some(&0) || note.ends.last() != Some(&header.payload) {
+        return Err(violation(format!("the ends of blocks in the batch at {from} are impossible")));
+    }
+    Ok(())
+}
+
+/// Takes in one frame of a log that is fetched.
+fn fetched(
+    shared: &Shared,
+    receiver: &mut tcp::Receiver,
+    term: Term,
+    scratch: &mut [u8],
+    until: Stamp,
+) -> Result<(), SessionError> {
+    let header = receiver.receive()?;
+    check_term(shared, &header, term)?;
+    match Kind::from_code(header.kind) {
+        Some(Kind::Batch) => {}
+        Some(Kind::Goodbye) if header.payload == 0 => {
+            return Err(SessionError::Goodbye(wire::decode("goodbye", receiver.immediate())?));
+        }
+        _ => return Err(violation(format!("a frame of kind {} was not expected", header.kind))),
+    }
+    let note: BatchNote = wire::decode("batch", receiver.immediate())?;
+    let store = &shared.store;
+    let from = store.received();
+    check_batch(&header, &note, from)?;
+    let (to, room) = (from.plus(u64::from(header.payload)), store.free_until());
+    if to > room {
+        return Err(violation(format!("a batch ends at {to}, there is room up to {room}")));
+    }
+    if to > until {
+        return Err(violation(format!("a batch ends at {to}, beyond the end of the log that was agreed")));
+    }
+    let mut at = from;
+    while at < to {
+        let piece = &mut scratch[..(to.since(at) as usize).min(SCRATCH)];
+        receiver.payload_into(piece)?;
+        store.write(at, piece)?;
+        at = at.plus(piece.len() as u64);
+    }
+    receiver.payload_done()?;
+    store.mark_received(to);
+    shared.replay.push(note.ends.iter().map(|end| from.plus(u64::from(*end))));
+    shared.acknowledge(false);
+    Ok(())
 }

@@ -19,6 +19,9 @@ pub struct ReplayError {
     pub why: String,
 }
 
+/// Makes a part of what was received durable ([`crate::log_access::StandbyStore::persist_share`]); for any thread.
+pub type PersistShare = Arc<dyn Fn(Stamp, Stamp) + Send + Sync>;
+
 /// What replays the log into tables.
 pub trait ReplayTarget: Send + Sync {
     /// Replays all blocks in `[from, to)`; both are ends of blocks. `partition_ends` are ends of blocks in between, ascending, at which the work
@@ -27,6 +30,24 @@ pub trait ReplayTarget: Send + Sync {
     /// # Errors
     /// [`ReplayError`], after which nothing is replayed any more.
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError>;
+
+    /// Makes `[from, to)` durable, by `share`, which does so for a part; the parts are those that [`ReplayTarget::replay`], which is called next with the
+    /// same bounds, divides among the same threads (persist-upon-replay; Query Fresh, section 3.1). When it returns, all is durable.
+    /// Only called where the log leaves that to replay.
+    ///
+    /// # Errors
+    /// [`ReplayError`], after which nothing is replayed any more.
+    fn persist(
+        &self,
+        from: Stamp,
+        to: Stamp,
+        partition_ends: &[Stamp],
+        share: &PersistShare,
+    ) -> Result<(), ReplayError> {
+        let _ = partition_ends;
+        share(from, to);
+        Ok(())
+    }
 
     /// Forgets everything that was replayed from blocks at and above `at`: the log was cut there. No reader has seen it.
     /// Called while nothing is being replayed.
@@ -192,13 +213,38 @@ impl ReplayStage {
     }
 }
 
+/// Persist-upon-replay: the threads that will replay the piece make it durable first, each its part; when all have, the primary hears of it, and replay
+/// is off its commit path (Query Fresh, sections 3.1, 3.2 and 3.4.2).
+fn persist(
+    shared: &Arc<Shared>,
+    share: &PersistShare,
+    from: Stamp,
+    to: Stamp,
+    piece: &[Stamp],
+) -> Result<(), ReplayError> {
+    // Some of it may be, after a restart.
+    if !shared.store.persists_upon_replay() || to <= shared.store.persisted() {
+        return Ok(());
+    }
+    shared.replay.target.persist(from, to, piece, share)?;
+    shared.store.note_persisted(to).map_err(|error| ReplayError { at: from, why: error.why })?;
+    shared.show();
+    shared.acknowledge(false);
+    Ok(())
+}
+
 /// The replay thread.
 pub(super) fn run(shared: &Arc<Shared>) {
     let mut stint = shared.replay_cpu.begin();
     let mut piece = Vec::new();
+    let share: PersistShare = {
+        let store = Arc::clone(&shared.store);
+        Arc::new(move |from, to| store.persist_share(from, to))
+    };
     while let Some(from) = shared.replay.next(shared.config.replay_piece, &mut piece) {
         let to = *piece.last().expect("a piece has an end");
-        let outcome = shared.replay.target.replay(from, to, &piece);
+        let outcome =
+            persist(shared, &share, from, to, &piece).and_then(|()| shared.replay.target.replay(from, to, &piece));
         if let Err(error) = &outcome {
             shared.follow.fail(error.to_string());
         } else {

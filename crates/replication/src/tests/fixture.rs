@@ -6,15 +6,20 @@ use std::{
 use freshet_base::{
     ClusterId, NodeId, Safety, Stamp, Term,
     sync::{Arc, Condvar, Mutex, MutexGuard},
+    words,
 };
 use freshet_cluster::{commit_rule::RuleConfig, term::TermHistory};
+use freshet_fabric::{
+    FabricKind,
+    memory::{Region, Registered, SharedMemory},
+};
 use freshet_log::BlockHeader;
 
 use crate::{
     endpoint::Endpoint,
-    log_access::{LogReadError, LogSource, StandbyStore, StoreError},
+    log_access::{AcceptError, LogReadError, LogSource, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, Reigning},
-    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, Starting},
+    standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{TermState, Terms, VolatileTerms},
 };
 
@@ -57,6 +62,9 @@ pub struct MemoryLog {
 #[derive(Default)]
 struct State {
     bytes: Vec<u8>,
+    /// Where a primary writes; another one for each.
+    ring: Option<Arc<SharedMemory>>,
+    granted: u64,
     received: u64,
     persisted: u64,
     replayed: u64,
@@ -132,6 +140,49 @@ impl LogSource for MemoryLog {
 }
 
 impl StandbyStore for MemoryLog {
+    fn region(&self, _renewed: bool) -> Result<Region, StoreError> {
+        let mut state = self.lock();
+        let ring = Arc::new(SharedMemory::new(state.capacity as usize, false).unwrap());
+        state.ring = Some(Arc::clone(&ring));
+        Ok(ring)
+    }
+
+    fn grant(&self) -> Stamp {
+        let mut state = self.lock();
+        state.granted = state.granted.max(state.free());
+        Stamp(state.free())
+    }
+
+    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+        let mut state = self.lock();
+        assert!(to.0 <= state.granted, "the ring was overrun: {to} beyond {}", state.granted);
+        let from = state.received;
+        let mut bytes = vec![0; (to.0 - from) as usize];
+        let ring = Arc::clone(state.ring.as_ref().expect("a primary has one"));
+        let at = from % state.capacity;
+        let (head, tail) = bytes.split_at_mut(((state.capacity - at) as usize).min((to.0 - from) as usize));
+        words::load(ring.words(), at as usize, head);
+        words::load(ring.words(), 0, tail);
+        let mut checked = 0;
+        while checked < bytes.len() {
+            let damaged = || AcceptError::Damaged(format!("no block of this test at {}", from + checked as u64));
+            let header = BlockHeader::peek(&bytes[checked..]).map_err(|_| damaged())?;
+            let end = checked + header.length as usize;
+            let (mut good, _) = blocks(Stamp(from + checked as u64), &[header.length as usize]);
+            good[30] = bytes[checked + 30];
+            if bytes.get(checked..end) != Some(&good[..]) {
+                return Err(damaged());
+            }
+            checked = end;
+        }
+        state.bytes.truncate(from as usize);
+        state.bytes.extend_from_slice(&bytes);
+        state.received = to.0;
+        state.persist();
+        self.changed.notify_all();
+        Ok(())
+    }
+
     fn received(&self) -> Stamp {
         Stamp(self.lock().received)
     }
@@ -152,6 +203,11 @@ impl StandbyStore for MemoryLog {
         let mut state = self.lock();
         let end = at.0 + bytes.len() as u64;
         assert!(end <= state.free(), "the ring was overrun: {end} beyond {}", state.free());
+        if let Some(ring) = state.ring.clone() {
+            for (offset, byte) in bytes.iter().enumerate() {
+                words::store(ring.words(), ((at.0 + offset as u64) % state.capacity) as usize, &[*byte]);
+            }
+        }
         state.highest_claim = state.highest_claim.max(end);
         if state.bytes.len() < end as usize {
             state.bytes.resize(end as usize, 0);
@@ -392,6 +448,14 @@ pub struct StandbyNode {
 }
 
 pub const CAPACITY: u64 = 8192;
+
+/// What every machine has.
+pub const FABRICS: [FabricKind; 2] = [FabricKind::Tcp, FabricKind::Shm];
+
+/// A standby that is reached by this fabric.
+pub fn over(kind: FabricKind) -> StandbyConfig {
+    StandbyConfig { fabric: StandbyFabric { kind, ..StandbyFabric::default() }, ..StandbyConfig::default() }
+}
 
 impl StandbyNode {
     pub fn empty(node: u64, leader: &str) -> Self {

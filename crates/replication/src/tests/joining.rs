@@ -2,7 +2,7 @@ use std::time::{Duration, Instant};
 
 use freshet_base::{ClusterId, NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{commit_rule::Standing, flow::Mode, term::TermHistory};
-use freshet_fabric::tcp::connect;
+use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemory, tcp::connect};
 
 use super::fixture::*;
 use crate::{
@@ -12,8 +12,16 @@ use crate::{
     standby::StandbyConfig,
     status::{Lag, LinkStatus},
     terms::{TermState, Terms, VolatileTerms},
-    wire::{self, Ack, Continue, Hello, Kind, Purpose, Refusal, Reply},
+    wire::{self, Ack, Continue, Hello, Kind, Purpose, Refusal, Reply, Welcome},
 };
+
+/// A greeting that asks to join, and the memory that it offers.
+fn joining(log: Continue) -> (Purpose, Side) {
+    let ring = Arc::new(SharedMemory::new(CAPACITY as usize, false).unwrap());
+    let side = Side::new(FabricKind::Tcp, FabricConfig::default(), Some(ring)).unwrap();
+    let offer = side.offer().clone();
+    (Purpose::Join { fence: Term(0), log, member: true, offer, appliance: false }, side)
+}
 
 fn hello(node: u64, purpose: Purpose) -> Hello {
     Hello { cluster: Some(CLUSTER), node: NodeId(node), address: String::new(), purpose }
@@ -31,66 +39,75 @@ fn empty_log(capacity: u64) -> Continue {
 
 #[test]
 fn an_empty_standby_joins_while_the_log_grows() {
-    let config = PrimaryConfig { boundaries: 4, ..config(rule(Safety::TwoSafe, 1)) };
-    let primary = PrimaryNode::first(config);
-    for _ in 0..200 {
-        primary.write(&[64, 200, 136]);
+    for fabric in FABRICS {
+        let config = PrimaryConfig { boundaries: 4, ..config(rule(Safety::TwoSafe, 1)) };
+        let primary = PrimaryNode::first(config);
+        for _ in 0..200 {
+            primary.write(&[64, 200, 136]);
+        }
+        let log = MemoryLog::with_capacity(CAPACITY);
+        let standby = StandbyNode::with(2, Some(primary.address()), over(fabric), log);
+        for _ in 0..300 {
+            primary.write(&[48, 72]);
+        }
+        standby.joined();
+        let end = primary.write(&[64]);
+        primary.commits(end);
+        standby.shows(end);
+        assert!(standby.log.bytes() == primary.log.bytes());
+        assert_eq!(standby.terms.get().cluster, Some(CLUSTER));
+        until("it is in sync", || primary.primary.commit().standing() == Standing::Safe);
+        let status = primary.primary.status();
+        let there = &status.standbys[0];
+        assert_eq!((there.node, there.in_sync, there.mode, there.acked), (NodeId(2), true, Some(Mode::Live), end));
+        assert_eq!((there.ship_lag_bytes, there.ack_lag_bytes), (0, 0));
+        until("an idle standby has no lag", || standby.standby.status().visible_lag == Lag::default());
+        until("it knows that it is in sync", || standby.standby.status().in_sync == Some(true));
+        assert!(matches!(standby.standby.status().link, LinkStatus::Following { node: NodeId(1), .. }));
+        assert!(standby.tape.calls().iter().any(|(_, ends)| ends.len() > 1), "there was something to divide");
     }
-    let standby = StandbyNode::empty(2, &primary.address());
-    for _ in 0..300 {
-        primary.write(&[48, 72]);
-    }
-    standby.joined();
-    let end = primary.write(&[64]);
-    primary.commits(end);
-    standby.shows(end);
-    assert!(standby.log.bytes() == primary.log.bytes());
-    assert_eq!(standby.terms.get().cluster, Some(CLUSTER));
-    until("it is in sync", || primary.primary.commit().standing() == Standing::Safe);
-    let status = primary.primary.status();
-    let there = &status.standbys[0];
-    assert_eq!((there.node, there.in_sync, there.mode, there.acked), (NodeId(2), true, Some(Mode::Live), end));
-    assert_eq!((there.ship_lag_bytes, there.ack_lag_bytes), (0, 0));
-    until("an idle standby has no lag", || standby.standby.status().visible_lag == Lag::default());
-    until("it knows that it is in sync", || standby.standby.status().in_sync == Some(true));
-    assert!(matches!(standby.standby.status().link, LinkStatus::Following { node: NodeId(1), .. }));
-    assert!(standby.tape.calls().iter().any(|(_, ends)| ends.len() > 1), "there was something to divide");
 }
 
 #[test]
 fn a_batch_larger_than_the_credit_goes_in_pieces_and_the_ring_wraps() {
-    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
-    let log = MemoryLog::with_capacity(1536);
-    let standby = StandbyNode::with(2, Some(primary.address()), StandbyConfig::default(), Arc::clone(&log));
-    standby.joined();
-    let mut end = Stamp(0);
-    for _ in 0..20 {
-        // 7 kB in one batch through a ring of 1.5 kB; MemoryLog::write asserts that it is never overrun.
-        end = primary.write(&[96; 75]);
+    for fabric in FABRICS {
+        let config = PrimaryConfig { largest_block: 512, ..config(rule(Safety::VerySafe, 1)) };
+        let primary = PrimaryNode::first(config);
+        let log = MemoryLog::with_capacity(1536);
+        let standby = StandbyNode::with(2, Some(primary.address()), over(fabric), Arc::clone(&log));
+        standby.joined();
+        let mut end = Stamp(0);
+        for _ in 0..20 {
+            // 7 kB in one batch through a ring of 1.5 kB; MemoryLog::write asserts that it is never overrun.
+            end = primary.write(&[96; 75]);
+        }
+        primary.commits(end);
+        standby.shows(end);
+        assert!(log.bytes() == primary.log.bytes());
     }
-    primary.commits(end);
-    standby.shows(end);
-    assert!(log.bytes() == primary.log.bytes());
 }
 
 #[test]
 fn a_standby_that_dies_comes_back_and_continues() {
-    let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 1)));
-    let standby = StandbyNode::empty(2, &primary.address());
-    standby.joined();
-    let first = primary.write(&[64; 10]);
-    primary.commits(first);
-    let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
-    drop(standby);
-    until("the loss is noticed", || !primary.primary.status().standbys[0].connected);
-    let second = primary.write(&[64; 10]);
-    assert_eq!(primary.primary.commit().outcome(second), None, "a quorum of two needs it");
-    assert!(matches!(primary.primary.commit().standing(), Standing::Blocked { needed: 1, .. }));
-    let standby = StandbyNode::resume(NodeId(2), Some(primary.address()), StandbyConfig::default(), log, terms);
-    primary.commits(second);
-    standby.shows(second);
-    assert!(standby.log.bytes() == primary.log.bytes());
-    assert!(primary.primary.status().standbys[0].last_loss.is_some());
+    for fabric in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 1)));
+        let log = MemoryLog::with_capacity(CAPACITY);
+        let standby = StandbyNode::with(2, Some(primary.address()), over(fabric), log);
+        standby.joined();
+        let first = primary.write(&[64; 10]);
+        primary.commits(first);
+        let (log, terms) = (Arc::clone(&standby.log), standby.terms.clone());
+        drop(standby);
+        until("the loss is noticed", || !primary.primary.status().standbys[0].connected);
+        let second = primary.write(&[64; 10]);
+        assert_eq!(primary.primary.commit().outcome(second), None, "a quorum of two needs it");
+        assert!(matches!(primary.primary.commit().standing(), Standing::Blocked { needed: 1, .. }));
+        let standby = StandbyNode::resume(NodeId(2), Some(primary.address()), over(fabric), log, terms);
+        primary.commits(second);
+        standby.shows(second);
+        assert!(standby.log.bytes() == primary.log.bytes());
+        assert!(primary.primary.status().standbys[0].last_loss.is_some());
+    }
 }
 
 #[test]
@@ -153,14 +170,14 @@ fn a_corrupted_batch_is_never_acknowledged() {
 #[test]
 fn strangers_are_told_why_they_are_not_let_in() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
-    let join = |log| Purpose::Join { fence: Term(0), log, member: true };
+    let join = |log| joining(log).0;
     let ask = |hello: &Hello| match call(&primary.address(), hello, Term(0), PATIENCE) {
         Err(CallError::Refused { refusal, .. }) => refusal,
         other => panic!("{:?}", other.map(|answer| answer.0)),
     };
     let other = Hello { cluster: Some(ClusterId(5)), ..hello(2, join(empty_log(CAPACITY))) };
     assert!(matches!(ask(&other), Refusal::OtherCluster { theirs: CLUSTER, ours: ClusterId(5), .. }));
-    assert!(matches!(ask(&hello(2, join(empty_log(100)))), Refusal::BufferTooSmall { capacity: 100, needed: 1536 }));
+    assert!(matches!(ask(&hello(2, join(empty_log(100)))), Refusal::BufferTooSmall { capacity: 100, needed: 2048 }));
     assert!(matches!(ask(&hello(1, join(empty_log(CAPACITY)))), Refusal::Myself { node: NodeId(1) }));
     // Another version gets a readable answer too.
     let mut connection = connect(&primary.address(), PATIENCE).unwrap();
@@ -198,11 +215,12 @@ fn without_a_store_a_standby_that_fell_behind_is_dropped_with_a_reason() {
 #[test]
 fn a_standby_that_lies_is_hung_up_on() {
     let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
-    let join = Purpose::Join { fence: Term(0), log: empty_log(CAPACITY), member: true };
-    let (reply, mut connection) = call(&primary.address(), &hello(2, join), Term(0), PATIENCE).unwrap();
-    assert!(matches!(reply, Reply::Welcome(_)));
+    let (join, side) = joining(empty_log(CAPACITY));
+    let (reply, connection) = call(&primary.address(), &hello(2, join), Term(0), PATIENCE).unwrap();
+    let Reply::Welcome(Welcome { offer: Some(offer), .. }) = reply else { panic!("{reply:?}") };
+    let (mut sender, _receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
     let lie = Ack { persisted: Stamp(999), may_send_until: Stamp(0), replayed: Stamp(0), visible: Stamp(0) };
-    connection.sender().send(Kind::Ack as u8, Term(1), &wire::encode(&lie)).unwrap();
+    sender.status(lie.words()).unwrap();
     until("the loss is recorded", || {
         let status = primary.primary.status();
         status.standbys[0].last_loss.as_ref().is_some_and(|why| why.contains("acknowledged the log up to 999"))
@@ -212,7 +230,7 @@ fn a_standby_that_lies_is_hung_up_on() {
 #[test]
 fn two_connections_of_one_standby_are_one_standby() {
     let primary = PrimaryNode::first(config(rule(Safety::Quorum(2), 2)));
-    let join = || Purpose::Join { fence: Term(0), log: empty_log(CAPACITY), member: true };
+    let join = || joining(empty_log(CAPACITY)).0;
     let (_, first) = call(&primary.address(), &hello(2, join()), Term(0), PATIENCE).unwrap();
     let (_, _second) = call(&primary.address(), &hello(2, join()), Term(0), PATIENCE).unwrap();
     let (_, mut receiver) = first.split();
@@ -243,7 +261,7 @@ fn silence_ends_a_connection() {
     config.patience = Duration::from_millis(30);
     let primary = PrimaryNode::first(config);
     // Somebody who joins and says nothing.
-    let join = Purpose::Join { fence: Term(0), log: empty_log(CAPACITY), member: true };
+    let (join, _side) = joining(empty_log(CAPACITY));
     let (_, _silent) = call(&primary.address(), &hello(3, join), Term(0), PATIENCE).unwrap();
     let loss = || primary.primary.status().standbys[0].last_loss.clone();
     until("it is given up", || loss().is_some());

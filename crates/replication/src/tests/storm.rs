@@ -2,9 +2,10 @@
 //! disks and replay that stand still. What is told to clients and shown to readers is held against what is really persistent.
 
 use freshet_base::{Safety, Stamp};
+use freshet_fabric::FabricKind;
 
 use super::fixture::*;
-use crate::{log_access::StandbyStore, primary::PrimaryConfig, standby::StandbyConfig};
+use crate::{log_access::StandbyStore, primary::PrimaryConfig};
 
 struct Dice(u64);
 
@@ -21,16 +22,22 @@ impl Dice {
 fn nothing_is_told_or_shown_that_is_not_persistent_enough() {
     let seed = std::env::var("FRESHET_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(77_u64);
     println!("FRESHET_SEED={seed}");
-    for (round, safety) in [Safety::VerySafe, Safety::Quorum(2), Safety::Quorum(3)].into_iter().enumerate() {
-        storm(Dice(seed + round as u64), safety);
+    for fabric in FABRICS {
+        for compress in [false, true] {
+            for (round, safety) in [Safety::VerySafe, Safety::Quorum(2), Safety::Quorum(3)].into_iter().enumerate() {
+                storm(Dice(seed + round as u64), safety, fabric, compress);
+            }
+        }
     }
 }
 
-fn storm(mut dice: Dice, safety: Safety) {
-    let primary = PrimaryNode::first(PrimaryConfig { boundaries: 8, ..config(rule(safety, 2)) });
+fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
+    let mut config = PrimaryConfig { boundaries: 8, ..config(rule(safety, 2)) };
+    config.fabric.compress = compress;
+    let primary = PrimaryNode::first(config);
     let standby = |node| {
         let log = MemoryLog::with_capacity(4096);
-        StandbyNode::with(node, Some(primary.address()), StandbyConfig::default(), log)
+        StandbyNode::with(node, Some(primary.address()), over(fabric), log)
     };
     let standbys = [standby(2), standby(3)];
     let needed = match safety {

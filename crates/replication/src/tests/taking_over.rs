@@ -1,5 +1,9 @@
 use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{Moment, commit_rule::Standing, term::TermHistory};
+use freshet_fabric::{
+    FabricConfig,
+    channel::{Arrival, Receiver, Sender, Side},
+};
 
 use super::fixture::*;
 use crate::{
@@ -163,11 +167,14 @@ fn a_standby_that_was_put_out_does_not_take_over_by_itself() {
 }
 
 /// A primary of our making, which has welcomed the standby with an empty log in term 3.
-fn impostor() -> (StandbyNode, freshet_fabric::tcp::Connection) {
+fn impostor() -> (StandbyNode, Sender, Receiver) {
     let listener = freshet_fabric::tcp::Listener::bind("127.0.0.1:0").unwrap();
     let standby = StandbyNode::empty(2, &listener.address().unwrap().to_string());
     let mut connection = listener.accept().unwrap().unwrap();
     connection.receiver().receive().unwrap();
+    let hello: Hello = wire::decode_first("greeting", connection.receiver().immediate()).unwrap();
+    let Purpose::Join { offer, .. } = hello.purpose else { panic!("{hello:?}") };
+    let side = Side::new(offer.kind(), FabricConfig::default(), None).unwrap();
     let welcome = Reply::Welcome(Welcome {
         cluster: CLUSTER,
         node: NodeId(1),
@@ -176,24 +183,32 @@ fn impostor() -> (StandbyNode, freshet_fabric::tcp::Connection) {
         cut_at: Stamp(0),
         end: Stamp(0),
         keep_alive_ms: 60_000,
+        offer: Some(side.offer().clone()),
     });
     connection.sender().send(Kind::Reply as u8, Term(3), &wire::encode_first(&welcome)).unwrap();
+    let (sender, mut receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
     standby.joined();
-    (standby, connection)
+    // It says what it has room for.
+    while Ack::of_words(receiver.status()).may_send_until == Stamp(0) {
+        assert_eq!(receiver.next(PATIENCE).unwrap(), Some(Arrival::Status));
+    }
+    (standby, sender, receiver)
 }
 
 /// Sends one batch in `term` and returns what is acknowledged, and why the connection ends.
-fn ship_in(term: Term, connection: &mut freshet_fabric::tcp::Connection) -> (Stamp, Option<Refusal>) {
+fn ship_in(term: Term, sender: &mut Sender, receiver: &mut Receiver) -> (Stamp, Option<Refusal>) {
     let (bytes, ends) = blocks(Stamp(0), &[64]);
-    let note = BatchNote { global: Stamp(0), time: Moment(1), end: ends[0], in_sync: true, ends: vec![64] };
-    let _ = connection.sender().write_with_imm(Kind::Batch as u8, term, 0, [&bytes, &[]], &wire::encode(&note));
+    let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
+    let note = BatchNote { global, time, end, handed_over: None, in_sync: true, ends: vec![64] };
+    let _ = sender.place(0, &bytes);
+    let _ = sender.send(Kind::Batch as u8, term, 0, 64, &wire::encode(&note));
     let mut acked = Stamp(0);
-    while let Ok(header) = connection.receiver().receive() {
-        if header.kind == Kind::Goodbye as u8 {
-            return (acked, Some(wire::decode("goodbye", connection.receiver().immediate()).unwrap()));
+    while let Ok(Some(arrival)) = receiver.next(PATIENCE) {
+        if let Arrival::Frame(header) = arrival {
+            assert_eq!(header.kind, Kind::Goodbye as u8);
+            return (acked, Some(wire::decode("goodbye", receiver.message()).unwrap()));
         }
-        let ack: Ack = wire::decode("acknowledgement", connection.receiver().immediate()).unwrap();
-        acked = acked.max(ack.persisted);
+        acked = acked.max(Ack::of_words(receiver.status()).persisted);
         if acked == ends[0] {
             break;
         }
@@ -203,18 +218,18 @@ fn ship_in(term: Term, connection: &mut freshet_fabric::tcp::Connection) -> (Sta
 
 #[test]
 fn a_batch_of_an_old_term_is_refused_on_a_living_connection() {
-    let (_standby, mut connection) = impostor();
-    let (acked, refusal) = ship_in(Term(2), &mut connection);
+    let (_standby, mut sender, mut receiver) = impostor();
+    let (acked, refusal) = ship_in(Term(2), &mut sender, &mut receiver);
     assert_eq!(acked, Stamp(0));
     assert!(matches!(refusal, Some(Refusal::Fenced { asked: Term(2), highest: Term(3), .. })), "{refusal:?}");
     // In the right term the same batch is welcome.
-    let (_standby, mut connection) = impostor();
-    assert_eq!(ship_in(Term(3), &mut connection), (Stamp(64), None));
+    let (_standby, mut sender, mut receiver) = impostor();
+    assert_eq!(ship_in(Term(3), &mut sender, &mut receiver), (Stamp(64), None));
 }
 
 #[test]
 fn whoever_has_promised_a_term_acknowledges_nothing_earlier() {
-    let (standby, mut connection) = impostor();
+    let (standby, mut sender, mut receiver) = impostor();
     let consult = Hello {
         cluster: Some(CLUSTER),
         node: NodeId(9),
@@ -223,7 +238,7 @@ fn whoever_has_promised_a_term_acknowledges_nothing_earlier() {
     };
     let (reply, _) = call(&standby.address(), &consult, Term(4), PATIENCE).unwrap();
     assert!(matches!(reply, Reply::Log { node: NodeId(2), .. }));
-    assert_eq!(ship_in(Term(3), &mut connection).0, Stamp(0));
+    assert_eq!(ship_in(Term(3), &mut sender, &mut receiver).0, Stamp(0));
     assert_eq!(standby.terms.get().fence.highest(), Term(4));
 }
 

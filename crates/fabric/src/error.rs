@@ -1,6 +1,8 @@
+//! What can go wrong.
+
 use std::{io, net::SocketAddr, time::Duration};
 
-use crate::frame::HeaderError;
+use crate::{FabricKind, frame::HeaderError};
 
 /// Why no connection came about.
 #[derive(Debug, thiserror::Error)]
@@ -33,7 +35,44 @@ pub struct ListenError {
     pub source: io::Error,
 }
 
-/// Why a frame could not be sent. The connection is of no more use.
+/// Why a fabric cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// This program was built without it.
+    #[error("this program was built without RDMA: build it with the cargo feature verbs, or use fabric tcp")]
+    NotBuilt,
+    /// It was built with it, and the machine lacks something.
+    #[error("fabric {kind}: {why}")]
+    Missing {
+        /// Which.
+        kind: FabricKind,
+        /// What is missing, and what to do.
+        why: String,
+    },
+    /// The two sides do not speak of the same.
+    #[error("the other side wants fabric {theirs}, this one {ours}: configure the same")]
+    OtherFabric {
+        /// This side's.
+        ours: FabricKind,
+        /// The other side's.
+        theirs: FabricKind,
+    },
+    /// Memory of the other side cannot be mapped.
+    #[error(
+        "fabric shm: the other node's memory cannot be mapped: {0}; both must run on one machine, as one user; use fabric tcp otherwise"
+    )]
+    Attach(io::Error),
+    /// The operating system refused something.
+    #[error("fabric {kind}: {source}")]
+    System {
+        /// Which.
+        kind: FabricKind,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+/// Why something could not be sent or posted. The connection is of no more use.
 #[derive(Debug, thiserror::Error)]
 pub enum SendError {
     /// The other side is gone.
@@ -52,6 +91,18 @@ pub enum SendError {
         /// How long it was given.
         patience: Duration,
     },
+    /// The other side has no such memory.
+    #[error("{length} bytes at {offset} of region {region} are not within what {peer} has offered, or not whole words")]
+    OutOfBounds {
+        /// The other side.
+        peer: SocketAddr,
+        /// The number of the region.
+        region: usize,
+        /// Where in it.
+        offset: u64,
+        /// How much.
+        length: u64,
+    },
     /// The frame is larger than the format allows.
     #[error("a frame with {immediate} bytes of immediate value and {payload} bytes of payload cannot be sent")]
     TooLarge {
@@ -62,7 +113,7 @@ pub enum SendError {
     },
 }
 
-/// Why no frame could be received. The connection is of no more use.
+/// Why nothing more could be received. The connection is of no more use.
 #[derive(Debug, thiserror::Error)]
 pub enum ReceiveError {
     /// The other side closed the connection between two frames.
@@ -91,6 +142,14 @@ pub enum ReceiveError {
     #[error("what arrived has no place here: {why}")]
     NoPlace {
         /// Why not.
+        why: String,
+    },
+    /// What came is none of the operations of a fabric.
+    #[error("{peer} did what it may not: {why}")]
+    Violation {
+        /// The other side.
+        peer: SocketAddr,
+        /// What.
         why: String,
     },
     /// What came is not a frame.

@@ -1,0 +1,424 @@
+//! Frames over one-sided memory: what a node says is written into the other's *mailbox*, and what belongs into its log buffer is
+//! written there first (Query Fresh, section 3.1).
+//!
+//! Each side offers up to three regions:
+//!
+//! | region | the other side writes there |
+//! |---|---|
+//! | [`STATUS`] | words that only ever say the newest: how far it has taken its mailbox, and what the protocol adds (`persisted`, ready to receive …) |
+//! | [`MAILBOX`] | frames, one after another, round and round; with each an immediate value, which is its length |
+//! | [`LOG`] | payloads: the log buffer of a standby, whose virtual byte `x` lies at `x` modulo its length |
+//!
+//! A new status is announced by the immediate value zero. Since delivery is in order, a payload is in place when its frame is heard of.
+//! Nothing is overwritten that was not taken: a sender whose frames are not taken waits, at most for its patience.
+
+use std::{
+    fmt,
+    net::SocketAddr,
+    thread,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    Term,
+    sync::{Arc, AtomicU64, Ordering},
+    words,
+};
+
+use crate::{
+    CompletionQueue, FabricConfig, FabricKind, Offer, OpenError, Place, Prepared, QueuePair, ReceiveError, SendError,
+    frame::{HEADER, Header, MAX_IMMEDIATE},
+    limit::{Limited, TokenBucket},
+    memory::{Region, Registered, SharedMemory},
+    tcp::{Connection, Counters},
+};
+
+/// The region of status words.
+pub const STATUS: usize = 0;
+/// The region of frames.
+pub const MAILBOX: usize = 1;
+/// The region of payloads.
+pub const LOG: usize = 2;
+/// Status words of the protocol above.
+pub const STATUS_WORDS: usize = 7;
+
+/// Frames that nobody has taken may be this many bytes. Pages are used when something is written there.
+const MAILBOX_BYTES: usize = 4 << 20;
+/// No frame takes more of the mailbox.
+pub const MAX_FRAME: usize = MAILBOX_BYTES / 2;
+/// Between two looks at a mailbox without room.
+const PAUSE: Duration = Duration::from_micros(100);
+
+/// One side of a channel to be.
+#[derive(Debug)]
+pub struct Side {
+    status: Arc<SharedMemory>,
+    mailbox: Arc<SharedMemory>,
+    prepared: Prepared,
+}
+
+impl Side {
+    /// Registers a mailbox, status words and, if given, a log buffer.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn new(kind: FabricKind, config: FabricConfig, log: Option<Region>) -> Result<Self, OpenError> {
+        let system = |source| OpenError::System { kind, source };
+        let status = Arc::new(SharedMemory::new((1 + STATUS_WORDS) * 8, false).map_err(system)?);
+        let mailbox = Arc::new(SharedMemory::new(MAILBOX_BYTES, config.huge_pages).map_err(system)?);
+        let mut regions: Vec<Region> = vec![Arc::clone(&status) as _, Arc::clone(&mailbox) as _];
+        regions.extend(log);
+        Ok(Self { status, mailbox, prepared: Prepared::new(kind, regions, config)? })
+    }
+
+    /// What the other side must be told.
+    pub fn offer(&self) -> &Offer {
+        self.prepared.offer()
+    }
+
+    /// Connects with the side that made the offer `theirs`, beside `connection`. What is sent keeps to `limit`.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn connect(
+        self,
+        theirs: &Offer,
+        connection: Connection,
+        limit: Option<Arc<TokenBucket>>,
+        patience: Duration,
+    ) -> Result<(Sender, Receiver), OpenError> {
+        let lengths = theirs.regions.iter().map(|region| region.length).collect::<Vec<_>>();
+        let [status, mailbox, ..] = lengths[..] else {
+            let why = "the other side has offered no mailbox".to_owned();
+            return Err(OpenError::Missing { kind: theirs.kind(), why });
+        };
+        if status < ((1 + STATUS_WORDS) * 8) as u64 || mailbox != MAILBOX_BYTES as u64 {
+            let why = format!("the other side's mailbox has {mailbox} bytes, not {MAILBOX_BYTES}");
+            return Err(OpenError::Missing { kind: theirs.kind(), why });
+        }
+        let connected = self.prepared.connect(theirs, connection)?;
+        let taken = Arc::new(AtomicU64::new(0));
+        let queue = match limit {
+            None => connected.queue,
+            Some(limit) => Box::new(Limited::new(connected.queue, limit)),
+        };
+        let sender = Sender {
+            log_length: queue.region_length(LOG),
+            queue,
+            peer: connected.peer,
+            patience,
+            posted: 0,
+            status: Arc::clone(&self.status),
+            taken: Arc::clone(&taken),
+            counters: connected.counters,
+            bytes: Vec::with_capacity(512),
+        };
+        let receiver = Receiver {
+            completions: connected.completions,
+            peer: connected.peer,
+            status: self.status,
+            mailbox: self.mailbox,
+            position: 0,
+            taken,
+            bytes: Vec::new(),
+            message: 0,
+        };
+        Ok((sender, receiver))
+    }
+}
+
+/// The sending half.
+pub struct Sender {
+    queue: Box<dyn QueuePair>,
+    log_length: u64,
+    peer: SocketAddr,
+    patience: Duration,
+    /// Bytes written to the other side's mailbox so far.
+    posted: u64,
+    /// Ours: its first word is how many of those it has taken.
+    status: Arc<SharedMemory>,
+    /// How far our own receiver has taken our mailbox.
+    taken: Arc<AtomicU64>,
+    counters: Arc<Counters>,
+    bytes: Vec<u8>,
+}
+
+impl fmt::Debug for Sender {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Sender(to {})", self.peer)
+    }
+}
+
+impl Sender {
+    /// The other side's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+
+    /// What went over this connection.
+    pub fn counters(&self) -> Arc<Counters> {
+        Arc::clone(&self.counters)
+    }
+
+    /// Whether sending takes no longer than copying.
+    pub fn is_prompt(&self) -> bool {
+        self.queue.is_prompt()
+    }
+
+    /// Writes a part of a payload to its place: `bytes` belong to virtual byte `address` on. The other side hears of it with a later frame.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn place(&mut self, address: u64, bytes: &[u8]) -> Result<(), SendError> {
+        if self.log_length == 0 || bytes.len() as u64 > self.log_length {
+            let length = bytes.len() as u64;
+            return Err(SendError::OutOfBounds { peer: self.peer, region: LOG, offset: address, length });
+        }
+        let offset = address % self.log_length;
+        let (head, tail) = bytes.split_at(bytes.len().min((self.log_length - offset) as usize));
+        self.queue.write(Place { region: LOG, offset }, &[head])?;
+        if !tail.is_empty() {
+            self.queue.write(Place { region: LOG, offset: 0 }, &[tail])?;
+        }
+        Ok(())
+    }
+
+    /// Reads the last word below virtual byte `end` back: it has then reached the other side's memory, and with it all that was written
+    /// before, where the hardware is set up for that (the "appliance" method: Query Fresh, section 2.3). Blocks for a round trip.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn read_back(&mut self, end: u64) -> Result<(), SendError> {
+        let mut word = [0; 8];
+        let offset = end.wrapping_sub(8) % self.log_length.max(1);
+        self.queue.read(Place { region: LOG, offset }, &mut word)
+    }
+
+    /// Sends a frame; `length` bytes of payload were placed from virtual byte `address` on.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn send(&mut self, kind: u8, term: Term, address: u64, length: u32, message: &[u8]) -> Result<(), SendError> {
+        self.frame(kind, term, address, length, message, &[])
+    }
+
+    /// Sends a frame that carries `inline` behind its message: a payload of `length` bytes in another form.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn send_inline(
+        &mut self,
+        kind: u8,
+        term: Term,
+        address: u64,
+        length: u32,
+        message: &[u8],
+        inline: &[u8],
+    ) -> Result<(), SendError> {
+        self.frame(kind, term, address, length, message, inline)
+    }
+
+    fn frame(
+        &mut self,
+        kind: u8,
+        term: Term,
+        address: u64,
+        payload: u32,
+        message: &[u8],
+        inline: &[u8],
+    ) -> Result<(), SendError> {
+        let length = HEADER + message.len() + inline.len();
+        if message.len() > MAX_IMMEDIATE || length > MAX_FRAME {
+            return Err(SendError::TooLarge { immediate: message.len(), payload: inline.len() });
+        }
+        let header = Header {
+            kind,
+            term,
+            address,
+            immediate: message.len() as u32,
+            payload,
+            payload_crc: crc32c::crc32c(inline),
+            immediate_crc: crc32c::crc32c(message),
+        };
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.clear();
+        bytes.extend_from_slice(&header.encode());
+        bytes.extend_from_slice(message);
+        bytes.extend_from_slice(inline);
+        bytes.resize(length.next_multiple_of(8), 0);
+        let outcome = self.post(&bytes, length as u32);
+        self.bytes = bytes;
+        outcome
+    }
+
+    fn post(&mut self, bytes: &[u8], length: u32) -> Result<(), SendError> {
+        let end = self.posted + bytes.len() as u64;
+        let mut deadline = None;
+        // Acquire: whatever the other side did before it said so.
+        while end > self.status.words()[0].load(Ordering::Acquire).saturating_add(MAILBOX_BYTES as u64) {
+            let now = Instant::now();
+            if now > *deadline.get_or_insert(now + self.patience) {
+                return Err(SendError::Stalled { peer: self.peer, patience: self.patience });
+            }
+            thread::sleep(PAUSE);
+        }
+        let offset = self.posted % MAILBOX_BYTES as u64;
+        let (head, tail) = bytes.split_at(bytes.len().min(MAILBOX_BYTES - offset as usize));
+        if tail.is_empty() {
+            self.queue.write_with_imm(Place { region: MAILBOX, offset }, &[head], length)?;
+        } else {
+            self.queue.write(Place { region: MAILBOX, offset }, &[head])?;
+            self.queue.write_with_imm(Place { region: MAILBOX, offset: 0 }, &[tail], length)?;
+        }
+        self.posted = end;
+        Ok(())
+    }
+
+    /// Replaces the status words that the other side sees, and rings.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn status(&mut self, status: [u64; STATUS_WORDS]) -> Result<(), SendError> {
+        let mut bytes = [0; (1 + STATUS_WORDS) * 8];
+        // Acquire: pairs with the release in `Receiver::next`; what was taken was copied out.
+        bytes[..8].copy_from_slice(&self.taken.load(Ordering::Acquire).to_ne_bytes());
+        for (place, word) in bytes[8..].as_chunks_mut::<8>().0.iter_mut().zip(status) {
+            *place = word.to_ne_bytes();
+        }
+        self.queue.write_with_imm(Place { region: STATUS, offset: 0 }, &[&bytes], 0)
+    }
+
+    /// Ends the channel such that what was sent last arrives. Blocks until the other side has ended it too, at most for `patience`.
+    pub fn farewell(mut self, patience: Duration) {
+        self.queue.farewell(patience);
+    }
+
+    /// Blocks until everything that was posted has completed.
+    ///
+    /// # Errors
+    /// [`SendError`]; the channel is then of no more use.
+    pub fn complete(&mut self) -> Result<(), SendError> {
+        self.queue.complete()
+    }
+}
+
+/// What has arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Arrival {
+    /// A frame; its payload is in place.
+    Frame(Header),
+    /// The other side has another status.
+    Status,
+}
+
+/// The receiving half.
+pub struct Receiver {
+    completions: Box<dyn CompletionQueue>,
+    peer: SocketAddr,
+    status: Arc<SharedMemory>,
+    mailbox: Arc<SharedMemory>,
+    position: u64,
+    taken: Arc<AtomicU64>,
+    /// The newest frame, without its header.
+    bytes: Vec<u8>,
+    /// How much of that is its message; the rest is its payload in another form.
+    message: usize,
+}
+
+impl fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Receiver(from {})", self.peer)
+    }
+}
+
+impl Receiver {
+    /// Blocks for the next thing to arrive, at most for `patience`; none when nothing did.
+    ///
+    /// # Errors
+    /// [`ReceiveError`]; the channel is then of no more use.
+    pub fn next(&mut self, patience: Duration) -> Result<Option<Arrival>, ReceiveError> {
+        match self.completions.next(patience)? {
+            None => Ok(None),
+            Some(0) => Ok(Some(Arrival::Status)),
+            Some(length) => self.frame(length as usize).map(|header| Some(Arrival::Frame(header))),
+        }
+    }
+
+    fn frame(&mut self, length: usize) -> Result<Header, ReceiveError> {
+        let peer = self.peer;
+        let violation = |why: &str| ReceiveError::Violation { peer, why: why.to_owned() };
+        if !(HEADER..=MAX_FRAME).contains(&length) {
+            return Err(violation("a frame has an impossible length"));
+        }
+        // Copied out before it is looked at: the other side could still write there.
+        let mut header = [0; HEADER];
+        self.copy(self.position, &mut header);
+        let mut bytes = std::mem::take(&mut self.bytes);
+        bytes.resize(length - HEADER, 0);
+        self.copy(self.position + HEADER as u64, &mut bytes);
+        self.bytes = bytes;
+        self.position += length.next_multiple_of(8) as u64;
+        // Release: pairs with the acquire in `Sender::status`.
+        self.taken.store(self.position, Ordering::Release);
+        let header = Header::decode(&header).map_err(|source| ReceiveError::Header { peer, source })?;
+        self.message = header.immediate as usize;
+        if self.message > self.bytes.len() {
+            return Err(violation("a message is longer than its frame"));
+        }
+        let (message, inline) = self.bytes.split_at(self.message);
+        for (what, bytes, expected) in
+            [("a message", message, header.immediate_crc), ("a batch", inline, header.payload_crc)]
+        {
+            let found = crc32c::crc32c(bytes);
+            if found != expected {
+                return Err(ReceiveError::Damaged { peer, what, found, expected });
+            }
+        }
+        Ok(header)
+    }
+
+    fn copy(&self, position: u64, into: &mut [u8]) {
+        let at = (position % MAILBOX_BYTES as u64) as usize;
+        let (head, tail) = into.split_at_mut(into.len().min(MAILBOX_BYTES - at));
+        words::load(self.mailbox.words(), at, head);
+        words::load(self.mailbox.words(), 0, tail);
+    }
+
+    /// The newest frame's message.
+    pub fn message(&self) -> &[u8] {
+        &self.bytes[..self.message]
+    }
+
+    /// What the newest frame carried behind its message.
+    pub fn inline(&self) -> &[u8] {
+        &self.bytes[self.message..]
+    }
+
+    /// The other side's newest status. Each word is one that it had at some time, no older than at the last that was heard of.
+    pub fn status(&self) -> [u64; STATUS_WORDS] {
+        // Acquire: whatever the other side did before it said so.
+        std::array::from_fn(|word| self.status.words()[1 + word].load(Ordering::Acquire))
+    }
+
+    /// Whether so much was taken that the other side should hear of it, since it waits for room otherwise; `told` is what it was told last.
+    pub fn owes(&self, told: u64) -> bool {
+        self.position - told >= MAILBOX_BYTES as u64 / 4
+    }
+
+    /// How far the mailbox was taken.
+    pub fn taken(&self) -> u64 {
+        self.position
+    }
+
+    /// The other side's address.
+    pub fn peer(&self) -> SocketAddr {
+        self.peer
+    }
+}
+
+#[cfg(test)]
+impl Receiver {
+    pub(crate) fn mailbox_words(&self) -> &[AtomicU64] {
+        self.mailbox.words()
+    }
+}

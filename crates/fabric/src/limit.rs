@@ -1,0 +1,133 @@
+//! Links that are slower than they are: a token bucket before any fabric.
+
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
+use freshet_base::sync::Mutex;
+
+use crate::{Place, QueuePair, SendError};
+
+/// Bytes flow at a rate, and up to a burst at once. Shared by all links that go through one network card.
+#[derive(Debug)]
+pub struct TokenBucket {
+    bytes_per_second: f64,
+    burst: f64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// How many bytes may go now; below zero while what went is still on its way.
+    tokens: f64,
+    at: Instant,
+}
+
+impl TokenBucket {
+    /// A bucket for so many gigabits (10^9 bits) per second; it holds what flows in 200 µs, at least 16 KiB.
+    ///
+    /// # Panics
+    /// When the rate is not above zero.
+    pub fn gigabits(rate: f64) -> Self {
+        assert!(rate > 0.0, "the configuration was checked before");
+        let bytes_per_second = rate * 1e9 / 8.0;
+        let burst = (bytes_per_second * 200e-6).max(16384.0);
+        Self { bytes_per_second, burst, state: Mutex::new(State { tokens: burst, at: Instant::now() }) }
+    }
+
+    /// Takes `bytes`, at `now`, and says how long they take to be through. Never blocks.
+    pub fn take(&self, bytes: u64, now: Instant) -> Duration {
+        let mut state = self.state.lock().expect("no code panics under this mutex");
+        let flowed = now.saturating_duration_since(state.at).as_secs_f64() * self.bytes_per_second;
+        state.at = state.at.max(now);
+        state.tokens = (state.tokens + flowed).min(self.burst) - bytes as f64;
+        Duration::from_secs_f64((-state.tokens / self.bytes_per_second).max(0.0))
+    }
+}
+
+/// A queue pair whose writes and reads keep to a bucket.
+pub(crate) struct Limited {
+    inner: Box<dyn QueuePair>,
+    bucket: std::sync::Arc<TokenBucket>,
+}
+
+/// What a packet carries beside its data, in bytes: RoCE's headers.
+const OVERHEAD: u64 = 58;
+
+impl Limited {
+    pub(crate) fn new(inner: Box<dyn QueuePair>, bucket: std::sync::Arc<TokenBucket>) -> Self {
+        Self { inner, bucket }
+    }
+
+    fn pass(&self, bytes: u64) {
+        let wait = self.bucket.take(bytes + OVERHEAD, Instant::now());
+        // Sleeping takes longer than the shortest waits; the bucket makes up for it.
+        if wait > Duration::from_micros(50) {
+            thread::sleep(wait);
+        }
+    }
+}
+
+fn length(pieces: &[&[u8]]) -> u64 {
+    pieces.iter().map(|piece| piece.len() as u64).sum()
+}
+
+impl QueuePair for Limited {
+    fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
+        self.pass(length(pieces));
+        self.inner.write(to, pieces)
+    }
+
+    fn write_with_imm(&mut self, to: Place, pieces: &[&[u8]], immediate: u32) -> Result<(), SendError> {
+        self.pass(length(pieces));
+        self.inner.write_with_imm(to, pieces, immediate)
+    }
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
+        self.pass(into.len() as u64);
+        self.inner.read(from, into)
+    }
+
+    fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError> {
+        self.pass(8);
+        self.inner.fetch_add(at, add)
+    }
+
+    fn complete(&mut self) -> Result<(), SendError> {
+        self.inner.complete()
+    }
+
+    fn farewell(&mut self, patience: Duration) {
+        self.inner.farewell(patience);
+    }
+
+    fn region_length(&self, region: usize) -> u64 {
+        self.inner.region_length(region)
+    }
+
+    fn is_prompt(&self) -> bool {
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_flow_at_the_rate() {
+        let bucket = TokenBucket::gigabits(1.0);
+        let start = Instant::now();
+        assert_eq!(bucket.take(16_384, start), Duration::ZERO, "the burst goes at once");
+        let mut now = start;
+        for _ in 0..100 {
+            now += bucket.take(64 << 10, now);
+        }
+        let rate = 100.0 * f64::from(64 << 10) / (now - start).as_secs_f64();
+        assert!((rate / 125e6 - 1.0).abs() < 0.02, "{rate} bytes per second");
+        // What was not used is not kept beyond the burst.
+        now += Duration::from_secs(5);
+        assert!(bucket.take(1 << 20, now) > Duration::from_millis(7));
+    }
+}

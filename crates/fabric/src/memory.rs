@@ -1,0 +1,255 @@
+//! Memory that can be registered: what the other side may read and write behind our back.
+//!
+//! It is never a Rust reference to bytes, but a slice of atomic words (`freshet_base::words`), and what lies there has no meaning
+//! before its bounds and its checksum were looked at.
+
+use std::{
+    fmt, fs, io,
+    os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd},
+    ptr::NonNull,
+    sync::Arc,
+};
+
+use freshet_base::sync::{AtomicU32, AtomicU64};
+use serde::{Deserialize, Serialize};
+
+/// Memory that can be registered with a fabric.
+pub trait Registered: Send + Sync + fmt::Debug {
+    /// The memory. It stays at its place as long as this value lives.
+    fn words(&self) -> &[AtomicU64];
+
+    /// The file that it is a mapping of, if it is one of a file that other processes of this machine may map too, and
+    /// where in the file it begins, in bytes.
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        None
+    }
+}
+
+/// A registered piece of memory.
+pub type Region = Arc<dyn Registered>;
+
+/// Bytes of a page; mappings begin and end at its multiples.
+const PAGE: usize = 4096;
+/// Bytes of a huge page.
+const HUGE: usize = 2 << 20;
+
+/// Where another process finds a mapping.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedKey {
+    /// The process that has it.
+    process: u32,
+    /// Its descriptor there.
+    descriptor: i32,
+    /// Which file that must be.
+    device: u64,
+    inode: u64,
+    /// Where in the file the memory begins.
+    at: u64,
+    /// Its length in bytes.
+    length: u64,
+}
+
+impl SharedKey {
+    /// How others find `region`; none unless it is a mapping of a file.
+    ///
+    /// # Errors
+    /// What the system says of its file.
+    pub fn of(region: &dyn Registered) -> io::Result<Option<Self>> {
+        let Some((file, at)) = region.file() else { return Ok(None) };
+        let state = rustix::fs::fstat(file)?;
+        Ok(Some(Self {
+            process: std::process::id(),
+            descriptor: file.as_raw_fd(),
+            device: state.st_dev,
+            inode: state.st_ino,
+            at,
+            length: (region.words().len() * 8) as u64,
+        }))
+    }
+
+    /// Maps it.
+    ///
+    /// # Errors
+    /// When the process is not one of this machine and this user, or the descriptor is not what it was.
+    pub fn attach(&self) -> io::Result<SharedMemory> {
+        let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
+        let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+        let state = rustix::fs::fstat(&file)?;
+        if (state.st_dev, state.st_ino) != (self.device, self.inode) {
+            return Err(io::Error::other("the other process has another file under that descriptor now"));
+        }
+        let end = self.at.checked_add(self.length).ok_or_else(|| io::Error::other("an impossible length"))?;
+        if (state.st_size as u64) < end
+            || self.length == 0
+            || !self.length.is_multiple_of(8)
+            || !self.at.is_multiple_of(8)
+        {
+            return Err(io::Error::other("the other process's memory is not as long as it says"));
+        }
+        SharedMemory::map(file.into(), self.at, self.length as usize)
+    }
+}
+
+/// Copies `bytes`, whole words, to byte `at` of `words`, around this processor's caches where it can: who writes is not going to read it, and neither
+/// its caches nor those of the threads beside it lose anything. What was copied is in place for whoever sees what is stored afterwards.
+///
+/// # Panics
+/// When they are not whole words, or there are not as many.
+pub(crate) fn store_around(words: &[AtomicU64], at: usize, bytes: &[u8]) {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    assert!(rest.is_empty() && at.is_multiple_of(8), "whole words are written");
+    let target = &words[at / 8..at / 8 + chunks.len()];
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_mm_sfence, _mm_stream_si64};
+        for (word, chunk) in target.iter().zip(chunks) {
+            // SAFETY: SSE2 is part of x86-64; the word is aligned, and inside a mapping that `words` keeps. Others touch it by atomic
+            // instructions only, or from outside of this program, and a store of eight aligned bytes is whole to them.
+            unsafe { _mm_stream_si64(word.as_ptr().cast(), i64::from_ne_bytes(*chunk)) };
+        }
+        // SAFETY: SSE is part of x86-64. Orders the stores above before all that follow.
+        unsafe { _mm_sfence() };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for (word, chunk) in target.iter().zip(chunks) {
+        // Relaxed: published by the caller.
+        word.store(u64::from_ne_bytes(*chunk), freshet_base::sync::Ordering::Relaxed);
+    }
+}
+
+/// Memory that several processes of one machine can have in common: a mapping of a file without a name.
+pub struct SharedMemory {
+    words: NonNull<AtomicU64>,
+    length: usize,
+    mapped: usize,
+    at: u64,
+    file: OwnedFd,
+}
+
+// SAFETY: the memory is an array of atomics that is mapped as long as this value lives; the descriptor is only asked about.
+unsafe impl Send for SharedMemory {}
+// SAFETY: as above.
+unsafe impl Sync for SharedMemory {}
+
+impl fmt::Debug for SharedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SharedMemory({} bytes)", self.length)
+    }
+}
+
+impl SharedMemory {
+    /// `bytes` of zeros (at least one word), in huge pages if `huge` and the system has some to spare. Pages are not touched
+    /// before they are used.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn new(bytes: usize, huge: bool) -> io::Result<Self> {
+        let bytes = bytes.next_multiple_of(8).max(8);
+        if huge && let Ok(memory) = Self::made(bytes, HUGE, rustix::fs::MemfdFlags::HUGETLB) {
+            return Ok(memory);
+        }
+        Self::made(bytes, PAGE, rustix::fs::MemfdFlags::empty())
+    }
+
+    fn made(bytes: usize, page: usize, more: rustix::fs::MemfdFlags) -> io::Result<Self> {
+        use rustix::fs::{MemfdFlags, SealFlags};
+        let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | more;
+        let file = rustix::fs::memfd_create("freshet", flags)?;
+        rustix::fs::ftruncate(&file, bytes.next_multiple_of(page) as u64)?;
+        // Nobody who maps it can take pages away under the others, which would be a signal and not an error.
+        rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
+        let mut memory = Self::map(file, 0, bytes.next_multiple_of(page))?;
+        memory.length = bytes;
+        Ok(memory)
+    }
+
+    fn map(file: OwnedFd, at: u64, length: usize) -> io::Result<Self> {
+        let first = at - at % PAGE as u64;
+        let mapped = (length + (at - first) as usize).next_multiple_of(PAGE);
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
+        // SAFETY: a new mapping at an address that the kernel chooses; the file has this length (checked, or made so).
+        let memory = unsafe {
+            libc::mmap(
+                std::ptr::null_mut(),
+                mapped,
+                protection,
+                libc::MAP_SHARED,
+                file.as_raw_fd(),
+                first as libc::off_t,
+            )
+        };
+        if memory == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        let skip = (at - first) as usize;
+        let words = NonNull::new(memory.cast::<u8>().wrapping_add(skip).cast());
+        let words = words.ok_or_else(|| io::Error::other("mapped at address zero"))?;
+        Ok(Self { words, length, mapped: mapped - skip, at, file })
+    }
+
+    /// The lower half of a word, to sleep at: all processes must take the same half.
+    ///
+    /// # Panics
+    /// When there is no such word.
+    pub(crate) fn half(&self, word: usize) -> &AtomicU32 {
+        let word: *const AtomicU64 = &self.words()[word];
+        // SAFETY: a word's first half is aligned for four bytes, mapped as long as `self` is borrowed, and everybody who uses this
+        // word uses it by this half.
+        unsafe { &*word.cast() }
+    }
+}
+
+impl Registered for SharedMemory {
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: mapped with this length until `drop`; page-aligned, or at a multiple of eight bytes in the file; any bytes are words.
+        unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.length / 8) }
+    }
+
+    fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        Some((self.file.as_fd(), self.at))
+    }
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        let skip = (self.at % PAGE as u64) as usize;
+        let first = self.words.as_ptr().cast::<u8>().wrapping_sub(skip);
+        // SAFETY: mapped by `map` with this address and length; nobody has a reference into it any more.
+        unsafe { libc::munmap(first.cast(), self.mapped + skip) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use freshet_base::{sync::Ordering, words};
+
+    use super::*;
+
+    #[test]
+    fn two_mappings_are_one_memory() {
+        let memory = SharedMemory::new(10_000, true).unwrap();
+        let key = SharedKey::of(&memory).unwrap().unwrap();
+        let other = key.attach().unwrap();
+        assert_eq!(other.words().len(), 1250);
+        words::store(memory.words(), 9_990, b"0123456789");
+        let mut back = [0; 10];
+        words::load(other.words(), 9_990, &mut back);
+        assert_eq!(&back, b"0123456789");
+        other.half(3).store(7, Ordering::SeqCst);
+        assert_eq!(memory.half(3).load(Ordering::SeqCst), 7);
+        drop(memory);
+        // The mapping outlives the one who made it, and the descriptor does not.
+        assert_eq!(other.half(3).load(Ordering::SeqCst), 7);
+    }
+
+    #[test]
+    fn what_is_not_there_any_more_is_refused() {
+        let memory = SharedMemory::new(64, false).unwrap();
+        let key = SharedKey::of(&memory).unwrap().unwrap();
+        assert!(SharedKey { inode: key.inode + 1, ..key.clone() }.attach().is_err());
+        assert!(SharedKey { length: 8 << 20, ..key.clone() }.attach().is_err());
+        assert!(SharedKey { at: u64::MAX, ..key.clone() }.attach().is_err());
+        assert!(SharedKey { process: u32::MAX, ..key.clone() }.attach().is_err());
+        assert!(SharedKey { length: 0, ..key }.attach().is_err());
+    }
+}

@@ -1,0 +1,220 @@
+//! True one-sided memory between processes of one machine: each has mapped what the other has registered.
+//!
+//! A write is a copy by the writer; the other side's processor has no part in it. Immediate values go through a ring in shared memory
+//! ([`bell`]), at which the other side sleeps when it has nothing to do.
+//!
+//! The TCP connection on which the two met stays open beside it: when it ends, a thread that does nothing but wait for that wakes whoever
+//! sleeps here.
+
+pub mod bell;
+
+use std::{
+    net::{Shutdown, SocketAddr, TcpStream},
+    thread,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{
+    sync::{Arc, Ordering},
+    words,
+};
+
+use self::bell::Bell;
+use crate::{
+    Access, CompletionQueue, Connected, FabricConfig, FabricKind, Offer, OpenError, Place, QueuePair, ReceiveError,
+    RegionKey, SendError, fits,
+    memory::{Region, Registered, SharedKey, SharedMemory, store_around},
+    tcp::{Connection, Counters},
+    watch::watch,
+};
+
+/// Pieces from this length on, in bytes, are copied around the caches.
+const AROUND: usize = 4096;
+
+/// A side that has made its offer.
+#[derive(Debug)]
+pub(crate) struct Prepared {
+    /// Keeps what was offered where it is.
+    regions: Vec<Region>,
+    bell: Arc<SharedMemory>,
+}
+
+fn system(source: std::io::Error) -> OpenError {
+    OpenError::System { kind: FabricKind::Shm, source }
+}
+
+impl Prepared {
+    pub(crate) fn new(regions: Vec<Region>, config: &FabricConfig) -> Result<(Self, Offer), OpenError> {
+        let mut keys = Vec::new();
+        for region in &regions {
+            let key = SharedKey::of(&**region).map_err(system)?.ok_or_else(|| OpenError::Missing {
+                kind: FabricKind::Shm,
+                why: "memory that is to be shared is not a mapping of a file".into(),
+            })?;
+            keys.push(RegionKey { length: (region.words().len() * 8) as u64, access: Access::Shm(key) });
+        }
+        let bell = Arc::new(SharedMemory::new(bell::BYTES, config.huge_pages).map_err(system)?);
+        let key = SharedKey::of(&*bell).map_err(system)?.expect("it is a mapping of a file");
+        Ok((Self { regions, bell }, Offer { regions: keys, bell: crate::Bell::Shm(key) }))
+    }
+
+    pub(crate) fn connect(
+        self,
+        theirs: &Offer,
+        bell: &SharedKey,
+        connection: Connection,
+        config: &FabricConfig,
+    ) -> Result<Connected, OpenError> {
+        let attach = |key: &SharedKey| key.attach().map_err(OpenError::Attach);
+        let mut mapped = Vec::new();
+        for region in &theirs.regions {
+            let Access::Shm(key) = &region.access else {
+                return Err(OpenError::OtherFabric { ours: FabricKind::Shm, theirs: theirs.kind() });
+            };
+            mapped.push(attach(key)?);
+        }
+        let (stream, peer, _, counters) = connection.into_parts();
+        let own = Arc::new(Bell::new(self.bell).map_err(OpenError::Attach)?);
+        let other = Arc::new(Bell::new(Arc::new(attach(bell)?)).map_err(OpenError::Attach)?);
+        let bells = (Arc::clone(&own), Arc::clone(&other));
+        let ended = move || {
+            bells.0.close();
+            bells.1.close();
+        };
+        // Nothing is said there; whoever says something is not one of us.
+        watch(&stream, |_| false, ended).map_err(system)?;
+        let queue = ShmQueue {
+            regions: mapped,
+            bell: Arc::clone(&other),
+            peer,
+            patience: config.patience,
+            counters: Arc::clone(&counters),
+        };
+        let completions = ShmCompletions {
+            bell: own,
+            peer,
+            spin: config.spin,
+            stream,
+            _regions: self.regions,
+            counters: Arc::clone(&counters),
+        };
+        Ok(Connected { queue: Box::new(queue), completions: Box::new(completions), counters, peer })
+    }
+}
+
+struct ShmQueue {
+    regions: Vec<SharedMemory>,
+    bell: Arc<Bell>,
+    peer: SocketAddr,
+    patience: Duration,
+    counters: Arc<Counters>,
+}
+
+impl ShmQueue {
+    fn region(&self, at: Place, length: u64) -> Result<&SharedMemory, SendError> {
+        let out = SendError::OutOfBounds { peer: self.peer, region: at.region, offset: at.offset, length };
+        let region = self.regions.get(at.region);
+        region.filter(|region| fits(at.offset, length, (region.words().len() * 8) as u64)).ok_or(out)
+    }
+
+    fn lost(&self) -> SendError {
+        SendError::Lost { peer: self.peer, source: std::io::ErrorKind::BrokenPipe.into() }
+    }
+
+    fn copy(&self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
+        if self.bell.is_closed() {
+            return Err(self.lost());
+        }
+        let length = pieces.iter().map(|piece| piece.len() as u64).sum();
+        let region = self.region(to, length)?;
+        let mut at = to.offset as usize;
+        for piece in pieces {
+            // What is long is not worth a place in this processor's caches; what is short is looked at at once over there.
+            if piece.len() >= AROUND && piece.len().is_multiple_of(8) && at.is_multiple_of(8) {
+                store_around(region.words(), at, piece);
+            } else {
+                words::store(region.words(), at, piece);
+            }
+            at += piece.len();
+        }
+        self.counters.sent(length);
+        Ok(())
+    }
+}
+
+impl QueuePair for ShmQueue {
+    fn write(&mut self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
+        self.copy(to, pieces)
+    }
+
+    fn write_with_imm(&mut self, to: Place, pieces: &[&[u8]], immediate: u32) -> Result<(), SendError> {
+        self.copy(to, pieces)?;
+        let mut deadline = None;
+        while !self.bell.ring(immediate) {
+            // The other side has not heard of a thousand writes.
+            if self.bell.is_closed() {
+                return Err(self.lost());
+            }
+            let now = Instant::now();
+            if now > *deadline.get_or_insert(now + self.patience) {
+                return Err(SendError::Stalled { peer: self.peer, patience: self.patience });
+            }
+            thread::sleep(Duration::from_micros(100));
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
+        let region = self.region(from, into.len() as u64)?;
+        words::load(region.words(), from.offset as usize, into);
+        Ok(())
+    }
+
+    fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError> {
+        let region = self.region(at, 8)?;
+        Ok(region.words()[at.offset as usize / 8].fetch_add(add, Ordering::SeqCst))
+    }
+
+    fn complete(&mut self) -> Result<(), SendError> {
+        // Copies are complete when they return.
+        if self.bell.is_closed() { Err(self.lost()) } else { Ok(()) }
+    }
+
+    fn region_length(&self, region: usize) -> u64 {
+        self.regions.get(region).map_or(0, |region| (region.words().len() * 8) as u64)
+    }
+
+    fn is_prompt(&self) -> bool {
+        true
+    }
+}
+
+struct ShmCompletions {
+    bell: Arc<Bell>,
+    peer: SocketAddr,
+    spin: Duration,
+    stream: TcpStream,
+    _regions: Vec<Region>,
+    counters: Arc<Counters>,
+}
+
+impl CompletionQueue for ShmCompletions {
+    fn next(&mut self, patience: Duration) -> Result<Option<u32>, ReceiveError> {
+        let heard = self.bell.hear(self.spin, patience);
+        if heard.is_some() {
+            // Relaxed: statistics.
+            self.counters.received_frames.fetch_add(1, Ordering::Relaxed);
+        }
+        if heard.is_none() && self.bell.is_closed() {
+            return Err(ReceiveError::Closed { peer: self.peer });
+        }
+        Ok(heard)
+    }
+}
+
+impl Drop for ShmCompletions {
+    fn drop(&mut self) {
+        // Ends the watching thread, here and on the other side. An error means that it is closed already.
+        let _ = self.stream.shutdown(Shutdown::Both);
+    }
+}

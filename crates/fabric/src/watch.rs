@@ -1,0 +1,29 @@
+//! The TCP connection beside a fabric: nothing is said on it, and when it ends, so does everything.
+
+use std::{io, io::Read, net::TcpStream, thread};
+
+/// Starts a thread that does nothing but wait for the end of `stream`, and then calls `ended`. What the other side says before that is given
+/// to `said`, a byte at a time; where it returns false, the byte is none that may be said, and ends the connection too.
+///
+/// # Errors
+/// What the system says: too many open files or threads.
+pub(crate) fn watch(
+    stream: &TcpStream,
+    mut said: impl FnMut(u8) -> bool + Send + 'static,
+    ended: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    stream.set_read_timeout(None)?;
+    let mut watched = stream.try_clone()?;
+    thread::Builder::new().name("fabric-watch".into()).spawn(move || {
+        let mut byte = [0];
+        loop {
+            match watched.read(&mut byte) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(1) if said(byte[0]) => {}
+                Ok(_) | Err(_) => break,
+            }
+        }
+        ended();
+    })?;
+    Ok(())
+}

@@ -1,0 +1,345 @@
+//! Putting the primary's bytes into a standby's log, and taking them back.
+
+use std::{
+    io,
+    os::fd::BorrowedFd,
+    sync::{Arc, PoisonError, atomic::Ordering},
+};
+
+use freshet_base::Stamp;
+
+use super::Shared;
+use crate::{
+    block::{BLOCK_HEADER, BlockError, BlockHeader, check_seal, peek_at},
+    buffer::{Flusher, RawPiece},
+    core::{Core, LogFailure, ReadError},
+    transaction_ends::SPACING,
+};
+
+/// Why bytes from the primary were not taken.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ReceiveError {
+    /// They do not follow what was received.
+    #[error("bytes for {at} arrived, but the log was received up to {received}: join the primary again")]
+    Gap {
+        /// Where the bytes belong.
+        at: Stamp,
+        /// How far the log was received.
+        received: Stamp,
+    },
+    /// There is no room for them yet; the sender did not keep to the flow control.
+    #[error("bytes up to {end} arrived, but there is room up to {free} only: the primary ignores the flow control")]
+    NoRoom {
+        /// The end of the bytes.
+        end: Stamp,
+        /// Where the room ends.
+        free: Stamp,
+    },
+    /// The log failed or was closed.
+    #[error("the standby's log is closed")]
+    Closed,
+    /// The log failed.
+    #[error(transparent)]
+    Failed(#[from] LogFailure),
+}
+
+/// Why bytes that somebody else has put into the ring were not taken for blocks.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum AcceptError {
+    /// There is no whole block where one should be. Nothing was taken.
+    #[error("no block was received at {at}: {cause}")]
+    Block {
+        /// Where it should begin.
+        at: Stamp,
+        /// What is wrong with it.
+        cause: BlockError,
+    },
+    /// Nobody was allowed to write so far.
+    #[error("the log is said to be received up to {to}, but was granted up to {granted} only")]
+    NotGranted {
+        /// The end of the bytes.
+        to: Stamp,
+        /// What was granted.
+        granted: Stamp,
+    },
+    /// The log takes nothing.
+    #[error(transparent)]
+    Receive(#[from] ReceiveError),
+}
+
+/// Checksums are computed in pieces of this size, which stay in the cache: the ring belongs to others too and is no plain memory.
+const SCRATCH: usize = 64 << 10;
+
+/// The one who puts the primary's bytes into a standby's log.
+#[derive(Debug)]
+pub struct Receiver {
+    shared: Arc<Shared>,
+    scratch: Vec<u8>,
+}
+
+impl Receiver {
+    pub(super) fn new(shared: Arc<Shared>) -> Self {
+        Self { shared, scratch: Vec::new() }
+    }
+
+    /// Whether it is that of the log behind `shared`.
+    pub(super) fn is_of(&self, shared: &Arc<Shared>) -> bool {
+        Arc::ptr_eq(&self.shared, shared)
+    }
+
+    /// How far the log was received.
+    pub fn received(&self) -> Stamp {
+        self.shared.received.get()
+    }
+
+    /// Blocks until the ring has room up to `end`.
+    ///
+    /// # Errors
+    /// [`ReceiveError`] when the log was closed or failed meanwhile.
+    pub fn wait_room(&self, end: Stamp) -> Result<(), ReceiveError> {
+        self.shared.check_open()?;
+        let target = Stamp(end.0.saturating_sub(self.shared.core.buffer.capacity()));
+        match self.shared.core.buffer.wait_released(target) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(self.shared.check_open().err().unwrap_or(ReceiveError::Closed)),
+        }
+    }
+
+    /// The place for `length` bytes at `at`, at or above what was received. They count once [`Receiver::received_to`] is called.
+    ///
+    /// # Errors
+    /// [`ReceiveError::Gap`] below what was received, [`ReceiveError::NoRoom`] beyond the room.
+    pub fn writable(&mut self, at: Stamp, length: u64) -> Result<Writable<'_>, ReceiveError> {
+        self.shared.check_open()?;
+        let received = self.received();
+        let buffer = &self.shared.core.buffer;
+        let free = buffer.released().plus(buffer.capacity());
+        if at < received {
+            return Err(ReceiveError::Gap { at, received });
+        }
+        let end = Stamp(at.0.saturating_add(length));
+        if end > free {
+            return Err(ReceiveError::NoRoom { end, free });
+        }
+        buffer.claim(end);
+        Ok(Writable { core: &self.shared.core, at, length })
+    }
+
+    /// Puts whole blocks at the end, all at once.
+    ///
+    /// # Errors
+    /// As [`Receiver::writable`].
+    pub fn append(&mut self, blocks: &[u8]) -> Result<(), ReceiveError> {
+        let at = self.received();
+        self.writable(at, blocks.len() as u64)?.copy_from(blocks);
+        self.received_to(at.plus(blocks.len() as u64));
+        Ok(())
+    }
+
+    /// Says that everything below `to` was written; `to` is a block boundary.
+    ///
+    /// # Panics
+    /// When it was never claimed by [`Receiver::writable`].
+    pub fn received_to(&mut self, to: Stamp) {
+        let shared = &self.shared;
+        assert!(to <= shared.core.buffer.claimed(), "received bytes have a place");
+        self.note_ends(to);
+        shared.core.buffer.fill_to(to);
+        shared.arrived.fetch_max(to.0, Ordering::SeqCst);
+        shared.received.advance(to);
+        shared.ring();
+    }
+
+    /// The same for bytes that somebody else has put into the ring where [`StandbyLog::grant`] allowed it, and who is through with everything below
+    /// `to`: checks first that whole blocks of this log lie there, each by its own checksum. Costs as much as reading the bytes once.
+    ///
+    /// # Errors
+    /// [`AcceptError`]; nothing of it counts as received then.
+    pub fn accept(&mut self, to: Stamp) -> Result<(), AcceptError> {
+        let shared = Arc::clone(&self.shared);
+        shared.check_open()?;
+        let buffer = &shared.core.buffer;
+        let (received, granted) = (self.received(), buffer.claimed().min(buffer.released().plus(buffer.capacity())));
+        if to < received {
+            return Err(ReceiveError::Gap { at: to, received }.into());
+        }
+        if to > granted {
+            return Err(AcceptError::NotGranted { to, granted });
+        }
+        let mut at = received;
+        while at < to {
+            at = self.check_block(at, to).map_err(|cause| AcceptError::Block { at, cause })?;
+        }
+        self.received_to(to);
+        Ok(())
+    }
+
+    /// Checks the block at `at`, which ends at or below `to`; returns where.
+    fn check_block(&mut self, at: Stamp, to: Stamp) -> Result<Stamp, BlockError> {
+        let buffer = &self.shared.core.buffer;
+        let have = to.since(at);
+        if have < BLOCK_HEADER as u64 {
+            return Err(BlockError::Truncated { need: BLOCK_HEADER as u64, have });
+        }
+        // Looked at once: what was checked is what is used.
+        let head = buffer.own_header(at);
+        let header = peek_at(&head, at)?;
+        let need = u64::from(header.length);
+        if need > have {
+            return Err(BlockError::Truncated { need, have });
+        }
+        self.scratch.resize(SCRATCH, 0);
+        let (mut crc, mut here) = (0, at.plus(BLOCK_HEADER as u64));
+        while here < header.end() {
+            let piece = &mut self.scratch[..SCRATCH.min(header.end().since(here) as usize)];
+            buffer.own_bytes(here, piece);
+            crc = crc32c::crc32c_append(crc, piece);
+            here = here.plus(piece.len() as u64);
+        }
+        check_seal(&header, &head, crc)?;
+        Ok(header.end())
+    }
+
+    /// Takes the ring's memory away from whoever else has mapped it, such as a primary that is none any more: it moves to another file, with
+    /// what was received and nothing beyond that, while readers go on. Whatever is granted from now on is granted to those who map the new file
+    /// ([`StandbyLog::shared_memory`]). Costs a copy of the ring.
+    ///
+    /// # Errors
+    /// What the system says; then the memory is where it was.
+    #[cfg(not(loom))]
+    pub fn renew(&mut self) -> io::Result<()> {
+        self.shared.core.buffer.renew(self.received())
+    }
+
+    /// Notes where transactions end in what has just been received.
+    fn note_ends(&self, to: Stamp) {
+        let shared = &self.shared;
+        let mut at = self.received();
+        let (mut last, mut passed) = (None, at.0 / SPACING);
+        let mut ends = shared.ends();
+        while at < to && to.since(at) >= BLOCK_HEADER as u64 {
+            let header = BlockHeader::peek(&shared.core.buffer.own_header(at));
+            // What is no block ends no transaction; replay will say so.
+            let Some(header) = header.ok().filter(|header| header.stamp == at && header.end() <= to) else { break };
+            at = header.end();
+            if !header.continued {
+                last = Some(at);
+                if at.0 / SPACING > passed {
+                    passed = at.0 / SPACING;
+                    ends.enter(at);
+                }
+            }
+        }
+        if let Some(last) = last {
+            ends.enter(last);
+        }
+    }
+
+    /// The last end of a transaction at or below `at`, of those that are not remembered too.
+    fn last_end(&self, at: Stamp) -> Result<Stamp, LogFailure> {
+        let mut whole = self.shared.ends().below(at);
+        let mut here = whole;
+        while here < at {
+            let mut header = [0; BLOCK_HEADER];
+            self.shared.core.read(here, &mut header).map_err(|error| match error {
+                ReadError::Store(error) => LogFailure::from(error),
+                _ => LogFailure::bug(),
+            })?;
+            let Some(header) = BlockHeader::peek(&header).ok().filter(|header| header.end() <= at) else { break };
+            here = header.end();
+            if !header.continued {
+                whole = here;
+            }
+        }
+        Ok(whole)
+    }
+
+    /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node enters a term only after that.
+    /// Blocks while a flush is under way.
+    ///
+    /// # Errors
+    /// [`LogFailure`]; opening the store again and cutting once more completes the cut.
+    pub fn cut(&mut self, at: Stamp) -> Result<(), LogFailure> {
+        let shared = &self.shared;
+        let mut guards: Vec<_> = (0..shared.flushers.len()).map(|stream| shared.flusher(stream)).collect();
+        let mut flushers: Vec<&mut Flusher> =
+            guards.iter_mut().map(|guard| guard.as_mut().expect("it stays while there is a receiver")).collect();
+        let _nothing_persisted =
+            shared.nvm.as_ref().map(|nvm| nvm.persisting.lock().unwrap_or_else(PoisonError::into_inner));
+        if at >= shared.received.get() {
+            #[cfg(not(loom))]
+            if let Some(persistent) = shared.core.buffer.persistent() {
+                // What came and never counted goes too.
+                persistent.take_back(shared.received.get(), shared.core.buffer.claimed());
+            }
+            return Ok(());
+        }
+        let whole = self.last_end(at)?;
+        if flushers.len() > 1 {
+            // What was dealt out to streams and stays must be in them before their places above `at` are looked for.
+            let arrived = Stamp(shared.arrived.load(Ordering::SeqCst));
+            for flusher in &mut flushers {
+                shared.flush_share(flusher, arrived)?;
+            }
+        }
+        for done in &shared.done {
+            done.fetch_min(at.0, Ordering::SeqCst);
+        }
+        shared.arrived.fetch_min(at.0, Ordering::SeqCst);
+        if let Some(nvm) = &shared.nvm {
+            nvm.persisted.fetch_min(at.0, Ordering::SeqCst);
+            nvm.wanted.fetch_min(at.0, Ordering::SeqCst);
+            nvm.stored.cut(at);
+        }
+        shared.received.cut(at);
+        shared.replayed.fetch_min(at.0, Ordering::AcqRel);
+        {
+            let mut ends = shared.ends();
+            ends.cut(at);
+            ends.enter(whole);
+        }
+        Ok(shared.core.cut(&mut flushers, at, whole)?)
+    }
+}
+
+/// A range of the ring that is waiting for the primary's bytes.
+#[derive(Debug)]
+pub struct Writable<'r> {
+    core: &'r Core,
+    at: Stamp,
+    length: u64,
+}
+
+impl Writable<'_> {
+    /// Bytes that are still missing.
+    pub fn missing(&self) -> u64 {
+        self.length
+    }
+
+    /// One read from a socket or file straight into the ring, without a copy. Returns how many bytes
+    /// came; zero when the other side has closed.
+    ///
+    /// # Errors
+    /// What the operating system says, [`io::ErrorKind::WouldBlock`] included.
+    pub fn read_from(&mut self, source: BorrowedFd<'_>) -> io::Result<usize> {
+        let got = self.core.buffer.receive(self.at, self.length, source)?;
+        self.at = self.at.plus(got as u64);
+        self.length -= got as u64;
+        Ok(got)
+    }
+
+    /// Copies bytes that are in memory already; takes as many as are missing and returns how many.
+    pub fn copy_from(&mut self, bytes: &[u8]) -> usize {
+        let taken = bytes.len().min(self.length as usize);
+        self.core.buffer.put(self.at, &bytes[..taken]);
+        self.at = self.at.plus(taken as u64);
+        self.length -= taken as u64;
+        taken
+    }
+
+    /// The memory itself, for a one-sided writer (a network card, another process). Whoever lets somebody write there
+    /// does so only until the receiver is told or used again.
+    pub fn raw(&mut self) -> [RawPiece; 2] {
+        self.core.buffer.raw(self.at, self.length)
+    }
+}
