@@ -103,6 +103,15 @@ pub enum Event {
         /// Where its block ends.
         end: Stamp,
     },
+    /// Somebody has promised this reign's term to another node. At most one of two reigns in one term can commit anything, unless commits
+    /// count on nobody or a take-over was forced. So this one ends if it has committed nothing, after `standby_timeout` at the latest; else it goes on, and
+    /// those who have promised themselves to the other follow when it reigns in a later term, after a restart.
+    Contested {
+        /// The term of both.
+        term: Term,
+        /// The other reigns too, and it is for this node to give way.
+        yields: bool,
+    },
     /// Somebody showed proof of a later term: this reign is over.
     Fenced {
         /// That term.
@@ -300,6 +309,13 @@ impl CommitRule {
             Event::Written { number, end } => {
                 if let Some(sets) = &mut self.sets {
                     sets.written(number, end);
+                }
+            }
+            Event::Contested { term, yields } => {
+                let stands = self.committed > self.start && !(yields && self.config.counts_on_nobody());
+                if !stands && (yields || now.since(self.started) >= self.config.standby_timeout) {
+                    changed |= self.fenced.is_none_or(|known| known < term);
+                    self.fenced = self.fenced.max(Some(term));
                 }
             }
             Event::Fenced { by } => {

@@ -353,6 +353,18 @@ impl Candidacy {
         self.mine = mine;
     }
 
+    /// A reign of another node that has gone on where the candidate's own log knows nothing of it: the latest that anybody who was heard has
+    /// written something in, if his log is more advanced. Who takes over need not mind. Who only restarts may find that one reigning.
+    pub fn superseded(&self) -> Option<Reign> {
+        let known = self.mine.history.cut(self.mine.end);
+        let ahead = self.heard.values().filter(|log| log.rank() > self.mine.rank());
+        let last = ahead.filter_map(|log| log.history.cut(log.end).0.last().copied());
+        let unknown = |reign: &Reign| {
+            reign.node != self.me && !known.0.iter().any(|mine| (mine.term, mine.node) == (reign.term, reign.node))
+        };
+        last.filter(unknown).max_by_key(|reign| reign.term)
+    }
+
     /// How many nodes must answer under `safety` in a cluster of `nodes`, the candidate included.
     pub fn needed(safety: Safety, nodes: u32) -> u32 {
         match safety {
@@ -522,6 +534,26 @@ mod tests {
         assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), fetch);
         candidate.fetched(log(&[(1, 0)], 80, None));
         assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::Reign { term: Term(2) });
+    }
+
+    #[test]
+    fn a_restart_notices_that_another_has_gone_on() {
+        let of = |reigns: &[(u32, u64, u64)], end| {
+            let reign = |(term, start, node): &(u32, u64, u64)| Reign {
+                term: Term(*term),
+                start: Stamp(*start),
+                node: NodeId(*node),
+            };
+            let reigns: Vec<_> = reigns.iter().map(reign).collect();
+            LogState { history: reigns.try_into().unwrap(), end: Stamp(end), set: None, synchronous: true }
+        };
+        let mut candidate = Candidacy::new(NodeId(1), of(&[(1, 0, 1)], 50), &Fence::new(Term(1), Some(NodeId(1))));
+        // More of its own reign, or a reign that nothing was written in, is nobody else's.
+        candidate.promised(NodeId(2), of(&[(1, 0, 1)], 80));
+        candidate.promised(NodeId(3), of(&[(1, 0, 1), (2, 40, 3)], 40));
+        assert_eq!(candidate.superseded(), None);
+        candidate.promised(NodeId(3), of(&[(1, 0, 1), (2, 40, 3)], 48));
+        assert_eq!(candidate.superseded().map(|reign| (reign.term, reign.node)), Some((Term(2), NodeId(3))));
     }
 
     #[test]

@@ -199,18 +199,29 @@ impl Database {
     /// # Errors
     /// See [`IndexError`].
     pub fn drop_index(&self, table: &Table, number: usize) -> Result<(), IndexError> {
+        let ticket = self.begin_drop_index(table, number)?;
+        self.wait(ticket)?;
+        if let Ok(worker) = self.worker() {
+            worker.collect_garbage();
+        }
+        Ok(())
+    }
+
+    /// Drops an index, but not the primary one, and does not wait until that is committed: for those who clean up, which must not hang while
+    /// commits wait for standbys.
+    ///
+    /// # Errors
+    /// See [`IndexError`].
+    pub fn begin_drop_index(&self, table: &Table, number: usize) -> Result<Ticket, IndexError> {
         let missing = || IndexError::NoIndex { table: table.name().to_owned(), index: number };
         if number == 0 {
             return Err(missing());
         }
         let worker = self.worker()?;
-        let ticket = Self::set_state(&worker, table, number, IndexState::Dropped).map_err(|cause| match cause {
+        Self::set_state(&worker, table, number, IndexState::Dropped).map_err(|cause| match cause {
             ProcedureError::Write(WriteError::Read(ReadError::NoIndex { .. })) => missing(),
             other => other.into(),
-        })?;
-        self.wait(ticket)?;
-        worker.collect_garbage();
-        Ok(())
+        })
     }
 
     /// Drops the indexes whose building has ended with the primary that began it. Does not wait until that is committed. Every node does this

@@ -139,6 +139,7 @@ fn main() {
         address: at_primary.address().to_string(),
         term: Term(1),
         start: Stamp(0),
+        committed: Stamp::ZERO,
         succession: None,
     };
     let spin = Duration::from_micros(number("SPIN", 0));

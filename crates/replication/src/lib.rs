@@ -29,6 +29,7 @@ pub mod handshake;
 mod hop;
 pub mod log_access;
 pub mod primary;
+pub mod restart;
 pub mod standby;
 pub mod status;
 pub mod takeover;

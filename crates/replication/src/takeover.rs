@@ -17,7 +17,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Safety, Stamp, Term};
+use freshet_base::{NodeId, Safety, Stamp, Term};
 use freshet_cluster::{
     Moment,
     in_sync::Succession,
@@ -44,6 +44,10 @@ pub struct PromoteOptions {
     pub standbys: Option<u32>,
     /// Goes on although acknowledged commits may be lost.
     pub force: bool,
+    /// A primary of before comes back: it does not depose another that has gone on since.
+    pub restart: bool,
+    /// Nodes to ask, beside those that the standby knows.
+    pub known: Vec<Peer>,
     /// How long a peer may take to answer.
     pub patience: Duration,
     /// How long replay and persistence of what was received may take.
@@ -56,6 +60,8 @@ impl Default for PromoteOptions {
             safety: None,
             standbys: None,
             force: false,
+            restart: false,
+            known: Vec::new(),
             patience: Duration::from_secs(2),
             deadline: Duration::from_secs(600),
         }
@@ -69,6 +75,8 @@ pub struct Promoted {
     pub term: Term,
     /// Where it begins: the end of the log, persistent and replayed.
     pub start: Stamp,
+    /// What of the log is known to be committed: what the old primary told.
+    pub committed: Stamp,
     /// All terms of the log, the new one included.
     pub history: TermHistory,
     /// Everyone who is known.
@@ -109,6 +117,16 @@ pub enum PromoteError {
         members: String,
         /// Who did not answer, and why.
         unreachable: String,
+    },
+    /// Another node has reigned since.
+    #[error(
+        "{node} reigns, or has reigned, since term {term}: start this node with `join` and the address of that one, and promote it if none reigns"
+    )]
+    Superseded {
+        /// Who.
+        node: NodeId,
+        /// Since when.
+        term: Term,
     },
     /// It has no voice.
     #[error(
@@ -169,7 +187,11 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     let promised = shared.promised_safety();
     let safety = options.safety.or(promised.map(|promised| promised.1)).unwrap_or(Safety::OneSafe);
     let standbys = options.standbys.or(promised.map(|promised| promised.0));
-    let peers = standby.peers();
+    let mut peers = standby.peers();
+    for peer in &options.known {
+        peers.retain(|other| other.address != peer.address || other.node.is_some_and(|node| Some(node) != peer.node));
+        peers.push(peer.clone());
+    }
     let state = shared.terms.get();
     let candidacy = Candidacy::new(shared.node, shared.log_state(), &state.fence);
     let mut candidacy = candidacy.reigned(state.reigned);
@@ -193,6 +215,9 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
             }
         }
         let nodes = standbys.map_or_else(|| peers.len().max(1) as u32, |standbys| standbys + 1);
+        if let Some(reign) = candidacy.superseded().filter(|_| options.restart) {
+            return Err(PromoteError::Superseded { node: reign.node, term: reign.term });
+        }
         let name = |node| known.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone());
         match candidacy.plan(safety, nodes, options.force) {
             Plan::HigherTerm { at_least } => candidacy.again(at_least),
@@ -227,7 +252,9 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                 drop(rest);
                 let heard = known.into_iter().map(|peer| peer.address).collect();
                 let succession = candidacy.succession(options.force);
-                return Ok(Promoted { term, start, history, peers, succession, heard });
+                // With force, less may be left.
+                let committed = shared.told_global().min(start);
+                return Ok(Promoted { term, start, committed, history, peers, succession, heard });
             }
         }
     }

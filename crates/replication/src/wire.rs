@@ -3,7 +3,7 @@
 //! Every first message of a connection, and its answer, begins with the protocol's version, so that two
 //! versions can at least say so to one another.
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, NodeId, Safety, Stamp, Term};
 use freshet_cluster::{
     Moment,
     term::{LogState, TermHistory},
@@ -12,7 +12,7 @@ use freshet_fabric::{Offer, channel::STATUS_WORDS};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 4;
+pub const PROTOCOL: u16 = 5;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -259,9 +259,28 @@ pub enum Refusal {
     /// The node cannot go on.
     #[error("the node cannot go on: {0}")]
     Failed(String),
+    /// Another synchronous standby would not be counted right.
+    #[error(
+        "the primary has its {configured} synchronous standby(s) already ({}), and safety level {safety} counts them: raise `standbys` on every \
+         node, start this one with `asynchronous`, or give it the address of one of these that is gone; a restart of the primary forgets \
+         those that do not come back", names(.members)
+    )]
+    TooManyStandbys {
+        /// How many the primary is configured with.
+        configured: u32,
+        /// Its safety level.
+        safety: Safety,
+        /// Who they are.
+        members: Vec<NodeId>,
+    },
     /// A newer connection of the same standby took its place, or the node stops.
     #[error("the connection is no longer needed: {0}")]
     Superseded(String),
+}
+
+fn names(nodes: &[NodeId]) -> String {
+    let names: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
+    names.join(", ")
 }
 
 fn at(leader: &Option<String>) -> String {

@@ -1,5 +1,7 @@
 //! Who follows: receives, persists, acknowledges, replays, shows.
 
+use std::cmp::Ordering;
+
 use freshet_base::{NodeId, Stamp, Term};
 use freshet_cluster::{
     commit_rule::Event,
@@ -274,7 +276,10 @@ impl World {
         if let Verdict::Refused { highest, .. } = state.disk.fence.hear(term, name) {
             let leader = if state.reign().is_some() { Some(node) } else { state.leader };
             self.send(id, node, Message::Refused { highest, leader });
-            return Ok(());
+            // Two reign in one term.
+            let same = self.nodes[node].reign().is_some_and(|reign| reign.term == term);
+            let yields = self.nodes[node].id < name;
+            return if same { self.contested_in(node, term, yields) } else { Ok(()) };
         }
         self.send(id, node, Message::Heard);
         if self.nodes[node].reign().is_some() {
@@ -291,6 +296,14 @@ impl World {
         Ok(())
     }
 
+    /// Somebody has promised the term in which `node` reigns to another.
+    fn contested_in(&mut self, node: usize, term: Term, yields: bool) -> Result<(), Violation> {
+        if self.scenario.broken == Broken::ContestIgnored {
+            return Ok(());
+        }
+        self.tell_rule(node, Event::Contested { term, yields })
+    }
+
     /// A later term is in force, or whoever was asked has no log to give.
     pub(crate) fn refused(
         &mut self,
@@ -305,7 +318,11 @@ impl World {
             return self.answered(node, id, Err((highest, leader)));
         }
         if let Some(reign) = state.reign() {
-            return if highest > reign.term { self.tell_rule(node, Event::Fenced { by: highest }) } else { Ok(()) };
+            return match highest.cmp(&reign.term) {
+                Ordering::Greater => self.tell_rule(node, Event::Fenced { by: highest }),
+                Ordering::Equal => self.contested_in(node, highest, false),
+                Ordering::Less => Ok(()),
+            };
         }
         if state.link.as_ref().is_some_and(|link| link.connection == id) {
             state.link = None;

@@ -35,6 +35,8 @@ pub enum Broken {
     RestartUnasked,
     /// Acknowledgements of asynchronous standbys count.
     AsynchronousCounted,
+    /// Two primaries in one term go on, whoever holds which promises.
+    ContestIgnored,
     /// A new primary takes the end of its log for committed.
     TailTakenForCommitted,
 }

@@ -416,8 +416,8 @@ impl World {
                 self.crash(node);
             }
         }
-        if reigning.len() > 1 && self.calm && self.dice.one_in(4) {
-            // They do not let go of one another: only one goes on.
+        if reigning.len() > 1 && self.calm && self.scenario.force && self.dice.one_in(4) {
+            // Whoever was forced may have committed in the same term as another: then somebody has to choose.
             let (last, rest) = reigning.split_last().expect("there are several");
             self.crash(*last);
             for node in rest {

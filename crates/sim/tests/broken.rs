@@ -115,3 +115,9 @@ fn a_tail_that_is_taken_for_committed() {
         println!("{violation}");
     }
 }
+
+#[test]
+fn two_reigns_in_one_term_that_ignore_one_another() {
+    let scenario = Scenario::new(Safety::OneSafe, 2);
+    println!("{}", caught(Broken::ContestIgnored, scenario, &[Property::Progress], 2000));
+}

@@ -58,6 +58,16 @@ impl RuleConfig {
         }
     }
 
+    /// Whether a commit waits for no standby: what is durable on the primary is committed.
+    pub fn counts_on_nobody(&self) -> bool {
+        self.needed() == Some(0)
+    }
+
+    /// Whether it matters how many synchronous standbys there are: commits, take-overs and restarts count them.
+    pub fn counts_standbys(&self) -> bool {
+        matches!(self.safety, Safety::VerySafe | Safety::Quorum(_))
+    }
+
     /// Whether the level can be reached at all.
     ///
     /// # Errors

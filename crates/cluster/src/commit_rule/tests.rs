@@ -222,3 +222,36 @@ fn nobody_waits_for_an_asynchronous_standby() {
         assert_eq!(rule.standing(), Standing::Safe);
     }
 }
+
+#[test]
+fn of_two_reigns_in_one_term_the_one_that_commits_goes_on() {
+    let contested = |yields| Event::Contested { term: Term(2), yields };
+    let with = |safety| {
+        let mut rule = rule(safety, 2);
+        expect(&mut rule, joined(A, 0), ms(0), 0);
+        expect(&mut rule, Event::Durable(Stamp(50)), ms(1), if safety == Safety::OneSafe { 50 } else { 0 });
+        rule
+    };
+    // It may be about to commit.
+    let mut waits = with(Safety::Quorum(2));
+    let _ = waits.apply(contested(false), ms(2));
+    assert_eq!(waits.fenced(), None);
+    let _ = waits.apply(contested(false), ms(100));
+    assert_eq!((waits.fenced(), waits.admit()), (Some(Term(2)), Err(Refusal::Fenced { by: Term(2) })));
+    let mut yields = with(Safety::Quorum(2));
+    let _ = yields.apply(contested(true), ms(2));
+    expect(&mut yields, acked(A, 50), ms(3), 0);
+    assert_eq!(yields.fenced(), Some(Term(2)));
+    let mut commits = with(Safety::Quorum(2));
+    expect(&mut commits, acked(A, 50), ms(2), 50);
+    for at in [3, 1000] {
+        let _ = commits.apply(contested(at == 3), ms(at));
+        assert_eq!(commits.fenced(), None);
+    }
+    // Under 1-safe both commit, and one has to end.
+    let mut alone = with(Safety::OneSafe);
+    let _ = alone.apply(contested(false), ms(1000));
+    assert_eq!(alone.fenced(), None);
+    let _ = alone.apply(contested(true), ms(1000));
+    assert_eq!(alone.fenced(), Some(Term(2)));
+}

@@ -43,6 +43,8 @@ pub(super) struct Throne<'n> {
     pub core: &'n Arc<Core>,
     pub source: &'n LogSource,
     pub peers: Vec<String>,
+    /// What of the log is known to be committed.
+    pub committed: Stamp,
     /// What the in-sync sets of the reign follow.
     pub succession: Succession,
 }
@@ -66,6 +68,7 @@ impl Reign {
             address: throne.address.to_owned(),
             term,
             start,
+            committed: throne.committed,
             succession: Some(throne.succession.clone()),
         };
         let shipped = Arc::new(Shipped(log.reader()));

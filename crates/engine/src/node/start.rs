@@ -223,6 +223,8 @@ impl Parts {
             core: &core,
             source: &source,
             peers: config.peers.clone(),
+            // How far the others are is not noted anywhere.
+            committed: Stamp::ZERO,
             succession,
         };
         let reign = Reign::begin(&throne, log, term, end).map_err(StartError::System)?;

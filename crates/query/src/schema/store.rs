@@ -273,15 +273,15 @@ impl Catalog {
         }
     }
 
-    /// Drops an index of a table of the engine that nobody needs any more. Blocks until that is committed.
+    /// Drops an index of a table of the engine that nobody needs any more. Does not wait until that is committed.
     ///
     /// # Errors
     /// When that cannot be written.
     pub fn discard_index(&self, name: &str, number: u16) -> Result<(), SqlError> {
         let Some(table) = self.database.table(name) else { return Ok(()) };
-        match self.database.drop_index(&table, usize::from(number)) {
+        match self.database.begin_drop_index(&table, usize::from(number)) {
             // Somebody else was faster, or the table is gone.
-            Ok(()) | Err(IndexError::NoIndex { .. }) => Ok(()),
+            Ok(_) | Err(IndexError::NoIndex { .. }) => Ok(()),
             Err(_) if table.dropped_at().is_some() => Ok(()),
             Err(cause) => Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
         }

@@ -52,6 +52,10 @@ impl Service for PrimaryService {
             Purpose::Announce { term, .. } => {
                 let reply = hear(shared, &hello, term).map_or_else(Reply::Refused, |()| Reply::Heard);
                 answer(connection, shared.who.term, &reply);
+                if term == shared.who.term && hello.node != shared.who.node {
+                    let other = format!("{} at {} reigns in it too", hello.node, hello.address);
+                    shared.contested(&other, shared.who.node < hello.node);
+                }
             }
             Purpose::Fetch { term, log } => {
                 if let Err(refusal) = hear(shared, &hello, term) {
@@ -119,8 +123,45 @@ struct Joining {
     agreed: Agreed,
 }
 
+/// Quorum and very safe count on a number of nodes: were there more, those whom a take-over hears could all lack what the others have
+/// acknowledged. Whoever is away counts as well, since it may come back; but a node at the address of one that is away is in its place.
+fn make_place(shared: &Shared, hello: &Hello) -> Result<(), Refusal> {
+    let rule = &shared.config.rule;
+    if !rule.counts_standbys() || rule.counts_on_nobody() {
+        return Ok(());
+    }
+    let mut others = shared.commit.places();
+    others.retain(|node, member| *node != hello.node && member.synchronous);
+    if others.len() < rule.standbys as usize {
+        return Ok(());
+    }
+    let gone = others.iter().find(|(node, member)| {
+        !member.connected && !hello.address.is_empty() && shared.address_of(**node).as_ref() == Some(&hello.address)
+    });
+    match gone {
+        Some((node, _)) => {
+            shared.commit.forget(*node);
+            Ok(())
+        }
+        None => Err(Refusal::TooManyStandbys {
+            configured: rule.standbys,
+            safety: rule.safety,
+            members: others.into_keys().collect(),
+        }),
+    }
+}
+
 fn join(shared: &Arc<Shared>, hello: &Hello, joining: Joining, mut connection: Connection) {
     let Joining { member, synchronous, appliance, offer, replayed, mut agreed } = joining;
+    // One after another, or two would take the same place.
+    let one = shared.joining.lock().expect("no code panics under this mutex");
+    if member
+        && synchronous
+        && let Err(refusal) = make_place(shared, hello)
+    {
+        drop(one);
+        return refuse(connection, refusal);
+    }
     let closer = match connection.set_patience(Some(shared.config.patience)).and_then(|()| connection.closer()) {
         Ok(closer) => closer,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
@@ -147,6 +188,7 @@ fn join(shared: &Arc<Shared>, hello: &Hello, joining: Joining, mut connection: C
     if member {
         shared.apply(Event::Joined { standby: hello.node, persisted: agreed.persisted, synchronous });
     }
+    drop(one);
     shipper.replayed.store(replayed.min(agreed.welcome.cut_at).0, Ordering::Relaxed);
     // The standby is counted before it is told so.
     let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));

@@ -63,6 +63,13 @@ fn announce(shared: &Shared, address: &str) -> bool {
     };
     match call(address, &hello, shared.who.term, PATIENCE) {
         Ok(_) => true,
+        Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, .. }, .. })
+            if highest == shared.who.term && holder.is_some_and(|holder| holder != shared.who.node) =>
+        {
+            // Until one of the two reigns in a later term, it will say the same; until then this reign may prove void.
+            shared.contested(&format!("the node at {address} has promised it to another"), false);
+            false
+        }
         Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => {
             shared.fence(highest);
             true

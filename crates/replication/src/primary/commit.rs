@@ -62,7 +62,9 @@ pub struct CommitStage {
 impl CommitStage {
     pub(crate) fn new(config: RuleConfig, who: &Reigning, clock: Clock) -> Self {
         let (start, now) = (who.start, clock.now());
-        let mut rule = CommitRule::new(config, start, now);
+        // Of the inherited log, the end may be on this node alone. Where commits count on nobody else that is enough.
+        let known = if config.counts_on_nobody() { start } else { who.committed.min(start) };
+        let mut rule = CommitRule::new(config, start, now).known_committed(known);
         if let Some(succession) = &who.succession {
             rule = rule.recorded(who.node, who.term, succession.clone(), now);
         }
@@ -70,8 +72,8 @@ impl CommitStage {
             rule: Mutex::new(rule),
             clock,
             ends: Mutex::new(TransactionEnds::new(start)),
-            reached: Arc::new(Watermark::new(start)),
-            committed: Arc::new(Watermark::new(start)),
+            reached: Arc::new(Watermark::new(known)),
+            committed: Arc::new(Watermark::new(known)),
             refusing: AtomicBool::new(false),
             watch: Bell::default(),
             watched: AtomicU64::new(0),
@@ -92,6 +94,7 @@ impl CommitStage {
         self.reached.advance(decision.committed);
         let whole = {
             let mut ends = self.ends();
+            // Below where the reign began no ends are known; nothing there is committed before something of the reign is.
             let whole = ends.below(decision.committed);
             ends.forget(whole);
             whole
@@ -110,6 +113,11 @@ impl CommitStage {
             self.watch.ring();
         }
         Outcome { advanced, changed: decision.changed }
+    }
+
+    /// A standby is gone for good: its acknowledgements count no more.
+    pub(crate) fn forget(&self, standby: NodeId) {
+        let _ = self.rule().forget(standby, self.clock.now());
     }
 
     /// For the watch thread: sleeps until time alone can change something, or that may have become sooner.

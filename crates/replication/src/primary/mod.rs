@@ -22,7 +22,7 @@ use freshet_base::{
 };
 use freshet_cluster::{
     Moment,
-    commit_rule::{Event, Place, RuleConfig},
+    commit_rule::{self, Event, Place, RuleConfig},
     flow::{Boundaries, FlowConfig},
     in_sync::Succession,
     term::TermHistory,
@@ -106,6 +106,10 @@ pub struct Reigning {
     pub term: Term,
     /// The end of the log when the reign began, or when the process started.
     pub start: Stamp,
+    /// What of the log below `start` is known to be persistent wherever the safety level demands it, between transactions: after a take-over what
+    /// the standby was told, at a restart zero, or what was noted. The rest is committed when something of this reign is. Where
+    /// commits count on no standby, all of it is, and this says nothing.
+    pub committed: Stamp,
     /// What the in-sync sets of this reign follow; `None` when they are not recorded. Under 2-safe nothing commits then before
     /// [`Primary::record_sets`] says how to.
     pub succession: Option<Succession>,
@@ -129,6 +133,8 @@ pub(crate) struct Shared {
     handed_over: Mutex<VecDeque<(Stamp, Moment)>>,
     commit: CommitStage,
     shippers: Mutex<BTreeMap<NodeId, Arc<Shipper>>>,
+    /// Held by who gives a standby its place.
+    joining: Mutex<()>,
     losses: Mutex<BTreeMap<NodeId, String>>,
     peers: Mutex<Vec<Peer>>,
     peers_version: AtomicU64,
@@ -136,6 +142,8 @@ pub(crate) struct Shared {
     release: Mutex<Option<Release>>,
     record: Mutex<Option<RecordSet>>,
     stopping: AtomicBool,
+    /// Whether it was said that the term is contested.
+    contested: AtomicBool,
     ship_cpu: Meter,
     ack_cpu: Meter,
     /// Of that, what compression took; and how many bytes it saved.
@@ -156,7 +164,8 @@ impl std::fmt::Debug for Primary {
 }
 
 impl Primary {
-    /// Begins to reign: `terms` has entered the term already. Everything below `who.start` counts as committed and is readable from `source`.
+    /// Begins to reign: `terms` has entered the term already. Everything below `who.start` is readable from `source`; what of it is
+    /// committed, `who.committed` says.
     ///
     /// The group commit then calls [`Primary::batch_ready`] before, and [`Primary::durable_advanced`] after each flush, and the
     /// endpoint's service is set to [`Primary::service`].
@@ -181,6 +190,7 @@ impl Primary {
             source,
             commit,
             shippers: Mutex::default(),
+            joining: Mutex::default(),
             losses: Mutex::default(),
             peers: Mutex::new(peers),
             peers_version: AtomicU64::new(1),
@@ -188,6 +198,7 @@ impl Primary {
             release: Mutex::new(None),
             record: Mutex::new(None),
             stopping: AtomicBool::new(false),
+            contested: AtomicBool::new(false),
             ship_cpu: Meter::default(),
             ack_cpu: Meter::default(),
             pack_cpu: Meter::default(),
@@ -353,6 +364,30 @@ impl Shared {
         }
     }
 
+    /// Somebody holds this reign's term to be another node's; `why` says who.
+    fn contested(&self, why: &str, yields: bool) {
+        let (term, node) = (self.who.term, self.who.node);
+        if !self.contested.swap(true, Ordering::SeqCst) {
+            eprintln!(
+                "term {term} of this primary ({node}) is contested: {why}; whoever has promised it to the other node cannot follow this one until it is \
+                 restarted, and reigns in a later term"
+            );
+        }
+        let before = self.commit.admit();
+        self.apply(Event::Contested { term, yields });
+        if let (Ok(()) | Err(commit_rule::Refusal::TooFewStandbys { .. }), Err(commit_rule::Refusal::Fenced { .. })) =
+            (before, self.commit.admit())
+        {
+            eprintln!(
+                "this primary ({node}) stands down, having committed nothing in term {term}: restart it, or, if another node reigns, start it \
+                 with `join` and that node's address"
+            );
+            for shipper in self.shippers().values() {
+                shipper.end();
+            }
+        }
+    }
+
     /// Says what of the buffer nobody needs; `available` is the end of what was handed over.
     fn release_buffer(&self, available: Stamp) {
         let release = self.release.lock().expect("no code panics under this mutex");
@@ -410,6 +445,11 @@ impl Shared {
                 self.announce.ring();
             }
         }
+    }
+
+    fn address_of(&self, node: NodeId) -> Option<String> {
+        let peers = self.peers.lock().expect("no code panics under this mutex");
+        peers.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone())
     }
 
     fn met(&self, node: NodeId, address: &str) {

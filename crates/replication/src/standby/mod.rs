@@ -379,6 +379,11 @@ impl Shared {
         self.visible.floor()
     }
 
+    /// What this node was told to be persistent wherever the safety level demands; always between transactions.
+    pub(crate) fn told_global(&self) -> Stamp {
+        self.visible.global()
+    }
+
     /// The log was cut where `replayed` ends.
     pub(crate) fn forget_replayed(&self, replayed: Stamp) {
         self.visible.set_replayed(replayed);

@@ -396,12 +396,25 @@ impl PrimaryNode {
     }
 
     pub fn reign(endpoint: Endpoint, node: NodeId, config: PrimaryConfig, log: Arc<MemoryLog>, terms: Terms) -> Self {
+        Self::succeed(endpoint, node, config, log, terms, Stamp::ZERO)
+    }
+
+    /// Of the log, what lies below `committed` is known to be committed.
+    pub fn succeed(
+        endpoint: Endpoint,
+        node: NodeId,
+        config: PrimaryConfig,
+        log: Arc<MemoryLog>,
+        terms: Terms,
+        committed: Stamp,
+    ) -> Self {
         let who = Reigning {
             cluster: CLUSTER,
             node,
             address: endpoint.address().to_string(),
             term: terms.get().history.last_term(),
             start: Stamp(log.lock().received),
+            committed,
             succession: None,
         };
         let primary = Primary::start(who, config, Arc::clone(&log) as Arc<dyn LogSource>, terms.clone()).unwrap();
@@ -513,7 +526,17 @@ impl StandbyNode {
         log: Arc<MemoryLog>,
         terms: Terms,
     ) -> Self {
-        let endpoint = Endpoint::open(node, "127.0.0.1:0").unwrap();
+        Self::at(Endpoint::open(node, "127.0.0.1:0").unwrap(), node, leader, config, log, terms)
+    }
+
+    pub fn at(
+        endpoint: Endpoint,
+        node: NodeId,
+        leader: Option<String>,
+        config: StandbyConfig,
+        log: Arc<MemoryLog>,
+        terms: Terms,
+    ) -> Self {
         let config = StandbyConfig { back_off: (Duration::from_millis(1), Duration::from_millis(20)), ..config };
         let tape = Arc::new(Tape::default());
         let replayed = StandbyStore::received(&*log);

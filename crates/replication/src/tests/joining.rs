@@ -6,7 +6,7 @@ use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemo
 
 use super::fixture::*;
 use crate::{
-    endpoint::{CallError, call},
+    endpoint::{CallError, Endpoint, call},
     log_access::StandbyStore,
     primary::PrimaryConfig,
     standby::StandbyConfig,
@@ -266,4 +266,37 @@ fn silence_ends_a_connection() {
     let loss = || primary.primary.status().standbys[0].last_loss.clone();
     until("it is given up", || loss().is_some());
     assert!(loss().is_some_and(|why| why.contains("silent")), "{:?}", loss());
+}
+
+/// Quorum and very safe count on a number of synchronous standbys; one more is not let in, but in the place of another.
+#[test]
+fn more_synchronous_standbys_than_configured_are_refused() {
+    for safety in [Safety::Quorum(2), Safety::VerySafe] {
+        let primary = PrimaryNode::first(config(rule(safety, 1)));
+        let first = StandbyNode::empty(2, &primary.address());
+        first.joined();
+        let asynchronous = StandbyConfig { synchronous: false, ..StandbyConfig::default() };
+        let leader = Some(primary.address());
+        let observer = StandbyNode::with(3, leader.clone(), asynchronous, MemoryLog::with_capacity(CAPACITY));
+        observer.joined();
+        let another = StandbyNode::empty(4, &primary.address());
+        let refused = |node: &StandbyNode| format!("{:?}", node.standby.status()).contains("raise `standbys`");
+        until("it is refused", || refused(&another));
+        // Also while that one is away: it may come back.
+        let address = first.address();
+        drop(first);
+        until("it has left", || primary.primary.status().standbys.iter().any(|it| it.node == NodeId(2) && !it.connected));
+        let yet_another = StandbyNode::empty(5, &primary.address());
+        until("it is refused", || refused(&yet_another));
+        let end = primary.write(&[64; 4]);
+        assert_eq!(primary.primary.commit().outcome(end), None);
+        // Who comes from its address is there in its place.
+        let endpoint = Endpoint::open(NodeId(6), &address).unwrap();
+        let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
+        let log = MemoryLog::with_capacity(CAPACITY);
+        let successor = StandbyNode::at(endpoint, NodeId(6), leader, StandbyConfig::default(), log, terms);
+        primary.commits(end);
+        successor.shows(end);
+        assert!(primary.primary.status().standbys.iter().all(|it| [NodeId(3), NodeId(6)].contains(&it.node)));
+    }
 }

@@ -1,5 +1,11 @@
+use std::time::Duration;
+
 use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
-use freshet_cluster::{Moment, commit_rule::Standing, term::TermHistory};
+use freshet_cluster::{
+    Moment,
+    commit_rule::{RuleConfig, Standing},
+    term::TermHistory,
+};
 use freshet_fabric::{
     FabricConfig,
     channel::{Arrival, Receiver, Sender, Side},
@@ -7,11 +13,12 @@ use freshet_fabric::{
 
 use super::fixture::*;
 use crate::{
-    endpoint::call,
+    endpoint::{Endpoint, call},
     log_access::StandbyStore,
     primary::{CommitError, PrimaryConfig},
     standby::StandbyConfig,
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
+    terms::{TermState, Terms, VolatileTerms},
     wire::{self, Ack, BatchNote, Hello, Kind, Purpose, Refusal, Reply, Welcome},
 };
 
@@ -22,7 +29,7 @@ fn crown(node: StandbyNode, promoted: &Promoted, config: PrimaryConfig) -> Prima
     standby.stop();
     let name = NodeId(standby.status().node.0);
     let peers = promoted.peers.iter().map(|peer| peer.address.clone()).collect();
-    PrimaryNode::reign(endpoint, name, PrimaryConfig { peers, ..config }, log, terms)
+    PrimaryNode::succeed(endpoint, name, PrimaryConfig { peers, ..config }, log, terms, promoted.committed)
 }
 
 fn trio(safety: Safety) -> (PrimaryNode, StandbyNode, StandbyNode) {
@@ -69,6 +76,68 @@ fn what_only_another_standby_holds_is_fetched() {
     let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
     assert_eq!(promoted.start, end);
     assert!(a.log.bytes() == b.log.bytes());
+}
+
+/// What the old primary may not have committed is not committed by the take-over, nor shown by anybody, before enough nodes hold it.
+#[test]
+fn the_end_of_an_inherited_log_is_not_taken_for_committed() {
+    let (primary, a, b) = trio(Safety::VerySafe);
+    let end = primary.write(&[64; 4]);
+    primary.commits(end);
+    a.shows(end);
+    b.log.gate(Some(end.0));
+    let tail = primary.write(&[128; 3]);
+    until("one of them has it", || StandbyStore::persisted(&*a.log) == tail);
+    assert_eq!(primary.primary.commit().outcome(tail), None);
+    drop(primary);
+    let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
+    assert_eq!((promoted.start, promoted.committed), (tail, end));
+    let primary = crown(a, &promoted, config(rule(Safety::VerySafe, 2)));
+    b.log.gate(None);
+    until("the other has it too", || StandbyStore::persisted(&*b.log) == tail);
+    let more = primary.write(&[64]);
+    until("and what was written since", || StandbyStore::persisted(&*b.log) == more);
+    let of_b = |standby: &crate::status::StandbyStatus| standby.node == NodeId(3) && standby.acked == more;
+    until("its word counts", || primary.primary.status().standbys.iter().any(of_b));
+    assert_eq!((primary.primary.commit().committed().get(), b.standby.visible().get()), (end, end));
+    assert_eq!(primary.primary.commit().outcome(tail), None);
+    // With the second standby all of it is committed, at once.
+    let third = StandbyNode::empty(4, &primary.address());
+    primary.commits(more);
+    third.shows(more);
+    b.shows(more);
+}
+
+/// A primary in term 2, which knows of another address.
+fn of_term_two(node: u64, peer: &str, timeout: Duration) -> PrimaryNode {
+    let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
+    terms.begin(Term(2), NodeId(node), Stamp(0), Stamp(1)).unwrap();
+    let rule = RuleConfig { standby_timeout: timeout, ..rule(Safety::Quorum(2), 2) };
+    let config = PrimaryConfig { peers: vec![peer.to_owned()], ..config(rule) };
+    let endpoint = Endpoint::open(NodeId(node), "127.0.0.1:0").unwrap();
+    PrimaryNode::reign(endpoint, NodeId(node), config, Arc::new(MemoryLog::default()), terms)
+}
+
+#[test]
+fn of_two_primaries_in_one_term_one_stands_down() {
+    let stands_down = |node: &PrimaryNode| {
+        until("it stands down", || node.primary.commit().standing() == Standing::Fenced { by: Term(2) });
+    };
+    // Neither has committed anything: the one with the smaller name gives way at once when they meet.
+    let small = of_term_two(2, "127.0.0.1:1", PATIENCE * 2);
+    let large = of_term_two(3, &small.address(), PATIENCE * 2);
+    stands_down(&small);
+    assert!(!matches!(large.primary.commit().standing(), Standing::Fenced { .. }));
+    // The one that commits goes on, whatever it is called.
+    let small = of_term_two(2, "127.0.0.1:1", PATIENCE * 2);
+    let standby = StandbyNode::empty(5, &small.address());
+    let end = small.write(&[64; 4]);
+    small.commits(end);
+    let large = of_term_two(3, &small.address(), Duration::from_millis(20));
+    stands_down(&large);
+    let end = small.write(&[64]);
+    small.commits(end);
+    standby.shows(end);
 }
 
 #[test]
