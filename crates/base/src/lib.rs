@@ -7,6 +7,7 @@ pub mod cpu;
 mod ids;
 pub mod safety;
 pub mod sync;
+pub mod value_ring;
 mod watermark;
 pub mod words;
 

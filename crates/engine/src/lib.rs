@@ -22,6 +22,6 @@ pub use freshet_txn::{
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};
 pub use node::{
-    CheckpointKind, CheckpointSettings, CheckpointStatus, DivideBy, Domain, FabricSettings, GroupCommit, LogSettings,
-    Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, Role,
+    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, CommandExecutor, DivideBy, Domain, FabricSettings,
+    GroupCommit, LogSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
 };

@@ -5,7 +5,13 @@ mod common;
 use std::time::Instant;
 
 use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start};
-use freshet_engine::{Isolation, NodeConfig, Role, Safety, StateHash};
+use freshet_engine::{Apply, Isolation, NodeConfig, ReplayMode, Role, Safety, StateHash};
+
+/// Each shape of logs with the usual way of replay, some with the other.
+fn in_all_ways(test: fn(Shape, Apply)) {
+    SHAPES.into_iter().for_each(|shape| test(shape, Apply::Fresh));
+    [Shape::OneStream, Shape::Pages].into_iter().for_each(|shape| test(shape, Apply::Full));
+}
 
 #[test]
 fn a_node_comes_back_from_its_log() {
@@ -38,9 +44,15 @@ fn comes_back(shape: Shape) {
 #[test]
 fn a_standby_sees_what_its_primary_commits() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    for directories in [[None, None], [Some(first.path()), Some(second.path())]] {
+    let full = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    for (apply, directories) in [
+        (Apply::Fresh, [None, None]),
+        (Apply::Fresh, [Some(first.path()), Some(second.path())]),
+        (Apply::Full, [None, None]),
+        (Apply::Full, [Some(full.0.path()), Some(full.1.path())]),
+    ] {
         let primary = start(NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(directories[0]) });
-        let standby = start(NodeConfig { join: Some(primary.address().into()), ..config(directories[1]) });
+        let standby = start(NodeConfig { join: Some(primary.address().into()), apply, ..config(directories[1]) });
         assert_eq!((primary.role(), standby.role()), (Role::Primary, Role::Standby));
         let table = primary.database().create_table(&definition()).unwrap().clone();
         for part in 0..4u64 {
@@ -60,13 +72,14 @@ fn a_standby_sees_what_its_primary_commits() {
 
 #[test]
 fn a_standby_takes_over_and_the_old_primary_rejoins() {
-    SHAPES.into_iter().for_each(takes_over);
+    in_all_ways(takes_over);
 }
 
-fn takes_over(shape: Shape) {
+fn takes_over(shape: Shape, apply: Apply) {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let cluster = |n: usize| {
-        let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+        let config =
+            NodeConfig { safety: Safety::Quorum(2), standbys: 2, apply, ..config(Some(directories[n].path())) };
         shape.of_node(n, config)
     };
     let old = start(cluster(0));
@@ -108,13 +121,14 @@ fn takes_over(shape: Shape) {
 
 #[test]
 fn what_was_never_acknowledged_is_saved_and_cut() {
-    SHAPES.into_iter().for_each(saved_and_cut);
+    in_all_ways(saved_and_cut);
 }
 
-fn saved_and_cut(shape: Shape) {
+fn saved_and_cut(shape: Shape, apply: Apply) {
     let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
     let cluster = |n: usize| {
-        let config = NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directories[n].path())) };
+        let config =
+            NodeConfig { safety: Safety::Quorum(2), standbys: 2, apply, ..config(Some(directories[n].path())) };
         shape.of_node(n, config)
     };
     let old = start(cluster(0));
@@ -165,5 +179,49 @@ fn saved_and_cut(shape: Shape) {
     assert!(found.iter().any(holds), "the saved tail holds the lost block: {found:?}");
     for node in [back, third, second] {
         node.stop().unwrap();
+    }
+}
+
+/// Without replay the log flows through a ring that is smaller than it; who takes over, or restarts, replays it from the segments.
+#[test]
+fn a_standby_that_does_not_replay_replays_when_it_must() {
+    for (apply, restarts) in [(Apply::Fresh, false), (Apply::Full, false), (Apply::Fresh, true)] {
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let with_small_ring = |mut config: NodeConfig| {
+            config.log.buffer_bytes = 128 << 10;
+            config
+        };
+        let primary = NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(first.path())) };
+        let primary = start(with_small_ring(primary));
+        let join = |primary: &str| {
+            with_small_ring(NodeConfig {
+                join: Some(primary.to_owned()),
+                replay: ReplayMode::None,
+                apply,
+                // It outlives its primary.
+                safety: Safety::OneSafe,
+                ..config(Some(second.path()))
+            })
+        };
+        let mut standby = start(join(primary.address()));
+        let at_start = hash(&standby);
+        let table = primary.database().create_table(&definition()).unwrap().clone();
+        let end = churn(primary.database(), &table, 0, 3000);
+        assert!(end.0 > 3 * (128 << 10), "the log is longer than the ring: {end}");
+        assert_eq!(hash(&standby), at_start);
+        let before = hash(&primary);
+        if restarts {
+            standby.stop().unwrap();
+            drop(standby);
+            standby = start(join(primary.address()));
+            standby.wait_visible(end, soon()).unwrap();
+            assert_eq!(hash(&standby), before);
+        }
+        primary.stop().unwrap();
+        drop(primary);
+        standby.promote(true).unwrap();
+        assert_eq!(hash(&standby), before);
+        churn(standby.database(), &standby.database().table("things").unwrap(), 10_000, 11_000);
+        standby.stop().unwrap();
     }
 }

@@ -8,6 +8,7 @@ use crate::{
     Failure, backup, bench, checkpoint,
     config::Flags,
     demo::{self, DemoOptions},
+    experiment::{self, ExperimentOptions},
     inspect, promote, serve, status,
 };
 
@@ -70,6 +71,11 @@ pub(crate) enum Command {
     /// The primary runs within this process, standbys beside it in processes of their own.
     #[command(subcommand)]
     Bench(bench::Bench),
+    /// Measure what papers have measured, at this machine's scale: figures with the papers' beside, and what differs.
+    ///
+    /// `freshet experiment list` shows which there are. Each is a sweep of `freshet bench`, and leaves a directory with its data (CSV),
+    /// a plot (SVG and PNG) and a report.
+    Experiment(ExperimentOptions),
 }
 
 /// Options of `freshet serve`.
@@ -244,6 +250,7 @@ impl Cli {
             Command::Restore(options) => backup::restore(&options),
             Command::Inspect(what) => inspect::run(&what),
             Command::Bench(options) => bench::run(options),
+            Command::Experiment(options) => experiment::run(&options),
         }
     }
 }

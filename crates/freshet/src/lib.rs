@@ -8,6 +8,7 @@
 //! | [`server`], [`client`] | the two ends of it |
 //! | [`serve`], [`status`], [`promote`], [`checkpoint`], [`inspect`] | the commands of that name |
 //! | [`bench`] | measures the engine within this process, standbys beside it |
+//! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
 #![forbid(unsafe_code)]
@@ -21,6 +22,7 @@ pub mod client;
 mod config;
 mod demo;
 mod ending;
+mod experiment;
 mod inspect;
 mod pin;
 mod process;

@@ -51,7 +51,10 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
 
     let reception = Reception::open(settings.address)?;
     let mut progress = Progress::default();
-    let node = Node::start(settings.node(Server::places(settings.workers) + sql::places(&settings.sql)), |phase| {
+    let config = settings.node(Server::places(settings.workers) + sql::places(&settings.sql));
+    // What the benchmark logs as commands.
+    let executor = Arc::new(freshet_workloads::tpcc::command::Commands::default());
+    let node = Node::start_executing(config, Some(executor), |phase| {
         reception.say(progress.status(phase));
         progress.show();
     })?;
@@ -185,6 +188,14 @@ pub(crate) struct NodeHost {
     pub(crate) begun: Instant,
 }
 
+/// How long the phases of a start took, and how many bytes, or entries of indexes, each went through.
+#[derive(Serialize)]
+struct StartPhases {
+    checkpoint: (Duration, u64),
+    log: (Duration, u64),
+    indexes: (Duration, u64),
+}
+
 /// What a node's status says beyond the engine's.
 #[derive(Serialize)]
 struct FullStatus {
@@ -192,6 +203,8 @@ struct FullStatus {
     pid: u32,
     #[serde(flatten)]
     node: freshet_engine::NodeStatus,
+    /// How its start went.
+    start: StartPhases,
     /// Why the log takes no more, if so.
     log_failure: Option<String>,
     resident_bytes: u64,
@@ -216,7 +229,9 @@ impl Host for NodeHost {
     }
 
     fn status(&self) -> String {
+        let [checkpoint, log, indexes] = self.node.restart_phases();
         let status = FullStatus {
+            start: StartPhases { checkpoint, log, indexes },
             version: env!("CARGO_PKG_VERSION"),
             pid: std::process::id(),
             node: self.node.status(),

@@ -160,6 +160,13 @@ fn table(status: &Value) -> String {
             }
             line("primary", follows);
             line("in sync", text(&status["in_sync"]));
+            let policy = match status["replay"].as_str() {
+                Some("none") => {
+                    "none: readers see what they saw at the start, until this node takes over or restarts".into()
+                }
+                _ => format!("{}, {}", text(&status["replay"]), text(&status["apply"])),
+            };
+            line("replay", policy);
             for (step, lag) in [
                 ("received", "receive_lag"),
                 ("persisted", "persist_lag"),

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
-use freshet_log::{Block, BlockKind, RecordRef};
+use freshet_log::{Block, BlockKind, RecordRef, block::CommandRef};
 use freshet_storage::{Catalog, Content, Guard, KeyBuffer, Known};
 
-use crate::{LogBytes, ReplayError};
+use crate::{LogBytes, ReplayError, full::Full};
 
 /// A record that ended at `tombstone`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,9 @@ struct Deferred {
 pub(crate) struct Found {
     deferred: Vec<Deferred>,
     pub(crate) deleted: Vec<Deleted>,
+    pub(crate) commands: Vec<Command>,
+    /// The last block with records.
+    pub(crate) last_redo: Stamp,
     pub(crate) records: u64,
     pub(crate) bytes: u64,
 }
@@ -41,9 +44,38 @@ impl Found {
     pub(crate) fn merge(&mut self, other: Self) {
         self.deferred.extend(other.deferred);
         self.deleted.extend(other.deleted);
+        self.commands.extend(other.commands);
+        self.last_redo = self.last_redo.max(other.last_redo);
         self.records += other.records;
         self.bytes += other.bytes;
     }
+}
+
+/// What replay does to a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Apply {
+    /// It announces the record's address in the replay array (Query Fresh, section 3.4.1).
+    #[default]
+    Fresh,
+    /// It makes the version and puts it into the data array (Query Fresh, section 4.7).
+    Full,
+    /// As fresh; and commands are collected, for somebody to execute them again ([`crate::Replay::take_commands`]).
+    Command,
+}
+
+/// What a transaction was told to do (see the transactions' module `command`).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Command {
+    /// Its stamp.
+    pub stamp: Stamp,
+    /// How many bytes its block takes.
+    pub length: u64,
+    /// Which stored procedure.
+    pub procedure: u32,
+    /// The partition to which it keeps.
+    pub partition: u64,
+    /// All that it was told.
+    pub inputs: Vec<u8>,
 }
 
 /// One thread's means of replay.
@@ -53,11 +85,19 @@ pub(crate) struct Applier {
     checkpoint_end: Stamp,
     buffer: Vec<u8>,
     key: KeyBuffer,
+    full: Option<Full>,
+    commands: bool,
 }
 
 impl Applier {
-    pub(crate) fn new(catalog: Arc<Catalog>, log: Arc<dyn LogBytes>, checkpoint_end: Stamp) -> Self {
-        Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new() }
+    pub(crate) fn new(
+        catalog: Arc<Catalog>,
+        log: Arc<dyn LogBytes>,
+        checkpoint_end: Stamp,
+        full: Option<Full>,
+        commands: bool,
+    ) -> Self {
+        Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new(), full, commands }
     }
 
     /// Replays `[from, to)`, which begins and ends at block boundaries.
@@ -68,6 +108,9 @@ impl Applier {
         to: Stamp,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
+        if let Some(full) = &mut self.full {
+            full.begin(guard, &self.catalog);
+        }
         let length = usize::try_from(to.since(from)).expect("parts are smaller than the address space");
         let mut buffer = std::mem::take(&mut self.buffer);
         if buffer.len() < length {
@@ -95,7 +138,15 @@ impl Applier {
             if block.header().kind == BlockKind::Schema {
                 enter_tables(&self.catalog, guard, &block, true)?;
             }
+            if let Some(CommandRef { procedure, partition, inputs }) = block.command() {
+                if !self.commands {
+                    return Err(ReplayError::Command { at: stamp });
+                }
+                let length = block.bytes().len() as u64;
+                found.commands.push(Command { stamp, length, procedure, partition, inputs: inputs.to_vec() });
+            }
             for record in block.records() {
+                found.last_redo = stamp;
                 self.record(guard, record, found)?;
             }
             at += block.bytes().len();
@@ -128,7 +179,8 @@ impl Applier {
             found.deleted.push(Deleted { fid: header.fid, rid: header.rid, tombstone: record.address });
         }
         let kind = self.entering(header.kind, record.address);
-        apply(content, guard, &mut self.key, kind, header.rid, record.address, record.row)
+        let of = Of { kind: header.kind, rid: header.rid, address: record.address, row: record.row };
+        apply(content, guard, &mut self.key, kind, of, self.full.as_mut().map(|full| (full, &*self.log)))
     }
 
     /// What a record is as far as indexes are concerned.
@@ -148,8 +200,10 @@ impl Applier {
             if kind == RecordKind::Delete {
                 found.deleted.push(Deleted { fid, rid, tombstone: address });
             }
-            let kind = self.entering(kind, address);
-            apply(content, guard, &mut self.key, kind, rid, address, &row)?;
+            let of = Of { kind, rid, address, row: &row };
+            let entering = self.entering(kind, address);
+            let full = self.full.as_mut().map(|full| (full, &*self.log));
+            apply(content, guard, &mut self.key, entering, of, full)?;
         }
         Ok(())
     }
@@ -174,16 +228,23 @@ pub(crate) fn enter_tables(
     Ok(())
 }
 
-#[allow(clippy::too_many_arguments)]
+/// A record to be applied.
+struct Of<'r> {
+    kind: RecordKind,
+    rid: Rid,
+    address: Stamp,
+    row: &'r [u8],
+}
+
+/// `entering` is what the record is as far as indexes are concerned.
 #[inline]
 fn apply(
     content: &Content,
     guard: &Guard<'_>,
     key: &mut KeyBuffer,
-    kind: RecordKind,
-    rid: Rid,
-    address: Stamp,
-    row: &[u8],
+    entering: RecordKind,
+    Of { kind, rid, address, row }: Of<'_>,
+    full: Option<(&mut Full, &dyn LogBytes)>,
 ) -> Result<(), ReplayError> {
     let foreign = ReplayError::Foreign { at: address, fid: content.fid(), rid };
     let indexes = content.indexes(guard);
@@ -191,10 +252,14 @@ fn apply(
         return Err(foreign);
     }
     // The word before the index entries: whoever finds the entry finds the record.
-    if !content.replay_store(rid, address) {
+    let fits = match full {
+        None => content.replay_store(rid, address),
+        Some((full, log)) => full.instantiate(content, guard, kind, rid, address, row, log)?,
+    };
+    if !fits {
         return Err(foreign);
     }
-    if kind == RecordKind::Insert {
+    if entering == RecordKind::Insert {
         for (_, index) in indexes.iter() {
             if let Some(key) = index.key_of(row, key) {
                 // There already, if this range was replayed before.

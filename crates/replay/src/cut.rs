@@ -5,14 +5,14 @@ use freshet_base::{Fid, Rid, Stamp};
 use freshet_log::{Block, BlockHeader, block::BLOCK_HEADER};
 use freshet_storage::Guard;
 
-use crate::{Replay, ReplayError};
+use crate::{Apply, Replay, ReplayError};
 
 /// About how many bytes of log are undone at once.
 const STRETCH: u64 = 4 << 20;
 
 impl Replay {
     /// Undoes the replay of `[at, end)`, whose bytes must still be readable, before they are cut
-    /// off. Readers never saw any of it: versions are made only below the read view, and tables that are dropped go only when the
+    /// off. Readers never saw any of it: versions are made only below the read view, or are taken back here too, and tables that are dropped go only when the
     /// read view has passed that. Index entries stay behind as hints that lead nowhere.
     ///
     /// # Errors
@@ -65,6 +65,9 @@ impl Replay {
         for (fid, rid, address, prev) in records.into_iter().rev() {
             if let Some(content) = self.catalog.get(guard, fid).and_then(|table| table.content(guard)) {
                 content.replay_cut(rid, address, prev);
+                if self.apply == Apply::Full {
+                    content.instantiate_cut(guard, rid, address);
+                }
             }
         }
         Ok(())

@@ -1,7 +1,7 @@
 //! One replay function, over any range of the log: for restart, for a joining
 //! standby, and for a live one.
 //!
-//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1). It is
+//! Replay stores addresses, it makes no versions (Query Fresh, section 3.4.1), unless it is told to ([`Apply::Full`]). It is
 //! idempotent and order-free: for each record the larger address wins, so several threads
 //! may replay parts of a range side by side (section 3.4.2), and ranges may overlap.
 //!
@@ -11,6 +11,7 @@
 mod apply;
 mod cut;
 mod fill;
+mod full;
 mod pool;
 mod restore;
 mod runs;
@@ -21,7 +22,7 @@ use freshet_storage::CatalogError;
 use thiserror::Error;
 
 pub use self::{
-    apply::Deleted,
+    apply::{Apply, Command, Deleted},
     pool::{PersistShare, Replay, ReplayStatistics},
     restore::{Collector, Restoration, Target},
 };
@@ -62,6 +63,21 @@ pub enum ReplayError {
         at: Stamp,
         /// What is wrong.
         cause: CatalogError,
+    },
+    /// A log of commands, on a node that was not told to execute them again.
+    #[error(
+        "the log at {at} says what a transaction was told to do, not what it did: only a standby that is set up with \
+         `apply = \"command\"` can follow it, from its beginning, and nobody can restart from it"
+    )]
+    Command {
+        /// Where.
+        at: Stamp,
+    },
+    /// Records behind commands.
+    #[error("the log at {at} holds records behind commands, which cannot be executed again beside one another")]
+    Mixed {
+        /// Where.
+        at: Stamp,
     },
     /// A record of a table that no catalog record describes, or with an impossible id or row.
     #[error("the record at {at} fits no table: table {}, record {}", fid.0, rid.0)]

@@ -10,13 +10,14 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Stamp, cpu::Meter};
+use freshet_base::{Stamp, Watermark, cpu::Meter};
 use freshet_storage::{Catalog, Participant, Participants};
 
 use crate::{
     LogBytes, ReplayError,
-    apply::{Applier, Deleted, Found},
+    apply::{Applier, Apply, Command, Deleted, Found},
     fill::{Records, fill_all},
+    full::{Full, View},
 };
 
 /// Makes a part of the log durable; for any thread.
@@ -66,6 +67,10 @@ pub struct Replay {
     bytes: AtomicU64,
     cpu: Arc<Meter>,
     deleted: Mutex<Vec<Deleted>>,
+    /// Commands that were not taken yet, and the first there was.
+    commands: Mutex<(Vec<Command>, Option<Stamp>)>,
+    pub(crate) apply: Apply,
+    view: View,
     pub(crate) catalog: Arc<Catalog>,
     pub(crate) log: Arc<dyn LogBytes>,
 }
@@ -125,9 +130,14 @@ impl Replay {
         participants: &Arc<Participants>,
         log: &Arc<dyn LogBytes>,
         checkpoint_end: Stamp,
+        apply: Apply,
     ) -> Self {
         let threads = threads.max(1);
-        let applier = || Applier::new(Arc::clone(catalog), Arc::clone(log), checkpoint_end);
+        let view = View::default();
+        let applier = || {
+            let full = (apply == Apply::Full).then(|| Full::new(participants, &view, checkpoint_end));
+            Applier::new(Arc::clone(catalog), Arc::clone(log), checkpoint_end, full, apply == Apply::Command)
+        };
         let cpu = Arc::new(Meter::default());
         let helpers = (1..threads)
             .map(|number| {
@@ -158,9 +168,18 @@ impl Replay {
             bytes: AtomicU64::new(0),
             cpu,
             deleted: Mutex::new(Vec::new()),
+            commands: Mutex::default(),
+            apply,
+            view: Arc::clone(&view),
             catalog: Arc::clone(catalog),
             log: Arc::clone(log),
         }
+    }
+
+    /// What readers see, at or below everything that is still to be replayed: full replay drops old versions by it, and keeps all
+    /// without it. To be said once.
+    pub fn set_view(&self, visible: &Arc<Watermark>) {
+        let _ = self.view.set(Arc::clone(visible));
     }
 
     /// How many threads replay.
@@ -186,6 +205,7 @@ impl Replay {
         if self.catalog.take_unfilled() {
             fill_all(&self.catalog, participant, &Records(&*self.log))?;
         }
+        self.keep_commands(&mut found)?;
         self.records.fetch_add(found.records, Relaxed);
         self.bytes.fetch_add(found.bytes, Relaxed);
         if !found.deleted.is_empty() {
@@ -221,6 +241,33 @@ impl Replay {
             }
         }
         outcome
+    }
+
+    fn keep_commands(&self, found: &mut Found) -> Result<(), ReplayError> {
+        if self.apply != Apply::Command {
+            return Ok(());
+        }
+        let mut commands = self.commands.lock().unwrap_or_else(PoisonError::into_inner);
+        let (commands, first) = &mut *commands;
+        let earliest = found.commands.iter().map(|command| command.stamp).min();
+        *first = first.or(earliest);
+        if first.is_some_and(|first| found.last_redo > first) {
+            return Err(ReplayError::Mixed { at: found.last_redo });
+        }
+        commands.append(&mut found.commands);
+        Ok(())
+    }
+
+    /// Commands that were replayed since the last call, in the order of their stamps.
+    pub fn take_commands(&self) -> Vec<Command> {
+        let mut commands = std::mem::take(&mut self.commands.lock().unwrap_or_else(PoisonError::into_inner).0);
+        commands.sort_unstable_by_key(|command| command.stamp);
+        commands
+    }
+
+    /// Where replay notes its processor time.
+    pub fn meter(&self) -> &Arc<Meter> {
+        &self.cpu
     }
 
     pub(crate) fn lead(&self) -> MutexGuard<'_, Lead> {

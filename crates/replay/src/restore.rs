@@ -141,6 +141,9 @@ impl Restoration {
             // A primary's log is not cut any more: what it says was dropped, nobody will see.
             enter_tables(&self.catalog, guard, block, self.target == Target::Announce)?;
         }
+        if block.header().kind == BlockKind::Command {
+            return Err(ReplayError::Command { at: block.stamp() });
+        }
         for record in block.records() {
             let header = &record.header;
             let (fid, rid, address) = (header.fid, header.rid, record.address);

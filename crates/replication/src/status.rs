@@ -9,6 +9,8 @@ use freshet_cluster::{
 };
 use serde::Serialize;
 
+use crate::standby::ReplayMode;
+
 /// A primary and its standbys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct PrimaryStatus {
@@ -144,6 +146,8 @@ pub struct Passage {
 pub struct OwnStatus {
     /// Itself.
     pub node: NodeId,
+    /// When it replays.
+    pub replay: ReplayMode,
     /// The latest term heard of.
     pub term: Term,
     /// Its connection.

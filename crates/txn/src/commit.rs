@@ -25,6 +25,11 @@ impl From<ReserveError> for CommitError {
     }
 }
 
+/// Where the block says that its records are; a command's block has none.
+fn offsets(kind: BlockKind, builder: &BlockBuilder) -> &[u32] {
+    if kind == BlockKind::Command { &[] } else { builder.offsets() }
+}
+
 /// While a transaction that changes or drops tables commits.
 struct Changing<'c>(&'c Catalog);
 
@@ -82,7 +87,7 @@ impl Transaction<'_> {
         Ticket { stamp: None, until }
     }
 
-    fn drop_vanished(&self, inner: &mut Inner) {
+    pub(crate) fn drop_vanished(&self, inner: &mut Inner) {
         let mut state = self.worker.state.borrow_mut();
         let vanished =
             |write: &mut Write| write.lock_only || write.inserted && write.installed.kind() == RecordKind::Delete;
@@ -101,7 +106,8 @@ impl Transaction<'_> {
             builder.set_limit(primary.log.longest_at_once());
         }
         let writer = Self::writer(primary, writer)?;
-        let Some(kind) = self.build_block(primary, writer.stream(), builder) else {
+        let command = self.build_command(writer.stream(), builder)?;
+        let Some(kind) = command.or_else(|| self.build_block(primary, writer.stream(), builder)) else {
             return self.log_long(primary, inner);
         };
         let length = builder.seal_records();
@@ -121,10 +127,10 @@ impl Transaction<'_> {
         // When the log has failed, it takes nothing more from anybody, and the ticket tells.
         if reservation.has_room() {
             let _ = reservation.fill(builder.finish(stamp, primary.term, kind));
-            self.publish(stamp, builder.offsets(), garbage);
+            self.publish(stamp, length, offsets(kind, builder), garbage);
         } else {
             // A long transaction has the ring for itself. Nobody should have to wait for the final stamps of versions meanwhile.
-            self.publish(stamp, builder.offsets(), garbage);
+            self.publish(stamp, length, offsets(kind, builder), garbage);
             let _ = reservation.fill(builder.finish(stamp, primary.term, kind));
         }
         Ok(Ticket { stamp: Some(stamp), until })
@@ -143,7 +149,7 @@ impl Transaction<'_> {
         // `undo` publishes the outcome.
         self.validate(stamp)?;
         worker.core.owners.decided(owner, true);
-        self.publish(stamp, &[], &mut inner.garbage);
+        self.publish(stamp, length, &[], &mut inner.garbage);
         Ok(Ticket { stamp: Some(stamp), until: Stamp::ZERO })
     }
 
@@ -180,12 +186,14 @@ impl Transaction<'_> {
         Some(kind)
     }
 
-    /// Gives every version its final stamp: its record's address in the log, as far from the transaction's as `offsets` say.
-    fn publish(&self, stamp: Stamp, offsets: &[u32], garbage: &mut GarbageQueue) {
+    /// Gives every version its final stamp: its record's address in the log, as far from the transaction's as `offsets` say, which
+    /// takes `length` bytes in all.
+    pub(crate) fn publish(&self, stamp: Stamp, length: u64, offsets: &[u32], garbage: &mut GarbageQueue) {
         let mut state = self.worker.state.borrow_mut();
         for (position, write) in state.writes.drain(..).enumerate() {
-            // Without a block, any distinct places above the stamp will do.
+            // Without a block of records, any places between the stamp and the next one will do.
             let offset = offsets.get(position).map_or(position as u64 + 1, |offset| u64::from(*offset));
+            let offset = offset.min(length - 1);
             let address = stamp.plus(offset);
             self.enter_catalog(&write, address);
             let Write { fid, installed, inserted, .. } = write;

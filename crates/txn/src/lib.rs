@@ -9,6 +9,7 @@
 
 mod build;
 mod certify;
+mod command;
 mod commit;
 mod core;
 mod definitions;

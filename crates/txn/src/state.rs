@@ -33,6 +33,14 @@ impl Write {
     }
 }
 
+/// What a transaction was told to do.
+#[derive(Debug)]
+pub(crate) struct Command {
+    pub(crate) procedure: u32,
+    pub(crate) partition: u64,
+    pub(crate) inputs: Vec<u8>,
+}
+
 /// What an own uncommitted version was before it was replaced.
 pub(crate) struct Replaced {
     pub(crate) write: usize,
@@ -55,6 +63,8 @@ pub(crate) struct State {
     pub(crate) buffers: Vec<ScanBuffer>,
     /// Whether it changes or drops tables.
     pub(crate) changes: bool,
+    /// What is logged in the place of its writes, if not they are.
+    pub(crate) command: Option<Command>,
     /// How many bytes of log the writes may take.
     pub(crate) limit: u64,
     /// About how many they do; commit measures it again.
@@ -117,6 +127,7 @@ impl State {
         self.replaced.clear();
         self.savepoints = 0;
         self.changes = false;
+        self.command = None;
         self.logged = 0;
         // Not for those that are small: this costs more than it looks.
         if !self.places.is_empty() {

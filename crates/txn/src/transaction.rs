@@ -80,6 +80,15 @@ impl<'w> Transaction<'w> {
         Self { worker, guard, snapshot: Cell::new(snapshot), isolation, read_only, finished: Cell::new(false) }
     }
 
+    pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
+        let (guard, snapshot) = worker.participant.pin(|| stamp);
+        worker.owner.set(None);
+        worker.seen.set(Stamp::ZERO);
+        let (snapshot, finished) = (Cell::new(snapshot), Cell::new(false));
+        // Who executes again is not validated again.
+        Self { worker, guard, snapshot, isolation: Isolation::Snapshot, read_only: None, finished }
+    }
+
     /// Everything below this stamp is visible to the transaction, and nothing else but its own writes.
     pub fn snapshot(&self) -> Stamp {
         self.snapshot.get()

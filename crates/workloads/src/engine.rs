@@ -1,6 +1,6 @@
 //! The engine's public interface, as far as workloads use it: one place to see it all.
 
 pub(crate) use freshet_engine::{
-    CreateTableError, Database, Direction, IndexDefinition, KeyPart, ProcedureError, Record, Table, TableDefinition,
-    Ticket, Transaction, Worker, WorkerError,
+    CommandExecutor, CreateTableError, Database, Direction, IndexDefinition, KeyPart, ProcedureError, Record, Table,
+    TableDefinition, Ticket, Transaction, Worker, WorkerError,
 };

@@ -80,8 +80,8 @@ impl<L: Layout> Typed<L> {
     ///
     /// # Errors
     /// [`NoTable`] when there is none.
-    pub fn open(database: &Database) -> Result<Self, NoTable> {
-        let table = database.table(L::NAME).ok_or(NoTable(L::NAME))?;
+    pub fn open(database: &dyn FindTable) -> Result<Self, NoTable> {
+        let table = database.find_table(L::NAME).ok_or(NoTable(L::NAME))?;
         Ok(Self { table, layout: PhantomData })
     }
 
@@ -183,6 +183,24 @@ pub(crate) fn definition<L: Layout>(primary: KeyPart, others: &[(&str, &[KeyPart
     TableDefinition::new(L::NAME, indexes)
 }
 
+/// Where tables are found: as they are now, or as a transaction sees them.
+pub trait FindTable {
+    /// The table of this name.
+    fn find_table(&self, name: &str) -> Option<Arc<Table>>;
+}
+
+impl FindTable for Database {
+    fn find_table(&self, name: &str) -> Option<Arc<Table>> {
+        self.table(name)
+    }
+}
+
+impl FindTable for Transaction<'_> {
+    fn find_table(&self, name: &str) -> Option<Arc<Table>> {
+        self.table(name)
+    }
+}
+
 /// The tables of a workload: handles on them, cheap to clone.
 pub trait TableSet: Sized {
     /// The definitions of all tables.
@@ -192,7 +210,7 @@ pub trait TableSet: Sized {
     ///
     /// # Errors
     /// [`NoTable`] names the first that is missing.
-    fn open(database: &Database) -> Result<Self, NoTable>;
+    fn open(database: &dyn FindTable) -> Result<Self, NoTable>;
 
     /// Makes those tables that are not there yet, and finds all. Blocks until they are committed.
     ///

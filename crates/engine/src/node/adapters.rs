@@ -25,7 +25,7 @@ use freshet_replication::{
 };
 use freshet_txn::{CommitGate, OutcomeOpen};
 
-use super::janitor::Janitor;
+use super::{commands::Executors, janitor::Janitor};
 
 /// The primary's log, for its shippers.
 pub(super) struct Shipped(pub LogReader);
@@ -289,12 +289,19 @@ pub(super) struct LiveReplay {
     pub janitor: Arc<Janitor>,
     /// How far was replayed, or begun.
     pub end: AtomicU64,
+    /// Where transactions are executed again.
+    pub executors: Option<Executors>,
 }
 
 impl ReplayTarget for LiveReplay {
     fn replay(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp]) -> Result<(), ReplayError> {
         self.end.fetch_max(to.0, Ordering::SeqCst);
-        self.replay.replay(from, to, partition_ends).map_err(|cause| ReplayError { at: from, why: cause.to_string() })
+        let replayed = self.replay.replay(from, to, partition_ends);
+        replayed.map_err(|cause| ReplayError { at: from, why: cause.to_string() })?;
+        match &self.executors {
+            Some(executors) => executors.execute(self.replay.take_commands()),
+            None => Ok(()),
+        }
     }
 
     fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) -> Result<(), ReplayError> {
@@ -305,6 +312,10 @@ impl ReplayTarget for LiveReplay {
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
         let end = Stamp(self.end.load(Ordering::SeqCst));
         if at < end {
+            if self.executors.is_some() {
+                let why = "what was executed again cannot be taken back: start this standby with an empty directory";
+                return Err(ReplayError { at, why: why.into() });
+            }
             let outcome = self.replay.cut(at, end);
             outcome.map_err(|cause| ReplayError { at, why: cause.to_string() })?;
             self.janitor.cut(at);

@@ -9,7 +9,10 @@ use freshet_log::{
     Division, GroupCommitKind, Grouping, LogConfig, Nudge, StandbyRing,
     persist::{Method, PersistenceConfig, time_around_cache},
 };
-use freshet_replication::{primary::PrimaryFabric, standby::StandbyFabric};
+use freshet_replication::{
+    primary::PrimaryFabric,
+    standby::{ReplayMode, StandbyFabric},
+};
 use serde::{Deserialize, Serialize};
 
 /// Where the log becomes persistent.
@@ -93,6 +96,42 @@ pub enum DivideBy {
     Transaction,
     /// Each record goes to the stream of its page.
     Page,
+}
+
+/// What a standby's replay does to records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Apply {
+    /// It announces their addresses in the replay arrays; versions are made by who reads them (Query Fresh, section 3.4).
+    #[default]
+    Fresh,
+    /// It makes their versions and puts them into the data arrays (Query Fresh, section 4.7, "FullReplay"): a baseline, for comparisons.
+    Full,
+    /// It executes again what transactions were told to do (Query Fresh, section 4.3, "Logical"): for benchmarks, which log that. One
+    /// thread does so in the order of stamps; several (`replay-threads`) take a partition each.
+    Command,
+}
+
+impl std::str::FromStr for Apply {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "fresh" => Ok(Self::Fresh),
+            "full" => Ok(Self::Full),
+            "command" => Ok(Self::Command),
+            _ => Err(format!("unknown way to apply the log {text:?}: use fresh, full or command")),
+        }
+    }
+}
+
+impl std::fmt::Display for Apply {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Fresh => "fresh",
+            Self::Full => "full",
+            Self::Command => "command",
+        })
+    }
 }
 
 /// Sizes and times of the log.
@@ -315,8 +354,10 @@ pub struct NodeConfig {
     pub standby_timeout_ms: u64,
     /// How many threads replay, at restart and on a standby.
     pub replay_threads: usize,
-    /// Whether a standby acknowledges only what it has replayed.
-    pub synchronous_replay: bool,
+    /// When a standby replays what it receives, and when it acknowledges it.
+    pub replay: ReplayMode,
+    /// What a standby's replay does to records.
+    pub apply: Apply,
     /// How many workers (sessions) there can be at once.
     pub workers: usize,
     /// Sizes and times of the log.
@@ -342,7 +383,8 @@ impl Default for NodeConfig {
             refuse_after_ms: 5000,
             standby_timeout_ms: 2000,
             replay_threads: 1,
-            synchronous_replay: false,
+            replay: ReplayMode::Pipelined,
+            apply: Apply::Fresh,
             workers: 128,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
@@ -438,6 +480,6 @@ impl NodeConfig {
 
     /// Places for workers, replay threads and the engine's own.
     pub(crate) fn participants(&self) -> usize {
-        self.workers + 2 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5
+        self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5
     }
 }

@@ -13,6 +13,7 @@
 mod adapters;
 pub mod archive;
 mod checkpoint;
+mod commands;
 mod config;
 mod ground;
 mod janitor;
@@ -39,13 +40,15 @@ use freshet_replication::{endpoint::Endpoint, takeover::PromoteOptions, terms::T
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
-pub use freshet_replication::status::LinkStatus;
+pub use freshet_replication::{standby::ReplayMode, status::LinkStatus};
 
 use self::{checkpoint::Checkpointing, reign::Reign, standby::Following};
 pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
+    commands::CommandExecutor,
     config::{
-        CheckpointSettings, DivideBy, Domain, FabricSettings, GroupCommit, LogSettings, NodeConfig, NudgeBy, OnLoss,
+        Apply, CheckpointSettings, DivideBy, Domain, FabricSettings, GroupCommit, LogSettings, NodeConfig, NudgeBy,
+        OnLoss,
     },
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},

@@ -1,7 +1,7 @@
 //! From a configuration to a running node.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::AtomicU64},
+    sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicU64},
     time::{Duration, Instant},
 };
 
@@ -16,7 +16,7 @@ use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint},
-    standby::{ReplayMode, Standby, StandbyConfig, Starting},
+    standby::{Standby, StandbyConfig, Starting},
     terms::BeginError,
 };
 use freshet_storage::{Catalog, Participants};
@@ -27,7 +27,8 @@ use super::{
     Composition, Node, Shipping,
     adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
-    config::NodeConfig,
+    commands::{CommandExecutor, Executors},
+    config::{Apply, NodeConfig},
     ground::{BufferInUse, Ground},
     janitor::Janitor,
     join::CheckpointDoor,
@@ -98,7 +99,19 @@ impl Node {
     ///
     /// # Errors
     /// See [`StartError`].
-    pub fn start(config: NodeConfig, mut progress: impl FnMut(Phase) + Send) -> Result<Arc<Self>, StartError> {
+    pub fn start(config: NodeConfig, progress: impl FnMut(Phase) + Send) -> Result<Arc<Self>, StartError> {
+        Self::start_executing(config, None, progress)
+    }
+
+    /// As [`Node::start`]; a standby with [`Apply::Command`] executes transactions again by means of `executor`.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start_executing(
+        config: NodeConfig,
+        executor: Option<Arc<dyn CommandExecutor>>,
+        mut progress: impl FnMut(Phase) + Send,
+    ) -> Result<Arc<Self>, StartError> {
         config.log_config().check()?;
         config.persistence().map_err(StartError::Config)?;
         config.fabric.primary().and_then(|_| config.fabric.standby(config.domain)).map_err(StartError::Config)?;
@@ -144,7 +157,7 @@ impl Node {
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
         let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint };
-        let mut node = if standby { parts.follow(deleted)? } else { parts.reign()? };
+        let mut node = if standby { parts.follow(deleted, executor)? } else { parts.reign()? };
         (node.restart, node.passed_over) = (restart, passed_over);
         tell(Phase::Ready);
         Ok(Arc::new(node))
@@ -203,7 +216,7 @@ impl Parts {
             .node()
     }
 
-    fn follow(self, deleted: Vec<Deleted>) -> Result<Node, StartError> {
+    fn follow(self, deleted: Vec<Deleted>, executor: Option<Arc<dyn CommandExecutor>>) -> Result<Node, StartError> {
         let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
         let store = ground.store.clone().expect("a standby has a store");
         // Reigns that the log never reached are none of its history.
@@ -222,10 +235,31 @@ impl Parts {
         let bytes: Arc<dyn LogBytes> = Arc::clone(&source) as _;
         // Without the log up to there, the checkpoint is no state of the database.
         let floor = checkpoint.as_ref().map_or(Stamp::ZERO, Manifest::end);
-        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor));
+        let apply = match config.apply {
+            Apply::Fresh => freshet_replay::Apply::Fresh,
+            Apply::Full => freshet_replay::Apply::Full,
+            Apply::Command => freshet_replay::Apply::Command,
+        };
+        let replay = Arc::new(Replay::new(config.replay_threads, &catalog, &participants, &bytes, floor, apply));
         let janitor = Arc::new(Janitor::new(deleted));
-        let target =
-            LiveReplay { replay: Arc::clone(&replay), janitor: Arc::clone(&janitor), end: AtomicU64::new(end.0) };
+        let late_core = Arc::new(OnceLock::new());
+        let executors = match (config.apply, executor) {
+            (Apply::Command, Some(executor)) => {
+                let started = Executors::start(config.replay_threads, &executor, &late_core, replay.meter());
+                Some(started.map_err(StartError::System)?)
+            }
+            (Apply::Command, None) => {
+                return Err(StartError::Config("apply = \"command\": there is nobody to execute commands".into()));
+            }
+            _ => None,
+        };
+        let executes = executors.is_some();
+        let target = LiveReplay {
+            replay: Arc::clone(&replay),
+            janitor: Arc::clone(&janitor),
+            end: AtomicU64::new(end.0),
+            executors,
+        };
         let directory = ground.directory.as_ref().map(|directory| directory.path().to_owned());
         let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, floor));
         let starting = Starting {
@@ -238,7 +272,7 @@ impl Parts {
             floor,
         };
         let standby_config = StandbyConfig {
-            replay: if config.synchronous_replay { ReplayMode::Synchronous } else { ReplayMode::Pipelined },
+            replay: config.replay,
             peers: config.peers.clone(),
             fabric: config.fabric.standby(config.domain).map_err(StartError::Config)?,
             ..StandbyConfig::default()
@@ -248,7 +282,13 @@ impl Parts {
                 .map_err(|cause| StartError::System(format!("cannot start the standby's threads: {cause}")))?;
         let visible = Arc::clone(standby.visible());
         source.limit_to(Arc::clone(&visible));
+        replay.set_view(&visible);
+        if executes {
+            // Whoever executes makes versions beyond the read view; they are not taken back anyway.
+            source.unlimited();
+        }
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);
+        let _ = late_core.set(Arc::clone(&core));
         let participant = core.participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
         core.catalog.consult_replay(&participant.pin_without_snapshot());
         drop(participant);

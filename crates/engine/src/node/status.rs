@@ -6,7 +6,7 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_replication::status::{OwnStatus, PrimaryStatus};
 use serde::Serialize;
 
-use super::{CheckpointStatus, Composition, Domain, Node};
+use super::{Apply, CheckpointStatus, Composition, Domain, Node};
 
 /// By role.
 #[derive(Clone, Debug, Serialize)]
@@ -33,6 +33,8 @@ pub enum RoleStatus {
         /// Receiving, replay, and lag.
         #[serde(flatten)]
         own: Box<OwnStatus>,
+        /// What replay does to records.
+        apply: Apply,
         /// Records replayed since the start.
         replayed_records: u64,
         /// Processor time of all replay threads.
@@ -117,6 +119,7 @@ impl Node {
                 let replay = self.replay.as_ref().map(|replay| replay.statistics()).unwrap_or_default();
                 RoleStatus::Standby {
                     own: Box::new(following.standby.status()),
+                    apply: self.config.apply,
                     replayed_records: replay.records,
                     replay_threads_cpu: replay.cpu,
                 }

@@ -8,8 +8,8 @@ use std::{
 };
 
 use freshet_engine::{
-    Database, DivideBy, Domain, GroupCommit, IndexDefinition, Isolation, KeyPart, Node, NodeConfig, Stamp, StateHash,
-    Table, TableDefinition,
+    Apply, Database, DivideBy, Domain, FabricKind, GroupCommit, IndexDefinition, Isolation, KeyPart, Node, NodeConfig,
+    Stamp, StateHash, Table, TableDefinition,
 };
 
 pub fn definition() -> TableDefinition {
@@ -26,12 +26,14 @@ pub fn row(id: u64, group: u64, value: u64) -> Vec<u8> {
     [id, group, value].iter().flat_map(|column| column.to_le_bytes()).collect()
 }
 
+/// FRESHET_TEST_APPLY=full has all standbys replay fully.
 pub fn config(directory: Option<&Path>) -> NodeConfig {
     let mut config = NodeConfig {
         directory: directory.map(Path::to_owned),
         domain: if directory.is_some() { Domain::File } else { Domain::None },
         listen: "127.0.0.1:0".into(),
         replay_threads: 2,
+        apply: std::env::var("FRESHET_TEST_APPLY").map_or(Apply::Fresh, |apply| apply.parse().unwrap()),
         ..NodeConfig::default()
     };
     config.log.buffer_bytes = 4 << 20;
@@ -59,6 +61,9 @@ impl Shape {
         if matches!(self, Self::Persistent) {
             config.domain = Domain::Pmem;
         }
+        // Some standbys are reached over TCP, others through shared memory; some primaries compress.
+        config.fabric.kind = if n % 2 == 1 { FabricKind::Shm } else { FabricKind::Tcp };
+        config.fabric.compress = matches!(self, Self::ThreeStreams);
         let log = &mut config.log;
         match self {
             Self::OneStream => {}

@@ -1,26 +1,15 @@
-//! A ring of immediate values in shared memory, from one thread of one process to one thread of another.
-//!
-//! # Access protocol
-//!
-//! | word | written by | means |
-//! |---|---|---|
-//! | `HEAD` | the ringer | so many values were put in; release, pairs with the listener's acquire: what was written before is in place |
-//! | `TAIL` | the listener | so many were taken out; release, pairs with the ringer's acquire: the place may be used again |
-//! | `SLEEP` | both | 1: the listener sleeps, or is about to |
-//! | `VALUES` | the ringer | value `k` lies at `k mod LENGTH`, below `HEAD` |
-//!
-//! Sleeping is Dekker's pattern: the listener sets `SLEEP`, fences, and looks at `HEAD` once more; the ringer moves `HEAD`, fences, and looks at
-//! `SLEEP`. So at least one sees the other. Either side may find nonsense here when the other process misbehaves: the worst that follows is
-//! a value that was not sent, or a wake-up for nothing, since every index is taken modulo the length.
-//!
-//! That the connection has ended is known to each process on its own ([`Bell::close`]), not from here.
+//! A ring of immediate values in shared memory, from one thread of one process to one thread of another, at which the latter sleeps:
+//! `freshet_base::value_ring`, with a futex. That the connection has ended is known to each process on its own ([`Bell::close`]), not from here.
 
 use std::{
     io,
     time::{Duration, Instant},
 };
 
-use freshet_base::sync::{Arc, AtomicBool, Ordering, fence, hint};
+use freshet_base::{
+    sync::{Arc, AtomicBool, Ordering, hint},
+    value_ring::{Put, ValueRing},
+};
 use rustix::thread::futex;
 
 use crate::memory::{Registered, SharedMemory};
@@ -67,47 +56,29 @@ impl Bell {
         let _ = futex::wake(sleep, futex::Flags::empty(), 1);
     }
 
+    fn ring_of_values(&self) -> ValueRing<'_> {
+        let words = self.memory.words();
+        let values = &words[VALUES..VALUES + LENGTH as usize];
+        ValueRing { head: &words[HEAD], tail: &words[TAIL], sleep: self.memory.half(SLEEP), values }
+    }
+
     /// Rings; false when the listener is so far behind that there is no room.
     pub fn ring(&self, value: u32) -> bool {
-        let words = self.memory.words();
-        // Relaxed: only this side moves it.
-        let head = words[HEAD].load(Ordering::Relaxed);
-        // Acquire: pairs with the release in `hear`.
-        if head.wrapping_sub(words[TAIL].load(Ordering::Acquire)) >= LENGTH {
-            return false;
-        }
-        // Relaxed: published by the release below.
-        words[VALUES + (head % LENGTH) as usize].store(u64::from(value), Ordering::Relaxed);
-        // Release: pairs with the acquire in `take`.
-        words[HEAD].store(head.wrapping_add(1), Ordering::Release);
-        fence(Ordering::SeqCst);
-        let sleep = self.memory.half(SLEEP);
-        // Relaxed: ordered by the fence, whose partner is in `hear`.
-        if sleep.load(Ordering::Relaxed) == 1 && sleep.swap(0, Ordering::SeqCst) == 1 {
-            // An error would mean that nobody can sleep there either.
-            let _ = futex::wake(sleep, futex::Flags::empty(), 1);
+        match self.ring_of_values().put(value) {
+            Put::Full => return false,
+            Put::In { wake: false } => {}
+            Put::In { wake: true } => {
+                // An error would mean that nobody can sleep there either.
+                let _ = futex::wake(self.memory.half(SLEEP), futex::Flags::empty(), 1);
+            }
         }
         true
     }
 
-    fn take(&self) -> Option<u32> {
-        let words = self.memory.words();
-        // Relaxed: only this side moves it.
-        let tail = words[TAIL].load(Ordering::Relaxed);
-        // Acquire: pairs with the release in `ring`.
-        if words[HEAD].load(Ordering::Acquire) == tail {
-            return None;
-        }
-        // Relaxed: ordered by the acquire above.
-        let value = words[VALUES + (tail % LENGTH) as usize].load(Ordering::Relaxed);
-        // Release: pairs with the acquire in `ring`.
-        words[TAIL].store(tail.wrapping_add(1), Ordering::Release);
-        Some(value as u32)
-    }
-
     /// Blocks for the next value, at most for `patience`; looks for it for `spin` before it sleeps.
     pub fn hear(&self, spin: Duration, patience: Duration) -> Option<u32> {
-        if let Some(value) = self.take() {
+        let ring = self.ring_of_values();
+        if let Some(value) = ring.take() {
             return Some(value);
         }
         let begun = Instant::now();
@@ -115,19 +86,15 @@ impl Bell {
             for _ in 0..32 {
                 hint::spin_loop();
             }
-            if let Some(value) = self.take() {
+            if let Some(value) = ring.take() {
                 return Some(value);
             }
         }
-        let sleep = self.memory.half(SLEEP);
         loop {
-            sleep.store(1, Ordering::SeqCst);
-            // The partner of the fence in `ring`.
-            fence(Ordering::SeqCst);
-            let taken = self.take();
+            let taken = ring.before_sleep();
             let left = patience.saturating_sub(begun.elapsed());
             if taken.is_some() || self.is_closed() || left.is_zero() {
-                sleep.store(0, Ordering::SeqCst);
+                ring.after_sleep();
                 return taken;
             }
             let left = futex::Timespec {
@@ -135,7 +102,7 @@ impl Bell {
                 tv_nsec: i64::from(left.subsec_nanos()),
             };
             // Woken, timed out, interrupted, or rung meanwhile: look again.
-            let _ = futex::wait(sleep, futex::Flags::empty(), 1, Some(&left));
+            let _ = futex::wait(ring.sleep, futex::Flags::empty(), 1, Some(&left));
         }
     }
 }

@@ -2,7 +2,9 @@
 //! are processes of their own, as in real life.
 
 mod backup;
+pub(crate) mod child;
 mod driver;
+mod join;
 mod options;
 mod probe;
 mod ratios;
@@ -21,6 +23,15 @@ use crate::Failure;
 
 /// Runs a benchmark and prints what it found.
 pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
+    let common = match &bench {
+        Bench::Ycsb(options) => Some(&options.common),
+        Bench::Tatp(options) => Some(&options.common),
+        Bench::Tpcb(options) => Some(&options.common),
+        _ => None,
+    };
+    if common.is_some_and(|common| common.standby_readers > 0) {
+        return Err(Failure::new("standbys read with TPC-C's transactions: use --standby-readers with bench tpcc"));
+    }
     let (report, json) = match &bench {
         Bench::Tpcc(options) => (tpcc::run(options)?, options.common.json),
         Bench::Ycsb(options) => (ycsb::run(options)?, options.common.json),
@@ -28,6 +39,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Tpcb(options) => (tpcb::run(options)?, options.common.json),
         Bench::Backup(options) => return backup::run(options),
         Bench::Restart(options) => return restart::run(options),
+        Bench::Join(options) => return join::run(options),
         Bench::Ratios(options) => return ratios::run(options),
     };
     if json {

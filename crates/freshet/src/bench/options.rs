@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use freshet_base::{Isolation, Safety};
-use freshet_engine::FabricKind;
+use freshet_engine::{Apply, FabricKind, ReplayMode};
 use freshet_workloads::ycsb::mix::Mix;
 
-use super::{backup::BackupOptions, ratios::RatiosOptions, restart::RestartOptions};
+use super::{backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions};
 use crate::{
     config::{DivideBy, Domain, GroupCommit, NudgeBy},
     pin::Pin,
@@ -28,6 +28,8 @@ pub(crate) enum Bench {
     Restart(RestartOptions),
     /// What checkpoints, backups and joining cost a primary at work, and how long they take.
     Backup(BackupOptions),
+    /// How long a standby takes to join a primary under TPC-C, and what that costs it.
+    Join(JoinOptions),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
     Ratios(RatiosOptions),
 }
@@ -63,9 +65,28 @@ pub(crate) struct Common {
     /// Threads that replay the log on each standby.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
     pub(crate) replay_threads: u16,
-    /// Standbys acknowledge only what they have replayed.
+    /// When standbys replay: pipelined, synchronous (they acknowledge only what they have replayed) or none.
+    #[arg(long, value_name = "POLICY", default_value_t = ReplayMode::Pipelined)]
+    pub(crate) replay: ReplayMode,
+    /// What standbys' replay does: fresh (replay arrays), full (it makes all versions), or command (the log says what transactions
+    /// were told, and they are executed again; TPC-C only, without remote transactions).
+    #[arg(long, value_name = "HOW", default_value_t = Apply::Fresh)]
+    pub(crate) apply: Apply,
+    /// TPC-C without remote transactions, as with --apply command: for comparisons with that.
     #[arg(long)]
-    pub(crate) synchronous_replay: bool,
+    pub(crate) home_only: bool,
+    /// Where standbys' logs persist. [default: file, with --domain none nowhere]
+    #[arg(long, value_name = "DOMAIN", value_enum)]
+    pub(crate) standby_domain: Option<Domain>,
+    /// With standby-domain pmem: how stores become durable there: auto, clwb, clflushopt, clflush, eadr.
+    #[arg(long, value_name = "METHOD", default_value = "auto")]
+    pub(crate) standby_persist_method: String,
+    /// Threads on each standby that run TPC-C's read-only transactions all the time, Stock-Level and Order-Status in turn.
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
+    pub(crate) standby_readers: u16,
+    /// With --json: how fresh the stalest standby was, each 20 ms.
+    #[arg(long)]
+    pub(crate) freshness_series: bool,
     /// By which fabric the log comes to standbys: tcp, shm or verbs.
     #[arg(long, value_name = "FABRIC", default_value_t = FabricKind::Tcp)]
     pub(crate) fabric: FabricKind,
@@ -126,6 +147,13 @@ pub(crate) struct Common {
     /// Print one JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+impl Common {
+    /// Whether terminals of TPC-C keep to their warehouses: without that, commands of one warehouse depend on those of others.
+    pub(crate) fn stays_at_home(&self) -> bool {
+        self.home_only || self.apply == Apply::Command
+    }
 }
 
 /// Options of `freshet bench tpcc`.

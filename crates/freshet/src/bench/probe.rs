@@ -16,6 +16,7 @@ use std::{
 };
 
 use freshet_engine::Node;
+use serde::Serialize;
 
 use super::report::Spread;
 use crate::{
@@ -33,12 +34,24 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// Two threads that look at one standby.
 pub(crate) struct Probe {
     end: Arc<AtomicBool>,
-    freshness: JoinHandle<(Vec<f64>, Vec<f64>)>,
+    freshness: JoinHandle<Vec<Look>>,
     visibility: JoinHandle<Vec<f64>>,
+}
+
+/// One look at a standby.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Look {
+    /// When, in seconds from the first look on.
+    pub(crate) seconds: f64,
+    /// The standby's read view / the primary's (the score of Query Fresh, section 4.5).
+    pub(crate) freshness: f64,
+    /// Bytes of log between the two.
+    pub(crate) behind_bytes: f64,
 }
 
 /// What they saw.
 pub(crate) struct Sighted {
+    pub(crate) looks: Vec<Look>,
     pub(crate) freshness: Spread,
     pub(crate) behind_bytes: Spread,
     pub(crate) visibility_us: Spread,
@@ -60,29 +73,34 @@ impl Probe {
 
     pub(crate) fn end(self) -> Sighted {
         self.end.store(true, Ordering::Relaxed);
-        let (freshness, behind) = self.freshness.join().unwrap_or_default();
+        let looks = self.freshness.join().unwrap_or_default();
         let visibility = self.visibility.join().unwrap_or_default();
         Sighted {
-            freshness: Spread::new(freshness),
-            behind_bytes: Spread::new(behind),
+            freshness: Spread::new(looks.iter().map(|look| look.freshness).collect()),
+            behind_bytes: Spread::new(looks.iter().map(|look| look.behind_bytes).collect()),
+            looks,
             visibility_us: Spread::new(visibility),
         }
     }
 }
 
-fn look_at_freshness(node: &Node, client: &Client, end: &AtomicBool) -> (Vec<f64>, Vec<f64>) {
-    let (mut shares, mut behind) = (Vec::new(), Vec::new());
-    let mut next = Instant::now();
+fn look_at_freshness(node: &Node, client: &Client, end: &AtomicBool) -> Vec<Look> {
+    let mut looks = Vec::new();
+    let begun = Instant::now();
+    let mut next = begun;
     while !end.load(Ordering::Relaxed) {
         let Ok(watermarks) = client.watermarks(PATIENCE) else { break };
         let primary = node.database().core().snapshots.current();
         let standby = watermarks.visible.min(primary);
-        shares.push(standby.0 as f64 / primary.0.max(1) as f64);
-        behind.push(primary.since(standby) as f64);
+        looks.push(Look {
+            seconds: begun.elapsed().as_secs_f64(),
+            freshness: standby.0 as f64 / primary.0.max(1) as f64,
+            behind_bytes: primary.since(standby) as f64,
+        });
         next += EVERY;
         thread::sleep(next.saturating_duration_since(Instant::now()));
     }
-    (shares, behind)
+    looks
 }
 
 fn follow_stamps(node: &Node, client: &Client, end: &AtomicBool) -> Vec<f64> {

@@ -3,11 +3,12 @@
 //! Machines and hours differ by tens of percent, so what is compared is run in turns, several times, each time in a
 //! fresh process, and the medians are compared.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::Value;
 
+use super::child::{child, median};
 use crate::Failure;
 
 /// Options of `freshet bench ratios`.
@@ -41,9 +42,7 @@ struct Results(Vec<Value>);
 impl Results {
     /// The median of a number that every result has.
     fn median(&self, pointer: &str) -> f64 {
-        let mut numbers: Vec<f64> = self.0.iter().filter_map(|value| value.pointer(pointer)?.as_f64()).collect();
-        numbers.sort_by(f64::total_cmp);
-        numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
+        median(self.0.iter().filter_map(|value| value.pointer(pointer)?.as_f64()).collect()).unwrap_or(f64::NAN)
     }
 }
 
@@ -105,21 +104,6 @@ pub(crate) fn run(options: &RatiosOptions) -> Result<ExitCode, Failure> {
     }
     println!("- restart: `freshet bench restart`");
     Ok(ExitCode::SUCCESS)
-}
-
-/// Runs `freshet bench ARGUMENTS --json` and returns what it found.
-fn child(arguments: &[String]) -> Result<Value, Failure> {
-    let output = Command::new(std::env::current_exe()?)
-        .arg("bench")
-        .args(arguments)
-        .arg("--json")
-        .stdin(Stdio::null())
-        .stderr(Stdio::inherit())
-        .output()?;
-    if !output.status.success() {
-        return Err(Failure::new(format!("`freshet bench {}` failed", arguments.join(" "))));
-    }
-    Ok(serde_json::from_slice(&output.stdout)?)
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use serde::Serialize;
 use super::{
     driver::{Aborts, Half, Tally},
     options::Common,
+    probe::Look,
     subject::Measured,
 };
 use crate::{
@@ -46,6 +47,12 @@ pub(crate) struct Report {
     pub(crate) freshness: Option<Freshness>,
     /// From acknowledged on the primary to visible on the standby.
     pub(crate) visibility_us: Option<Visibility>,
+    /// Transactions that ran on the standbys.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) standby_readers: Option<StandbyReaders>,
+    /// The looks at the stalest standby, one by one, if they were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(crate) freshness_series: Vec<Look>,
     /// The most memory that the primary had resident.
     pub(crate) peak_rss_bytes: u64,
     /// Throughput of half seconds, as shares of the mean.
@@ -57,6 +64,17 @@ pub(crate) struct Report {
     /// The consistency conditions that do not hold, of those that were looked at.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) check: Option<Vec<String>>,
+}
+
+/// Read-only transactions on the standbys.
+#[derive(Debug, Serialize)]
+pub(crate) struct StandbyReaders {
+    /// Transactions per second, on all standbys together.
+    pub(crate) tps: f64,
+    /// Transactions that could not read.
+    pub(crate) failed: u64,
+    /// The share of the processor time of the standbys' processes that these transactions had.
+    pub(crate) utilization: f64,
 }
 
 /// Throughput of half seconds, as shares of the mean.
@@ -92,6 +110,9 @@ pub(crate) struct Options {
     pub(crate) safety: String,
     pub(crate) standbys: u32,
     pub(crate) replay_threads: u16,
+    pub(crate) replay: String,
+    pub(crate) apply: String,
+    pub(crate) home_only: bool,
     pub(crate) pin: Option<String>,
 }
 
@@ -193,6 +214,9 @@ impl Report {
                 safety: common.safety.to_string(),
                 standbys: common.standbys,
                 replay_threads: common.replay_threads,
+                replay: common.replay.to_string(),
+                apply: common.apply.to_string(),
+                home_only: common.stays_at_home(),
                 pin: common.pin.as_ref().map(ToString::to_string),
             },
             tps: tally.per_second,
@@ -227,6 +251,12 @@ impl Report {
                 max: spread.percentile(100.0),
                 samples: spread.len() as u64,
             }),
+            standby_readers: measured.readers.map(|readers| StandbyReaders {
+                tps: readers.transactions as f64 / seconds,
+                failed: readers.failed,
+                utilization: readers.cpu.as_secs_f64() / readers.process_cpu.as_secs_f64().max(1e-9),
+            }),
+            freshness_series: if common.freshness_series { measured.looks } else { Vec::new() },
             peak_rss_bytes: process::peak_resident_bytes(),
             load,
             window_waits: tally.window_waits,
@@ -279,6 +309,10 @@ impl fmt::Display for Report {
                 "visible after ack",
                 format!("p50 {}, p99 {}, max {} ({samples} samples)", micros(*p50), micros(*p99), micros(*max)),
             )?;
+        }
+        if let Some(StandbyReaders { tps, failed, utilization }) = &self.standby_readers {
+            let (tps, share) = (grouped(tps.round() as u64), utilization * 100.0);
+            line("standby reads", format!("{tps}/s, {share:.0} % of the standbys' processor time, {failed} failed"))?;
         }
         if let Some(Halves { slowest, slowest_with_checkpoint, with_checkpoint, count }) = &self.halves {
             let checkpoints = match slowest_with_checkpoint {

@@ -17,10 +17,18 @@ use tempfile::TempDir;
 
 use super::{
     options::Common,
-    probe::{Probe, Sighted},
+    probe::{Look, Probe, Sighted},
     report::Spread,
 };
-use crate::{Failure, children::NodeProcess, client::Client, config::Domain, status};
+use crate::{
+    Failure,
+    children::NodeProcess,
+    client::{Client, Done},
+    config::Domain,
+    protocol::{Answer, Ask},
+    server::readers::{ReaderTotals, StartReaders},
+    status,
+};
 
 /// How long a standby may take to start, to catch up, or to answer.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -30,7 +38,7 @@ pub(crate) struct Subject {
     // Dropped in this order: connections, standbys, the primary, files.
     standbys: Vec<Standby>,
     primary: Primary,
-    _scratch: Option<TempDir>,
+    scratch: Option<TempDir>,
 }
 
 enum Primary {
@@ -40,7 +48,8 @@ enum Primary {
     Logged(Arc<Node>),
 }
 
-struct Standby {
+/// A standby in a process of its own.
+pub(crate) struct Standby {
     client: Arc<Client>,
     process: NodeProcess,
 }
@@ -52,6 +61,7 @@ pub(crate) struct Begun {
     log_cpu: Duration,
     ship_cpu: Duration,
     replay_cpu: Vec<Duration>,
+    readers: Option<ReaderTotals>,
     probes: Vec<Probe>,
 }
 
@@ -74,8 +84,12 @@ pub(crate) struct Measured {
     pub(crate) freshness: Option<Spread>,
     /// Bytes of log between the two read views; of the same standby.
     pub(crate) behind_bytes: Option<Spread>,
+    /// The looks at that standby, in order.
+    pub(crate) looks: Vec<Look>,
     /// From acknowledged to visible, in microseconds; of the worst standby.
     pub(crate) visibility_us: Option<Spread>,
+    /// What the readers on the standbys did, if there are any.
+    pub(crate) readers: Option<ReaderTotals>,
 }
 
 impl Subject {
@@ -86,7 +100,7 @@ impl Subject {
         let workers = usize::from(common.threads) * 2 + 4;
         if common.standbys == 0 && common.domain == Domain::None {
             let primary = Primary::Volatile(Database::volatile(workers)?);
-            return Ok(Self { standbys: Vec::new(), primary, _scratch: None });
+            return Ok(Self { standbys: Vec::new(), primary, scratch: None });
         }
         let scratch = scratch(common.dir.as_deref())?;
         let directory = |name: &str| scratch.path().join(name);
@@ -122,7 +136,7 @@ impl Subject {
         for number in 1..=common.standbys {
             standbys.push(Standby::start(common, node.address(), directory(&format!("standby-{number}")))?);
         }
-        let subject = Self { standbys, primary: Primary::Logged(node), _scratch: Some(scratch) };
+        let subject = Self { standbys, primary: Primary::Logged(node), scratch: Some(scratch) };
         subject.wait_for_standbys()?;
         Ok(subject)
     }
@@ -134,13 +148,28 @@ impl Subject {
         }
     }
 
+    /// The primary, if it has a log.
+    pub(crate) fn node(&self) -> Result<&Arc<Node>, Failure> {
+        match &self.primary {
+            Primary::Volatile(_) => Err(Failure::new("a database without a log is no node")),
+            Primary::Logged(node) => Ok(node),
+        }
+    }
+
+    /// Starts one more standby and blocks until it serves.
+    pub(crate) fn join(&self, common: &Common) -> Result<Standby, Failure> {
+        let directory = self.scratch.as_ref().map(|scratch| scratch.path().join("joining")).unwrap_or_default();
+        Standby::start(common, self.node()?.address(), directory)
+    }
+
     /// Whether a checkpoint is being written, and how many were.
     pub(crate) fn checkpoints(&self) -> (bool, u64) {
         let Primary::Logged(node) = &self.primary else { return (false, 0) };
         node.checkpoint_status().map_or((false, 0), |status| (status.under_way.is_some(), status.installed))
     }
 
-    fn reserved(&self) -> Stamp {
+    /// Where the next transaction's stamp will be.
+    pub(crate) fn reserved(&self) -> Stamp {
         self.database().core().snapshots.current()
     }
 
@@ -178,6 +207,38 @@ impl Subject {
         }
     }
 
+    /// Starts `--standby-readers` on every standby, once what is loaded is visible there.
+    pub(crate) fn start_readers(&self, common: &Common) -> Result<(), Failure> {
+        if common.standby_readers == 0 {
+            return Ok(());
+        }
+        if self.standbys.is_empty() {
+            return Err(Failure::new("--standby-readers needs --standbys"));
+        }
+        let loaded = self.reserved();
+        for (number, standby) in (0..).zip(&self.standbys) {
+            standby.wait_visible(loaded)?;
+            let order = StartReaders { threads: common.standby_readers, seed: common.seed + number };
+            let _: Done<()> = standby.client.call("tpcc/readers/start", &order, PATIENCE)?;
+        }
+        Ok(())
+    }
+
+    /// What the readers on all standbys have done so far.
+    fn readers(&self) -> Option<ReaderTotals> {
+        let mut all: Option<ReaderTotals> = None;
+        for standby in &self.standbys {
+            let Ok(Done { result, .. }) = standby.client.call::<ReaderTotals>("tpcc/readers/totals", &(), PATIENCE)
+            else {
+                continue;
+            };
+            if result.threads > 0 {
+                all.get_or_insert_default().add(&result);
+            }
+        }
+        all
+    }
+
     /// The measurement begins.
     pub(crate) fn begin(&self) -> Begun {
         let mut probes = Vec::new();
@@ -188,6 +249,7 @@ impl Subject {
             replay_cpu: self.standbys.iter().map(Standby::replay_cpu).collect(),
             log_cpu: self.log_cpu().0,
             ship_cpu: self.log_cpu().1,
+            readers: self.readers(),
             reserved: self.reserved(),
             at: Instant::now(),
             probes,
@@ -205,11 +267,14 @@ impl Subject {
             .zip(&begun.replay_cpu)
             .map(|(standby, before)| standby.replay_cpu().saturating_sub(*before))
             .max();
+        let readers = self.readers().zip(begun.readers).map(|(after, before)| after.since(&before));
         let mut worst: Option<(Spread, Spread)> = None;
+        let mut worst_looks = Vec::new();
         let mut visibility: Option<Spread> = None;
-        for Sighted { freshness, behind_bytes, visibility_us } in begun.probes.into_iter().map(Probe::end) {
+        for Sighted { looks, freshness, behind_bytes, visibility_us } in begun.probes.into_iter().map(Probe::end) {
             if worst.as_ref().is_none_or(|(worst, _)| freshness.mean() < worst.mean()) {
                 worst = Some((freshness, behind_bytes));
+                worst_looks = looks;
             }
             if visibility.as_ref().is_none_or(|worst| visibility_us.percentile(99.0) > worst.percentile(99.0)) {
                 visibility = Some(visibility_us);
@@ -225,7 +290,9 @@ impl Subject {
             replay_cpu,
             freshness,
             behind_bytes,
+            looks: worst_looks,
             visibility_us: visibility,
+            readers,
         }
     }
 
@@ -268,10 +335,21 @@ impl Standby {
             ("--listen", any),
             ("--sql-listen", "off"),
             ("--join", primary),
-            ("--domain", if common.domain == Domain::None { "none" } else { "file" }),
-            ("--workers", "1"),
+            (
+                "--domain",
+                match common.standby_domain {
+                    Some(Domain::None) => "none",
+                    Some(Domain::Pmem) => "pmem",
+                    None if common.domain == Domain::None => "none",
+                    Some(Domain::File) | None => "file",
+                },
+            ),
+            ("--log-persist-method", &common.standby_persist_method),
+            // Readers take places for workers, and as many as there are workers are free.
+            ("--workers", &common.standby_readers.max(1).to_string()),
             ("--replay-threads", &common.replay_threads.to_string()),
-            ("--synchronous-replay", &common.synchronous_replay.to_string()),
+            ("--replay", &common.replay.to_string()),
+            ("--apply", &common.apply.to_string()),
             ("--fabric-kind", &common.fabric.to_string()),
             ("--fabric-spin-us", &common.spin_us.to_string()),
             ("--log-batch-bytes", &common.batch_bytes.to_string()),
@@ -288,7 +366,17 @@ impl Standby {
         Ok(Self { client, process })
     }
 
-    fn status(&self) -> Value {
+    /// Blocks until everything below `stamp` is visible.
+    pub(crate) fn wait_visible(&self, stamp: Stamp) -> Result<(), Failure> {
+        let deadline_ms = PATIENCE.as_millis() as u64;
+        match self.client.ask(Ask::WaitVisible { stamp, deadline_ms }, PATIENCE + Duration::from_secs(1))? {
+            Answer::Visible { .. } => Ok(()),
+            other => Err(Failure::new(format!("a standby does not show what the primary has loaded: {other:?}"))),
+        }
+    }
+
+    /// Its status; null when it does not answer.
+    pub(crate) fn status(&self) -> Value {
         let json = self.client.status(PATIENCE).unwrap_or_default();
         serde_json::from_str(&json).unwrap_or(Value::Null)
     }

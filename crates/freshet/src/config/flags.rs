@@ -4,7 +4,7 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory};
 use freshet_base::{Isolation, Safety};
-use freshet_engine::FabricKind;
+use freshet_engine::{Apply, FabricKind, ReplayMode};
 
 use super::{ConfigError, DivideBy, Domain, GroupCommit, NudgeBy, OnLoss, Settings, SqlListen};
 use crate::pin::Cpus;
@@ -185,9 +185,14 @@ pub(crate) struct Flags {
     /// Threads that replay the log, on a standby and at restart. [default: 2]
     #[arg(long, value_name = "N", env = "FRESHET_REPLAY_THREADS", help_heading = "Resources")]
     pub(crate) replay_threads: Option<usize>,
-    /// A standby acknowledges only what it has also replayed. [default: false]
-    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", env = "FRESHET_SYNCHRONOUS_REPLAY", help_heading = "Resources")]
-    pub(crate) synchronous_replay: Option<bool>,
+    /// When a standby replays: pipelined (by itself; it acknowledges what is persistent), synchronous (it acknowledges only
+    /// what it has also replayed), none (only at a take-over or a restart). [default: pipelined]
+    #[arg(long, value_name = "POLICY", env = "FRESHET_REPLAY", help_heading = "Resources")]
+    pub(crate) replay: Option<ReplayMode>,
+    /// What a standby's replay does: fresh (addresses into replay arrays, versions are made by who reads them),
+    /// full (it makes all versions; for comparisons) or command (it executes again what a benchmark has logged). [default: fresh]
+    #[arg(long, value_name = "HOW", env = "FRESHET_APPLY", help_heading = "Resources")]
+    pub(crate) apply: Option<Apply>,
     /// Where PostgreSQL's clients connect: address and port, port 0 for a free one; off for nowhere. [default: 127.0.0.1:5432]
     #[arg(long, value_name = "ADDRESS", env = "FRESHET_SQL_LISTEN", help_heading = "SQL")]
     pub(crate) sql_listen: Option<SqlListen>,
@@ -238,7 +243,8 @@ impl Flags {
             self.isolation => settings.isolation,
             self.workers => settings.workers,
             self.replay_threads => settings.replay_threads,
-            self.synchronous_replay => settings.synchronous_replay,
+            self.replay => settings.replay,
+            self.apply => settings.apply,
             self.pin => settings.pin,
             self.log_buffer_bytes => log.buffer_bytes,
             self.log_transaction_bytes => log.transaction_bytes,

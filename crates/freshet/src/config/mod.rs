@@ -16,7 +16,7 @@ use std::{
 
 use clap::ValueEnum;
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{CheckpointSettings, FabricSettings, NodeConfig, PersistMethod as Method};
+use freshet_engine::{Apply, CheckpointSettings, FabricSettings, NodeConfig, PersistMethod as Method, ReplayMode};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -115,8 +115,10 @@ pub(crate) struct Settings {
     pub(crate) refuse_after_ms: u64,
     /// Threads that replay the log, on a standby and at restart.
     pub(crate) replay_threads: usize,
-    /// Acknowledge only what is replayed.
-    pub(crate) synchronous_replay: bool,
+    /// When a standby replays, and when it acknowledges.
+    pub(crate) replay: ReplayMode,
+    /// What a standby's replay does to records.
+    pub(crate) apply: Apply,
     /// Threads that execute procedures.
     pub(crate) workers: usize,
     /// What concurrent transactions may do to one another.
@@ -265,7 +267,8 @@ impl Default for Settings {
             standby_timeout_ms: 2_000,
             refuse_after_ms: 5_000,
             replay_threads: 2,
-            synchronous_replay: false,
+            replay: ReplayMode::Pipelined,
+            apply: Apply::Fresh,
             workers: 2,
             isolation: Isolation::Serializable,
             pin: None,
@@ -465,7 +468,8 @@ impl Settings {
             refuse_after_ms: self.refuse_after_ms,
             standby_timeout_ms: self.standby_timeout_ms,
             replay_threads: self.replay_threads,
-            synchronous_replay: self.synchronous_replay,
+            replay: self.replay,
+            apply: self.apply,
             workers,
             checkpoint: self.checkpoint.clone(),
             fabric: self.fabric.clone(),

@@ -5,6 +5,7 @@
 //! | one that accepts | opens connections | the server stops |
 //! | two for each connection, [`connection`] | read requests, write answers | the client has gone |
 //! | `workers` and one for long work, [`work`] | run procedures, never wait for a commit | the server stops |
+//! | as many as were asked for, [`readers`] | run read-only transactions, for benchmarks | they are told, or the server stops |
 //! | two that wait, [`completion`] | answer when a commit, or a read view, has come so far | the server stops |
 //!
 //! A worker hands a finished transaction with its ticket over and goes on with the next. All answers of one group
@@ -13,6 +14,7 @@
 mod completion;
 mod connection;
 pub(crate) mod procedures;
+pub(crate) mod readers;
 pub(crate) mod starting;
 #[cfg(test)]
 mod tests;
@@ -32,7 +34,7 @@ use std::{
 use freshet_base::{Isolation, Stamp};
 use freshet_engine::Database;
 
-use self::{completion::Completions, procedures::Procedures, work::Lane};
+use self::{completion::Completions, procedures::Procedures, readers::Readers, work::Lane};
 use crate::{Failure, protocol::Watermarks};
 
 /// Connections at once; whoever comes then is refused.
@@ -68,6 +70,7 @@ pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
 struct Shared {
     host: Arc<dyn Host>,
     procedures: Procedures,
+    readers: Readers,
     quick: Lane,
     long: Lane,
     commits: Completions,
@@ -111,6 +114,7 @@ impl Server {
         let shared = Arc::new(Shared {
             host,
             procedures: Procedures::new(isolation),
+            readers: Readers::default(),
             quick: Lane::default(),
             long: Lane::default(),
             commits: Completions::default(),
@@ -156,6 +160,7 @@ impl Drop for Server {
         }
         self.shared.commits.stop();
         self.shared.views.stop();
+        self.shared.readers.stop();
         // Wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
         for stream in self.shared.streams().values() {

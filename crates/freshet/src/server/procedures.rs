@@ -7,6 +7,7 @@
 //! | `tpcc/population` | nothing | the [`Population`] |
 //! | `tpcc/run` | [`tpcc::input::Request`] | [`tpcc::outcome::Outcome`] |
 //! | `tpcc/check` | nothing | a [`tpcc::consistency::Verdict`] for each of the conditions 1 to 12 |
+//! | `tpcc/readers/...` | | see [`readers`](super::readers) |
 //! | `journal/create` | nothing | nothing; makes the table when it is not there |
 //! | `journal/write` | [`Mark`] | nothing |
 //! | `journal/missing` | a list of [`Mark`]s | those that are not there |

@@ -109,6 +109,9 @@ fn one(shared: &Shared, worker: &Worker, work: Work) {
                 let reason = "the deadline passed before the procedure was begun".to_owned();
                 return reply.send(Answer::Refused { reason });
             }
+            if let Some(answer) = shared.readers.answer(&shared.host, &call) {
+                return reply.send(answer);
+            }
             match shared.procedures.run(shared.host.database(), worker, &call) {
                 Ok((result, ticket)) => {
                     let answer = Answer::Committed { stamp: ticket.stamp, until: ticket.until, result };

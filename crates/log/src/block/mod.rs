@@ -14,7 +14,7 @@
 //! | 16..24 | serial key; equal to the stamp today |
 //! | 24..28 | term |
 //! | 28..30 | number of records |
-//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time; bit 4: another block of the same transaction follows; bits 5..8: stream |
+//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time, 6 command; bit 4: another block of the same transaction follows; bits 5..8: stream |
 //! | 31     | format version |
 //!
 //! | record header, 32 bytes, followed by the row | |
@@ -39,7 +39,7 @@ use freshet_base::{Fid, Rid, Stamp, Term};
 
 pub(crate) use build::MARK_BLOCK;
 pub use build::{BlockBuilder, BlockFull, skip_header, term_block, time_block};
-pub use parse::{Block, BlockError, RecordRef, Records};
+pub use parse::{Block, BlockError, CommandRef, RecordRef, Records};
 pub(crate) use parse::{check_seal, peek_at};
 
 /// The only block format that this version reads and writes.
@@ -76,6 +76,9 @@ pub enum BlockKind {
     Schema,
     /// Says what time it is: no records. Point-in-time restores look for these.
     Time,
+    /// What a transaction was told to do instead of what it did: a baseline for benchmarks (Query Fresh, section 4.3, "Logical").
+    /// In the place of a record: the stored procedure's id as FID, the partition as RID, and the inputs as row.
+    Command,
 }
 
 impl BlockKind {
@@ -86,6 +89,7 @@ impl BlockKind {
             Self::Term => 3,
             Self::Schema => 4,
             Self::Time => 5,
+            Self::Command => 6,
         }
     }
 
@@ -96,6 +100,7 @@ impl BlockKind {
             3 => Self::Term,
             4 => Self::Schema,
             5 => Self::Time,
+            6 => Self::Command,
             _ => return None,
         })
     }

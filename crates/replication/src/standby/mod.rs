@@ -26,6 +26,7 @@ use freshet_base::{
 };
 use freshet_cluster::term::LogState;
 use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
+use serde::{Deserialize, Serialize};
 
 use self::{
     ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, replay::ReplayStage, visible::VisibleStage,
@@ -44,14 +45,41 @@ use crate::{
     wire::{Continue, Peer, Peers},
 };
 
-/// When the primary is told that a batch has arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+/// When a standby replays what it receives, and when it acknowledges it (Query Fresh, sections 3.2 and 4.6).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum ReplayMode {
-    /// Once it is persistent; replay follows by itself (replay pipelining, Query Fresh section 3.2).
+    /// It acknowledges what is persistent; replay follows by itself (replay pipelining, Query Fresh section 3.2).
     #[default]
     Pipelined,
-    /// Once it is replayed too: readers here see at once what a client was told, and replay is on the commit path.
+    /// It acknowledges what is replayed too: readers here see at once what a client was told, and replay is on the commit path.
     Synchronous,
+    /// It acknowledges what is persistent, and replays nothing while it follows (Query Fresh, section 4.6, "NoReplay"): its readers
+    /// go on seeing what they saw when it started. Room in the log buffer is given back when it is persistent. A take-over replays
+    /// everything first, from the log's files where it is not in the buffer any more, and so does a restart.
+    None,
+}
+
+impl std::str::FromStr for ReplayMode {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "pipelined" => Ok(Self::Pipelined),
+            "synchronous" => Ok(Self::Synchronous),
+            "none" => Ok(Self::None),
+            _ => Err(format!("unknown replay policy {text:?}: use none, synchronous or pipelined")),
+        }
+    }
+}
+
+impl std::fmt::Display for ReplayMode {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Pipelined => "pipelined",
+            Self::Synchronous => "synchronous",
+            Self::None => "none",
+        })
+    }
 }
 
 /// How a primary reaches its standby's memory, which is for the standby to say.
@@ -71,7 +99,7 @@ pub struct StandbyFabric {
 /// A standby's parameters.
 #[derive(Clone, Debug)]
 pub struct StandbyConfig {
-    /// When batches are acknowledged.
+    /// When batches are replayed and acknowledged.
     pub replay: ReplayMode,
     /// No more bytes than this are handed to the replay target at once.
     pub replay_piece: u64,
@@ -167,12 +195,17 @@ impl Standby {
     ) -> io::Result<Self> {
         let peers = config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         store.mark_replayed(starting.replayed);
+        let replay_until = match config.replay {
+            ReplayMode::Pipelined | ReplayMode::Synchronous => Stamp::MAX,
+            // Below the floor there is nothing that readers could see.
+            ReplayMode::None => starting.floor,
+        };
         let shared = Arc::new(Shared {
             node: starting.node,
             address: starting.address,
             follow: Follow::new(starting.leader),
             acks: AckStage::default(),
-            replay: ReplayStage::new(target, starting.replayed, store.received()),
+            replay: ReplayStage::new(target, starting.replayed, store.received(), replay_until),
             visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted()), starting.floor),
             lag: Mutex::new(LagMeter::default()),
             passage: Mutex::default(),
@@ -188,6 +221,7 @@ impl Standby {
             store,
             terms,
         });
+        shared.keep_no_room();
         let standby = Self { shared, threads: Mutex::default() };
         standby.spawn("receive", follow::run)?;
         standby.spawn("ack", persist::run)?;
@@ -327,6 +361,13 @@ impl Shared {
         self.passage.lock().expect("no code panics under this mutex")
     }
 
+    /// Without replay, what is persistent gives its room back. A cut of the log takes this back.
+    fn keep_no_room(&self) {
+        if self.config.replay == ReplayMode::None {
+            self.store.mark_replayed(Stamp::MAX);
+        }
+    }
+
     /// Recomputes what readers may see, after one of its three bounds has moved.
     fn show(&self) {
         self.visible.update(self.store.persisted(), |at| self.store.transaction_end(at));
@@ -360,6 +401,7 @@ impl Shared {
         let lag = self.lag();
         OwnStatus {
             node: self.node,
+            replay: self.config.replay,
             term: self.terms.get().fence.highest(),
             link: self.follow.status(),
             in_sync: lag.in_sync(),

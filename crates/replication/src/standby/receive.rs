@@ -203,6 +203,7 @@ fn enter(shared: &Shared, welcome: &Welcome) -> Result<(), SessionError> {
         let replayed = shared.replay.cut(cut_at).map_err(|error| SessionError::Local(error.to_string()))?;
         shared.visible.set_replayed(replayed);
         shared.store.cut(cut_at)?;
+        shared.keep_no_room();
     }
     shared.terms.adopt(welcome.cluster, welcome.history.clone()).map_err(|error| SessionError::Local(error.to_string()))
 }

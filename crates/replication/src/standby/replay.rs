@@ -57,8 +57,10 @@ pub trait ReplayTarget: Send + Sync {
     fn cut(&self, at: Stamp) -> Result<(), ReplayError>;
 }
 
-/// Ends of blocks that wait for replay; further ones only make the last piece longer.
+/// Ends of blocks that wait for replay; when there are more, every second one is forgotten, which makes pieces longer.
 const WAITING: usize = 1 << 16;
+/// Where replay waits to be asked for, ends of blocks closer together than this are of no use.
+const APART: u64 = 1 << 20;
 
 pub(crate) struct ReplayStage {
     target: Arc<dyn ReplayTarget>,
@@ -71,16 +73,38 @@ struct Queue {
     taken: Stamp,
     /// Ends of blocks beyond, ascending.
     ends: VecDeque<Stamp>,
+    /// Nothing that begins here or beyond is replayed before somebody asks for it.
+    until: Stamp,
     running: bool,
     held: bool,
     stopped: bool,
     failure: Option<ReplayError>,
 }
 
+impl Queue {
+    /// One more end of a block. The last one gives way if it is not `apart` from the one before.
+    fn push(&mut self, end: Stamp, apart: u64) {
+        let before = self.ends.len().checked_sub(2).map_or(self.taken, |place| self.ends[place]);
+        if let Some(last) = self.ends.back_mut().filter(|last| last.since(before) < apart) {
+            *last = end;
+            return;
+        }
+        if self.ends.len() >= WAITING {
+            let mut number = 0;
+            self.ends.retain(|_| {
+                number += 1;
+                number % 2 == 0
+            });
+        }
+        self.ends.push_back(end);
+    }
+}
+
 impl ReplayStage {
-    pub fn new(target: Arc<dyn ReplayTarget>, replayed: Stamp, received: Stamp) -> Self {
+    /// Replays by itself what begins below `until`; the rest when [`ReplayStage::finish`] asks for it.
+    pub fn new(target: Arc<dyn ReplayTarget>, replayed: Stamp, received: Stamp, until: Stamp) -> Self {
         let ends = (received > replayed).then_some(received).into_iter().collect();
-        let queue = Queue { taken: replayed, ends, running: false, held: false, stopped: false, failure: None };
+        let queue = Queue { taken: replayed, ends, until, running: false, held: false, stopped: false, failure: None };
         Self { target, queue: Mutex::new(queue), changed: Condvar::new() }
     }
 
@@ -92,24 +116,25 @@ impl ReplayStage {
     pub fn push(&self, ends: impl Iterator<Item = Stamp>) {
         let mut queue = self.lock();
         let idle = queue.ends.is_empty();
+        let waits = queue.taken >= queue.until;
         for end in ends {
-            if queue.ends.len() >= WAITING {
-                *queue.ends.back_mut().expect("it is full") = end;
-            } else {
-                queue.ends.push_back(end);
-            }
+            queue.push(end, if waits { APART } else { 0 });
         }
-        if idle {
+        if idle && !waits {
             self.changed.notify_all();
         }
     }
 
-    /// Blocks until everything up to `to` is replayed.
+    /// Has everything up to `to` replayed, and blocks until it is.
     ///
     /// # Errors
     /// [`ReplayError`] when replay has failed.
     pub fn finish(&self, to: Stamp) -> Result<(), ReplayError> {
         let mut queue = self.lock();
+        if queue.until < to {
+            queue.until = to;
+            self.changed.notify_all();
+        }
         loop {
             if let Some(failure) = &queue.failure {
                 return Err(failure.clone());
@@ -161,7 +186,7 @@ impl ReplayStage {
             if queue.stopped || queue.failure.is_some() {
                 return None;
             }
-            if !queue.held && !queue.ends.is_empty() {
+            if !queue.held && !queue.ends.is_empty() && queue.taken < queue.until {
                 break;
             }
             queue = self.changed.wait(queue).expect("no code panics under this mutex");

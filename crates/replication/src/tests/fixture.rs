@@ -302,6 +302,10 @@ impl Tape {
         self.state.lock().unwrap().cuts.clone()
     }
 
+    pub fn replayed(&self) -> Stamp {
+        Stamp(self.state.lock().unwrap().upto)
+    }
+
     pub fn calls(&self) -> Vec<(u64, Vec<u64>)> {
         self.state.lock().unwrap().calls.clone()
     }

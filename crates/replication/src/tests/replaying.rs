@@ -8,6 +8,7 @@ use crate::{
     log_access::StandbyStore,
     primary::PrimaryConfig,
     standby::{ReplayMode, StandbyConfig},
+    takeover::{PromoteOptions, promote},
 };
 
 #[test]
@@ -41,6 +42,25 @@ fn synchronous_replay_is_on_the_commit_path() {
     standby.tape.gate(None);
     primary.commits(end);
     standby.shows(end);
+}
+
+#[test]
+fn without_replay_the_log_flows_and_a_take_over_replays_all_of_it() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let config = StandbyConfig { replay: ReplayMode::None, ..StandbyConfig::default() };
+    let standby = StandbyNode::with(2, Some(primary.address()), config, MemoryLog::with_capacity(CAPACITY));
+    standby.joined();
+    let mut end = Stamp(0);
+    while end.0 < 5 * CAPACITY {
+        end = primary.write(&[64; 20]);
+        primary.commits(end);
+    }
+    let status = standby.standby.status();
+    assert_eq!((status.persisted, status.replayed, status.visible), (end, Stamp(0), Stamp(0)));
+    assert_eq!((standby.tape.replayed(), status.replay), (Stamp(0), ReplayMode::None));
+    drop(primary);
+    let promoted = promote(&standby.standby, &PromoteOptions::default()).unwrap();
+    assert_eq!((promoted.start, standby.tape.replayed()), (end, end));
 }
 
 #[test]

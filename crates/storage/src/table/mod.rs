@@ -21,7 +21,7 @@
 //! (Query Fresh, section 3.4.1), zero for none; it changes by `fetch_max`, and
 //! is taken back by [`Content::replay_cut`] when the log is cut. Where it is ahead
 //! of the head and the head is visible to a reader, the reader loads the missing versions
-//! from the log and installs them (section 3.4.3).
+//! from the log and installs them (section 3.4.3). Under full replay, a baseline, replay makes the versions instead (module `instantiate`).
 
 mod certify;
 mod fill;
@@ -29,6 +29,7 @@ mod free;
 mod handle;
 mod incarnate;
 mod indexes;
+mod instantiate;
 #[cfg(all(test, loom))]
 mod model;
 mod read;
@@ -54,6 +55,7 @@ pub use self::{
     free::Reclaimed,
     handle::Table,
     indexes::{Index, IndexList},
+    instantiate::Instantiated,
     read::{ReadContext, Visible},
     record::{InstallError, LoadError, Loaded, ReadError, RecordSource},
     write::{Installed, Published},

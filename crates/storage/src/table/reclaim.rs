@@ -65,7 +65,8 @@ impl Content {
         if last == head && unsafe { Version::is_tombstone(last) } {
             // SAFETY: as above; below a tombstone lies the row that it deleted.
             if let Some(row) = unsafe { Version::row(chain) } {
-                self.forget(guard, rid, row, self.replayed(rid), |_, _| false);
+                let announced = self.replayed(rid);
+                self.forget(guard, rid, row, || self.replayed(rid) == announced, |_, _| false);
             }
             // What replay announced for this record, on a primary that was a standby, is older than the tombstone.
             self.replay_forget(rid, stamp);
@@ -85,21 +86,21 @@ impl Content {
     /// Takes away the index entries that `row` of the dead record has, unless the id has been given to
     /// a record for which `keep(index, key)` says that it needs the same entry. On a standby,
     /// replay may give the id to another record at any moment: it announces that before it enters the indexes,
-    /// and the announcement is looked at under the latch of the entry's leaf. `announced` is what `keep` knows of;
-    /// when there is something newer, the entry stays.
+    /// and whether what `keep` knows of is `still` the newest is looked at under the latch of the entry's leaf; when it
+    /// is not, the entry stays.
     fn forget(
         &self,
         guard: &Guard<'_>,
         rid: Rid,
         row: &[u8],
-        announced: Option<Stamp>,
+        still: impl Fn() -> bool,
         mut keep: impl FnMut(usize, &[u8]) -> bool,
     ) {
         let mut key = KeyBuffer::new();
         for (number, index) in self.indexes(guard).iter() {
             let Some(key) = index.key_of(row, &mut key) else { continue };
             if !keep(number, key) {
-                index.tree().remove_if(guard, key, rid, || self.replayed(rid) == announced);
+                index.tree().remove_if(guard, key, rid, &still);
             }
         }
     }
@@ -124,14 +125,15 @@ impl Content {
             return Err(LoadError::Mismatch { address: tombstone });
         }
         for _ in 0..ROUNDS {
-            let announced = self.replayed(rid);
+            let announced = self.newest_known(guard, rid);
             let later = self.rows_since(rid, announced, tombstone, context)?;
-            self.forget(guard, rid, &row, announced, |index, key| {
+            let still = || self.newest_known(guard, rid) == announced;
+            self.forget(guard, rid, &row, still, |index, key| {
                 later
                     .iter()
                     .any(|row| self.indexes(guard).get(index).is_some_and(|index| index.definition().matches(row, key)))
             });
-            if self.replayed(rid) == announced {
+            if still() {
                 break;
             }
         }

@@ -92,7 +92,7 @@ impl Content {
     }
 
     /// The stamp of what a restored word stands for; none for no record.
-    fn word_stamp(_guard: &Guard<'_>, word: Word) -> Option<Stamp> {
+    pub(super) fn word_stamp(_guard: &Guard<'_>, word: Word) -> Option<Stamp> {
         match (word.as_address().or(word.as_gone()), word.as_pointer()) {
             (Some(address), _) => Some(address),
             // SAFETY: found under the guard. Relaxed: it was final when the word was published, and the word was acquired.
@@ -102,7 +102,7 @@ impl Content {
     }
 
     /// New records get ids above `rid`.
-    fn note_rid(&self, rid: Rid) {
+    pub(super) fn note_rid(&self, rid: Rid) {
         if self.next_rid.load(Ordering::Relaxed) <= rid.0 {
             let range = if self.fid == Fid::CATALOG { 1 } else { RID_RANGE };
             let range = (rid.0 / range + 1) * range;

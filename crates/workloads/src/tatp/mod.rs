@@ -16,7 +16,7 @@ use crate::{
     random::Random,
     row::{Row, Sorted, Text, layout},
     share::load_shares,
-    table::{NoTable, TableSet, Typed, definition, part},
+    table::{FindTable, NoTable, TableSet, Typed, definition, part},
 };
 
 layout! {
@@ -115,7 +115,7 @@ impl TableSet for Tables {
         ]
     }
 
-    fn open(database: &Database) -> Result<Self, NoTable> {
+    fn open(database: &dyn FindTable) -> Result<Self, NoTable> {
         Ok(Self {
             subscriber: Typed::open(database)?,
             access_info: Typed::open(database)?,

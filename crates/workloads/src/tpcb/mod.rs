@@ -13,7 +13,7 @@ use crate::{
     random::Random,
     row::{Row, Sorted, Text, layout},
     share::load_shares,
-    table::{NoTable, TableSet, Typed, definition, part},
+    table::{FindTable, NoTable, TableSet, Typed, definition, part},
 };
 
 layout! {
@@ -110,7 +110,7 @@ impl TableSet for Tables {
         ]
     }
 
-    fn open(database: &Database) -> Result<Self, NoTable> {
+    fn open(database: &dyn FindTable) -> Result<Self, NoTable> {
         Ok(Self {
             branch: Typed::open(database)?,
             teller: Typed::open(database)?,

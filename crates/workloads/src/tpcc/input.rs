@@ -229,6 +229,13 @@ impl Terminal {
         }
     }
 
+    /// The same terminal, whose user never asks for another warehouse than its home: no remote transactions (Query Fresh, section 4.3).
+    #[must_use]
+    pub fn at_home(mut self) -> Self {
+        self.scale.warehouses = 1;
+        self
+    }
+
     /// Its home warehouse.
     pub fn warehouse(&self) -> u16 {
         self.warehouse

@@ -7,6 +7,7 @@
 //!
 //! Not here, because drivers do it: keying and think times, the queue of deferred deliveries, and measuring.
 
+pub mod command;
 pub mod consistency;
 pub mod input;
 pub mod keys;

@@ -8,9 +8,9 @@ use super::{
     },
 };
 use crate::{
-    engine::{Database, ProcedureError, TableDefinition, Transaction},
+    engine::{ProcedureError, TableDefinition, Transaction},
     journal::{self, JournalRow},
-    table::{NoTable, TableSet, Typed, definition, part},
+    table::{FindTable, NoTable, TableSet, Typed, definition, part},
 };
 
 /// Number of `customer`'s index by name.
@@ -67,7 +67,7 @@ impl TableSet for Tables {
         ]
     }
 
-    fn open(database: &Database) -> Result<Self, NoTable> {
+    fn open(database: &dyn FindTable) -> Result<Self, NoTable> {
         Ok(Self {
             warehouse: Typed::open(database)?,
             district: Typed::open(database)?,

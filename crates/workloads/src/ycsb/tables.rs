@@ -15,7 +15,7 @@ use crate::{
     random::mix,
     row::{Row, layout},
     share::load_shares,
-    table::{self, NoTable, TableSet, Typed},
+    table::{self, FindTable, NoTable, TableSet, Typed},
 };
 
 /// The table's name, as in YCSB.
@@ -67,9 +67,9 @@ impl TableSet for Tables {
         ]
     }
 
-    fn open(database: &Database) -> Result<Self, NoTable> {
+    fn open(database: &dyn FindTable) -> Result<Self, NoTable> {
         Ok(Self {
-            records: database.table(NAME).ok_or(NoTable(NAME))?,
+            records: database.find_table(NAME).ok_or(NoTable(NAME))?,
             population: Typed::open(database)?,
             journal: Typed::open(database)?,
         })

@@ -10,7 +10,7 @@ use crate::{
     owner::Owners,
     reclaim::{Guard, Participant, Participants},
     table::{
-        Content, LoadError, ReadContext, ReadError, Reclaimed,
+        Content, Instantiated, LoadError, ReadContext, ReadError, Reclaimed,
         scene::{FakeLog, context, see},
     },
 };
@@ -23,12 +23,19 @@ struct Standby {
     participants: Arc<Participants>,
     /// Whose life it is.
     rid: Rid,
+    /// Whether replay makes versions.
+    full: bool,
     records: Vec<(u64, RecordKind, Option<u64>, &'static [u8])>,
 }
 
 impl Standby {
     /// The whole life of one record id: first `a`, then `b`, then `a` again; with the row that each snapshot sees.
     fn new() -> Self {
+        Self::that_applies(false)
+    }
+
+    /// One whose replay makes versions, if `full`.
+    fn that_applies(full: bool) -> Self {
         use RecordKind::{Delete, Insert, Update};
         let records: Vec<(u64, RecordKind, Option<u64>, &'static [u8])> = vec![
             (10, Insert, None, b"a10"),
@@ -45,7 +52,7 @@ impl Standby {
         table.consult_replay();
         let owners = Owners::new(4);
         let standby =
-            Self { table, log: FakeLog::new(), owners, participants: Participants::new(16), rid: RID, records };
+            Self { table, log: FakeLog::new(), owners, participants: Participants::new(16), rid: RID, full, records };
         standby.append();
         standby
     }
@@ -64,8 +71,21 @@ impl Standby {
 
     /// Replays the record at `address`.
     fn replay(&self, guard: &Guard<'_>, address: u64) {
+        self.replay_seen(guard, address, 0);
+    }
+
+    /// As [`Standby::replay`], while the read view is at `visible`.
+    fn replay_seen(&self, guard: &Guard<'_>, address: u64, visible: u64) {
         let (_, kind, _, row) = *self.records.iter().find(|record| record.0 == address).unwrap();
-        assert!(self.table.replay_store(self.rid, Stamp(address)));
+        if self.full {
+            let context = self.context(visible, self.horizon(visible));
+            let made = self.table.instantiate(guard, kind, self.rid, Stamp(address), row, &context);
+            assert_ne!(made, Ok(Instantiated::Foreign));
+            assert!(made.is_ok(), "{made:?}");
+            self.table.trim_replayed(guard, self.rid, context.horizon);
+        } else {
+            assert!(self.table.replay_store(self.rid, Stamp(address)));
+        }
         if kind == RecordKind::Insert {
             self.table.indexes(guard).primary().tree().insert(guard, &row[..1], self.rid).unwrap();
         }
@@ -95,9 +115,13 @@ const SNAPSHOTS: [u64; 10] = [5, 15, 25, 35, 45, 55, 65, 75, 85, 95];
 
 #[test]
 fn an_id_that_was_used_again_reads_right_at_each_snapshot_in_each_order() {
+    [false, true].into_iter().for_each(used_again);
+}
+
+fn used_again(full: bool) {
     let before = live();
     // Three snapshots in each order, each read twice.
-    let mut standby = Standby::new();
+    let mut standby = Standby::that_applies(full);
     let participant = standby.participants.join().unwrap();
     for first in SNAPSHOTS {
         for second in SNAPSHOTS {
@@ -120,10 +144,14 @@ fn an_id_that_was_used_again_reads_right_at_each_snapshot_in_each_order() {
 
 #[test]
 fn long_readers_read_right_while_replay_goes_on_and_others_reclaim() {
+    [false, true].into_iter().for_each(long_readers);
+}
+
+fn long_readers(full: bool) {
     // Readers begin at each snapshot and stay until `stays` more records were replayed.
     for stays in 0..SNAPSHOTS.len() {
         for oldest_first in [true, false] {
-            let standby = Standby::new();
+            let standby = Standby::that_applies(full);
             let replayer = standby.participants.join().unwrap();
             let readers: Vec<Participant> = SNAPSHOTS.iter().map(|_| standby.participants.join().unwrap()).collect();
             let mut pinned: Vec<(u64, Guard<'_>)> = Vec::new();
@@ -132,7 +160,7 @@ fn long_readers_read_right_while_replay_goes_on_and_others_reclaim() {
                 let now = SNAPSHOTS[step];
                 if step > 0 {
                     let (address, kind, ..) = standby.records[step - 1];
-                    standby.replay(&replayer.pin_without_snapshot(), address);
+                    standby.replay_seen(&replayer.pin_without_snapshot(), address, SNAPSHOTS[step - 1]);
                     if kind == RecordKind::Delete {
                         deleted.push(address);
                     }
@@ -339,8 +367,10 @@ fn an_inserter_under_a_latch_may_load_a_tombstone() {
 /// Replay gives the id and the key away while the remains of the old record are being taken away.
 #[test]
 fn reclaiming_stops_before_a_record_that_replay_announces_meanwhile() {
-    for (announced_before, at) in [(30, 30), (70, 70), (70, 40)] {
-        let standby = Arc::new(Standby::new());
+    for (full, (announced_before, at)) in
+        [false, true].into_iter().flat_map(|full| [(30, 30), (70, 70), (70, 40)].map(|times| (full, times)))
+    {
+        let standby = Arc::new(Standby::that_applies(full));
         let participant = standby.participants.join().unwrap();
         let guard = participant.pin_without_snapshot();
         for (address, ..) in standby.records.iter().filter(|record| record.0 <= announced_before) {
@@ -360,14 +390,19 @@ fn reclaiming_stops_before_a_record_that_replay_announces_meanwhile() {
         let context = standby.context(75, 75);
         standby.table.reclaim_replayed(&guard, RID, Stamp(30), &context).unwrap();
         FakeLog::before_load(|_| {});
-        assert_eq!(standby.table.replayed(RID), Some(Stamp(80)));
+        assert_eq!(standby.table.newest_known(&guard, RID), Some(Stamp(80)));
         assert_eq!(entries(&standby.table, &guard, A), [RID], "the new record's entry, {announced_before}, {at}");
     }
 }
 
 #[test]
 fn a_cut_takes_announcements_back() {
-    let standby = Standby::new();
+    [false, true].into_iter().for_each(cut_takes_back);
+}
+
+fn cut_takes_back(full: bool) {
+    let before = live();
+    let standby = Standby::that_applies(full);
     let participant = standby.participants.join().unwrap();
     let guard = participant.pin_without_snapshot();
     for (address, ..) in &standby.records {
@@ -377,14 +412,24 @@ fn a_cut_takes_announcements_back() {
     standby.check(&guard, 45, 0);
     for (address, _, prev, _) in standby.records.iter().rev().filter(|record| record.0 >= 45) {
         standby.table.replay_cut(RID, Stamp(*address), prev.map(Stamp));
+        standby.table.instantiate_cut(&guard, RID, Stamp(*address));
     }
     standby.log.cut(45);
-    assert_eq!(standby.table.replayed(RID), Some(Stamp(40)));
+    assert_eq!(standby.table.newest_known(&guard, RID), Some(Stamp(40)));
     standby.log.append(50, RID, RecordKind::Delete, Some(40), b"b40");
-    assert!(standby.table.replay_store(RID, Stamp(50)));
+    if full {
+        let context = standby.context(45, 0);
+        let made = standby.table.instantiate(&guard, RecordKind::Delete, RID, Stamp(50), b"b40", &context);
+        assert_eq!(made, Ok(Instantiated::Beside(Stamp(50))));
+    } else {
+        assert!(standby.table.replay_store(RID, Stamp(50)));
+    }
     standby.log.limit.store(u64::MAX, Ordering::Release);
     assert_eq!(see(&standby.table, &guard, RID, &standby.context(95, 0)).unwrap(), None);
     assert_eq!(see(&standby.table, &guard, RID, &standby.context(45, 0)).unwrap(), Some(&b"b40"[..]));
+    drop(guard);
+    drop((participant, standby));
+    assert_eq!(live(), before);
 }
 
 /// An insertion replaces nothing but a deletion: who sees the deletion need not look for it in a log that may not reach
@@ -414,8 +459,12 @@ fn nobody_looks_for_the_tombstone_below_an_insertion() {
 
 #[test]
 fn what_is_left_of_the_dead_is_a_word_that_says_so() {
+    [false, true].into_iter().for_each(left_of_the_dead);
+}
+
+fn left_of_the_dead(full: bool) {
     let before = live();
-    let standby = Standby::new();
+    let standby = Standby::that_applies(full);
     let participant = standby.participants.join().unwrap();
     let guard = participant.pin_without_snapshot();
     let gone = || Word(standby.table.data.get(RID).unwrap().load(Ordering::Acquire)).as_gone();
@@ -455,7 +504,11 @@ fn what_is_left_of_the_dead_is_a_word_that_says_so() {
 
 #[test]
 fn an_id_that_replay_has_given_to_a_record_is_not_free() {
-    let standby = Standby::new();
+    [false, true].into_iter().for_each(given_to_a_record);
+}
+
+fn given_to_a_record(full: bool) {
+    let standby = Standby::that_applies(full);
     let participant = standby.participants.join().unwrap();
     let guard = participant.pin_without_snapshot();
     for (address, ..) in &standby.records[..3] {
@@ -485,4 +538,109 @@ fn a_log_that_does_not_hold_the_record_is_an_error_and_leaks_nothing() {
     assert_eq!((live(), chain(&standby.table, RID).0), (before, vec![]));
     standby.check(&guard, 95, 0);
     assert_eq!(see(&standby.table, &guard, RID, &standby.context(45, 0)), missing);
+}
+
+/// Full replay: each order in which the records can come, twice each, gives the same chain.
+#[test]
+fn full_replay_makes_the_same_chain_in_each_order() {
+    let before = live();
+    let mut standby = Standby::that_applies(true);
+    standby.records.truncate(6);
+    let participant = standby.participants.join().unwrap();
+    let addresses: Vec<u64> = standby.records.iter().map(|record| record.0).collect();
+    let mut orders = vec![vec![]];
+    for address in &addresses {
+        let insert = |order: &Vec<u64>, place: usize| {
+            let mut order = order.clone();
+            order.insert(place, *address);
+            order
+        };
+        orders = orders.iter().flat_map(|order| (0..=order.len()).map(move |place| insert(order, place))).collect();
+    }
+    assert_eq!(orders.len(), 720);
+    for order in orders {
+        standby.begin_anew();
+        let guard = participant.pin_without_snapshot();
+        for address in order.iter().chain(&order) {
+            standby.replay(&guard, *address);
+        }
+        assert_eq!(chain(&standby.table, standby.rid), (vec![60, 50, 40, 30, 20, 10], None), "{order:?}");
+        for snapshot in &SNAPSHOTS[..7] {
+            standby.check(&guard, *snapshot, 0);
+        }
+        standby.table.trim_replayed(&guard, standby.rid, Stamp(41));
+        assert_eq!(chain(&standby.table, standby.rid).0, [60, 50, 40]);
+    }
+    drop((participant, standby));
+    assert_eq!(live(), before);
+}
+
+/// Full replay after a restart: what that has announced comes first, whether it is visible or not.
+#[test]
+fn full_replay_goes_on_from_what_a_restart_has_announced() {
+    for announced in [20, 30, 40, 60] {
+        for visible in [15, 25, 35, 45, 55].into_iter().filter(|visible| *visible < announced + 5) {
+            let standby = Standby::that_applies(true);
+            let participant = standby.participants.join().unwrap();
+            let guard = participant.pin_without_snapshot();
+            assert!(standby.table.replay_store(RID, Stamp(announced)));
+            standby.table.indexes(&guard).primary().tree().insert(&guard, A, RID).unwrap();
+            standby.log.limit.store(visible, Ordering::Release);
+            standby.check(&guard, visible, visible);
+            // Replay reads the log beyond what readers may see.
+            standby.log.limit.store(u64::MAX, Ordering::Release);
+            for (address, ..) in standby.records.iter().filter(|record| record.0 > announced) {
+                standby.replay_seen(&guard, *address, visible);
+            }
+            for snapshot in SNAPSHOTS.into_iter().filter(|snapshot| *snapshot >= visible) {
+                standby.check(&guard, snapshot, visible);
+            }
+            for (address, _, prev, _) in standby.records.iter().rev().filter(|record| record.0 >= visible) {
+                standby.table.replay_cut(RID, Stamp(*address), prev.map(Stamp));
+                standby.table.instantiate_cut(&guard, RID, Stamp(*address));
+            }
+            let left = standby.records.iter().rev().map(|record| Stamp(record.0)).find(|it| it.0 < visible);
+            assert_eq!(standby.table.newest_known(&guard, RID), left, "announced {announced}, visible {visible}");
+            standby.check(&guard, visible, visible);
+        }
+    }
+}
+
+/// Threads replay shares of a hot record's life in different orders, beside readers of what was there before.
+#[test]
+fn full_replay_by_several_threads_keeps_chains_in_order() {
+    const COUNT: u64 = 4000;
+    let standby = Standby::that_applies(true);
+    let (rid, threads) = (Rid(3), 4);
+    let (table, owners, log) = (&standby.table, &standby.owners, &standby.log);
+    let instantiate = |guard: &Guard<'_>, number: u64| {
+        let kind = if number == 1 { RecordKind::Insert } else { RecordKind::Update };
+        let row = format!("h{number}");
+        let made =
+            table.instantiate(guard, kind, rid, Stamp(number * 10), row.as_bytes(), &context(owners, log, 15, 15));
+        assert!(made.is_ok());
+    };
+    {
+        let participant = standby.participants.join().unwrap();
+        instantiate(&participant.pin_without_snapshot(), 1);
+    }
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (instantiate, participant) = (&instantiate, standby.participants.join().unwrap());
+            scope.spawn(move || {
+                let mut numbers: Vec<u64> = (2..=COUNT).filter(|number| number % threads == thread).collect();
+                if thread % 2 == 0 {
+                    // Backwards in stretches, so that many places are not at the top.
+                    numbers.chunks_mut(50).for_each(<[u64]>::reverse);
+                }
+                for number in numbers {
+                    let guard = participant.pin_without_snapshot();
+                    instantiate(&guard, number);
+                    assert_eq!(see(table, &guard, rid, &context(owners, log, 15, 15)).unwrap(), Some(&b"h1"[..]));
+                }
+            });
+        }
+    });
+    let expected: Vec<u64> = (1..=COUNT).rev().map(|number| number * 10).collect();
+    assert_eq!(chain(table, rid).0, expected);
 }

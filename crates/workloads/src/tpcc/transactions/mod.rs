@@ -44,6 +44,17 @@ pub fn run(
     isolation: Isolation,
     request: &Request,
 ) -> Result<(Outcome, Ticket), ProcedureError> {
+    run_then(worker, tables, isolation, request, |_| {})
+}
+
+/// As [`run`]; `then` is called with the transaction before it commits, if it changes anything.
+pub(super) fn run_then(
+    worker: &Worker,
+    tables: &Tables,
+    isolation: Isolation,
+    request: &Request,
+    then: impl Fn(&Transaction<'_>),
+) -> Result<(Outcome, Ticket), ProcedureError> {
     if request.input.kind().is_read_only() {
         return read_only(worker, |txn| transact(txn, tables, request));
     }
@@ -56,6 +67,7 @@ pub fn run(
         }
         outcome => {
             rolled_back = None;
+            then(txn);
             Ok(outcome)
         }
     });

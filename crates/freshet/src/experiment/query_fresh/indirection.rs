@@ -1,0 +1,116 @@
+//! Figure 10: what replay arrays are good for.
+
+use super::{
+    super::{
+        frame::{Beside, Experiment, OF_TPCC},
+        plot::Panel,
+        results::Results,
+    },
+    *,
+};
+
+const WITH: &str = "Query Fresh";
+const FULL: &str = "FullReplay";
+
+fn cost(results: &Results, series: &str) -> f64 {
+    results.at(series, 1.0, "replay_cpu_us_per_txn")
+}
+
+pub(super) fn experiment() -> Experiment {
+    Experiment {
+        name: "query-fresh/figure10",
+        paper: PAPER,
+        place: "figure 10, section 4.7",
+        shows: "throughput of the primary with and without indirection",
+        x: "standbys",
+        columns: OF_TPCC,
+        calibrate: true,
+        sweep: |scale| {
+            let mut runs = Vec::new();
+            for count in scale.standbys() {
+                for (series, options) in
+                    [(WITH, FRESH.to_owned()), (FULL, FRESH.replace("--apply fresh", "--apply full"))]
+                {
+                    let (standbys, network) = (standbys(scale, count), network(scale, 56.0));
+                    let threads = divided(1);
+                    runs.push(run(
+                        series,
+                        f64::from(count),
+                        format!("{TPCC} {standbys} {options} {threads} {network}"),
+                    ));
+                }
+            }
+            runs
+        },
+        scaled: |scale| {
+            format!(
+                "{} One thread of a standby's {STANDBY_THREADS} replays, the others read. {}",
+                places(scale),
+                networks(scale)
+            )
+        },
+        panels: |results| {
+            let behind = results.curves("behind_p50_bytes", 1e-6);
+            let costs = results.curves("replay_cpu_us_per_txn", 1.0);
+            vec![
+                primary(results),
+                Panel::over_numbers("Replay", "standbys", "us of processor time a transaction", costs),
+                Panel::over_numbers(
+                    "The stalest standby's read view, half of the looks",
+                    "standbys",
+                    "MB behind",
+                    behind,
+                ),
+            ]
+        },
+        beside: |results| {
+            let most = last(results, WITH);
+            let share = |x: f64| percent(results.at(FULL, x, "tps") / results.at(WITH, x, "tps"));
+            vec![
+                Beside {
+                    what: "FullReplay / Query Fresh, primary".to_owned(),
+                    stated: "significant overhead: replay is a major bottleneck".to_owned(),
+                    source: "section 4.7",
+                    here: format!("{} with one standby, {} with {most}", share(1.0), share(most)),
+                },
+                Beside {
+                    what: "processor time of replay, Query Fresh / FullReplay".to_owned(),
+                    stated: "at most 0.33".to_owned(),
+                    source: GOAL,
+                    here: format!("{:.2}", cost(results, WITH) / cost(results, FULL)),
+                },
+            ]
+        },
+        differs: |results| {
+            let most = last(results, WITH);
+            let mut out = vec![format!(
+                "Replay of a transaction takes {:.2} us of processor time with indirection and {:.2} us without, {:.2} times as much.",
+                cost(results, WITH),
+                cost(results, FULL),
+                cost(results, FULL) / cost(results, WITH)
+            )];
+            let share = |x: f64| results.at(FULL, x, "tps") / results.at(WITH, x, "tps");
+            for x in if most > 1.5 { vec![1.0, most] } else { vec![1.0] } {
+                let verdict = if share(x) < 0.95 {
+                    "back-pressure, as in the paper"
+                } else {
+                    "hardly any back-pressure, unlike in the paper: the log's buffer takes what replay has not done yet"
+                };
+                let behind = |series: &str| results.at(series, x, "behind_p50_bytes") / 1e6;
+                out.push(format!(
+                    "With {x} standby(s) the primary does {} with FullReplay and {} with indirection ({}): {verdict}; the standby is \
+                     {:.2} MB of log behind with FullReplay and {:.2} MB with indirection.",
+                    thousands(results.at(FULL, x, "tps")),
+                    thousands(results.at(WITH, x, "tps")),
+                    percent(share(x)),
+                    behind(FULL),
+                    behind(WITH)
+                ));
+            }
+            let reads = results.at(WITH, 1.0, "standby_tps") / results.at(FULL, 1.0, "standby_tps");
+            out.push(format!("One standby's readers do {reads:.2} times as much with indirection as without."));
+            out.push(noise(results));
+            out
+        },
+    }
+}

@@ -1,0 +1,130 @@
+//! Figure 12: what it costs to make the log persistent on standbys.
+
+use super::{
+    super::{
+        frame::{Beside, Experiment, OF_TPCC},
+        results::Results,
+    },
+    *,
+};
+
+const IDEAL: &str = "Ideal";
+const DRAM: &str = "No-NVRAM";
+
+/// Variants: their medium, and how many threads replay.
+const VARIANTS: [(&str, &str, u16); 6] = [
+    (IDEAL, "--standby-domain pmem --standby-persist-method eadr", 1),
+    (DRAM, "--standby-domain file", 1),
+    ("CLWB/1", "--standby-domain pmem --standby-persist-method clwb", 1),
+    ("CLWB/2", "--standby-domain pmem --standby-persist-method clwb", 2),
+    ("CLFLUSH/1", "--standby-domain pmem --standby-persist-method clflush", 1),
+    ("CLFLUSH/2", "--standby-domain pmem --standby-persist-method clflush", 2),
+];
+
+fn of_ideal(results: &Results, series: &str, x: f64, column: &str) -> f64 {
+    results.at(series, x, column) / results.at(IDEAL, x, column)
+}
+
+/// Over all numbers of standbys.
+fn by_standbys(results: &Results, series: &str, column: &str) -> String {
+    let shares =
+        results.xs(series).into_iter().map(|x| format!("{} with {x}", percent(of_ideal(results, series, x, column))));
+    shares.collect::<Vec<_>>().join(", ")
+}
+
+pub(super) fn experiment() -> Experiment {
+    Experiment {
+        name: "query-fresh/figure12",
+        paper: PAPER,
+        place: "figure 12, section 4.10",
+        shows: "throughput of the primary and of its standbys' readers by how standbys persist the log",
+        x: "standbys",
+        columns: OF_TPCC,
+        calibrate: true,
+        sweep: |scale| {
+            let mut runs = Vec::new();
+            for count in scale.standbys() {
+                for (series, medium, replaying) in VARIANTS {
+                    let (standbys, network) = (standbys(scale, count), network(scale, 56.0));
+                    let policy = "--safety very-safe --fabric shm --replay pipelined --apply fresh";
+                    let threads = divided(replaying);
+                    let arguments = format!("{TPCC} {standbys} {policy} {medium} {threads} {network}");
+                    runs.push(run(series, f64::from(count), arguments));
+                }
+            }
+            runs
+        },
+        scaled: |scale| {
+            format!(
+                "{} Of a standby's {STANDBY_THREADS} threads one or two replay (the paper's 4 and 8 of 16), the others read. CLWB and CLFLUSH are \
+                 the processor's instructions where it has them; the memory behind is DRAM, as in the paper. No-NVRAM writes to files in \
+                 memory before it acknowledges. {}",
+                places(scale),
+                networks(scale)
+            )
+        },
+        panels: |results| vec![primary(results), readers(results)],
+        beside: |results| {
+            let row = |series: &str, stated: &str| Beside {
+                what: format!("{series}, primary, of Ideal"),
+                stated: stated.to_owned(),
+                source: "section 4.10",
+                here: by_standbys(results, series, "tps"),
+            };
+            vec![
+                row("CLWB/1", "close to Ideal up to four backups, up to 9 % slower beyond"),
+                row("CLWB/2", "close to Ideal up to four backups, up to 9 % slower beyond"),
+                row("CLFLUSH/1", "as much as 42 % overhead (CLFLUSH/4)"),
+                row("CLFLUSH/2", "5 to 26 % overhead (CLFLUSH/8)"),
+                Beside {
+                    what: "CLFLUSH/1, readers, of CLWB/1's".to_owned(),
+                    stated: "higher, because readers see older versions".to_owned(),
+                    source: "section 4.10",
+                    here: percent(
+                        results.at("CLFLUSH/1", 1.0, "standby_tps") / results.at("CLWB/1", 1.0, "standby_tps"),
+                    ),
+                },
+            ]
+        },
+        differs: |results| {
+            let most = last(results, IDEAL);
+            let mut out = vec![format!(
+                "The ideal variant does {} with one standby and {} with {most}.",
+                thousands(results.at(IDEAL, 1.0, "tps")),
+                thousands(results.at(IDEAL, most, "tps"))
+            )];
+            for (series, low, words) in [
+                ("CLWB/1", 0.91, "at most 9 % slower"),
+                ("CLFLUSH/1", 0.58, "up to 42 % slower"),
+                ("CLFLUSH/2", 0.74, "5 to 26 % slower"),
+            ] {
+                let shares: Vec<f64> =
+                    results.xs(series).into_iter().map(|x| of_ideal(results, series, x, "tps")).collect();
+                let worst = shares.iter().copied().min_by(f64::total_cmp).unwrap_or(f64::NAN);
+                let verdict = if worst < low { "more than there" } else { "no more than there" };
+                out.push(format!(
+                    "{series} keeps at least {} of it ({words} in the paper): its delays cost {verdict}.",
+                    percent(worst)
+                ));
+            }
+            out.push(format!("No-NVRAM keeps {}.", by_standbys(results, DRAM, "tps")));
+            let reads: Vec<String> = VARIANTS
+                .iter()
+                .map(|(series, ..)| format!("{series} {}", percent(of_ideal(results, series, 1.0, "standby_tps"))))
+                .collect();
+            out.push(format!("Readers of one standby do, of the ideal variant's, {}.", list(&reads)));
+            let costs: Vec<String> = VARIANTS
+                .iter()
+                .map(|(series, ..)| format!("{series} {:.2} us", results.at(series, 1.0, "replay_cpu_us_per_txn")))
+                .collect();
+            out.push(format!("Replay with what it persists takes, for a transaction, {}.", list(&costs)));
+            out.push(format!(
+                "{} MB/s of log are few beside what a processor flushes: the paper's 1457 MB/s are {:.0} times as much.",
+                short(results.scale.log_bytes_per_s / 1e6),
+                PAPER_LOG_RATE / results.scale.log_bytes_per_s
+            ));
+            out.push(noise(results));
+            out
+        },
+    }
+}
