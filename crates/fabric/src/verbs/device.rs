@@ -276,8 +276,8 @@ impl Memory {
             let error = io::Error::last_os_error();
             let why = match error.raw_os_error() {
                 Some(libc::ENOMEM | libc::EAGAIN) => "; raise the limit of locked memory (ulimit -l, LimitMEMLOCK=)",
-                Some(libc::EOPNOTSUPP) => {
-                    "; a file on a DAX file system cannot be registered: use a device of device DAX, or memory"
+                Some(libc::EOPNOTSUPP | libc::EFAULT) => {
+                    "; a file on a file system (with DAX, too) cannot be registered: use a device of device DAX, or memory"
                 }
                 _ => "",
             };
