@@ -90,6 +90,33 @@ impl SharedKey {
     }
 }
 
+/// Copies `bytes`, whole words, to byte `at` of `words`, around this processor's caches where it can: who writes is not going to read it, and neither
+/// its caches nor those of the threads beside it lose anything. What was copied is in place for whoever sees what is stored afterwards.
+///
+/// # Panics
+/// When they are not whole words, or there are not as many.
+pub(crate) fn store_around(words: &[AtomicU64], at: usize, bytes: &[u8]) {
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    assert!(rest.is_empty() && at.is_multiple_of(8), "whole words are written");
+    let target = &words[at / 8..at / 8 + chunks.len()];
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_mm_sfence, _mm_stream_si64};
+        for (word, chunk) in target.iter().zip(chunks) {
+            // SAFETY: SSE2 is part of x86-64; the word is aligned, and inside a mapping that `words` keeps. Others touch it by atomic
+            // instructions only, or from outside of this program, and a store of eight aligned bytes is whole to them.
+            unsafe { _mm_stream_si64(word.as_ptr().cast(), i64::from_ne_bytes(*chunk)) };
+        }
+        // SAFETY: SSE is part of x86-64. Orders the stores above before all that follow.
+        unsafe { _mm_sfence() };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    for (word, chunk) in target.iter().zip(chunks) {
+        // Relaxed: published by the caller.
+        word.store(u64::from_ne_bytes(*chunk), freshet_base::sync::Ordering::Relaxed);
+    }
+}
+
 /// Memory that several processes of one machine can have in common: a mapping of a file without a name.
 pub struct SharedMemory {
     words: NonNull<AtomicU64>,

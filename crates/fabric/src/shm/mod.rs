@@ -23,10 +23,13 @@ use self::bell::Bell;
 use crate::{
     Access, CompletionQueue, Connected, FabricConfig, FabricKind, Offer, OpenError, Place, QueuePair, ReceiveError,
     RegionKey, SendError, fits,
-    memory::{Region, Registered, SharedKey, SharedMemory},
+    memory::{Region, Registered, SharedKey, SharedMemory, store_around},
     tcp::{Connection, Counters},
     watch::watch,
 };
+
+/// Pieces from this length on, in bytes, are copied around the caches.
+const AROUND: usize = 4096;
 
 /// A side that has made its offer.
 #[derive(Debug)]
@@ -126,7 +129,12 @@ impl ShmQueue {
         let region = self.region(to, length)?;
         let mut at = to.offset as usize;
         for piece in pieces {
-            words::store(region.words(), at, piece);
+            // What is long is not worth a place in this processor's caches; what is short is looked at at once over there.
+            if piece.len() >= AROUND && piece.len().is_multiple_of(8) && at.is_multiple_of(8) {
+                store_around(region.words(), at, piece);
+            } else {
+                words::store(region.words(), at, piece);
+            }
             at += piece.len();
         }
         self.counters.sent(length);

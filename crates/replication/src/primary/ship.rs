@@ -28,9 +28,9 @@ use crate::{
 };
 
 /// Batches up to this size, in bytes, are written by the group commit's thread where that is prompt. Larger ones are copied while it flushes.
-const SMALL: u64 = 64 << 10;
+const SMALL: u64 = 256 << 10;
 /// The log is copied in pieces of this size, which stay in the cache between the two memories.
-const PIECE: usize = 32 << 10;
+const PIECE: usize = 16 << 10;
 /// Batches below this size are not worth compressing.
 const WORTH_PACKING: usize = 256;
 
