@@ -32,6 +32,12 @@
 //! that one which hangs cannot come in, block, and be put out again for ever. A lost connection counts like a
 //! stall that begins with the loss: within `standby_timeout` the standby may return as if nothing had happened.
 //!
+//! Under 2-safe the set is written into the log before it takes effect ([`crate::in_sync`]), if the rule is told to
+//! ([`CommitRule::recorded`]). Then a standby that stalls is at first [`Place::Leaving`], and one that is level stays Joining: both are waited for
+//! until the new set is in effect. A set that is written and not in effect binds as well as the one in effect.
+//!
+//! An *asynchronous* standby is Behind for ever: no commit waits for it, and it counts in no quorum.
+//!
 //! Under 2-safe a primary that starts, and above all one that has just taken over, gives its configured
 //! standbys `standby_timeout` to come in before it goes on without them.
 //!
@@ -44,6 +50,7 @@
 //! that holds less, and finds neither of them, does lose it: that is what 1-safe means.)
 
 mod config;
+mod sets;
 mod standing;
 
 use std::{collections::BTreeMap, time::Duration};
@@ -51,11 +58,15 @@ use std::{collections::BTreeMap, time::Duration};
 use freshet_base::{NodeId, Safety, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
+use self::sets::Sets;
 pub use self::{
     config::{AbsurdRule, RuleConfig, WhenMissing},
     standing::{Refusal, Standing},
 };
-use crate::Moment;
+use crate::{
+    Moment,
+    in_sync::{InSyncSet, Succession},
+};
 
 /// What happened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +79,8 @@ pub enum Event {
         standby: NodeId,
         /// What is persistent there.
         persisted: Stamp,
+        /// Whether commits may count on it.
+        synchronous: bool,
     },
     /// A standby reports what is persistent there.
     Acked {
@@ -83,6 +96,13 @@ pub enum Event {
     },
     /// Nothing but the time has changed.
     Tick,
+    /// The in-sync set of this number was written into the log, in a block that ends at `end` ([`CommitRule::to_write`]).
+    Written {
+        /// Which set.
+        number: u64,
+        /// Where its block ends.
+        end: Stamp,
+    },
     /// Somebody showed proof of a later term: this reign is over.
     Fenced {
         /// That term.
@@ -100,6 +120,8 @@ pub enum Place {
     Joining,
     /// Waited for, and holds everything that is committed.
     InSync,
+    /// Put out, and waited for until that is on record.
+    Leaving,
 }
 
 /// One standby, as the rule sees it.
@@ -109,6 +131,8 @@ pub struct Member {
     pub acked: Stamp,
     /// Whether there is a connection.
     pub connected: bool,
+    /// Whether commits may count on it.
+    pub synchronous: bool,
     /// Its relation to the in-sync set.
     pub place: Place,
     /// When it got that place.
@@ -117,9 +141,27 @@ pub struct Member {
     outstanding: Option<(Stamp, Moment)>,
     /// What it must acknowledge before it may join again.
     must_reach: Stamp,
+    /// It has stalled for too long, even if it cannot be put out.
+    stalls: bool,
+    /// An operator took it out of the cluster: it goes as soon as it may.
+    forgotten: bool,
 }
 
 impl Member {
+    fn unknown(now: Moment) -> Self {
+        Self {
+            acked: Stamp::ZERO,
+            connected: false,
+            synchronous: true,
+            place: Place::Behind,
+            since: now,
+            outstanding: None,
+            must_reach: Stamp::ZERO,
+            stalls: false,
+            forgotten: false,
+        }
+    }
+
     fn waited_for(&self) -> bool {
         self.place != Place::Behind
     }
@@ -153,12 +195,15 @@ pub struct Decision {
     pub committed: Stamp,
     /// Whether the standing, or some member's place, is another than before.
     pub changed: bool,
+    /// Whether there is an in-sync set to be written: see [`CommitRule::to_write`].
+    pub write: bool,
 }
 
 /// The rule's state on one primary during one reign.
 #[derive(Clone, Debug)]
 pub struct CommitRule {
     config: RuleConfig,
+    start: Stamp,
     started: Moment,
     durable: Stamp,
     committed: Stamp,
@@ -169,8 +214,7 @@ pub struct CommitRule {
     /// 2-safe only: the start's grace is over, or everyone came.
     settled: bool,
     fenced: Option<Term>,
-    #[cfg(test)]
-    pub(crate) broken: crate::simulation::Broken,
+    sets: Option<Sets>,
 }
 
 impl CommitRule {
@@ -179,6 +223,7 @@ impl CommitRule {
     pub fn new(config: RuleConfig, start: Stamp, now: Moment) -> Self {
         let mut rule = Self {
             config,
+            start,
             started: now,
             durable: start,
             committed: start,
@@ -188,11 +233,37 @@ impl CommitRule {
             refusing: false,
             settled: !matches!(config.safety, Safety::TwoSafe),
             fenced: None,
-            #[cfg(test)]
-            broken: crate::simulation::Broken::default(),
+            sets: None,
         };
         rule.assess(now);
         rule
+    }
+
+    /// Of the log with which the reign begins only what lies below `known` is known to be committed: the rest has yet to be persistent
+    /// wherever the safety level demands, and something of this reign too. Until then a log that another reign wrote in vain may be taken for more
+    /// advanced than one that holds only what is older. To be said before anything is applied.
+    #[must_use]
+    pub fn known_committed(mut self, known: Stamp) -> Self {
+        self.committed = self.committed.min(known);
+        self
+    }
+
+    /// From its beginning on, the reign of `me` in `term` writes down its in-sync sets, which follow what the take-over or the restart
+    /// has found. All of those count as waited for, though they have yet to join. Without effect unless under 2-safe.
+    #[must_use]
+    pub fn recorded(mut self, me: NodeId, term: Term, succession: Succession, now: Moment) -> Self {
+        if self.config.safety != Safety::TwoSafe {
+            return self;
+        }
+        let sets = Sets::new(me, term, self.config.floor, succession);
+        for standby in sets.members() {
+            let member = self.members.entry(standby).or_insert_with(|| Member::unknown(now));
+            member.place = Place::InSync;
+            member.outstanding = Some((Stamp::MAX, now));
+        }
+        self.sets = Some(sets);
+        self.assess(now);
+        self
     }
 
     /// Takes an event in and says what may be told now.
@@ -205,8 +276,8 @@ impl CommitRule {
                     member.mark(self.durable, now);
                 }
             }
-            Event::Joined { standby, persisted } => {
-                self.joined(standby, persisted, now);
+            Event::Joined { standby, persisted, synchronous } => {
+                self.joined(standby, persisted, synchronous, now);
                 changed = true;
             }
             Event::Acked { standby, persisted } => {
@@ -226,32 +297,39 @@ impl CommitRule {
                 }
             }
             Event::Tick => {}
+            Event::Written { number, end } => {
+                if let Some(sets) = &mut self.sets {
+                    sets.written(number, end);
+                }
+            }
             Event::Fenced { by } => {
                 changed |= self.fenced.is_none_or(|known| known < by);
                 self.fenced = self.fenced.max(Some(by));
             }
         }
+        changed |= self.take_effect(now);
         changed |= self.place_members(now);
         self.advance();
         changed |= self.admit_joiners(now);
+        self.change_set();
         changed |= self.assess(now);
-        Decision { committed: self.committed, changed }
+        Decision { committed: self.committed, changed, write: self.to_write().is_some() }
     }
 
-    fn joined(&mut self, standby: NodeId, persisted: Stamp, now: Moment) {
+    fn joined(&mut self, standby: NodeId, persisted: Stamp, synchronous: bool, now: Moment) {
         let durable = self.durable;
-        let member = self.members.entry(standby).or_insert(Member {
-            acked: persisted,
-            connected: false,
-            place: Place::Behind,
-            since: now,
-            outstanding: None,
-            must_reach: Stamp::ZERO,
-        });
+        let recorded = self.sets.is_some();
+        let member = self.members.entry(standby).or_insert_with(|| Member { acked: persisted, ..Member::unknown(now) });
+        member.forgotten = false;
+        member.synchronous = synchronous;
+        if !synchronous && !recorded {
+            member.move_to(Place::Behind, now);
+        }
         if persisted < member.acked {
             // It lost something that it once had: it starts over.
             member.must_reach = durable;
-            member.move_to(Place::Behind, now);
+            let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(standby));
+            member.move_to(if bound { Place::Leaving } else { Place::Behind }, now);
         }
         member.acked = persisted;
         member.connected = true;
@@ -263,18 +341,44 @@ impl CommitRule {
         member.mark(durable, now);
     }
 
+    /// Carries out what the sets that are in effect now say.
+    fn take_effect(&mut self, now: Moment) -> bool {
+        let Some(sets) = &mut self.sets else { return false };
+        let members = &self.members;
+        let acked = |node| members.get(&node).map_or(Stamp::ZERO, |member| member.acked);
+        if !sets.take_effect(self.durable, acked) {
+            return false;
+        }
+        for (node, member) in &mut self.members {
+            if sets.in_effect().members.contains(node) {
+                if member.place == Place::Joining {
+                    member.move_to(Place::InSync, now);
+                }
+            } else if member.place == Place::Leaving && !sets.binds(*node) {
+                member.must_reach = self.durable;
+                member.move_to(Place::Behind, now);
+            }
+        }
+        self.members.retain(|node, member| !member.forgotten || sets.binds(*node));
+        true
+    }
+
     /// Puts out who stalls, and lets begin to join who is near.
     fn place_members(&mut self, now: Moment) -> bool {
         let (durable, near) = (self.durable, self.committed.0.saturating_sub(self.config.join_window));
         let mut changed = false;
-        for member in self.members.values_mut() {
-            let before = member.place;
-            if member.waited_for() && member.stalled(self.config.standby_timeout, now) {
+        for (node, member) in &mut self.members {
+            let before = (member.place, member.stalls);
+            member.stalls = member.stalled(self.config.standby_timeout, now);
+            // Who is on record leaves by another record: see `change_set`.
+            let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(*node));
+            if member.waited_for() && !bound && (member.stalls || !member.synchronous) {
                 member.must_reach = durable;
                 member.move_to(Place::Behind, now);
             }
             if member.place == Place::Behind
                 && member.connected
+                && member.synchronous
                 && member.acked.0 >= near
                 && member.acked >= member.must_reach
             {
@@ -282,9 +386,41 @@ impl CommitRule {
                 member.outstanding = None;
                 member.mark(durable, now);
             }
-            changed |= member.place != before;
+            changed |= (member.place, member.stalls) != before;
         }
         changed
+    }
+
+    /// Where members that are on record have to leave, or others have become level, there is another set to write.
+    fn change_set(&mut self) {
+        let Some(sets) = &mut self.sets else { return };
+        let members = &mut self.members;
+        let unfit = |node: NodeId| {
+            members
+                .get(&node)
+                .is_none_or(|member| member.stalls || !member.synchronous || member.place == Place::Leaving)
+        };
+        for node in sets.remove(self.config.floor, unfit) {
+            if let Some(member) = members.get_mut(&node) {
+                member.place = Place::Leaving;
+                member.must_reach = self.durable;
+            }
+        }
+        // Who is level comes in. Who leaves may come back before it is out, lest everybody wait for another who is worse.
+        let committed = self.committed;
+        let fit = |member: &Member| {
+            let returns = member.place == Place::Leaving && !member.stalls && member.acked >= member.must_reach;
+            let joins = member.place == Place::Joining && member.acked >= committed;
+            member.connected && member.synchronous && (joins || returns)
+        };
+        let (leaving, joining): (Vec<_>, Vec<_>) =
+            members.iter().filter(|(_, member)| fit(member)).partition(|(_, member)| member.place == Place::Leaving);
+        let [leaving, joining] = [leaving, joining].map(|of| of.into_iter().map(|(node, _)| *node).collect::<Vec<_>>());
+        for node in sets.add(self.config.floor, &leaving, &joining) {
+            if let Some(member) = members.get_mut(&node) {
+                member.place = Place::Joining;
+            }
+        }
     }
 
     /// Moves `committed` as far as the table at the head of this module allows.
@@ -292,32 +428,38 @@ impl CommitRule {
         if self.fenced.is_some() {
             return;
         }
-        if let Some(bound) = self.bound() {
+        if let Some(bound) = self.bound().filter(|bound| *bound > self.start) {
             self.committed = self.committed.max(bound);
         }
         assert!(self.committed <= self.durable, "committed {} above durable {}", self.committed, self.durable);
     }
 
     fn bound(&self) -> Option<Stamp> {
-        #[cfg(test)]
-        if let Some(bound) = self.broken.bound(self.durable, self.members.values().map(|member| member.acked)) {
-            return Some(bound);
+        if self.sets.as_ref().is_some_and(|sets| !sets.begun()) || self.below_floor() {
+            return None;
         }
         let Some(needed) = self.config.needed() else {
             let waited_for = self.members.values().filter(|member| member.waited_for());
             return self.settled.then(|| waited_for.map(|member| member.acked).fold(self.durable, Stamp::min));
         };
         let Some(nth) = needed.checked_sub(1) else { return Some(self.durable) };
-        let mut acked: Vec<Stamp> = self.members.values().map(|member| member.acked).collect();
+        let counted = self.members.values().filter(|member| member.synchronous);
+        let mut acked: Vec<Stamp> = counted.map(|member| member.acked).collect();
         acked.sort_unstable_by(|a, b| b.cmp(a));
         acked.get(nth).map(|acked| self.durable.min(*acked))
     }
 
-    /// Who joins and holds everything committed is in sync.
+    /// Whether the set is smaller than the configured floor, so that nothing commits.
+    fn below_floor(&self) -> bool {
+        let Some(sets) = &self.sets else { return false };
+        sets.in_effect().members.len() <= self.config.floor as usize
+    }
+
+    /// Who joins and holds everything committed is in sync; where sets are recorded, once that is in effect.
     fn admit_joiners(&mut self, now: Moment) -> bool {
         let mut changed = false;
         for member in self.members.values_mut() {
-            if member.place == Place::Joining && member.acked >= self.committed {
+            if self.sets.is_none() && member.place == Place::Joining && member.acked >= self.committed {
                 member.move_to(Place::InSync, now);
                 changed = true;
             }
@@ -334,14 +476,14 @@ impl CommitRule {
 
     fn in_sync(&self) -> u32 {
         // A member that is disconnected but still waited for does not keep up at this moment.
-        let keeps_up = |member: &&Member| member.place == Place::InSync && member.connected;
+        let keeps_up = |member: &&Member| member.place == Place::InSync && member.connected && !member.stalls;
         u32::try_from(self.members.values().filter(keeps_up).count()).unwrap_or(u32::MAX)
     }
 
     fn needed_now(&self) -> u32 {
         match self.config.needed() {
             Some(needed) => u32::try_from(needed).unwrap_or(u32::MAX),
-            None if self.settled => 0,
+            None if self.settled => self.config.floor,
             None => self.config.standbys,
         }
     }
@@ -354,22 +496,25 @@ impl CommitRule {
         self.degraded_since = keep(self.degraded_since, in_sync < self.config.standbys);
         self.blocked_since = keep(self.blocked_since, in_sync < self.needed_now());
         self.refusing = match (self.config.when_missing, self.blocked_since) {
-            (WhenMissing::RefuseAfter(patience), Some(since)) if self.config.needed().is_some() => {
-                now.since(since) >= patience
-            }
+            (WhenMissing::RefuseAfter(patience), Some(since)) if self.may_refuse() => now.since(since) >= patience,
             _ => false,
         };
         before != (self.degraded_since, self.blocked_since, self.refusing)
     }
 
+    fn may_refuse(&self) -> bool {
+        self.config.needed().is_some() || self.config.floor > 0
+    }
+
     /// When [`Event::Tick`] could next change something; `None` while only other events can.
     pub fn next_deadline(&self) -> Option<Moment> {
         let timeout = self.config.standby_timeout;
-        let stalls = self.members.values().filter(|member| member.waited_for()).filter_map(|member| member.outstanding);
+        let waited_for = self.members.values().filter(|member| member.waited_for() && !member.stalls);
+        let stalls = waited_for.filter_map(|member| member.outstanding);
         let stall = stalls.map(|(_, since)| since.after(timeout)).min();
         let grace = (!self.settled).then(|| self.started.after(timeout));
         let refusal = match (self.config.when_missing, self.blocked_since) {
-            (WhenMissing::RefuseAfter(patience), Some(since)) if !self.refusing && self.config.needed().is_some() => {
+            (WhenMissing::RefuseAfter(patience), Some(since)) if !self.refusing && self.may_refuse() => {
                 Some(since.after(patience))
             }
             _ => None,
@@ -385,6 +530,23 @@ impl CommitRule {
     /// What the rule was told to be persistent on the primary.
     pub fn durable(&self) -> Stamp {
         self.durable
+    }
+
+    /// The in-sync set that has to be put into the log next, as a block that everybody gets. Tell by [`Event::Written`] where it ends; whoever feeds
+    /// [`Event::Durable`] must have noted the set before.
+    pub fn to_write(&self) -> Option<&InSyncSet> {
+        if self.fenced.is_some() { None } else { self.sets.as_ref().and_then(Sets::to_write) }
+    }
+
+    /// The in-sync set in effect, where they are recorded.
+    pub fn in_sync_set(&self) -> Option<&InSyncSet> {
+        self.sets.as_ref().map(Sets::in_effect)
+    }
+
+    /// Whether an in-sync set of this reign has taken effect. A primary that notes so durably can restart by itself under 2-safe
+    /// ([`crate::term::Candidacy::reigned`]).
+    pub fn set_took_effect(&self) -> bool {
+        self.sets.as_ref().is_some_and(Sets::begun)
     }
 
     /// The parameters.
@@ -405,7 +567,14 @@ impl CommitRule {
     /// Forgets a standby for good: an operator took it out of the cluster. Under very safe and quorum its
     /// acknowledgements stop counting, for what is not committed yet.
     pub fn forget(&mut self, standby: NodeId, now: Moment) -> Decision {
-        let known = self.members.remove(&standby).is_some();
+        let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(standby));
+        let known = match self.members.get_mut(&standby) {
+            Some(member) if bound => {
+                (member.forgotten, member.synchronous, member.connected) = (true, false, false);
+                true
+            }
+            _ => self.members.remove(&standby).is_some(),
+        };
         let decision = self.apply(Event::Tick, now);
         Decision { changed: decision.changed | known, ..decision }
     }
@@ -440,7 +609,7 @@ impl CommitRule {
                 return Standing::Refusing { since, in_sync, needed };
             }
             let refuses_at = match self.config.when_missing {
-                WhenMissing::RefuseAfter(patience) if self.config.needed().is_some() => Some(since.after(patience)),
+                WhenMissing::RefuseAfter(patience) if self.may_refuse() => Some(since.after(patience)),
                 _ => None,
             };
             return Standing::Blocked { since, in_sync, needed, refuses_at };
@@ -454,6 +623,7 @@ impl CommitRule {
                 behind: self
                     .members
                     .iter()
+                    .filter(|(_, member)| member.synchronous)
                     .filter(|(_, member)| member.place != Place::InSync || !member.connected)
                     .map(|(id, _)| *id)
                     .collect(),

@@ -1,10 +1,12 @@
 //! Terms: whose word counts, where logs part, and who may take over.
 //!
-//! A term is the reign of one primary. (term, stamp) identifies a block, which rests on three rules:
+//! A term is the reign of one primary. (term, stamp) identifies a block within a history, which rests on three rules:
 //!
 //! 1. Whoever begins to reign does so in a term that is new to everyone it has heard, also the node that
 //!    reigned last and only restarted: what it lost in the crash may live on in a standby, and must not share a
-//!    name with what it writes now.
+//!    name with what it writes now. Two nodes that do not hear one another may choose the same term. At most one of them can commit
+//!    anything, and a term together with the node that reigns in it is unique: so a [`Reign`] names its node, and a block's name is
+//!    its stamp, its term, and whose that was in the history of its log.
 //! 2. A node enters a term only after it has cut its log where its copy and the primary's part ([`TermHistory::agreement`]).
 //! 3. Whoever has heard of a term accepts nothing of an earlier one ([`Fence`]). The fence is persistent, and an answer to a
 //!    candidate raises it first, so that a quorum which has been consulted is lost to the old primary.
@@ -14,6 +16,8 @@ use std::collections::BTreeMap;
 use freshet_base::{NodeId, Safety, Stamp, Term};
 use serde::{Deserialize, Serialize};
 
+use crate::in_sync::{InSyncSet, Succession};
+
 /// The beginning of one reign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Reign {
@@ -21,6 +25,8 @@ pub struct Reign {
     pub term: Term,
     /// Its first block.
     pub start: Stamp,
+    /// Who reigns.
+    pub node: NodeId,
 }
 
 /// Which part of a log was written in which term: ascending in both.
@@ -59,8 +65,8 @@ impl From<TermHistory> for Vec<Reign> {
 pub enum Agreement {
     /// Up to here, and no further unless both end here.
     Upto(Stamp),
-    /// Both have a reign of the same term with different beginnings: two nodes reigned in one term,
-    /// and nothing that either says can be trusted by the other.
+    /// Both have a reign of the same node in the same term with different beginnings:
+    /// nothing that either says can be trusted by the other.
     SameTermTwice {
         /// That term.
         term: Term,
@@ -73,8 +79,8 @@ pub enum Agreement {
 
 impl TermHistory {
     /// The history of a log that has only known one term, from its first byte.
-    pub fn first(term: Term) -> Self {
-        Self(vec![Reign { term, start: Stamp::ZERO }])
+    pub fn first(term: Term, node: NodeId) -> Self {
+        Self(vec![Reign { term, start: Stamp::ZERO, node }])
     }
 
     /// The reigns, oldest first.
@@ -93,12 +99,12 @@ impl TermHistory {
         after.checked_sub(1).map(|index| self.0[index].term)
     }
 
-    /// A new reign begins at `start`, the end of the log.
+    /// `node` begins to reign at `start`, the end of the log.
     ///
     /// # Errors
     /// [`BadHistory`] when the term or the start does not ascend.
-    pub fn begin(&mut self, term: Term, start: Stamp) -> Result<(), BadHistory> {
-        let second = Reign { term, start };
+    pub fn begin(&mut self, term: Term, start: Stamp, node: NodeId) -> Result<(), BadHistory> {
+        let second = Reign { term, start, node };
         match self.0.last() {
             Some(first) if first.term >= term || first.start > start => Err(BadHistory { first: *first, second }),
             _ => {
@@ -124,7 +130,8 @@ impl TermHistory {
         let (here, there) = (self.cut(end), other.cut(other_end));
         let mut upto = Stamp::ZERO;
         for (index, mine) in here.0.iter().enumerate() {
-            let Some(place) = there.0.iter().position(|reign| reign.term == mine.term) else { continue };
+            let same = |reign: &Reign| (reign.term, reign.node) == (mine.term, mine.node);
+            let Some(place) = there.0.iter().position(same) else { continue };
             let theirs = there.0[place];
             if mine.start != theirs.start {
                 return Agreement::SameTermTwice { term: mine.term, here: mine.start, there: theirs.start };
@@ -205,8 +212,10 @@ pub struct LogState {
     pub history: TermHistory,
     /// Where its persistent part ends.
     pub end: Stamp,
-    /// Whether it was in sync, as far as its primary told it (a primary counts itself).
-    pub in_sync: bool,
+    /// The newest in-sync set that it knows of.
+    pub set: Option<InSyncSet>,
+    /// Whether commits may count on it: an asynchronous standby has no voice.
+    pub synchronous: bool,
 }
 
 impl LogState {
@@ -233,8 +242,17 @@ pub enum Plan {
         /// How many it takes.
         needed: u32,
     },
-    /// Enough answered, but none of them was in sync when last told.
-    NoneInSync,
+    /// The candidate is an asynchronous standby, and the level rests on a fixed number of synchronous nodes, of which it is none.
+    Asynchronous,
+    /// Under 2-safe: too few members of the newest known in-sync set answered, so there may be a later one.
+    SetUncertain {
+        /// The newest set that anybody who was heard knows of, if there is one.
+        newest: Option<InSyncSet>,
+        /// How many of its members answered, the candidate included.
+        heard: u32,
+        /// How many it takes.
+        needed: u32,
+    },
     /// Get the log of this node from `cut_at` on, up to its end, after cutting the candidate's own there.
     Fetch {
         /// From whom.
@@ -258,12 +276,17 @@ pub enum Plan {
     },
 }
 
-/// A take-over in preparation: collects what the peers say.
+/// A take-over in preparation, or a restart: collects what the peers say.
 ///
 /// Under quorum(k) of n nodes, whatever was committed is on k of them; n - k + 1 nodes therefore include one that has it, and the
-/// most advanced of those has all of it. Under very safe every standby has it. Under 2-safe every standby in the in-sync set has it, so
-/// one of those that are heard must have been told that it is. Under 1-safe any standby will do; the
-/// most advanced of those that can be reached loses least.
+/// most advanced of those has all of it. Under very safe every standby has it. Under 2-safe every member of the in-sync set has it, so
+/// the newest set must be known ([`crate::in_sync`]), and the most advanced of its members is followed. Under 1-safe any standby will do; the
+/// most advanced of those that can be reached loses least. Asynchronous standbys, and those that follow a standby, are heard, but
+/// count for nothing; one of them may be the candidate under 1-safe and 2-safe. Very safe and quorum rest on a number of synchronous nodes, which would
+/// change if it became the primary.
+///
+/// A primary that restarts is a candidate like any other: while it was away, another may have begun to reign, whose commits it
+/// would undo.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
     term: Term,
@@ -271,13 +294,29 @@ pub struct Candidacy {
     mine: LogState,
     heard: BTreeMap<NodeId, LogState>,
     higher: Option<Term>,
+    /// The candidate reigned last, as far as anybody has told it.
+    undisturbed: bool,
+    /// In that reign an in-sync set took effect.
+    effective: bool,
 }
 
 impl Candidacy {
     /// A candidate that asks for a term above everything it has heard of.
     pub fn new(me: NodeId, mine: LogState, fence: &Fence) -> Self {
         let term = Term(fence.highest().max(mine.history.last_term()).0 + 1);
-        Self { term, me, mine, heard: BTreeMap::new(), higher: None }
+        let last = mine.history.reigns().last();
+        let undisturbed = last.is_some_and(|last| {
+            (last.node, last.term) == (me, fence.highest()) && fence.holder().is_none_or(|holder| holder == me)
+        });
+        Self { term, me, mine, heard: BTreeMap::new(), higher: None, undisturbed, effective: false }
+    }
+
+    /// The latest reign of the candidate itself in which an in-sync set took effect was in `term`
+    /// ([`crate::commit_rule::CommitRule::set_took_effect`]). To be said before anybody is heard.
+    #[must_use]
+    pub fn reigned(mut self, term: Option<Term>) -> Self {
+        self.effective = term == Some(self.mine.history.last_term());
+        self
     }
 
     /// The term it asks for.
@@ -328,25 +367,75 @@ impl Candidacy {
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: Term(higher.0 + 1) };
         }
-        let heard = u32::try_from(self.heard.len() + 1).unwrap_or(u32::MAX);
-        let needed = Self::needed(safety, nodes);
-        if heard < needed && !force {
-            return Plan::TooFew { heard, needed };
+        // Whoever has blocks of a term has heard of it, and so has who fetches them.
+        let written = self.heard.values().map(|log| log.rank().0).max().unwrap_or_default();
+        if written >= self.term {
+            return Plan::HigherTerm { at_least: Term(written.0 + 1) };
         }
-        let any_in_sync = self.mine.in_sync || self.heard.values().any(|log| log.in_sync);
-        if safety == Safety::TwoSafe && !any_in_sync && !force {
-            return Plan::NoneInSync;
+        let newest = self.newest_set();
+        if !force {
+            let (heard, needed) = match safety {
+                Safety::TwoSafe => self.members_heard(newest.as_ref()),
+                _ => (self.voices(), Self::needed(safety, nodes)),
+            };
+            match safety {
+                Safety::OneSafe => {}
+                Safety::VerySafe | Safety::Quorum(_) if !self.mine.synchronous => return Plan::Asynchronous,
+                Safety::TwoSafe if heard < needed => return Plan::SetUncertain { newest, heard, needed },
+                _ if heard < needed => return Plan::TooFew { heard, needed },
+                _ => {}
+            }
         }
-        let best = self.heard.iter().max_by_key(|(_, log)| log.rank());
+        // Under 2-safe the logs of others may have been written by a primary that restarted in vain.
+        let counts = |node: NodeId| {
+            let members = newest.as_ref().map(|set| &set.members).filter(|_| safety == Safety::TwoSafe && !force);
+            members.is_none_or(|members| members.contains(&node))
+        };
+        let best = self.heard.iter().filter(|(peer, _)| counts(**peer)).max_by_key(|(_, log)| log.rank());
         match best {
-            Some((peer, log)) if log.rank() > self.mine.rank() => {
+            Some((peer, log)) if log.rank() > self.mine.rank() || !counts(self.me) => {
                 match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
+                    Agreement::Upto(at) if (at, at) == (log.end, self.mine.end) => Plan::Reign { term: self.term },
                     Agreement::Upto(cut_at) => Plan::Fetch { from: *peer, cut_at, upto: log.end },
                     Agreement::SameTermTwice { term, .. } => Plan::SameTermTwice { with: *peer, term },
                 }
             }
             _ => Plan::Reign { term: self.term },
         }
+    }
+
+    /// The newest in-sync set that anybody who was heard knows of.
+    pub fn newest_set(&self) -> Option<InSyncSet> {
+        self.heard.values().fold(self.mine.set.clone(), |known, log| InSyncSet::newer(known, log.set.clone()))
+    }
+
+    /// What the in-sync sets of the reign that [`Plan::Reign`] allows follow.
+    pub fn succession(&self, force: bool) -> Succession {
+        match self.newest_set() {
+            Some(newest) if !force => Succession::Of(newest),
+            newest => Succession::New(newest.map_or(1, |newest| newest.number + 1)),
+        }
+    }
+
+    /// How many synchronous nodes were heard.
+    fn voices(&self) -> u32 {
+        let logs = self.heard.values().chain([&self.mine]);
+        u32::try_from(logs.filter(|log| log.synchronous).count()).unwrap_or(u32::MAX)
+    }
+
+    /// How many members of the set were heard, and how many it takes to know that it is the newest.
+    fn members_heard(&self, newest: Option<&InSyncSet>) -> (u32, u32) {
+        let Some(newest) = newest else {
+            // No set was ever written, or nobody who knows one answers. Only who reigned last can tell.
+            return (u32::from(self.undisturbed), 1);
+        };
+        let own = self.mine.set.as_ref() == Some(newest);
+        if newest.floor == 0 && self.undisturbed && self.effective && own && newest.members.contains(&self.me) {
+            return (1, 1);
+        }
+        let (heard, needed) = newest.heard(|node| node == self.me || self.heard.contains_key(&node));
+        let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+        (count(heard), count(needed))
     }
 }
 
@@ -355,12 +444,18 @@ mod tests {
     use super::*;
 
     fn history(reigns: &[(u32, u64)]) -> TermHistory {
-        let reigns: Vec<_> = reigns.iter().map(|(t, s)| Reign { term: Term(*t), start: Stamp(*s) }).collect();
+        let reign = |(term, start): &(u32, u64)| Reign { term: Term(*term), start: Stamp(*start), node: NodeId(9) };
+        let reigns: Vec<_> = reigns.iter().map(reign).collect();
         reigns.try_into().unwrap()
     }
 
-    fn log(reigns: &[(u32, u64)], end: u64, in_sync: bool) -> LogState {
-        LogState { history: history(reigns), end: Stamp(end), in_sync }
+    fn log(reigns: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
+        LogState { history: history(reigns), end: Stamp(end), set, synchronous: true }
+    }
+
+    fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
+        let members = members.iter().map(|node| NodeId(*node)).collect();
+        Some(InSyncSet { term: Term(1), number, members, floor, before: Vec::new() })
     }
 
     #[test]
@@ -397,10 +492,10 @@ mod tests {
     #[test]
     fn histories_that_do_not_ascend_are_refused() {
         let bad: Result<TermHistory, _> =
-            vec![Reign { term: Term(2), start: Stamp(0) }, Reign { term: Term(2), start: Stamp(9) }].try_into();
+            [0, 9].map(|start| Reign { term: Term(2), start: Stamp(start), node: NodeId(1) }).to_vec().try_into();
         assert!(bad.unwrap_err().to_string().contains("must ascend"));
-        assert!(history(&[(3, 10)]).begin(Term(3), Stamp(20)).is_err());
-        assert!(history(&[(3, 10)]).begin(Term(4), Stamp(9)).is_err());
+        assert!(history(&[(3, 10)]).begin(Term(3), Stamp(20), NodeId(1)).is_err());
+        assert!(history(&[(3, 10)]).begin(Term(4), Stamp(9), NodeId(1)).is_err());
     }
 
     #[test]
@@ -418,30 +513,30 @@ mod tests {
     #[test]
     fn a_quorum_take_over_needs_enough_voices() {
         let fence = Fence::new(Term(1), None);
-        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, true), &fence);
+        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
         assert_eq!(candidate.term(), Term(2));
         assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
         assert_eq!(candidate.plan(Safety::Quorum(2), 3, true), Plan::Reign { term: Term(2) });
-        candidate.promised(NodeId(2), log(&[(1, 0)], 80, true));
+        candidate.promised(NodeId(2), log(&[(1, 0)], 80, None));
         let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(80) };
         assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), fetch);
-        candidate.fetched(log(&[(1, 0)], 80, true));
+        candidate.fetched(log(&[(1, 0)], 80, None));
         assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::Reign { term: Term(2) });
     }
 
     #[test]
     fn a_later_term_outranks_a_longer_log() {
-        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 500, true), &Fence::new(Term(4), None));
-        candidate.promised(NodeId(2), log(&[(1, 0), (3, 60)], 70, true));
-        candidate.promised(NodeId(3), log(&[(1, 0)], 900, true));
+        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 500, None), &Fence::new(Term(4), None));
+        candidate.promised(NodeId(2), log(&[(1, 0), (3, 60)], 70, None));
+        candidate.promised(NodeId(3), log(&[(1, 0)], 900, None));
         let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(60), upto: Stamp(70) };
         assert_eq!(candidate.plan(Safety::OneSafe, 3, false), fetch);
     }
 
     #[test]
     fn a_refusal_asks_for_a_larger_term_and_new_promises() {
-        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, true), &Fence::new(Term(1), None));
-        candidate.promised(NodeId(2), log(&[(1, 0)], 50, true));
+        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &Fence::new(Term(1), None));
+        candidate.promised(NodeId(2), log(&[(1, 0)], 50, None));
         candidate.refused(Term(7));
         assert_eq!(candidate.plan(Safety::OneSafe, 3, true), Plan::HigherTerm { at_least: Term(8) });
         candidate.again(Term(8));
@@ -450,10 +545,100 @@ mod tests {
     }
 
     #[test]
+    fn two_nodes_in_one_term_have_nothing_of_it_in_common() {
+        let of = |node| {
+            let mut history = TermHistory::first(Term(1), NodeId(1));
+            history.begin(Term(2), Stamp(50), NodeId(node)).unwrap();
+            history
+        };
+        assert_eq!(of(1).agreement(Stamp(90), &of(2), Stamp(80)), Agreement::Upto(Stamp(50)));
+        assert_eq!(of(2).agreement(Stamp(90), &of(2), Stamp(80)), Agreement::Upto(Stamp(80)));
+    }
+
+    #[test]
+    fn asynchronous_standbys_have_no_voice() {
+        let fence = Fence::new(Term(1), None);
+        let silent = |end| LogState { synchronous: false, ..log(&[(1, 0)], end, None) };
+        let candidate = Candidacy::new(NodeId(1), silent(50), &fence);
+        assert_eq!(candidate.plan(Safety::VerySafe, 3, false), Plan::Asynchronous);
+        assert_eq!(candidate.plan(Safety::OneSafe, 3, false), Plan::Reign { term: Term(2) });
+        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
+        candidate.promised(NodeId(2), silent(90));
+        assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::TooFew { heard: 1, needed: 2 });
+        candidate.promised(NodeId(3), log(&[(1, 0)], 70, None));
+        // Heard they are, and the longest log loses least.
+        let fetch = Plan::Fetch { from: NodeId(2), cut_at: Stamp(50), upto: Stamp(90) };
+        assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), fetch);
+    }
+
+    #[test]
     fn under_two_safe_a_standby_that_was_put_out_may_not_reign() {
-        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, false), &Fence::new(Term(1), None));
-        assert_eq!(candidate.plan(Safety::TwoSafe, 2, false), Plan::NoneInSync);
-        candidate.promised(NodeId(2), log(&[(1, 0)], 90, true));
-        assert!(matches!(candidate.plan(Safety::TwoSafe, 2, false), Plan::Fetch { .. }));
+        let fence = Fence::new(Term(1), Some(NodeId(9)));
+        let plan = |mine: Option<InSyncSet>, others: &[(u64, u64, Option<InSyncSet>)]| {
+            let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, mine), &fence);
+            for (node, end, set) in others {
+                candidate.promised(NodeId(*node), log(&[(1, 0)], *end, set.clone()));
+            }
+            candidate.plan(Safety::TwoSafe, 3, false)
+        };
+        let uncertain = |plan| match plan {
+            Plan::SetUncertain { heard, needed, .. } => (heard, needed),
+            other => panic!("{other:?}"),
+        };
+        let all = set(4, &[9, 1, 2], 0);
+        // Alone it cannot know, nor with the other standby: the primary may have gone on alone.
+        assert_eq!(uncertain(plan(all.clone(), &[])), (1, 3));
+        assert_eq!(uncertain(plan(all.clone(), &[(2, 60, all.clone())])), (2, 3));
+        // Somebody knows that it was put out.
+        assert_eq!(uncertain(plan(all.clone(), &[(2, 60, set(5, &[9, 2], 0))])), (1, 2));
+        // With everybody of the newest set it may reign: after it has fetched what they hold.
+        let known = plan(all.clone(), &[(2, 60, set(5, &[9, 2], 0)), (9, 70, set(5, &[9, 2], 0))]);
+        assert_eq!(known, Plan::Fetch { from: NodeId(9), cut_at: Stamp(50), upto: Stamp(70) });
+        // With a floor the primary cannot have gone on alone.
+        let floored = set(4, &[9, 1, 2], 1);
+        assert_eq!(uncertain(plan(floored.clone(), &[])), (1, 2));
+        assert_eq!(plan(floored.clone(), &[(2, 40, floored)]), Plan::Reign { term: Term(2) });
+        assert_eq!(plan(set(4, &[9, 1], 1), &[]), Plan::Reign { term: Term(2) });
+    }
+
+    #[test]
+    fn under_two_safe_logs_of_non_members_do_not_count() {
+        // 2 restarted in vain, in a term that is later than that of the newest set.
+        let newest = set(5, &[9, 1], 1);
+        let mut candidate = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, newest), &Fence::new(Term(1), None));
+        let vain = || log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], 1));
+        candidate.promised(NodeId(2), vain());
+        assert_eq!(candidate.plan(Safety::TwoSafe, 3, false), Plan::HigherTerm { at_least: Term(5) });
+        candidate.again(Term(5));
+        candidate.promised(NodeId(2), vain());
+        assert_eq!(candidate.plan(Safety::TwoSafe, 3, false), Plan::Reign { term: Term(5) });
+        let first = candidate.succession(false).first(candidate.term(), NodeId(1), 1);
+        assert_eq!((first.number, first.term, first.members.len()), (6, Term(5), 2));
+        // As the candidate it has to give up its own tail.
+        let mut other = Candidacy::new(
+            NodeId(2),
+            log(&[(1, 0), (4, 30)], 40, set(3, &[9, 1, 2], 1)),
+            &Fence::new(Term(4), Some(NodeId(2))),
+        );
+        other.promised(NodeId(1), log(&[(1, 0)], 50, set(5, &[9, 1], 1)));
+        let fetch = Plan::Fetch { from: NodeId(1), cut_at: Stamp(30), upto: Stamp(50) };
+        assert_eq!(other.plan(Safety::TwoSafe, 3, false), fetch);
+    }
+
+    #[test]
+    fn a_primary_that_restarts_knows_unless_somebody_told_it_otherwise() {
+        let mine = || LogState { history: TermHistory::first(Term(1), NodeId(1)), ..log(&[], 50, set(4, &[1, 2], 0)) };
+        let plan = |mine, fence| {
+            Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1))).plan(Safety::TwoSafe, 2, false)
+        };
+        assert_eq!(plan(mine(), Fence::new(Term(1), Some(NodeId(1)))), Plan::Reign { term: Term(2) });
+        let uncertain = |plan| matches!(plan, Plan::SetUncertain { heard: 1, .. });
+        assert!(uncertain(plan(mine(), Fence::new(Term(2), Some(NodeId(2))))));
+        // With a floor the others may have gone on without it.
+        let floored = LogState { set: set(4, &[1, 2, 3], 1), ..mine() };
+        assert!(uncertain(plan(floored, Fence::new(Term(1), Some(NodeId(1))))));
+        // Its reign may have begun in vain: then another may reign without having heard of it.
+        let vain = Candidacy::new(NodeId(1), mine(), &Fence::new(Term(1), Some(NodeId(1))));
+        assert!(uncertain(vain.plan(Safety::TwoSafe, 2, false)));
     }
 }

@@ -68,7 +68,8 @@ fn what_a_partitioned_primary_sends_is_refused() {
 fn readers_go_on_through_a_take_over() {
     let directory = tempfile::tempdir().unwrap();
     let path = |name: &str| directory.path().join(name);
-    let two_safe = ["--safety", "2-safe", "--standbys", "1"];
+    // The primary does not go on alone, so its standby can take over without asking anybody.
+    let two_safe = ["--safety", "2-safe", "--standbys", "1", "--least-in-sync", "1"];
     let mut old = start(&path("a"), &two_safe);
     let new = start(&path("b"), &[&["--join", &old.ready().listen], &two_safe[..]].concat());
     wait_until(&old, "a standby in sync", |status| in_sync(status) == 1);

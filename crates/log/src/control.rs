@@ -3,19 +3,22 @@
 //! The file `control` is a few lines of text, so that it can be read in an emergency:
 //!
 //! ```text
-//! freshet control 1
+//! freshet control 2
 //! cluster 000102030405060708090a0b0c0d0e0f
 //! node 0011223344556677
 //! segment-size 67108864
 //! streams 1
 //! heard 2 0011223344556677
-//! term 1 0
-//! term 2 81234
+//! term 1 0 0011223344556677
+//! term 2 81234 8899aabbccddeeff
+//! in-sync 0102030405
+//! reigned 1
 //! crc 89abcdef
 //! ```
 //!
 //! `heard` is the latest term the node knows of, and who reigns in it (`-` if unknown). Each `term` line says at which
-//! stamp a term began; the last line is the CRC-32C of all bytes before it. The file
+//! stamp a term began, and who reigned. `in-sync`, where there is such a line, is the newest in-sync set that the node knows of, in the words of replication, and
+//! `reigned` the latest reign of its own in which such a set took effect. The last line is the CRC-32C of all bytes before it. The file
 //! is never changed in place: a new one is written, synced and renamed over it.
 
 use std::{
@@ -36,7 +39,7 @@ use crate::{
 const CONTROL: &str = "control";
 const LOCK: &str = "lock";
 const HEAD: &str = "freshet control ";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 
 /// What the control file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,10 +52,14 @@ pub struct Control {
     pub segment_size: u64,
     /// How many streams the log has; fixed when it is made.
     pub streams: usize,
-    /// Which term began where, ascending in both.
-    pub terms: Vec<(Term, Stamp)>,
+    /// Which term began where, ascending in both, and who reigned in it.
+    pub terms: Vec<(Term, Stamp, NodeId)>,
     /// The latest term that this node has heard of, and whose it is: everything earlier is refused.
     pub heard: (Term, Option<NodeId>),
+    /// The newest in-sync set that this node knows of, as replication writes it.
+    pub in_sync: Option<Vec<u8>>,
+    /// The latest reign of this node itself in which an in-sync set took effect.
+    pub reigned: Option<Term>,
 }
 
 /// Why a log directory could not be used.
@@ -101,8 +108,15 @@ impl Control {
         text.push_str(&format!("segment-size {}\nstreams {}\n", self.segment_size, self.streams));
         let holder = self.heard.1.map_or_else(|| "-".to_owned(), |node| node.to_string());
         text.push_str(&format!("heard {} {holder}\n", self.heard.0));
-        for (term, start) in &self.terms {
-            text.push_str(&format!("term {term} {start}\n"));
+        for (term, start, node) in &self.terms {
+            text.push_str(&format!("term {term} {start} {node}\n"));
+        }
+        if let Some(in_sync) = &self.in_sync {
+            let hex: String = in_sync.iter().map(|byte| format!("{byte:02x}")).collect();
+            text.push_str(&format!("in-sync {hex}\n"));
+        }
+        if let Some(reigned) = self.reigned {
+            text.push_str(&format!("reigned {reigned}\n"));
         }
         let crc = crc32c::crc32c(text.as_bytes());
         text.push_str(&format!("crc {crc:08x}\n"));
@@ -143,17 +157,25 @@ impl Control {
             node => Some(NodeId(u64::from_str_radix(node, 16).map_err(|_| bad("latest term"))?)),
         };
         let heard = (Term(heard.0.parse().map_err(|_| bad("latest term"))?), holder);
-        let mut terms: Vec<(Term, Stamp)> = Vec::new();
+        let mut terms: Vec<(Term, Stamp, NodeId)> = Vec::new();
+        let (mut in_sync, mut reigned) = (None, None);
         for line in lines {
-            let pair = line.strip_prefix("term ").and_then(|rest| rest.split_once(' '));
-            let pair = pair.and_then(|(term, start)| Some((Term(term.parse().ok()?), Stamp(start.parse().ok()?))));
-            let pair = pair.ok_or_else(|| bad("term history"))?;
-            if terms.last().is_some_and(|last| last.0 >= pair.0 || last.1 > pair.1) {
+            if let Some(hex) = line.strip_prefix("in-sync ") {
+                in_sync = Some(from_hex(hex).ok_or_else(|| bad("in-sync set"))?);
+                continue;
+            }
+            if let Some(term) = line.strip_prefix("reigned ") {
+                reigned = Some(Term(term.parse().map_err(|_| bad("own latest reign"))?));
+                continue;
+            }
+            let term = line.strip_prefix("term ").and_then(reign).ok_or_else(|| bad("term history"))?;
+            if terms.last().is_some_and(|last| last.0 >= term.0 || last.1 > term.1) {
                 return Err(bad("term history"));
             }
-            terms.push(pair);
+            terms.push(term);
         }
-        Ok(Self { cluster: ClusterId(cluster), node: NodeId(node), segment_size, streams, terms, heard })
+        let (cluster, node) = (ClusterId(cluster), NodeId(node));
+        Ok(Self { cluster, node, segment_size, streams, terms, heard, in_sync, reigned })
     }
 
     /// The newest term; zero before the first.
@@ -167,11 +189,25 @@ impl Control {
     }
 }
 
+/// A line of the term history.
+fn reign(line: &str) -> Option<(Term, Stamp, NodeId)> {
+    let mut words = line.split(' ');
+    let (term, start, node) = (words.next()?, words.next()?, words.next()?);
+    let node = NodeId(u64::from_str_radix(node, 16).ok()?);
+    words.next().is_none().then_some((Term(term.parse().ok()?), Stamp(start.parse().ok()?), node))
+}
+
+fn from_hex(text: &str) -> Option<Vec<u8>> {
+    let digits: Option<Vec<u32>> = text.chars().map(|digit| digit.to_digit(16)).collect();
+    let digits = digits.filter(|digits| digits.len().is_multiple_of(2))?;
+    Some(digits.chunks(2).map(|pair| (pair[0] << 4 | pair[1]) as u8).collect())
+}
+
 /// Up to where two nodes' logs are the same, by their term histories: none when one history continues the other (then the
 /// shorter log is a prefix of the longer), else the stamp from which they differ. A node that rejoins cuts its log there.
-pub fn fork(mine: &[(Term, Stamp)], theirs: &[(Term, Stamp)]) -> Option<Stamp> {
+pub fn fork(mine: &[(Term, Stamp, NodeId)], theirs: &[(Term, Stamp, NodeId)]) -> Option<Stamp> {
     let common = mine.iter().zip(theirs).take_while(|(a, b)| a == b).count();
-    let begins = |history: &[(Term, Stamp)]| history.get(common).map(|next| next.1);
+    let begins = |history: &[(Term, Stamp, NodeId)]| history.get(common).map(|next| next.1);
     match (begins(mine), begins(theirs)) {
         (None, None) => None,
         (Some(at), None) | (None, Some(at)) => Some(at),
@@ -392,8 +428,10 @@ mod tests {
             node: NodeId(9),
             segment_size: 64 << 20,
             streams: 1,
-            terms: vec![(Term(1), Stamp(0)), (Term(3), Stamp(4096))],
+            terms: vec![(Term(1), Stamp(0), NodeId(9)), (Term(3), Stamp(4096), NodeId(8))],
             heard: (Term(4), Some(NodeId(9))),
+            in_sync: Some(vec![1, 0xAB, 0]),
+            reigned: Some(Term(3)),
         }
     }
 
@@ -404,7 +442,7 @@ mod tests {
         assert!(matches!(LogDirectory::open(&path), Err(ControlError::NoLog(_))));
         let made = LogDirectory::create(&path, control()).unwrap();
         assert!(matches!(LogDirectory::open(&path), Err(ControlError::Locked(_))));
-        made.update(|control| control.terms.push((Term(4), Stamp(8192)))).unwrap();
+        made.update(|control| control.terms.push((Term(4), Stamp(8192), NodeId(9)))).unwrap();
         drop(made);
         assert!(matches!(LogDirectory::create(&path, control()), Err(ControlError::Exists(_))));
         let opened = LogDirectory::open(&path).unwrap().control();
@@ -467,7 +505,8 @@ mod tests {
 
     #[test]
     fn histories_part_where_the_first_unshared_term_begins() {
-        let h = |terms: &[(u32, u64)]| -> Vec<_> { terms.iter().map(|(t, s)| (Term(*t), Stamp(*s))).collect() };
+        let h =
+            |terms: &[(u32, u64)]| -> Vec<_> { terms.iter().map(|(t, s)| (Term(*t), Stamp(*s), NodeId(1))).collect() };
         assert_eq!(fork(&h(&[(1, 0)]), &h(&[(1, 0)])), None);
         assert_eq!(fork(&h(&[(1, 0)]), &h(&[(1, 0), (2, 80)])), Some(Stamp(80)));
         assert_eq!(fork(&h(&[(1, 0), (2, 80)]), &h(&[(1, 0), (3, 64)])), Some(Stamp(64)));

@@ -41,7 +41,7 @@ pub use crate::{
     control::{Control, ControlError, LogDirectory},
     scan::{BlockScanner, Chunk, LogSource},
     segments::{SegmentStore, StoreConfig, StoreError},
-    standby::{AcceptError, ReceiveError, Receiver, StandbyLog, StandbyRing, Writable},
+    standby::{AcceptError, Accepted, ReceiveError, Receiver, StandbyLog, StandbyRing, Writable},
     store::{LogStore, Piece, PieceError},
     stream::{
         AttachError, Batch, Division, DurableError, GroupCommitKind, Grouping, Log, LogConfig, LogOpenError,

@@ -3,7 +3,7 @@
 use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
     Block, BlockBuilder, BlockError, BlockHeader, BlockKind, RecordHeader, RecordKind,
-    block::{BLOCK_HEADER, BlockFull, MAX_RECORDS, RECORD_HEADER, skip_header, term_block, time_block},
+    block::{BLOCK_HEADER, BlockFull, MAX_RECORDS, RECORD_HEADER, members_block, skip_header, term_block, time_block},
 };
 use proptest::prelude::*;
 
@@ -185,5 +185,17 @@ fn a_builder_keeps_to_its_limit() {
         let length = builder.seal_records();
         assert!(length <= limit && length + 200 > limit, "{length} of {limit}");
         assert_eq!(builder.record_count() as u64, pushed);
+    }
+}
+
+#[test]
+fn a_block_of_members_gives_back_what_it_records() {
+    for length in [0, 3, 4, 5, 100] {
+        let members: Vec<u8> = (0..length).collect();
+        let bytes = members_block(Stamp(8), Term(7), &members);
+        let block = Block::parse(&bytes, Stamp(8)).unwrap();
+        assert_eq!(block.members(), Some(&members[..]));
+        assert_eq!(block.records().count(), 0);
+        assert_eq!(block.time(), None);
     }
 }

@@ -25,7 +25,9 @@ fn control(streams: usize) -> Control {
         node: NODE,
         segment_size: CONFIG.segment_size,
         streams,
-        terms: vec![(Term(3), Stamp(0))],
+        terms: vec![(Term(3), Stamp(0), NodeId(1))],
+        in_sync: None,
+        reigned: None,
         heard: (Term(3), Some(NODE)),
     }
 }

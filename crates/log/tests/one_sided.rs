@@ -169,7 +169,8 @@ fn a_deposed_writer_writes_nowhere() {
     log.close().unwrap();
 }
 
-/// A remote writer may write as far as it was told at any moment: what lies a lap before that is not read from the ring.
+/// A remote writer may write as far as it was told at any moment: what lies a lap before that is not read from the
+/// ring.
 #[test]
 fn what_may_be_written_from_outside_is_not_read_from_the_ring() {
     let (log, mut receiver) = open();

@@ -1,5 +1,5 @@
-//! A standby's log with its ring in mapped memory: persisted there, de-staged in the background, found again after a crash, cut, taken away,
-//! promoted. With FRESHET_DAX the temporary directory must be on a DAX file system.
+//! A standby's log with its ring in mapped memory: persisted there, de-staged in the background, found again after a
+//! crash, cut, taken away, promoted. With FRESHET_DAX the temporary directory must be on a DAX file system.
 
 mod gate;
 
@@ -313,7 +313,8 @@ fn commit(log: &Log, count: usize, term: u32) -> Stamp {
     end
 }
 
-/// It goes on as a primary in the same memory, without a restart, and then is a standby again, and a primary by a restart.
+/// It goes on as a primary in the same memory, without a restart, and then is a standby again, and a primary by a
+/// restart.
 #[test]
 fn a_standby_becomes_a_primary_in_the_same_memory_and_back() {
     for group_commit in [GroupCommitKind::Pipelined, GroupCommitKind::Passive(Nudge::Membarrier)] {

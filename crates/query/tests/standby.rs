@@ -78,7 +78,8 @@ fn a_standby_that_takes_over_takes_writes() {
         reader.query("SELECT count(*) FROM t").is_ok_and(|rows| rows[0][0].as_deref() == Some("2"))
     });
     primary.node.stop().unwrap();
-    standby.node.promote(false).unwrap();
+    // A standby alone cannot know whether its primary went on without it (2-safe): the operator says.
+    standby.node.promote(true).unwrap();
     let sql = standby.connect();
     assert_eq!(sql.lines("SELECT pg_is_in_recovery()"), ["f"]);
     // Values that the old primary had logged ahead are not given out again.

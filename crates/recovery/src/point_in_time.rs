@@ -137,7 +137,7 @@ struct Source {
     begin: Stamp,
     end: Stamp,
     /// The terms in which it was written.
-    terms: Vec<(Term, Stamp)>,
+    terms: Vec<(Term, Stamp, NodeId)>,
     /// Keeps others out while it is read, if nobody had it.
     _directory: Option<LogDirectory>,
 }
@@ -267,10 +267,19 @@ impl PointInTime {
         let end = goal.end;
         let start = manifest.as_ref().map_or(Stamp::ZERO, Manifest::start);
         let history = source.as_ref().map_or(&ours.terms, |source| &source.terms);
-        let terms: Vec<_> = history.iter().copied().filter(|(_, begin)| *begin < end).collect();
+        let terms: Vec<_> = history.iter().copied().filter(|(_, begin, _)| *begin < end).collect();
         let (cluster, node) = self.names;
         let heard = (terms.last().map_or(Term(0), |last| last.0), None);
-        let control = Control { cluster, node, segment_size: theirs.segment_size, streams: 1, terms, heard };
+        let control = Control {
+            cluster,
+            node,
+            segment_size: theirs.segment_size,
+            streams: 1,
+            terms,
+            heard,
+            in_sync: None,
+            reigned: None,
+        };
         let directory = LogDirectory::create(&self.directory, control)?;
         self.copy_log(&directory, source.as_ref(), start, &goal)?;
         let rows = manifest.as_ref().map(|manifest| self.copy_rows(manifest)).transpose()?.unwrap_or_default();

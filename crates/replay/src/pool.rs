@@ -182,6 +182,11 @@ impl Replay {
         let _ = self.view.set(Arc::clone(visible));
     }
 
+    /// Whether replay makes no versions and executes nothing.
+    pub fn stores_addresses_only(&self) -> bool {
+        self.apply == Apply::Fresh
+    }
+
     /// How many threads replay.
     pub fn threads(&self) -> usize {
         self.threads
@@ -214,8 +219,8 @@ impl Replay {
         Ok(())
     }
 
-    /// Makes `[from, to)` durable by the threads that replay, each the parts that it would replay of the same range, by `share`. When this returns, all
-    /// shares are done.
+    /// Makes `[from, to)` durable by the threads that replay, each the parts that it would replay of the same range, by
+    /// `share`. When this returns, all shares are done.
     pub fn persist(&self, from: Stamp, to: Stamp, ends: &[Stamp], share: &PersistShare) {
         if from < to {
             let done = self.divide(&mut self.lead(), &Job::new(from, to, ends, Some(Arc::clone(share))));
@@ -300,5 +305,48 @@ impl Drop for Replay {
                 let _ = thread.join();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    struct NoLog;
+
+    impl LogBytes for NoLog {
+        fn read(&self, at: Stamp, _: &mut [u8]) -> Result<(), String> {
+            Err(format!("nothing is read to persist it, and yet {at} was"))
+        }
+    }
+
+    /// Each thread persists what it would replay, and all is done when the call returns.
+    #[test]
+    fn the_work_of_persisting_is_divided_as_replay_is() {
+        let participants = Participants::new(8);
+        let log: Arc<dyn LogBytes> = Arc::new(NoLog);
+        let replay = Replay::new(3, &Arc::new(Catalog::new()), &participants, &log, Stamp::ZERO);
+        let shares = Arc::new(Mutex::new(Vec::new()));
+        let share: PersistShare = {
+            let shares = Arc::clone(&shares);
+            Arc::new(move |from, to| shares.lock().unwrap().push((from.0, to.0, std::thread::current().id())))
+        };
+        let ends: Vec<Stamp> = (1..=9).map(|part| Stamp(part * 100)).collect();
+        replay.persist(Stamp(0), Stamp(900), &ends, &share);
+        let mut found = std::mem::take(&mut *shares.lock().unwrap());
+        found.sort_unstable_by_key(|(from, ..)| *from);
+        let ranges: Vec<_> = found.iter().map(|(from, to, _)| (*from, *to)).collect();
+        assert_eq!(ranges, (0..9).map(|part| (part * 100, part * 100 + 100)).collect::<Vec<_>>());
+        for number in 0..3 {
+            let own: HashSet<_> = found.iter().skip(number).step_by(3).map(|(.., thread)| *thread).collect();
+            assert_eq!(own.len(), 1, "every third part is one thread's");
+        }
+        assert_eq!(found.iter().map(|(.., thread)| *thread).collect::<HashSet<_>>().len(), 3);
+        // What is short is not worth waking anybody for; nothing is nothing.
+        replay.persist(Stamp(900), Stamp(950), &[Stamp(950)], &share);
+        replay.persist(Stamp(950), Stamp(950), &[], &share);
+        assert_eq!(shares.lock().unwrap().as_slice(), [(900, 950, std::thread::current().id())]);
     }
 }

@@ -57,6 +57,8 @@ impl LogSource for Ring {
 }
 
 impl StandbyStore for Ring {
+    fn on_members(&self, _: Box<dyn Fn(&[u8]) + Send + Sync>) {}
+
     fn received(&self) -> Stamp {
         Stamp(self.received.load(Ordering::SeqCst))
     }
@@ -75,10 +77,10 @@ impl StandbyStore for Ring {
     fn grant(&self) -> Stamp {
         self.free_until()
     }
-    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+    fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
         // What the log does with them is measured elsewhere.
         self.mark_received(to);
-        Ok(())
+        Ok(true)
     }
     fn write(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
         let at = (at.0 % RING) as usize;
@@ -130,13 +132,14 @@ fn main() {
     let cluster = ClusterId(1);
     let open = |node| Endpoint::open(NodeId(node), "127.0.0.1:0").expect("the loopback is there");
     let (at_primary, at_standby) = (open(1), open(2));
-    let terms = Terms::new(TermState::of(cluster, TermHistory::first(Term(1))), Arc::new(VolatileTerms));
+    let terms = Terms::new(TermState::of(cluster, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
     let who = Reigning {
         cluster,
         node: NodeId(1),
         address: at_primary.address().to_string(),
         term: Term(1),
         start: Stamp(0),
+        succession: None,
     };
     let spin = Duration::from_micros(number("SPIN", 0));
     let config = FabricConfig { spin, ..FabricConfig::default() };

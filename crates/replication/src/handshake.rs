@@ -126,7 +126,8 @@ mod tests {
     use freshet_cluster::term::Reign;
 
     fn history(reigns: &[(u32, u64)]) -> TermHistory {
-        let reigns: Vec<_> = reigns.iter().map(|(t, s)| Reign { term: Term(*t), start: Stamp(*s) }).collect();
+        let reigns: Vec<_> =
+            reigns.iter().map(|(t, s)| Reign { term: Term(*t), start: Stamp(*s), node: NodeId(1) }).collect();
         reigns.try_into().unwrap()
     }
 

@@ -83,11 +83,11 @@ pub trait StandbyStore: Send + Sync {
     fn grant(&self) -> Stamp;
 
     /// The primary has written everything below `to`: checks that whole blocks lie there, by their own checksums, and makes them part of
-    /// the log; they may be persisted.
+    /// the log; they may be persisted. Returns whether all of it are rows and marks, whose replay takes no longer than looking at them.
     ///
     /// # Errors
     /// [`AcceptError`]; nothing was taken.
-    fn accept(&self, to: Stamp) -> Result<(), AcceptError>;
+    fn accept(&self, to: Stamp) -> Result<bool, AcceptError>;
 
     /// Puts `bytes` into the ring at `at`, at or above what was received. The caller has made sure that there is room.
     ///
@@ -99,20 +99,23 @@ pub trait StandbyStore: Send + Sync {
     /// replayed ends with a block; that may be within a transaction.
     fn transaction_end(&self, at: Stamp) -> Stamp;
 
+    /// Calls `note` with what each block of members records that arrives from now on, before the block can be persisted. `note` may block.
+    fn on_members(&self, note: Box<dyn Fn(&[u8]) + Send + Sync>);
+
     /// Everything below `to` is complete: it may be persisted.
     fn mark_received(&self, to: Stamp);
 
     /// Everything below `to` was replayed: once persistent too, its room may be used again.
     fn mark_replayed(&self, to: Stamp);
 
-    /// Whether what was received is persisted by those who replay, before they do (persist-upon-replay; Query Fresh, section 3.1). Else the store does it
-    /// behind everybody's back.
+    /// Whether what was received is persisted by those who replay, before they do (persist-upon-replay; Query Fresh,
+    /// section 3.1). Else the store does it behind everybody's back.
     fn persists_upon_replay(&self) -> bool {
         false
     }
 
-    /// Makes `[from, to)`, which was received, durable as one share of several; called by several threads at once. Nothing is said of it before
-    /// [`StandbyStore::note_persisted`].
+    /// Makes `[from, to)`, which was received, durable as one share of several; called by several threads at once.
+    /// Nothing is said of it before [`StandbyStore::note_persisted`].
     fn persist_share(&self, from: Stamp, to: Stamp) {
         let _ = (from, to);
     }

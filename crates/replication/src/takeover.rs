@@ -20,6 +20,7 @@ use std::{
 use freshet_base::{Safety, Stamp, Term};
 use freshet_cluster::{
     Moment,
+    in_sync::Succession,
     term::{Candidacy, LogState, Plan, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
@@ -72,6 +73,8 @@ pub struct Promoted {
     pub history: TermHistory,
     /// Everyone who is known.
     pub peers: Vec<Peer>,
+    /// What the in-sync sets of the new reign follow.
+    pub succession: Succession,
     /// Who answered, the others being those to whom the take-over has yet to be announced.
     pub heard: Vec<String>,
 }
@@ -92,15 +95,27 @@ pub enum PromoteError {
         /// Who did not, and why.
         unreachable: String,
     },
-    /// Nobody was in sync.
+    /// The primary may have changed its in-sync set, and nobody who would know was heard.
     #[error(
-        "no node that answered was in the in-sync set when its primary last spoke, so acknowledged commits might be lost; \
-         bring such a node back, or force the take-over{unreachable}"
+        "{heard} of the {needed} nodes answered of whom one must know whether the primary went on without this node, \
+         so acknowledged commits might be lost; bring more of the in-sync set back{members}, or force the take-over{unreachable}"
     )]
-    NoneInSync {
+    SetUncertain {
+        /// How many members of the newest known in-sync set answered, this node included if it is one.
+        heard: u32,
+        /// How many it takes.
+        needed: u32,
+        /// Who they are.
+        members: String,
         /// Who did not answer, and why.
         unreachable: String,
     },
+    /// It has no voice.
+    #[error(
+        "this node is an asynchronous standby, and safety level {0} rests on its synchronous nodes; promote one of \
+         those, or force the take-over"
+    )]
+    Asynchronous(Safety),
     /// Two nodes reigned in one term.
     #[error(
         "the log of {with} and this one cannot be reconciled: two nodes reigned in term {term}; an operator must choose"
@@ -155,7 +170,9 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     let safety = options.safety.or(promised.map(|promised| promised.1)).unwrap_or(Safety::OneSafe);
     let standbys = options.standbys.or(promised.map(|promised| promised.0));
     let peers = standby.peers();
-    let mut candidacy = Candidacy::new(shared.node, shared.log_state(), &shared.terms.get().fence);
+    let state = shared.terms.get();
+    let candidacy = Candidacy::new(shared.node, shared.log_state(), &state.fence);
+    let mut candidacy = candidacy.reigned(state.reigned);
     let mut binding = false;
     for _round in 0..16 {
         if binding && !hear_myself(standby, &candidacy)? {
@@ -180,7 +197,14 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
         match candidacy.plan(safety, nodes, options.force) {
             Plan::HigherTerm { at_least } => candidacy.again(at_least),
             Plan::TooFew { heard, needed } => return Err(PromoteError::TooFew { heard, needed, unreachable }),
-            Plan::NoneInSync => return Err(PromoteError::NoneInSync { unreachable }),
+            Plan::SetUncertain { newest, heard, needed } => {
+                let members = newest.map_or_else(String::new, |set| {
+                    let members: Vec<_> = set.members.iter().map(|node| node.to_string()).collect();
+                    format!(" (nodes {})", members.join(", "))
+                });
+                return Err(PromoteError::SetUncertain { heard, needed, members, unreachable });
+            }
+            Plan::Asynchronous => return Err(PromoteError::Asynchronous(safety)),
             Plan::SameTermTwice { with, term } => {
                 return Err(PromoteError::SameTermTwice { with: name(with).unwrap_or_default(), term });
             }
@@ -202,7 +226,8 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                 shared.follow().lead(None);
                 drop(rest);
                 let heard = known.into_iter().map(|peer| peer.address).collect();
-                return Ok(Promoted { term, start, history, peers, heard });
+                let succession = candidacy.succession(options.force);
+                return Ok(Promoted { term, start, history, peers, succession, heard });
             }
         }
     }

@@ -1,7 +1,10 @@
 //! What a node must remember of terms across a restart.
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
-use freshet_cluster::term::{BadHistory, Fence, TermHistory, Verdict};
+use freshet_cluster::{
+    in_sync::InSyncSet,
+    term::{BadHistory, Fence, TermHistory, Verdict},
+};
 use serde::{Deserialize, Serialize};
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
@@ -15,18 +18,28 @@ pub struct TermState {
     pub history: TermHistory,
     /// The latest term heard of, and whose it is.
     pub fence: Fence,
+    /// The newest in-sync set that this node knows of.
+    pub set: Option<InSyncSet>,
+    /// The latest reign of this node itself in which an in-sync set took effect.
+    pub reigned: Option<Term>,
 }
 
 impl TermState {
     /// An empty node that belongs to no cluster.
     pub fn empty() -> Self {
-        Self { cluster: None, history: TermHistory::default(), fence: Fence::new(Term(0), None) }
+        Self {
+            cluster: None,
+            history: TermHistory::default(),
+            fence: Fence::new(Term(0), None),
+            set: None,
+            reigned: None,
+        }
     }
 
     /// A node whose log has this history and which has heard of nothing later.
     pub fn of(cluster: ClusterId, history: TermHistory) -> Self {
         let fence = Fence::new(history.last_term(), None);
-        Self { cluster: Some(cluster), history, fence }
+        Self { cluster: Some(cluster), history, fence, ..Self::empty() }
     }
 }
 
@@ -140,8 +153,30 @@ impl Terms {
             }
             // Reigns that the log never reached are none of its history.
             state.history = state.history.cut(end);
-            state.history.begin(term, start)?;
+            state.history.begin(term, start, node)?;
             Ok(state.history.clone())
+        })
+    }
+
+    /// The primary has recorded an in-sync set; an older one than is known changes nothing.
+    ///
+    /// # Errors
+    /// [`TermStoreError`]: then nothing may be acknowledged that lies behind the record.
+    pub fn note_set(&self, set: InSyncSet) -> Result<(), TermStoreError> {
+        self.change(|state| {
+            state.set = InSyncSet::newer(state.set.take(), Some(set));
+            Ok(())
+        })
+    }
+
+    /// In the reign of this node in `term` an in-sync set took effect.
+    ///
+    /// # Errors
+    /// [`TermStoreError`]: then nothing has changed.
+    pub fn note_reigned(&self, term: Term) -> Result<(), TermStoreError> {
+        self.change(|state| {
+            state.reigned = state.reigned.max(Some(term));
+            Ok(())
         })
     }
 

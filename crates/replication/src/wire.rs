@@ -12,7 +12,7 @@ use freshet_fabric::{Offer, channel::STATUS_WORDS};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 3;
+pub const PROTOCOL: u16 = 4;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +93,8 @@ pub enum Purpose {
         /// Whether commits may count on it. What it holds is of no use to an observer's cluster yet: an archive, or a
         /// node whose checkpoint is still on its way.
         member: bool,
+        /// Whether commits may wait for it, if it is a member.
+        synchronous: bool,
         /// Its log buffer and its mailbox: the log is written there.
         offer: Offer,
         /// What has arrived in its log buffer is persistent: the primary reads back what it wrote, and waits for no acknowledgement.

@@ -29,6 +29,8 @@ pub struct RuleConfig {
     pub when_missing: WhenMissing,
     /// How many bytes behind `committed` a standby may be when it begins to join the in-sync set.
     pub join_window: u64,
+    /// Under 2-safe: commits wait rather than go on with fewer standbys in sync than this. Zero is 2-safe by its definition.
+    pub floor: u32,
 }
 
 impl RuleConfig {
@@ -41,6 +43,7 @@ impl RuleConfig {
             standby_timeout: Duration::from_secs(2),
             when_missing: WhenMissing::Block,
             join_window: 4 << 20,
+            floor: 0,
         }
     }
 

@@ -17,7 +17,7 @@ fn rule(safety: Safety, standbys: u32) -> CommitRule {
 }
 
 fn joined(standby: NodeId, at: u64) -> Event {
-    Event::Joined { standby, persisted: Stamp(at) }
+    Event::Joined { standby, persisted: Stamp(at), synchronous: true }
 }
 
 fn acked(standby: NodeId, at: u64) -> Event {
@@ -155,4 +155,70 @@ fn a_late_word_of_a_lost_connection_is_ignored() {
     expect(&mut rule, Event::Durable(Stamp(10)), ms(1), 0);
     expect(&mut rule, Event::Left { standby: A }, ms(2), 0);
     expect(&mut rule, acked(A, 10), ms(3), 0);
+}
+
+/// A rule that records its sets, whose first one is in effect, with `A` in it.
+fn recorded(floor: u32) -> CommitRule {
+    let mut rule = rule(Safety::TwoSafe, 1);
+    rule.config.floor = floor;
+    let mut rule = rule.recorded(NodeId(9), Term(1), Succession::New(1), ms(0));
+    write(&mut rule, 1, 10, ms(0));
+    expect(&mut rule, Event::Durable(Stamp(10)), ms(0), 0);
+    assert!(rule.set_took_effect());
+    expect(&mut rule, joined(A, 10), ms(1), 0);
+    write(&mut rule, 2, 20, ms(1));
+    let _ = rule.apply(Event::Durable(Stamp(20)), ms(1));
+    let _ = rule.apply(acked(A, 20), ms(1));
+    assert_eq!(rule.in_sync_set().unwrap().members.len(), 2);
+    // Another record says that the change is over.
+    write(&mut rule, 3, 30, ms(1));
+    let _ = rule.apply(Event::Durable(Stamp(30)), ms(1));
+    expect(&mut rule, acked(A, 30), ms(1), 30);
+    assert_eq!(rule.to_write(), None);
+    rule
+}
+
+#[track_caller]
+fn write(rule: &mut CommitRule, number: u64, end: u64, at: Moment) {
+    assert_eq!(rule.to_write().map(|set| set.number), Some(number));
+    let _ = rule.apply(Event::Written { number, end: Stamp(end) }, at);
+}
+
+#[test]
+fn a_standby_that_stalls_is_waited_for_until_its_going_is_on_record() {
+    let mut rule = recorded(0);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(2), 30);
+    expect(&mut rule, Event::Tick, ms(102), 30);
+    assert_eq!(rule.members().next().unwrap().1.place, Place::Leaving);
+    write(&mut rule, 4, 110, ms(103));
+    expect(&mut rule, Event::Durable(Stamp(105)), ms(104), 30);
+    expect(&mut rule, Event::Durable(Stamp(110)), ms(105), 110);
+    assert_eq!(rule.members().next().unwrap().1.place, Place::Behind);
+    assert_eq!(rule.in_sync_set().unwrap().members.len(), 1);
+}
+
+#[test]
+fn with_a_floor_the_primary_does_not_go_on_alone() {
+    let mut rule = recorded(1);
+    expect(&mut rule, Event::Durable(Stamp(100)), ms(2), 30);
+    expect(&mut rule, Event::Tick, ms(500), 30);
+    assert_eq!(rule.to_write(), None);
+    assert!(matches!(rule.standing(), Standing::Blocked { in_sync: 0, needed: 1, .. }), "{:?}", rule.standing());
+    expect(&mut rule, acked(A, 100), ms(501), 100);
+    assert_eq!(rule.standing(), Standing::Safe);
+}
+
+#[test]
+fn nobody_waits_for_an_asynchronous_standby() {
+    for safety in [Safety::TwoSafe, Safety::Quorum(2), Safety::VerySafe] {
+        let mut rule = rule(safety, 1);
+        expect(&mut rule, joined(A, 0), ms(0), 0);
+        let _ = rule.apply(Event::Joined { standby: B, persisted: Stamp(0), synchronous: false }, ms(0));
+        expect(&mut rule, Event::Durable(Stamp(100)), ms(1), 0);
+        expect(&mut rule, acked(B, 100), ms(2), 0);
+        expect(&mut rule, acked(A, 60), ms(3), 60);
+        assert_eq!(rule.members().find(|(node, _)| *node == B).unwrap().1.place, Place::Behind);
+        let _ = rule.apply(acked(A, 100), ms(4));
+        assert_eq!(rule.standing(), Standing::Safe);
+    }
 }

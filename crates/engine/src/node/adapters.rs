@@ -10,7 +10,7 @@ use std::{
     time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
-use freshet_base::{ClusterId, Stamp, WaitError};
+use freshet_base::{ClusterId, NodeId, Stamp, Term, WaitError};
 use freshet_cluster::term::{Fence, Reign, TermHistory};
 use freshet_fabric::memory::{Region, Registered};
 use freshet_log::{
@@ -22,6 +22,7 @@ use freshet_replication::{
     primary::{CommitError, Primary},
     standby::{PersistShare, ReplayError, ReplayTarget},
     terms::{TermState, TermStore, TermStoreError},
+    wire,
 };
 use freshet_txn::{CommitGate, OutcomeOpen};
 
@@ -194,9 +195,9 @@ impl StandbyStore for ReceivedLog {
         self.log.grant()
     }
 
-    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+    fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
         match self.with_receiver(|receiver| receiver.accept(to)) {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(accepted)) => Ok(accepted.plain),
             Some(Err(freshet_log::AcceptError::Receive(cause))) => Err(failed(cause).into()),
             Some(Err(damaged)) => Err(AcceptError::Damaged(damaged.to_string())),
             None => Err(failed("this node is not a standby any more").into()),
@@ -218,6 +219,10 @@ impl StandbyStore for ReceivedLog {
 
     fn mark_received(&self, to: Stamp) {
         self.with_receiver(|receiver| receiver.received_to(to));
+    }
+
+    fn on_members(&self, note: Box<dyn Fn(&[u8]) + Send + Sync>) {
+        self.log.on_members(note);
     }
 
     fn mark_replayed(&self, to: Stamp) {
@@ -309,6 +314,10 @@ impl ReplayTarget for LiveReplay {
         Ok(())
     }
 
+    fn is_prompt(&self) -> bool {
+        self.replay.stores_addresses_only()
+    }
+
     fn cut(&self, at: Stamp) -> Result<(), ReplayError> {
         let end = Stamp(self.end.load(Ordering::SeqCst));
         if at < end {
@@ -332,7 +341,10 @@ impl TermStore for ControlTerms {
     fn save(&self, state: &TermState) -> Result<(), TermStoreError> {
         self.0
             .update(|control| {
-                control.terms = state.history.reigns().iter().map(|reign| (reign.term, reign.start)).collect();
+                let reigns = state.history.reigns().iter();
+                control.terms = reigns.map(|reign| (reign.term, reign.start, reign.node)).collect();
+                control.in_sync = state.set.as_ref().map(wire::encode);
+                control.reigned = state.reigned;
                 control.heard = (state.fence.highest(), state.fence.holder());
             })
             .map_err(|cause| TermStoreError { why: cause.to_string() })
@@ -341,8 +353,12 @@ impl TermStore for ControlTerms {
 
 /// What the control file says of terms. A history that holds nothing is that of an empty standby.
 pub(super) fn term_state(control: &Control) -> Result<TermState, String> {
-    let reigns: Vec<Reign> = control.terms.iter().map(|(term, start)| Reign { term: *term, start: *start }).collect();
+    let reign = |(term, start, node): &(Term, Stamp, NodeId)| Reign { term: *term, start: *start, node: *node };
+    let reigns: Vec<Reign> = control.terms.iter().map(reign).collect();
     let history = TermHistory::try_from(reigns).map_err(|cause| cause.to_string())?;
     let highest = control.heard.0.max(history.last_term());
-    Ok(TermState { cluster: Some(control.cluster), history, fence: Fence::new(highest, control.heard.1) })
+    let set = control.in_sync.as_deref().map(|bytes| wire::decode("in-sync set", bytes)).transpose();
+    let set = set.map_err(|cause| cause.to_string())?;
+    let fence = Fence::new(highest, control.heard.1);
+    Ok(TermState { cluster: Some(control.cluster), history, fence, set, reigned: control.reigned })
 }

@@ -168,12 +168,14 @@ pub struct LogSettings {
     /// In domain `pmem`: how stores become durable: non-temporal, clwb, clflushopt, clflush or eadr; auto takes the best that
     /// the processor has.
     pub persist_method: String,
-    /// In domain `pmem`: waited for at each insertion, and on a standby by each thread that persists, in nanoseconds, to stand for slower memory.
+    /// In domain `pmem`: waited for at each insertion, and on a standby by each thread that persists, in nanoseconds,
+    /// to stand for slower memory.
     pub persist_delay_ns: u64,
-    /// The same for each KiB that is made durable, in proportion to the bytes: nanoseconds, or `calibrated` for what it takes here to write so
-    /// much around the caches.
+    /// The same for each KiB that is made durable, in proportion to the bytes: nanoseconds, or `calibrated` for what it
+    /// takes here to write so much around the caches.
     pub persist_delay_per_kib: String,
-    /// In domain `pmem`, on a standby: whether its replay threads persist what it receives, each its share; else one thread does.
+    /// In domain `pmem`, on a standby: whether its replay threads persist what it receives, each its share; else one
+    /// thread does.
     pub persist_upon_replay: bool,
     /// Whether a standby asks for huge pages for its buffer, where that is in plain memory.
     pub huge_pages: bool,
@@ -350,6 +352,11 @@ pub struct NodeConfig {
     pub on_loss: OnLoss,
     /// With `on-loss = "refuse"`: how long commits wait before they are refused, in milliseconds.
     pub refuse_after_ms: u64,
+    /// With `safety = "2-safe"`: commits wait rather than go on with fewer standbys in sync than this; a take-over then needs so many nodes less. 0: the
+    /// primary goes on alone.
+    pub least_in_sync: u32,
+    /// Of a standby: no commit ever waits for it, and it counts in no quorum.
+    pub asynchronous: bool,
     /// How long a standby may leave something unacknowledged before it leaves the in-sync set, in milliseconds.
     pub standby_timeout_ms: u64,
     /// How many threads replay, at restart and on a standby.
@@ -381,6 +388,8 @@ impl Default for NodeConfig {
             standbys: 0,
             on_loss: OnLoss::Block,
             refuse_after_ms: 5000,
+            least_in_sync: 0,
+            asynchronous: false,
             standby_timeout_ms: 2000,
             replay_threads: 1,
             replay: ReplayMode::Pipelined,
@@ -428,6 +437,7 @@ impl NodeConfig {
                 OnLoss::Block => WhenMissing::Block,
                 OnLoss::Refuse => WhenMissing::RefuseAfter(Duration::from_millis(self.refuse_after_ms)),
             },
+            floor: self.least_in_sync,
             ..RuleConfig::new(self.safety, self.standbys)
         };
         rule.check()?;

@@ -107,6 +107,8 @@ impl Ground {
                     streams: config.log.stream_count(),
                     terms: Vec::new(),
                     heard,
+                    in_sync: None,
+                    reigned: None,
                 };
                 Self::existing(LogDirectory::create(path, control)?, config)
             }
@@ -149,7 +151,8 @@ impl Ground {
             return Ok((tail.end, tail.cut));
         };
         let tail = freshet_recovery::settle_tail_before_buffer(store)?;
-        let end = recover_buffer(&file, store, &tail, &directory.control().terms, in_use.is_some())?;
+        let terms: Vec<_> = directory.control().terms.iter().map(|(term, start, _)| (*term, *start)).collect();
+        let end = recover_buffer(&file, store, &tail, &terms, in_use.is_some())?;
         // Everything is in the segments now.
         BufferInUse::remove(directory.path())?;
         let half = tail.end < tail.blocks_end && end == tail.blocks_end;

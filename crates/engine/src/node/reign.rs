@@ -3,6 +3,7 @@
 use std::{sync::Arc, thread::JoinHandle};
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_cluster::in_sync::Succession;
 use freshet_log::{Log, SinkHandle};
 use freshet_replication::{
     endpoint::Endpoint,
@@ -42,6 +43,8 @@ pub(super) struct Throne<'n> {
     pub core: &'n Arc<Core>,
     pub source: &'n LogSource,
     pub peers: Vec<String>,
+    /// What the in-sync sets of the reign follow.
+    pub succession: Succession,
 }
 
 impl Reign {
@@ -57,8 +60,14 @@ impl Reign {
             fabric: config.fabric.primary()?,
             ..PrimaryConfig::new(rule)
         };
-        let who =
-            Reigning { cluster: throne.cluster, node: throne.node, address: throne.address.to_owned(), term, start };
+        let who = Reigning {
+            cluster: throne.cluster,
+            node: throne.node,
+            address: throne.address.to_owned(),
+            term,
+            start,
+            succession: Some(throne.succession.clone()),
+        };
         let shipped = Arc::new(Shipped(log.reader()));
         let shipping = Shipping::start(who, shipping_config, shipped, throne.terms.clone());
         let shipping = Arc::new(shipping.map_err(|cause| format!("cannot start its threads: {cause}"))?);
@@ -70,6 +79,13 @@ impl Reign {
             Domain::File | Domain::Pmem => None,
             Domain::None => Some(hold_for_standbys(&shipping, &sink)?),
         };
+        let recorder = Arc::clone(&log);
+        let mut writer = log.writer().map_err(|cause| cause.to_string())?;
+        shipping.record_sets(move |set| {
+            let end = writer.note_members(set).map_err(|cause| cause.to_string())?;
+            recorder.nudge(end);
+            Ok(end)
+        });
         throne.source.unlimited();
         let gate = Arc::new(RuleGate { shipping: Arc::clone(&shipping), log: Arc::clone(&log) });
         let watched = Arc::clone(&gate);

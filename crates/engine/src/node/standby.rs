@@ -67,6 +67,7 @@ impl Following {
             core: node.database.core(),
             source: &node.source,
             peers: peers.chain(node.config.peers.iter().cloned()).filter(|peer| peer != own).collect(),
+            succession: promoted.succession.clone(),
         };
         let mut reign = Reign::begin(&throne, log, promoted.term, promoted.start)?;
         reign.janitor = Some(self.janitor);

@@ -6,7 +6,11 @@ use std::{
 };
 
 use freshet_base::{Stamp, Term};
-use freshet_cluster::{commit_rule::AbsurdRule, term::TermHistory};
+use freshet_cluster::{
+    commit_rule::AbsurdRule,
+    in_sync::Succession,
+    term::{Candidacy, LogState, Plan, TermHistory},
+};
 use freshet_fabric::tcp::ListenError;
 use freshet_log::{
     ControlError, Log, LogOpenError, StandbyLog, StandbyRing, StoreError, block::MAX_STREAMS, persist::BufferError,
@@ -17,7 +21,7 @@ use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint},
     standby::{Standby, StandbyConfig, Starting},
-    terms::BeginError,
+    terms::{BeginError, TermState},
 };
 use freshet_storage::{Catalog, Participants};
 use freshet_txn::{Core, Snapshots};
@@ -79,6 +83,17 @@ pub enum StartError {
     /// The new term cannot begin.
     #[error("cannot reign: {0}")]
     Begin(#[from] BeginError),
+    /// Others may have gone on without this node.
+    #[error(
+        "this node was primary of an in-sync set of which {heard} of {needed} members must be heard before it reigns again, since the \
+         others may have gone on without it: start it with `join` and the address of one of them, and promote it if none of them reigns"
+    )]
+    SetUncertain {
+        /// How many members are heard, this one included.
+        heard: u32,
+        /// How many it takes.
+        needed: u32,
+    },
     /// Another node reigns.
     #[error(
         "another node reigns since term {term}, and this one was primary before: start it with `join` and that node's \
@@ -183,6 +198,7 @@ impl Parts {
         let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
         let state = ground.terms.get();
         let term = Term(state.fence.highest().max(state.history.last_term()).0 + 1);
+        let succession = succession(&config, &ground, &state, end)?;
         ground.terms.begin(term, ground.id, end, end)?;
         let log = match (config.persistence().map_err(StartError::Config)?, ground.store.clone()) {
             (Some(persistence), Some(store)) => {
@@ -207,6 +223,7 @@ impl Parts {
             core: &core,
             source: &source,
             peers: config.peers.clone(),
+            succession,
         };
         let reign = Reign::begin(&throne, log, term, end).map_err(StartError::System)?;
         let shipping = Arc::new(Mutex::new(Some(Arc::clone(&reign.shipping))));
@@ -275,6 +292,7 @@ impl Parts {
             replay: config.replay,
             peers: config.peers.clone(),
             fabric: config.fabric.standby(config.domain).map_err(StartError::Config)?,
+            synchronous: !config.asynchronous,
             ..StandbyConfig::default()
         };
         let standby =
@@ -370,5 +388,17 @@ fn unneeded(shipping: Shipping) -> impl Fn() -> Stamp {
         let standbys = standbys.map(|standby| standby.acked.min(standby.shipped));
         let observers = status.observers.iter().map(|observer| observer.acked.min(observer.shipped));
         standbys.chain(observers).min().unwrap_or(Stamp::MAX)
+    }
+}
+
+/// What the in-sync sets of a primary that starts follow. With a floor others may have gone on without it (2-safe; `freshet_cluster::in_sync`).
+fn succession(config: &NodeConfig, ground: &Ground, state: &TermState, end: Stamp) -> Result<Succession, StartError> {
+    let log = LogState { history: state.history.clone(), end, set: state.set.clone(), synchronous: true };
+    let alone = Candidacy::new(ground.id, log, &state.fence).reigned(state.reigned);
+    match alone.plan(config.safety, config.standbys + 1, false) {
+        Plan::SetUncertain { heard, needed, .. } if state.set.as_ref().is_some_and(|set| set.floor > 0) => {
+            Err(StartError::SetUncertain { heard, needed })
+        }
+        _ => Ok(alone.succession(false)),
     }
 }

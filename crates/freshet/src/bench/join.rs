@@ -165,7 +165,7 @@ fn measure(subject: &Subject, common: &Common, count: &AtomicU64) -> Result<Join
     let mut standby = None;
     let (joined_seconds, meanwhile) = timed(&mut || {
         let begun = Instant::now();
-        let joined = subject.join(common)?;
+        let joined = subject.join(common, "joining")?;
         serving_seconds = begun.elapsed().as_secs_f64();
         joined.wait_visible(subject.reserved())?;
         standby = Some(joined);

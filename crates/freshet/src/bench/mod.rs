@@ -29,8 +29,8 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Tpcb(options) => Some(&options.common),
         _ => None,
     };
-    if common.is_some_and(|common| common.standby_readers > 0) {
-        return Err(Failure::new("standbys read with TPC-C's transactions: use --standby-readers with bench tpcc"));
+    if common.is_some_and(|common| common.standby_readers > 0 || common.join_loaded) {
+        return Err(Failure::new("--standby-readers and --join-loaded are for bench tpcc"));
     }
     let (report, json) = match &bench {
         Bench::Tpcc(options) => (tpcc::run(options)?, options.common.json),

@@ -81,6 +81,9 @@ pub(crate) struct Common {
     /// With standby-domain pmem: how stores become durable there: auto, clwb, clflushopt, clflush, eadr.
     #[arg(long, value_name = "METHOD", default_value = "auto")]
     pub(crate) standby_persist_method: String,
+    /// Standbys join when everything is loaded, and begin with a checkpoint of it: so those have data, too, that do not replay.
+    #[arg(long)]
+    pub(crate) join_loaded: bool,
     /// Threads on each standby that run TPC-C's read-only transactions all the time, Stock-Level and Order-Status in turn.
     #[arg(long, value_name = "N", default_value_t = 0, value_parser = clap::value_parser!(u16).range(0..=64))]
     pub(crate) standby_readers: u16,

@@ -53,6 +53,8 @@ pub(crate) struct Report {
     /// The looks at the stalest standby, one by one, if they were asked for.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) freshness_series: Vec<Look>,
+    /// From the group commit's hand-over on the primary to visible on the standby (fabric shm).
+    pub(crate) passage_us: Option<Passage>,
     /// The most memory that the primary had resident.
     pub(crate) peak_rss_bytes: u64,
     /// Throughput of half seconds, as shares of the mean.
@@ -161,6 +163,24 @@ pub(crate) struct Visibility {
     pub(crate) samples: u64,
 }
 
+/// Microseconds.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct Passage {
+    pub(crate) p50: f64,
+    pub(crate) p99: f64,
+    pub(crate) max: f64,
+    pub(crate) batches: u64,
+}
+
+impl Passage {
+    /// From what a standby's status says, if it says something.
+    pub(crate) fn of(status: &serde_json::Value) -> Option<Self> {
+        let micros = |key| crate::status::time(status, key).as_secs_f64() * 1e6;
+        let batches = status["batches"].as_u64()?;
+        Some(Self { p50: micros("p50"), p99: micros("p99"), max: micros("max"), batches })
+    }
+}
+
 /// How loading went.
 #[derive(Debug, Serialize)]
 pub(crate) struct Load {
@@ -245,6 +265,7 @@ impl Report {
                 behind_bytes_p50: behind.percentile(50.0),
                 behind_bytes_p99: behind.percentile(99.0),
             }),
+            passage_us: measured.passage,
             visibility_us: measured.visibility_us.map(|spread| Visibility {
                 p50: spread.percentile(50.0),
                 p99: spread.percentile(99.0),
@@ -313,6 +334,13 @@ impl fmt::Display for Report {
         if let Some(StandbyReaders { tps, failed, utilization }) = &self.standby_readers {
             let (tps, share) = (grouped(tps.round() as u64), utilization * 100.0);
             line("standby reads", format!("{tps}/s, {share:.0} % of the standbys' processor time, {failed} failed"))?;
+        }
+        if let Some(Passage { p50, p99, max, batches }) = &self.passage_us {
+            let batches = grouped(*batches);
+            line(
+                "log to visible",
+                format!("p50 {}, p99 {}, max {} ({batches} batches)", micros(*p50), micros(*p99), micros(*max)),
+            )?;
         }
         if let Some(Halves { slowest, slowest_with_checkpoint, with_checkpoint, count }) = &self.halves {
             let checkpoints = match slowest_with_checkpoint {

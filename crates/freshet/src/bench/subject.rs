@@ -6,7 +6,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::Stamp;
+use freshet_base::{Safety, Stamp};
 use freshet_engine::{Database, Node, NodeConfig, OnLoss, node::RoleStatus};
 use freshet_workloads::{
     procedure::read_only,
@@ -18,7 +18,7 @@ use tempfile::TempDir;
 use super::{
     options::Common,
     probe::{Look, Probe, Sighted},
-    report::Spread,
+    report::{Passage, Spread},
 };
 use crate::{
     Failure,
@@ -88,6 +88,9 @@ pub(crate) struct Measured {
     pub(crate) looks: Vec<Look>,
     /// From acknowledged to visible, in microseconds; of the worst standby.
     pub(crate) visibility_us: Option<Spread>,
+    /// From the group commit's hand-over to visible, of the newest batches; of the standby with the largest median, where standbys have the
+    /// primary's clock.
+    pub(crate) passage: Option<Passage>,
     /// What the readers on the standbys did, if there are any.
     pub(crate) readers: Option<ReaderTotals>,
 }
@@ -132,13 +135,21 @@ impl Subject {
         config.fabric.bandwidth_gbit = common.bandwidth_gbit;
         config.fabric.compress = common.compress;
         let node = Node::start(config, |_| {})?;
-        let mut standbys = Vec::new();
-        for number in 1..=common.standbys {
-            standbys.push(Standby::start(common, node.address(), directory(&format!("standby-{number}")))?);
+        let mut subject = Self { standbys: Vec::new(), primary: Primary::Logged(node), scratch: Some(scratch) };
+        if !common.join_loaded {
+            subject.start_standbys(common)?;
+        } else if matches!(common.safety, Safety::VerySafe | Safety::Quorum(2..)) {
+            return Err(Failure::new("nothing can be loaded before standbys join at this safety level: use 2-safe"));
         }
-        let subject = Self { standbys, primary: Primary::Logged(node), scratch: Some(scratch) };
-        subject.wait_for_standbys()?;
         Ok(subject)
+    }
+
+    /// Starts the standbys and blocks until all are in sync.
+    pub(crate) fn start_standbys(&mut self, common: &Common) -> Result<(), Failure> {
+        for number in 1..=common.standbys {
+            self.standbys.push(self.join(common, &format!("standby-{number}"))?);
+        }
+        self.wait_for_standbys()
     }
 
     pub(crate) fn database(&self) -> &Database {
@@ -157,8 +168,8 @@ impl Subject {
     }
 
     /// Starts one more standby and blocks until it serves.
-    pub(crate) fn join(&self, common: &Common) -> Result<Standby, Failure> {
-        let directory = self.scratch.as_ref().map(|scratch| scratch.path().join("joining")).unwrap_or_default();
+    pub(crate) fn join(&self, common: &Common, name: &str) -> Result<Standby, Failure> {
+        let directory = self.scratch.as_ref().map(|scratch| scratch.path().join(name)).unwrap_or_default();
         Standby::start(common, self.node()?.address(), directory)
     }
 
@@ -292,6 +303,11 @@ impl Subject {
             behind_bytes,
             looks: worst_looks,
             visibility_us: visibility,
+            passage: self
+                .standbys
+                .iter()
+                .filter_map(|standby| Passage::of(&standby.status()["passage"]))
+                .max_by(|one, other| one.p50.total_cmp(&other.p50)),
             readers,
         }
     }

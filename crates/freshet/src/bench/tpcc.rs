@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use freshet_engine::{Apply, ProcedureError, Worker};
+use freshet_engine::{Apply, CheckpointKind, ProcedureError, Worker};
 use freshet_workloads::{
     TableSet,
     random::Random,
@@ -84,8 +84,12 @@ impl Prepared {
 /// Loads, runs and measures TPC-C.
 pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
     let common = &options.common;
-    let subject = Subject::start(common)?;
+    let mut subject = Subject::start(common)?;
     let (prepared, loading) = prepare(&subject, options.warehouses, common)?;
+    if common.join_loaded {
+        subject.node()?.checkpoint(CheckpointKind::Fuzzy).map_err(Failure::new)?;
+        subject.start_standbys(common)?;
+    }
     subject.start_readers(common)?;
     let make = |number: usize| prepared.terminal(number, options.mix, common);
     let (tally, measured) = drive(

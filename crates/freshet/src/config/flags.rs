@@ -90,7 +90,8 @@ pub(crate) struct Flags {
     /// The same for each KiB that is made durable, in proportion: nanoseconds, or calibrated. [default: 0]
     #[arg(long, value_name = "NS", env = "FRESHET_LOG_PERSIST_DELAY_PER_KIB", help_heading = "Log")]
     pub(crate) log_persist_delay_per_kib: Option<String>,
-    /// With domain pmem, on a standby: whether its replay threads persist what it receives, each its share. [default: true]
+    /// With domain pmem, on a standby: whether its replay threads persist what it receives, each its share. [default:
+    /// true]
     #[arg(long, value_name = "BOOL", env = "FRESHET_LOG_PERSIST_UPON_REPLAY", help_heading = "Log")]
     pub(crate) log_persist_upon_replay: Option<bool>,
     /// Whether a standby's log buffer in plain memory is to be in huge pages. [default: false]
@@ -171,6 +172,12 @@ pub(crate) struct Flags {
     /// A standby that has not acknowledged anything for this many milliseconds is taken for lost. [default: 2000]
     #[arg(long, value_name = "MS", env = "FRESHET_STANDBY_TIMEOUT_MS", help_heading = "Safety")]
     pub(crate) standby_timeout_ms: Option<u64>,
+    /// With safety 2-safe: commits wait rather than go on with fewer standbys in sync than this; take-overs then need as many nodes less. [default: 0]
+    #[arg(long, value_name = "N", env = "FRESHET_LEAST_IN_SYNC", help_heading = "Safety")]
+    pub(crate) least_in_sync: Option<u32>,
+    /// On a standby: no commit ever waits for it, and it counts in no quorum. [default: false]
+    #[arg(long, value_name = "BOOL", env = "FRESHET_ASYNCHRONOUS", help_heading = "Safety", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) asynchronous: Option<bool>,
     /// With on-loss refuse: commits are refused when the level was not kept for this many milliseconds.
     /// [default: 5000]
     #[arg(long, value_name = "MS", env = "FRESHET_REFUSE_AFTER_MS", help_heading = "Safety")]
@@ -239,6 +246,8 @@ impl Flags {
             self.standbys => settings.standbys,
             self.on_loss => settings.on_loss,
             self.standby_timeout_ms => settings.standby_timeout_ms,
+            self.least_in_sync => settings.least_in_sync,
+            self.asynchronous => settings.asynchronous,
             self.refuse_after_ms => settings.refuse_after_ms,
             self.isolation => settings.isolation,
             self.workers => settings.workers,

@@ -111,6 +111,10 @@ pub(crate) struct Settings {
     pub(crate) on_loss: OnLoss,
     /// After this long without an acknowledgement a standby is taken for lost.
     pub(crate) standby_timeout_ms: u64,
+    /// Under 2-safe: commits wait rather than go on with fewer standbys in sync.
+    pub(crate) least_in_sync: u32,
+    /// Of a standby: no commit waits for it.
+    pub(crate) asynchronous: bool,
     /// With `on-loss = "refuse"`: after this long commits are refused.
     pub(crate) refuse_after_ms: u64,
     /// Threads that replay the log, on a standby and at restart.
@@ -265,6 +269,8 @@ impl Default for Settings {
             standbys: 0,
             on_loss: OnLoss::Block,
             standby_timeout_ms: 2_000,
+            least_in_sync: 0,
+            asynchronous: false,
             refuse_after_ms: 5_000,
             replay_threads: 2,
             replay: ReplayMode::Pipelined,
@@ -384,6 +390,7 @@ impl Settings {
         }
         within("replay-threads", self.replay_threads as u64, 1, 64)?;
         within("standbys", u64::from(self.standbys), 0, 64)?;
+        within("least-in-sync", u64::from(self.least_in_sync), 0, u64::from(self.standbys))?;
         within("standby-timeout-ms", self.standby_timeout_ms, 10, 3_600_000)?;
         within("refuse-after-ms", self.refuse_after_ms, 1, 3_600_000)?;
         let log = &self.log;
@@ -467,6 +474,8 @@ impl Settings {
             },
             refuse_after_ms: self.refuse_after_ms,
             standby_timeout_ms: self.standby_timeout_ms,
+            least_in_sync: self.least_in_sync,
+            asynchronous: self.asynchronous,
             replay_threads: self.replay_threads,
             replay: self.replay,
             apply: self.apply,

@@ -240,6 +240,34 @@ fn mark_block(stamp: Stamp, term: Term, kind: BlockKind, body: [u8; 16]) -> [u8;
     block
 }
 
+/// Records `bytes`, which say which nodes hold everything that is committed.
+pub fn members_block(stamp: Stamp, term: Term, bytes: &[u8]) -> Vec<u8> {
+    let mut block = vec![0; members_length(bytes)];
+    block[BLOCK_HEADER..BLOCK_HEADER + 4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
+    block[BLOCK_HEADER + 4..][..bytes.len()].copy_from_slice(bytes);
+    let header = BlockHeader {
+        length: block.len() as u32,
+        crc: 0,
+        stamp,
+        serial_key: stamp.0,
+        term,
+        record_count: 0,
+        kind: BlockKind::Members,
+        stream: 0,
+        continued: false,
+    };
+    let mut encoded = header.encode();
+    let crc = seal(crc32c::crc32c(&block[BLOCK_HEADER..]), &encoded);
+    encoded[4..8].copy_from_slice(&crc.to_le_bytes());
+    block[..BLOCK_HEADER].copy_from_slice(&encoded);
+    block
+}
+
+/// How long a block that records `bytes` is.
+pub(crate) fn members_length(bytes: &[u8]) -> usize {
+    (BLOCK_HEADER + 4 + bytes.len()).next_multiple_of(BLOCK_ALIGN)
+}
+
 /// The first block of a term: says that `node` reigns from `stamp` on.
 pub fn term_block(stamp: Stamp, term: Term, node: NodeId) -> [u8; MARK_BLOCK] {
     let mut body = [0; 16];

@@ -14,7 +14,7 @@
 //! | 16..24 | serial key; equal to the stamp today |
 //! | 24..28 | term |
 //! | 28..30 | number of records |
-//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time, 6 command; bit 4: another block of the same transaction follows; bits 5..8: stream |
+//! | 30     | bits 0..4 kind: 1 redo, 2 skip, 3 term, 4 schema, 5 time, 6 command, 7 members; bit 4: another block of the same transaction follows; bits 5..8: stream |
 //! | 31     | format version |
 //!
 //! | record header, 32 bytes, followed by the row | |
@@ -37,8 +37,8 @@ mod parse;
 pub use freshet_base::RecordKind;
 use freshet_base::{Fid, Rid, Stamp, Term};
 
-pub(crate) use build::MARK_BLOCK;
-pub use build::{BlockBuilder, BlockFull, skip_header, term_block, time_block};
+pub use build::{BlockBuilder, BlockFull, members_block, skip_header, term_block, time_block};
+pub(crate) use build::{MARK_BLOCK, members_length};
 pub use parse::{Block, BlockError, CommandRef, RecordRef, Records};
 pub(crate) use parse::{check_seal, peek_at};
 
@@ -79,6 +79,8 @@ pub enum BlockKind {
     /// What a transaction was told to do instead of what it did: a baseline for benchmarks (Query Fresh, section 4.3, "Logical").
     /// In the place of a record: the stored procedure's id as FID, the partition as RID, and the inputs as row.
     Command,
+    /// Says which nodes hold everything that is committed, in the words of replication: no records.
+    Members,
 }
 
 impl BlockKind {
@@ -90,6 +92,7 @@ impl BlockKind {
             Self::Schema => 4,
             Self::Time => 5,
             Self::Command => 6,
+            Self::Members => 7,
         }
     }
 
@@ -101,6 +104,7 @@ impl BlockKind {
             4 => Self::Schema,
             5 => Self::Time,
             6 => Self::Command,
+            7 => Self::Members,
             _ => return None,
         })
     }

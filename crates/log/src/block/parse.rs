@@ -220,6 +220,13 @@ impl<'a> Block<'a> {
             .then(|| (Term(u32_at(self.bytes, BLOCK_HEADER)), NodeId(u64_at(self.bytes, BLOCK_HEADER + 4))))
     }
 
+    /// For a block of members: what it records.
+    pub fn members(&self) -> Option<&'a [u8]> {
+        let body = self.bytes.get(BLOCK_HEADER..).filter(|_| self.header.kind == BlockKind::Members)?;
+        let (length, rest) = body.split_first_chunk::<4>()?;
+        rest.get(..u32::from_le_bytes(*length) as usize)
+    }
+
     /// For a time block: what time it was, in microseconds since 1970, by the primary's clock.
     pub fn time(&self) -> Option<u64> {
         (self.header.kind == BlockKind::Time && self.bytes.len() >= BLOCK_HEADER + 8)

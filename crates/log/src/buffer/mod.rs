@@ -30,11 +30,12 @@
 //! W synchronises with A, and both values are visible to the check. So the copy is good when
 //! `released <= x` or `frontier <= x + capacity`.
 //!
-//! Remote writers. A standby's ring may be written by another process or a network card ([`crate::StandbyLog::grant`]). Such a
-//! writer knows no fences of ours, so the frontier moves up to where it may write *before* it is told so; whatever it stores comes after
-//! that message, in the order of the machine too: a store that a reader's copy saw was made after the frontier had moved. It is the
-//! receiver who then says that a range is filled, when the writer has said that it is through. What is granted lies at most half the
-//! ring beyond what is filled, so that readers find the other half there.
+//! Remote writers. A standby's ring may be written by another process or a network card ([`crate::StandbyLog::grant`]).
+//! Such a writer knows no fences of ours, so the frontier moves up to where it may write *before* it is told so;
+//! whatever it stores comes after that message, in the order of the machine too: a store that a reader's copy saw was
+//! made after the frontier had moved. It is the receiver who then says that a range is filled, when the writer has said
+//! that it is through. What is granted lies at most half the ring beyond what is filled, so that readers find the other
+//! half there.
 
 #[cfg(not(loom))]
 mod mapped;
@@ -226,7 +227,8 @@ impl LogBuffer {
         self.put(at, bytes);
     }
 
-    /// The same through the cache: on a standby, where replay reads soon what was written, and others make it durable then.
+    /// The same through the cache: on a standby, where replay reads soon what was written, and others make it durable
+    /// then.
     #[inline]
     pub(crate) fn put(&self, at: Stamp, bytes: &[u8]) {
         self.before_writing(at.0 + bytes.len() as u64);
@@ -308,8 +310,8 @@ impl LogBuffer {
         self.memory.as_shared()
     }
 
-    /// Takes the memory away from whoever else has mapped it; what lies at and above `at` is zero then. Nobody in this process writes
-    /// meanwhile.
+    /// Takes the memory away from whoever else has mapped it; what lies at and above `at` is zero then. Nobody in this
+    /// process writes meanwhile.
     #[cfg(not(loom))]
     pub(crate) fn renew(&self, at: Stamp) -> std::io::Result<()> {
         let Some(memory) = self.shared_memory() else { return Ok(()) };

@@ -76,8 +76,8 @@ pub(crate) fn copy_words(from: &[AtomicU64], to: &[AtomicU64], keep: &dyn Fn(usi
     }
 }
 
-/// The memory of a standby's ring, and the file by which others can map it; cheap to clone. Virtual byte `x` of the log lies at
-/// byte `x mod capacity`.
+/// The memory of a standby's ring, and the file by which others can map it; cheap to clone. Virtual byte `x` of the log
+/// lies at byte `x mod capacity`.
 #[derive(Clone, Debug)]
 pub struct RingMemory(Inner);
 
@@ -119,7 +119,8 @@ impl RingMemory {
         matches!(self.0, Inner::Persistent(_))
     }
 
-    /// Takes the memory away from whoever else has mapped it. Words that `keep` refuses are zero then. Nobody in this process writes meanwhile.
+    /// Takes the memory away from whoever else has mapped it. Words that `keep` refuses are zero then. Nobody in this
+    /// process writes meanwhile.
     pub(crate) fn renew(&self, keep: &dyn Fn(usize) -> bool) -> io::Result<()> {
         match &self.0 {
             Inner::Shared(memory) => memory.renew(keep),

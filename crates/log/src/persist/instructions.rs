@@ -92,8 +92,9 @@ pub(crate) fn fence() {
     processor::fence();
 }
 
-/// How long one processor takes to write a KiB around its caches, in memory that is large enough not to stay there: what Query Fresh
-/// (section 4.2) takes for the time that memory needs to become durable, where there is none that is. Takes some milliseconds.
+/// How long one processor takes to write a KiB around its caches, in memory that is large enough not to stay there:
+/// what Query Fresh (section 4.2) takes for the time that memory needs to become durable, where there is none that is.
+/// Takes some milliseconds.
 pub fn time_around_cache() -> Duration {
     const WORDS: usize = 1 << 20;
     let memory: Vec<AtomicU64> = (0..WORDS as u64).map(AtomicU64::new).collect();
@@ -111,8 +112,8 @@ pub fn time_around_cache() -> Duration {
     best / (WORDS * 8 / 1024) as u32
 }
 
-/// A wait, to stand for slower memory in experiments: a fixed time at each insertion (distributed logging, section 5.1: 1.2 us), and
-/// a time for what was written, by its length (Query Fresh, section 4.2).
+/// A wait, to stand for slower memory in experiments: a fixed time at each insertion (distributed logging, section 5.1:
+/// 1.2 us), and a time for what was written, by its length (Query Fresh, section 4.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Delay {
     /// Cycles for each insertion, in 1024ths.
@@ -122,8 +123,8 @@ pub(crate) struct Delay {
 }
 
 impl Delay {
-    /// Waits of `each` time for an insertion and `per_kib` for each KiB of it; none for zero. Measures how fast the processor's cycle
-    /// counter runs, which takes 10 ms.
+    /// Waits of `each` time for an insertion and `per_kib` for each KiB of it; none for zero. Measures how fast the
+    /// processor's cycle counter runs, which takes 10 ms.
     pub(crate) fn of(each: Duration, per_kib: Duration) -> Self {
         if each.is_zero() && per_kib.is_zero() {
             return Self::default();

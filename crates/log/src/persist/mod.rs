@@ -3,8 +3,9 @@
 //! A store to persistent memory lies in a cache at first. It is durable when its line was flushed, or when it went
 //! around the cache, *and* a fence has waited for that (distributed logging, section 4; Query Fresh, section 3.3).
 //! Everything that must survive goes through [`Lines`]: [`Lines::store`], [`Lines::flush`], [`Lines::fence`], and
-//! [`Lines::persist`], which is the last two. There are two implementations: [`map::Mapping`], and a model that
-//! loses any subset of the lines that were not fenced (module `model`, for tests).
+//! [`Lines::persist`], which is the last two; what somebody else has stored, by [`Lines::flush_received`] and a fence.
+//! There are two implementations: [`map::Mapping`], and a model that loses any subset of the lines that were not fenced
+//! (module `model`, for tests).
 //!
 //! | method | stores | flush | fence |
 //! |---|---|---|---|
@@ -63,8 +64,8 @@ impl Method {
         instructions::has(self)
     }
 
-    /// How lines are flushed that somebody else has stored, through the cache perhaps: stores that go around the cache are those of
-    /// the one who stores, so another method does it.
+    /// How lines are flushed that somebody else has stored, through the cache perhaps: stores that go around the cache
+    /// are those of the one who stores, so another method does it.
     pub(crate) fn flushing(self) -> Self {
         match self {
             Self::NonTemporal => {

@@ -1,7 +1,8 @@
 //! Persistent memory that loses what was not flushed and fenced, to find missing flushes and fences.
 //!
 //! Every line remembers what is durable of it, and what it held at each store since. A crash is possible before every
-//! operation; after it, each line is one of those, independently of all others. A fence waits for what its own thread has flushed.
+//! operation; after it, each line is one of those, independently of all others. A fence waits for what its own thread
+//! has flushed.
 
 use std::{
     cell::{Cell, RefCell},

@@ -1,7 +1,8 @@
 //! A standby's log: bytes arrive in the ring, are persisted from there, and are read from there by replay.
 //!
-//! There are no workers. One [`Receiver`] puts the primary's bytes where they belong, or lets somebody else do that; the caller says how far it has replayed.
-//! `received >= persisted`, and what is both in the store and replayed gives its room back (ready to receive, Query Fresh section 3.2).
+//! There are no workers. One [`Receiver`] puts the primary's bytes where they belong, or lets somebody else do that;
+//! the caller says how far it has replayed. `received >= persisted`, and what is both in the store and replayed gives
+//! its room back (ready to receive, Query Fresh section 3.2).
 //!
 //! | ring | persisted is what | by whom |
 //! |---|---|---|
@@ -10,10 +11,11 @@
 //!
 //! # Access protocol
 //!
-//! Only the holder of the [`Receiver`] writes to the ring above `received`, or cuts, or moves it. The flusher is
-//! behind a mutex that its thread takes for one flush at a time; a cut takes it too, so it never meets a flush. What there is to do
-//! (`arrived`, `persisted`, `wanted`) is stored before the look at the bell; the thread looks at it after it announced its sleep.
-//! `persisting` is held by whoever moves `persisted`, and by a cut: nothing is persisted any more that was cut meanwhile.
+//! Only the holder of the [`Receiver`] writes to the ring above `received`, or cuts, or moves it. The flusher is behind
+//! a mutex that its thread takes for one flush at a time; a cut takes it too, so it never meets a flush. What there is
+//! to do (`arrived`, `persisted`, `wanted`) is stored before the look at the bell; the thread looks at it after it
+//! announced its sleep. `persisting` is held by whoever moves `persisted`, and by a cut: nothing is persisted any more
+//! that was cut meanwhile.
 
 mod receiver;
 mod threads;
@@ -28,7 +30,7 @@ use std::{
 
 use freshet_base::{Stamp, Term, WaitError, Watermark};
 
-pub use self::receiver::{AcceptError, ReceiveError, Receiver, Writable};
+pub use self::receiver::{AcceptError, Accepted, ReceiveError, Receiver, Writable};
 #[cfg(not(loom))]
 use crate::{
     buffer::RingMemory,
@@ -77,6 +79,17 @@ struct Shared {
     done: Box<[AtomicU64]>,
     /// With a ring in persistent memory.
     nvm: Option<Nvm>,
+    /// Told of blocks that record members.
+    on_members: Mutex<Option<OnMembers>>,
+}
+
+/// Whoever wants to know what blocks of members record.
+struct OnMembers(Box<dyn Fn(&[u8]) + Send + Sync>);
+
+impl std::fmt::Debug for OnMembers {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("OnMembers")
+    }
 }
 
 /// What there is more where the ring is in persistent memory.
@@ -240,8 +253,8 @@ pub struct StandbyLog {
 }
 
 impl StandbyLog {
-    /// Starts a standby's log at `start`, where `store` ends, with a ring of `capacity` bytes (a power of two, at least 4096).
-    /// A standby without a disk has a store in memory ([`LogStore::in_memory`]): the log is the database.
+    /// Starts a standby's log at `start`, where `store` ends, with a ring of `capacity` bytes (a power of two, at least
+    /// 4096). A standby without a disk has a store in memory ([`LogStore::in_memory`]): the log is the database.
     ///
     /// # Errors
     /// [`LogOpenError`] for an impossible capacity, a store that cannot go on, or no thread.
@@ -320,6 +333,7 @@ impl StandbyLog {
             done: flushers.iter().map(|_| AtomicU64::new(start.0)).collect(),
             flushers: flushers.into_iter().map(|flusher| Mutex::new(Some(flusher))).collect(),
             nvm,
+            on_members: Mutex::default(),
         });
         let log = Self { shared: Arc::clone(&shared), threads: Mutex::default() };
         for stream in 0..shared.flushers.len() {
@@ -340,13 +354,19 @@ impl StandbyLog {
         Ok(())
     }
 
+    /// Calls `note` with what each block of members records that arrives from now on, before that block can be persisted. `note` may block.
+    pub fn on_members(&self, note: impl Fn(&[u8]) + Send + Sync + 'static) {
+        *self.shared.on_members.lock().unwrap_or_else(PoisonError::into_inner) = Some(OnMembers(Box::new(note)));
+    }
+
     /// How far the primary's bytes have arrived; a block boundary.
     pub fn received(&self) -> &Watermark {
         &self.shared.received
     }
 
-    /// The last known end of a transaction at or below `at`, which is at or above all that was asked for before. Block by block, the log
-    /// may have been received, persisted or replayed up to a place within a transaction; what is shown, and what a new term begins with, ends here.
+    /// The last known end of a transaction at or below `at`, which is at or above all that was asked for before. Block
+    /// by block, the log may have been received, persisted or replayed up to a place within a transaction; what is
+    /// shown, and what a new term begins with, ends here.
     pub fn transaction_end(&self, at: Stamp) -> Stamp {
         let mut ends = self.shared.ends();
         let end = ends.below(at);
@@ -359,13 +379,15 @@ impl StandbyLog {
         &self.shared.core.durable
     }
 
-    /// Whether those who replay persist too, by [`StandbyLog::persist_share`] and [`StandbyLog::note_persisted`], before they replay.
+    /// Whether those who replay persist too, by [`StandbyLog::persist_share`] and [`StandbyLog::note_persisted`],
+    /// before they replay.
     pub fn persists_upon_replay(&self) -> bool {
         self.shared.nvm.as_ref().is_some_and(|nvm| nvm.upon_replay)
     }
 
-    /// Makes `[from, to)` durable in a ring in persistent memory, which was received and not replayed yet: the share of the calling thread, which is
-    /// one of several (persist-upon-replay; Query Fresh, section 3.1). Nothing is said of it before [`StandbyLog::note_persisted`].
+    /// Makes `[from, to)` durable in a ring in persistent memory, which was received and not replayed yet: the share of
+    /// the calling thread, which is one of several (persist-upon-replay; Query Fresh, section 3.1). Nothing is said of
+    /// it before [`StandbyLog::note_persisted`].
     #[cfg(not(loom))]
     pub fn persist_share(&self, from: Stamp, to: Stamp) {
         let to = to.min(self.shared.received.get());
@@ -382,8 +404,8 @@ impl StandbyLog {
         self.shared.note_persisted(to)
     }
 
-    /// Blocks until the store has everything below `to`, durably, all of which was persisted before. With a ring in plain memory it
-    /// has.
+    /// Blocks until the store has everything below `to`, durably, all of which was persisted before. With a ring in
+    /// plain memory it has.
     ///
     /// # Errors
     /// [`WaitError::Closed`] when the log failed or was closed.
@@ -417,10 +439,10 @@ impl StandbyLog {
         self.shared.core.buffer.released().plus(self.shared.core.buffer.capacity())
     }
 
-    /// Lets somebody else write into the ring, and says up to where: as [`StandbyLog::free_until`], but at most half the ring beyond what was
-    /// received, so that readers find the newest half there. What was granted once stays so until the memory is
-    /// [renewed](Receiver::renew); [`Receiver::accept`] takes what was written. A block is never longer than half its primary's ring, so
-    /// whatever may come next fits.
+    /// Lets somebody else write into the ring, and says up to where: as [`StandbyLog::free_until`], but at most half
+    /// the ring beyond what was received, so that readers find the newest half there. What was granted once stays so
+    /// until the memory is [renewed](Receiver::renew); [`Receiver::accept`] takes what was written. A block is never
+    /// longer than half its primary's ring, so whatever may come next fits.
     pub fn grant(&self) -> Stamp {
         let buffer = &self.shared.core.buffer;
         let to = self.free_until().min(self.shared.received.get().plus(buffer.capacity() / 2));

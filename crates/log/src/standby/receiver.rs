@@ -10,7 +10,7 @@ use freshet_base::Stamp;
 
 use super::Shared;
 use crate::{
-    block::{BLOCK_HEADER, BlockError, BlockHeader, check_seal, peek_at},
+    block::{BLOCK_HEADER, Block, BlockError, BlockHeader, BlockKind, check_seal, peek_at},
     buffer::{Flusher, RawPiece},
     core::{Core, LogFailure, ReadError},
     transaction_ends::SPACING,
@@ -43,6 +43,13 @@ pub enum ReceiveError {
     Failed(#[from] LogFailure),
 }
 
+/// What was accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Accepted {
+    /// All of it are rows and marks: nothing that changes tables or has to be executed.
+    pub plain: bool,
+}
+
 /// Why bytes that somebody else has put into the ring were not taken for blocks.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum AcceptError {
@@ -67,7 +74,8 @@ pub enum AcceptError {
     Receive(#[from] ReceiveError),
 }
 
-/// Checksums are computed in pieces of this size, which stay in the cache: the ring belongs to others too and is no plain memory.
+/// Checksums are computed in pieces of this size, which stay in the cache: the ring belongs to others too and is no
+/// plain memory.
 const SCRATCH: usize = 64 << 10;
 
 /// The one who puts the primary's bytes into a standby's log.
@@ -105,7 +113,8 @@ impl Receiver {
         }
     }
 
-    /// The place for `length` bytes at `at`, at or above what was received. They count once [`Receiver::received_to`] is called.
+    /// The place for `length` bytes at `at`, at or above what was received. They count once [`Receiver::received_to`]
+    /// is called.
     ///
     /// # Errors
     /// [`ReceiveError::Gap`] below what was received, [`ReceiveError::NoRoom`] beyond the room.
@@ -150,12 +159,13 @@ impl Receiver {
         shared.ring();
     }
 
-    /// The same for bytes that somebody else has put into the ring where [`StandbyLog::grant`] allowed it, and who is through with everything below
-    /// `to`: checks first that whole blocks of this log lie there, each by its own checksum. Costs as much as reading the bytes once.
+    /// The same for bytes that somebody else has put into the ring where [`StandbyLog::grant`] allowed it, and who is
+    /// through with everything below `to`: checks first that whole blocks of this log lie there, each by its own
+    /// checksum. Costs as much as reading the bytes once.
     ///
     /// # Errors
     /// [`AcceptError`]; nothing of it counts as received then.
-    pub fn accept(&mut self, to: Stamp) -> Result<(), AcceptError> {
+    pub fn accept(&mut self, to: Stamp) -> Result<Accepted, AcceptError> {
         let shared = Arc::clone(&self.shared);
         shared.check_open()?;
         let buffer = &shared.core.buffer;
@@ -166,16 +176,18 @@ impl Receiver {
         if to > granted {
             return Err(AcceptError::NotGranted { to, granted });
         }
-        let mut at = received;
+        let (mut at, mut plain) = (received, true);
         while at < to {
-            at = self.check_block(at, to).map_err(|cause| AcceptError::Block { at, cause })?;
+            let header = self.check_block(at, to).map_err(|cause| AcceptError::Block { at, cause })?;
+            plain &= !matches!(header.kind, BlockKind::Schema | BlockKind::Command);
+            at = header.end();
         }
         self.received_to(to);
-        Ok(())
+        Ok(Accepted { plain })
     }
 
-    /// Checks the block at `at`, which ends at or below `to`; returns where.
-    fn check_block(&mut self, at: Stamp, to: Stamp) -> Result<Stamp, BlockError> {
+    /// Checks the block at `at`, which ends at or below `to`.
+    fn check_block(&mut self, at: Stamp, to: Stamp) -> Result<BlockHeader, BlockError> {
         let buffer = &self.shared.core.buffer;
         let have = to.since(at);
         if have < BLOCK_HEADER as u64 {
@@ -197,12 +209,12 @@ impl Receiver {
             here = here.plus(piece.len() as u64);
         }
         check_seal(&header, &head, crc)?;
-        Ok(header.end())
+        Ok(header)
     }
 
-    /// Takes the ring's memory away from whoever else has mapped it, such as a primary that is none any more: it moves to another file, with
-    /// what was received and nothing beyond that, while readers go on. Whatever is granted from now on is granted to those who map the new file
-    /// ([`StandbyLog::shared_memory`]). Costs a copy of the ring.
+    /// Takes the ring's memory away from whoever else has mapped it, such as a primary that is none any more: it moves
+    /// to another file, with what was received and nothing beyond that, while readers go on. Whatever is granted from
+    /// now on is granted to those who map the new file ([`StandbyLog::shared_memory`]). Costs a copy of the ring.
     ///
     /// # Errors
     /// What the system says; then the memory is where it was.
@@ -216,11 +228,15 @@ impl Receiver {
         let shared = &self.shared;
         let mut at = self.received();
         let (mut last, mut passed) = (None, at.0 / SPACING);
+        let mut members = Vec::new();
         let mut ends = shared.ends();
         while at < to && to.since(at) >= BLOCK_HEADER as u64 {
             let header = BlockHeader::peek(&shared.core.buffer.own_header(at));
             // What is no block ends no transaction; replay will say so.
             let Some(header) = header.ok().filter(|header| header.stamp == at && header.end() <= to) else { break };
+            if header.kind == BlockKind::Members {
+                members.push((at, header.length as usize));
+            }
             at = header.end();
             if !header.continued {
                 last = Some(at);
@@ -232,6 +248,22 @@ impl Receiver {
         }
         if let Some(last) = last {
             ends.enter(last);
+        }
+        drop(ends);
+        for (at, length) in members {
+            self.note_members(at, length);
+        }
+    }
+
+    #[cold]
+    fn note_members(&self, at: Stamp, length: usize) {
+        let mut bytes = vec![0; length];
+        self.shared.core.buffer.own_bytes(at, &mut bytes);
+        let on_members = self.shared.on_members.lock().unwrap_or_else(PoisonError::into_inner);
+        if let (Some(note), Ok(block)) = (&*on_members, Block::parse(&bytes, at))
+            && let Some(members) = block.members()
+        {
+            (note.0)(members);
         }
     }
 
@@ -254,8 +286,8 @@ impl Receiver {
         Ok(whole)
     }
 
-    /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node enters a term only after that.
-    /// Blocks while a flush is under way.
+    /// Takes back everything at or above `at`, in the ring and, durably, in the store: a node enters a term only after
+    /// that. Blocks while a flush is under way.
     ///
     /// # Errors
     /// [`LogFailure`]; opening the store again and cutting once more completes the cut.

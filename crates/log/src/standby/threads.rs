@@ -1,5 +1,5 @@
-//! The threads behind a standby's log. They make durable what has arrived; with a ring in persistent memory, what is durable there
-//! goes on to the store (de-staging; Query Fresh, section 3.2).
+//! The threads behind a standby's log. They make durable what has arrived; with a ring in persistent memory, what is
+//! durable there goes on to the store (de-staging; Query Fresh, section 3.2).
 
 use std::{
     sync::{Arc, atomic::Ordering},
@@ -56,7 +56,8 @@ fn flush_once(shared: &Shared, stream: usize) -> Result<bool, LogFailure> {
     Ok(flushed)
 }
 
-/// The whole life of the one thread that flushes the lines of a ring in persistent memory, where those who replay do not.
+/// The whole life of the one thread that flushes the lines of a ring in persistent memory, where those who replay do
+/// not.
 #[cfg(not(loom))]
 pub(super) fn persist(shared: &Arc<Shared>) {
     let _guard = EndsLog(shared);

@@ -7,7 +7,7 @@ use freshet_base::{Stamp, sync::Ordering};
 
 use super::{Division, Shared};
 use crate::{
-    block::{BLOCK_ALIGN, BLOCK_HEADER, MARK_BLOCK, skip_header, time_block},
+    block::{BLOCK_ALIGN, BLOCK_HEADER, MARK_BLOCK, members_block, members_length, skip_header, time_block},
     core::LogFailure,
 };
 
@@ -144,6 +144,19 @@ impl Writer {
     pub fn note_time(&mut self, micros: u64) -> Result<Stamp, ReserveError> {
         let term = self.shared.term;
         self.mark(|stamp| time_block(stamp, term, micros))
+    }
+
+    /// Records in the log which nodes hold everything that is committed, in the words of replication. Waits as [`Reservation::fill`] does. Returns
+    /// where the block ends.
+    ///
+    /// # Errors
+    /// [`ReserveError`] as for every block.
+    pub fn note_members(&mut self, bytes: &[u8]) -> Result<Stamp, ReserveError> {
+        let term = self.shared.term;
+        let reservation = self.reserve(members_length(bytes) as u64)?;
+        let (stamp, end) = (reservation.stamp(), reservation.end());
+        reservation.fill(&members_block(stamp, term, bytes))?;
+        Ok(end)
     }
 
     /// Writes a block that holds no records.

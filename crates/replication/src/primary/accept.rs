@@ -31,13 +31,16 @@ impl Service for PrimaryService {
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
-            Purpose::Join { fence, log, member, offer, appliance } => match agree(shared, &hello, fence, &log) {
-                Ok(agreed) => {
-                    let joining = Joining { member, appliance, offer, replayed: log.may_send_until, agreed };
-                    join(shared, &hello, joining, connection);
+            Purpose::Join { fence, log, member, synchronous, offer, appliance } => {
+                match agree(shared, &hello, fence, &log) {
+                    Ok(agreed) => {
+                        let joining =
+                            Joining { member, synchronous, appliance, offer, replayed: log.may_send_until, agreed };
+                        join(shared, &hello, joining, connection);
+                    }
+                    Err(refusal) => refuse(connection, refusal),
                 }
-                Err(refusal) => refuse(connection, refusal),
-            },
+            }
             Purpose::Consult { term, binding } => {
                 let reply = consult(shared, &hello, term, binding)
                     .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.who.node, log });
@@ -88,7 +91,8 @@ fn consult(shared: &Shared, hello: &Hello, term: Term, binding: bool) -> Result<
     if binding {
         hear(shared, hello, term)?;
     }
-    Ok(LogState { history: shared.history.clone(), end: durable(shared), in_sync: true })
+    let set = shared.terms.get().set;
+    Ok(LogState { history: shared.history.clone(), end: durable(shared), set, synchronous: true })
 }
 
 /// Whether the standby may join, and from where.
@@ -107,6 +111,7 @@ fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<
 /// A standby that may join.
 struct Joining {
     member: bool,
+    synchronous: bool,
     appliance: bool,
     offer: Offer,
     /// It has room up to there, which tells how far it has replayed.
@@ -115,7 +120,7 @@ struct Joining {
 }
 
 fn join(shared: &Arc<Shared>, hello: &Hello, joining: Joining, mut connection: Connection) {
-    let Joining { member, appliance, offer, replayed, mut agreed } = joining;
+    let Joining { member, synchronous, appliance, offer, replayed, mut agreed } = joining;
     let closer = match connection.set_patience(Some(shared.config.patience)).and_then(|()| connection.closer()) {
         Ok(closer) => closer,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
@@ -140,7 +145,7 @@ fn join(shared: &Arc<Shared>, hello: &Hello, joining: Joining, mut connection: C
     }
     shared.met(hello.node, &hello.address);
     if member {
-        shared.apply(Event::Joined { standby: hello.node, persisted: agreed.persisted });
+        shared.apply(Event::Joined { standby: hello.node, persisted: agreed.persisted, synchronous });
     }
     shipper.replayed.store(replayed.min(agreed.welcome.cut_at).0, Ordering::Relaxed);
     // The standby is counted before it is told so.

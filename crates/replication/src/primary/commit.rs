@@ -9,9 +9,11 @@ use freshet_base::{
 use freshet_cluster::{
     Moment,
     commit_rule::{CommitRule, Event, Member, Refusal, RuleConfig, Standing},
+    in_sync::InSyncSet,
 };
 use freshet_log::TransactionEnds;
 
+use super::Reigning;
 use crate::{bell::Bell, clock::Clock};
 
 /// Why the wait for a commit ended without it. In every case the outcome is open: the transaction is in the log, and may yet
@@ -58,9 +60,14 @@ pub struct CommitStage {
 }
 
 impl CommitStage {
-    pub(crate) fn new(config: RuleConfig, start: Stamp, clock: Clock) -> Self {
+    pub(crate) fn new(config: RuleConfig, who: &Reigning, clock: Clock) -> Self {
+        let (start, now) = (who.start, clock.now());
+        let mut rule = CommitRule::new(config, start, now);
+        if let Some(succession) = &who.succession {
+            rule = rule.recorded(who.node, who.term, succession.clone(), now);
+        }
         Self {
-            rule: Mutex::new(CommitRule::new(config, start, clock.now())),
+            rule: Mutex::new(rule),
             clock,
             ends: Mutex::new(TransactionEnds::new(start)),
             reached: Arc::new(Watermark::new(start)),
@@ -94,6 +101,9 @@ impl CommitStage {
             // Those who wait look at `refusing` again.
             self.committed.wake();
         }
+        if decision.write {
+            self.watch.ring();
+        }
         if let Some(deadline) = deadline
             && deadline.0 < self.watched.load(Ordering::SeqCst)
         {
@@ -117,6 +127,20 @@ impl CommitStage {
         if !sooner {
             self.watch.sleep(Some(self.clock.instant(until)));
         }
+    }
+
+    /// Wakes the watch thread.
+    pub(crate) fn look(&self) {
+        self.watch.ring();
+    }
+
+    /// The in-sync set that has to be recorded.
+    pub(crate) fn set_to_write(&self) -> Option<InSyncSet> {
+        self.rule().to_write().cloned()
+    }
+
+    pub(crate) fn set_took_effect(&self) -> bool {
+        self.rule().set_took_effect()
     }
 
     fn ends(&self) -> MutexGuard<'_, TransactionEnds> {

@@ -24,6 +24,7 @@ use freshet_cluster::{
     Moment,
     commit_rule::{Event, Place, RuleConfig},
     flow::{Boundaries, FlowConfig},
+    in_sync::Succession,
     term::TermHistory,
 };
 use freshet_fabric::{FabricConfig, cpu::Meter, limit::TokenBucket};
@@ -38,7 +39,7 @@ use crate::{
     log_access::LogSource,
     status::{ObserverStatus, PrimaryStatus, StandbyStatus},
     terms::Terms,
-    wire::{Peer, Peers},
+    wire::{self, Peer, Peers},
 };
 
 /// The parameters of a reign.
@@ -105,7 +106,13 @@ pub struct Reigning {
     pub term: Term,
     /// The end of the log when the reign began, or when the process started.
     pub start: Stamp,
+    /// What the in-sync sets of this reign follow; `None` when they are not recorded. Under 2-safe nothing commits then before
+    /// [`Primary::record_sets`] says how to.
+    pub succession: Option<Succession>,
 }
+
+/// Puts an in-sync set, encoded, into the log, and says where its block ends.
+type RecordSet = Box<dyn FnMut(&[u8]) -> Result<Stamp, String> + Send>;
 
 /// Gives room in the log buffer back.
 type Release = Box<dyn Fn(Stamp) + Send + Sync>;
@@ -127,6 +134,7 @@ pub(crate) struct Shared {
     peers_version: AtomicU64,
     announce: Bell,
     release: Mutex<Option<Release>>,
+    record: Mutex<Option<RecordSet>>,
     stopping: AtomicBool,
     ship_cpu: Meter,
     ack_cpu: Meter,
@@ -157,7 +165,7 @@ impl Primary {
     /// What the system says when a thread cannot be started.
     pub fn start(who: Reigning, config: PrimaryConfig, source: Arc<dyn LogSource>, terms: Terms) -> io::Result<Self> {
         let clock = Clock::start();
-        let commit = CommitStage::new(config.rule, who.start, clock);
+        let commit = CommitStage::new(config.rule, &who, clock);
         let mut peers: Vec<Peer> =
             config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         peers.retain(|peer| peer.address != who.address);
@@ -178,6 +186,7 @@ impl Primary {
             peers_version: AtomicU64::new(1),
             announce: Bell::default(),
             release: Mutex::new(None),
+            record: Mutex::new(None),
             stopping: AtomicBool::new(false),
             ship_cpu: Meter::default(),
             ack_cpu: Meter::default(),
@@ -224,6 +233,13 @@ impl Primary {
     /// `release` must not call back into this primary.
     pub fn on_release(&self, release: impl Fn(Stamp) + Send + Sync + 'static) {
         *self.shared.release.lock().expect("no code panics under this mutex") = Some(Box::new(release));
+    }
+
+    /// From now on changes of the in-sync set are recorded by `record`, which puts a block with these bytes into the log and says where it ends. It is
+    /// called by a thread of this primary's own, and may block.
+    pub fn record_sets(&self, record: impl FnMut(&[u8]) -> Result<Stamp, String> + Send + 'static) {
+        *self.shared.record.lock().expect("no code panics under this mutex") = Some(Box::new(record));
+        self.shared.commit.look();
     }
 
     /// The commit rule in force: who waits for a commit asks here.
@@ -352,7 +368,29 @@ impl Shared {
         while !self.stopping() {
             self.commit.sleep_until_deadline();
             self.apply(Event::Tick);
+            if let Err(why) = self.record_set() {
+                // The log, or the control file, takes nothing more; commits wait for a record that will not come.
+                eprintln!("the in-sync set of term {} cannot be recorded: {why}", self.who.term);
+                return;
+            }
         }
+    }
+
+    /// Records the in-sync set that the rule asks for: first in the own terms, then in the log.
+    fn record_set(&self) -> Result<(), String> {
+        while let Some(set) = self.commit.set_to_write() {
+            let mut record = self.record.lock().expect("no code panics under this mutex");
+            let Some(record) = record.as_mut().filter(|_| !self.stopping()) else { break };
+            let bytes = wire::encode(&set);
+            let number = set.number;
+            self.terms.note_set(set).map_err(|error| error.to_string())?;
+            let end = record(&bytes)?;
+            self.apply(Event::Written { number, end });
+        }
+        if self.commit.set_took_effect() {
+            self.terms.note_reigned(self.who.term).map_err(|error| error.to_string())?;
+        }
+        Ok(())
     }
 
     /// A connection ended; `why` is kept for `status`.

@@ -113,6 +113,8 @@ pub struct StandbyConfig {
     pub fabric: StandbyFabric,
     /// Whether commits may count on this node. An observer's acknowledgements free its primary's log, and no more.
     pub member: bool,
+    /// Whether commits may wait for this node, if they may count on it.
+    pub synchronous: bool,
 }
 
 impl Default for StandbyConfig {
@@ -125,6 +127,7 @@ impl Default for StandbyConfig {
             peers: Vec::new(),
             fabric: StandbyFabric::default(),
             member: true,
+            synchronous: true,
         }
     }
 }
@@ -150,6 +153,8 @@ pub(crate) struct Shared {
     ack_cpu: Meter,
     replay_cpu: Meter,
     stopping: AtomicBool,
+    /// An in-sync set was received and could not be noted.
+    unnoted: AtomicBool,
 }
 
 /// A node that follows a primary, or waits to be told to.
@@ -200,12 +205,16 @@ impl Standby {
             // Below the floor there is nothing that readers could see.
             ReplayMode::None => starting.floor,
         };
+        let share: PersistShare = {
+            let store = Arc::clone(&store);
+            Arc::new(move |from, to| store.persist_share(from, to))
+        };
         let shared = Arc::new(Shared {
             node: starting.node,
             address: starting.address,
             follow: Follow::new(starting.leader),
             acks: AckStage::default(),
-            replay: ReplayStage::new(target, starting.replayed, store.received(), replay_until),
+            replay: ReplayStage::new(target, share, starting.replayed, store.received(), replay_until),
             visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted()), starting.floor),
             lag: Mutex::new(LagMeter::default()),
             passage: Mutex::default(),
@@ -216,12 +225,23 @@ impl Standby {
             ack_cpu: Meter::default(),
             replay_cpu: Meter::default(),
             stopping: AtomicBool::new(false),
+            unnoted: AtomicBool::new(false),
             clock: Clock::start(),
             config,
             store,
             terms,
         });
         shared.keep_no_room();
+        let (terms, noted) = (shared.terms.clone(), Arc::downgrade(&shared));
+        shared.store.on_members(Box::new(move |bytes| {
+            if let Err(why) = note_set(&terms, bytes)
+                && let Some(shared) = noted.upgrade()
+            {
+                // What is behind the record must not be acknowledged.
+                shared.unnoted.store(true, Ordering::SeqCst);
+                shared.follow.fail(why);
+            }
+        }));
         let standby = Self { shared, threads: Mutex::default() };
         standby.spawn("receive", follow::run)?;
         standby.spawn("ack", persist::run)?;
@@ -288,6 +308,12 @@ impl Drop for Standby {
     }
 }
 
+/// An in-sync set has arrived: it is noted before the log behind it is acknowledged.
+fn note_set(terms: &Terms, bytes: &[u8]) -> Result<(), String> {
+    let set = crate::wire::decode("in-sync set", bytes).map_err(|error| error.to_string())?;
+    terms.note_set(set).map_err(|error| error.to_string())
+}
+
 impl Shared {
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
@@ -343,7 +369,8 @@ impl Shared {
         LogState {
             history: self.terms.get().history,
             end: self.store.persisted(),
-            in_sync: self.lag().in_sync().unwrap_or(false),
+            set: self.terms.get().set,
+            synchronous: self.config.member && self.config.synchronous,
         }
     }
 
@@ -378,6 +405,9 @@ impl Shared {
 
     /// Acknowledges if there is something new, and the connection still counts.
     fn acknowledge(&self, anyway: bool) {
+        if self.unnoted.load(Ordering::SeqCst) {
+            return;
+        }
         let replayed = self.visible.replayed();
         let mut persisted = self.store.persisted();
         if self.config.replay == ReplayMode::Synchronous {

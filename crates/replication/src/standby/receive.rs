@@ -12,7 +12,7 @@ use freshet_fabric::{
     tcp::{self, Connection, ReceiveError},
 };
 
-use super::{Shared, ack::AckSender};
+use super::{Shared, ack::AckSender, replay};
 use crate::{
     endpoint::{CallError, ask},
     handshake::check_welcome,
@@ -92,6 +92,7 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
         fence: terms.fence.highest(),
         log: shared.continuation(),
         member: shared.config.member,
+        synchronous: shared.config.synchronous,
         offer: side.offer().clone(),
         appliance: fabric.appliance,
     };
@@ -110,8 +111,16 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
     // The primary has been given no room before: it must not write before the log was cut.
     shared.acknowledge(true);
     let mut stint = shared.receive_cpu.begin();
-    let mut session =
-        Session { shared, receiver, term: welcome.term, keep_alive, patience, told: 0, unpacked: Vec::new() };
+    let mut session = Session {
+        shared,
+        receiver,
+        term: welcome.term,
+        keep_alive,
+        patience,
+        told: 0,
+        unpacked: Vec::new(),
+        piece: Vec::new(),
+    };
     let error = loop {
         if let Err(error) = session.arrival(&mut stint) {
             break error;
@@ -238,6 +247,7 @@ struct Session<'a> {
     /// How much of the mailbox the primary knows to have been taken.
     told: u64,
     unpacked: Vec<u8>,
+    piece: Vec<Stamp>,
 }
 
 impl Session<'_> {
@@ -257,8 +267,9 @@ impl Session<'_> {
         match kind {
             Some(Kind::Batch) => {
                 let note: BatchNote = wire::decode("batch", self.receiver.message())?;
-                self.batch(&header, &note)?;
+                // First what is committed, which rides on it: what is then replayed may be seen at once.
                 self.heard(&note);
+                self.batch(&header, &note)?;
                 stint.note();
             }
             Some(Kind::Watermark) => {
@@ -295,8 +306,16 @@ impl Session<'_> {
 
     /// A batch is part of the log only once its blocks were found whole.
     fn batch(&mut self, header: &Header, note: &BatchNote) -> Result<(), SessionError> {
+        let from = self.shared.store.received();
+        let plain = self.accept(header, note, from)?;
+        let ends = note.ends.iter().map(|end| from.plus(u64::from(*end)));
+        replay::received(self.shared, ends, plain.then_some(header.payload), &mut self.piece);
+        Ok(())
+    }
+
+    /// Makes a batch part of the log. Returns whether all of it are rows and marks.
+    fn accept(&mut self, header: &Header, note: &BatchNote, from: Stamp) -> Result<bool, SessionError> {
         let store = &self.shared.store;
-        let from = store.received();
         check_batch(header, note, from)?;
         let to = from.plus(u64::from(header.payload));
         if !self.receiver.inline().is_empty() {
@@ -308,15 +327,14 @@ impl Session<'_> {
             }
             store.write(from, &self.unpacked)?;
         }
-        store.accept(to).map_err(|error| match error {
+        let plain = store.accept(to).map_err(|error| match error {
             AcceptError::Damaged(why) => violation(why),
             AcceptError::Store(error) => error.into(),
         })?;
         if let Some(handed_over) = note.handed_over.filter(|_| self.shared.config.fabric.kind == FabricKind::Shm) {
             self.shared.passage().arrived(to, handed_over);
         }
-        self.shared.replay.push(note.ends.iter().map(|end| from.plus(u64::from(*end))));
-        Ok(())
+        Ok(plain)
     }
 }
 
@@ -368,7 +386,7 @@ fn fetched(
     }
     receiver.payload_done()?;
     store.mark_received(to);
-    shared.replay.push(note.ends.iter().map(|end| from.plus(u64::from(*end))));
+    shared.replay.push(note.ends.iter().map(|end| from.plus(u64::from(*end))), false, &mut Vec::new());
     shared.acknowledge(false);
     Ok(())
 }

@@ -74,6 +74,8 @@ struct State {
     gate: Option<u64>,
     highest_claim: u64,
     saved: Vec<(u64, Vec<u8>)>,
+    /// Replay persists, and these were the shares so far.
+    shares: Option<Vec<(u64, u64)>>,
 }
 
 impl MemoryLog {
@@ -81,6 +83,18 @@ impl MemoryLog {
         let log = Self::default();
         log.lock().capacity = capacity;
         Arc::new(log)
+    }
+
+    /// One that is persisted by those who replay.
+    pub fn persisted_upon_replay(capacity: u64) -> Arc<Self> {
+        let log = Self::with_capacity(capacity);
+        log.lock().shares = Some(Vec::new());
+        log
+    }
+
+    /// What was persisted, share by share.
+    pub fn shares(&self) -> Vec<(u64, u64)> {
+        self.lock().shares.clone().unwrap_or_default()
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -119,6 +133,9 @@ impl MemoryLog {
 
 impl State {
     fn persist(&mut self) {
+        if self.shares.is_some() {
+            return;
+        }
         self.persisted = self.persisted.max(self.received.min(self.gate.unwrap_or(u64::MAX)));
     }
 
@@ -153,7 +170,7 @@ impl StandbyStore for MemoryLog {
         Stamp(state.free())
     }
 
-    fn accept(&self, to: Stamp) -> Result<(), AcceptError> {
+    fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
         let mut state = self.lock();
         assert!(to.0 <= state.granted, "the ring was overrun: {to} beyond {}", state.granted);
         let from = state.received;
@@ -180,7 +197,7 @@ impl StandbyStore for MemoryLog {
         state.received = to.0;
         state.persist();
         self.changed.notify_all();
-        Ok(())
+        Ok(true)
     }
 
     fn received(&self) -> Stamp {
@@ -238,8 +255,29 @@ impl StandbyStore for MemoryLog {
         self.changed.notify_all();
     }
 
+    fn on_members(&self, _: Box<dyn Fn(&[u8]) + Send + Sync>) {}
+
     fn mark_replayed(&self, to: Stamp) {
         self.lock().replayed = to.0;
+    }
+
+    fn persists_upon_replay(&self) -> bool {
+        self.lock().shares.is_some()
+    }
+
+    fn persist_share(&self, from: Stamp, to: Stamp) {
+        let mut state = self.lock();
+        assert!(to.0 <= state.received, "only what was received is persisted");
+        state.shares.as_mut().expect("replay persists").push((from.0, to.0));
+    }
+
+    fn note_persisted(&self, to: Stamp) -> Result<(), StoreError> {
+        let mut state = self.lock();
+        let reached = state.shares.iter().flatten().map(|share| share.1).max();
+        assert!(reached >= Some(to.0), "{to} is said to be persistent, the shares end at {reached:?}");
+        state.persisted = state.persisted.max(to.0);
+        self.changed.notify_all();
+        Ok(())
     }
 
     fn wait_persisted(&self, beyond: Stamp, patience: Duration) -> Result<Stamp, StoreError> {
@@ -353,7 +391,7 @@ impl PrimaryNode {
     /// A primary in its first term.
     pub fn first(config: PrimaryConfig) -> Self {
         let endpoint = Endpoint::open(NodeId(1), "127.0.0.1:0").unwrap();
-        let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1))), Arc::new(VolatileTerms));
+        let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
         Self::reign(endpoint, NodeId(1), config, Arc::new(MemoryLog::default()), terms)
     }
 
@@ -364,6 +402,7 @@ impl PrimaryNode {
             address: endpoint.address().to_string(),
             term: terms.get().history.last_term(),
             start: Stamp(log.lock().received),
+            succession: None,
         };
         let primary = Primary::start(who, config, Arc::clone(&log) as Arc<dyn LogSource>, terms.clone()).unwrap();
         endpoint.set_service(Some(primary.service()));

@@ -20,7 +20,7 @@ fn joining(log: Continue) -> (Purpose, Side) {
     let ring = Arc::new(SharedMemory::new(CAPACITY as usize, false).unwrap());
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), Some(ring)).unwrap();
     let offer = side.offer().clone();
-    (Purpose::Join { fence: Term(0), log, member: true, offer, appliance: false }, side)
+    (Purpose::Join { fence: Term(0), log, member: true, synchronous: true, offer, appliance: false }, side)
 }
 
 fn hello(node: u64, purpose: Purpose) -> Hello {

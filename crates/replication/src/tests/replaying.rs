@@ -28,6 +28,30 @@ fn acknowledgements_do_not_wait_for_pipelined_replay() {
     standby.shows(end);
 }
 
+/// Persist-upon-replay: the piece is persisted and acknowledged first, and then replayed.
+#[test]
+fn what_replay_persists_is_acknowledged_before_it_is_replayed() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let log = MemoryLog::persisted_upon_replay(CAPACITY);
+    let standby = StandbyNode::with(2, Some(primary.address()), StandbyConfig::default(), log);
+    standby.joined();
+    standby.tape.gate(Some(0));
+    let first = primary.write(&[64; 5]);
+    primary.commits(first);
+    assert_eq!((standby.standby.visible().get(), standby.standby.status().replayed), (Stamp(0), Stamp(0)));
+    standby.tape.gate(None);
+    let mut end = first;
+    for _ in 0..50 {
+        end = primary.write(&[64; 5]);
+    }
+    primary.commits(end);
+    standby.shows(end);
+    // Each byte once, in order: the parts of what is replayed next.
+    let shares = standby.log.shares();
+    assert_eq!((shares[0].0, shares[shares.len() - 1].1), (0, end.0));
+    assert!(shares.windows(2).all(|pair| pair[0].1 == pair[1].0), "{shares:?}");
+}
+
 #[test]
 fn synchronous_replay_is_on_the_commit_path() {
     let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));

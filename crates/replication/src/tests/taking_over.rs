@@ -179,7 +179,7 @@ fn impostor() -> (StandbyNode, Sender, Receiver) {
         cluster: CLUSTER,
         node: NodeId(1),
         term: Term(3),
-        history: TermHistory::first(Term(3)),
+        history: TermHistory::first(Term(3), NodeId(1)),
         cut_at: Stamp(0),
         end: Stamp(0),
         keep_alive_ms: 60_000,

@@ -134,8 +134,7 @@ pub(super) fn experiment() -> Experiment {
             let share = replay_share(results, "Pipelined/1", most);
             if pipelined.1 > 1.16 {
                 out.push(format!(
-                    "The {most} standby(s) share processors of which their replay alone takes {}; a standby that has to wait for one answers later, \
-                     which does not happen to the paper's, with 16 cores each.",
+                    "The {most} standby(s) share processors of which their replay alone takes {}; the paper's have 16 cores each.",
                     percent(share)
                 ));
             }

@@ -119,7 +119,7 @@ pub(super) fn experiment() -> Experiment {
                 .collect();
             out.push(format!("Replay with what it persists takes, for a transaction, {}.", list(&costs)));
             out.push(format!(
-                "{} MB/s of log are few beside what a processor flushes: the paper's 1457 MB/s are {:.0} times as much.",
+                "There is less to persist here than in the paper: one thread logs {} MB/s, its 16 log {:.0} times as much.",
                 short(results.scale.log_bytes_per_s / 1e6),
                 PAPER_LOG_RATE / results.scale.log_bytes_per_s
             ));

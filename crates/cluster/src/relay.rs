@@ -1,0 +1,148 @@
+//! A relay: a standby that ships on to standbys of its own, so that a primary feeds few of many (Query Fresh, section 4.4: "hierarchical
+//! architecture").
+//!
+//! Upwards a relay is one standby, whatever follows it. What it acknowledges is either what is persistent on itself, or what is persistent
+//! on itself *and* on its own in-sync set ([`RelayAck`]); the latter is decided by a [`CommitRule`] of its own, by which
+//! a downstream standby that stalls is put out after its time, so that it cannot hold the whole cluster up.
+//!
+//! Downwards a relay adds nothing: those below are told to be globally persistent what the relay was told, and no more; terms, and with
+//! them fences, pass through. What they hold is in no quorum and no in-sync set of the primary, so a candidate gains nothing by asking them
+//! and counts them for nothing (`synchronous` is false in their [`crate::term::LogState`]); a candidate from below consults the
+//! relay's primary and its synchronous standbys as everybody does. One that reigned before, and may be in the in-sync set, has to follow the
+//! primary itself until it is on record that it is not.
+//!
+//! Nor does a relay pass on as globally persistent what is not persistent on itself: after a crash it would have to ask those below to forget what
+//! they have shown.
+
+use std::time::Duration;
+
+use freshet_base::{NodeId, Safety, Stamp};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    Moment,
+    commit_rule::{CommitRule, Decision, Event, Member, RuleConfig},
+};
+
+/// What a relay's acknowledgement says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RelayAck {
+    /// What is persistent on the relay.
+    #[default]
+    Own,
+    /// What is persistent on the relay and on those of its standbys that keep up.
+    Subtree,
+}
+
+/// A relay's state while it follows one primary.
+#[derive(Clone, Debug)]
+pub struct Relay {
+    ack: RelayAck,
+    persisted: Stamp,
+    global: Stamp,
+    downstream: CommitRule,
+}
+
+impl Relay {
+    /// A relay whose log is persistent up to `persisted`, and which is meant to have `standbys` of its own; one that stalls is not waited for
+    /// after `timeout`.
+    pub fn new(ack: RelayAck, standbys: u32, timeout: Duration, persisted: Stamp, now: Moment) -> Self {
+        let rule = RuleConfig { standby_timeout: timeout, ..RuleConfig::new(Safety::TwoSafe, standbys) };
+        // Nothing was waited for yet: whatever is acknowledged from here on is.
+        Self { ack, persisted, global: Stamp::ZERO, downstream: CommitRule::new(rule, persisted, now) }
+    }
+
+    /// The relay's own log is persistent up to here.
+    pub fn persisted(&mut self, to: Stamp, now: Moment) -> Decision {
+        self.persisted = self.persisted.max(to);
+        self.downstream.apply(Event::Durable(to), now)
+    }
+
+    /// Something happened below: [`Event::Joined`], [`Event::Acked`], [`Event::Left`] or [`Event::Tick`].
+    pub fn downstream(&mut self, event: Event, now: Moment) -> Decision {
+        self.downstream.apply(event, now)
+    }
+
+    /// The primary says what is globally persistent.
+    pub fn heard_global(&mut self, global: Stamp) {
+        self.global = self.global.max(global);
+    }
+
+    /// What to acknowledge upwards.
+    pub fn upward(&self) -> Stamp {
+        match self.ack {
+            RelayAck::Own => self.persisted,
+            RelayAck::Subtree => self.persisted.min(self.downstream.committed()),
+        }
+    }
+
+    /// What to tell those below to be globally persistent: what the relay was told, as far as it holds it.
+    pub fn downward(&self) -> Stamp {
+        self.global.min(self.persisted)
+    }
+
+    /// When time alone can next change something.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.downstream.next_deadline()
+    }
+
+    /// The standbys below.
+    pub fn members(&self) -> impl Iterator<Item = (NodeId, &Member)> {
+        self.downstream.members()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const C: NodeId = NodeId(3);
+    const TIMEOUT: Duration = Duration::from_millis(100);
+
+    fn ms(ms: u64) -> Moment {
+        Moment(ms * 1000)
+    }
+
+    fn acked(at: u64) -> Event {
+        Event::Acked { standby: C, persisted: Stamp(at) }
+    }
+
+    #[test]
+    fn a_subtree_acknowledges_what_all_of_it_holds() {
+        for ack in [RelayAck::Own, RelayAck::Subtree] {
+            let own_only = ack == RelayAck::Own;
+            let mut relay = Relay::new(ack, 1, TIMEOUT, Stamp(0), ms(0));
+            let _ = relay.downstream(Event::Joined { standby: C, persisted: Stamp(0), synchronous: true }, ms(0));
+            let _ = relay.persisted(Stamp(100), ms(1));
+            assert_eq!(relay.upward(), Stamp(if own_only { 100 } else { 0 }));
+            let _ = relay.downstream(acked(70), ms(2));
+            assert_eq!(relay.upward(), Stamp(if own_only { 100 } else { 70 }));
+            // Who is below may be quicker than the relay's own disk; that is not enough.
+            let _ = relay.downstream(acked(150), ms(3));
+            assert_eq!(relay.upward(), Stamp(100));
+            // Who stalls is not waited for for ever.
+            let _ = relay.persisted(Stamp(200), ms(10));
+            let _ = relay.downstream(Event::Tick, ms(110));
+            assert_eq!(relay.upward(), Stamp(200));
+        }
+    }
+
+    #[test]
+    fn those_below_learn_what_the_relay_was_told_and_no_more() {
+        let mut relay = Relay::new(RelayAck::Own, 0, TIMEOUT, Stamp(0), ms(0));
+        let _ = relay.persisted(Stamp(100), ms(1));
+        assert_eq!(relay.downward(), Stamp(0));
+        relay.heard_global(Stamp(60));
+        relay.heard_global(Stamp(40));
+        assert_eq!(relay.downward(), Stamp(60));
+    }
+
+    #[test]
+    fn a_relay_without_standbys_acknowledges_for_itself() {
+        let mut relay = Relay::new(RelayAck::Subtree, 0, TIMEOUT, Stamp(5), ms(0));
+        let _ = relay.persisted(Stamp(100), ms(1));
+        assert_eq!(relay.upward(), Stamp(100));
+        assert_eq!(relay.next_deadline(), None);
+    }
+}

@@ -1,0 +1,340 @@
+//! Who takes over, and who restarts: sound out, consult, fetch, finish, begin.
+
+use std::collections::VecDeque;
+
+use freshet_base::{Stamp, Term};
+use freshet_cluster::{
+    commit_rule::Event,
+    in_sync::Succession,
+    term::{Agreement, Candidacy, LogState, Plan, TermHistory, Verdict},
+};
+
+use crate::{
+    checks::Violation,
+    net::{ConnectionId, Message},
+    node::Candidate,
+    scenario::Broken,
+    world::{What, World},
+};
+
+/// How long a peer may take to answer, in microseconds.
+const PATIENCE: u64 = 15_000;
+
+impl World {
+    /// The operator wants `node` to take over.
+    pub(crate) fn promote(&mut self, node: usize, force: bool) -> Result<(), Violation> {
+        if let Some(link) = self.nodes[node].link.take() {
+            self.hang_up(link.connection, node);
+        }
+        self.end_feeds(node);
+        self.stand(node, force, false)
+    }
+
+    /// A primary of before wants to reign again.
+    pub(crate) fn restart(&mut self, node: usize) -> Result<(), Violation> {
+        if self.nodes[node].candidate.is_some() || self.nodes[node].reign().is_some() {
+            return Ok(());
+        }
+        if self.scenario.broken == Broken::RestartUnasked {
+            let end = self.nodes[node].disk.log.transaction_end(u64::MAX);
+            self.cut(node, end);
+            let state = &self.nodes[node];
+            let term = Term(state.disk.fence.highest().0 + 1);
+            let succession = state.disk.set.clone().map_or(Succession::New(1), Succession::Of);
+            return self.begin_reign(node, term, succession);
+        }
+        self.stand(node, false, true)
+    }
+
+    fn stand(&mut self, node: usize, force: bool, restart: bool) -> Result<(), Violation> {
+        let state = &self.nodes[node];
+        let candidacy = Candidacy::new(state.id, self.told_by(state), &state.disk.fence).reigned(state.disk.reigned);
+        let candidate = Candidate {
+            candidacy,
+            binding: false,
+            force,
+            round: 0,
+            restart,
+            leader: None,
+            asked: VecDeque::new(),
+            fetching: None,
+        };
+        self.nodes[node].candidate = Some(candidate);
+        self.consult(node)
+    }
+
+    /// Asks everybody.
+    fn consult(&mut self, node: usize) -> Result<(), Violation> {
+        let mine = self.told_by(&self.nodes[node]);
+        let state = &mut self.nodes[node];
+        let Some(candidate) = &mut state.candidate else { return Ok(()) };
+        if candidate.binding
+            && let Verdict::Refused { highest, .. } = state.disk.fence.hear(candidate.candidacy.term(), state.id)
+        {
+            candidate.candidacy.again(Term(highest.0 + 1));
+            let _ = state.disk.fence.hear(candidate.candidacy.term(), state.id);
+        }
+        candidate.candidacy.fetched(mine);
+        candidate.round += 1;
+        let (term, binding, round, life) = (candidate.candidacy.term(), candidate.binding, candidate.round, state.life);
+        for other in (0..self.nodes.len()).filter(|other| *other != node) {
+            let id = self.connect(node, other, Message::Consult { term, binding });
+            if let Some(candidate) = &mut self.nodes[node].candidate {
+                candidate.asked.push_back(id);
+            }
+        }
+        self.after(PATIENCE, What::Round { node, life, round });
+        Ok(())
+    }
+
+    /// A candidate asks.
+    pub(crate) fn consulted(
+        &mut self,
+        node: usize,
+        from: usize,
+        id: ConnectionId,
+        term: Term,
+        binding: bool,
+    ) -> Result<(), Violation> {
+        if binding {
+            let name = self.nodes[from].id;
+            let state = &mut self.nodes[node];
+            match state.disk.fence.hear(term, name) {
+                Verdict::Refused { highest, .. } => {
+                    let leader = if state.reign().is_some() { Some(node) } else { state.leader };
+                    self.send(id, node, Message::Refused { highest, leader });
+                    return Ok(());
+                }
+                Verdict::Raised | Verdict::Current => self.yield_to(node, term)?,
+            }
+        }
+        let log = self.told_by(&self.nodes[node]);
+        self.send(id, node, Message::State { log });
+        Ok(())
+    }
+
+    /// The fence has risen to `term`: whatever was of an earlier one is over.
+    fn yield_to(&mut self, node: usize, term: Term) -> Result<(), Violation> {
+        if self.nodes[node].reign().is_some() {
+            return self.tell_rule(node, Event::Fenced { by: term });
+        }
+        let earlier = |candidate: &Candidate| candidate.candidacy.term() < term;
+        if self.nodes[node].candidate.as_ref().is_some_and(earlier) {
+            self.give_up(node);
+        }
+        if self.scenario.broken != Broken::OldTermAccepted {
+            let of_before = |link: &crate::node::Link| link.term.is_some_and(|of| of < term);
+            if self.nodes[node].link.as_ref().is_some_and(of_before) {
+                self.unlink(node);
+            }
+            self.end_feeds(node);
+        }
+        Ok(())
+    }
+
+    /// One who was asked has answered.
+    pub(crate) fn answered(
+        &mut self,
+        node: usize,
+        id: ConnectionId,
+        answer: Result<LogState, (Term, Option<usize>)>,
+    ) -> Result<(), Violation> {
+        let peer = self.peer(id, node);
+        let name = self.nodes[peer].id;
+        self.hang_up(id, node);
+        let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
+        let Some(place) = candidate.asked.iter().position(|asked| *asked == id) else { return Ok(()) };
+        candidate.asked.remove(place);
+        match answer {
+            Ok(log) => candidate.candidacy.promised(name, log),
+            Err((highest, leader)) => {
+                candidate.candidacy.refused(highest);
+                candidate.leader = leader.or(candidate.leader);
+            }
+        }
+        if candidate.asked.is_empty() { self.decide(node) } else { Ok(()) }
+    }
+
+    /// One who was asked, or whose log is being fetched, is not heard any more.
+    pub(crate) fn silent(&mut self, node: usize, id: ConnectionId) -> Result<(), Violation> {
+        let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
+        if candidate.fetching == Some(id) {
+            self.give_up(node);
+            return Ok(());
+        }
+        let Some(place) = candidate.asked.iter().position(|asked| *asked == id) else { return Ok(()) };
+        candidate.asked.remove(place);
+        if candidate.asked.is_empty() { self.decide(node) } else { Ok(()) }
+    }
+
+    pub(crate) fn round_over(&mut self, node: usize, round: u32) -> Result<(), Violation> {
+        let Some(candidate) = &mut self.nodes[node].candidate else { return Ok(()) };
+        if candidate.round != round || candidate.asked.is_empty() {
+            // Perhaps it waits for its disk: then it looks again.
+            let waits = candidate.round == round && candidate.fetching.is_none();
+            return if waits { self.decide(node) } else { Ok(()) };
+        }
+        let late: Vec<ConnectionId> = candidate.asked.drain(..).collect();
+        for id in late {
+            self.hang_up(id, node);
+        }
+        self.decide(node)
+    }
+
+    /// Gives the candidacy up.
+    pub(crate) fn give_up(&mut self, node: usize) {
+        let Some(candidate) = self.nodes[node].candidate.take() else { return };
+        let pause = self.dice.between(5000, 30_000);
+        let life = self.nodes[node].life;
+        for id in candidate.asked.iter().copied().chain(candidate.fetching) {
+            self.hang_up(id, node);
+        }
+        if let Some(leader) = candidate.leader.filter(|leader| *leader != node) {
+            self.nodes[node].leader = Some(leader);
+        } else if candidate.restart && self.nodes[node].leader.is_none() {
+            self.after(pause, What::Restart { node, life });
+        }
+        self.reconnect(node);
+    }
+
+    fn decide(&mut self, node: usize) -> Result<(), Violation> {
+        let (safety, voters) = (self.scenario.safety, self.voters());
+        let state = &mut self.nodes[node];
+        let Some(candidate) = &mut state.candidate else { return Ok(()) };
+        let binding = candidate.binding;
+        match candidate.candidacy.plan(safety, voters, candidate.force) {
+            Plan::HigherTerm { at_least } if !candidate.restart => {
+                candidate.candidacy.again(at_least);
+                self.consult(node)
+            }
+            Plan::HigherTerm { .. } => {
+                self.give_up(node);
+                Ok(())
+            }
+            Plan::TooFew { .. } | Plan::SetUncertain { .. } | Plan::Asynchronous => {
+                self.report.refused += 1;
+                self.give_up(node);
+                Ok(())
+            }
+            Plan::SameTermTwice { .. } => crate::Property::Logs.violated(format!("node {node} finds one reign twice")),
+            Plan::Fetch { .. } | Plan::Reign { .. } if !binding => {
+                candidate.binding = true;
+                candidate.candidacy.in_earnest();
+                self.consult(node)
+            }
+            Plan::Fetch { from, .. } => {
+                let message = Message::Fetch {
+                    term: candidate.candidacy.term(),
+                    history: state.disk.history.clone(),
+                    end: state.disk.log.end(),
+                };
+                let id = self.connect(node, from.0 as usize, message);
+                if let Some(candidate) = &mut self.nodes[node].candidate {
+                    candidate.fetching = Some(id);
+                }
+                Ok(())
+            }
+            Plan::Reign { term } => self.finish(node, term),
+        }
+    }
+
+    /// Everything that was received has to be persistent, and replayed; then the reign begins.
+    fn finish(&mut self, node: usize, term: Term) -> Result<(), Violation> {
+        let state = &mut self.nodes[node];
+        if state.disk.synced < state.disk.log.end() {
+            let (life, round) = (state.life, state.candidate.as_ref().map_or(0, |candidate| candidate.round));
+            self.flush(node)?;
+            self.after(700, What::Round { node, life, round });
+            return Ok(());
+        }
+        let Some(candidate) = &state.candidate else { return Ok(()) };
+        let succession = candidate.candidacy.succession(candidate.force);
+        // A transaction of which not everything is there never was.
+        let whole = state.disk.log.transaction_end(u64::MAX);
+        state.disk.history = state.disk.history.cut(Stamp(state.disk.log.end()));
+        if whole < state.disk.log.end() {
+            self.cut(node, whole);
+        }
+        self.nodes[node].replayed = whole;
+        self.begin_reign(node, term, succession)
+    }
+
+    /// A candidate wants the log.
+    pub(crate) fn fetched_from(
+        &mut self,
+        node: usize,
+        from: usize,
+        id: ConnectionId,
+        term: Term,
+        history: &TermHistory,
+        end: u64,
+    ) -> Result<(), Violation> {
+        let name = self.nodes[from].id;
+        let state = &mut self.nodes[node];
+        if let Verdict::Refused { highest, .. } = state.disk.fence.hear(term, name) {
+            self.send(id, node, Message::Refused { highest, leader: None });
+            return Ok(());
+        }
+        let upto = state.disk.synced;
+        let Agreement::Upto(cut_at) = state.disk.history.agreement(Stamp(upto), history, Stamp(end)) else {
+            return crate::Property::Logs.violated(format!("nodes {node} and {from} have one reign twice"));
+        };
+        let blocks = state.disk.log.between(cut_at.0, upto).to_vec();
+        let history = state.disk.history.cut(Stamp(upto));
+        self.send(id, node, Message::Fetched { cut_at: cut_at.0, blocks, history });
+        Ok(())
+    }
+
+    pub(crate) fn fetched(
+        &mut self,
+        node: usize,
+        id: ConnectionId,
+        cut_at: u64,
+        blocks: Vec<crate::log::Block>,
+        history: TermHistory,
+    ) -> Result<(), Violation> {
+        self.hang_up(id, node);
+        let state = &mut self.nodes[node];
+        let Some(candidate) = state.candidate.as_mut().filter(|candidate| candidate.fetching == Some(id)) else {
+            return Ok(());
+        };
+        candidate.fetching = None;
+        if cut_at < state.disk.log.end() {
+            if state.visible > cut_at {
+                self.check_seen(node, cut_at)?;
+                self.give_up(node);
+                return Ok(());
+            }
+            self.cut(node, cut_at);
+        }
+        for block in blocks {
+            let digest = self.nodes[node].disk.log.push(block.clone());
+            self.check_block(node, &block, digest)?;
+        }
+        self.nodes[node].disk.history = history;
+        self.flush(node)?;
+        // It counts once it is persistent.
+        let (life, pause) = (self.nodes[node].life, 1500);
+        if let Some(candidate) = &mut self.nodes[node].candidate {
+            candidate.round += 1;
+            let round = candidate.round;
+            self.after(pause, What::Fetched { node, life, round });
+        }
+        Ok(())
+    }
+
+    /// What was fetched may be persistent now: everybody is asked again.
+    pub(crate) fn after_fetch(&mut self, node: usize, round: u32) -> Result<(), Violation> {
+        let state = &self.nodes[node];
+        if state.candidate.as_ref().is_none_or(|candidate| candidate.round != round) {
+            return Ok(());
+        }
+        if state.disk.synced < state.disk.log.end() {
+            let life = state.life;
+            self.flush(node)?;
+            self.after(1000, What::Fetched { node, life, round });
+            return Ok(());
+        }
+        self.consult(node)
+    }
+}

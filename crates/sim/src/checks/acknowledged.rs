@@ -1,0 +1,124 @@
+use freshet_base::Safety;
+use freshet_cluster::term::{Candidacy, Plan};
+
+use super::{Property, Violation};
+use crate::{scenario::Broken, world::World};
+
+impl World {
+    /// The clients of `node` are told that everything up to `upto` is committed.
+    pub(crate) fn check_acknowledged(&mut self, node: usize, upto: u64) -> Result<(), Violation> {
+        let holds = |other: &crate::node::Node| {
+            other.disk.synced >= upto && other.disk.log.digest(upto) == self.nodes[node].disk.log.digest(upto)
+        };
+        if !holds(&self.nodes[node]) {
+            return Property::Acknowledged
+                .violated(format!("node {node} acknowledges {upto} before it is durable there"));
+        }
+        let synchronous = self.nodes.iter().filter(|other| other.synchronous);
+        let missing: Vec<_> = synchronous.clone().filter(|other| !holds(other)).map(|other| other.id.0).collect();
+        let holders = synchronous.filter(|other| holds(other)).count();
+        let enough = match self.scenario.safety {
+            Safety::OneSafe => true,
+            Safety::VerySafe => missing.is_empty(),
+            Safety::Quorum(k) => holders >= k as usize,
+            Safety::TwoSafe => {
+                let reign = self.nodes[node].reign().expect("who acknowledges reigns");
+                let set = reign.rule.in_sync_set().map(|set| set.members.clone()).unwrap_or_default();
+                set.iter().all(|member| holds(&self.nodes[member.0 as usize]))
+            }
+        };
+        if !enough {
+            return Property::Acknowledged.violated(format!(
+                "node {node} acknowledges {upto} under {}, but nodes {missing:?} do not hold it",
+                self.scenario.safety
+            ));
+        }
+        self.check_one_primary(node, upto)?;
+        self.promise(node, upto, Property::Acknowledged)?;
+        if self.dice.one_in(4) { self.check_candidates() } else { Ok(()) }
+    }
+
+    /// Node `node` tells somebody of its log up to `upto`: whoever was told of more, or less, was told the same.
+    pub(crate) fn promise(&mut self, node: usize, upto: u64, property: Property) -> Result<(), Violation> {
+        if !self.scenario.strong() {
+            return Ok(());
+        }
+        let (log, promised) = (&self.nodes[node].disk.log, &mut self.checks.promised);
+        let common = promised.end().min(upto);
+        if log.digest(common) != promised.digest(common) {
+            return property.violated(format!("node {node} tells of its log up to {upto}, others were told otherwise"));
+        }
+        for block in log.between(promised.end(), upto) {
+            promised.push(block.clone());
+        }
+        Ok(())
+    }
+
+    /// Node `node` begins to reign.
+    pub(crate) fn check_reign(&mut self, node: usize) -> Result<(), Violation> {
+        let reign = self.nodes[node].reign().expect("it has just begun");
+        self.checks.reigns.push((reign.term, self.nodes[node].id));
+        if !self.scenario.strong() || self.holds_promised(node) {
+            return Ok(());
+        }
+        let (log, promised) = (&self.nodes[node].disk.log, &self.checks.promised);
+        Property::Acknowledged.violated(format!(
+            "node {node} begins to reign at {}, and lacks something of what was promised up to {}",
+            log.end(),
+            promised.end()
+        ))
+    }
+
+    fn holds_promised(&self, node: usize) -> bool {
+        let (disk, promised) = (&self.nodes[node].disk, &self.checks.promised);
+        let end = promised.end();
+        disk.synced >= end && disk.log.digest(end) == promised.digest(end)
+    }
+
+    /// Whoever might take over at this moment, whoever it might hear: it would have what was promised, or is refused.
+    pub(crate) fn check_candidates(&mut self) -> Result<(), Violation> {
+        if !self.scenario.strong() {
+            return Ok(());
+        }
+        let nodes = self.nodes.len();
+        let logs: Vec<_> = self.nodes.iter().map(|node| self.told_by(node)).collect();
+        for candidate in (0..nodes).filter(|node| !logs[*node].history.reigns().is_empty()) {
+            for heard in (0..1_u32 << nodes).filter(|heard| heard >> candidate & 1 == 0) {
+                let me = &self.nodes[candidate];
+                let mut candidacy =
+                    Candidacy::new(me.id, logs[candidate].clone(), &me.disk.fence).reigned(me.disk.reigned);
+                for peer in (0..nodes).filter(|peer| heard >> peer & 1 == 1) {
+                    candidacy.promised(self.nodes[peer].id, logs[peer].clone());
+                }
+                self.report.judged += 1;
+                let from = match candidacy.plan(self.scenario.safety, self.voters(), false) {
+                    Plan::Reign { .. } => candidate,
+                    Plan::Fetch { from, .. } => from.0 as usize,
+                    _ => continue,
+                };
+                if !self.holds_promised(from) {
+                    let heard: Vec<_> = (0..nodes).filter(|peer| heard >> peer & 1 == 1).collect();
+                    let property = match self.scenario.safety {
+                        Safety::TwoSafe => Property::InSync,
+                        _ => Property::Acknowledged,
+                    };
+                    return property.violated(format!(
+                        "node {candidate}, hearing {heard:?}, might take over with the log of node {from}, which lacks something \
+                         of what was promised up to {}; they say {logs:?}",
+                        self.checks.promised.end(),
+                    ));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What a node would say to a candidate.
+    pub(crate) fn told_by(&self, node: &crate::node::Node) -> freshet_cluster::term::LogState {
+        let mut log = node.log_state();
+        if let (Broken::SetTakenForNewest, Some(set)) = (self.scenario.broken, &mut log.set) {
+            set.floor = u32::MAX;
+        }
+        log
+    }
+}

@@ -1,0 +1,70 @@
+//! What must hold, whatever happens.
+
+mod acknowledged;
+mod in_sync;
+mod logs;
+mod one_primary;
+mod progress;
+mod views;
+
+use std::{collections::HashMap, fmt};
+
+use freshet_base::{NodeId, Term};
+
+use crate::log::Log;
+
+/// A property that is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Property {
+    /// An acknowledged commit is persistent where its level demands, and survives every take-over that is not forced.
+    Acknowledged,
+    /// A standby shows a prefix of whole transactions that no such take-over loses (invariant 2).
+    Views,
+    /// A stamp in a reign identifies a block (invariant 4).
+    Logs,
+    /// No two primaries acknowledge (invariant 5).
+    OnePrimary,
+    /// Whoever may take over under 2-safe holds everything that was acknowledged.
+    InSync,
+    /// When the faults end, everybody becomes level and commits go on.
+    Progress,
+}
+
+/// A property that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub property: Property,
+    /// What happened.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}: {}", self.property, self.what)
+    }
+}
+
+impl Property {
+    pub(crate) fn violated<T>(self, what: impl Into<String>) -> Result<T, Violation> {
+        Err(Violation { property: self, what: what.into() })
+    }
+}
+
+/// What the checks remember.
+#[derive(Default)]
+pub(crate) struct Checks {
+    /// The log as far as anybody was told of it: by an acknowledgement, or in a view of a standby.
+    promised: Log,
+    /// What each name of a block stands for: the digest of the log up to its end.
+    names: HashMap<(Term, NodeId, u64), u64>,
+    /// Reigns that began, latest last.
+    reigns: Vec<(Term, NodeId)>,
+}
+
+impl Checks {
+    /// Who began to reign last.
+    pub(crate) fn last_reign(&self) -> Option<NodeId> {
+        self.reigns.last().map(|reign| reign.1)
+    }
+}

@@ -1,0 +1,74 @@
+use super::{Property, Violation};
+use crate::world::World;
+
+impl World {
+    /// Who reigns and is followed by everybody, if there is such a one.
+    pub(crate) fn settled(&self) -> Option<usize> {
+        let mut reigning = (0..self.nodes.len()).filter(|node| self.nodes[*node].reigns());
+        let primary = reigning.next().filter(|_| reigning.next().is_none())?;
+        let term = self.nodes[primary].reign()?.term;
+        let follows = |node: usize| {
+            let link = self.nodes[node].link.as_ref();
+            node == primary || link.is_some_and(|link| link.term == Some(term))
+        };
+        (0..self.nodes.len()).all(follows).then_some(primary)
+    }
+
+    /// Whether everybody holds, and shows, the log of the primary, all of which is committed.
+    pub(crate) fn level(&self) -> Option<usize> {
+        let primary = self.settled()?;
+        let (log, told) = (&self.nodes[primary].disk.log, self.nodes[primary].reign()?.acknowledged);
+        let level = |node: &crate::node::Node| {
+            let own = &node.disk.log;
+            (own.end(), node.disk.synced, own.digest(own.end())) == (log.end(), log.end(), log.digest(log.end()))
+        };
+        let shows = |node: usize| node == primary || self.nodes[node].visible == told;
+        (told == log.end() && self.nodes.iter().all(level) && (0..self.nodes.len()).all(shows)).then_some(primary)
+    }
+
+    /// The faults are long over, and not everything is well.
+    pub(crate) fn no_progress<T>(&self, what: &str) -> Result<T, Violation> {
+        let states: Vec<String> = self.nodes.iter().map(describe).collect();
+        Property::Progress.violated(format!("{what}:\n{}", states.join("\n")))
+    }
+}
+
+fn describe(node: &crate::node::Node) -> String {
+    let role = match node.reign() {
+        Some(reign) => format!(
+            "reigns in {}, committed {}, {:?}, set {:?}, to write {:?}, members {:?}",
+            reign.term,
+            reign.acknowledged,
+            reign.rule.standing(),
+            reign.rule.in_sync_set(),
+            reign.rule.to_write(),
+            reign.rule.members().collect::<Vec<_>>()
+        ),
+        None => format!(
+            "follows {:?} ({:?}), candidate {}",
+            node.leader,
+            node.link.as_ref().map(|link| link.term),
+            node.candidate.is_some()
+        ),
+    };
+    let feeds: Vec<String> = node
+        .feeding
+        .iter()
+        .flat_map(|feeding| {
+            let fed =
+                |feed: &crate::node::Feed| format!("{} by {:?} of {:?}", feed.node, feed.flow, feeding.boundaries);
+            feeding.feeds.values().map(fed)
+        })
+        .collect();
+    format!(
+        "  node {}: {role}; feeds {feeds:?}; log {} synced {} replayed {} global {} visible {} fence {:?} set {:?}",
+        node.id.0,
+        node.disk.log.end(),
+        node.disk.synced,
+        node.replayed,
+        node.global,
+        node.visible,
+        node.disk.fence,
+        node.disk.set
+    )
+}

@@ -1,0 +1,60 @@
+//! A whole cluster in one thread: the state machines of crate `cluster`, bound to a clock, a network and disks
+//! that a seed drives. What production binds to threads, sockets and files is bound here to events; the decisions are the same code.
+//!
+//! | module | is |
+//! |---|---|
+//! | [`scenario`] | what is simulated, and what is got wrong on purpose |
+//! | `world` | the clock, the faults, the clients, the operator |
+//! | `net` | connections: delays, losses, partitions |
+//! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
+//! | `feeding`, `following`, `candidacy` | the runners: primary and relay, standby, take-over and restart |
+//! | [`checks`] | the properties, a file each |
+//!
+//! Fault model. Messages are delayed, and a message that is lost ends its connection with everything in flight, as TCP would; the two ends
+//! notice at times of their own. Connections overtake one another. Pairs and single nodes are cut off. Any node crashes at any time and
+//! keeps of the blocks that it had not synced any subset, of which recovery keeps what has no gap before it. Disks are slow
+//! and full, replay is slow. Somebody takes over while the primary is down, or while it lives on. What was synced is never lost.
+#![forbid(unsafe_code)]
+
+mod candidacy;
+pub mod checks;
+mod dice;
+mod feeding;
+mod following;
+mod log;
+mod net;
+mod node;
+pub mod scenario;
+mod world;
+
+pub use checks::{Property, Violation};
+pub use scenario::{Broken, Scenario};
+
+/// What happened in a run in which nothing was violated: enough to see that the run was worth something.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// Transactions that were acknowledged.
+    pub acknowledged: u64,
+    /// Reigns that began, take-overs and restarts.
+    pub reigns: u64,
+    /// Of these, by another node than the one before.
+    pub takeovers: u64,
+    /// Take-overs that were refused.
+    pub refused: u64,
+    /// Logs that were cut at a rejoin.
+    pub cuts: u64,
+    /// In-sync sets that were written.
+    pub sets: u64,
+    /// Batches of old log, read back.
+    pub old: u64,
+    /// Hypothetical take-overs that were judged.
+    pub judged: u64,
+}
+
+/// Runs one cluster from the beginning, through its faults, to where everybody is level again.
+///
+/// # Errors
+/// The first [`Violation`].
+pub fn run(scenario: Scenario, seed: u64) -> Result<Report, Violation> {
+    world::World::new(scenario, seed).run()
+}

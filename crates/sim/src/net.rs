@@ -1,0 +1,189 @@
+//! Connections: in order within one direction, unordered among one another; a message that is lost ends its connection.
+
+use std::collections::BTreeSet;
+
+use freshet_base::{NodeId, Stamp, Term};
+use freshet_cluster::term::{LogState, TermHistory};
+
+use crate::{
+    log::Block,
+    world::{What, World},
+};
+
+pub(crate) type ConnectionId = usize;
+
+/// What is said.
+#[derive(Clone, Debug)]
+pub(crate) enum Message {
+    Join {
+        fence: Term,
+        history: TermHistory,
+        received: u64,
+        persisted: u64,
+        credit: u64,
+    },
+    Welcome {
+        term: Term,
+        reigns: bool,
+        node: NodeId,
+        history: TermHistory,
+        cut_at: u64,
+    },
+    Batch {
+        term: Term,
+        blocks: Vec<Block>,
+        global: u64,
+    },
+    Watermark {
+        term: Term,
+        global: u64,
+    },
+    Ack {
+        persisted: u64,
+        credit: u64,
+    },
+    Consult {
+        term: Term,
+        binding: bool,
+    },
+    State {
+        log: LogState,
+    },
+    Fetch {
+        term: Term,
+        history: TermHistory,
+        end: u64,
+    },
+    Fetched {
+        cut_at: u64,
+        blocks: Vec<Block>,
+        history: TermHistory,
+    },
+    Announce {
+        term: Term,
+    },
+    Heard,
+    /// A later term is in force, or the node is no primary.
+    Refused {
+        highest: Term,
+        leader: Option<usize>,
+    },
+}
+
+pub(crate) struct Connection {
+    /// Who connected, and to whom.
+    pub ends: [usize; 2],
+    lives: [u32; 2],
+    pub open: bool,
+    /// When the last message of each direction arrives.
+    last: [u64; 2],
+}
+
+#[derive(Default)]
+pub(crate) struct Network {
+    pub connections: Vec<Connection>,
+    /// Pairs that do not reach one another, the smaller number first.
+    pub parted: BTreeSet<(usize, usize)>,
+}
+
+impl Network {
+    pub fn parted(&self, a: usize, b: usize) -> bool {
+        self.parted.contains(&(a.min(b), a.max(b)))
+    }
+}
+
+impl World {
+    /// Connects, and says the first message. A node that cannot be reached shows as a loss, later.
+    pub(crate) fn connect(&mut self, from: usize, to: usize, first: Message) -> ConnectionId {
+        let lives = [self.nodes[from].life, self.nodes[to].life];
+        let id = self.net.connections.len();
+        let open = self.nodes[to].up && !self.net.parted(from, to) && from != to;
+        self.net.connections.push(Connection { ends: [from, to], lives, open, last: [0, 0] });
+        if open {
+            self.send(id, from, first);
+        } else {
+            let after = self.dice.between(100, 5000);
+            self.after(after, What::Lost { connection: id, node: from, life: lives[0] });
+        }
+        id
+    }
+
+    /// Sends on a connection, if it is still open.
+    pub(crate) fn send(&mut self, id: ConnectionId, from: usize, message: Message) {
+        let connection = &self.net.connections[id];
+        if !connection.open {
+            return;
+        }
+        let to = usize::from(connection.ends[0] == from);
+        let [a, b] = connection.ends;
+        if self.net.parted(a, b) || (!self.calm && self.dice.one_in(2500)) {
+            return self.lose(id);
+        }
+        let delay = if self.dice.one_in(40) { self.dice.between(50, 8000) } else { self.dice.between(20, 600) };
+        let connection = &mut self.net.connections[id];
+        let at = (self.now.0 + delay).max(connection.last[to]);
+        connection.last[to] = at;
+        self.at(at, What::Deliver { connection: id, to, message });
+    }
+
+    /// Ends a connection: what is on its way is lost, and both ends notice in their own time.
+    pub(crate) fn lose(&mut self, id: ConnectionId) {
+        let connection = &mut self.net.connections[id];
+        if !std::mem::take(&mut connection.open) {
+            return;
+        }
+        let (ends, lives) = (connection.ends, connection.lives);
+        for side in 0..2 {
+            let after = self.dice.between(10, 30_000);
+            self.after(after, What::Lost { connection: id, node: ends[side], life: lives[side] });
+        }
+    }
+
+    /// One end hangs up, and knows; the other notices.
+    pub(crate) fn hang_up(&mut self, id: ConnectionId, by: usize) {
+        let connection = &mut self.net.connections[id];
+        if !std::mem::take(&mut connection.open) {
+            return;
+        }
+        let other = usize::from(connection.ends[0] == by);
+        let (node, life) = (connection.ends[other], connection.lives[other]);
+        let after = self.dice.between(10, 3000);
+        self.after(after, What::Lost { connection: id, node, life });
+    }
+
+    /// The node at the other end.
+    pub(crate) fn peer(&self, id: ConnectionId, node: usize) -> usize {
+        let ends = self.net.connections[id].ends;
+        if ends[0] == node { ends[1] } else { ends[0] }
+    }
+
+    pub(crate) fn deliver(&mut self, id: ConnectionId, side: usize, message: Message) -> Result<(), crate::Violation> {
+        let connection = &self.net.connections[id];
+        if !connection.open {
+            return Ok(());
+        }
+        let (to, from) = (connection.ends[side], connection.ends[1 - side]);
+        if !self.nodes[to].up || self.nodes[to].life != connection.lives[side] {
+            return Ok(());
+        }
+        match message {
+            Message::Join { fence, history, received, persisted, credit } => {
+                self.joins(to, from, id, fence, &history, received, persisted, credit)?;
+            }
+            Message::Welcome { term, reigns, node, history, cut_at } => {
+                self.welcomed(to, id, term, reigns, node, history, cut_at)?;
+            }
+            Message::Batch { term, blocks, global } => self.batch(to, id, term, blocks, global)?,
+            Message::Watermark { term, global } => self.batch(to, id, term, Vec::new(), global)?,
+            Message::Ack { persisted, credit } => self.acked(to, id, Stamp(persisted), Stamp(credit))?,
+            Message::Consult { term, binding } => self.consulted(to, from, id, term, binding)?,
+            Message::State { log } => self.answered(to, id, Ok(log))?,
+            Message::Fetch { term, history, end } => self.fetched_from(to, from, id, term, &history, end)?,
+            Message::Fetched { cut_at, blocks, history } => self.fetched(to, id, cut_at, blocks, history)?,
+            Message::Announce { term } => self.announced(to, from, id, term)?,
+            Message::Heard => self.hang_up(id, to),
+            Message::Refused { highest, leader } => self.refused(to, id, highest, leader)?,
+        }
+        Ok(())
+    }
+}

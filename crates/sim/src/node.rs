@@ -1,0 +1,186 @@
+//! What a node is made of: what a crash leaves, and what it does not.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use freshet_base::{NodeId, Stamp, Term};
+use freshet_cluster::{
+    commit_rule::CommitRule,
+    flow::{Boundaries, Flow},
+    in_sync::InSyncSet,
+    relay::Relay,
+    term::{Candidacy, Fence, LogState, TermHistory},
+};
+
+use crate::{log::Log, net::ConnectionId};
+
+/// One node.
+pub(crate) struct Node {
+    pub id: NodeId,
+    pub synchronous: bool,
+    /// Follows this relay rather than the primary, while that is a standby.
+    pub upstream: Option<usize>,
+    pub relays: bool,
+    pub up: bool,
+    /// Counts starts: what was meant for an earlier life is not delivered.
+    pub life: u32,
+    pub disk: Disk,
+    pub role: Role,
+    /// Written to disk right now.
+    pub flushing: bool,
+    /// Counts cuts: a flush that a cut overtakes says nothing.
+    pub cuts: u32,
+    pub leader: Option<usize>,
+    pub link: Option<Link>,
+    pub reconnects: bool,
+    pub replayed: u64,
+    pub replaying: bool,
+    pub global: u64,
+    pub visible: u64,
+    pub relay: Option<Relay>,
+    pub feeding: Option<Feeding>,
+    pub candidate: Option<Candidate>,
+    pub ticks: Option<u64>,
+}
+
+/// What survives a crash; of the log, what was synced.
+pub(crate) struct Disk {
+    pub log: Log,
+    pub synced: u64,
+    pub history: TermHistory,
+    pub fence: Fence,
+    pub set: Option<InSyncSet>,
+    /// The latest reign of its own in which an in-sync set took effect.
+    pub reigned: Option<Term>,
+    pub full: bool,
+    /// A flush takes so many times longer.
+    pub slowness: u64,
+}
+
+pub(crate) enum Role {
+    Standby,
+    Primary(Box<Reign>),
+}
+
+/// A primary's state.
+pub(crate) struct Reign {
+    pub term: Term,
+    pub rule: CommitRule,
+    /// Clients were told up to here.
+    pub acknowledged: u64,
+}
+
+/// The connection to whom a standby follows.
+pub(crate) struct Link {
+    pub connection: ConnectionId,
+    /// The term of the sender, once it said welcome.
+    pub term: Option<Term>,
+}
+
+/// Who is fed from this node's log.
+pub(crate) struct Feeding {
+    pub term: Term,
+    pub boundaries: Boundaries,
+    pub feeds: BTreeMap<ConnectionId, Feed>,
+    pub wakes: Option<u64>,
+}
+
+pub(crate) struct Feed {
+    pub node: usize,
+    pub flow: Flow,
+}
+
+/// A take-over, or a restart, in preparation.
+pub(crate) struct Candidate {
+    pub candidacy: Candidacy,
+    pub binding: bool,
+    pub force: bool,
+    pub round: u32,
+    /// Who restarts gives way to whoever reigns.
+    pub restart: bool,
+    /// Who was named by somebody who refused.
+    pub leader: Option<usize>,
+    /// Whose answers are outstanding.
+    pub asked: VecDeque<ConnectionId>,
+    /// A node whose log is being fetched.
+    pub fetching: Option<ConnectionId>,
+}
+
+impl Node {
+    pub fn new(index: usize, synchronous: bool, upstream: Option<usize>, relays: bool) -> Self {
+        Self {
+            id: NodeId(index as u64),
+            synchronous,
+            upstream,
+            relays,
+            up: false,
+            life: 0,
+            disk: Disk {
+                log: Log::default(),
+                synced: 0,
+                history: TermHistory::default(),
+                fence: Fence::new(Term(0), None),
+                set: None,
+                reigned: None,
+                full: false,
+                slowness: 1,
+            },
+            role: Role::Standby,
+            flushing: false,
+            cuts: 0,
+            leader: None,
+            link: None,
+            reconnects: false,
+            replayed: 0,
+            replaying: false,
+            global: 0,
+            visible: 0,
+            relay: None,
+            feeding: None,
+            candidate: None,
+            ticks: None,
+        }
+    }
+
+    /// What it says to a candidate.
+    pub fn log_state(&self) -> LogState {
+        LogState {
+            history: self.disk.history.clone(),
+            end: Stamp(self.disk.synced),
+            set: self.disk.set.clone(),
+            synchronous: self.synchronous,
+        }
+    }
+
+    pub fn reign(&self) -> Option<&Reign> {
+        match &self.role {
+            Role::Primary(reign) => Some(reign),
+            Role::Standby => None,
+        }
+    }
+
+    pub fn reign_mut(&mut self) -> Option<&mut Reign> {
+        match &mut self.role {
+            Role::Primary(reign) => Some(reign),
+            Role::Standby => None,
+        }
+    }
+
+    /// Whether it is up and reigns, as far as it knows.
+    pub fn reigns(&self) -> bool {
+        self.up && self.reign().is_some_and(|reign| reign.rule.fenced().is_none())
+    }
+
+    /// The end of what was written since `from` that records an in-sync set becomes known.
+    pub fn note_sets(&mut self, from: u64, to: u64) {
+        for block in self.disk.log.between(from, to) {
+            if let Some(set) = &block.set {
+                self.disk.set = InSyncSet::newer(self.disk.set.take(), Some((**set).clone()));
+            }
+        }
+    }
+
+    /// Where a standby's ring has room up to, given its capacity.
+    pub fn credit(&self, capacity: u64) -> u64 {
+        self.disk.synced.min(self.replayed) + capacity
+    }
+}

@@ -1,0 +1,90 @@
+//! What is simulated, and what is got wrong on purpose.
+
+use freshet_base::Safety;
+use freshet_cluster::relay::RelayAck;
+
+/// A rule that is left out, or got wrong: the checks must notice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Broken {
+    /// Everything is as it should be.
+    #[default]
+    Nothing,
+    /// Standbys acknowledge what they have received.
+    AckBeforePersist,
+    /// The primary commits what it has written and not yet flushed.
+    CommitBeforePersist,
+    /// Standbys show what they have replayed, whether it is persistent anywhere or not.
+    ViewAheadOfPersistence,
+    /// Standbys show what is persistent on themselves, whatever the primary says of the others.
+    ViewAheadOfOthers,
+    /// Standbys show parts of transactions.
+    ViewWithinTransactions,
+    /// Standbys that have promised themselves to a later term go on with the old primary.
+    OldTermAccepted,
+    /// Changes of the in-sync set take effect without a record, once everybody is in.
+    SetNotRecorded,
+    /// Whoever finds one member of the newest set that it knows takes that set for the newest.
+    SetTakenForNewest,
+    /// Commits wait for the quickest standby only.
+    QuickestOnly,
+    /// The primary sends whether the standby has room or not.
+    CreditIgnored,
+    /// Standbys that rejoin keep their own tail.
+    CutForgotten,
+    /// A primary that restarts reigns again without asking anybody.
+    RestartUnasked,
+    /// Acknowledgements of asynchronous standbys count.
+    AsynchronousCounted,
+    /// A new primary takes the end of its log for committed.
+    TailTakenForCommitted,
+}
+
+/// What is simulated, beside the seed.
+#[derive(Clone, Copy, Debug)]
+pub struct Scenario {
+    /// What commits promise.
+    pub safety: Safety,
+    /// How many synchronous standbys there are: nodes 1 and following; node 0 begins as the primary.
+    pub synchronous: usize,
+    /// How many asynchronous standbys follow these.
+    pub asynchronous: usize,
+    /// How many standbys follow node 1 instead of the primary, while it is a standby.
+    pub cascaded: usize,
+    /// What node 1 acknowledges for them.
+    pub relay_ack: RelayAck,
+    /// Under 2-safe: no commits with fewer standbys than this.
+    pub floor: u32,
+    /// Whether the operator forces take-overs that are refused. What may be lost is not checked then.
+    pub force: bool,
+    /// How long faults go on, in microseconds.
+    pub chaos: u64,
+    /// What is got wrong.
+    pub broken: Broken,
+}
+
+impl Scenario {
+    /// A cluster with these synchronous standbys, and nothing else.
+    pub fn new(safety: Safety, synchronous: usize) -> Self {
+        Self {
+            safety,
+            synchronous,
+            asynchronous: 0,
+            cascaded: 0,
+            relay_ack: RelayAck::Own,
+            floor: 0,
+            force: false,
+            chaos: 600_000,
+            broken: Broken::Nothing,
+        }
+    }
+
+    /// How many nodes there are.
+    pub fn nodes(&self) -> usize {
+        1 + self.synchronous + self.asynchronous + self.cascaded
+    }
+
+    /// Whether an acknowledged commit survives every take-over that is not forced.
+    pub fn strong(&self) -> bool {
+        self.safety != Safety::OneSafe && !self.force
+    }
+}

@@ -1,0 +1,563 @@
+//! The clock, what goes wrong, who writes, and who puts things right.
+
+use std::{
+    cmp::{Ordering, Reverse},
+    collections::BinaryHeap,
+    time::Duration,
+};
+
+use freshet_base::{Safety, Stamp, Term};
+use freshet_cluster::{
+    Moment,
+    commit_rule::{Event, RuleConfig},
+    flow::FlowConfig,
+    in_sync::{InSyncSet, Succession},
+};
+
+use crate::{
+    Report,
+    checks::{Checks, Violation},
+    dice::Dice,
+    log::Block,
+    net::{ConnectionId, Message, Network},
+    node::{Node, Role},
+    scenario::{Broken, Scenario},
+};
+
+/// How long a standby may stall.
+pub(crate) const TIMEOUT: Duration = Duration::from_millis(30);
+/// What a standby's ring holds.
+pub(crate) const RING: u64 = 6000;
+/// The longest stretch of the log that is written and not committed.
+const BACKLOG: u64 = 12_000;
+/// After the faults, everything is well within this, in microseconds.
+const CALM: u64 = 6_000_000;
+
+/// What happens next.
+#[derive(Debug)]
+pub(crate) enum What {
+    Deliver { connection: ConnectionId, to: usize, message: Message },
+    Lost { connection: ConnectionId, node: usize, life: u32 },
+    Flushed { node: usize, life: u32, cuts: u32, to: u64 },
+    Replayed { node: usize, life: u32, cuts: u32, to: u64 },
+    Tick { node: usize, life: u32 },
+    Pump { node: usize, life: u32 },
+    Reconnect { node: usize, life: u32 },
+    Announce { node: usize, life: u32 },
+    Round { node: usize, life: u32, round: u32 },
+    Fetched { node: usize, life: u32, round: u32 },
+    Restart { node: usize, life: u32 },
+    Start { node: usize },
+    Room { node: usize },
+    Heal { a: usize, b: usize },
+    Client,
+    Fault,
+    Operator,
+}
+
+struct Entry {
+    at: u64,
+    number: u64,
+    what: What,
+}
+
+impl PartialEq for Entry {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Entry {}
+
+impl PartialOrd for Entry {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Entry {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.at, self.number).cmp(&(other.at, other.number))
+    }
+}
+
+/// A cluster and everything around it.
+pub(crate) struct World {
+    pub scenario: Scenario,
+    pub dice: Dice,
+    pub now: Moment,
+    queue: BinaryHeap<Reverse<Entry>>,
+    entries: u64,
+    pub nodes: Vec<Node>,
+    pub net: Network,
+    pub checks: Checks,
+    pub report: Report,
+    /// The faults are over.
+    pub calm: bool,
+    writing: bool,
+    contents: u64,
+    idle: u32,
+}
+
+impl World {
+    pub fn new(scenario: Scenario, seed: u64) -> Self {
+        let nodes = (0..scenario.nodes())
+            .map(|index| {
+                let synchronous = index <= scenario.synchronous;
+                let below = index > scenario.synchronous + scenario.asynchronous;
+                Node::new(index, synchronous, below.then_some(1), index == 1 && scenario.cascaded > 0)
+            })
+            .collect();
+        Self {
+            scenario,
+            dice: Dice(seed),
+            now: Moment(0),
+            queue: BinaryHeap::new(),
+            entries: 0,
+            nodes,
+            net: Network::default(),
+            checks: Checks::default(),
+            report: Report::default(),
+            calm: false,
+            writing: true,
+            contents: 0,
+            idle: 0,
+        }
+    }
+
+    pub fn at(&mut self, at: u64, what: What) {
+        self.entries += 1;
+        self.queue.push(Reverse(Entry { at, number: self.entries, what }));
+    }
+
+    pub fn after(&mut self, pause: u64, what: What) {
+        self.at(self.now.0 + pause, what);
+    }
+
+    /// How many nodes have a voice: the primary and its synchronous standbys.
+    pub fn voters(&self) -> u32 {
+        self.scenario.synchronous as u32 + 1
+    }
+
+    pub fn rule(&self) -> RuleConfig {
+        let safety = match (self.scenario.broken, self.scenario.safety) {
+            (Broken::QuickestOnly, Safety::VerySafe | Safety::Quorum(_)) => Safety::Quorum(2),
+            (_, safety) => safety,
+        };
+        RuleConfig {
+            standby_timeout: TIMEOUT,
+            join_window: 2000,
+            floor: self.scenario.floor,
+            ..RuleConfig::new(safety, self.scenario.synchronous as u32)
+        }
+    }
+
+    pub fn flow(&self) -> FlowConfig {
+        FlowConfig { frame: 2000, watermark_delay: Duration::from_micros(300), keep_alive: Duration::from_millis(10) }
+    }
+
+    /// A block that `node` writes in `term`, where its log ends.
+    pub fn block(&mut self, node: usize, term: Term, length: u64, last: bool, set: Option<InSyncSet>) -> Block {
+        self.contents += 1;
+        let (start, owner) = (self.nodes[node].disk.log.end(), self.nodes[node].id);
+        Block { start, length, term, owner, content: self.contents, last, set: set.map(std::rc::Rc::new) }
+    }
+
+    pub fn run(mut self) -> Result<Report, Violation> {
+        self.nodes[0].disk.fence = freshet_cluster::term::Fence::new(Term(0), None);
+        self.nodes[0].up = true;
+        self.begin_reign(0, Term(1), Succession::New(1))?;
+        for node in 1..self.nodes.len() {
+            // Some join late, and have to catch up.
+            let late = if self.dice.one_in(4) { self.scenario.chaos / 2 } else { 3000 };
+            let at = self.dice.below(late);
+            self.at(at, What::Start { node });
+        }
+        self.at(0, What::Client);
+        self.at(5000, What::Fault);
+        self.at(8000, What::Operator);
+        self.until(self.scenario.chaos, |_| false)?;
+        self.quieten();
+        let deadline = self.scenario.chaos + CALM;
+        if !self.until(deadline, |world| world.settled().is_some())? {
+            return self.no_progress("not everybody follows one primary");
+        }
+        let before = self.report.acknowledged;
+        if !self.until(deadline, |world| world.report.acknowledged > before + 50)? {
+            return self.no_progress("nothing is committed");
+        }
+        self.writing = false;
+        if !self.until(deadline, |world| world.level().is_some())? {
+            return self.no_progress("not everybody is level");
+        }
+        let primary = self.level().expect("just now");
+        self.check_reign(primary)?;
+        Ok(self.report)
+    }
+
+    /// Lets things happen until `done`, or the time comes; says whether it was `done`.
+    fn until(&mut self, deadline: u64, done: impl Fn(&Self) -> bool) -> Result<bool, Violation> {
+        let mut events = 0_u32;
+        while let Some(Reverse(entry)) = self.queue.pop() {
+            if entry.at > deadline {
+                self.queue.push(Reverse(entry));
+                return Ok(false);
+            }
+            self.now = Moment(entry.at.max(self.now.0));
+            self.happens(entry.what)?;
+            events += 1;
+            if events.is_multiple_of(64) && done(self) {
+                return Ok(true);
+            }
+        }
+        Ok(done(self))
+    }
+
+    fn alive(&self, node: usize, life: u32) -> bool {
+        self.nodes[node].up && self.nodes[node].life == life
+    }
+
+    fn happens(&mut self, what: What) -> Result<(), Violation> {
+        match what {
+            What::Deliver { connection, to, message } => self.deliver(connection, to, message),
+            What::Lost { connection, node, life } if self.alive(node, life) => self.lost(node, connection),
+            What::Flushed { node, life, cuts, to } if self.alive(node, life) => self.flushed(node, cuts, to),
+            What::Replayed { node, life, cuts, to } if self.alive(node, life) => self.replayed(node, cuts, to),
+            What::Tick { node, life } if self.alive(node, life) => {
+                self.nodes[node].ticks = None;
+                self.ticked(node)
+            }
+            What::Pump { node, life } if self.alive(node, life) => {
+                if let Some(feeding) = &mut self.nodes[node].feeding {
+                    feeding.wakes = None;
+                }
+                self.pump(node);
+                Ok(())
+            }
+            What::Reconnect { node, life } if self.alive(node, life) => {
+                self.nodes[node].reconnects = false;
+                self.follow(node);
+                Ok(())
+            }
+            What::Announce { node, life } if self.alive(node, life) => {
+                self.announce(node);
+                Ok(())
+            }
+            What::Round { node, life, round } if self.alive(node, life) => self.round_over(node, round),
+            What::Fetched { node, life, round } if self.alive(node, life) => self.after_fetch(node, round),
+            What::Restart { node, life } if self.alive(node, life) => self.restart(node),
+            What::Start { node } => self.start(node),
+            What::Room { node } => {
+                self.nodes[node].disk.full = false;
+                self.nodes[node].disk.slowness = 1;
+                self.flush(node)
+            }
+            What::Heal { a, b } => {
+                self.net.parted.remove(&(a, b));
+                Ok(())
+            }
+            What::Client => self.client(),
+            What::Fault => {
+                self.fault();
+                Ok(())
+            }
+            What::Operator => self.operator(),
+            _ => Ok(()),
+        }
+    }
+
+    /// A transaction at every node that takes itself for the primary.
+    fn client(&mut self) -> Result<(), Violation> {
+        let pause = self.dice.between(100, 2500);
+        self.after(pause, What::Client);
+        if !self.writing {
+            return Ok(());
+        }
+        for node in 0..self.nodes.len() {
+            let Some(reign) = self.nodes[node].reign().filter(|reign| reign.rule.admit().is_ok()) else { continue };
+            let term = reign.term;
+            if !self.nodes[node].up || self.nodes[node].disk.log.end() > reign.acknowledged + BACKLOG {
+                continue;
+            }
+            let blocks = if self.dice.one_in(6) { self.dice.between(2, 6) } else { 1 };
+            for block in 1..=blocks {
+                let longest = if self.dice.one_in(20) { 200 } else { 30 };
+                let length = 8 * self.dice.between(4, longest);
+                let block = self.block(node, term, length, block == blocks, None);
+                let digest = self.nodes[node].disk.log.push(block.clone());
+                self.check_block(node, &block, digest)?;
+            }
+            self.flush(node)?;
+        }
+        Ok(())
+    }
+
+    fn fault(&mut self) {
+        if self.calm {
+            return;
+        }
+        let pause = self.dice.between(1000, 25_000);
+        self.after(pause, What::Fault);
+        let count = self.nodes.len() as u64;
+        let node = self.dice.below(count) as usize;
+        match self.dice.below(10) {
+            0 | 1 => self.crash(node),
+            2 | 3 => {
+                let other = self.dice.below(count) as usize;
+                self.part(node, other);
+            }
+            4 => (0..self.nodes.len()).for_each(|other| self.part(node, other)),
+            5 | 6 => {
+                self.nodes[node].disk.slowness = self.dice.between(5, 80);
+                let until = self.dice.between(2000, 60_000);
+                self.after(until, What::Room { node });
+            }
+            7 => {
+                self.nodes[node].disk.full = true;
+                let until = self.dice.between(2000, 100_000);
+                self.after(until, What::Room { node });
+            }
+            _ => {
+                let open = (0..self.net.connections.len()).rev().take(40).filter(|id| self.net.connections[*id].open);
+                let open: Vec<ConnectionId> = open.collect();
+                if !open.is_empty() {
+                    let which = self.dice.below(open.len() as u64) as usize;
+                    self.lose(open[which]);
+                }
+            }
+        }
+    }
+
+    fn part(&mut self, a: usize, b: usize) {
+        let (a, b) = (a.min(b), a.max(b));
+        if a == b || !self.net.parted.insert((a, b)) {
+            return;
+        }
+        for id in 0..self.net.connections.len() {
+            let [from, to] = self.net.connections[id].ends;
+            if (from.min(to), from.max(to)) == (a, b) {
+                self.lose(id);
+            }
+        }
+        let until = self.dice.between(3000, 120_000);
+        self.after(until, What::Heal { a, b });
+    }
+
+    /// The node is gone at once; of what it had not synced, some blocks are on its disk, and recovery keeps those before the
+    /// first gap.
+    pub(crate) fn crash(&mut self, node: usize) {
+        if !std::mem::take(&mut self.nodes[node].up) {
+            return;
+        }
+        let odds = [0, 1, 2, 8, 1000][self.dice.below(5) as usize];
+        let mut end = self.nodes[node].disk.synced;
+        let tail: Vec<u64> = self.nodes[node].disk.log.between(end, u64::MAX).iter().map(Block::end).collect();
+        for block in tail {
+            if odds == 0 || self.dice.one_in(odds) {
+                break;
+            }
+            end = block;
+        }
+        let state = &mut self.nodes[node];
+        let synced = state.disk.synced;
+        state.disk.log.cut(end);
+        state.disk.synced = end;
+        state.note_sets(synced, end);
+        state.life += 1;
+        state.cuts += 1;
+        state.role = Role::Standby;
+        state.flushing = false;
+        state.replaying = false;
+        state.reconnects = false;
+        state.link = None;
+        state.relay = None;
+        state.feeding = None;
+        state.candidate = None;
+        state.ticks = None;
+        (state.replayed, state.global, state.visible) = (end, 0, 0);
+        for id in 0..self.net.connections.len() {
+            if self.net.connections[id].open && self.net.connections[id].ends.contains(&node) {
+                self.lose(id);
+            }
+        }
+        let pause = self.dice.between(1000, 120_000);
+        self.after(pause, What::Start { node });
+    }
+
+    fn start(&mut self, node: usize) -> Result<(), Violation> {
+        if std::mem::replace(&mut self.nodes[node].up, true) {
+            return Ok(());
+        }
+        let state = &self.nodes[node];
+        let reigned = state.disk.history.reigns().last().is_some_and(|last| {
+            (last.node, last.term) == (state.id, state.disk.fence.highest())
+                && state.disk.fence.holder().is_none_or(|holder| holder == state.id)
+        });
+        if reigned {
+            return self.restart(node);
+        }
+        // Its own reign was the last that it has heard of only if nobody told it otherwise.
+        let holder = state.disk.fence.holder().map(|holder| holder.0 as usize).filter(|holder| *holder != node);
+        self.nodes[node].leader = holder.or(self.nodes[node].leader).or(Some(0));
+        self.follow(node);
+        Ok(())
+    }
+
+    /// Who looks after the cluster: lets somebody take over, and restarts primaries of the past as standbys.
+    fn operator(&mut self) -> Result<(), Violation> {
+        let pause = self.dice.between(3000, 20_000);
+        self.after(pause, What::Operator);
+        let count = self.nodes.len();
+        let reigning: Vec<usize> = (0..count).filter(|node| self.nodes[*node].reigns()).collect();
+        for node in 0..count {
+            let fenced = self.nodes[node].reign().and_then(|reign| reign.rule.fenced()).is_some();
+            if fenced && self.nodes[node].up && self.dice.one_in(3) {
+                self.nodes[node].leader = reigning.first().copied();
+                self.crash(node);
+            }
+        }
+        if reigning.len() > 1 && self.calm && self.dice.one_in(4) {
+            // They do not let go of one another: only one goes on.
+            let (last, rest) = reigning.split_last().expect("there are several");
+            self.crash(*last);
+            for node in rest {
+                self.nodes[*node].leader = Some(*last);
+                self.crash(*node);
+                self.demote(*node);
+            }
+            return Ok(());
+        }
+        if let ([primary], true) = (&*reigning, self.calm)
+            && self.contested(*primary)
+            && self.dice.one_in(4)
+        {
+            // Others have promised themselves to another node in the same term: a later one resolves it.
+            self.crash(*primary);
+            return Ok(());
+        }
+        self.idle = if reigning.is_empty() { self.idle + 1 } else { 0 };
+        let coup = !self.calm && self.dice.one_in(25);
+        if self.idle > 2 || coup {
+            let candidates: Vec<usize> = (0..count)
+                .filter(|node| self.nodes[*node].up && self.nodes[*node].reign().is_none())
+                .filter(|node| self.nodes[*node].candidate.is_none())
+                // Who belongs to no cluster yet cannot be asked to take over.
+                .filter(|node| !self.nodes[*node].disk.history.reigns().is_empty())
+                .collect();
+            if !candidates.is_empty() {
+                let node = candidates[self.dice.below(candidates.len() as u64) as usize];
+                let force = self.scenario.force && self.nodes[node].synchronous && self.dice.one_in(2);
+                return self.promote(node, force);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether somebody takes the primary's term for another node's.
+    fn contested(&self, primary: usize) -> bool {
+        let term = self.nodes[primary].reign().map(|reign| reign.term);
+        let another = |node: &Node| node.disk.fence.holder().is_some_and(|holder| holder.0 as usize != primary);
+        self.nodes.iter().any(|node| Some(node.disk.fence.highest()) == term && another(node))
+    }
+
+    /// The operator makes a primary of the past a standby: it forgets that the last reign was its own.
+    fn demote(&mut self, node: usize) {
+        let fence = self.nodes[node].disk.fence.highest();
+        self.nodes[node].disk.fence = freshet_cluster::term::Fence::new(Term(fence.0), None);
+        let leader = self.nodes[node].leader.map(|leader| self.nodes[leader].id);
+        if let Some(leader) = leader {
+            // Known to everybody who has to know: the one that goes on reigns in a later term.
+            self.nodes[node].disk.fence = freshet_cluster::term::Fence::new(fence, Some(leader));
+        }
+    }
+
+    /// No faults from here on.
+    fn quieten(&mut self) {
+        self.calm = true;
+        self.net.parted.clear();
+        for node in 0..self.nodes.len() {
+            self.nodes[node].disk.full = false;
+            self.nodes[node].disk.slowness = 1;
+            self.after(1, What::Room { node });
+            if !self.nodes[node].up {
+                self.after(1000, What::Start { node });
+            }
+        }
+    }
+
+    /// The commit rule, or a relay's, has to be told of the time once more.
+    pub(crate) fn watch(&mut self, node: usize) {
+        let state = &mut self.nodes[node];
+        let deadline = match &state.role {
+            Role::Primary(reign) => reign.rule.next_deadline(),
+            Role::Standby => state.relay.as_ref().and_then(|relay| relay.next_deadline()),
+        };
+        let Some(deadline) = deadline else { return };
+        let at = deadline.0.max(self.now.0 + 1);
+        if state.ticks.is_none_or(|ticks| ticks > at) {
+            state.ticks = Some(at);
+            let life = state.life;
+            self.at(at, What::Tick { node, life });
+        }
+    }
+
+    fn ticked(&mut self, node: usize) -> Result<(), Violation> {
+        self.tell_rule(node, Event::Tick)
+    }
+
+    /// Feeds the commit rule of a primary, or of a relay, and carries out what it decides.
+    pub(crate) fn tell_rule(&mut self, node: usize, event: Event) -> Result<(), Violation> {
+        let now = self.now;
+        let state = &mut self.nodes[node];
+        let Role::Primary(reign) = &mut state.role else {
+            if let Some(relay) = &mut state.relay {
+                let _ = relay.downstream(event, now);
+                self.watch(node);
+                self.acknowledge(node);
+            }
+            return Ok(());
+        };
+        let decision = reign.rule.apply(event, now);
+        if reign.rule.set_took_effect() {
+            state.disk.reigned = Some(reign.term);
+        }
+        let (before, fenced) = (reign.acknowledged, reign.rule.fenced().is_some());
+        let whole = state.disk.log.transaction_end(decision.committed.0);
+        if whole > before {
+            self.check_acknowledged(node, whole)?;
+            let state = &mut self.nodes[node];
+            self.report.acknowledged +=
+                state.disk.log.between(before, whole).iter().filter(|block| block.last).count() as u64;
+            state.reign_mut().expect("it was a moment ago").acknowledged = whole;
+            // The feeds tell the standbys when they next look.
+            self.pump(node);
+        }
+        if fenced {
+            self.end_feeds(node);
+        }
+        self.watch(node);
+        if decision.write && !fenced {
+            self.write_set(node)?;
+        }
+        Ok(())
+    }
+
+    fn write_set(&mut self, node: usize) -> Result<(), Violation> {
+        let reign = self.nodes[node].reign().expect("only a primary's rule asks");
+        let Some(set) = reign.rule.to_write().cloned() else { return Ok(()) };
+        let (term, number) = (reign.term, set.number);
+        if self.scenario.broken == Broken::SetNotRecorded && number > 3 {
+            let end = reign.rule.durable().min(Stamp(self.nodes[node].disk.synced));
+            let end = end.min(reign.rule.committed());
+            return self.tell_rule(node, Event::Written { number, end });
+        }
+        self.check_set(node, &set)?;
+        self.report.sets += 1;
+        let block = self.block(node, term, 64, true, Some(set));
+        let end = Stamp(block.end());
+        let digest = self.nodes[node].disk.log.push(block.clone());
+        self.check_block(node, &block, digest)?;
+        self.tell_rule(node, Event::Written { number, end })?;
+        self.flush(node)
+    }
+}

@@ -1,0 +1,117 @@
+//! Every rule that is got wrong is noticed, by its name; or the checks would be worth nothing.
+
+mod common;
+
+use common::caught;
+use freshet_base::Safety;
+use freshet_sim::{Broken, Property, Scenario};
+
+const SEEDS: u64 = 200;
+const LEVELS: [Safety; 3] = [Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(2)];
+
+#[test]
+fn an_acknowledgement_before_persistence() {
+    for safety in LEVELS {
+        let violation = caught(
+            Broken::AckBeforePersist,
+            Scenario::new(safety, 2),
+            &[Property::Acknowledged, Property::InSync],
+            SEEDS,
+        );
+        println!("{safety}: {violation}");
+    }
+}
+
+#[test]
+fn a_commit_before_persistence() {
+    for safety in [Safety::OneSafe, Safety::Quorum(2)] {
+        caught(Broken::CommitBeforePersist, Scenario::new(safety, 2), &[Property::Acknowledged], SEEDS);
+    }
+}
+
+#[test]
+fn a_view_ahead_of_persistence() {
+    for safety in LEVELS {
+        caught(Broken::ViewAheadOfPersistence, Scenario::new(safety, 2), &[Property::Views], SEEDS);
+        caught(Broken::ViewAheadOfOthers, Scenario::new(safety, 2), &[Property::Views, Property::Acknowledged], SEEDS);
+    }
+}
+
+#[test]
+fn a_view_of_half_a_transaction() {
+    caught(Broken::ViewWithinTransactions, Scenario::new(Safety::TwoSafe, 1), &[Property::Views], SEEDS);
+}
+
+#[test]
+fn a_batch_of_an_old_term() {
+    // Under very safe the candidate itself is missed.
+    for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
+        let seen = [Property::Acknowledged, Property::OnePrimary, Property::InSync, Property::Logs, Property::Views];
+        let violation = caught(Broken::OldTermAccepted, Scenario { floor: 1, ..Scenario::new(safety, 2) }, &seen, 1000);
+        println!("{safety}: {violation}");
+    }
+}
+
+#[test]
+fn a_change_of_the_in_sync_set_without_a_record() {
+    let scenario = Scenario { floor: 1, ..Scenario::new(Safety::TwoSafe, 3) };
+    let violation = caught(Broken::SetNotRecorded, scenario, &[Property::InSync, Property::Acknowledged], 1000);
+    println!("{violation}");
+}
+
+#[test]
+fn a_set_that_is_taken_for_the_newest() {
+    for standbys in 1..=2 {
+        let scenario = Scenario::new(Safety::TwoSafe, standbys);
+        let seen = [Property::InSync, Property::Acknowledged, Property::Views];
+        let violation = caught(Broken::SetTakenForNewest, scenario, &seen, SEEDS);
+        println!("{violation}");
+    }
+}
+
+#[test]
+fn a_commit_that_waits_for_the_quickest_only() {
+    for safety in [Safety::VerySafe, Safety::Quorum(3)] {
+        caught(Broken::QuickestOnly, Scenario::new(safety, 3), &[Property::Acknowledged], SEEDS);
+    }
+}
+
+#[test]
+fn a_ring_that_is_overrun() {
+    for safety in LEVELS {
+        caught(Broken::CreditIgnored, Scenario::new(safety, 2), &[Property::Logs], SEEDS);
+    }
+}
+
+#[test]
+fn a_tail_that_is_kept_at_a_rejoin() {
+    for safety in LEVELS {
+        caught(Broken::CutForgotten, Scenario::new(safety, 2), &[Property::Logs], SEEDS);
+    }
+}
+
+#[test]
+fn a_restart_without_asking() {
+    for safety in [Safety::Quorum(2), Safety::Quorum(3)] {
+        let seen = [Property::Acknowledged, Property::OnePrimary, Property::Views];
+        let violation = caught(Broken::RestartUnasked, Scenario::new(safety, 3), &seen, SEEDS);
+        println!("{safety}: {violation}");
+    }
+}
+
+#[test]
+fn asynchronous_standbys_that_count() {
+    for safety in [Safety::Quorum(2), Safety::VerySafe] {
+        let scenario = Scenario { asynchronous: 1, ..Scenario::new(safety, 2) };
+        caught(Broken::AsynchronousCounted, scenario, &[Property::Acknowledged], SEEDS);
+    }
+}
+
+#[test]
+fn a_tail_that_is_taken_for_committed() {
+    for scenario in [Scenario::new(Safety::VerySafe, 2), Scenario::new(Safety::Quorum(3), 4)] {
+        let violation =
+            caught(Broken::TailTakenForCommitted, scenario, &[Property::Acknowledged, Property::Views], SEEDS);
+        println!("{violation}");
+    }
+}

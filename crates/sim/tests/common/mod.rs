@@ -1,0 +1,61 @@
+//! Seeds: how many, from where, and what to say of one that fails.
+
+use freshet_sim::{Broken, Property, Report, Scenario, Violation, run};
+
+/// The seed to begin with, and whether it is the only one (`FRESHET_SEED`).
+fn seed() -> (u64, bool) {
+    match std::env::var("FRESHET_SEED") {
+        Ok(text) => (text.parse().expect("FRESHET_SEED is a number"), true),
+        Err(_) => (20_171, false),
+    }
+}
+
+/// How many times as many seeds as usual (`FRESHET_SIM_FACTOR`).
+fn factor() -> u64 {
+    std::env::var("FRESHET_SIM_FACTOR").map_or(1, |text| text.parse().expect("FRESHET_SIM_FACTOR is a number"))
+}
+
+/// Runs a scenario with many seeds; nothing may be violated. `test` is what to run again, as "file name".
+#[allow(dead_code, reason = "not every test wants it")]
+pub fn sweep(test: &str, scenario: Scenario, seeds: u64) -> Report {
+    let mut total = Report::default();
+    let (first, only) = seed();
+    let seeds = if only { 1 } else { seeds * factor() };
+    for seed in first..first + seeds {
+        match run(scenario, seed) {
+            Ok(report) => add(&mut total, &report),
+            Err(violation) => panic!(
+                "{scenario:?}\n{violation}\nagain: FRESHET_SEED={seed} cargo test -p freshet-sim --test {test} -- --nocapture"
+            ),
+        }
+    }
+    total
+}
+
+fn add(total: &mut Report, report: &Report) {
+    total.acknowledged += report.acknowledged;
+    total.reigns += report.reigns;
+    total.takeovers += report.takeovers;
+    total.refused += report.refused;
+    total.cuts += report.cuts;
+    total.sets += report.sets;
+    total.old += report.old;
+    total.judged += report.judged;
+}
+
+/// A rule that is got wrong has to be noticed within so many seeds, as a violation of one of these properties.
+#[allow(dead_code, reason = "not every test wants it")]
+pub fn caught(broken: Broken, scenario: Scenario, properties: &[Property], seeds: u64) -> Violation {
+    let scenario = Scenario { broken, ..scenario };
+    let (first, _) = seed();
+    for seed in first..first + seeds {
+        if let Err(violation) = run(scenario, seed) {
+            assert!(
+                properties.contains(&violation.property),
+                "{broken:?} shows as something else, seed {seed}: {violation}"
+            );
+            return violation;
+        }
+    }
+    panic!("{broken:?} was not noticed within {seeds} seeds, from {first} on: {scenario:?}");
+}
