@@ -148,6 +148,9 @@ impl Progress {
             StartPhase::Checkpoint { done, of } => ("reading the checkpoint", "bytes", done, of),
             StartPhase::Log { done, of } => ("replaying the log", "bytes", done, of),
             StartPhase::Indexes { done, of } => ("building the indexes", "entries", done, of),
+            StartPhase::Peers { heard, needed } => {
+                ("waiting for other nodes to answer", "nodes", u64::from(heard), u64::from(needed))
+            }
             StartPhase::Ready => ("ready", "bytes", 0, 0),
         };
         let now = Instant::now();

@@ -45,6 +45,13 @@ pub enum Phase {
         /// Entries of all.
         of: u64,
     },
+    /// A primary of before waits for others to answer, which might have gone on without it.
+    Peers {
+        /// How many nodes are heard, itself included.
+        heard: u32,
+        /// How many it takes.
+        needed: u32,
+    },
     /// Finished.
     Ready,
 }

@@ -357,6 +357,11 @@ pub struct NodeConfig {
     pub least_in_sync: u32,
     /// Of a standby: no commit ever waits for it, and it counts in no quorum.
     pub asynchronous: bool,
+    /// How long a primary that restarts waits until so many others answer that it knows that nobody has gone on without it, in seconds.
+    pub restart_timeout_s: u64,
+    /// A primary that restarts reigns without asking anybody, although commits that were acknowledged may be lost. Not to be left in a
+    /// configuration.
+    pub force_reign: bool,
     /// How long a standby may leave something unacknowledged before it leaves the in-sync set, in milliseconds.
     pub standby_timeout_ms: u64,
     /// How many threads replay, at restart and on a standby.
@@ -390,6 +395,8 @@ impl Default for NodeConfig {
             refuse_after_ms: 5000,
             least_in_sync: 0,
             asynchronous: false,
+            restart_timeout_s: 600,
+            force_reign: false,
             standby_timeout_ms: 2000,
             replay_threads: 1,
             replay: ReplayMode::Pipelined,

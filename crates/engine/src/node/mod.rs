@@ -36,7 +36,7 @@ use freshet_log::{
     persist::{Medium as PersistMedium, Method as PersistMethod},
 };
 use freshet_replay::Replay;
-use freshet_replication::{endpoint::Endpoint, takeover::PromoteOptions, terms::Terms};
+use freshet_replication::{endpoint::Endpoint, restart::Threshold, takeover::PromoteOptions, terms::Terms};
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
@@ -227,10 +227,21 @@ impl Node {
     /// # Errors
     /// See [`PromoteError`]; but for [`PromoteError::Reign`] the node is a standby as before.
     pub fn promote(&self, force: bool) -> Result<Promotion, PromoteError> {
+        self.take_over(&PromoteOptions { force, ..PromoteOptions::default() })
+    }
+
+    /// Of a standby: notes from now on who wants to follow it.
+    fn stand_on_threshold(&self) -> Option<Arc<Threshold>> {
+        let Composition::Standby(following) = &*self.composition() else { return None };
+        let threshold = Arc::new(Threshold::new(following.standby.service()));
+        self.endpoint.set_service(Some(Arc::clone(&threshold) as _));
+        Some(threshold)
+    }
+
+    fn take_over(&self, options: &PromoteOptions) -> Result<Promotion, PromoteError> {
         let mut composition = self.composition();
         let Composition::Standby(following) = &*composition else { return Err(PromoteError::NotStandby) };
-        let options = PromoteOptions { force, ..PromoteOptions::default() };
-        let promoted = freshet_replication::takeover::promote(&following.standby, &options)
+        let promoted = freshet_replication::takeover::promote(&following.standby, options)
             .map_err(|cause| PromoteError::TakeOver(Box::new(cause)))?;
         let Composition::Standby(following) = std::mem::replace(&mut *composition, Composition::Failed) else {
             unreachable!("it was a standby a moment ago, under the same lock")

@@ -8,7 +8,6 @@ use std::{
 use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     commit_rule::AbsurdRule,
-    in_sync::Succession,
     term::{Candidacy, LogState, Plan, TermHistory},
 };
 use freshet_fabric::tcp::ListenError;
@@ -21,14 +20,15 @@ use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint},
     standby::{Standby, StandbyConfig, Starting},
-    terms::{BeginError, TermState},
+    takeover::{PromoteError as TakeOverError, PromoteOptions},
+    terms::BeginError,
 };
 use freshet_storage::{Catalog, Participants};
 use freshet_txn::{Core, Snapshots};
 use thiserror::Error;
 
 use super::{
-    Composition, Node, Shipping,
+    Composition, Node, PromoteError, ReplayMode, Shipping,
     adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
     commands::{CommandExecutor, Executors},
@@ -43,6 +43,9 @@ use crate::{Database, source::LogSource};
 
 /// How long the primary may take to say which cluster it is of.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+
+/// A primary that restarts asks the others this often.
+const ASK_EVERY: Duration = Duration::from_millis(200);
 
 /// How far the start of a node has come.
 pub type StartPhase = Phase;
@@ -85,15 +88,11 @@ pub enum StartError {
     Begin(#[from] BeginError),
     /// Others may have gone on without this node.
     #[error(
-        "this node was primary of an in-sync set of which {heard} of {needed} members must be heard before it reigns again, since the \
-         others may have gone on without it: start it with `join` and the address of one of them, and promote it if none of them reigns"
+        "this node was the primary, and others may have gone on without it: {0}. Start the others with `join` and the address of this node, or name them in \
+         its `peers`; if another node reigns, start this one with `join` and that node's address; `force-reign` reigns all the same, and may \
+         lose acknowledged commits"
     )]
-    SetUncertain {
-        /// How many members are heard, this one included.
-        heard: u32,
-        /// How many it takes.
-        needed: u32,
-    },
+    Unheard(Box<super::PromoteError>),
     /// Another node reigns.
     #[error(
         "another node reigns since term {term}, and this one was primary before: start it with `join` and that node's \
@@ -144,7 +143,7 @@ impl Node {
             None => (Stamp::ZERO, None),
         };
         let participants = Participants::new(config.participants());
-        let standby = config.join.is_some();
+        let (standby, asks) = (config.join.is_some(), has_to_ask(&config, &ground, end));
         let end = ground.begin_from_checkpoint(&config, end)?;
         let mut restored = None;
         if let Some(store) = &ground.store {
@@ -155,7 +154,7 @@ impl Node {
                 devices: &config.checkpoint_devices(),
                 threads: config.replay_threads,
                 participants: &participants,
-                target: if standby { Target::Announce } else { Target::Restore },
+                target: if standby || asks { Target::Announce } else { Target::Restore },
             };
             restored = Some(restart.run(&tell)?);
         }
@@ -172,7 +171,11 @@ impl Node {
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
         let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint };
-        let mut node = if standby { parts.follow(deleted, executor)? } else { parts.reign()? };
+        let mut node = match (standby, asks) {
+            (true, _) => parts.follow(deleted, executor)?,
+            (false, true) => parts.come_back(deleted, &tell)?,
+            (false, false) => parts.reign()?,
+        };
         (node.restart, node.passed_over) = (restart, passed_over);
         tell(Phase::Ready);
         Ok(Arc::new(node))
@@ -198,7 +201,7 @@ impl Parts {
         let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
         let state = ground.terms.get();
         let term = Term(state.fence.highest().max(state.history.last_term()).0 + 1);
-        let succession = succession(&config, &ground, &state, end)?;
+        let succession = alone(&ground, end).succession(config.force_reign);
         ground.terms.begin(term, ground.id, end, end)?;
         let log = match (config.persistence().map_err(StartError::Config)?, ground.store.clone()) {
             (Some(persistence), Some(store)) => {
@@ -233,6 +236,54 @@ impl Parts {
         let replay = None;
         Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping }
             .node()
+    }
+
+    /// Reigns as soon as enough others are heard: until then it is a standby that follows nobody.
+    fn come_back(mut self, deleted: Vec<Deleted>, tell: &impl Fn(Phase)) -> Result<Node, StartError> {
+        // What a standby's configuration may say beside is not meant for this.
+        self.config =
+            NodeConfig { apply: Apply::Fresh, replay: ReplayMode::Pipelined, asynchronous: false, ..self.config };
+        let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
+        let mut options = PromoteOptions {
+            safety: Some(self.config.safety),
+            standbys: Some(self.config.standbys),
+            restart: true,
+            ..PromoteOptions::default()
+        };
+        let node = self.follow(deleted, None)?;
+        let Some(threshold) = node.stand_on_threshold() else {
+            return Err(StartError::System("a node that has just started does not follow".into()));
+        };
+        loop {
+            options.known = threshold.knocked();
+            let why = match node.take_over(&options) {
+                Ok(_) => return Ok(node),
+                Err(why) => why,
+            };
+            let again = match &why {
+                PromoteError::TakeOver(cause) => match &**cause {
+                    TakeOverError::TooFew { heard, needed, .. } | TakeOverError::SetUncertain { heard, needed, .. } => {
+                        tell(Phase::Peers { heard: *heard, needed: *needed });
+                        true
+                    }
+                    TakeOverError::Contested(_) | TakeOverError::Fetch { .. } => true,
+                    _ => false,
+                },
+                PromoteError::NotStandby | PromoteError::Reign(_) => false,
+            };
+            let fence = node.terms.get().fence;
+            let superseded =
+                threshold.reigns().filter(|(term, other)| (fence.highest(), fence.holder()) == (*term, Some(*other)));
+            if superseded.is_some() || !again || Instant::now() >= deadline {
+                // That it has failed is said already.
+                let _ = node.stop();
+                return Err(match superseded {
+                    Some((term, _)) => StartError::Superseded { term },
+                    None => StartError::Unheard(Box::new(why)),
+                });
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
     }
 
     fn follow(self, deleted: Vec<Deleted>, executor: Option<Arc<dyn CommandExecutor>>) -> Result<Node, StartError> {
@@ -393,14 +444,18 @@ fn unneeded(shipping: Shipping) -> impl Fn() -> Stamp {
     }
 }
 
-/// What the in-sync sets of a primary that starts follow. With a floor others may have gone on without it (2-safe; `freshet_cluster::in_sync`).
-fn succession(config: &NodeConfig, ground: &Ground, state: &TermState, end: Stamp) -> Result<Succession, StartError> {
-    let log = LogState { history: state.history.clone(), end, set: state.set.clone(), synchronous: true };
-    let alone = Candidacy::new(ground.id, log, &state.fence).reigned(state.reigned);
-    match alone.plan(config.safety, config.standbys + 1, false) {
-        Plan::SetUncertain { heard, needed, .. } if state.set.as_ref().is_some_and(|set| set.floor > 0) => {
-            Err(StartError::SetUncertain { heard, needed })
-        }
-        _ => Ok(alone.succession(false)),
-    }
+/// A primary that starts, before it has asked anybody.
+fn alone(ground: &Ground, end: Stamp) -> Candidacy {
+    let state = ground.terms.get();
+    let log = LogState { history: state.history, end, set: state.set, synchronous: true };
+    Candidacy::new(ground.id, log, &state.fence).reigned(state.reigned)
+}
+
+/// Whether others may have gone on without this node, which comes back as a primary. They cannot have before it has ever reigned.
+fn has_to_ask(config: &NodeConfig, ground: &Ground, end: Stamp) -> bool {
+    config.join.is_none()
+        && !config.force_reign
+        && ground.store.is_some()
+        && ground.terms.get().history != TermHistory::default()
+        && !matches!(alone(ground, end).plan(config.safety, config.standbys + 1, false), Plan::Reign { .. })
 }

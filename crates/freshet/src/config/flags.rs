@@ -178,6 +178,12 @@ pub(crate) struct Flags {
     /// On a standby: no commit ever waits for it, and it counts in no quorum. [default: false]
     #[arg(long, value_name = "BOOL", env = "FRESHET_ASYNCHRONOUS", help_heading = "Safety", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) asynchronous: Option<bool>,
+    /// How long a primary that restarts waits for others to answer, who may have gone on without it, in seconds. [default: 600]
+    #[arg(long, value_name = "SECONDS", env = "FRESHET_RESTART_TIMEOUT_S", help_heading = "Safety")]
+    pub(crate) restart_timeout_s: Option<u64>,
+    /// A primary that restarts reigns without asking anybody, although acknowledged commits may be lost. [default: false]
+    #[arg(long, value_name = "BOOL", env = "FRESHET_FORCE_REIGN", help_heading = "Safety", num_args = 0..=1, default_missing_value = "true")]
+    pub(crate) force_reign: Option<bool>,
     /// With on-loss refuse: commits are refused when the level was not kept for this many milliseconds.
     /// [default: 5000]
     #[arg(long, value_name = "MS", env = "FRESHET_REFUSE_AFTER_MS", help_heading = "Safety")]
@@ -248,6 +254,8 @@ impl Flags {
             self.standby_timeout_ms => settings.standby_timeout_ms,
             self.least_in_sync => settings.least_in_sync,
             self.asynchronous => settings.asynchronous,
+            self.restart_timeout_s => settings.restart_timeout_s,
+            self.force_reign => settings.force_reign,
             self.refuse_after_ms => settings.refuse_after_ms,
             self.isolation => settings.isolation,
             self.workers => settings.workers,

@@ -115,6 +115,10 @@ pub(crate) struct Settings {
     pub(crate) least_in_sync: u32,
     /// Of a standby: no commit waits for it.
     pub(crate) asynchronous: bool,
+    /// How long a primary that restarts waits for others to answer.
+    pub(crate) restart_timeout_s: u64,
+    /// A primary that restarts reigns without asking anybody.
+    pub(crate) force_reign: bool,
     /// With `on-loss = "refuse"`: after this long commits are refused.
     pub(crate) refuse_after_ms: u64,
     /// Threads that replay the log, on a standby and at restart.
@@ -271,6 +275,8 @@ impl Default for Settings {
             standby_timeout_ms: 2_000,
             least_in_sync: 0,
             asynchronous: false,
+            restart_timeout_s: 600,
+            force_reign: false,
             refuse_after_ms: 5_000,
             replay_threads: 2,
             replay: ReplayMode::Pipelined,
@@ -392,6 +398,7 @@ impl Settings {
         within("standbys", u64::from(self.standbys), 0, 64)?;
         within("least-in-sync", u64::from(self.least_in_sync), 0, u64::from(self.standbys))?;
         within("standby-timeout-ms", self.standby_timeout_ms, 10, 3_600_000)?;
+        within("restart-timeout-s", self.restart_timeout_s, 0, 7 * 86_400)?;
         within("refuse-after-ms", self.refuse_after_ms, 1, 3_600_000)?;
         let log = &self.log;
         within("log.buffer-bytes", log.buffer_bytes, 1 << 16, 1 << 36)?;
@@ -476,6 +483,8 @@ impl Settings {
             standby_timeout_ms: self.standby_timeout_ms,
             least_in_sync: self.least_in_sync,
             asynchronous: self.asynchronous,
+            restart_timeout_s: self.restart_timeout_s,
+            force_reign: self.force_reign,
             replay_threads: self.replay_threads,
             replay: self.replay,
             apply: self.apply,

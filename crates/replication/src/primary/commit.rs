@@ -54,6 +54,8 @@ pub struct CommitStage {
     committed: Arc<Watermark>,
     /// Whether [`CommitRule::admit`] says no.
     refusing: AtomicBool,
+    /// Whether [`CommitRule::set_took_effect`] has said yes.
+    effective: AtomicBool,
     watch: Bell,
     /// The watch sleeps until this moment.
     watched: AtomicU64,
@@ -75,6 +77,7 @@ impl CommitStage {
             reached: Arc::new(Watermark::new(known)),
             committed: Arc::new(Watermark::new(known)),
             refusing: AtomicBool::new(false),
+            effective: AtomicBool::new(false),
             watch: Bell::default(),
             watched: AtomicU64::new(0),
         }
@@ -85,11 +88,15 @@ impl CommitStage {
     }
 
     pub(crate) fn apply(&self, event: Event) -> Outcome {
-        let (decision, refusal, deadline) = {
+        let (decision, refusal, deadline, effective) = {
             let mut rule = self.rule();
             let decision = rule.apply(event, self.clock.now());
-            (decision, rule.admit().err(), rule.next_deadline())
+            (decision, rule.admit().err(), rule.next_deadline(), rule.set_took_effect())
         };
+        if effective && !self.effective.swap(true, Ordering::Relaxed) {
+            // That is noted, for a restart.
+            self.watch.ring();
+        }
         let was_refusing = self.refusing.swap(refusal.is_some(), Ordering::SeqCst);
         self.reached.advance(decision.committed);
         let whole = {

@@ -285,7 +285,9 @@ fn more_synchronous_standbys_than_configured_are_refused() {
         // Also while that one is away: it may come back.
         let address = first.address();
         drop(first);
-        until("it has left", || primary.primary.status().standbys.iter().any(|it| it.node == NodeId(2) && !it.connected));
+        until("it has left", || {
+            primary.primary.status().standbys.iter().any(|it| it.node == NodeId(2) && !it.connected)
+        });
         let yet_another = StandbyNode::empty(5, &primary.address());
         until("it is refused", || refused(&yet_another));
         let end = primary.write(&[64; 4]);

@@ -1,0 +1,165 @@
+//! Primaries that come back: whom they ask before they reign again.
+
+mod common;
+
+use std::sync::{Arc, mpsc};
+
+use common::{churn, config, definition, hash, soon, start};
+use freshet_engine::{Node, NodeConfig, Role, Safety, node::StartPhase};
+
+/// A node of a cluster of three under quorum(2).
+fn of_three(directory: &tempfile::TempDir) -> NodeConfig {
+    NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..config(Some(directory.path())) }
+}
+
+fn joining(primary: &str, directory: &tempfile::TempDir) -> Arc<Node> {
+    start(NodeConfig { join: Some(primary.to_owned()), ..of_three(directory) })
+}
+
+/// A cluster whose primary has committed something that everybody shows; and where its log ends.
+fn trio(directories: &[tempfile::TempDir]) -> [Arc<Node>; 3] {
+    let primary = start(of_three(&directories[0]));
+    let standbys = [joining(primary.address(), &directories[1]), joining(primary.address(), &directories[2])];
+    let table = primary.database().create_table(&definition()).unwrap();
+    let end = churn(primary.database(), &table, 0, 1000);
+    for node in &standbys {
+        node.wait_visible(end, soon()).unwrap();
+    }
+    let [second, third] = standbys;
+    [primary, second, third]
+}
+
+fn directories() -> Vec<tempfile::TempDir> {
+    (0..3).map(|_| tempfile::tempdir().unwrap()).collect()
+}
+
+fn refused(config: NodeConfig) -> String {
+    match Node::start(config, |_| {}) {
+        Ok(node) => panic!("{node:?} must not reign"),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn a_cluster_that_was_powered_off_comes_back() {
+    // Of two standbys, one is enough.
+    for first_up in [1, 2] {
+        let directories = directories();
+        let nodes = trio(&directories);
+        let (before, address) = (hash(&nodes[0]), nodes[0].address().to_owned());
+        // The primary last, or first.
+        let mut order = nodes.into_iter().collect::<Vec<_>>();
+        if first_up == 2 {
+            order.reverse();
+        }
+        for node in order {
+            node.stop().unwrap();
+        }
+        let (told, hears) = mpsc::channel();
+        let primary = NodeConfig { listen: address.clone(), ..of_three(&directories[0]) };
+        let starts = std::thread::spawn(move || {
+            Node::start(primary, |phase| {
+                // Nobody listens any more when it has been heard.
+                let _ = told.send(phase);
+            })
+        });
+        let waits = |phase: &StartPhase| matches!(phase, StartPhase::Peers { heard: 1, needed: 2 });
+        assert!(hears.iter().any(|phase| waits(&phase)), "it waits for the others");
+        // Who wants to follow it makes itself known.
+        let standby = joining(&address, &directories[first_up]);
+        let primary = starts.join().unwrap().unwrap();
+        assert_eq!((primary.role(), hash(&primary)), (Role::Primary, before));
+        let table = primary.database().table("things").unwrap();
+        let end = churn(primary.database(), &table, 5000, 5500);
+        let late = joining(&address, &directories[3 - first_up]);
+        for node in [&standby, &late] {
+            node.wait_visible(end, soon()).unwrap();
+            assert_eq!(hash(node), hash(&primary));
+        }
+        for node in [late, standby, primary] {
+            node.stop().unwrap();
+        }
+    }
+}
+
+/// Otherwise the old primary would have the higher term after a second restart, and undo what the new one has committed.
+#[test]
+fn a_primary_that_was_succeeded_does_not_reign_again() {
+    let directories = directories();
+    let [old, second, third] = trio(&directories);
+    old.stop().unwrap();
+    drop(old);
+    second.promote(false).unwrap();
+    let table = second.database().table("things").unwrap();
+    let end = churn(second.database(), &table, 5000, 5500);
+    third.wait_visible(end, soon()).unwrap();
+    let acknowledged = hash(&second);
+    second.stop().unwrap();
+    third.stop().unwrap();
+    drop((second, third, table));
+    let alone = || NodeConfig { restart_timeout_s: 0, ..of_three(&directories[0]) };
+    for _ in 0..3 {
+        let why = refused(alone());
+        assert!(why.contains("1 of the 2 nodes answered") && why.contains("force-reign"), "{why}");
+    }
+    // One of those who know.
+    let third = joining("127.0.0.1:1", &directories[2]);
+    let why = refused(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
+    assert!(why.contains("since term 2") && why.contains("`join`"), "{why}");
+    third.promote(true).unwrap();
+    let back = joining(third.address(), &directories[0]);
+    let end = third.database().core().snapshots.current();
+    back.wait_visible(end, soon()).unwrap();
+    assert_eq!((hash(&third), hash(&back)), (acknowledged, acknowledged));
+    third.stop().unwrap();
+    back.stop().unwrap();
+}
+
+#[test]
+fn force_reigns_without_asking() {
+    let directories = directories();
+    let nodes = trio(&directories);
+    let before = hash(&nodes[0]);
+    nodes.iter().for_each(|node| node.stop().unwrap());
+    drop(nodes);
+    let node = start(NodeConfig { force_reign: true, ..of_three(&directories[0]) });
+    assert_eq!((node.role(), hash(&node)), (Role::Primary, before));
+    node.stop().unwrap();
+}
+
+/// What is read of a log that was inherited waits, as a write would, until enough nodes are known to hold it.
+#[test]
+fn what_a_restart_finds_is_committed_when_enough_hold_it() {
+    let directories = directories();
+    let config = |n: usize| NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directories[n].path())) };
+    let primary = start(config(0));
+    let address = primary.address().to_owned();
+    let follow = || start(NodeConfig { join: Some(address.clone()), ..config(1) });
+    let standby = follow();
+    let table = primary.database().create_table(&definition()).unwrap();
+    let end = churn(primary.database(), &table, 0, 500);
+    standby.wait_visible(end, soon()).unwrap();
+    let before = hash(&primary);
+    primary.stop().unwrap();
+    standby.stop().unwrap();
+    drop((primary, standby, table));
+    let primary = start(NodeConfig { listen: address.clone(), ..config(0) });
+    let gate = &primary.database().core().snapshots.primary().unwrap().gate;
+    assert!(gate.outcome(end).is_none(), "nobody else is known to hold it");
+    let standby = follow();
+    gate.wait(end, soon()).unwrap();
+    let end = primary.database().core().snapshots.current();
+    standby.wait_visible(end, soon()).unwrap();
+    assert_eq!((hash(&primary), hash(&standby)), (before, before));
+    primary.stop().unwrap();
+    standby.stop().unwrap();
+    // A node alone has nobody to ask or to wait for.
+    let single = tempfile::tempdir().unwrap();
+    for safety in [Safety::OneSafe, Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(1)] {
+        let node = start(NodeConfig { safety, ..common::config(Some(single.path())) });
+        let end = node.database().core().snapshots.current();
+        node.log().unwrap().nudge(end);
+        node.database().core().snapshots.primary().unwrap().gate.wait(end, soon()).unwrap();
+        node.stop().unwrap();
+    }
+}
