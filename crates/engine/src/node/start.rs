@@ -451,11 +451,12 @@ fn alone(ground: &Ground, end: Stamp) -> Candidacy {
     Candidacy::new(ground.id, log, &state.fence).reigned(state.reigned)
 }
 
-/// Whether others may have gone on without this node, which comes back as a primary. They cannot have before it has ever reigned.
+/// Whether others may have gone on without this node, which comes back as a primary. They cannot have before it has ever reigned or
+/// followed: then it is new, or restored from a backup, with which a cluster begins.
 fn has_to_ask(config: &NodeConfig, ground: &Ground, end: Stamp) -> bool {
     config.join.is_none()
         && !config.force_reign
         && ground.store.is_some()
-        && ground.terms.get().history != TermHistory::default()
+        && ground.terms.get().fence.holder().is_some()
         && !matches!(alone(ground, end).plan(config.safety, config.standbys + 1, false), Plan::Reign { .. })
 }
