@@ -294,6 +294,8 @@ pub struct Candidacy {
     mine: LogState,
     heard: BTreeMap<NodeId, LogState>,
     higher: Option<Term>,
+    /// The candidate's own fence when it began, or when it was last raised for this candidacy.
+    fence: Fence,
     /// The candidate reigned last, as far as anybody has told it.
     undisturbed: bool,
     /// In that reign an in-sync set took effect.
@@ -308,7 +310,7 @@ impl Candidacy {
         let undisturbed = last.is_some_and(|last| {
             (last.node, last.term) == (me, fence.highest()) && fence.holder().is_none_or(|holder| holder == me)
         });
-        Self { term, me, mine, heard: BTreeMap::new(), higher: None, undisturbed, effective: false }
+        Self { term, me, mine, heard: BTreeMap::new(), higher: None, fence: *fence, undisturbed, effective: false }
     }
 
     /// The latest reign of the candidate itself in which an in-sync set took effect was in `term`
@@ -334,6 +336,19 @@ impl Candidacy {
     /// A peer refused: it has heard of `highest`.
     pub fn refused(&mut self, highest: Term) {
         self.higher = self.higher.max(Some(highest));
+    }
+
+    /// Raises the candidate's own `fence` to its term, before it asks others for a promise; the fence must be persistent before anybody is asked. Begins
+    /// again with a larger term if this one was promised to another meanwhile. What was promised since the candidacy began is not forgotten
+    /// either: the other may reign by now, and the candidate no longer knows that nobody has since it did.
+    pub fn raise(&mut self, fence: &mut Fence) {
+        self.undisturbed &= *fence == self.fence;
+        if let Verdict::Refused { highest, .. } = fence.hear(self.term, self.me) {
+            self.again(Term(highest.0 + 1));
+            // Above everything that was heard: it cannot be refused.
+            let _ = fence.hear(self.term, self.me);
+        }
+        self.fence = *fence;
     }
 
     /// Begins again with the same term: whoever was only sounded out is now asked for a promise.
@@ -534,6 +549,27 @@ mod tests {
         assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), fetch);
         candidate.fetched(log(&[(1, 0)], 80, None));
         assert_eq!(candidate.plan(Safety::Quorum(2), 3, false), Plan::Reign { term: Term(2) });
+    }
+
+    #[test]
+    fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
+        let reign = Reign { term: Term(1), start: Stamp::ZERO, node: NodeId(1) };
+        let history: TermHistory = vec![reign].try_into().unwrap();
+        let mine = LogState { history, end: Stamp(50), set: set(2, &[1, 2], 0), synchronous: true };
+        let mut fence = Fence::new(Term(1), Some(NodeId(1)));
+        let mut candidate = Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1)));
+        assert_eq!(candidate.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
+        let mut undisturbed = (candidate.clone(), fence);
+        undisturbed.0.raise(&mut undisturbed.1);
+        undisturbed.0.raise(&mut undisturbed.1);
+        assert_eq!(undisturbed.0.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
+
+        // The other member asks first, and may reign by now.
+        assert_eq!(fence.hear(Term(2), NodeId(2)), Verdict::Raised);
+        candidate.raise(&mut fence);
+        assert_eq!((candidate.term(), fence), (Term(3), Fence::new(Term(3), Some(NodeId(1)))));
+        let plan = candidate.plan(Safety::TwoSafe, 2, false);
+        assert!(matches!(plan, Plan::SetUncertain { heard: 1, needed: 2, .. }), "{plan:?}");
     }
 
     #[test]

@@ -197,8 +197,8 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     let mut candidacy = candidacy.reigned(state.reigned);
     let mut binding = false;
     for _round in 0..16 {
-        if binding && !hear_myself(standby, &candidacy)? {
-            candidacy.again(Term(shared.terms.get().fence.highest().0 + 1));
+        if binding {
+            shared.terms.raise_for(&mut candidacy).map_err(|error| PromoteError::Local(error.to_string()))?;
         }
         candidacy.fetched(shared.log_state());
         let voices = consult(standby, &peers, candidacy.term(), binding, options.patience);
@@ -259,15 +259,6 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
         }
     }
     Err(PromoteError::Contested(candidacy.term()))
-}
-
-/// Raises the own fence to the candidate's term; false when somebody was quicker.
-fn hear_myself(standby: &Standby, candidacy: &Candidacy) -> Result<bool, PromoteError> {
-    let verdict = standby.shared.terms.hear(candidacy.term(), standby.shared.node);
-    match verdict.map_err(|error| PromoteError::Local(error.to_string()))? {
-        freshet_cluster::term::Verdict::Refused { .. } => Ok(false),
-        freshet_cluster::term::Verdict::Raised | freshet_cluster::term::Verdict::Current => Ok(true),
-    }
 }
 
 /// Asks everyone at once.

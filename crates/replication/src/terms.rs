@@ -3,7 +3,7 @@
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{
     in_sync::InSyncSet,
-    term::{BadHistory, Fence, TermHistory, Verdict},
+    term::{BadHistory, Candidacy, Fence, TermHistory, Verdict},
 };
 use serde::{Deserialize, Serialize};
 
@@ -128,6 +128,17 @@ impl Terms {
     /// [`TermStoreError`]: then nothing has changed, and nothing may be answered.
     pub fn hear(&self, term: Term, node: NodeId) -> Result<Verdict, TermStoreError> {
         self.change(|state| Ok(state.fence.hear(term, node)))
+    }
+
+    /// Raises the fence for a candidacy of this node ([`Candidacy::raise`]). Durable when this returns.
+    ///
+    /// # Errors
+    /// [`TermStoreError`]: then nothing has changed here, and nobody may be asked.
+    pub fn raise_for(&self, candidacy: &mut Candidacy) -> Result<(), TermStoreError> {
+        self.change(|state| {
+            candidacy.raise(&mut state.fence);
+            Ok(())
+        })
     }
 
     /// The log was cut at `end` and goes on with the log of the primary whose history this is.

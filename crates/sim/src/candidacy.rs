@@ -68,11 +68,8 @@ impl World {
         let mine = self.told_by(&self.nodes[node]);
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
-        if candidate.binding
-            && let Verdict::Refused { highest, .. } = state.disk.fence.hear(candidate.candidacy.term(), state.id)
-        {
-            candidate.candidacy.again(Term(highest.0 + 1));
-            let _ = state.disk.fence.hear(candidate.candidacy.term(), state.id);
+        if candidate.binding {
+            candidate.candidacy.raise(&mut state.disk.fence);
         }
         candidate.candidacy.fetched(mine);
         candidate.round += 1;

@@ -62,6 +62,8 @@ pub struct Scenario {
     pub chaos: u64,
     /// What is got wrong.
     pub broken: Broken,
+    /// Whether everything that happens is printed.
+    pub trace: bool,
 }
 
 impl Scenario {
@@ -77,6 +79,7 @@ impl Scenario {
             force: false,
             chaos: 600_000,
             broken: Broken::Nothing,
+            trace: false,
         }
     }
 

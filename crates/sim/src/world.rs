@@ -218,6 +218,9 @@ impl World {
     }
 
     fn happens(&mut self, what: What) -> Result<(), Violation> {
+        if self.scenario.trace {
+            println!("{:>8} {what:?}", self.now.0);
+        }
         match what {
             What::Deliver { connection, to, message } => self.deliver(connection, to, message),
             What::Lost { connection, node, life } if self.alive(node, life) => self.lost(node, connection),

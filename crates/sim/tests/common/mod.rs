@@ -21,6 +21,7 @@ pub fn sweep(test: &str, scenario: Scenario, seeds: u64) -> Report {
     let mut total = Report::default();
     let (first, only) = seed();
     let seeds = if only { 1 } else { seeds * factor() };
+    let scenario = Scenario { trace: std::env::var_os("FRESHET_SIM_TRACE").is_some(), ..scenario };
     for seed in first..first + seeds {
         match run(scenario, seed) {
             Ok(report) => add(&mut total, &report),
