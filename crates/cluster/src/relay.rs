@@ -33,7 +33,7 @@ pub enum RelayAck {
     #[default]
     Own,
     /// What is persistent on the relay and on those of its standbys that keep up.
-    Subtree,
+    Downstream,
 }
 
 /// A relay's state while it follows one primary.
@@ -74,7 +74,7 @@ impl Relay {
     pub fn upward(&self) -> Stamp {
         match self.ack {
             RelayAck::Own => self.persisted,
-            RelayAck::Subtree => self.persisted.min(self.downstream.committed()),
+            RelayAck::Downstream => self.persisted.min(self.downstream.committed()),
         }
     }
 
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn a_subtree_acknowledges_what_all_of_it_holds() {
-        for ack in [RelayAck::Own, RelayAck::Subtree] {
+        for ack in [RelayAck::Own, RelayAck::Downstream] {
             let own_only = ack == RelayAck::Own;
             let mut relay = Relay::new(ack, 1, TIMEOUT, Stamp(0), ms(0));
             let _ = relay.downstream(Event::Joined { standby: C, persisted: Stamp(0), synchronous: true }, ms(0));
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn a_relay_without_standbys_acknowledges_for_itself() {
-        let mut relay = Relay::new(RelayAck::Subtree, 0, TIMEOUT, Stamp(5), ms(0));
+        let mut relay = Relay::new(RelayAck::Downstream, 0, TIMEOUT, Stamp(5), ms(0));
         let _ = relay.persisted(Stamp(100), ms(1));
         assert_eq!(relay.upward(), Stamp(100));
         assert_eq!(relay.next_deadline(), None);

@@ -1,22 +1,19 @@
 //! Accept: answers those who connect to a primary.
 
-use freshet_base::{
-    Stamp, Term,
-    sync::{Arc, Ordering},
-};
+use freshet_base::{Stamp, Term, sync::Arc};
 use freshet_cluster::{
-    commit_rule::{self, Event},
-    flow::Flow,
+    commit_rule,
     term::{LogState, Verdict},
 };
-use freshet_fabric::{Offer, channel::Side, tcp::Connection};
+use freshet_fabric::tcp::Connection;
 
-use super::{Shared, ack, ship, ship::Shipper};
+use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
+    feed::{Joining, join},
     handshake::{Agreed, Host, check_cluster, consider},
     takeover::serve_log,
-    wire::{self, Continue, Hello, Kind, Purpose, Refusal, Reply},
+    wire::{Continue, Hello, Purpose, Refusal, Reply},
 };
 
 pub(super) struct PrimaryService(pub Arc<Shared>);
@@ -106,67 +103,4 @@ fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<
         shared.fence(*highest);
     }
     agreed
-}
-
-/// A standby that may join.
-struct Joining {
-    member: bool,
-    synchronous: bool,
-    appliance: bool,
-    offer: Offer,
-    /// It has room up to there, which tells how far it has replayed.
-    replayed: Stamp,
-    agreed: Agreed,
-}
-
-fn join(shared: &Arc<Shared>, hello: &Hello, joining: Joining, mut connection: Connection) {
-    let Joining { member, synchronous, appliance, offer, replayed, mut agreed } = joining;
-    let closer = match connection.set_patience(Some(shared.config.patience)).and_then(|()| connection.closer()) {
-        Ok(closer) => closer,
-        Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
-    };
-    let fabric = &shared.config.fabric;
-    let side = match Side::new(offer.kind(), fabric.config.clone(), None) {
-        Ok(side) => side,
-        Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
-    };
-    agreed.welcome.offer = Some(side.offer().clone());
-    let now = shared.clock.now();
-    // No room before the standby has said so: it may have to cut its log first, and what is written there is in its memory at once.
-    let flow = Flow::new(shared.config.flow, agreed.welcome.cut_at, agreed.welcome.cut_at, now);
-    let shipper = Arc::new(Shipper::new(hello.node, member, appliance, flow, closer));
-    let before = shared.shippers().insert(hello.node, Arc::clone(&shipper));
-    if let Some(before) = before {
-        // A newer connection of the same node: the old one is dead, whether it knows or not.
-        before.end();
-        if before.member {
-            shared.apply(Event::Left { standby: hello.node });
-        }
-    }
-    shared.met(hello.node, &hello.address);
-    if member {
-        shared.apply(Event::Joined { standby: hello.node, persisted: agreed.persisted, synchronous });
-    }
-    shipper.replayed.store(replayed.min(agreed.welcome.cut_at).0, Ordering::Relaxed);
-    // The standby is counted before it is told so.
-    let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));
-    if let Err(error) = connection.sender().send(Kind::Reply as u8, shared.who.term, &welcome) {
-        return shared.lost(&shipper, error.to_string());
-    }
-    let (sender, receiver) = match side.connect(&offer, connection, fabric.limit.clone(), shared.config.patience) {
-        Ok(halves) => halves,
-        Err(error) => return shared.lost(&shipper, error.to_string()),
-    };
-    shipper.begin(sender);
-    let short = hello.node.0 >> 48;
-    let (ships, acks) = (Arc::clone(&shipper), Arc::clone(&shipper));
-    let spawned = shared
-        .spawn(format!("ship-{short:04x}"), move |shared| ship::run(&shared, &ships))
-        .and_then(|()| shared.spawn(format!("ack-{short:04x}"), move |shared| ack::run(&shared, &acks, receiver)));
-    if let Err(error) = spawned {
-        shared.lost(&shipper, error.to_string());
-    }
-    if shared.stopping() {
-        shipper.end();
-    }
 }

@@ -43,6 +43,8 @@ struct State {
     stopped: bool,
     closer: Option<Closer>,
     following: Option<NodeId>,
+    /// The primary, if `leader` was a relay when its log flowed last.
+    relayed: Option<NodeId>,
     joined_once: bool,
     last_failure: Option<String>,
     failed: Option<String>,
@@ -58,6 +60,7 @@ impl Follow {
             stopped: false,
             closer: None,
             following: None,
+            relayed: None,
             joined_once: false,
             last_failure: None,
             failed: None,
@@ -73,6 +76,7 @@ impl Follow {
     pub fn lead(&self, leader: Option<String>) {
         let mut state = self.lock();
         state.leader = leader;
+        state.relayed = None;
         state.interrupt();
         self.changed.notify_all();
     }
@@ -84,6 +88,16 @@ impl Follow {
     /// The node whose log flows at present.
     pub fn following(&self) -> Option<NodeId> {
         self.lock().following
+    }
+
+    /// Whether the one whom it follows is a relay, as far as is known.
+    pub fn is_relayed(&self) -> bool {
+        self.lock().relayed.is_some()
+    }
+
+    /// The primary, if it follows a relay.
+    pub fn primary(&self) -> Option<NodeId> {
+        self.lock().relayed
     }
 
     /// Gives up the present connection; the next attempt will be told why.
@@ -134,10 +148,11 @@ impl Follow {
         true
     }
 
-    /// The log flows.
-    pub fn joined(&self, node: NodeId) {
+    /// The log flows, through those `above` if `node` is a relay.
+    pub fn joined(&self, node: NodeId, above: &[NodeId]) {
         let mut state = self.lock();
         state.following = Some(node);
+        state.relayed = above.first().copied();
         state.joined_once = true;
         state.last_failure = None;
         self.changed.notify_all();
@@ -238,10 +253,19 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let (first, longest) = shared.config.back_off;
     let mut pause = first;
     let mut dice = shared.node.0 | 1;
+    // Feeds go on only while there was no order since they began; looked at whenever one may have come.
+    let mut orders = 0;
     while let Some((leader, order)) = shared.follow.next() {
+        if order != orders {
+            shared.end_relay();
+            orders = order;
+        }
         let outcome = receive::join(shared, &leader, order);
         match &outcome {
             SessionError::Local(why) => shared.follow.fail(why.clone()),
+            SessionError::Counted { primary: Some(primary) } if shared.follow.order() == order => {
+                shared.follow.lead(Some(primary.clone()));
+            }
             // Somebody else is the primary, and this node knows where.
             SessionError::Call(crate::endpoint::CallError::Refused {
                 refusal: Refusal::NotPrimary { leader: Some(next), .. } | Refusal::Fenced { leader: Some(next), .. },
@@ -270,7 +294,14 @@ pub(super) fn run(shared: &Arc<Shared>) {
         dice ^= dice >> 7;
         dice ^= dice << 17;
         let jitter = pause.mul_f64((dice % 1000) as f64 / 2000.0);
+        if shared.follow.order() != order {
+            shared.end_relay();
+        }
         shared.follow.ended(order, &outcome, pause / 2 + jitter);
+        if shared.follow.order() != order {
+            shared.end_relay();
+        }
     }
+    shared.end_relay();
     shared.acks.disconnect(None);
 }

@@ -4,7 +4,7 @@ use freshet_base::{Term, sync::Arc};
 use freshet_cluster::term::{LogState, Verdict};
 use freshet_fabric::tcp::Connection;
 
-use super::Shared;
+use super::{Shared, relay};
 use crate::{
     endpoint::{Service, answer, refuse},
     handshake::Host,
@@ -24,8 +24,9 @@ impl Service for StandbyService {
             return refuse(connection, Refusal::OtherCluster { node: shared.node, theirs, ours });
         }
         match hello.purpose.clone() {
-            Purpose::Join { .. } => {
-                refuse(connection, Refusal::NotPrimary { node: shared.node, leader: shared.follow.leader() });
+            Purpose::Join { fence, log, member, synchronous, offer, appliance } => {
+                let asking = relay::Asking { fence, log, member, synchronous, offer, appliance };
+                relay::serve(shared, &hello, asking, connection);
             }
             Purpose::Consult { term, binding } => {
                 let reply = consult(shared, &hello, term, binding)
@@ -41,9 +42,10 @@ impl Service for StandbyService {
             Purpose::Announce { term, address } => {
                 let reply = match hear(shared, &hello, term) {
                     Ok(()) => {
-                        if shared.follow.following() != Some(hello.node)
-                            || shared.follow.leader().as_ref() != Some(&address)
-                        {
+                        let known = shared.follow.following() == Some(hello.node)
+                            && shared.follow.leader().as_ref() == Some(&address);
+                        // Who follows a relay goes on with it.
+                        if !known && !shared.follow.is_relayed() {
                             shared.follow.lead(Some(address));
                         }
                         Reply::Heard
@@ -62,6 +64,7 @@ impl Service for StandbyService {
                 let host = Host {
                     cluster,
                     node: shared.node,
+                    above: Vec::new(),
                     term,
                     history: shared.terms.get().history,
                     end: shared.store.persisted(),
@@ -78,7 +81,10 @@ impl Service for StandbyService {
 fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
     match shared.terms.hear(term, hello.node) {
         Ok(Verdict::Raised) => {
-            // The present primary is of the past; its frames are refused from here on.
+            // The present primary is of the past; its frames are refused from here on, and none are passed on.
+            if let Some(session) = shared.relaying() {
+                session.hang_up();
+            }
             shared.follow.interrupt();
             Ok(())
         }

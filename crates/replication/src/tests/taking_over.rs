@@ -176,6 +176,7 @@ fn impostor() -> (StandbyNode, Sender, Receiver) {
     let Purpose::Join { offer, .. } = hello.purpose else { panic!("{hello:?}") };
     let side = Side::new(offer.kind(), FabricConfig::default(), None).unwrap();
     let welcome = Reply::Welcome(Welcome {
+        above: Vec::new(),
         cluster: CLUSTER,
         node: NodeId(1),
         term: Term(3),
