@@ -43,8 +43,12 @@ struct State {
     stopped: bool,
     closer: Option<Closer>,
     following: Option<NodeId>,
-    /// The primary, if `leader` was a relay when its log flowed last.
-    relayed: Option<NodeId>,
+    /// Whether there was an answer, or none in time, since `leader` was named.
+    tried: bool,
+    /// Whether `leader` is a relay, as far as is known.
+    relay: bool,
+    /// The primary, if the log flowed through a relay last.
+    primary: Option<NodeId>,
     joined_once: bool,
     last_failure: Option<String>,
     failed: Option<String>,
@@ -60,7 +64,9 @@ impl Follow {
             stopped: false,
             closer: None,
             following: None,
-            relayed: None,
+            tried: false,
+            relay: false,
+            primary: None,
             joined_once: false,
             last_failure: None,
             failed: None,
@@ -76,7 +82,7 @@ impl Follow {
     pub fn lead(&self, leader: Option<String>) {
         let mut state = self.lock();
         state.leader = leader;
-        state.relayed = None;
+        (state.tried, state.relay, state.primary) = (false, false, None);
         state.interrupt();
         self.changed.notify_all();
     }
@@ -92,12 +98,27 @@ impl Follow {
 
     /// Whether the one whom it follows is a relay, as far as is known.
     pub fn is_relayed(&self) -> bool {
-        self.lock().relayed.is_some()
+        self.lock().relay
     }
 
-    /// The primary, if it follows a relay.
-    pub fn primary(&self) -> Option<NodeId> {
-        self.lock().relayed
+    /// Whether it is not known yet what the one is whom it was told to follow.
+    pub fn is_untried(&self) -> bool {
+        let state = self.lock();
+        state.leader.is_some() && !state.tried
+    }
+
+    /// A relay has answered, though it does not feed this node at present.
+    pub fn met_relay(&self, order: u64) {
+        let mut state = self.lock();
+        if state.order == order {
+            state.relay = true;
+        }
+    }
+
+    /// Where the primary is: the node, if its log comes through a relay, else the address.
+    pub fn primary(&self) -> (Option<NodeId>, Option<String>) {
+        let state = self.lock();
+        (state.primary, state.leader.clone().filter(|_| !state.relay))
     }
 
     /// Gives up the present connection; the next attempt will be told why.
@@ -152,7 +173,9 @@ impl Follow {
     pub fn joined(&self, node: NodeId, above: &[NodeId]) {
         let mut state = self.lock();
         state.following = Some(node);
-        state.relayed = above.first().copied();
+        state.tried = true;
+        state.relay = !above.is_empty();
+        state.primary = above.first().copied();
         state.joined_once = true;
         state.last_failure = None;
         self.changed.notify_all();
@@ -214,6 +237,7 @@ impl Follow {
         let mut state = self.lock();
         state.closer = None;
         state.following = None;
+        state.tried |= state.order == order;
         state.last_failure = Some(why.to_string());
         self.changed.notify_all();
         let until = Instant::now() + pause;
@@ -282,6 +306,10 @@ pub(super) fn run(shared: &Arc<Shared>) {
                     | Refusal::Myself { .. },
                 ..
             }) => shared.follow.fail(outcome.to_string()),
+            SessionError::Call(crate::endpoint::CallError::Refused {
+                refusal: Refusal::Later { .. } | Refusal::Circle { .. },
+                ..
+            }) => shared.follow.met_relay(order),
             // What the primary has no more will not come however often it is asked. A standby may yet find it with another one.
             SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.config.member => {
                 shared.follow.fail(outcome.to_string());

@@ -360,11 +360,11 @@ impl Shared {
     /// Where the primary is that this node follows, as far as it knows.
     fn primary_address(&self) -> Option<String> {
         match self.follow.primary() {
-            Some(primary) => {
+            (Some(primary), _) => {
                 let peers = self.peers();
                 peers.iter().find(|peer| peer.node == Some(primary)).map(|peer| peer.address.clone())
             }
-            None => self.follow.leader(),
+            (None, address) => address,
         }
     }
 

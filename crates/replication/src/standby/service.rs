@@ -9,7 +9,7 @@ use crate::{
     endpoint::{Service, answer, refuse},
     handshake::Host,
     takeover::serve_log,
-    wire::{Hello, Purpose, Refusal, Reply},
+    wire::{Hello, Purpose, Refusal, Reply, Wait},
 };
 
 pub(super) struct StandbyService(pub Arc<Shared>);
@@ -40,7 +40,12 @@ impl Service for StandbyService {
             // The endpoint answers before it gets here.
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { term, address } => {
+                let counted = shared.config.member && shared.config.synchronous;
                 let reply = match hear(shared, &hello, term) {
+                    // It was told to follow somebody who may be a relay, and will know in a moment.
+                    Ok(()) if !counted && shared.follow.is_untried() => {
+                        Reply::Refused(Refusal::Later { node: shared.node, why: Wait::Lost })
+                    }
                     Ok(()) => {
                         let known = shared.follow.following() == Some(hello.node)
                             && shared.follow.leader().as_ref() == Some(&address);

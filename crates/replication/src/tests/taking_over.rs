@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Makes a promoted standby the primary, as the engine does.
-fn crown(node: StandbyNode, promoted: &Promoted, config: PrimaryConfig) -> PrimaryNode {
+pub fn crown(node: StandbyNode, promoted: &Promoted, config: PrimaryConfig) -> PrimaryNode {
     let StandbyNode { endpoint, standby, log, terms, .. } = node;
     endpoint.set_service(None);
     standby.stop();
