@@ -17,10 +17,15 @@
 //! [`Case::keep_in`] has named.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "server")]
 mod case;
+#[cfg(feature = "server")]
 mod fixture;
+#[cfg(feature = "server")]
 pub mod generate;
 pub mod message;
+#[cfg(feature = "server")]
 mod panics;
 
+#[cfg(feature = "server")]
 pub use case::{Case, protocol, statements};

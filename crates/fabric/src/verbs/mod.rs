@@ -16,6 +16,7 @@
 //! an error ([`SendError::Lost`](crate::SendError::Lost)).
 
 mod device;
+mod pair;
 mod queue;
 mod sys;
 
@@ -30,7 +31,8 @@ use std::{
 use freshet_base::sync::{Arc, AtomicBool, Condvar, Mutex, Ordering};
 
 use self::{
-    device::{Device, Memory, Other, Pair, RETRIES},
+    device::{Device, Memory},
+    pair::{Other, Pair, RETRIES},
     queue::{LONGEST, Remote, State, VerbsCompletions, VerbsQueue},
 };
 use crate::{

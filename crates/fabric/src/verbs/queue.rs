@@ -19,7 +19,8 @@ use freshet_base::{
 
 use super::{
     Link,
-    device::{Completions, Memory, Pair, Stretch, Work},
+    device::Memory,
+    pair::{Completions, Pair, Stretch, Work},
     sys::{self, WorkCompletion},
 };
 use crate::{CompletionQueue, Place, QueuePair, ReceiveError, SendError, fits, tcp::Counters};
@@ -326,7 +327,9 @@ impl QueuePair for VerbsQueue {
     }
 
     fn is_prompt(&self) -> bool {
-        true
+        // A queue that fills is one whose card gets no answers: soon somebody would wait for room.
+        let ring = size_of_val(self.ring.region().words()) as u64;
+        self.state.posted.len() * 2 <= self.pair.depth() && (self.state.head - self.state.tail) * 2 <= ring
     }
 }
 

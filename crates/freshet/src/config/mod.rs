@@ -16,7 +16,9 @@ use std::{
 
 use clap::ValueEnum;
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{Apply, CheckpointSettings, FabricSettings, NodeConfig, PersistMethod as Method, ReplayMode};
+use freshet_engine::{
+    Apply, CheckpointSettings, FabricSettings, NodeConfig, PersistMethod as Method, RelayAck, ReplayMode,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -115,6 +117,10 @@ pub(crate) struct Settings {
     pub(crate) least_in_sync: u32,
     /// Of a standby: no commit waits for it.
     pub(crate) asynchronous: bool,
+    /// Of a standby: how many asynchronous standbys it is meant to feed.
+    pub(crate) relay_standbys: u32,
+    /// Of such a relay: what it acknowledges.
+    pub(crate) relay_ack: RelayAck,
     /// With `on-loss = "refuse"`: after this long commits are refused.
     pub(crate) refuse_after_ms: u64,
     /// Threads that replay the log, on a standby and at restart.
@@ -271,6 +277,8 @@ impl Default for Settings {
             standby_timeout_ms: 2_000,
             least_in_sync: 0,
             asynchronous: false,
+            relay_standbys: 0,
+            relay_ack: RelayAck::Own,
             refuse_after_ms: 5_000,
             replay_threads: 2,
             replay: ReplayMode::Pipelined,
@@ -476,6 +484,8 @@ impl Settings {
             standby_timeout_ms: self.standby_timeout_ms,
             least_in_sync: self.least_in_sync,
             asynchronous: self.asynchronous,
+            relay_standbys: self.relay_standbys,
+            relay_ack: self.relay_ack,
             replay_threads: self.replay_threads,
             replay: self.replay,
             apply: self.apply,

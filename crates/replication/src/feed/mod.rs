@@ -94,15 +94,36 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
             feeds.losses.lock().expect("no code panics under this mutex").insert(shipper.node, why);
         }
         shipper.end();
-        let mut shippers = feeds.shippers();
-        // A newer connection may have taken its place.
-        if shippers.get(&shipper.node).is_some_and(|current| Arc::ptr_eq(current, shipper)) {
-            shippers.remove(&shipper.node);
-            drop(shippers);
-            if shipper.member {
-                self.tell(Event::Left { standby: shipper.node });
-                self.missed();
+        let _order = feeds.comings.lock().expect("no code panics under this mutex");
+        let is_last = {
+            let mut shippers = feeds.shippers();
+            // A newer connection may have taken its place.
+            let is_last = shippers.get(&shipper.node).is_some_and(|current| Arc::ptr_eq(current, shipper));
+            if is_last {
+                shippers.remove(&shipper.node);
             }
+            is_last
+        };
+        if is_last && shipper.member {
+            self.tell(Event::Left { standby: shipper.node });
+            self.missed();
+        }
+    }
+
+    /// A connection was made; it takes the place of an earlier one of the same node. The rule is told with `joined` that a member has come.
+    fn came(&self, shipper: &Arc<Shipper>, joined: Event) {
+        let feeds = self.feeds();
+        let _order = feeds.comings.lock().expect("no code panics under this mutex");
+        let before = feeds.shippers().insert(shipper.node, Arc::clone(shipper));
+        if let Some(before) = before {
+            // The old one is dead, whether it knows or not.
+            before.end();
+            if before.member {
+                self.tell(Event::Left { standby: shipper.node });
+            }
+        }
+        if shipper.member {
+            self.tell(joined);
         }
     }
 
@@ -137,6 +158,9 @@ pub(crate) struct Feeds {
     pub clock: Clock,
     boundaries: Mutex<Boundaries>,
     shippers: Mutex<BTreeMap<NodeId, Arc<Shipper>>>,
+    /// Held while a connection comes or goes, so that the rule hears of it in the same order as `shippers`: a node that has
+    /// come back must not be taken for gone because its old connection ends late.
+    comings: Mutex<()>,
     losses: Mutex<BTreeMap<NodeId, String>>,
     pub peers_version: AtomicU64,
     stopping: AtomicBool,
@@ -157,6 +181,7 @@ impl Feeds {
             term,
             clock,
             shippers: Mutex::default(),
+            comings: Mutex::default(),
             losses: Mutex::default(),
             peers_version: AtomicU64::new(peers_version),
             stopping: AtomicBool::new(false),

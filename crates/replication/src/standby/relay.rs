@@ -133,6 +133,7 @@ impl RelayStage {
             told_down: AtomicU64::new(rule.downward().0),
             rule: Mutex::new(rule),
             watch: Bell::default(),
+            met: Mutex::default(),
             shared: Arc::clone(shared),
         });
         session.heard_global(shared.visible.global());
@@ -162,6 +163,8 @@ pub(super) struct Session {
     told_up: AtomicU64,
     told_down: AtomicU64,
     watch: Bell,
+    /// Where those below are.
+    met: Mutex<BTreeMap<NodeId, String>>,
 }
 
 impl Session {
@@ -278,7 +281,8 @@ impl Session {
             let rule = self.rule();
             (rule.upward(), rule.downward())
         };
-        let peers = self.shared.peers().clone();
+        let met = self.met.lock().expect("no code panics under this mutex").clone();
+        let peers: Vec<_> = met.into_iter().map(|(node, address)| Peer { node: Some(node), address }).collect();
         RelayStatus {
             ack,
             through: self.above.clone(),
@@ -333,8 +337,10 @@ impl Feeder for Session {
     /// It knows where this node is.
     fn missed(&self) {}
 
-    /// Who is below has no voice in a take-over, so nobody else need know.
-    fn met(&self, _: NodeId, _: &str) {}
+    /// For `status`: who is below has no voice in a take-over, so nobody else need know.
+    fn met(&self, node: NodeId, address: &str) {
+        self.met.lock().expect("no code panics under this mutex").insert(node, address.to_owned());
+    }
 
     fn peers_message(&self) -> Peers {
         let (standbys, safety) = self.shared.promised_safety().unwrap_or((0, Safety::OneSafe));

@@ -88,6 +88,7 @@ fn a_leaf_gets_everything_and_shows_what_is_globally_persistent() {
         assert_eq!((status.through, status.upward, status.downward), (vec![NodeId(1)], next, next));
         let there = &status.standbys[0];
         assert_eq!((there.node, there.place, there.acked), (NodeId(4), Place::InSync, next));
+        assert_eq!(there.address, leaf.address());
         assert_eq!(primary.primary.status().standbys.len(), 1, "the primary has one standby");
         let LinkStatus::Following { node, .. } = leaf.standby.status().link else { panic!("it follows the relay") };
         assert_eq!(node, NodeId(2));

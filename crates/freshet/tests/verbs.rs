@@ -1,0 +1,163 @@
+//! Nodes that replicate over RDMA: links that are cut, nodes that are killed.
+//!
+//! Needs RDMA devices that reach one another, and so is ignored elsewhere: `tests/vm/verbs` runs it in a virtual machine.
+//!
+//! | variable | |
+//! |---|---|
+//! | `FRESHET_VERBS_DEVICES` | two devices, "rxe1,rxe2"; the address with index 1 is used of each |
+//! | `FRESHET_VERBS_CUT`, `FRESHET_VERBS_MEND` | commands that cut the link between them, and mend it |
+
+mod common;
+
+use std::{
+    path::Path,
+    process::Command,
+    thread,
+    time::{Duration, Instant},
+};
+
+use common::{SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, status, wait_until, write};
+use freshet::children::NodeProcess;
+use freshet_workloads::journal::Mark;
+
+/// Every acknowledged commit is on the standby, and a standby that is away is waited for.
+const SAFE: [&str; 6] = ["--safety", "very-safe", "--standbys", "1", "--standby-timeout-ms", "10000"];
+
+fn device(side: usize) -> String {
+    let devices = std::env::var("FRESHET_VERBS_DEVICES").expect("FRESHET_VERBS_DEVICES names two devices");
+    format!("{}:1:1", devices.split(',').nth(side).expect("FRESHET_VERBS_DEVICES names two devices"))
+}
+
+/// Runs the command that a variable holds.
+fn run(variable: &str) {
+    let command = std::env::var(variable).unwrap_or_else(|_| panic!("{variable} is a command"));
+    assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success(), "{command}");
+}
+
+fn primary(directory: &Path, more: &[&str]) -> NodeProcess {
+    common::start(directory, &[&["--fabric-device", &device(0)], &SAFE[..], more].concat())
+}
+
+fn join(primary: &NodeProcess, directory: &Path, side: usize, more: &[&str]) -> NodeProcess {
+    let by = ["--join", &primary.ready().listen, "--fabric-kind", "verbs", "--fabric-device", &device(side)];
+    common::start(directory, &[&by[..], &SAFE[..], more].concat())
+}
+
+struct Pair {
+    primary: NodeProcess,
+    standby: NodeProcess,
+    directory: tempfile::TempDir,
+}
+
+fn pair(more: &[&str], standby: &[&str]) -> Pair {
+    let directory = tempfile::tempdir().unwrap();
+    let primary = primary(&directory.path().join("a"), more);
+    let standby = join(&primary, &directory.path().join("b"), 1, &[more, standby].concat());
+    wait_until(&primary, "a standby in sync", |status| in_sync(status) == 1);
+    create_journal(&connect(&primary));
+    Pair { primary, standby, directory }
+}
+
+/// Both have the same state, and the marks.
+fn assert_equal(primary: &NodeProcess, standby: &NodeProcess, marks: &[Mark]) {
+    let (primary, standby) = (connect(primary), connect(standby));
+    assert_same_state(&primary, &standby);
+    assert_eq!((missing(&primary, marks), missing(&standby, marks)), (vec![], vec![]));
+}
+
+#[test]
+#[ignore = "needs two RDMA devices: tests/vm/verbs"]
+fn commits_reach_the_standby() {
+    let pair = pair(&[], &[]);
+    let writer = Writer::start(connect(&pair.primary), 1);
+    writer.wait_for(500);
+    let written = writer.stop();
+    assert!(written.open.is_empty() && written.refused.is_empty(), "{written:?}");
+    assert_equal(&pair.primary, &pair.standby, &written.acknowledged);
+    println!("{} commits over verbs, both nodes have the same state", written.acknowledged.len());
+}
+
+#[test]
+#[ignore = "needs two RDMA devices: tests/vm/verbs"]
+fn what_was_read_back_counts_as_acknowledged() {
+    // The appliance method (Query Fresh, section 2.3); what lies under the buffers here is no persistent memory.
+    let pair = pair(&["--domain", "pmem", "--log-group-commit", "passive"], &["--fabric-appliance", "true"]);
+    let writer = Writer::start(connect(&pair.primary), 1);
+    writer.wait_for(200);
+    let written = writer.stop();
+    assert!(written.open.is_empty() && written.refused.is_empty(), "{written:?}");
+    assert_equal(&pair.primary, &pair.standby, &written.acknowledged);
+    println!("{} commits over verbs, written and read back", written.acknowledged.len());
+}
+
+#[test]
+#[ignore = "needs two RDMA devices: tests/vm/verbs"]
+fn a_cut_link_costs_no_commit() {
+    let pair = pair(&[], &[]);
+    let writer = Writer::start(connect(&pair.primary), 1);
+    writer.wait_for(200);
+    run("FRESHET_VERBS_CUT");
+    let cut = Instant::now();
+    // By the nodes' own messages: either's card may give up first.
+    let gave_up = || {
+        let said = pair.primary.messages() + "\n" + &pair.standby.messages();
+        said.lines().find(|line| line.contains("transport retry counter exceeded")).map(str::to_owned)
+    };
+    let said = loop {
+        if let Some(said) = gave_up() {
+            break said;
+        }
+        assert!(cut.elapsed() < SOON, "{} {}", pair.primary.messages(), pair.standby.messages());
+        thread::sleep(Duration::from_millis(20));
+    };
+    println!("{:?} after the cut: {said}", cut.elapsed());
+    wait_until(&pair.primary, "no standby in sync", |status| in_sync(status) == 0);
+    let acknowledged = writer.count();
+    run("FRESHET_VERBS_MEND");
+    let mended = Instant::now();
+    wait_until(&pair.primary, "in sync again", |status| in_sync(status) == 1);
+    println!("{:?} after the link was mended the standby is in sync", mended.elapsed());
+    writer.wait_for(acknowledged + 200);
+    let written = writer.stop();
+    assert!(written.open.is_empty() && written.refused.is_empty(), "{written:?}");
+    assert_equal(&pair.primary, &pair.standby, &written.acknowledged);
+    println!("{} commits were acknowledged, none is missing", written.acknowledged.len());
+}
+
+#[test]
+#[ignore = "needs two RDMA devices: tests/vm/verbs"]
+fn killed_nodes_cost_no_commit() {
+    let mut pair = pair(&[], &[]);
+    let writer = Writer::start(connect(&pair.primary), 1);
+    for _ in 0..2 {
+        writer.wait_for(writer.count() + 100);
+        pair.standby.kill();
+        pair.standby = join(&pair.primary, &pair.directory.path().join("b"), 1, &[]);
+    }
+    writer.wait_for(writer.count() + 100);
+    pair.primary.kill();
+    let written = writer.join();
+    let client = connect(&pair.standby);
+    client.promote(false, SOON).unwrap();
+    assert_eq!(missing(&client, &written.acknowledged), []);
+    println!("{} commits were acknowledged, none is missing after the take-over", written.acknowledged.len());
+    // The old primary follows, over verbs too.
+    let back = join(&pair.standby, &pair.directory.path().join("a"), 0, &[]);
+    wait_until(&pair.standby, "a standby in sync", |status| in_sync(status) == 1);
+    write(&client, 2, 1, SOON).unwrap();
+    assert_equal(&pair.standby, &back, &written.acknowledged);
+    assert_eq!(status(&back)["role"], "standby");
+}
+
+#[test]
+fn a_machine_without_rdma_says_what_is_missing() {
+    if std::env::var_os("FRESHET_VERBS_DEVICES").is_some() {
+        println!("skipped: this machine has RDMA");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let primary = common::start(&directory.path().join("a"), &["--standbys", "1"]);
+    let flags = ["--join", &primary.ready().listen, "--fabric-kind", "verbs", "--fabric-device", "none:1:0"];
+    let said = common::refused(&directory.path().join("b"), &flags);
+    assert!(said.contains("fabric verbs"), "{said}");
+}
