@@ -37,6 +37,8 @@ struct State {
     leader: Option<String>,
     /// Counts changes of the above, so that an attempt on the old one is given up.
     order: u64,
+    /// Counts those of the changes after which the log may not just go on: not when the leader is only named again.
+    breaks: u64,
     /// How many want the receiving thread to rest.
     rests: u32,
     resting: bool,
@@ -59,6 +61,7 @@ impl Follow {
         let state = State {
             leader,
             order: 0,
+            breaks: 0,
             rests: 0,
             resting: false,
             stopped: false,
@@ -81,9 +84,11 @@ impl Follow {
     /// Gives up the present connection, and follows `leader` from now on.
     pub fn lead(&self, leader: Option<String>) {
         let mut state = self.lock();
+        let breaks = state.breaks + u64::from(state.leader != leader);
         state.leader = leader;
         (state.tried, state.relay, state.primary) = (false, false, None);
         state.interrupt();
+        state.breaks = breaks;
         self.changed.notify_all();
     }
 
@@ -185,6 +190,11 @@ impl Follow {
         self.lock().order
     }
 
+    /// Changes with everything that ends the feeds of a relay.
+    fn breaks(&self) -> u64 {
+        self.lock().breaks
+    }
+
     pub fn wait_joined(&self, deadline: Instant) -> Result<(), JoinError> {
         let mut state = self.lock();
         loop {
@@ -254,6 +264,7 @@ impl Follow {
 impl State {
     fn interrupt(&mut self) {
         self.order += 1;
+        self.breaks += 1;
         if let Some(closer) = self.closer.take() {
             closer.close();
         }
@@ -277,13 +288,16 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let (first, longest) = shared.config.back_off;
     let mut pause = first;
     let mut dice = shared.node.0 | 1;
-    // Feeds go on only while there was no order since they began; looked at whenever one may have come.
-    let mut orders = 0;
-    while let Some((leader, order)) = shared.follow.next() {
-        if order != orders {
+    // Looked at whenever there may have been one.
+    let mut breaks = 0;
+    let mut end_feeds = || {
+        let now = shared.follow.breaks();
+        if std::mem::replace(&mut breaks, now) != now {
             shared.end_relay();
-            orders = order;
         }
+    };
+    while let Some((leader, order)) = shared.follow.next() {
+        end_feeds();
         let outcome = receive::join(shared, &leader, order);
         match &outcome {
             SessionError::Local(why) => shared.follow.fail(why.clone()),
@@ -322,13 +336,9 @@ pub(super) fn run(shared: &Arc<Shared>) {
         dice ^= dice >> 7;
         dice ^= dice << 17;
         let jitter = pause.mul_f64((dice % 1000) as f64 / 2000.0);
-        if shared.follow.order() != order {
-            shared.end_relay();
-        }
+        end_feeds();
         shared.follow.ended(order, &outcome, pause / 2 + jitter);
-        if shared.follow.order() != order {
-            shared.end_relay();
-        }
+        end_feeds();
     }
     shared.end_relay();
     shared.acks.disconnect(None);
