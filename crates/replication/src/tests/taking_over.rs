@@ -257,6 +257,7 @@ fn half_a_transaction_is_left_behind() {
         until("it is persistent at all places that count", || primary.primary.commit().reached().get() == half);
         assert_eq!(primary.primary.commit().committed().get(), end);
         drop(primary);
+        a.shows(end);
         assert_eq!(a.standby.visible().get(), end);
         let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
         assert_eq!((promoted.start, StandbyStore::received(&*a.log)), (end, end));
