@@ -200,7 +200,7 @@ mod tests {
         for to in (0..99_990).step_by(777) {
             let _ = relay.persisted(Stamp(to), ms(1));
             let down = relay.downward();
-            assert!(down <= Stamp(to) && down.0 % 10 == 0 && down >= last, "{down} of {to}");
+            assert!(down <= Stamp(to) && down.0.is_multiple_of(10) && down >= last, "{down} of {to}");
             last = down;
         }
         let _ = relay.persisted(Stamp(99_995), ms(1));
