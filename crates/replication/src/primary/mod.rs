@@ -435,6 +435,9 @@ impl Feeder for Shared {
             peers.retain(|known| known.node != Some(node) && known.address != address);
             peers.push(peer);
             self.feeds.peers_version.fetch_add(1, Ordering::SeqCst);
+            drop(peers);
+            // Whoever takes over must know of everybody, and no batch may come for long.
+            self.shippers().values().for_each(|shipper| shipper.bell.ring());
         }
     }
 
