@@ -11,7 +11,8 @@
 //! relay's primary and its synchronous standbys as everybody does. One that reigned before, and may be in the in-sync set, has to follow the
 //! primary itself until it is on record that it is not.
 //!
-//! Nor does a relay pass on as globally persistent what is not persistent on itself: after a crash it would have to ask those below to forget what
+//! A relay whose log is shorter than that of one who wants to follow it, and is else the same, asks it to come again: what that one holds and shows may be
+//! committed. Nor does a relay pass on as globally persistent what is not persistent on itself: after a crash it would have to ask those below to forget what
 //! they have shown.
 
 use std::time::Duration;

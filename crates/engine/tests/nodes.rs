@@ -225,3 +225,37 @@ fn a_standby_that_does_not_replay_replays_when_it_must() {
         standby.stop().unwrap();
     }
 }
+
+/// Whatever was logged becomes durable and is shown everywhere, although nobody waits for it.
+#[test]
+fn an_idle_log_is_durable_to_its_end() {
+    SHAPES.into_iter().for_each(durable_to_its_end);
+}
+
+fn durable_to_its_end(shape: Shape) {
+    let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    let cluster = |n: usize| {
+        let config = NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directories[n].path())) };
+        shape.of_node(n, config)
+    };
+    let primary = start(cluster(0));
+    let standby = start(NodeConfig { join: Some(primary.address().to_owned()), ..cluster(1) });
+    let table = primary.database().create_table(&definition()).unwrap().clone();
+    for round in 0..20u64 {
+        churn(primary.database(), &table, round * 100, round * 100 + 20);
+        // The primary notes the time now and then, and waits for nothing of it.
+        let deadline = soon();
+        loop {
+            let status = primary.shipping_status().unwrap();
+            let end = primary.log().unwrap().reserved();
+            if status.committed == end && standby.wait_visible(end, Some(Instant::now())).is_ok() {
+                break;
+            }
+            assert!(deadline.is_none_or(|deadline| Instant::now() < deadline), "{shape:?} {end}: {status:#?}");
+            std::thread::yield_now();
+        }
+    }
+    for node in [primary, standby] {
+        node.stop().unwrap();
+    }
+}

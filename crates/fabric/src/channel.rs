@@ -160,9 +160,15 @@ impl Sender {
         Arc::clone(&self.counters)
     }
 
-    /// Whether sending takes no longer than copying.
+    /// Whether sending takes no longer than copying, as long as there [is room](Sender::has_room).
     pub fn is_prompt(&self) -> bool {
         self.queue.is_prompt()
+    }
+
+    /// Whether a small frame could be sent now without waiting for the other side to take earlier ones.
+    pub fn has_room(&self) -> bool {
+        let taken = self.status.words()[0].load(Ordering::Acquire);
+        self.queue.has_room() && self.posted.saturating_sub(taken) <= MAILBOX_BYTES as u64 / 2
     }
 
     /// Writes a part of a payload to its place: `bytes` belong to virtual byte `address` on. The other side hears of it with a later frame.

@@ -327,7 +327,7 @@ mod tests {
     fn the_work_of_persisting_is_divided_as_replay_is() {
         let participants = Participants::new(8);
         let log: Arc<dyn LogBytes> = Arc::new(NoLog);
-        let replay = Replay::new(3, &Arc::new(Catalog::new()), &participants, &log, Stamp::ZERO);
+        let replay = Replay::new(3, &Arc::new(Catalog::new()), &participants, &log, Stamp::ZERO, Apply::Fresh);
         let shares = Arc::new(Mutex::new(Vec::new()));
         let share: PersistShare = {
             let shares = Arc::clone(&shares);

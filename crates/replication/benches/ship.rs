@@ -19,7 +19,7 @@ use freshet_fabric::{
 };
 use freshet_replication::{
     endpoint::Endpoint,
-    log_access::{AcceptError, LogReadError, LogSource, StandbyStore, StoreError},
+    log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{TermState, Terms, VolatileTerms},
@@ -57,7 +57,7 @@ impl LogSource for Ring {
 }
 
 impl StandbyStore for Ring {
-    fn on_members(&self, _: Box<dyn Fn(&[u8]) + Send + Sync>) {}
+    fn on_members(&self, _: OnMembers) {}
 
     fn received(&self) -> Stamp {
         Stamp(self.received.load(Ordering::SeqCst))

@@ -54,6 +54,9 @@ pub enum AcceptError {
     Store(#[from] StoreError),
 }
 
+/// Is told of in-sync sets, as they were recorded.
+pub type OnMembers = Box<dyn Fn(&[u8]) + Send + Sync>;
+
 /// A standby's log: a ring that is written by its primary, or by one receiving thread, and persisted behind its back.
 ///
 /// Only the receiving thread calls [`StandbyStore::region`], [`StandbyStore::write`], [`StandbyStore::accept`] and
@@ -100,7 +103,7 @@ pub trait StandbyStore: Send + Sync {
     fn transaction_end(&self, at: Stamp) -> Stamp;
 
     /// Calls `note` with what each block of members records that arrives from now on, before the block can be persisted. `note` may block.
-    fn on_members(&self, note: Box<dyn Fn(&[u8]) + Send + Sync>);
+    fn on_members(&self, note: OnMembers);
 
     /// Everything below `to` is complete: it may be persisted.
     fn mark_received(&self, to: Stamp);

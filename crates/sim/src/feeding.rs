@@ -139,6 +139,11 @@ impl World {
         let Agreement::Upto(cut_at) = state.disk.history.agreement(end, history, Stamp(received)) else {
             return crate::Property::Logs.violated(format!("nodes {node} and {from} cannot be reconciled"));
         };
+        if !reigns && cut_at == end && received > end.0 {
+            // A relay that is merely behind has nothing to say yet: who follows it must not forget what it has shown.
+            self.send(id, node, Message::Refused { highest, leader: None });
+            return Ok(());
+        }
         let before: Vec<ConnectionId> =
             feeding.feeds.iter().filter(|(_, feed)| feed.node == from).map(|(id, _)| *id).collect();
         for old in before {

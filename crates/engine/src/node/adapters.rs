@@ -18,7 +18,7 @@ use freshet_log::{
 };
 use freshet_replay::Replay;
 use freshet_replication::{
-    log_access::{AcceptError, LogReadError, LogSource, StandbyStore, StoreError},
+    log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{CommitError, Primary},
     standby::{PersistShare, ReplayError, ReplayTarget},
     terms::{TermState, TermStore, TermStoreError},
@@ -221,7 +221,7 @@ impl StandbyStore for ReceivedLog {
         self.with_receiver(|receiver| receiver.received_to(to));
     }
 
-    fn on_members(&self, note: Box<dyn Fn(&[u8]) + Send + Sync>) {
+    fn on_members(&self, note: OnMembers) {
         self.log.on_members(note);
     }
 

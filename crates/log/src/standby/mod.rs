@@ -84,7 +84,10 @@ struct Shared {
 }
 
 /// Whoever wants to know what blocks of members record.
-struct OnMembers(Box<dyn Fn(&[u8]) + Send + Sync>);
+struct OnMembers(Hear);
+
+/// Is told of in-sync sets, as they were recorded.
+type Hear = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 impl std::fmt::Debug for OnMembers {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {

@@ -156,6 +156,7 @@ impl Writer {
         let reservation = self.reserve(members_length(bytes) as u64)?;
         let (stamp, end) = (reservation.stamp(), reservation.end());
         reservation.fill(&members_block(stamp, term, bytes))?;
+        self.ring_for_marks();
         Ok(end)
     }
 
@@ -164,6 +165,7 @@ impl Writer {
         let reservation = self.reserve(MARK_BLOCK as u64)?;
         let (stamp, end) = (reservation.stamp(), reservation.end());
         reservation.fill(&block(stamp))?;
+        self.ring_for_marks();
         Ok(end)
     }
 
@@ -270,6 +272,11 @@ impl Writer {
 
     /// Wakes the group commit of this writer's stream, if it sleeps; where blocks go to other streams too, those of all.
     #[inline]
+    /// Marks belong to the first stream, whoever writes them, and its logger may be asleep.
+    fn ring_for_marks(&self) {
+        self.shared.bells[0].ring_if_asleep();
+    }
+
     fn ring(&self) {
         match self.shared.config.division {
             Division::Transaction => self.shared.bells[usize::from(self.stream)].ring_if_asleep(),

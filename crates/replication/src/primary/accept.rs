@@ -135,18 +135,8 @@ fn join(shared: &Arc<Shared>, hello: &Hello, joining: Joining, mut connection: C
     // No room before the standby has said so: it may have to cut its log first, and what is written there is in its memory at once.
     let flow = Flow::new(shared.config.flow, agreed.welcome.cut_at, agreed.welcome.cut_at, now);
     let shipper = Arc::new(Shipper::new(hello.node, member, appliance, flow, closer));
-    let before = shared.shippers().insert(hello.node, Arc::clone(&shipper));
-    if let Some(before) = before {
-        // A newer connection of the same node: the old one is dead, whether it knows or not.
-        before.end();
-        if before.member {
-            shared.apply(Event::Left { standby: hello.node });
-        }
-    }
     shared.met(hello.node, &hello.address);
-    if member {
-        shared.apply(Event::Joined { standby: hello.node, persisted: agreed.persisted, synchronous });
-    }
+    shared.came(&shipper, Event::Joined { standby: hello.node, persisted: agreed.persisted, synchronous });
     shipper.replayed.store(replayed.min(agreed.welcome.cut_at).0, Ordering::Relaxed);
     // The standby is counted before it is told so.
     let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));

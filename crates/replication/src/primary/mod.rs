@@ -129,6 +129,9 @@ pub(crate) struct Shared {
     handed_over: Mutex<VecDeque<(Stamp, Moment)>>,
     commit: CommitStage,
     shippers: Mutex<BTreeMap<NodeId, Arc<Shipper>>>,
+    /// Held while a connection comes or goes, so that the commit rule hears of it in the same order as `shippers`: a node that has
+    /// come back must not be taken for gone because its old connection ends late.
+    comings: Mutex<()>,
     losses: Mutex<BTreeMap<NodeId, String>>,
     peers: Mutex<Vec<Peer>>,
     peers_version: AtomicU64,
@@ -181,6 +184,7 @@ impl Primary {
             source,
             commit,
             shippers: Mutex::default(),
+            comings: Mutex::default(),
             losses: Mutex::default(),
             peers: Mutex::new(peers),
             peers_version: AtomicU64::new(1),
@@ -400,15 +404,35 @@ impl Shared {
             self.losses.lock().expect("no code panics under this mutex").insert(shipper.node, why);
         }
         shipper.end();
-        let mut shippers = self.shippers();
-        // A newer connection may have taken its place.
-        if shippers.get(&shipper.node).is_some_and(|current| Arc::ptr_eq(current, shipper)) {
-            shippers.remove(&shipper.node);
-            drop(shippers);
-            if shipper.member {
-                self.apply(Event::Left { standby: shipper.node });
-                self.announce.ring();
+        let _order = self.comings.lock().expect("no code panics under this mutex");
+        let is_last = {
+            let mut shippers = self.shippers();
+            // A newer connection may have taken its place.
+            let is_last = shippers.get(&shipper.node).is_some_and(|current| Arc::ptr_eq(current, shipper));
+            if is_last {
+                shippers.remove(&shipper.node);
             }
+            is_last
+        };
+        if is_last && shipper.member {
+            self.apply(Event::Left { standby: shipper.node });
+            self.announce.ring();
+        }
+    }
+
+    /// A connection was made; it takes the place of an earlier one of the same node. The commit rule is told with `joined` that a member has come.
+    fn came(&self, shipper: &Arc<Shipper>, joined: Event) {
+        let _order = self.comings.lock().expect("no code panics under this mutex");
+        let before = self.shippers().insert(shipper.node, Arc::clone(shipper));
+        if let Some(before) = before {
+            // The old one is dead, whether it knows or not.
+            before.end();
+            if before.member {
+                self.apply(Event::Left { standby: shipper.node });
+            }
+        }
+        if shipper.member {
+            self.apply(joined);
         }
     }
 
@@ -422,6 +446,9 @@ impl Shared {
             peers.retain(|known| known.node != Some(node) && known.address != address);
             peers.push(peer);
             self.peers_version.fetch_add(1, Ordering::SeqCst);
+            drop(peers);
+            // Whoever takes over must know of everybody, and no batch may come for long.
+            self.shippers().values().for_each(|shipper| shipper.bell.ring());
         }
     }
 

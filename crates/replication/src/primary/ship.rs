@@ -157,7 +157,7 @@ pub(super) fn batch_ready(shared: &Shared, shipper: &Shipper, length: u64) {
         && shipper.is_prompt.load(Ordering::SeqCst)
         && !shipper.ended()
         && let Ok(mut line) = shipper.line.try_lock()
-        && let Some(line) = line.as_mut()
+        && let Some(line) = line.as_mut().filter(|line| line.sender.has_room())
     {
         let _stint = shared.ship_cpu.begin();
         let mut ship = Ship { shared, shipper, line };
@@ -184,6 +184,9 @@ pub(super) fn committed_advanced(shared: &Shared, shipper: &Shipper) {
     match shipper.line.try_lock() {
         Ok(mut line) => {
             let Some(line) = line.as_mut() else { return };
+            if !line.sender.has_room() {
+                return shipper.bell.ring();
+            }
             let _stint = shared.ship_cpu.begin();
             let mut ship = Ship { shared, shipper, line };
             // An error is met by the ship thread too.

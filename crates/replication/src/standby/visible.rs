@@ -54,9 +54,11 @@ impl VisibleStage {
     pub fn update(&self, persisted: Stamp, transaction_end: impl Fn(Stamp) -> Stamp) {
         // Orders the caller's move of one bound before the reading of the others.
         fence(Ordering::SeqCst);
-        let least = self.replayed().min(self.global()).min(persisted);
+        let global = self.global();
+        let least = self.replayed().min(global).min(persisted);
         if least > self.visible.get() {
-            let whole = transaction_end(least);
+            // What is committed always stands between transactions, whether the end is remembered here or not.
+            let whole = if least == global { least } else { transaction_end(least) };
             if whole >= self.floor {
                 self.visible.advance(whole);
             }

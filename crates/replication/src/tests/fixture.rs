@@ -17,7 +17,7 @@ use freshet_log::BlockHeader;
 
 use crate::{
     endpoint::Endpoint,
-    log_access::{AcceptError, LogReadError, LogSource, StandbyStore, StoreError},
+    log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
     primary::{Primary, PrimaryConfig, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{TermState, Terms, VolatileTerms},
@@ -255,7 +255,7 @@ impl StandbyStore for MemoryLog {
         self.changed.notify_all();
     }
 
-    fn on_members(&self, _: Box<dyn Fn(&[u8]) + Send + Sync>) {}
+    fn on_members(&self, _: OnMembers) {}
 
     fn mark_replayed(&self, to: Stamp) {
         self.lock().replayed = to.0;

@@ -101,7 +101,11 @@ fn storm(mut dice: Dice, safety: Safety, fabric: FabricKind, compress: bool) {
         primary.write_part(&[64, 32], true);
     }
     let end = primary.end();
-    primary.commits(end);
+    if let Err(error) = primary.primary.commit().wait(end, Some(std::time::Instant::now() + PATIENCE)) {
+        let theirs = standbys.each_ref().map(|node| node.standby.status());
+        let status = primary.primary.status();
+        panic!("{end} was never committed ({error}), {fabric}, compressed {compress}: {status:#?} {theirs:#?}");
+    }
     for node in &standbys {
         node.shows(end);
         assert!(node.log.bytes() == primary.log.bytes());
