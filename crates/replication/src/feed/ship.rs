@@ -352,8 +352,9 @@ impl<F: Feeder> Ship<'_, F> {
 
     /// Sends what was read, compressed if that is wanted and makes it shorter.
     fn send_read(&mut self, from: Stamp, length: usize) -> Result<(), ShipError> {
+        let packs = self.packs(length);
         let line = &mut *self.line;
-        if self.feeder.feeds().config.fabric.compress && (WORTH_PACKING..=MAX_FRAME / 2).contains(&length) {
+        if packs {
             let mut stint = self.feeder.feeds().pack_cpu.begin();
             line.packed.resize(lz4_flex::block::get_maximum_output_size(length), 0);
             let packed = lz4_flex::block::compress_into(&line.piece[..length], &mut line.packed);

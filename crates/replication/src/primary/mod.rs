@@ -185,7 +185,8 @@ impl Primary {
         Ok(primary)
     }
 
-    /// A batch `[from, to)` is in the log buffer and about to be flushed; ships it meanwhile. Neither blocks nor copies the batch.
+    /// A batch `[from, to)` is in the log buffer and about to be flushed; ships it meanwhile. Never blocks; copies a small batch
+    /// where that is all that shipping takes.
     /// `partition_ends` are ends of blocks in it, `transaction_ends` those at which no transaction goes on: at one of these
     /// `committed` will stand.
     ///

@@ -81,13 +81,10 @@ impl From<StoreError> for SessionError {
 
 /// Follows the primary at `leader` until something ends it.
 pub(super) fn join(shared: &Arc<Shared>, leader: &str, order: u64) -> SessionError {
-    let outcome = match live(shared, leader, order) {
+    match live(shared, leader, order) {
         Ok(never) => match never {},
         Err(error) => error,
-    };
-    // Of a connection that came to nothing; the others have told already.
-    shared.acks.disconnect(outcome.refusal());
-    outcome
+    }
 }
 
 /// What is written into this node's memory by its primary.
