@@ -15,7 +15,7 @@
 //! committed. Nor does a relay pass on as globally persistent what is not persistent on itself: after a crash it would have to ask those below to forget what
 //! they have shown.
 
-use std::time::Duration;
+use std::{collections::VecDeque, time::Duration};
 
 use freshet_base::{NodeId, Safety, Stamp};
 use serde::{Deserialize, Serialize};
@@ -33,7 +33,27 @@ pub enum RelayAck {
     #[default]
     Own,
     /// What is persistent on the relay and on those of its standbys that keep up.
-    Subtree,
+    Downstream,
+}
+
+impl std::str::FromStr for RelayAck {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "own" => Ok(Self::Own),
+            "downstream" => Ok(Self::Downstream),
+            _ => Err(format!("unknown acknowledgement of a relay {text:?}: use own or downstream")),
+        }
+    }
+}
+
+impl std::fmt::Display for RelayAck {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Own => "own",
+            Self::Downstream => "downstream",
+        })
+    }
 }
 
 /// A relay's state while it follows one primary.
@@ -42,8 +62,13 @@ pub struct Relay {
     ack: RelayAck,
     persisted: Stamp,
     global: Stamp,
+    /// Heard, and beyond what is persistent here; ascending.
+    ahead: VecDeque<Stamp>,
     downstream: CommitRule,
 }
+
+/// Of so many stamps that were heard and are beyond what is persistent each one is remembered.
+const AHEAD: usize = 1024;
 
 impl Relay {
     /// A relay whose log is persistent up to `persisted`, and which is meant to have `standbys` of its own; one that stalls is not waited for
@@ -51,12 +76,19 @@ impl Relay {
     pub fn new(ack: RelayAck, standbys: u32, timeout: Duration, persisted: Stamp, now: Moment) -> Self {
         let rule = RuleConfig { standby_timeout: timeout, ..RuleConfig::new(Safety::TwoSafe, standbys) };
         // Nothing was waited for yet: whatever is acknowledged from here on is.
-        Self { ack, persisted, global: Stamp::ZERO, downstream: CommitRule::new(rule, persisted, now) }
+        Self {
+            ack,
+            persisted,
+            global: Stamp::ZERO,
+            ahead: VecDeque::new(),
+            downstream: CommitRule::new(rule, persisted, now),
+        }
     }
 
     /// The relay's own log is persistent up to here.
     pub fn persisted(&mut self, to: Stamp, now: Moment) -> Decision {
         self.persisted = self.persisted.max(to);
+        self.pass();
         self.downstream.apply(Event::Durable(to), now)
     }
 
@@ -67,20 +99,38 @@ impl Relay {
 
     /// The primary says what is globally persistent.
     pub fn heard_global(&mut self, global: Stamp) {
-        self.global = self.global.max(global);
+        if global > self.ahead.back().copied().unwrap_or(self.global) {
+            self.ahead.push_back(global);
+            if self.ahead.len() > AHEAD {
+                let mut number = 0;
+                self.ahead.retain(|heard| {
+                    number += 1;
+                    number % 2 == 0 || *heard == global
+                });
+            }
+            self.pass();
+        }
+    }
+
+    fn pass(&mut self) {
+        while let Some(heard) = self.ahead.front().copied().filter(|heard| *heard <= self.persisted) {
+            self.global = heard;
+            self.ahead.pop_front();
+        }
     }
 
     /// What to acknowledge upwards.
     pub fn upward(&self) -> Stamp {
         match self.ack {
             RelayAck::Own => self.persisted,
-            RelayAck::Subtree => self.persisted.min(self.downstream.committed()),
+            RelayAck::Downstream => self.persisted.min(self.downstream.committed()),
         }
     }
 
-    /// What to tell those below to be globally persistent: what the relay was told, as far as it holds it.
+    /// What to tell those below to be globally persistent: the last that the relay was told and holds. What was told always stands between
+    /// transactions, which those below rely on.
     pub fn downward(&self) -> Stamp {
-        self.global.min(self.persisted)
+        self.global
     }
 
     /// When time alone can next change something.
@@ -111,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_subtree_acknowledges_what_all_of_it_holds() {
-        for ack in [RelayAck::Own, RelayAck::Subtree] {
+        for ack in [RelayAck::Own, RelayAck::Downstream] {
             let own_only = ack == RelayAck::Own;
             let mut relay = Relay::new(ack, 1, TIMEOUT, Stamp(0), ms(0));
             let _ = relay.downstream(Event::Joined { standby: C, persisted: Stamp(0), synchronous: true }, ms(0));
@@ -140,8 +190,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_passed_down_was_told_and_is_held() {
+        let mut relay = Relay::new(RelayAck::Own, 0, TIMEOUT, Stamp(0), ms(0));
+        for k in 1..10_000 {
+            relay.heard_global(Stamp(k * 10));
+        }
+        assert!(relay.ahead.len() <= AHEAD);
+        let mut last = Stamp(0);
+        for to in (0..99_990).step_by(777) {
+            let _ = relay.persisted(Stamp(to), ms(1));
+            let down = relay.downward();
+            assert!(down <= Stamp(to) && down.0.is_multiple_of(10) && down >= last, "{down} of {to}");
+            last = down;
+        }
+        let _ = relay.persisted(Stamp(99_995), ms(1));
+        assert_eq!(relay.downward(), Stamp(99_990));
+    }
+
+    #[test]
     fn a_relay_without_standbys_acknowledges_for_itself() {
-        let mut relay = Relay::new(RelayAck::Subtree, 0, TIMEOUT, Stamp(5), ms(0));
+        let mut relay = Relay::new(RelayAck::Downstream, 0, TIMEOUT, Stamp(5), ms(0));
         let _ = relay.persisted(Stamp(100), ms(1));
         assert_eq!(relay.upward(), Stamp(100));
         assert_eq!(relay.next_deadline(), None);

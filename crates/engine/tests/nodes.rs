@@ -5,7 +5,7 @@ mod common;
 use std::time::Instant;
 
 use common::{SHAPES, Shape, churn, config, definition, hash, row, soon, start};
-use freshet_engine::{Apply, Isolation, NodeConfig, ReplayMode, Role, Safety, StateHash};
+use freshet_engine::{Apply, Isolation, NodeConfig, RelayAck, ReplayMode, Role, Safety, StateHash, node::RoleStatus};
 
 /// Each shape of logs with the usual way of replay, some with the other.
 fn in_all_ways(test: fn(Shape, Apply)) {
@@ -223,5 +223,106 @@ fn a_standby_that_does_not_replay_replays_when_it_must() {
         assert_eq!(hash(&standby), before);
         churn(standby.database(), &standby.database().table("things").unwrap(), 10_000, 11_000);
         standby.stop().unwrap();
+    }
+}
+
+/// Node 0 is the primary, 1 its only standby and a relay that acknowledges for node 2, which follows it.
+#[test]
+fn a_standby_of_a_standby_follows_through_a_take_over() {
+    [Shape::OneStream, Shape::ThreeStreams, Shape::Persistent].into_iter().for_each(cascades);
+}
+
+fn cascades(shape: Shape) {
+    let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let cluster = |n: usize| {
+        let config = NodeConfig {
+            safety: Safety::VerySafe,
+            standbys: 1,
+            standby_timeout_ms: 60_000,
+            relay_standbys: u32::from(n == 1),
+            relay_ack: RelayAck::Downstream,
+            asynchronous: n == 2,
+            ..config(Some(directories[n].path()))
+        };
+        shape.of_node(n, config)
+    };
+    let primary = start(cluster(0));
+    let relay = start(NodeConfig { join: Some(primary.address().into()), ..cluster(1) });
+    let leaf = start(NodeConfig { join: Some(relay.address().into()), ..cluster(2) });
+    let table = primary.database().create_table(&definition()).unwrap().clone();
+    let end = churn(primary.database(), &table, 0, 2000);
+    // Committed means that the leaf holds it.
+    let RoleStatus::Standby { own, .. } = leaf.status().role else { panic!("a standby") };
+    assert!(own.persisted >= end, "{} was committed, the leaf holds {}", end, own.persisted);
+    leaf.wait_visible(end, soon()).unwrap();
+    assert_eq!(hash(&leaf), hash(&primary));
+    let RoleStatus::Standby { own, .. } = relay.status().role else { panic!("a standby") };
+    let passed = own.relay.unwrap();
+    assert_eq!((passed.standbys.len(), passed.standbys[0].node, passed.through), (1, leaf.id(), vec![primary.id()]));
+    assert_eq!(primary.shipping_status().unwrap().standbys.len(), 1);
+    // A leaf that was away gets what it missed.
+    leaf.stop().unwrap();
+    drop(leaf);
+    let leaf = start(NodeConfig { join: Some(relay.address().into()), ..cluster(2) });
+    let end = churn(primary.database(), &table, 10_000, 11_000);
+    leaf.wait_visible(end, soon()).unwrap();
+    assert_eq!(hash(&leaf), hash(&primary));
+    let before = hash(&primary);
+    primary.stop().unwrap();
+    drop(primary);
+    relay.promote(false).unwrap();
+    assert_eq!(hash(&relay), before);
+    // It follows the same node, which is its primary now, and counts for nothing there.
+    let table = relay.database().table("things").unwrap().clone();
+    let worker = relay.database().worker().unwrap();
+    let txn = worker.begin(Isolation::Snapshot);
+    txn.insert(&table, &row(77_777, 7, 7)).unwrap();
+    let ticket = txn.commit().unwrap();
+    let until = |what: &str, done: &dyn Fn() -> bool| {
+        let deadline = soon().unwrap();
+        while !done() {
+            assert!(Instant::now() < deadline, "this never happened: {what}");
+            std::thread::yield_now();
+        }
+    };
+    until("the leaf gets it", &|| {
+        let RoleStatus::Standby { own, .. } = leaf.status().role else { panic!("a standby") };
+        own.received >= ticket.until
+    });
+    leaf.stop().unwrap();
+    relay.stop().unwrap();
+}
+
+/// Whatever was logged becomes durable and is shown everywhere, although nobody waits for it.
+#[test]
+fn an_idle_log_is_durable_to_its_end() {
+    SHAPES.into_iter().for_each(durable_to_its_end);
+}
+
+fn durable_to_its_end(shape: Shape) {
+    let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    let cluster = |n: usize| {
+        let config = NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directories[n].path())) };
+        shape.of_node(n, config)
+    };
+    let primary = start(cluster(0));
+    let standby = start(NodeConfig { join: Some(primary.address().to_owned()), ..cluster(1) });
+    let table = primary.database().create_table(&definition()).unwrap().clone();
+    for round in 0..20u64 {
+        churn(primary.database(), &table, round * 100, round * 100 + 20);
+        // The primary notes the time now and then, and waits for nothing of it.
+        let deadline = soon();
+        loop {
+            let status = primary.shipping_status().unwrap();
+            let end = primary.log().unwrap().reserved();
+            if status.committed == end && standby.wait_visible(end, Some(Instant::now())).is_ok() {
+                break;
+            }
+            assert!(deadline.is_none_or(|deadline| Instant::now() < deadline), "{shape:?} {end}: {status:#?}");
+            std::thread::yield_now();
+        }
+    }
+    for node in [primary, standby] {
+        node.stop().unwrap();
     }
 }

@@ -160,9 +160,15 @@ impl Sender {
         Arc::clone(&self.counters)
     }
 
-    /// Whether sending takes no longer than copying.
+    /// Whether sending takes no longer than copying, as long as there [is room](Sender::has_room).
     pub fn is_prompt(&self) -> bool {
         self.queue.is_prompt()
+    }
+
+    /// Whether a small frame could be sent now without waiting for the other side to take earlier ones.
+    pub fn has_room(&self) -> bool {
+        let taken = self.status.words()[0].load(Ordering::Acquire);
+        self.queue.has_room() && self.posted.saturating_sub(taken) <= MAILBOX_BYTES as u64 / 2
     }
 
     /// Writes a part of a payload to its place: `bytes` belong to virtual byte `address` on. The other side hears of it with a later frame.
@@ -199,7 +205,7 @@ impl Sender {
     /// # Errors
     /// [`SendError`]; the channel is then of no more use.
     pub fn send(&mut self, kind: u8, term: Term, address: u64, length: u32, message: &[u8]) -> Result<(), SendError> {
-        self.frame(kind, term, address, length, message, &[])
+        self.send_inline(kind, term, address, length, message, &[])
     }
 
     /// Sends a frame that carries `inline` behind its message: a payload of `length` bytes in another form.
@@ -215,20 +221,8 @@ impl Sender {
         message: &[u8],
         inline: &[u8],
     ) -> Result<(), SendError> {
-        self.frame(kind, term, address, length, message, inline)
-    }
-
-    fn frame(
-        &mut self,
-        kind: u8,
-        term: Term,
-        address: u64,
-        payload: u32,
-        message: &[u8],
-        inline: &[u8],
-    ) -> Result<(), SendError> {
-        let length = HEADER + message.len() + inline.len();
-        if message.len() > MAX_IMMEDIATE || length > MAX_FRAME {
+        let frame = HEADER + message.len() + inline.len();
+        if message.len() > MAX_IMMEDIATE || frame > MAX_FRAME {
             return Err(SendError::TooLarge { immediate: message.len(), payload: inline.len() });
         }
         let header = Header {
@@ -236,7 +230,7 @@ impl Sender {
             term,
             address,
             immediate: message.len() as u32,
-            payload,
+            payload: length,
             payload_crc: crc32c::crc32c(inline),
             immediate_crc: crc32c::crc32c(message),
         };
@@ -245,8 +239,8 @@ impl Sender {
         bytes.extend_from_slice(&header.encode());
         bytes.extend_from_slice(message);
         bytes.extend_from_slice(inline);
-        bytes.resize(length.next_multiple_of(8), 0);
-        let outcome = self.post(&bytes, length as u32);
+        bytes.resize(frame.next_multiple_of(8), 0);
+        let outcome = self.post(&bytes, frame as u32);
         self.bytes = bytes;
         outcome
     }

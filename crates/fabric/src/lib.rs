@@ -205,8 +205,14 @@ pub trait QueuePair: Send {
         let _ = patience;
     }
 
-    /// Whether posting takes no longer than copying: no other thread, no socket, no limit is waited for.
+    /// Whether posting takes no longer than copying: no other thread, no socket, no limit is waited for, as long as there [is
+    /// room](QueuePair::has_room).
     fn is_prompt(&self) -> bool;
+
+    /// Whether a few more writes could be posted now without waiting for the other side to hear of earlier ones.
+    fn has_room(&self) -> bool {
+        true
+    }
 }
 
 /// Hears of what the other side has written. Owned by one thread at a time. After an error it is of no more use.

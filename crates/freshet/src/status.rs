@@ -60,6 +60,36 @@ fn starting(status: &Value) -> String {
     out
 }
 
+/// Those to whom a primary, or a relay, ships its log.
+fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
+    let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
+    for standby in standbys {
+        line("standby", format!("{} at {}", text(&standby["node"]), text(&standby["address"])));
+        let sync = if standby["in_sync"] == true { "in sync" } else { "not in sync" };
+        let connected = if standby["connected"] == true { "connected" } else { "not connected" };
+        line("", format!("{connected}, {sync}, place {}, {}", text(&standby["place"]), text(&standby["mode"])));
+        line(
+            "",
+            format!(
+                "behind by: ship {}, ack {}, visible {}",
+                units::bytes(number(standby, "ship_lag_bytes")),
+                units::bytes(number(standby, "ack_lag_bytes")),
+                units::bytes(number(standby, "visible_lag_bytes"))
+            ),
+        );
+        if let Some(loss) = standby["last_loss"].as_str() {
+            line("", format!("last connection ended: {loss}"));
+        }
+    }
+    if standbys.is_empty() {
+        line("standbys", "none has joined".to_owned());
+    }
+    for observer in status["observers"].as_array().into_iter().flatten() {
+        let behind = units::bytes(number(observer, "ack_lag_bytes"));
+        line("archive", format!("{} (or a node that is joining), behind by {behind}", text(&observer["node"])));
+    }
+}
+
 /// A status for people. Keys that it does not know are left out: a newer node may have more.
 fn table(status: &Value) -> String {
     if status["role"] == "starting" {
@@ -123,32 +153,7 @@ fn table(status: &Value) -> String {
             for step in ["reserved", "filled", "durable", "committed"] {
                 line(step, text(&status[step]));
             }
-            let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
-            for standby in standbys {
-                line("standby", format!("{} at {}", text(&standby["node"]), text(&standby["address"])));
-                let sync = if standby["in_sync"] == true { "in sync" } else { "not in sync" };
-                let connected = if standby["connected"] == true { "connected" } else { "not connected" };
-                line("", format!("{connected}, {sync}, place {}, {}", text(&standby["place"]), text(&standby["mode"])));
-                line(
-                    "",
-                    format!(
-                        "behind by: ship {}, ack {}, visible {}",
-                        units::bytes(number(standby, "ship_lag_bytes")),
-                        units::bytes(number(standby, "ack_lag_bytes")),
-                        units::bytes(number(standby, "visible_lag_bytes"))
-                    ),
-                );
-                if let Some(loss) = standby["last_loss"].as_str() {
-                    line("", format!("last connection ended: {loss}"));
-                }
-            }
-            if standbys.is_empty() {
-                line("standbys", "none has joined".to_owned());
-            }
-            for observer in status["observers"].as_array().into_iter().flatten() {
-                let behind = units::bytes(number(observer, "ack_lag_bytes"));
-                line("archive", format!("{} (or a node that is joining), behind by {behind}", text(&observer["node"])));
-            }
+            fed(status, &mut line);
         }
         "standby" => {
             let link = &status["link"];
@@ -179,6 +184,15 @@ fn table(status: &Value) -> String {
             }
             for tail in status["saved_tails"].as_array().map_or(&[][..], Vec::as_slice) {
                 line("saved tail", text(tail));
+            }
+            let relay = &status["relay"];
+            if relay.is_object() {
+                let (up, down) = (text(&relay["upward"]), text(&relay["downward"]));
+                line(
+                    "relay",
+                    format!("acknowledges {} up to {up}, passes on {down} as committed", text(&relay["ack"])),
+                );
+                fed(relay, &mut line);
             }
         }
         _ => {}

@@ -34,6 +34,22 @@ fn run(variable: &str) {
     assert!(Command::new("sh").args(["-c", &command]).status().unwrap().success(), "{command}");
 }
 
+/// The link is cut until this is dropped.
+struct Cut;
+
+impl Cut {
+    fn now() -> Self {
+        run("FRESHET_VERBS_CUT");
+        Self
+    }
+}
+
+impl Drop for Cut {
+    fn drop(&mut self) {
+        run("FRESHET_VERBS_MEND");
+    }
+}
+
 fn primary(directory: &Path, more: &[&str]) -> NodeProcess {
     common::start(directory, &[&["--fabric-device", &device(0)], &SAFE[..], more].concat())
 }
@@ -96,24 +112,21 @@ fn a_cut_link_costs_no_commit() {
     let pair = pair(&[], &[]);
     let writer = Writer::start(connect(&pair.primary), 1);
     writer.wait_for(200);
-    run("FRESHET_VERBS_CUT");
+    let link = Cut::now();
     let cut = Instant::now();
-    // By the nodes' own messages: either's card may give up first.
-    let gave_up = || {
-        let said = pair.primary.messages() + "\n" + &pair.standby.messages();
-        said.lines().find(|line| line.contains("transport retry counter exceeded")).map(str::to_owned)
-    };
+    // Either's card may give up first; the other node hears that it hangs up.
     let said = loop {
-        if let Some(said) = gave_up() {
-            break said;
+        let said = format!("{:#}\n{:#}", status(&pair.primary), status(&pair.standby));
+        if let Some(said) = said.lines().find(|line| line.contains("transport retry counter exceeded")) {
+            break said.trim().to_owned();
         }
-        assert!(cut.elapsed() < SOON, "{} {}", pair.primary.messages(), pair.standby.messages());
+        assert!(cut.elapsed() < SOON, "{said}");
         thread::sleep(Duration::from_millis(20));
     };
     println!("{:?} after the cut: {said}", cut.elapsed());
     wait_until(&pair.primary, "no standby in sync", |status| in_sync(status) == 0);
     let acknowledged = writer.count();
-    run("FRESHET_VERBS_MEND");
+    drop(link);
     let mended = Instant::now();
     wait_until(&pair.primary, "in sync again", |status| in_sync(status) == 1);
     println!("{:?} after the link was mended the standby is in sync", mended.elapsed());

@@ -1,5 +1,7 @@
 //! Transactions that are longer than the ring: put there part by part, in the log as a whole or not at all.
 
+mod stores;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     path::Path,
@@ -8,28 +10,19 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_base::{Fid, Rid, Stamp, Term};
 use freshet_log::{
     Batch, Block, BlockBuilder, BlockHeader, BlockKind, GroupCommitKind, Log, LogConfig, LogReader, LogStore, Nudge,
-    RecordKind, ReserveError, SegmentStore, Sink, StandbyLog, StoreConfig, Writer,
+    RecordKind, ReserveError, Sink, StandbyLog, Writer,
     persist::{Method, PersistenceConfig, recover_buffer},
 };
+use stores::{CONFIG, store};
 
-const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
 const RING: usize = 16 << 10;
 const EPOCH: GroupCommitKind = GroupCommitKind::Epoch(Duration::from_millis(1));
 
 fn small(group_commit: GroupCommitKind) -> LogConfig {
     LogConfig { capacity: RING, partition: 1 << 10, batch_bytes: 4 << 10, group_commit, ..LogConfig::default() }
-}
-
-fn store(directory: &Path, streams: usize) -> LogStore {
-    let open = |stream: usize| {
-        let directory = directory.join(format!("stream-{stream}"));
-        std::fs::create_dir_all(&directory).unwrap();
-        SegmentStore::open_directory(&directory, CONFIG).unwrap()
-    };
-    LogStore::of((0..streams).map(open).collect())
 }
 
 fn one(writer: &mut Writer, builder: &mut BlockBuilder, rid: u64) -> Result<(Stamp, Stamp), ReserveError> {

@@ -1,29 +1,21 @@
 //! The log with its buffer in mapped memory: what was acknowledged is found again, in the buffer or in the segments. With
 //! FRESHET_DAX the temporary directory must be on a DAX file system.
 
+mod stores;
+
 use std::{path::Path, time::Duration};
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
+use freshet_base::{Fid, Rid, Stamp, Term};
 use freshet_log::{
-    Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge, RecordKind, SegmentStore,
-    StoreConfig, Writer,
+    Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, Nudge, RecordKind, Writer,
     persist::{BufferError, Medium, Method, PersistenceConfig, recover_buffer},
 };
+use stores::store;
 
-const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
 const RING: usize = 64 << 10;
 
 fn persistence(directory: &Path, method: Method) -> PersistenceConfig {
     PersistenceConfig { path: directory.join("buffer"), method, delay: Duration::ZERO, delay_per_kib: Duration::ZERO }
-}
-
-fn store(directory: &Path, streams: usize) -> LogStore {
-    let open = |stream: usize| {
-        let directory = directory.join(format!("stream-{stream}"));
-        std::fs::create_dir_all(&directory).unwrap();
-        SegmentStore::open_directory(&directory, CONFIG).unwrap()
-    };
-    LogStore::of((0..streams).map(open).collect())
 }
 
 fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind) -> (Log, Stamp) {

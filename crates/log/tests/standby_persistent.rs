@@ -2,33 +2,25 @@
 //! crash, cut, taken away, promoted. With FRESHET_DAX the temporary directory must be on a DAX file system.
 
 mod gate;
+mod stores;
 
 use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, thread, time::Duration};
 
-use freshet_base::{ClusterId, Fid, NodeId, Rid, Stamp, Term};
+use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
     Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge, Receiver, RecordKind,
-    SegmentStore, StandbyLog, StandbyRing, StoreConfig,
+    SegmentStore, StandbyLog, StandbyRing,
     persist::{Medium, Method, PersistenceConfig, recover_buffer, time_around_cache},
 };
 use gate::{Gate, State};
+use stores::{CONFIG, store};
 
-const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
 const RING: usize = 64 << 10;
 const LENGTH: u64 = 208;
 
 fn persistence(directory: &Path, method: Method) -> PersistenceConfig {
     let path = directory.join("buffer");
     PersistenceConfig { path, method, delay: Duration::ZERO, delay_per_kib: Duration::ZERO }
-}
-
-fn store(directory: &Path, streams: usize) -> LogStore {
-    let open = |stream: usize| {
-        let directory = directory.join(format!("stream-{stream}"));
-        std::fs::create_dir_all(&directory).unwrap();
-        SegmentStore::open_directory(&directory, CONFIG).unwrap()
-    };
-    LogStore::of((0..streams).map(open).collect())
 }
 
 fn recover(directory: &Path, store: &LogStore, terms: &[(Term, Stamp)]) -> Stamp {

@@ -3,7 +3,7 @@
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::term::{Agreement, TermHistory};
 
-use crate::wire::{Continue, Refusal, Welcome};
+use crate::wire::{Continue, Refusal, Wait, Welcome};
 
 /// The side that has the log.
 #[derive(Clone, Debug)]
@@ -12,6 +12,8 @@ pub struct Host {
     pub cluster: ClusterId,
     /// Itself.
     pub node: NodeId,
+    /// Whose log its own is, from the primary on; nobody's if it is the primary.
+    pub above: Vec<NodeId>,
     /// The term in which it sends.
     pub term: Term,
     /// Its terms.
@@ -50,6 +52,9 @@ pub fn consider(
     if node == host.node {
         return Err(Refusal::Myself { node });
     }
+    if host.above.contains(&node) {
+        return Err(Refusal::Circle { node: host.node, above: node });
+    }
     if fence > host.term {
         return Err(Refusal::Fenced { asked: host.term, highest: fence, holder: None, leader: None });
     }
@@ -60,6 +65,10 @@ pub fn consider(
         return Err(Refusal::Violation("more of a log is persistent than there is".into()));
     }
     let cut_at = agree(&host.history, host.end, &log.history, log.received)?;
+    if !host.above.is_empty() && cut_at == host.end && log.received > cut_at {
+        // That a relay is merely behind is no reason to forget anything: it may be committed, and readers may have seen it.
+        return Err(Refusal::Later { node: host.node, why: Wait::Behind { end: host.end, received: log.received } });
+    }
     let room = cut_at.0.saturating_add(log.capacity);
     Ok(Agreed {
         persisted: log.persisted.min(cut_at),
@@ -67,6 +76,7 @@ pub fn consider(
         welcome: Welcome {
             cluster: host.cluster,
             node: host.node,
+            above: host.above.clone(),
             term: host.term,
             history: host.history.clone(),
             cut_at,
@@ -117,6 +127,9 @@ pub fn check_welcome(
             welcome.cut_at
         )));
     }
+    if !welcome.above.is_empty() && cut_at == welcome.end && received > cut_at {
+        return Err(Refusal::Violation("a relay that is behind must not have the log cut".into()));
+    }
     Ok(())
 }
 
@@ -135,6 +148,7 @@ mod tests {
         Host {
             cluster: ClusterId(7),
             node: NodeId(1),
+            above: Vec::new(),
             term: Term(3),
             history: history(&[(1, 0), (3, 500)]),
             end: Stamp(900),

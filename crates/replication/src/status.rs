@@ -6,6 +6,7 @@ use freshet_base::{NodeId, Safety, Stamp, Term};
 use freshet_cluster::{
     commit_rule::{Place, Standing},
     flow::Mode,
+    relay::RelayAck,
 };
 use serde::Serialize;
 
@@ -184,4 +185,27 @@ pub struct OwnStatus {
     pub replay_cpu: Duration,
     /// Tails that were saved before the log was cut.
     pub saved_tails: Vec<std::path::PathBuf>,
+    /// What it passes on, if it is a relay and follows somebody.
+    pub relay: Option<RelayStatus>,
+}
+
+/// A relay and its standbys.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct RelayStatus {
+    /// What it acknowledges.
+    pub ack: RelayAck,
+    /// Through whom the log comes, from the primary on.
+    pub through: Vec<NodeId>,
+    /// Acknowledged to whom it follows, at most: what is persistent here, and below if it acknowledges for its standbys too.
+    pub upward: Stamp,
+    /// Told to those below to be globally persistent.
+    pub downward: Stamp,
+    /// Everyone who joined since the log goes on without a cut or another term.
+    pub standbys: Vec<StandbyStatus>,
+    /// Those connected who are counted by nobody.
+    pub observers: Vec<ObserverStatus>,
+    /// Processor time of its shipping threads.
+    pub ship_cpu: Duration,
+    /// Processor time of its threads that read acknowledgements.
+    pub ack_cpu: Duration,
 }

@@ -181,6 +181,8 @@ enum Voice {
 pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
     let shared = &standby.shared;
     let rest = shared.follow().rest();
+    // What is fetched, and then the new reign, would not be what they were promised.
+    shared.end_relay();
     if let Some(why) = shared.follow().failure() {
         return Err(PromoteError::Local(why));
     }

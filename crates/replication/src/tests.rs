@@ -2,6 +2,7 @@
 
 mod fixture;
 mod joining;
+mod relaying;
 mod replaying;
 mod storm;
 mod taking_over;

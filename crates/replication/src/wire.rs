@@ -168,7 +168,9 @@ pub struct Welcome {
     pub cluster: ClusterId,
     /// Who sends.
     pub node: NodeId,
-    /// Its term.
+    /// Whose log the sender's is, from the primary on, if it is a relay.
+    pub above: Vec<NodeId>,
+    /// The primary's term.
     pub term: Term,
     /// Its terms.
     pub history: TermHistory,
@@ -253,6 +255,22 @@ pub enum Refusal {
         /// That node.
         node: NodeId,
     },
+    /// A relay was asked by one whose log its own is.
+    #[error("{node} follows {above}, which cannot follow it in turn")]
+    Circle {
+        /// Who refuses.
+        node: NodeId,
+        /// Who asked.
+        above: NodeId,
+    },
+    /// A relay cannot say yet how a log goes on: come again.
+    #[error("{node} cannot be followed yet: {why}")]
+    Later {
+        /// Who refuses.
+        node: NodeId,
+        /// What has to happen first.
+        why: Wait,
+    },
     /// The other side did what it should not.
     #[error("protocol violation: {0}")]
     Violation(String),
@@ -281,6 +299,22 @@ pub enum Refusal {
 fn names(nodes: &[NodeId]) -> String {
     let names: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
     names.join(", ")
+}
+
+/// Why a relay asks to come again.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Wait {
+    /// It follows nobody at present.
+    #[error("it follows nobody at present")]
+    Lost,
+    /// Its log is the shorter one.
+    #[error("its log ends at {end}, this one at {received}")]
+    Behind {
+        /// Where its log ends.
+        end: Stamp,
+        /// Where the other's ends.
+        received: Stamp,
+    },
 }
 
 fn at(leader: &Option<String>) -> String {

@@ -61,7 +61,7 @@ fn with_asynchronous_standbys() {
 #[test]
 fn with_cascaded_standbys() {
     for safety in [Safety::TwoSafe, Safety::VerySafe, Safety::Quorum(2), Safety::OneSafe] {
-        for relay_ack in [RelayAck::Own, RelayAck::Subtree] {
+        for relay_ack in [RelayAck::Own, RelayAck::Downstream] {
             let scenario = Scenario { cascaded: 2, relay_ack, ..Scenario::new(safety, 1) };
             let report = sweep("sound with_cascaded_standbys", scenario, 60);
             println!("{safety}, {relay_ack:?}: {report:?}");

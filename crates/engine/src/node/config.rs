@@ -3,7 +3,10 @@
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
 use freshet_base::Safety;
-use freshet_cluster::commit_rule::{AbsurdRule, RuleConfig, WhenMissing};
+use freshet_cluster::{
+    commit_rule::{AbsurdRule, RuleConfig, WhenMissing},
+    relay::RelayAck,
+};
 use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
 use freshet_log::{
     Division, GroupCommitKind, Grouping, LogConfig, Nudge, StandbyRing,
@@ -11,7 +14,7 @@ use freshet_log::{
 };
 use freshet_replication::{
     primary::PrimaryFabric,
-    standby::{ReplayMode, StandbyFabric},
+    standby::{RelayConfig, ReplayMode, StandbyFabric},
 };
 use serde::{Deserialize, Serialize};
 
@@ -362,6 +365,10 @@ pub struct NodeConfig {
     /// A primary that restarts reigns without asking anybody, although commits that were acknowledged may be lost. Not to be left in a
     /// configuration.
     pub force_reign: bool,
+    /// Of a standby: how many asynchronous standbys it is meant to feed. 0: it is no relay, and feeds none.
+    pub relay_standbys: u32,
+    /// Of a relay: whether it acknowledges what it holds itself, or what its standbys hold too.
+    pub relay_ack: RelayAck,
     /// How long a standby may leave something unacknowledged before it leaves the in-sync set, in milliseconds.
     pub standby_timeout_ms: u64,
     /// How many threads replay, at restart and on a standby.
@@ -397,6 +404,8 @@ impl Default for NodeConfig {
             asynchronous: false,
             restart_timeout_s: 600,
             force_reign: false,
+            relay_standbys: 0,
+            relay_ack: RelayAck::Own,
             standby_timeout_ms: 2000,
             replay_threads: 1,
             replay: ReplayMode::Pipelined,
@@ -449,6 +458,21 @@ impl NodeConfig {
         };
         rule.check()?;
         Ok(rule)
+    }
+
+    /// How a standby feeds standbys of its own, if it is a relay.
+    pub(crate) fn relay(&self) -> Result<Option<RelayConfig>, String> {
+        if self.relay_standbys == 0 {
+            return Ok(None);
+        }
+        Ok(Some(RelayConfig {
+            standby_timeout: Duration::from_millis(self.standby_timeout_ms),
+            partition: self.log.partition_bytes,
+            // The primary's is at most as large as what this node's own buffer takes.
+            largest_block: self.log.buffer_bytes as u64 / 2,
+            fabric: self.fabric.primary()?,
+            ..RelayConfig::new(self.relay_ack, self.relay_standbys)
+        }))
     }
 
     /// The file of a log buffer in persistent memory.

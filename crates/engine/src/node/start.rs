@@ -346,6 +346,7 @@ impl Parts {
             peers: config.peers.clone(),
             fabric: config.fabric.standby(config.domain).map_err(StartError::Config)?,
             synchronous: !config.asynchronous,
+            relay: config.relay().map_err(StartError::Config)?,
             ..StandbyConfig::default()
         };
         let standby =
@@ -393,6 +394,10 @@ impl Whole {
         let Self { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping } =
             self;
         let mut checkpointing = None;
+        let relayed: Option<Relayed> = match &composition {
+            Composition::Standby(following) => Some(Box::new(following.standby.needed())),
+            _ => None,
+        };
         let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
         if let (Some(directory), Some(store)) = (&ground.directory, &ground.store) {
             let ground = checkpoint::Ground {
@@ -402,7 +407,7 @@ impl Whole {
                 cluster: ground.cluster,
                 core: Arc::clone(&core),
                 store: store.clone(),
-                unneeded: Box::new(unneeded(Arc::clone(&shipping))),
+                unneeded: Box::new(unneeded(Arc::clone(&shipping), relayed)),
             };
             let started = Checkpointing::start(ground, checkpoint.as_ref()).map_err(StartError::System)?;
             let door =
@@ -432,11 +437,16 @@ impl Whole {
     }
 }
 
-/// How far a primary's connected standbys and observers have got the log; nobody else needs any.
-fn unneeded(shipping: Shipping) -> impl Fn() -> Stamp {
+/// How far those who follow a relay have got the log.
+type Relayed = Box<dyn Fn() -> Stamp + Send + Sync>;
+
+/// How far the connected standbys and observers of a primary, or a relay, have got the log; nobody else needs any.
+fn unneeded(shipping: Shipping, relayed: Option<Relayed>) -> impl Fn() -> Stamp {
     move || {
         let shipping = shipping.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let Some(status) = shipping.map(|shipping| shipping.status()) else { return Stamp::MAX };
+        let Some(status) = shipping.map(|shipping| shipping.status()) else {
+            return relayed.as_ref().map_or(Stamp::MAX, |needed| needed());
+        };
         let standbys = status.standbys.iter().filter(|standby| standby.connected);
         let standbys = standbys.map(|standby| standby.acked.min(standby.shipped));
         let observers = status.observers.iter().map(|observer| observer.acked.min(observer.shipped));

@@ -75,6 +75,14 @@ impl Bell {
         true
     }
 
+    /// Whether the next few values find room.
+    pub fn has_room(&self) -> bool {
+        let ring = self.ring_of_values();
+        // Relaxed: only an estimate; `put` looks again.
+        let waiting = ring.head.load(Ordering::Relaxed).wrapping_sub(ring.tail.load(Ordering::Relaxed));
+        waiting <= LENGTH / 2
+    }
+
     /// Blocks for the next value, at most for `patience`; looks for it for `spin` before it sleeps.
     pub fn hear(&self, spin: Duration, patience: Duration) -> Option<u32> {
         let ring = self.ring_of_values();

@@ -187,6 +187,10 @@ impl QueuePair for ShmQueue {
     fn is_prompt(&self) -> bool {
         true
     }
+
+    fn has_room(&self) -> bool {
+        self.bell.has_room()
+    }
 }
 
 struct ShmCompletions {

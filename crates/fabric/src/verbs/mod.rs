@@ -189,6 +189,8 @@ struct Link {
     over: AtomicBool,
     ready: Mutex<bool>,
     changed: Condvar,
+    /// What failed first on this side, if anything did.
+    cause: Mutex<Option<String>>,
     /// Can be read from the end on, so that it wakes who sleeps.
     bell: OwnedFd,
 }
@@ -197,7 +199,13 @@ impl Link {
     fn new() -> io::Result<Self> {
         use rustix::event::{EventfdFlags, eventfd};
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Self { over: AtomicBool::new(false), ready: Mutex::new(false), changed: Condvar::new(), bell })
+        Ok(Self {
+            over: AtomicBool::new(false),
+            ready: Mutex::new(false),
+            changed: Condvar::new(),
+            cause: Mutex::new(None),
+            bell,
+        })
     }
 
     fn is_over(&self) -> bool {
@@ -210,6 +218,16 @@ impl Link {
         let first = !std::mem::replace(&mut *ready, true);
         self.changed.notify_all();
         first && byte == READY
+    }
+
+    fn cause(&self) -> Option<String> {
+        self.cause.lock().expect("no code panics under this mutex").clone()
+    }
+
+    /// Something has failed: it is said why unless something else did before, and both halves stop.
+    fn fail(&self, why: String) {
+        self.cause.lock().expect("no code panics under this mutex").get_or_insert(why);
+        self.end();
     }
 
     fn end(&self) {

@@ -102,16 +102,11 @@ pub(super) struct State {
     /// Bytes of the ring that were ever used, and that are free again.
     head: u64,
     tail: u64,
-    /// Why nothing can be posted any more.
-    broken: Option<String>,
 }
 
 impl VerbsQueue {
     fn lost(&self) -> SendError {
-        let source = match &self.state.broken {
-            Some(why) => io::Error::other(why.clone()),
-            None => io::ErrorKind::BrokenPipe.into(),
-        };
+        let source = self.link.cause().map_or_else(|| io::ErrorKind::BrokenPipe.into(), io::Error::other);
         SendError::Lost { peer: self.peer, source }
     }
 
@@ -121,12 +116,12 @@ impl VerbsQueue {
 
     /// The connection is over; if that was because something failed here, says what.
     fn over(&mut self) -> SendError {
-        while self.state.broken.is_none() && matches!(self.reap(None), Ok(true)) {}
+        while self.link.cause().is_none() && matches!(self.reap(None), Ok(true)) {}
         self.lost()
     }
 
     fn broken(&mut self, why: impl Into<String>) -> SendError {
-        self.state.broken.get_or_insert(why.into());
+        self.link.fail(why.into());
         self.lost()
     }
 
@@ -139,7 +134,7 @@ impl VerbsQueue {
 
     /// Fails when this is of no more use; waits until the other side is ready for the first packet.
     fn usable(&mut self) -> Result<(), SendError> {
-        if self.state.broken.is_some() || self.link.is_over() {
+        if self.link.is_over() {
             return Err(self.over());
         }
         match self.link.ready(self.patience) {
@@ -307,7 +302,7 @@ impl QueuePair for VerbsQueue {
     }
 
     fn complete(&mut self) -> Result<(), SendError> {
-        if self.state.broken.is_some() || self.link.is_over() {
+        if self.link.is_over() {
             return Err(self.over());
         }
         while !self.state.posted.is_empty() {
@@ -327,6 +322,10 @@ impl QueuePair for VerbsQueue {
     }
 
     fn is_prompt(&self) -> bool {
+        true
+    }
+
+    fn has_room(&self) -> bool {
         // A queue that fills is one whose card gets no answers: soon somebody would wait for room.
         let ring = size_of_val(self.ring.region().words()) as u64;
         self.state.posted.len() * 2 <= self.pair.depth() && (self.state.head - self.state.tail) * 2 <= ring
@@ -361,13 +360,32 @@ impl VerbsCompletions {
         ReceiveError::Lost { peer: self.peer, source }
     }
 
-    fn take(&mut self, completion: &WorkCompletion) -> Result<u32, ReceiveError> {
-        if completion.status == sys::FLUSHED && self.link.is_over() {
-            return Err(ReceiveError::Closed { peer: self.peer });
+    /// The connection is over: something has failed here, or the other side has closed it.
+    fn ended(&self) -> ReceiveError {
+        let why = self.link.cause().map(io::Error::other);
+        why.map_or(ReceiveError::Closed { peer: self.peer }, |why| self.lost(why))
+    }
+
+    /// A receive has ended with this status. If it was only flushed, something else has failed before: what this side has posted, most
+    /// likely, of which nobody may have heard yet.
+    fn fail(&self, status: u32) {
+        let mut completed = [WorkCompletion::default(); BATCH];
+        // Whoever posts has no use for these completions any more: nothing can be posted after an error.
+        while let Ok(count @ 1..) = self.pair.sent.poll(&mut completed) {
+            let failed = |it: &&WorkCompletion| ![sys::SUCCESS, sys::FLUSHED].contains(&it.status);
+            if let Some(failed) = completed[..count].iter().find(failed) {
+                return self.link.fail(self.pair.device().status(failed.status));
+            }
         }
+        self.link.fail(format!("a receive failed: {}", self.pair.device().status(status)));
+    }
+
+    fn take(&mut self, completion: &WorkCompletion) -> Result<u32, ReceiveError> {
         if completion.status != sys::SUCCESS {
-            let why = self.pair.device().status(completion.status);
-            return Err(self.lost(io::Error::other(format!("a receive failed: {why}"))));
+            if !self.link.is_over() {
+                self.fail(completion.status);
+            }
+            return Err(self.ended());
         }
         if completion.queue_pair != self.pair.number() {
             return Err(self.lost(io::Error::other("something was received by another queue pair")));
@@ -416,7 +434,7 @@ impl CompletionQueue for VerbsCompletions {
                 self.broken = Some(ReceiveError::Closed { peer: self.peer });
                 Err(error)
             }
-            (None, None) if self.link.is_over() => Err(ReceiveError::Closed { peer: self.peer }),
+            (None, None) if self.link.is_over() => Err(self.ended()),
             (None, None) => Ok(None),
         }
     }

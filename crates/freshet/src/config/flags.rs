@@ -4,7 +4,7 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory};
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{Apply, FabricKind, ReplayMode};
+use freshet_engine::{Apply, FabricKind, RelayAck, ReplayMode};
 
 use super::{ConfigError, DivideBy, Domain, GroupCommit, NudgeBy, OnLoss, Settings, SqlListen};
 use crate::pin::Cpus;
@@ -184,6 +184,12 @@ pub(crate) struct Flags {
     /// A primary that restarts reigns without asking anybody, although acknowledged commits may be lost. [default: false]
     #[arg(long, value_name = "BOOL", env = "FRESHET_FORCE_REIGN", help_heading = "Safety", num_args = 0..=1, default_missing_value = "true")]
     pub(crate) force_reign: Option<bool>,
+    /// On a standby: it is a relay, and feeds so many asynchronous standbys, or others, that join it in place of the primary. [default: 0]
+    #[arg(long, value_name = "N", env = "FRESHET_RELAY_STANDBYS", help_heading = "Safety")]
+    pub(crate) relay_standbys: Option<u32>,
+    /// On a relay: it acknowledges what it holds itself (own), or what its standbys in sync hold too (downstream). [default: own]
+    #[arg(long, value_name = "WHAT", env = "FRESHET_RELAY_ACK", help_heading = "Safety")]
+    pub(crate) relay_ack: Option<RelayAck>,
     /// With on-loss refuse: commits are refused when the level was not kept for this many milliseconds.
     /// [default: 5000]
     #[arg(long, value_name = "MS", env = "FRESHET_REFUSE_AFTER_MS", help_heading = "Safety")]
@@ -256,6 +262,8 @@ impl Flags {
             self.asynchronous => settings.asynchronous,
             self.restart_timeout_s => settings.restart_timeout_s,
             self.force_reign => settings.force_reign,
+            self.relay_standbys => settings.relay_standbys,
+            self.relay_ack => settings.relay_ack,
             self.refuse_after_ms => settings.refuse_after_ms,
             self.isolation => settings.isolation,
             self.workers => settings.workers,

@@ -16,7 +16,9 @@ use std::{
 
 use clap::ValueEnum;
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{Apply, CheckpointSettings, FabricSettings, NodeConfig, PersistMethod as Method, ReplayMode};
+use freshet_engine::{
+    Apply, CheckpointSettings, FabricSettings, NodeConfig, PersistMethod as Method, RelayAck, ReplayMode,
+};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -119,6 +121,10 @@ pub(crate) struct Settings {
     pub(crate) restart_timeout_s: u64,
     /// A primary that restarts reigns without asking anybody.
     pub(crate) force_reign: bool,
+    /// Of a standby: how many asynchronous standbys it is meant to feed.
+    pub(crate) relay_standbys: u32,
+    /// Of such a relay: what it acknowledges.
+    pub(crate) relay_ack: RelayAck,
     /// With `on-loss = "refuse"`: after this long commits are refused.
     pub(crate) refuse_after_ms: u64,
     /// Threads that replay the log, on a standby and at restart.
@@ -277,6 +283,8 @@ impl Default for Settings {
             asynchronous: false,
             restart_timeout_s: 600,
             force_reign: false,
+            relay_standbys: 0,
+            relay_ack: RelayAck::Own,
             refuse_after_ms: 5_000,
             replay_threads: 2,
             replay: ReplayMode::Pipelined,
@@ -485,6 +493,8 @@ impl Settings {
             asynchronous: self.asynchronous,
             restart_timeout_s: self.restart_timeout_s,
             force_reign: self.force_reign,
+            relay_standbys: self.relay_standbys,
+            relay_ack: self.relay_ack,
             replay_threads: self.replay_threads,
             replay: self.replay,
             apply: self.apply,

@@ -2,10 +2,9 @@
 //!
 //! # Access protocol
 //!
-//! The memory is words of eight bytes, and every copy moves whole words through
-//! relaxed atomics. So a copy that races with another is never undefined
-//! behaviour: it yields words of either, and whoever may race (an optimistic
-//! reader) checks afterwards, by the protocol of its caller, whether it did.
+//! The memory is words of eight bytes, and every copy moves whole words
+//! (`freshet_base::words`), so that it may race with another: whoever may (an
+//! optimistic reader) checks afterwards, by the protocol of its caller.
 //! What a word-wise copy costs over `memcpy` is a few nanoseconds per block.
 //!
 //! Three doors lead around the atomics, all for the kernel's sake:
@@ -17,7 +16,10 @@
 
 use std::{io, os::fd::BorrowedFd};
 
-use freshet_base::sync::{AtomicU64, Ordering};
+use freshet_base::{
+    sync::{AtomicU64, Ordering},
+    words,
+};
 
 /// Bytes in a word.
 const WORD: usize = 8;
@@ -118,58 +120,17 @@ impl Memory {
         self.words().len() * WORD
     }
 
-    /// Copies `from` to byte `at`. Several threads may store at once as long as their words differ.
+    /// Copies `from` to byte `at`. Several threads may store at once as long as their words differ. Published by whoever owns the range (a bound
+    /// cleared, a watermark advanced), and checked by optimistic readers through the fences of the ring.
     #[inline]
     pub(crate) fn store(&self, at: usize, from: &[u8]) {
-        let (mut word, skew) = (at / WORD, at % WORD);
-        let mut from = from;
-        if skew != 0 {
-            let (head, rest) = from.split_at(from.len().min(WORD - skew));
-            self.store_part(word, skew, head);
-            (from, word) = (rest, word + 1);
-        }
-        let (whole, tail) = from.as_chunks::<WORD>();
-        let target = &self.words()[word..word + whole.len()];
-        for (target, chunk) in target.iter().zip(whole) {
-            // Relaxed: published by whoever owns the range (a bound cleared, a watermark advanced), and
-            // checked by optimistic readers through the fences of the ring.
-            target.store(u64::from_ne_bytes(*chunk), Ordering::Relaxed);
-        }
-        if !tail.is_empty() {
-            self.store_part(word + whole.len(), 0, tail);
-        }
+        words::store(self.words(), at, from);
     }
 
-    /// Replaces some bytes of one word, whose other bytes nobody writes meanwhile.
-    fn store_part(&self, word: usize, skew: usize, from: &[u8]) {
-        // Relaxed, twice: as in `store`.
-        let mut bytes = self.words()[word].load(Ordering::Relaxed).to_ne_bytes();
-        bytes[skew..skew + from.len()].copy_from_slice(from);
-        self.words()[word].store(u64::from_ne_bytes(bytes), Ordering::Relaxed);
-    }
-
-    /// Copies the bytes from `at` on to `into`.
+    /// Copies the bytes from `at` on to `into`. The caller synchronised (its range is known to be filled), or checks afterwards.
     #[inline]
     pub(crate) fn load(&self, at: usize, into: &mut [u8]) {
-        let (mut word, skew) = (at / WORD, at % WORD);
-        let mut into = into;
-        if skew != 0 {
-            let (head, rest) = into.split_at_mut(into.len().min(WORD - skew));
-            // Relaxed, here and below: the caller synchronised (its range is known to be filled), or
-            // checks afterwards.
-            let bytes = self.words()[word].load(Ordering::Relaxed).to_ne_bytes();
-            head.copy_from_slice(&bytes[skew..skew + head.len()]);
-            (into, word) = (rest, word + 1);
-        }
-        let (whole, tail) = into.as_chunks_mut::<WORD>();
-        let source = &self.words()[word..word + whole.len()];
-        for (source, chunk) in source.iter().zip(whole.iter_mut()) {
-            *chunk = source.load(Ordering::Relaxed).to_ne_bytes();
-        }
-        if !tail.is_empty() {
-            let bytes = self.words()[word + whole.len()].load(Ordering::Relaxed).to_ne_bytes();
-            tail.copy_from_slice(&bytes[..tail.len()]);
-        }
+        words::load(self.words(), at, into);
     }
 
     /// Sets `length` bytes from `at` on to zero; both are multiples of eight.

@@ -315,7 +315,10 @@ impl LogBuffer {
     #[cfg(not(loom))]
     pub(crate) fn renew(&self, at: Stamp) -> std::io::Result<()> {
         let Some(memory) = self.shared_memory() else { return Ok(()) };
-        let (first, beyond) = (self.place(at) as u64, self.claimed().since(at).min(self.capacity()));
+        // What is not released yet stays, however far the frontier was before a cut.
+        let kept = at.since(self.released().min(at)).min(self.capacity());
+        let (first, beyond) =
+            (self.place(at) as u64, self.claimed().since(at.min(self.claimed())).min(self.capacity() - kept));
         memory.renew(&|word| (word as u64 * 8).wrapping_sub(first) & self.mask >= beyond)
     }
 

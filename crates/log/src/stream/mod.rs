@@ -33,7 +33,7 @@ use freshet_base::{
 };
 
 use crate::{
-    block::{MAX_BLOCK, term_block},
+    block::{MARK_BLOCK, MAX_BLOCK, term_block},
     buffer::Flusher,
     core::{Core, FlushWatcher, LogFailure, LogReader, LogStatistics, ReadError},
     segments::StoreError,
@@ -735,7 +735,7 @@ impl Log {
     /// When every writer's place is taken: the term begins before there are workers.
     pub fn begin_term(&self, node: NodeId) -> Result<Stamp, ReserveError> {
         let mut writer = self.writer().expect("a term begins before there are workers");
-        writer.mark(|stamp| term_block(stamp, self.shared.term, node))
+        writer.mark(MARK_BLOCK, |stamp| term_block(stamp, self.shared.term, node))
     }
 
     /// Takes no more reservations, flushes what was reserved, makes the watermark durable and ends the group commit.

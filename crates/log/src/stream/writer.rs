@@ -143,7 +143,7 @@ impl Writer {
     /// [`ReserveError`] as for every block.
     pub fn note_time(&mut self, micros: u64) -> Result<Stamp, ReserveError> {
         let term = self.shared.term;
-        self.mark(|stamp| time_block(stamp, term, micros))
+        self.mark(MARK_BLOCK, |stamp| time_block(stamp, term, micros))
     }
 
     /// Records in the log which nodes hold everything that is committed, in the words of replication. Waits as [`Reservation::fill`] does. Returns
@@ -153,17 +153,19 @@ impl Writer {
     /// [`ReserveError`] as for every block.
     pub fn note_members(&mut self, bytes: &[u8]) -> Result<Stamp, ReserveError> {
         let term = self.shared.term;
-        let reservation = self.reserve(members_length(bytes) as u64)?;
-        let (stamp, end) = (reservation.stamp(), reservation.end());
-        reservation.fill(&members_block(stamp, term, bytes))?;
-        Ok(end)
+        self.mark(members_length(bytes), |stamp| members_block(stamp, term, bytes))
     }
 
-    /// Writes a block that holds no records.
-    pub(super) fn mark(&mut self, block: impl FnOnce(Stamp) -> [u8; MARK_BLOCK]) -> Result<Stamp, ReserveError> {
-        let reservation = self.reserve(MARK_BLOCK as u64)?;
+    /// Writes a block of `length` bytes that holds no records.
+    pub(super) fn mark<B: AsRef<[u8]>>(
+        &mut self,
+        length: usize,
+        block: impl FnOnce(Stamp) -> B,
+    ) -> Result<Stamp, ReserveError> {
+        let reservation = self.reserve(length as u64)?;
         let (stamp, end) = (reservation.stamp(), reservation.end());
-        reservation.fill(&block(stamp))?;
+        reservation.fill(block(stamp).as_ref())?;
+        self.ring_for_marks();
         Ok(end)
     }
 
@@ -270,6 +272,11 @@ impl Writer {
 
     /// Wakes the group commit of this writer's stream, if it sleeps; where blocks go to other streams too, those of all.
     #[inline]
+    /// Marks belong to the first stream, whoever writes them, and its logger may be asleep.
+    fn ring_for_marks(&self) {
+        self.shared.bells[0].ring_if_asleep();
+    }
+
     fn ring(&self) {
         match self.shared.config.division {
             Division::Transaction => self.shared.bells[usize::from(self.stream)].ring_if_asleep(),

@@ -1,22 +1,19 @@
 //! Accept: answers those who connect to a primary.
 
-use freshet_base::{
-    Stamp, Term,
-    sync::{Arc, Ordering},
-};
+use freshet_base::{Stamp, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::{self, Event},
-    flow::Flow,
     term::{LogState, Verdict},
 };
-use freshet_fabric::{Offer, channel::Side, tcp::Connection};
+use freshet_fabric::tcp::Connection;
 
-use super::{Shared, ack, ship, ship::Shipper};
+use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
+    feed::{Joining, join},
     handshake::{Agreed, Host, check_cluster, consider},
     takeover::serve_log,
-    wire::{self, Continue, Hello, Kind, Purpose, Refusal, Reply},
+    wire::{Continue, Hello, Purpose, Refusal, Reply},
 };
 
 pub(super) struct PrimaryService(pub Arc<Shared>);
@@ -112,31 +109,21 @@ fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<
     agreed
 }
 
-/// A standby that may join.
-struct Joining {
-    member: bool,
-    synchronous: bool,
-    appliance: bool,
-    offer: Offer,
-    /// It has room up to there, which tells how far it has replayed.
-    replayed: Stamp,
-    agreed: Agreed,
-}
-
 /// Quorum and very safe count on a number of nodes: were there more, those whom a take-over hears could all lack what the others have
 /// acknowledged. Whoever is away counts as well, since it may come back; but a node at the address of one that is away is in its place.
-fn make_place(shared: &Shared, hello: &Hello) -> Result<(), Refusal> {
+pub(super) fn make_place(shared: &Shared, address: &str, joined: &Event) -> Result<(), Refusal> {
+    let Event::Joined { standby, synchronous: true, .. } = *joined else { return Ok(()) };
     let rule = &shared.config.rule;
     if !rule.counts_standbys() || rule.counts_on_nobody() {
         return Ok(());
     }
     let mut others = shared.commit.places();
-    others.retain(|node, member| *node != hello.node && member.synchronous);
+    others.retain(|node, member| *node != standby && member.synchronous);
     if others.len() < rule.standbys as usize {
         return Ok(());
     }
     let gone = others.iter().find(|(node, member)| {
-        !member.connected && !hello.address.is_empty() && shared.address_of(**node).as_ref() == Some(&hello.address)
+        !member.connected && !address.is_empty() && shared.address_of(**node).as_deref() == Some(address)
     });
     match gone {
         Some((node, _)) => {
@@ -148,57 +135,5 @@ fn make_place(shared: &Shared, hello: &Hello) -> Result<(), Refusal> {
             safety: rule.safety,
             members: others.into_keys().collect(),
         }),
-    }
-}
-
-fn join(shared: &Arc<Shared>, hello: &Hello, joining: Joining, mut connection: Connection) {
-    let Joining { member, synchronous, appliance, offer, replayed, mut agreed } = joining;
-    // One after another, or two would take the same place.
-    let one = shared.joining.lock().expect("no code panics under this mutex");
-    if member
-        && synchronous
-        && let Err(refusal) = make_place(shared, hello)
-    {
-        drop(one);
-        return refuse(connection, refusal);
-    }
-    let closer = match connection.set_patience(Some(shared.config.patience)).and_then(|()| connection.closer()) {
-        Ok(closer) => closer,
-        Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
-    };
-    let fabric = &shared.config.fabric;
-    let side = match Side::new(offer.kind(), fabric.config.clone(), None) {
-        Ok(side) => side,
-        Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
-    };
-    agreed.welcome.offer = Some(side.offer().clone());
-    let now = shared.clock.now();
-    // No room before the standby has said so: it may have to cut its log first, and what is written there is in its memory at once.
-    let flow = Flow::new(shared.config.flow, agreed.welcome.cut_at, agreed.welcome.cut_at, now);
-    let shipper = Arc::new(Shipper::new(hello.node, member, appliance, flow, closer));
-    shared.met(hello.node, &hello.address);
-    shared.came(&shipper, Event::Joined { standby: hello.node, persisted: agreed.persisted, synchronous });
-    drop(one);
-    shipper.replayed.store(replayed.min(agreed.welcome.cut_at).0, Ordering::Relaxed);
-    // The standby is counted before it is told so.
-    let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));
-    if let Err(error) = connection.sender().send(Kind::Reply as u8, shared.who.term, &welcome) {
-        return shared.lost(&shipper, error.to_string());
-    }
-    let (sender, receiver) = match side.connect(&offer, connection, fabric.limit.clone(), shared.config.patience) {
-        Ok(halves) => halves,
-        Err(error) => return shared.lost(&shipper, error.to_string()),
-    };
-    shipper.begin(sender);
-    let short = hello.node.0 >> 48;
-    let (ships, acks) = (Arc::clone(&shipper), Arc::clone(&shipper));
-    let spawned = shared
-        .spawn(format!("ship-{short:04x}"), move |shared| ship::run(&shared, &ships))
-        .and_then(|()| shared.spawn(format!("ack-{short:04x}"), move |shared| ack::run(&shared, &acks, receiver)));
-    if let Err(error) = spawned {
-        shared.lost(&shipper, error.to_string());
-    }
-    if shared.stopping() {
-        shipper.end();
     }
 }

@@ -1,45 +1,42 @@
-//! The primary's side: ship, ack, commit.
+//! The primary's side: commit, and who is fed ([`crate::feed`]: ship, ack).
 //!
 //! Threads: one `ship` and one `ack` per standby, one `watch` that lets time pass in the commit rule, one
 //! `announce` that makes a new reign known to nodes which are not connected. All of them sleep unless there is something to do.
 
 mod accept;
-mod ack;
 mod announce;
 mod commit;
-mod ship;
 
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    thread::{self, JoinHandle},
     time::Duration,
 };
 
 use freshet_base::{
     ClusterId, NodeId, Stamp, Term,
-    sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
+    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
     Moment,
-    commit_rule::{self, Event, Place, RuleConfig},
-    flow::{Boundaries, FlowConfig},
+    commit_rule::{self, Event, RuleConfig},
+    flow::FlowConfig,
     in_sync::Succession,
     term::TermHistory,
 };
-use freshet_fabric::{FabricConfig, cpu::Meter, limit::TokenBucket};
+use freshet_fabric::{FabricConfig, limit::TokenBucket};
 
 pub use self::commit::{CommitError, CommitStage};
-use self::ship::Shipper;
 use crate::{
     bell::Bell,
     clock::Clock,
     endpoint::Service,
+    feed::{FeedConfig, Feeder, Feeds, Shipper},
     handshake::Host,
-    log_access::LogSource,
-    status::{ObserverStatus, PrimaryStatus, StandbyStatus},
+    log_access::{LogReadError, LogSource},
+    status::PrimaryStatus,
     terms::Terms,
-    wire::{self, Peer, Peers},
+    wire::{self, Peer, Peers, Refusal},
 };
 
 /// The parameters of a reign.
@@ -128,31 +125,16 @@ pub(crate) struct Shared {
     terms: Terms,
     clock: Clock,
     source: Arc<dyn LogSource>,
-    boundaries: Mutex<Boundaries>,
+    feeds: Feeds,
     /// The newest batches: where each ends, and when it was handed over.
     handed_over: Mutex<VecDeque<(Stamp, Moment)>>,
     commit: CommitStage,
-    shippers: Mutex<BTreeMap<NodeId, Arc<Shipper>>>,
-    /// Held by who gives a standby its place.
-    joining: Mutex<()>,
-    /// Held while a connection comes or goes, so that the commit rule hears of it in the same order as `shippers`: a node that has
-    /// come back must not be taken for gone because its old connection ends late.
-    comings: Mutex<()>,
-    losses: Mutex<BTreeMap<NodeId, String>>,
     peers: Mutex<Vec<Peer>>,
-    peers_version: AtomicU64,
     announce: Bell,
     release: Mutex<Option<Release>>,
     record: Mutex<Option<RecordSet>>,
-    stopping: AtomicBool,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
-    ship_cpu: Meter,
-    ack_cpu: Meter,
-    /// Of that, what compression took; and how many bytes it saved.
-    pack_cpu: Meter,
-    packed: AtomicU64,
-    threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
 /// A reigning primary.
@@ -182,8 +164,15 @@ impl Primary {
             config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         peers.retain(|peer| peer.address != who.address);
         peers.push(Peer { node: Some(who.node), address: who.address.clone() });
+        let feed = FeedConfig {
+            flow: config.flow,
+            patience: config.patience,
+            partition: config.partition,
+            boundaries: config.boundaries,
+            fabric: config.fabric.clone(),
+        };
         let shared = Arc::new(Shared {
-            boundaries: Mutex::new(Boundaries::new(who.start, config.boundaries)),
+            feeds: Feeds::new(feed, who.term, who.start, clock, 1),
             handed_over: Mutex::default(),
             history: terms.get().history,
             config,
@@ -192,22 +181,11 @@ impl Primary {
             clock,
             source,
             commit,
-            shippers: Mutex::default(),
-            joining: Mutex::default(),
-            comings: Mutex::default(),
-            losses: Mutex::default(),
             peers: Mutex::new(peers),
-            peers_version: AtomicU64::new(1),
             announce: Bell::default(),
             release: Mutex::new(None),
             record: Mutex::new(None),
-            stopping: AtomicBool::new(false),
             contested: AtomicBool::new(false),
-            ship_cpu: Meter::default(),
-            ack_cpu: Meter::default(),
-            pack_cpu: Meter::default(),
-            packed: AtomicU64::new(0),
-            threads: Mutex::default(),
         });
         let primary = Self { shared };
         primary.shared.spawn("watch".into(), |shared| shared.watch())?;
@@ -215,7 +193,8 @@ impl Primary {
         Ok(primary)
     }
 
-    /// A batch `[from, to)` is in the log buffer and about to be flushed; ships it meanwhile. Neither blocks nor copies the batch.
+    /// A batch `[from, to)` is in the log buffer and about to be flushed; ships it meanwhile. Never blocks; copies a small batch
+    /// where that is all that shipping takes.
     /// `partition_ends` are ends of blocks in it, `transaction_ends` those at which no transaction goes on: at one of these
     /// `committed` will stand.
     ///
@@ -223,7 +202,7 @@ impl Primary {
     /// When the batch does not follow the last one.
     pub fn batch_ready(&self, from: Stamp, to: Stamp, partition_ends: &[Stamp], transaction_ends: &[Stamp]) {
         self.shared.commit.enter_ends(transaction_ends);
-        self.shared.boundaries().push(from, to, partition_ends);
+        self.shared.feeds.boundaries().push(from, to, partition_ends);
         {
             let mut handed_over = self.shared.handed_over.lock().expect("no code panics under this mutex");
             if handed_over.len() == HANDED_OVER {
@@ -231,10 +210,7 @@ impl Primary {
             }
             handed_over.push_back((to, self.shared.clock.now()));
         }
-        let shippers: Vec<_> = self.shared.shippers().values().cloned().collect();
-        for shipper in shippers {
-            ship::batch_ready(&self.shared, &shipper, to.since(from));
-        }
+        self.shared.batch_noted(from, to);
         self.shared.release_buffer(to);
     }
 
@@ -295,25 +271,17 @@ impl Drop for Primary {
 }
 
 impl Shared {
-    fn boundaries(&self) -> MutexGuard<'_, Boundaries> {
-        self.boundaries.lock().expect("no code panics under this mutex except for a batch out of order")
-    }
-
     fn shippers(&self) -> MutexGuard<'_, BTreeMap<NodeId, Arc<Shipper>>> {
-        self.shippers.lock().expect("no code panics under this mutex")
+        self.feeds.shippers()
     }
 
     fn stopping(&self) -> bool {
-        self.stopping.load(Ordering::SeqCst)
+        self.feeds.stopping()
     }
 
     fn spawn(self: &Arc<Self>, name: String, run: impl FnOnce(Arc<Self>) + Send + 'static) -> io::Result<()> {
         let shared = Arc::clone(self);
-        let thread = thread::Builder::new().name(name).spawn(move || run(shared))?;
-        let mut threads = self.threads.lock().expect("no code panics under this mutex");
-        threads.retain(|thread| !thread.is_finished());
-        threads.push(thread);
-        Ok(())
+        self.feeds.spawn(name, move || run(shared))
     }
 
     /// What this primary says of itself to those who want its log.
@@ -322,38 +290,24 @@ impl Shared {
             cluster: self.who.cluster,
             node: self.who.node,
             term: self.who.term,
+            above: Vec::new(),
             history: self.history.clone(),
-            end: self.boundaries().available(),
+            end: self.feeds.boundaries().available(),
             // A standby gives away half its buffer at once (`StandbyStore::grant`).
             needed_capacity: 2 * self.config.largest_block,
             keep_alive_ms: u32::try_from(self.config.flow.keep_alive.as_millis()).unwrap_or(u32::MAX),
         }
     }
 
-    /// When the batch was handed over in which the log goes on at `from`, if it is one of the newest.
-    fn handed_over(&self, from: Stamp) -> Option<Moment> {
-        let batches = self.handed_over.lock().expect("no code panics under this mutex");
-        let first = batches.partition_point(|batch| batch.0 <= from);
-        // Of the oldest it is not known where it began.
-        batches.get(first).filter(|_| first > 0 || from == self.who.start).map(|batch| batch.1)
-    }
-
     /// Feeds the commit rule and carries out what it decides.
     fn apply(&self, event: Event) {
         let outcome = self.commit.apply(event);
         if outcome.advanced {
-            let shippers: Vec<_> = self.shippers().values().cloned().collect();
-            for shipper in shippers {
-                ship::committed_advanced(self, &shipper);
-            }
+            self.global_advanced();
         }
         if outcome.changed {
-            let places = self.commit.places();
-            for (node, shipper) in self.shippers().iter() {
-                let in_sync = places.get(node).is_some_and(|member| member.place == Place::InSync);
-                shipper.in_sync.store(in_sync, Ordering::SeqCst);
-            }
-            let available = self.boundaries().available();
+            self.feeds.note_places(&self.commit.places());
+            let available = self.feeds.boundaries().available();
             self.release_buffer(available);
         }
     }
@@ -432,48 +386,87 @@ impl Shared {
         Ok(())
     }
 
-    /// A connection ended; `why` is kept for `status`.
-    fn lost(&self, shipper: &Arc<Shipper>, why: String) {
-        // Before the other thread is ended: its end has no reason of its own.
-        if let Some(why) = shipper.first_reason(why) {
-            self.losses.lock().expect("no code panics under this mutex").insert(shipper.node, why);
-        }
-        shipper.end();
-        let _order = self.comings.lock().expect("no code panics under this mutex");
-        let is_last = {
-            let mut shippers = self.shippers();
-            // A newer connection may have taken its place.
-            let is_last = shippers.get(&shipper.node).is_some_and(|current| Arc::ptr_eq(current, shipper));
-            if is_last {
-                shippers.remove(&shipper.node);
-            }
-            is_last
-        };
-        if is_last && shipper.member {
-            self.apply(Event::Left { standby: shipper.node });
-            self.announce.ring();
-        }
+    fn stop(&self) {
+        self.feeds.begin_to_stop();
+        self.commit.stop();
+        self.announce.ring();
+        self.feeds.stop();
     }
 
-    /// A connection was made; it takes the place of an earlier one of the same node. The commit rule is told with `joined` that a member has come.
-    fn came(&self, shipper: &Arc<Shipper>, joined: Event) {
-        let _order = self.comings.lock().expect("no code panics under this mutex");
-        let before = self.shippers().insert(shipper.node, Arc::clone(shipper));
-        if let Some(before) = before {
-            // The old one is dead, whether it knows or not.
-            before.end();
-            if before.member {
-                self.apply(Event::Left { standby: shipper.node });
-            }
-        }
-        if shipper.member {
-            self.apply(joined);
+    fn status(&self) -> PrimaryStatus {
+        let (standing, durable, members) = self.commit.reading();
+        let committed = self.commit.committed().get();
+        let peers = self.peers.lock().expect("no code panics under this mutex").clone();
+        let feeds = &self.feeds;
+        let available = feeds.boundaries().available();
+        PrimaryStatus {
+            node: self.who.node,
+            term: self.who.term,
+            safety: self.config.rule.safety,
+            standing,
+            available,
+            durable,
+            committed,
+            standbys: feeds.standbys(members, &peers, committed),
+            observers: feeds.observers(),
+            ship_cpu: feeds.ship_cpu.total(),
+            ack_cpu: feeds.ack_cpu.total(),
+            pack_cpu: feeds.pack_cpu.total(),
+            packed_bytes: feeds.packed.load(Ordering::Relaxed),
         }
     }
+}
 
+impl Shared {
     fn address_of(&self, node: NodeId) -> Option<String> {
         let peers = self.peers.lock().expect("no code panics under this mutex");
         peers.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone())
+    }
+}
+
+impl Feeder for Shared {
+    fn feeds(&self) -> &Feeds {
+        &self.feeds
+    }
+
+    fn read(&self, at: Stamp, into: &mut [u8]) -> Result<(), LogReadError> {
+        self.source.read(at, into)
+    }
+
+    fn global(&self) -> Stamp {
+        self.commit.committed().get()
+    }
+
+    fn newest(&self) -> (Stamp, Moment) {
+        (self.feeds.boundaries().available(), self.clock.now())
+    }
+
+    /// If it is one of the newest.
+    fn handed_over(&self, from: Stamp) -> Option<Moment> {
+        let batches = self.handed_over.lock().expect("no code panics under this mutex");
+        let first = batches.partition_point(|batch| batch.0 <= from);
+        // Of the oldest it is not known where it began.
+        batches.get(first).filter(|_| first > 0 || from == self.who.start).map(|batch| batch.1)
+    }
+
+    fn copied(&self, newest: Stamp) {
+        self.release_buffer(newest);
+    }
+
+    fn tell(&self, event: Event) {
+        self.apply(event);
+    }
+
+    fn fenced(&self, by: Term) {
+        self.fence(by);
+    }
+
+    fn missed(&self) {
+        self.announce.ring();
+    }
+
+    fn make_place(&self, address: &str, joined: &Event) -> Result<(), Refusal> {
+        accept::make_place(self, address, joined)
     }
 
     fn met(&self, node: NodeId, address: &str) {
@@ -485,7 +478,10 @@ impl Shared {
         if !peers.contains(&peer) {
             peers.retain(|known| known.node != Some(node) && known.address != address);
             peers.push(peer);
-            self.peers_version.fetch_add(1, Ordering::SeqCst);
+            self.feeds.peers_version.fetch_add(1, Ordering::SeqCst);
+            drop(peers);
+            // Whoever takes over must know of everybody, and no batch may come for long.
+            self.shippers().values().for_each(|shipper| shipper.bell.ring());
         }
     }
 
@@ -494,80 +490,6 @@ impl Shared {
             peers: self.peers.lock().expect("no code panics under this mutex").clone(),
             standbys: self.config.rule.standbys,
             safety: self.config.rule.safety,
-        }
-    }
-
-    fn stop(&self) {
-        self.stopping.store(true, Ordering::SeqCst);
-        self.commit.stop();
-        self.announce.ring();
-        let shippers: Vec<_> = self.shippers().values().cloned().collect();
-        for shipper in shippers {
-            shipper.end();
-        }
-        let threads = std::mem::take(&mut *self.threads.lock().expect("no code panics under this mutex"));
-        for thread in threads {
-            // A panic there was reported already. The last owner may be one of these threads.
-            if thread.thread().id() != thread::current().id() {
-                let _ = thread.join();
-            }
-        }
-    }
-
-    fn status(&self) -> PrimaryStatus {
-        let (standing, durable, members) = self.commit.reading();
-        let committed = self.commit.committed().get();
-        let shippers = self.shippers().clone();
-        let losses = self.losses.lock().expect("no code panics under this mutex").clone();
-        let peers = self.peers.lock().expect("no code panics under this mutex").clone();
-        let boundaries = self.boundaries();
-        let available = boundaries.available();
-        let observers = shippers.values().filter(|shipper| !shipper.member).map(|shipper| {
-            let (shipped, acked) = {
-                let flow = shipper.flow();
-                (flow.shipped(), flow.persisted())
-            };
-            let (node, sent_bytes) = (shipper.node, shipper.sent_bytes());
-            ObserverStatus { node, shipped, acked, ack_lag_bytes: available.since(acked.min(available)), sent_bytes }
-        });
-        let observers = observers.collect();
-        let standbys = members.into_iter().map(|(node, member)| {
-            let shipper = shippers.get(&node);
-            let flow = shipper.map(|shipper| shipper.flow().clone());
-            let shipped = flow.as_ref().map_or(member.acked, |flow| flow.shipped());
-            let visible = shipper.map_or(Stamp::ZERO, |shipper| Stamp(shipper.visible.load(Ordering::Relaxed)));
-            StandbyStatus {
-                node,
-                address: peers.iter().find(|p| p.node == Some(node)).map_or(String::new(), |p| p.address.clone()),
-                connected: member.connected,
-                place: member.place,
-                in_sync: member.place == Place::InSync && member.connected,
-                mode: flow.as_ref().map(|flow| flow.mode(&boundaries)),
-                shipped,
-                acked: member.acked,
-                replayed: shipper.map_or(Stamp::ZERO, |shipper| Stamp(shipper.replayed.load(Ordering::Relaxed))),
-                visible,
-                ship_lag_bytes: available.since(shipped),
-                ack_lag_bytes: available.since(member.acked),
-                visible_lag_bytes: committed.since(visible),
-                sent_bytes: shipper.map_or(0, |shipper| shipper.sent_bytes()),
-                last_loss: losses.get(&node).cloned(),
-            }
-        });
-        PrimaryStatus {
-            node: self.who.node,
-            term: self.who.term,
-            safety: self.config.rule.safety,
-            standing,
-            available,
-            durable,
-            committed,
-            standbys: standbys.collect(),
-            observers,
-            ship_cpu: self.ship_cpu.total(),
-            ack_cpu: self.ack_cpu.total(),
-            pack_cpu: self.pack_cpu.total(),
-            packed_bytes: self.packed.load(Ordering::Relaxed),
         }
     }
 }

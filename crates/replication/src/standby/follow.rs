@@ -37,12 +37,20 @@ struct State {
     leader: Option<String>,
     /// Counts changes of the above, so that an attempt on the old one is given up.
     order: u64,
+    /// Counts those of the changes after which the log may not just go on: not when the leader is only named again.
+    breaks: u64,
     /// How many want the receiving thread to rest.
     rests: u32,
     resting: bool,
     stopped: bool,
     closer: Option<Closer>,
     following: Option<NodeId>,
+    /// Whether there was an answer, or none in time, since `leader` was named.
+    tried: bool,
+    /// Whether `leader` is a relay, as far as is known.
+    relay: bool,
+    /// The primary, if the log flowed through a relay last.
+    primary: Option<NodeId>,
     joined_once: bool,
     last_failure: Option<String>,
     failed: Option<String>,
@@ -53,11 +61,15 @@ impl Follow {
         let state = State {
             leader,
             order: 0,
+            breaks: 0,
             rests: 0,
             resting: false,
             stopped: false,
             closer: None,
             following: None,
+            tried: false,
+            relay: false,
+            primary: None,
             joined_once: false,
             last_failure: None,
             failed: None,
@@ -72,8 +84,11 @@ impl Follow {
     /// Gives up the present connection, and follows `leader` from now on.
     pub fn lead(&self, leader: Option<String>) {
         let mut state = self.lock();
+        let breaks = state.breaks + u64::from(state.leader != leader);
         state.leader = leader;
+        (state.tried, state.relay, state.primary) = (false, false, None);
         state.interrupt();
+        state.breaks = breaks;
         self.changed.notify_all();
     }
 
@@ -84,6 +99,31 @@ impl Follow {
     /// The node whose log flows at present.
     pub fn following(&self) -> Option<NodeId> {
         self.lock().following
+    }
+
+    /// Whether the one whom it follows is a relay, as far as is known.
+    pub fn is_relayed(&self) -> bool {
+        self.lock().relay
+    }
+
+    /// Whether it is not known yet what the one is whom it was told to follow.
+    pub fn is_untried(&self) -> bool {
+        let state = self.lock();
+        state.leader.is_some() && !state.tried
+    }
+
+    /// A relay has answered, though it does not feed this node at present.
+    pub fn met_relay(&self, order: u64) {
+        let mut state = self.lock();
+        if state.order == order {
+            state.relay = true;
+        }
+    }
+
+    /// Where the primary is: the node, if its log comes through a relay, else the address.
+    pub fn primary(&self) -> (Option<NodeId>, Option<String>) {
+        let state = self.lock();
+        (state.primary, state.leader.clone().filter(|_| !state.relay))
     }
 
     /// Gives up the present connection; the next attempt will be told why.
@@ -134,10 +174,13 @@ impl Follow {
         true
     }
 
-    /// The log flows.
-    pub fn joined(&self, node: NodeId) {
+    /// The log flows, through those `above` if `node` is a relay.
+    pub fn joined(&self, node: NodeId, above: &[NodeId]) {
         let mut state = self.lock();
         state.following = Some(node);
+        state.tried = true;
+        state.relay = !above.is_empty();
+        state.primary = above.first().copied();
         state.joined_once = true;
         state.last_failure = None;
         self.changed.notify_all();
@@ -145,6 +188,11 @@ impl Follow {
 
     pub fn order(&self) -> u64 {
         self.lock().order
+    }
+
+    /// Changes with everything that ends the feeds of a relay.
+    fn breaks(&self) -> u64 {
+        self.lock().breaks
     }
 
     pub fn wait_joined(&self, deadline: Instant) -> Result<(), JoinError> {
@@ -199,6 +247,7 @@ impl Follow {
         let mut state = self.lock();
         state.closer = None;
         state.following = None;
+        state.tried |= state.order == order;
         state.last_failure = Some(why.to_string());
         self.changed.notify_all();
         let until = Instant::now() + pause;
@@ -215,6 +264,7 @@ impl Follow {
 impl State {
     fn interrupt(&mut self) {
         self.order += 1;
+        self.breaks += 1;
         if let Some(closer) = self.closer.take() {
             closer.close();
         }
@@ -238,10 +288,22 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let (first, longest) = shared.config.back_off;
     let mut pause = first;
     let mut dice = shared.node.0 | 1;
+    // Looked at whenever there may have been one.
+    let mut breaks = 0;
+    let mut end_feeds = || {
+        let now = shared.follow.breaks();
+        if std::mem::replace(&mut breaks, now) != now {
+            shared.end_relay();
+        }
+    };
     while let Some((leader, order)) = shared.follow.next() {
+        end_feeds();
         let outcome = receive::join(shared, &leader, order);
         match &outcome {
             SessionError::Local(why) => shared.follow.fail(why.clone()),
+            SessionError::Counted { primary: Some(primary) } if shared.follow.order() == order => {
+                shared.follow.lead(Some(primary.clone()));
+            }
             // Somebody else is the primary, and this node knows where.
             SessionError::Call(crate::endpoint::CallError::Refused {
                 refusal: Refusal::NotPrimary { leader: Some(next), .. } | Refusal::Fenced { leader: Some(next), .. },
@@ -258,6 +320,10 @@ pub(super) fn run(shared: &Arc<Shared>) {
                     | Refusal::Myself { .. },
                 ..
             }) => shared.follow.fail(outcome.to_string()),
+            SessionError::Call(crate::endpoint::CallError::Refused {
+                refusal: Refusal::Later { .. } | Refusal::Circle { .. },
+                ..
+            }) => shared.follow.met_relay(order),
             // What the primary has no more will not come however often it is asked. A standby may yet find it with another one.
             SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.config.member => {
                 shared.follow.fail(outcome.to_string());
@@ -270,7 +336,10 @@ pub(super) fn run(shared: &Arc<Shared>) {
         dice ^= dice >> 7;
         dice ^= dice << 17;
         let jitter = pause.mul_f64((dice % 1000) as f64 / 2000.0);
+        end_feeds();
         shared.follow.ended(order, &outcome, pause / 2 + jitter);
+        end_feeds();
     }
+    shared.end_relay();
     shared.acks.disconnect(None);
 }

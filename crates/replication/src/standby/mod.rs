@@ -9,6 +9,7 @@ mod lag;
 mod passage;
 mod persist;
 mod receive;
+mod relay;
 mod replay;
 mod service;
 mod visible;
@@ -29,11 +30,13 @@ use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
 use serde::{Deserialize, Serialize};
 
 use self::{
-    ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, replay::ReplayStage, visible::VisibleStage,
+    ack::AckStage, follow::Follow, lag::LagMeter, passage::PassageMeter, relay::RelayStage, replay::ReplayStage,
+    visible::VisibleStage,
 };
 pub use self::{
     follow::JoinError,
     receive::SessionError,
+    relay::RelayConfig,
     replay::{PersistShare, ReplayError, ReplayTarget},
 };
 use crate::{
@@ -115,6 +118,8 @@ pub struct StandbyConfig {
     pub member: bool,
     /// Whether commits may wait for this node, if they may count on it.
     pub synchronous: bool,
+    /// How it feeds standbys of its own, if it is a relay.
+    pub relay: Option<RelayConfig>,
 }
 
 impl Default for StandbyConfig {
@@ -128,6 +133,7 @@ impl Default for StandbyConfig {
             fabric: StandbyFabric::default(),
             member: true,
             synchronous: true,
+            relay: None,
         }
     }
 }
@@ -143,6 +149,7 @@ pub(crate) struct Shared {
     follow: Follow,
     acks: AckStage,
     replay: ReplayStage,
+    relay: Option<RelayStage>,
     visible: VisibleStage,
     lag: Mutex<LagMeter>,
     passage: Mutex<PassageMeter>,
@@ -215,6 +222,7 @@ impl Standby {
             follow: Follow::new(starting.leader),
             acks: AckStage::default(),
             replay: ReplayStage::new(target, share, starting.replayed, store.received(), replay_until),
+            relay: config.relay.clone().map(RelayStage::new),
             visible: VisibleStage::new(starting.replayed, starting.global.min(store.persisted()), starting.floor),
             lag: Mutex::new(LagMeter::default()),
             passage: Mutex::default(),
@@ -289,6 +297,12 @@ impl Standby {
         self.shared.status()
     }
 
+    /// Says below which stamp those who follow this node need nothing of its log any more; cheap, and does not keep the standby.
+    pub fn needed(&self) -> impl Fn() -> Stamp + Send + Sync + 'static {
+        let shared = Arc::downgrade(&self.shared);
+        move || shared.upgrade().and_then(|shared| shared.relaying()).map_or(Stamp::MAX, |session| session.needed())
+    }
+
     /// Lets the connection and all threads go. What was received stays, and may be promoted or followed from later.
     pub fn stop(&self) {
         self.shared.stopping.store(true, Ordering::SeqCst);
@@ -327,6 +341,33 @@ impl Shared {
         self.lag.lock().expect("no code panics under this mutex")
     }
 
+    /// What is being passed on, if this node is a relay and was welcomed somewhere.
+    fn relaying(&self) -> Option<Arc<relay::Session>> {
+        self.relay.as_ref()?.session()
+    }
+
+    fn relay_config(&self) -> Option<&RelayConfig> {
+        self.relay.as_ref().map(RelayStage::config)
+    }
+
+    /// Nothing is passed on any more, before the log changes otherwise than by going on.
+    pub(crate) fn end_relay(&self) {
+        if let Some(relay) = &self.relay {
+            relay.end();
+        }
+    }
+
+    /// Where the primary is that this node follows, as far as it knows.
+    fn primary_address(&self) -> Option<String> {
+        match self.follow.primary() {
+            (Some(primary), _) => {
+                let peers = self.peers();
+                peers.iter().find(|peer| peer.node == Some(primary)).map(|peer| peer.address.clone())
+            }
+            (None, address) => address,
+        }
+    }
+
     pub(crate) fn follow(&self) -> &Follow {
         &self.follow
     }
@@ -348,6 +389,10 @@ impl Shared {
             if peer.node.is_none() && peers.iter().all(|known| known.address != peer.address) {
                 peers.push(peer);
             }
+        }
+        drop(peers);
+        if let Some(session) = self.relaying() {
+            session.heard_peers();
         }
     }
 
@@ -408,18 +453,27 @@ impl Shared {
         }
     }
 
+    /// What commits may count on here: persistent, replayed if that is synchronous, and persistent below if this relay acknowledges for
+    /// its standbys too.
+    fn to_acknowledge(&self) -> Stamp {
+        let mut persisted = self.store.persisted();
+        if let Some(session) = self.relaying() {
+            persisted = persisted.min(session.persisted(persisted));
+        }
+        if self.config.replay == ReplayMode::Synchronous {
+            persisted = persisted.min(self.visible.replayed());
+        }
+        persisted
+    }
+
     /// Acknowledges if there is something new, and the connection still counts.
     fn acknowledge(&self, anyway: bool) {
         if self.unnoted.load(Ordering::SeqCst) {
             return;
         }
         let replayed = self.visible.replayed();
-        let mut persisted = self.store.persisted();
-        if self.config.replay == ReplayMode::Synchronous {
-            persisted = persisted.min(replayed);
-        }
         let ack = crate::wire::Ack {
-            persisted,
+            persisted: self.to_acknowledge(),
             may_send_until: if self.acks.is_one_sided() { self.store.grant() } else { self.store.free_until() },
             replayed,
             visible: self.visible.watermark().get(),
@@ -455,6 +509,7 @@ impl Shared {
             ack_cpu: self.ack_cpu.total(),
             replay_cpu: self.replay_cpu.total(),
             saved_tails: self.saved_tails.lock().expect("no code panics under this mutex").clone(),
+            relay: self.relaying().zip(self.relay_config()).map(|(session, config)| session.status(config.ack)),
         }
     }
 }

@@ -17,7 +17,8 @@ use crate::{
     endpoint::{CallError, ask},
     handshake::check_welcome,
     log_access::{AcceptError, StoreError},
-    wire::{self, BatchNote, DecodeError, Hello, Kind, Peers, Purpose, Refusal, Reply, Welcome},
+    terms::TermState,
+    wire::{self, BatchNote, Continue, DecodeError, Hello, Kind, Peers, Purpose, Refusal, Reply, Welcome},
 };
 
 /// Why a connection to a primary, or the attempt at one, ended.
@@ -41,6 +42,14 @@ pub enum SessionError {
     /// This node ended it.
     #[error("this standby ended the connection: {0}")]
     Refused(Refusal),
+    /// Commits may count on this node, which must then follow the primary itself.
+    #[error(
+        "this standby was in the in-sync set, and has to follow the primary, not a relay, until it is on record that it is out"
+    )]
+    Counted {
+        /// Where that is, if known.
+        primary: Option<String>,
+    },
     /// This node is told to do something else.
     #[error("this standby is told to follow another node, or to rest")]
     Interrupted,
@@ -72,13 +81,10 @@ impl From<StoreError> for SessionError {
 
 /// Follows the primary at `leader` until something ends it.
 pub(super) fn join(shared: &Arc<Shared>, leader: &str, order: u64) -> SessionError {
-    let outcome = match live(shared, leader, order) {
+    match live(shared, leader, order) {
         Ok(never) => match never {},
         Err(error) => error,
-    };
-    // Of a connection that came to nothing; the others have told already.
-    shared.acks.disconnect(outcome.refusal());
-    outcome
+    }
 }
 
 /// What is written into this node's memory by its primary.
@@ -90,7 +96,7 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
     let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
     let purpose = Purpose::Join {
         fence: terms.fence.highest(),
-        log: shared.continuation(),
+        log: Continue { persisted: shared.to_acknowledge().min(shared.store.received()), ..shared.continuation() },
         member: shared.config.member,
         synchronous: shared.config.synchronous,
         offer: side.offer().clone(),
@@ -101,13 +107,19 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
         return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
     };
     check_welcome(&welcome, terms.cluster, &terms.history, shared.store.received()).map_err(SessionError::Refused)?;
-    raise(shared, welcome.term, welcome.node)?;
+    let primary = through_relay(shared, &welcome, &terms)?;
+    raise(shared, welcome.term, primary)?;
     enter(shared, &welcome)?;
+    if let Some(relay) = &shared.relay {
+        relay
+            .begin(shared, &welcome)
+            .map_err(|error| SessionError::Local(format!("cannot start a thread: {error}")))?;
+    }
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
     begin(shared, AckSender::Channel(sender), welcome.term);
-    shared.follow.joined(welcome.node);
+    shared.follow.joined(welcome.node, &welcome.above);
     // The primary has been given no room before: it must not write before the log was cut.
     shared.acknowledge(true);
     let mut stint = shared.receive_cpu.begin();
@@ -129,6 +141,20 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
     // Before the receiving half goes, and the connection with it.
     shared.acks.disconnect(error.refusal());
     Err(error)
+}
+
+/// Whether this node may follow whoever welcomes it, if that is a relay. Returns whose log it is.
+fn through_relay(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Result<NodeId, SessionError> {
+    let Some(primary) = welcome.above.first().copied() else { return Ok(welcome.node) };
+    if welcome.above.contains(&shared.node) {
+        return Err(SessionError::Refused(Refusal::Circle { node: welcome.node, above: shared.node }));
+    }
+    if terms.set.as_ref().is_some_and(|set| set.possible().any(|members| members.contains(&shared.node))) {
+        let peers = shared.peers();
+        let address = peers.iter().find(|peer| peer.node == Some(primary)).map(|peer| peer.address.clone());
+        return Err(SessionError::Counted { primary: address });
+    }
+    Ok(primary)
 }
 
 /// Continues this node's log from the one at `address`, up to `until` which that node has said to be its end.
@@ -177,7 +203,7 @@ fn call(
 
 /// From now on the other side is told what this one holds.
 fn begin(shared: &Shared, sender: AckSender, term: Term) {
-    shared.acks.connect(sender, term, shared.store.persisted());
+    shared.acks.connect(sender, term, shared.to_acknowledge());
     shared.lag().forget();
     shared.passage().forget();
 }
@@ -198,6 +224,7 @@ fn raise(shared: &Shared, term: Term, node: NodeId) -> Result<(), SessionError> 
 fn enter(shared: &Shared, welcome: &Welcome) -> Result<(), SessionError> {
     let cut_at = welcome.cut_at;
     if cut_at < shared.store.received() {
+        shared.end_relay();
         let visible = shared.visible.watermark().get();
         if visible > cut_at {
             return Err(SessionError::Local(format!(
@@ -299,6 +326,9 @@ impl Session<'_> {
     fn heard(&self, note: &BatchNote) {
         let shared = self.shared;
         shared.visible.raise_global(note.global);
+        if let Some(session) = shared.relaying() {
+            session.heard(note.global, note.end, note.time);
+        }
         shared.show();
         let visible = shared.visible.watermark().get();
         shared.lag().heard(note.end, note.time, note.in_sync, visible, shared.clock.now());
@@ -309,6 +339,9 @@ impl Session<'_> {
         let from = self.shared.store.received();
         let plain = self.accept(header, note, from)?;
         let ends = note.ends.iter().map(|end| from.plus(u64::from(*end)));
+        if let Some(session) = self.shared.relaying() {
+            session.batch(from, from.plus(u64::from(header.payload)), ends.clone());
+        }
         replay::received(self.shared, ends, plain.then_some(header.payload), &mut self.piece);
         Ok(())
     }

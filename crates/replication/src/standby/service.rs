@@ -4,12 +4,12 @@ use freshet_base::{Term, sync::Arc};
 use freshet_cluster::term::{LogState, Verdict};
 use freshet_fabric::tcp::Connection;
 
-use super::Shared;
+use super::{Shared, relay};
 use crate::{
     endpoint::{Service, answer, refuse},
     handshake::Host,
     takeover::serve_log,
-    wire::{Hello, Purpose, Refusal, Reply},
+    wire::{Hello, Purpose, Refusal, Reply, Wait},
 };
 
 pub(super) struct StandbyService(pub Arc<Shared>);
@@ -24,8 +24,9 @@ impl Service for StandbyService {
             return refuse(connection, Refusal::OtherCluster { node: shared.node, theirs, ours });
         }
         match hello.purpose.clone() {
-            Purpose::Join { .. } => {
-                refuse(connection, Refusal::NotPrimary { node: shared.node, leader: shared.follow.leader() });
+            Purpose::Join { fence, log, member, synchronous, offer, appliance } => {
+                let asking = relay::Asking { fence, log, member, synchronous, offer, appliance };
+                relay::serve(shared, &hello, asking, connection);
             }
             Purpose::Consult { term, binding } => {
                 let reply = consult(shared, &hello, term, binding)
@@ -39,11 +40,17 @@ impl Service for StandbyService {
             // The endpoint answers before it gets here.
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { term, address } => {
+                let counted = shared.config.member && shared.config.synchronous;
                 let reply = match hear(shared, &hello, term) {
+                    // It was told to follow somebody who may be a relay, and will know in a moment.
+                    Ok(()) if !counted && shared.follow.is_untried() => {
+                        Reply::Refused(Refusal::Later { node: shared.node, why: Wait::Lost })
+                    }
                     Ok(()) => {
-                        if shared.follow.following() != Some(hello.node)
-                            || shared.follow.leader().as_ref() != Some(&address)
-                        {
+                        let known = shared.follow.following() == Some(hello.node)
+                            && shared.follow.leader().as_ref() == Some(&address);
+                        // Who follows a relay goes on with it.
+                        if !known && !shared.follow.is_relayed() {
                             shared.follow.lead(Some(address));
                         }
                         Reply::Heard
@@ -62,6 +69,7 @@ impl Service for StandbyService {
                 let host = Host {
                     cluster,
                     node: shared.node,
+                    above: Vec::new(),
                     term,
                     history: shared.terms.get().history,
                     end: shared.store.persisted(),
@@ -78,7 +86,10 @@ impl Service for StandbyService {
 fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
     match shared.terms.hear(term, hello.node) {
         Ok(Verdict::Raised) => {
-            // The present primary is of the past; its frames are refused from here on.
+            // The present primary is of the past; its frames are refused from here on, and none are passed on.
+            if let Some(session) = shared.relaying() {
+                session.hang_up();
+            }
             shared.follow.interrupt();
             Ok(())
         }

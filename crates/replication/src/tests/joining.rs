@@ -16,18 +16,18 @@ use crate::{
 };
 
 /// A greeting that asks to join, and the memory that it offers.
-fn joining(log: Continue) -> (Purpose, Side) {
+pub fn joining(log: Continue) -> (Purpose, Side) {
     let ring = Arc::new(SharedMemory::new(CAPACITY as usize, false).unwrap());
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), Some(ring)).unwrap();
     let offer = side.offer().clone();
     (Purpose::Join { fence: Term(0), log, member: true, synchronous: true, offer, appliance: false }, side)
 }
 
-fn hello(node: u64, purpose: Purpose) -> Hello {
+pub fn hello(node: u64, purpose: Purpose) -> Hello {
     Hello { cluster: Some(CLUSTER), node: NodeId(node), address: String::new(), purpose }
 }
 
-fn empty_log(capacity: u64) -> Continue {
+pub fn empty_log(capacity: u64) -> Continue {
     Continue {
         history: TermHistory::default(),
         received: Stamp(0),

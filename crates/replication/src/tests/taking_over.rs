@@ -23,7 +23,7 @@ use crate::{
 };
 
 /// Makes a promoted standby the primary, as the engine does.
-fn crown(node: StandbyNode, promoted: &Promoted, config: PrimaryConfig) -> PrimaryNode {
+pub fn crown(node: StandbyNode, promoted: &Promoted, config: PrimaryConfig) -> PrimaryNode {
     let StandbyNode { endpoint, standby, log, terms, .. } = node;
     endpoint.set_service(None);
     standby.stop();
@@ -245,6 +245,7 @@ fn impostor() -> (StandbyNode, Sender, Receiver) {
     let Purpose::Join { offer, .. } = hello.purpose else { panic!("{hello:?}") };
     let side = Side::new(offer.kind(), FabricConfig::default(), None).unwrap();
     let welcome = Reply::Welcome(Welcome {
+        above: Vec::new(),
         cluster: CLUSTER,
         node: NodeId(1),
         term: Term(3),
@@ -325,6 +326,7 @@ fn half_a_transaction_is_left_behind() {
         until("it is persistent at all places that count", || primary.primary.commit().reached().get() == half);
         assert_eq!(primary.primary.commit().committed().get(), end);
         drop(primary);
+        a.shows(end);
         assert_eq!(a.standby.visible().get(), end);
         let promoted = promote(&a.standby, &PromoteOptions::default()).unwrap();
         assert_eq!((promoted.start, StandbyStore::received(&*a.log)), (end, end));

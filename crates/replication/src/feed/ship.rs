@@ -1,8 +1,8 @@
 //! Ship: writes the log into each standby's log buffer (Query Fresh, section 3.1).
 //!
 //! There is one thread for each standby. Where writing takes no longer than copying, a batch that is small is written by the group
-//! commit's own thread instead, before it flushes (the paper's commit daemon does so always): two changes of threads less on the way of a
-//! commit. Whoever does it holds the line meanwhile, and the order of the log stays what the flow says.
+//! commit's own thread instead, before it flushes (the paper's commit daemon does so always), on a relay by the receiving thread: two changes of
+//! threads less on the way of a commit. Whoever does it holds the line meanwhile, and the order of the log stays what the flow says.
 
 use std::sync::MutexGuard;
 
@@ -19,7 +19,7 @@ use freshet_fabric::{
     tcp::{Closer, Counters, SendError},
 };
 
-use super::Shared;
+use super::Feeder;
 use crate::{
     bell::Bell,
     hop::{NotABlock, hop},
@@ -34,7 +34,7 @@ const PIECE: usize = 16 << 10;
 /// Batches below this size are not worth compressing.
 const WORTH_PACKING: usize = 256;
 
-/// One standby's connection, shared by its two threads and the primary.
+/// One standby's connection, shared by its two threads and whoever feeds it.
 pub(crate) struct Shipper {
     pub node: NodeId,
     /// Whether commits may count on it.
@@ -152,15 +152,15 @@ impl Shipper {
 }
 
 /// A batch was handed over: writes it at once if that takes no time, or rings for the ship thread. Never blocks.
-pub(super) fn batch_ready(shared: &Shared, shipper: &Shipper, length: u64) {
+pub(super) fn batch_ready<F: Feeder>(feeder: &F, shipper: &Shipper, length: u64) {
     if length <= SMALL
         && shipper.is_prompt.load(Ordering::SeqCst)
         && !shipper.ended()
         && let Ok(mut line) = shipper.line.try_lock()
-        && let Some(line) = line.as_mut()
+        && let Some(line) = line.as_mut().filter(|line| line.sender.has_room())
     {
-        let _stint = shared.ship_cpu.begin();
-        let mut ship = Ship { shared, shipper, line };
+        let _stint = feeder.feeds().ship_cpu.begin();
+        let mut ship = Ship { feeder, shipper, line };
         // Nothing but the newest batch, and only if nothing is in its way; whatever goes wrong, the ship thread will meet too.
         if let next @ Next::SendLive { from, to } = ship.next()
             && to.since(from) <= SMALL
@@ -174,7 +174,7 @@ pub(super) fn batch_ready(shared: &Shared, shipper: &Shipper, length: u64) {
 
 /// `committed` has moved: whoever reads on the standby may see more (Query Fresh, section 3.4.3: "the persistent LSN is updated by the
 /// primary"). It rides on the next batch, or is written at once where that takes no time. Never blocks.
-pub(super) fn committed_advanced(shared: &Shared, shipper: &Shipper) {
+pub(super) fn global_advanced<F: Feeder>(feeder: &F, shipper: &Shipper) {
     if shipper.wants_watermark.load(Ordering::SeqCst) {
         return shipper.bell.ring();
     }
@@ -184,8 +184,11 @@ pub(super) fn committed_advanced(shared: &Shared, shipper: &Shipper) {
     match shipper.line.try_lock() {
         Ok(mut line) => {
             let Some(line) = line.as_mut() else { return };
-            let _stint = shared.ship_cpu.begin();
-            let mut ship = Ship { shared, shipper, line };
+            if !line.sender.has_room() {
+                return shipper.bell.ring();
+            }
+            let _stint = feeder.feeds().ship_cpu.begin();
+            let mut ship = Ship { feeder, shipper, line };
             // An error is met by the ship thread too.
             if shipper.flow().told() < ship.global() && ship.carry_out(Next::SendWatermark).is_err() {
                 shipper.bell.ring();
@@ -197,15 +200,15 @@ pub(super) fn committed_advanced(shared: &Shared, shipper: &Shipper) {
 }
 
 /// The ship thread.
-pub(super) fn run(shared: &Arc<Shared>, shipper: &Arc<Shipper>) {
-    let outcome = ship(shared, shipper);
+pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>) {
+    let outcome = ship(&**feeder, shipper);
     if let Err(ShipError::Read(error)) = &outcome {
         // Where no store keeps the old log, whoever fell out of the buffer cannot be helped: tell it why,
         // and let it hang up, which the ack thread will hear.
         let refusal = Refusal::LogGone { from: shipper.flow().shipped(), why: error.to_string() };
         let mut line = shipper.line.lock().expect("no code panics under this mutex");
         let message = wire::encode(&refusal);
-        let told = line.as_mut().map(|it| it.sender.send(Kind::Goodbye as u8, shared.who.term, 0, 0, &message));
+        let told = line.as_mut().map(|it| it.sender.send(Kind::Goodbye as u8, feeder.feeds().term, 0, 0, &message));
         if matches!(told, Some(Ok(()))) {
             shipper.ended.store(true, Ordering::SeqCst);
             *shipper.reason.lock().expect("no code panics under this mutex") = Reason::Known(refusal.to_string());
@@ -214,18 +217,18 @@ pub(super) fn run(shared: &Arc<Shared>, shipper: &Arc<Shipper>) {
             return;
         }
     }
-    shared
+    feeder
         .lost(shipper, outcome.err().map_or_else(|| "the connection was ended here".into(), |error| error.to_string()));
     *shipper.line.lock().expect("no code panics under this mutex") = None;
 }
 
-fn ship(shared: &Arc<Shared>, shipper: &Shipper) -> Result<(), ShipError> {
-    let mut stint = shared.ship_cpu.begin();
-    while !shipper.ended() {
+fn ship<F: Feeder>(feeder: &F, shipper: &Shipper) -> Result<(), ShipError> {
+    let mut stint = feeder.feeds().ship_cpu.begin();
+    while !shipper.ended() && !feeder.feeds().stopping() {
         let until = {
             let mut line = shipper.line.lock().expect("no code panics under this mutex");
             let Some(line) = line.as_mut() else { return Ok(()) };
-            let mut ship = Ship { shared, shipper, line };
+            let mut ship = Ship { feeder, shipper, line };
             ship.tell_peers()?;
             match ship.next() {
                 Next::Wait { until } => until,
@@ -236,43 +239,43 @@ fn ship(shared: &Arc<Shared>, shipper: &Shipper) -> Result<(), ShipError> {
             }
         };
         stint.note();
-        sleep(shared, shipper, until);
+        sleep(feeder, shipper, until);
     }
     Ok(())
 }
 
 /// Until there is something to do, or that moment.
-fn sleep(shared: &Shared, shipper: &Shipper, until: freshet_cluster::Moment) {
+fn sleep<F: Feeder>(feeder: &F, shipper: &Shipper, until: freshet_cluster::Moment) {
     // First the wish, then the look: either this look sees the newest `committed`, or whoever
     // moves it sees the wish (both SeqCst).
     let wish = {
         let flow = shipper.flow();
-        let silent = shared.clock.now().since(flow.last_frame());
-        flow.told() < flow.shipped() && silent >= shared.config.flow.watermark_delay
+        let silent = feeder.feeds().clock.now().since(flow.last_frame());
+        flow.told() < flow.shipped() && silent >= feeder.feeds().config.flow.watermark_delay
     };
     shipper.wants_watermark.store(wish, Ordering::SeqCst);
     let next = {
-        let boundaries = shared.boundaries();
-        shipper.flow().next(&boundaries, shared.commit.committed().get(), shared.clock.now())
+        let boundaries = feeder.feeds().boundaries();
+        shipper.flow().next(&boundaries, feeder.global(), feeder.feeds().clock.now())
     };
     if let Next::Wait { until: again } = next {
-        shipper.bell.sleep(Some(shared.clock.instant(until.min(again))));
+        shipper.bell.sleep(Some(feeder.feeds().clock.instant(until.min(again))));
     }
     shipper.wants_watermark.store(false, Ordering::SeqCst);
 }
 
 /// Whoever has the line.
-struct Ship<'a> {
-    shared: &'a Shared,
+struct Ship<'a, F> {
+    feeder: &'a F,
     shipper: &'a Shipper,
     line: &'a mut Line,
 }
 
-impl Ship<'_> {
+impl<F: Feeder> Ship<'_, F> {
     /// Asks the flow, and takes down the ends of blocks while the boundaries are at hand.
     fn next(&mut self) -> Next {
-        let boundaries = self.shared.boundaries();
-        let next = self.shipper.flow().next(&boundaries, self.global(), self.shared.clock.now());
+        let boundaries = self.feeder.feeds().boundaries();
+        let next = self.shipper.flow().next(&boundaries, self.global(), self.feeder.feeds().clock.now());
         if let Next::SendLive { from, to } = next {
             self.line.ends.clear();
             self.line.ends.extend(boundaries.between(from, to).map(|end| end.since(from) as u32));
@@ -302,16 +305,16 @@ impl Ship<'_> {
             Next::SendWatermark | Next::SendKeepAlive => {
                 self.line.ends.clear();
                 let note = self.note();
-                self.shipper.flow().said(note.global, note.time);
+                self.shipper.flow().said(note.global, self.feeder.feeds().clock.now());
                 let message = wire::encode(&note);
-                Ok(self.line.sender.send(Kind::Watermark as u8, self.shared.who.term, 0, 0, &message)?)
+                Ok(self.line.sender.send(Kind::Watermark as u8, self.feeder.feeds().term, 0, 0, &message)?)
             }
             Next::Wait { .. } => Ok(()),
         }
     }
 
     fn global(&self) -> Stamp {
-        self.shared.commit.committed().get()
+        self.feeder.global()
     }
 
     fn read(&mut self, from: Stamp, length: usize) -> Result<(), LogReadError> {
@@ -319,16 +322,16 @@ impl Ship<'_> {
         if piece.len() < length {
             piece.resize(length, 0);
         }
-        self.shared.source.read(from, &mut piece[..length])
+        self.feeder.read(from, &mut piece[..length])
     }
 
     /// Old log: whole blocks, found by hopping.
     fn send_old(&mut self, from: Stamp, upto: Stamp) -> Result<(), ShipError> {
         let room = upto.since(from) as usize;
-        let mut length = room.min(self.shared.config.flow.frame as usize);
+        let mut length = room.min(self.feeder.feeds().config.flow.frame as usize);
         let hops = loop {
             self.read(from, length)?;
-            let hops = hop(&self.line.piece[..length], from, self.shared.config.partition)?;
+            let hops = hop(&self.line.piece[..length], from, self.feeder.feeds().config.partition)?;
             match hops.next {
                 // One block longer than a frame makes a frame of its own.
                 Some(block) if hops.whole == 0 && block <= room => length = block,
@@ -344,21 +347,22 @@ impl Ship<'_> {
     }
 
     fn packs(&self, length: usize) -> bool {
-        self.shared.config.fabric.compress && (WORTH_PACKING..=MAX_FRAME / 2).contains(&length)
+        self.feeder.feeds().config.fabric.compress && (WORTH_PACKING..=MAX_FRAME / 2).contains(&length)
     }
 
     /// Sends what was read, compressed if that is wanted and makes it shorter.
     fn send_read(&mut self, from: Stamp, length: usize) -> Result<(), ShipError> {
+        let packs = self.packs(length);
         let line = &mut *self.line;
-        if self.shared.config.fabric.compress && (WORTH_PACKING..=MAX_FRAME / 2).contains(&length) {
-            let mut stint = self.shared.pack_cpu.begin();
+        if packs {
+            let mut stint = self.feeder.feeds().pack_cpu.begin();
             line.packed.resize(lz4_flex::block::get_maximum_output_size(length), 0);
             let packed = lz4_flex::block::compress_into(&line.piece[..length], &mut line.packed);
             stint.note();
             if let Ok(packed) = packed
                 && packed < length
             {
-                self.shared.packed.fetch_add((length - packed) as u64, Ordering::Relaxed);
+                self.feeder.feeds().packed.fetch_add((length - packed) as u64, Ordering::Relaxed);
                 return self.tell(from, length, Some(packed));
             }
         }
@@ -367,10 +371,11 @@ impl Ship<'_> {
     }
 
     fn note(&mut self) -> BatchNote {
+        let (end, time) = self.feeder.newest();
         BatchNote {
             global: self.global(),
-            time: self.shared.clock.now(),
-            end: self.shared.boundaries().available(),
+            time,
+            end,
             handed_over: None,
             in_sync: self.shipper.in_sync.load(Ordering::SeqCst),
             ends: std::mem::take(&mut self.line.ends),
@@ -379,14 +384,14 @@ impl Ship<'_> {
 
     /// Says that a batch is in its place, or sends it as `packed` bytes along with that.
     fn tell(&mut self, from: Stamp, length: usize, packed: Option<usize>) -> Result<(), ShipError> {
-        let note = BatchNote { handed_over: self.shared.handed_over(from), ..self.note() };
+        let note = BatchNote { handed_over: self.feeder.handed_over(from), ..self.note() };
         let to = from.plus(length as u64);
         // Counted before it is on its way: the acknowledgement may be quicker than this thread.
-        self.shipper.flow().sent(to, note.global, note.time);
+        self.shipper.flow().sent(to, note.global, self.feeder.feeds().clock.now());
         // It was copied out of the buffer.
-        self.shared.release_buffer(note.end);
+        self.feeder.copied(note.end);
         let message = wire::encode(&note);
-        let (line, term) = (&mut *self.line, self.shared.who.term);
+        let (line, term) = (&mut *self.line, self.feeder.feeds().term);
         line.ends = note.ends;
         match packed {
             None => line.sender.send(Kind::Batch as u8, term, from.0, length as u32, &message)?,
@@ -399,18 +404,18 @@ impl Ship<'_> {
             line.sender.read_back(to.0)?;
             self.shipper.flow().acked(to, Stamp::ZERO)?;
             if self.shipper.member && !self.shipper.ended() {
-                self.shared.apply(Event::Acked { standby: self.shipper.node, persisted: to });
+                self.feeder.tell(Event::Acked { standby: self.shipper.node, persisted: to });
             }
         }
         Ok(())
     }
 
     fn tell_peers(&mut self) -> Result<(), ShipError> {
-        let version = self.shared.peers_version.load(Ordering::SeqCst);
+        let version = self.feeder.feeds().peers_version.load(Ordering::SeqCst);
         if version != self.line.peers {
             self.line.peers = version;
-            let message = wire::encode(&self.shared.peers_message());
-            self.line.sender.send(Kind::Peers as u8, self.shared.who.term, 0, 0, &message)?;
+            let message = wire::encode(&self.feeder.peers_message());
+            self.line.sender.send(Kind::Peers as u8, self.feeder.feeds().term, 0, 0, &message)?;
         }
         Ok(())
     }

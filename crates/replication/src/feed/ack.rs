@@ -7,7 +7,7 @@ use freshet_fabric::{
     tcp::ReceiveError,
 };
 
-use super::{Shared, ship::Shipper};
+use super::{Feeder, Shipper};
 use crate::wire::{self, Ack, DecodeError, Kind, Refusal};
 
 /// Why hearing ended.
@@ -26,22 +26,22 @@ enum AckError {
 }
 
 /// The ack thread.
-pub(super) fn run(shared: &Arc<Shared>, shipper: &Arc<Shipper>, mut receiver: Receiver) {
-    let mut stint = shared.ack_cpu.begin();
+pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>, mut receiver: Receiver) {
+    let mut stint = feeder.feeds().ack_cpu.begin();
     let error = loop {
-        if let Err(error) = hear(shared, shipper, &mut receiver) {
+        if let Err(error) = hear(&**feeder, shipper, &mut receiver) {
             break error;
         }
         stint.note();
     };
     if let AckError::Goodbye(Refusal::Fenced { highest, .. }) = &error {
-        shared.fence(*highest);
+        feeder.fenced(*highest);
     }
-    shared.lost(shipper, error.to_string());
+    feeder.lost(shipper, error.to_string());
 }
 
-fn hear(shared: &Shared, shipper: &Shipper, receiver: &mut Receiver) -> Result<(), AckError> {
-    let patience = shared.config.patience;
+fn hear<F: Feeder>(feeder: &F, shipper: &Shipper, receiver: &mut Receiver) -> Result<(), AckError> {
+    let patience = feeder.feeds().config.patience;
     match receiver.next(patience)? {
         None => Err(ReceiveError::Silent { peer: receiver.peer(), patience }.into()),
         Some(Arrival::Status) => {
@@ -49,7 +49,7 @@ fn hear(shared: &Shared, shipper: &Shipper, receiver: &mut Receiver) -> Result<(
             shipper.visible.store(ack.visible.0, Ordering::Relaxed);
             shipper.replayed.store(ack.replayed.0, Ordering::Relaxed);
             let waited = {
-                let boundaries = shared.boundaries();
+                let boundaries = feeder.feeds().boundaries();
                 let mut flow = shipper.flow();
                 // Before the room has grown: who waits for it sleeps.
                 let waited = flow.waits_for_credit(&boundaries);
@@ -57,7 +57,7 @@ fn hear(shared: &Shared, shipper: &Shipper, receiver: &mut Receiver) -> Result<(
                 waited
             };
             if shipper.member && !shipper.ended() {
-                shared.apply(Event::Acked { standby: shipper.node, persisted: ack.persisted });
+                feeder.tell(Event::Acked { standby: shipper.node, persisted: ack.persisted });
             }
             if waited {
                 shipper.bell.ring();

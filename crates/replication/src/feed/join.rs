@@ -1,0 +1,74 @@
+//! Join: how one who may follow becomes one who is fed.
+
+use freshet_base::{
+    Stamp,
+    sync::{Arc, Ordering},
+};
+use freshet_cluster::{commit_rule::Event, flow::Flow};
+use freshet_fabric::{Offer, channel::Side, tcp::Connection};
+
+use super::{Feeder, Shipper, ack, ship};
+use crate::{
+    endpoint::refuse,
+    handshake::Agreed,
+    wire::{self, Hello, Kind, Refusal, Reply},
+};
+
+/// A standby that may join.
+pub(crate) struct Joining {
+    pub member: bool,
+    pub synchronous: bool,
+    pub appliance: bool,
+    pub offer: Offer,
+    /// It has room up to there, which tells how far it has replayed.
+    pub replayed: Stamp,
+    pub agreed: Agreed,
+}
+
+/// Counts the standby, welcomes it, and starts its two threads.
+pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, mut connection: Connection) {
+    let Joining { member, synchronous, appliance, offer, replayed, mut agreed } = joining;
+    let feeds = feeder.feeds();
+    let closer = match connection.set_patience(Some(feeds.config.patience)).and_then(|()| connection.closer()) {
+        Ok(closer) => closer,
+        Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
+    };
+    let fabric = &feeds.config.fabric;
+    let side = match Side::new(offer.kind(), fabric.config.clone(), None) {
+        Ok(side) => side,
+        Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
+    };
+    agreed.welcome.offer = Some(side.offer().clone());
+    let now = feeds.clock.now();
+    // No room before the standby has said so: it may have to cut its log first, and what is written there is in its memory at once.
+    let flow = Flow::new(feeds.config.flow, agreed.welcome.cut_at, agreed.welcome.cut_at, now);
+    let shipper = Arc::new(Shipper::new(hello.node, member, appliance, flow, closer));
+    let joined = Event::Joined { standby: hello.node, persisted: agreed.persisted, synchronous };
+    if let Err(refusal) = feeder.came(&shipper, &hello.address, joined) {
+        return refuse(connection, refusal);
+    }
+    feeder.met(hello.node, &hello.address);
+    shipper.replayed.store(replayed.min(agreed.welcome.cut_at).0, Ordering::Relaxed);
+    // The standby is counted before it is told so.
+    let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));
+    if let Err(error) = connection.sender().send(Kind::Reply as u8, feeds.term, &welcome) {
+        return feeder.lost(&shipper, error.to_string());
+    }
+    let (sender, receiver) = match side.connect(&offer, connection, fabric.limit.clone(), feeds.config.patience) {
+        Ok(halves) => halves,
+        Err(error) => return feeder.lost(&shipper, error.to_string()),
+    };
+    shipper.begin(sender);
+    let short = hello.node.0 >> 48;
+    let (shipping, ships) = (Arc::clone(feeder), Arc::clone(&shipper));
+    let (hearing, acks) = (Arc::clone(feeder), Arc::clone(&shipper));
+    let spawned = feeds
+        .spawn(format!("ship-{short:04x}"), move || ship::run(&shipping, &ships))
+        .and_then(|()| feeds.spawn(format!("ack-{short:04x}"), move || ack::run(&hearing, &acks, receiver)));
+    if let Err(error) = spawned {
+        feeder.lost(&shipper, error.to_string());
+    }
+    if feeds.stopping() {
+        shipper.end();
+    }
+}

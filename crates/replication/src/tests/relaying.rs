@@ -1,0 +1,327 @@
+//! A primary, a relay, and those below it.
+
+use std::time::Duration;
+
+use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
+use freshet_cluster::{commit_rule::Place, relay::RelayAck, term::TermHistory};
+use freshet_fabric::FabricKind;
+
+use super::{
+    fixture::*,
+    joining::{empty_log, hello, joining},
+    taking_over::crown,
+};
+use crate::{
+    endpoint::{CallError, call},
+    log_access::StandbyStore,
+    standby::{RelayConfig, StandbyConfig},
+    status::{Lag, LinkStatus, RelayStatus},
+    takeover::{PromoteOptions, promote},
+    wire::{Continue, Purpose, Refusal, Wait},
+};
+
+/// A relay that is meant to have one standby, and waits for it, unless told otherwise, longer than any test does.
+fn relaying(kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyConfig {
+    let relay = RelayConfig {
+        standby_timeout: timeout,
+        partition: 512,
+        largest_block: 1024,
+        boundaries: 8,
+        ..RelayConfig::new(ack, 1)
+    };
+    StandbyConfig { relay: Some(relay), ..over(kind) }
+}
+
+fn relay(leader: &str, kind: FabricKind, ack: RelayAck) -> StandbyNode {
+    relay_within(leader, kind, ack, PATIENCE * 2)
+}
+
+fn relay_within(leader: &str, kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyNode {
+    let log = MemoryLog::with_capacity(CAPACITY);
+    StandbyNode::with(2, Some(leader.to_owned()), relaying(kind, ack, timeout), log)
+}
+
+fn below(kind: FabricKind) -> StandbyConfig {
+    StandbyConfig { synchronous: false, ..over(kind) }
+}
+
+fn leaf(leader: &str, kind: FabricKind) -> StandbyNode {
+    StandbyNode::with(4, Some(leader.to_owned()), below(kind), MemoryLog::with_capacity(CAPACITY))
+}
+
+fn passes_on(relay: &StandbyNode) -> RelayStatus {
+    relay.standby.status().relay.expect("it is a relay that follows somebody")
+}
+
+fn is_in_sync(relay: &StandbyNode) -> bool {
+    relay.standby.status().relay.is_some_and(|relay| relay.standbys.iter().any(|standby| standby.in_sync))
+}
+
+#[test]
+fn a_leaf_gets_everything_and_shows_what_is_globally_persistent() {
+    for fabric in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+        for _ in 0..100 {
+            primary.write(&[64, 200, 136]);
+        }
+        let relay = relay(&primary.address(), fabric, RelayAck::Own);
+        relay.joined();
+        let leaf = leaf(&relay.address(), fabric);
+        for _ in 0..200 {
+            primary.write(&[48, 72]);
+        }
+        leaf.joined();
+        let end = primary.write(&[64]);
+        primary.commits(end);
+        leaf.shows(end);
+        // Persistent at the leaf, and not at the primary: nobody shows it.
+        let next = primary.ship(&[64; 3]);
+        until("the leaf holds it", || StandbyStore::persisted(&*leaf.log) == next);
+        assert_eq!((relay.standby.visible().get(), leaf.standby.visible().get()), (end, end));
+        primary.primary.durable_advanced(next);
+        leaf.shows(next);
+        assert!(leaf.log.bytes() == primary.log.bytes());
+        assert_eq!(leaf.terms.get(), relay.terms.get(), "terms pass through");
+        until("an idle leaf has no lag", || leaf.standby.status().visible_lag == Lag::default());
+        until("the relay hears what the leaf shows", || passes_on(&relay).standbys[0].visible == next);
+        let status = passes_on(&relay);
+        assert_eq!((status.through, status.upward, status.downward), (vec![NodeId(1)], next, next));
+        let there = &status.standbys[0];
+        assert_eq!((there.node, there.place, there.acked), (NodeId(4), Place::InSync, next));
+        assert_eq!(there.address, leaf.address());
+        assert_eq!(primary.primary.status().standbys.len(), 1, "the primary has one standby");
+        let LinkStatus::Following { node, .. } = leaf.standby.status().link else { panic!("it follows the relay") };
+        assert_eq!(node, NodeId(2));
+    }
+}
+
+#[test]
+fn a_chain_of_relays_passes_the_log_on() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let first = relay(&primary.address(), FabricKind::Tcp, RelayAck::Downstream);
+    let config = StandbyConfig { synchronous: false, ..relaying(FabricKind::Shm, RelayAck::Downstream, PATIENCE * 2) };
+    let second = StandbyNode::with(3, Some(first.address()), config, MemoryLog::with_capacity(CAPACITY));
+    let leaf = leaf(&second.address(), FabricKind::Tcp);
+    let end = primary.write(&[64; 20]);
+    primary.commits(end);
+    leaf.shows(end);
+    assert_eq!(passes_on(&second).through, [NodeId(1), NodeId(2)]);
+    assert!(leaf.log.bytes() == primary.log.bytes());
+}
+
+#[test]
+fn a_relay_dies_and_comes_back() {
+    for fabric in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+        let first = relay(&primary.address(), fabric, RelayAck::Own);
+        let leaf = leaf(&first.address(), fabric);
+        let end = primary.write(&[64; 10]);
+        leaf.shows(end);
+        let (log, terms) = (Arc::clone(&first.log), first.terms.clone());
+        drop(first);
+        let end = primary.write(&[64; 300]);
+        let config = relaying(fabric, RelayAck::Own, PATIENCE * 2);
+        let second = StandbyNode::resume(NodeId(2), Some(primary.address()), config, log, terms);
+        leaf.standby.follow(&second.address());
+        leaf.shows(end);
+        assert!(leaf.log.bytes() == primary.log.bytes());
+    }
+}
+
+#[test]
+fn a_relay_that_merely_loses_its_upstream_keeps_those_below() {
+    let mut config = config(rule(Safety::OneSafe, 1));
+    config.flow.keep_alive = Duration::from_millis(5);
+    let primary = PrimaryNode::first(config);
+    let relay = relay(&primary.address(), FabricKind::Tcp, RelayAck::Own);
+    let leaf = leaf(&relay.address(), FabricKind::Tcp);
+    let end = primary.write(&[64; 10]);
+    leaf.shows(end);
+    let sent = || passes_on(&relay).standbys[0].sent_bytes;
+    let before = sent();
+    // Whoever takes the relay's place at the primary ends its connection.
+    let (join, _side) = joining(empty_log(CAPACITY));
+    drop(call(&primary.address(), &hello(2, join), Term(0), PATIENCE).unwrap());
+    until("the relay lost it", || primary.primary.status().standbys[0].last_loss.is_some());
+    let end = primary.write(&[64; 10]);
+    leaf.shows(end);
+    assert!(sent() > before, "it is the same connection");
+    assert_eq!(passes_on(&relay).standbys[0].last_loss, None);
+}
+
+#[test]
+fn a_cut_goes_down_to_the_leaf() {
+    for fabric in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 2)));
+        let relay = relay(&primary.address(), fabric, RelayAck::Own);
+        let leaf = leaf(&relay.address(), fabric);
+        let log = MemoryLog::with_capacity(CAPACITY);
+        let heir = StandbyNode::with(3, Some(primary.address()), over(fabric), log);
+        let end = primary.write(&[64; 4]);
+        primary.commits(end);
+        leaf.shows(end);
+        heir.shows(end);
+        let (log, terms) = (Arc::clone(&heir.log), heir.terms.clone());
+        drop(heir);
+        // Without it nothing commits any more.
+        let tail = primary.write(&[96; 5]);
+        until("the leaf has the tail", || StandbyStore::persisted(&*leaf.log) == tail);
+        drop(primary);
+        let heir = StandbyNode::resume(NodeId(3), None, over(fabric), log, terms);
+        let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+        let promoted = promote(&heir.standby, &options).unwrap();
+        assert_eq!(promoted.start, end);
+        let primary = crown(heir, &promoted, config(rule(Safety::OneSafe, 2)));
+        relay.standby.follow(&primary.address());
+        let end = primary.write(&[64; 30]);
+        leaf.shows(end);
+        assert!(leaf.log.bytes() == primary.log.bytes());
+        assert_eq!((relay.tape.cuts(), leaf.tape.cuts()), (vec![promoted.start.0], vec![promoted.start.0]));
+        assert_eq!(leaf.terms.get().history, promoted.history);
+        assert_eq!(leaf.terms.get().fence.highest(), Term(2));
+    }
+}
+
+#[test]
+fn a_relay_that_takes_over_keeps_its_leaf() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let relay = relay(&primary.address(), FabricKind::Tcp, RelayAck::Own);
+    let leaf = leaf(&relay.address(), FabricKind::Tcp);
+    let end = primary.write(&[64; 4]);
+    primary.commits(end);
+    leaf.shows(end);
+    drop(primary);
+    let options = PromoteOptions { force: true, ..PromoteOptions::default() };
+    let promoted = promote(&relay.standby, &options).unwrap();
+    let primary = crown(relay, &promoted, config(rule(Safety::OneSafe, 1)));
+    let end = primary.write(&[64; 4]);
+    leaf.shows(end);
+    assert!(leaf.log.bytes() == primary.log.bytes());
+}
+
+#[test]
+fn commits_wait_for_the_leaf_when_the_relay_acknowledges_for_it() {
+    for fabric in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+        let relay = relay(&primary.address(), fabric, RelayAck::Downstream);
+        relay.joined();
+        // Before its standby has come for the first time, too.
+        let end = primary.write(&[64; 4]);
+        until("the relay holds it", || StandbyStore::persisted(&*relay.log) == end);
+        assert_eq!(primary.primary.commit().outcome(end), None);
+        let leaf = leaf(&relay.address(), fabric);
+        primary.commits(end);
+        leaf.shows(end);
+        until("it is in sync", || is_in_sync(&relay));
+        leaf.log.gate(Some(end.0));
+        let next = primary.write(&[64; 4]);
+        until("both have it", || {
+            StandbyStore::persisted(&*relay.log) == next && StandbyStore::received(&*leaf.log) == next
+        });
+        assert_eq!(primary.primary.commit().outcome(next), None);
+        assert_eq!(primary.primary.status().standbys[0].acked, end);
+        assert_eq!(relay.standby.visible().get(), end);
+        leaf.log.gate(None);
+        primary.commits(next);
+        leaf.shows(next);
+    }
+}
+
+#[test]
+fn a_leaf_that_stalls_is_not_waited_for_for_ever() {
+    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    let timeout = Duration::from_millis(50);
+    let relay = relay_within(&primary.address(), FabricKind::Tcp, RelayAck::Downstream, timeout);
+    let leaf = leaf(&relay.address(), FabricKind::Tcp);
+    let end = primary.write(&[64; 4]);
+    leaf.shows(end);
+    until("it is in sync", || is_in_sync(&relay));
+    leaf.log.gate(Some(end.0));
+    let end = primary.write(&[64; 4]);
+    primary.commits(end);
+    assert_eq!(passes_on(&relay).standbys[0].place, Place::Behind);
+    assert!(leaf.standby.visible().get() < end);
+    leaf.log.gate(None);
+    until("it is back", || is_in_sync(&relay));
+    leaf.shows(end);
+}
+
+#[test]
+fn a_leaf_that_is_ahead_is_told_to_come_again() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let relay = relay(&primary.address(), FabricKind::Tcp, RelayAck::Own);
+    let end = primary.write(&[64]);
+    relay.shows(end);
+    // It replays nothing more, and so gets no more than its buffer holds.
+    relay.tape.gate(Some(end.0));
+    let leaf = leaf(&primary.address(), FabricKind::Tcp);
+    let mut end = end;
+    for _ in 0..200 {
+        end = primary.write(&[96]);
+    }
+    leaf.shows(end);
+    assert!(StandbyStore::received(&*relay.log) < end);
+    leaf.standby.follow(&relay.address());
+    let behind = |link| matches!(link, LinkStatus::Connecting { last_failure: Some(why), .. } if why.contains("cannot be followed yet: its log ends"));
+    until("it is told", || behind(leaf.standby.status().link));
+    relay.tape.gate(None);
+    until("it follows the relay", || {
+        matches!(leaf.standby.status().link, LinkStatus::Following { node: NodeId(2), .. })
+    });
+    let end = primary.write(&[96]);
+    leaf.shows(end);
+    assert!(leaf.log.bytes() == primary.log.bytes());
+    assert!(leaf.tape.cuts().is_empty());
+}
+
+#[test]
+fn a_relay_says_whom_it_does_not_feed() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+    let relay = relay(&primary.address(), FabricKind::Tcp, RelayAck::Own);
+    let end = primary.write(&[64]);
+    relay.shows(end);
+    let asks = |node: u64, synchronous: bool, log: Continue| {
+        let (mut join, _side) = joining(log);
+        let Purpose::Join { synchronous: says, .. } = &mut join else { unreachable!() };
+        *says = synchronous;
+        match call(&relay.address(), &hello(node, join), Term(0), PATIENCE) {
+            Err(CallError::Refused { refusal, .. }) => refusal,
+            other => panic!("{:?}", other.map(|answer| answer.0)),
+        }
+    };
+    let empty = || empty_log(CAPACITY);
+    // One whom commits may count on belongs to the primary.
+    let leader = Some(primary.address());
+    assert_eq!(asks(4, true, empty()), Refusal::NotPrimary { node: NodeId(2), leader: leader.clone() });
+    assert_eq!(asks(1, false, empty()), Refusal::Circle { node: NodeId(2), above: NodeId(1) });
+    assert!(matches!(asks(4, false, empty_log(100)), Refusal::BufferTooSmall { needed: 2048, .. }));
+    let (history, received) = (TermHistory::first(Term(1), NodeId(1)), end.plus(64));
+    let ahead = Continue { history, received, persisted: end, may_send_until: received, ..empty() };
+    assert_eq!(asks(4, false, ahead), Refusal::Later { node: NodeId(2), why: Wait::Behind { end, received } });
+    // A synchronous standby that was sent there finds the primary.
+    let lost = StandbyNode::empty(5, &relay.address());
+    lost.shows(end);
+    assert!(matches!(lost.standby.status().link, LinkStatus::Following { node: NodeId(1), .. }));
+    // A relay that follows nobody has nothing to pass on.
+    drop(primary);
+    until("it noticed", || !matches!(relay.standby.status().link, LinkStatus::Following { .. }));
+    assert_eq!(asks(4, false, empty()), Refusal::Later { node: NodeId(2), why: Wait::Lost });
+}
+
+#[test]
+fn two_relays_do_not_follow_one_another() {
+    let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 2)));
+    let own = || StandbyConfig { synchronous: false, ..relaying(FabricKind::Tcp, RelayAck::Own, PATIENCE * 2) };
+    let one = StandbyNode::with(2, Some(primary.address()), own(), MemoryLog::with_capacity(CAPACITY));
+    one.joined();
+    let two = StandbyNode::with(3, Some(one.address()), own(), MemoryLog::with_capacity(CAPACITY));
+    let end = primary.write(&[64]);
+    two.shows(end);
+    one.standby.follow(&two.address());
+    let refused = |link| matches!(link, LinkStatus::Connecting { last_failure: Some(_), .. });
+    until("neither follows", || refused(one.standby.status().link) && refused(two.standby.status().link));
+    one.standby.follow(&primary.address());
+    let end = primary.write(&[64]);
+    two.shows(end);
+    assert_eq!(two.standby.visible().get(), Stamp(128));
+}
