@@ -70,6 +70,11 @@ impl InSyncSet {
         [&self.members].into_iter().chain(&self.before)
     }
 
+    /// Whether commits may wait for `node`, by any of the sets that may be in effect.
+    pub fn may_have(&self, node: NodeId) -> bool {
+        self.possible().any(|members| members.contains(&node))
+    }
+
     /// Of that possible set of which most members are lacking: how many were heard, and how many it takes to know that this record is the newest.
     pub fn heard(&self, heard: impl Fn(NodeId) -> bool) -> (usize, usize) {
         let of = |set: &BTreeSet<NodeId>| {

@@ -103,6 +103,11 @@ impl World {
             }
             self.show(node)?;
             self.acknowledge(node);
+            let state = &self.nodes[node];
+            let relay = state.link.as_ref().map(|link| self.peer(link.connection, node));
+            if relay.is_some() && relay == state.upstream && relay != state.leader && state.is_counted() {
+                self.unlink(node);
+            }
         }
         self.flush(node)
     }

@@ -26,9 +26,7 @@ impl World {
             return;
         }
         // Who may be in the in-sync set has to answer to the primary itself, until it is on record that it is not.
-        let in_set =
-            state.disk.set.as_ref().is_some_and(|set| set.possible().any(|members| members.contains(&state.id)));
-        let upstream = state.upstream.filter(|_| !in_set);
+        let upstream = state.upstream.filter(|_| !state.is_counted());
         let Some(leader) = upstream.or(state.leader).filter(|leader| *leader != node) else {
             return self.reconnect(node);
         };

@@ -170,6 +170,11 @@ impl Node {
         self.up && self.reign().is_some_and(|reign| reign.rule.fenced().is_none())
     }
 
+    /// Whether commits may wait for it.
+    pub fn is_counted(&self) -> bool {
+        self.disk.set.as_ref().is_some_and(|set| set.may_have(self.id))
+    }
+
     /// The end of what was written since `from` that records an in-sync set becomes known.
     pub fn note_sets(&mut self, from: u64, to: u64) {
         for block in self.disk.log.between(from, to) {

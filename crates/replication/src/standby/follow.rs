@@ -132,6 +132,17 @@ impl Follow {
         self.changed.notify_all();
     }
 
+    /// Commits may count on this node: it has to answer to the primary itself. A connection to a relay is given up; the next attempt finds out
+    /// where the primary is.
+    pub fn counted(&self) {
+        let mut state = self.lock();
+        if state.relay
+            && let Some(closer) = state.closer.take()
+        {
+            closer.close();
+        }
+    }
+
     /// The standby cannot go on.
     pub fn fail(&self, why: String) {
         let mut state = self.lock();

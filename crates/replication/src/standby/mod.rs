@@ -25,7 +25,7 @@ use freshet_base::{
     NodeId, Stamp, Watermark,
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
-use freshet_cluster::term::LogState;
+use freshet_cluster::{in_sync::InSyncSet, term::LogState};
 use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
 use serde::{Deserialize, Serialize};
 
@@ -240,14 +240,11 @@ impl Standby {
             terms,
         });
         shared.keep_no_room();
-        let (terms, noted) = (shared.terms.clone(), Arc::downgrade(&shared));
+        let (terms, noting) = (shared.terms.clone(), Arc::downgrade(&shared));
         shared.store.on_members(Box::new(move |bytes| {
-            if let Err(why) = note_set(&terms, bytes)
-                && let Some(shared) = noted.upgrade()
-            {
-                // What is behind the record must not be acknowledged.
-                shared.unnoted.store(true, Ordering::SeqCst);
-                shared.follow.fail(why);
+            let noted = note_set(&terms, bytes);
+            if let Some(shared) = noting.upgrade() {
+                shared.noted(noted);
             }
         }));
         let standby = Self { shared, threads: Mutex::default() };
@@ -323,12 +320,26 @@ impl Drop for Standby {
 }
 
 /// An in-sync set has arrived: it is noted before the log behind it is acknowledged.
-fn note_set(terms: &Terms, bytes: &[u8]) -> Result<(), String> {
-    let set = crate::wire::decode("in-sync set", bytes).map_err(|error| error.to_string())?;
-    terms.note_set(set).map_err(|error| error.to_string())
+fn note_set(terms: &Terms, bytes: &[u8]) -> Result<InSyncSet, String> {
+    let set: InSyncSet = crate::wire::decode("in-sync set", bytes).map_err(|error| error.to_string())?;
+    terms.note_set(set.clone()).map_err(|error| error.to_string())?;
+    Ok(set)
 }
 
 impl Shared {
+    /// An in-sync set has arrived.
+    fn noted(&self, set: Result<InSyncSet, String>) {
+        match set {
+            Ok(set) if set.may_have(self.node) => self.follow.counted(),
+            Ok(_) => {}
+            Err(why) => {
+                // What is behind the record must not be acknowledged.
+                self.unnoted.store(true, Ordering::SeqCst);
+                self.follow.fail(why);
+            }
+        }
+    }
+
     pub(crate) fn stopping(&self) -> bool {
         self.stopping.load(Ordering::SeqCst)
     }

@@ -391,7 +391,7 @@ fn agree(
     let state = shared.terms.get();
     // Commits count on it, or may: it has to answer to the primary itself, until it is on record that they do not.
     let counted = asking.member && asking.synchronous;
-    if counted || state.set.is_some_and(|set| set.possible().any(|members| members.contains(&hello.node))) {
+    if counted || state.set.is_some_and(|set| set.may_have(hello.node)) {
         return Err(elsewhere());
     }
     let lost = || Refusal::Later { node: shared.node, why: Wait::Lost };

@@ -8,7 +8,7 @@ use freshet_base::{
     sync::{Arc, Condvar, Mutex, MutexGuard},
     words,
 };
-use freshet_cluster::{commit_rule::RuleConfig, term::TermHistory};
+use freshet_cluster::{commit_rule::RuleConfig, in_sync::InSyncSet, term::TermHistory};
 use freshet_fabric::{
     FabricKind,
     memory::{Region, Registered, SharedMemory},
@@ -21,6 +21,7 @@ use crate::{
     primary::{Primary, PrimaryConfig, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{TermState, Terms, VolatileTerms},
+    wire,
 };
 
 pub const CLUSTER: ClusterId = ClusterId(0xC0FFEE);
@@ -76,6 +77,7 @@ struct State {
     saved: Vec<(u64, Vec<u8>)>,
     /// Replay persists, and these were the shares so far.
     shares: Option<Vec<(u64, u64)>>,
+    on_members: Option<OnMembers>,
 }
 
 impl MemoryLog {
@@ -90,6 +92,12 @@ impl MemoryLog {
         let log = Self::with_capacity(capacity);
         log.lock().shares = Some(Vec::new());
         log
+    }
+
+    /// As if a block had arrived that records a set.
+    pub fn record(&self, set: &InSyncSet) {
+        let state = self.lock();
+        state.on_members.as_ref().expect("a standby wants to hear")(&wire::encode(set));
     }
 
     /// What was persisted, share by share.
@@ -255,7 +263,9 @@ impl StandbyStore for MemoryLog {
         self.changed.notify_all();
     }
 
-    fn on_members(&self, _: OnMembers) {}
+    fn on_members(&self, note: OnMembers) {
+        self.lock().on_members = Some(note);
+    }
 
     fn mark_replayed(&self, to: Stamp) {
         self.lock().replayed = to.0;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
-use freshet_cluster::{commit_rule::Place, relay::RelayAck, term::TermHistory};
+use freshet_cluster::{commit_rule::Place, in_sync::InSyncSet, relay::RelayAck, term::TermHistory};
 use freshet_fabric::FabricKind;
 
 use super::{
@@ -224,6 +224,36 @@ fn commits_wait_for_the_leaf_when_the_relay_acknowledges_for_it() {
         leaf.log.gate(None);
         primary.commits(next);
         leaf.shows(next);
+    }
+}
+
+#[test]
+fn a_leaf_that_commits_may_wait_for_answers_to_the_primary_itself() {
+    for fabric in FABRICS {
+        let primary = PrimaryNode::first(config(rule(Safety::OneSafe, 1)));
+        let relay = relay(&primary.address(), fabric, RelayAck::Own);
+        relay.joined();
+        let leaf = leaf(&relay.address(), fabric);
+        let end = primary.write(&[64; 4]);
+        leaf.shows(end);
+        let follows =
+            |node| matches!(leaf.standby.status().link, LinkStatus::Following { node: it, .. } if it == NodeId(node));
+        assert!(follows(2));
+        let set = |number, members: &[u64]| InSyncSet {
+            term: Term(1),
+            number,
+            members: members.iter().copied().map(NodeId).collect(),
+            floor: 0,
+            before: Vec::new(),
+        };
+        leaf.log.record(&set(1, &[1, 2]));
+        let end = primary.write(&[64; 4]);
+        leaf.shows(end);
+        assert!(follows(2), "others do not matter");
+        leaf.log.record(&set(2, &[1, 2, 4]));
+        until("it follows the primary", || follows(1));
+        let end = primary.write(&[64; 4]);
+        leaf.shows(end);
     }
 }
 
