@@ -185,23 +185,31 @@ fn saved_and_cut(shape: Shape, apply: Apply) {
 /// Without replay the log flows through a ring that is smaller than it; who takes over, or restarts, replays it from the segments.
 #[test]
 fn a_standby_that_does_not_replay_replays_when_it_must() {
-    for (apply, restarts) in [(Apply::Fresh, false), (Apply::Full, false), (Apply::Fresh, true)] {
+    for (shape, apply, restarts) in [
+        (Shape::OneStream, Apply::Fresh, false),
+        (Shape::OneStream, Apply::Full, false),
+        (Shape::OneStream, Apply::Fresh, true),
+        (Shape::Persistent, Apply::Fresh, false),
+        (Shape::Persistent, Apply::Fresh, true),
+    ] {
         let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let with_small_ring = |mut config: NodeConfig| {
+        let with_small_ring = |node, config: NodeConfig| {
+            let mut config = shape.of_node(node, config);
             config.log.buffer_bytes = 128 << 10;
             config
         };
         let primary = NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(first.path())) };
-        let primary = start(with_small_ring(primary));
+        let primary = start(with_small_ring(0, primary));
         let join = |primary: &str| {
-            with_small_ring(NodeConfig {
+            let standby = NodeConfig {
                 join: Some(primary.to_owned()),
                 replay: ReplayMode::None,
                 apply,
                 // It outlives its primary.
                 safety: Safety::OneSafe,
                 ..config(Some(second.path()))
-            })
+            };
+            with_small_ring(1, standby)
         };
         let mut standby = start(join(primary.address()));
         let at_start = hash(&standby);

@@ -65,9 +65,13 @@ fn fed(status: &Value, line: &mut impl FnMut(&str, String)) {
     let standbys = status["standbys"].as_array().map_or(&[][..], Vec::as_slice);
     for standby in standbys {
         line("standby", format!("{} at {}", text(&standby["node"]), text(&standby["address"])));
-        let sync = if standby["in_sync"] == true { "in sync" } else { "not in sync" };
         let connected = if standby["connected"] == true { "connected" } else { "not connected" };
-        line("", format!("{connected}, {sync}, place {}, {}", text(&standby["place"]), text(&standby["mode"])));
+        let sync = match (&standby["synchronous"], &standby["in_sync"]) {
+            (Value::Bool(false), _) => "asynchronous".to_owned(),
+            (_, Value::Bool(true)) => format!("in sync, place {}", text(&standby["place"])),
+            _ => format!("not in sync, place {}", text(&standby["place"])),
+        };
+        line("", format!("{connected}, {sync}, {}", text(&standby["mode"])));
         line(
             "",
             format!(

@@ -67,6 +67,8 @@ pub struct StandbyStatus {
     pub address: String,
     /// Whether there is a connection.
     pub connected: bool,
+    /// Whether commits may count on it at all.
+    pub synchronous: bool,
     /// Its relation to the in-sync set.
     pub place: Place,
     /// Whether a commit waits for it, or could.

@@ -42,6 +42,8 @@ pub struct PromoteOptions {
     pub safety: Option<Safety>,
     /// How many standbys it was configured with; `None` for what it said itself.
     pub standbys: Option<u32>,
+    /// What this node is configured with, standbys and safety: counts where it has heard nothing from a primary since it started.
+    pub configured: Option<(u32, Safety)>,
     /// Goes on although acknowledged commits may be lost.
     pub force: bool,
     /// A primary of before comes back: it does not depose another that has gone on since.
@@ -59,6 +61,7 @@ impl Default for PromoteOptions {
         Self {
             safety: None,
             standbys: None,
+            configured: None,
             force: false,
             restart: false,
             known: Vec::new(),
@@ -186,7 +189,7 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     if let Some(why) = shared.follow().failure() {
         return Err(PromoteError::Local(why));
     }
-    let promised = shared.promised_safety();
+    let promised = shared.promised_safety().or(options.configured);
     let safety = options.safety.or(promised.map(|promised| promised.1)).unwrap_or(Safety::OneSafe);
     let standbys = options.standbys.or(promised.map(|promised| promised.0));
     let mut peers = standby.peers();

@@ -506,7 +506,11 @@ impl NodeConfig {
     /// The log buffer of a standby.
     pub(crate) fn standby_ring(&self) -> Result<StandbyRing, String> {
         Ok(match self.persistence()? {
-            Some(persistence) => StandbyRing::Persistent { persistence, upon_replay: self.log.persist_upon_replay },
+            Some(persistence) => {
+                // Who does not replay has nobody to do it then.
+                let upon_replay = self.log.persist_upon_replay && self.replay != ReplayMode::None;
+                StandbyRing::Persistent { persistence, upon_replay }
+            }
             None => StandbyRing::Plain { huge_pages: self.log.huge_pages },
         })
     }

@@ -227,7 +227,8 @@ impl Node {
     /// # Errors
     /// See [`PromoteError`]; but for [`PromoteError::Reign`] the node is a standby as before.
     pub fn promote(&self, force: bool) -> Result<Promotion, PromoteError> {
-        self.take_over(&PromoteOptions { force, ..PromoteOptions::default() })
+        let configured = Some((self.config.standbys, self.config.safety));
+        self.take_over(&PromoteOptions { force, configured, ..PromoteOptions::default() })
     }
 
     /// Of a standby: notes from now on who wants to follow it.

@@ -143,15 +143,16 @@ struct Shared<'a> {
 
 /// Runs `make(number)`, one transaction a call, on every thread; first for the time of the warm-up, then for that of
 /// the measurement, around which `begin` and `end` are called. `checkpointing` says whether a checkpoint is being written.
-pub(crate) fn drive<C, B, E>(
+pub(crate) fn drive<C, B, F, E>(
     database: &Database,
     common: &Common,
     make: impl Fn(usize) -> C + Sync,
     checkpointing: impl Fn() -> bool,
     begin: impl FnOnce() -> B,
-    end: impl FnOnce(B) -> E,
+    end: impl FnOnce(B) -> F,
 ) -> Result<(Tally, E), Failure>
 where
+    F: FnOnce() -> E,
     C: FnMut(&Worker, Instant) -> Result<Went, ProcedureError>,
 {
     let threads = usize::from(common.threads);
@@ -197,7 +198,8 @@ where
             }
             last = (now, Some(done));
         }
-        let ended = end(begun);
+        // What is looked at later must not let the workers go on.
+        let settle = end(begun);
         shared.phase.store(STOP, Ordering::Relaxed);
         let mut all = Tally { halves, ..Tally::default() };
         for thread in running {
@@ -209,7 +211,7 @@ where
             all.cpu += tally.cpu;
             all.window_waits += tally.window_waits;
         }
-        Ok((all, ended))
+        Ok((all, settle()))
     })
 }
 

@@ -71,8 +71,14 @@ impl Probe {
         Self { end, freshness, visibility }
     }
 
-    pub(crate) fn end(self) -> Sighted {
+    /// Nothing is looked at any more.
+    pub(crate) fn halt(&self) {
         self.end.store(true, Ordering::Relaxed);
+    }
+
+    /// What was seen; blocks until a standby that lags shows what was last waited for, ten seconds at most.
+    pub(crate) fn end(self) -> Sighted {
+        self.halt();
         let looks = self.freshness.join().unwrap_or_default();
         let visibility = self.visibility.join().unwrap_or_default();
         Sighted {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use freshet_base::{Safety, Stamp};
-use freshet_engine::{Database, Node, NodeConfig, OnLoss, node::RoleStatus};
+use freshet_engine::{Database, Node, NodeConfig, OnLoss, ReplayMode, node::RoleStatus};
 use freshet_workloads::{
     procedure::read_only,
     tpcc::{consistency, tables::Tables},
@@ -39,6 +39,8 @@ pub(crate) struct Subject {
     standbys: Vec<Standby>,
     primary: Primary,
     scratch: Option<TempDir>,
+    /// Whether what the standbys show follows what is committed.
+    replays: bool,
 }
 
 enum Primary {
@@ -103,7 +105,7 @@ impl Subject {
         let workers = usize::from(common.threads) * 2 + 4;
         if common.standbys == 0 && common.domain == Domain::None {
             let primary = Primary::Volatile(Database::volatile(workers)?);
-            return Ok(Self { standbys: Vec::new(), primary, scratch: None });
+            return Ok(Self { standbys: Vec::new(), primary, scratch: None, replays: false });
         }
         let scratch = scratch(common.dir.as_deref())?;
         let directory = |name: &str| scratch.path().join(name);
@@ -135,7 +137,9 @@ impl Subject {
         config.fabric.bandwidth_gbit = common.bandwidth_gbit;
         config.fabric.compress = common.compress;
         let node = Node::start(config, |_| {})?;
-        let mut subject = Self { standbys: Vec::new(), primary: Primary::Logged(node), scratch: Some(scratch) };
+        let replays = common.replay != ReplayMode::None;
+        let mut subject =
+            Self { standbys: Vec::new(), primary: Primary::Logged(node), scratch: Some(scratch), replays };
         if !common.join_loaded {
             subject.start_standbys(common)?;
         } else if matches!(common.safety, Safety::VerySafe | Safety::Quorum(2..)) {
@@ -218,15 +222,14 @@ impl Subject {
         }
     }
 
-    /// Starts `--standby-readers` on every standby, once what is loaded is visible there.
-    pub(crate) fn start_readers(&self, common: &Common) -> Result<(), Failure> {
+    /// Starts `--standby-readers` on every standby, once everything below `loaded` is visible there.
+    pub(crate) fn start_readers(&self, common: &Common, loaded: Stamp) -> Result<(), Failure> {
         if common.standby_readers == 0 {
             return Ok(());
         }
         if self.standbys.is_empty() {
             return Err(Failure::new("--standby-readers needs --standbys"));
         }
-        let loaded = self.reserved();
         for (number, standby) in (0..).zip(&self.standbys) {
             standby.wait_visible(loaded)?;
             let order = StartReaders { threads: common.standby_readers, seed: common.seed + number };
@@ -253,7 +256,9 @@ impl Subject {
     /// The measurement begins.
     pub(crate) fn begin(&self) -> Begun {
         let mut probes = Vec::new();
-        if let Primary::Logged(node) = &self.primary {
+        if let Primary::Logged(node) = &self.primary
+            && self.replays
+        {
             probes.extend(self.standbys.iter().map(|standby| Probe::start(node, &standby.client)));
         }
         Begun {
@@ -267,8 +272,9 @@ impl Subject {
         }
     }
 
-    /// The measurement ends.
-    pub(crate) fn end(&self, begun: Begun) -> Measured {
+    /// The measurement ends. What comes back waits for the standbys, which may lag, and says what was measured.
+    pub(crate) fn end(&self, begun: Begun) -> impl FnOnce() -> Measured {
+        begun.probes.iter().for_each(Probe::halt);
         let (time, reserved) = (begun.at.elapsed(), self.reserved());
         let (log_cpu, ship_cpu) = self.log_cpu();
         let (log_cpu, ship_cpu) = (log_cpu.saturating_sub(begun.log_cpu), ship_cpu.saturating_sub(begun.ship_cpu));
@@ -279,36 +285,41 @@ impl Subject {
             .map(|(standby, before)| standby.replay_cpu().saturating_sub(*before))
             .max();
         let readers = self.readers().zip(begun.readers).map(|(after, before)| after.since(&before));
-        let mut worst: Option<(Spread, Spread)> = None;
-        let mut worst_looks = Vec::new();
-        let mut visibility: Option<Spread> = None;
-        for Sighted { looks, freshness, behind_bytes, visibility_us } in begun.probes.into_iter().map(Probe::end) {
-            if worst.as_ref().is_none_or(|(worst, _)| freshness.mean() < worst.mean()) {
-                worst = Some((freshness, behind_bytes));
-                worst_looks = looks;
+        let passage = self
+            .standbys
+            .iter()
+            .filter_map(|standby| Passage::of(&standby.status()["passage"]))
+            .max_by(|one, other| one.p50.total_cmp(&other.p50));
+        let logged = matches!(self.primary, Primary::Logged(_));
+        let log_bytes = reserved.since(begun.reserved);
+        move || {
+            let mut worst: Option<(Spread, Spread)> = None;
+            let mut worst_looks = Vec::new();
+            let mut visibility: Option<Spread> = None;
+            for Sighted { looks, freshness, behind_bytes, visibility_us } in begun.probes.into_iter().map(Probe::end) {
+                if worst.as_ref().is_none_or(|(worst, _)| freshness.mean() < worst.mean()) {
+                    worst = Some((freshness, behind_bytes));
+                    worst_looks = looks;
+                }
+                if visibility.as_ref().is_none_or(|worst| visibility_us.percentile(99.0) > worst.percentile(99.0)) {
+                    visibility = Some(visibility_us);
+                }
             }
-            if visibility.as_ref().is_none_or(|worst| visibility_us.percentile(99.0) > worst.percentile(99.0)) {
-                visibility = Some(visibility_us);
+            let (freshness, behind_bytes) = worst.unzip();
+            Measured {
+                time,
+                logged,
+                log_bytes,
+                log_cpu,
+                ship_cpu,
+                replay_cpu,
+                freshness,
+                behind_bytes,
+                looks: worst_looks,
+                visibility_us: visibility,
+                passage,
+                readers,
             }
-        }
-        let (freshness, behind_bytes) = worst.unzip();
-        Measured {
-            time,
-            logged: matches!(self.primary, Primary::Logged(_)),
-            log_bytes: reserved.since(begun.reserved),
-            log_cpu,
-            ship_cpu,
-            replay_cpu,
-            freshness,
-            behind_bytes,
-            looks: worst_looks,
-            visibility_us: visibility,
-            passage: self
-                .standbys
-                .iter()
-                .filter_map(|standby| Passage::of(&standby.status()["passage"]))
-                .max_by(|one, other| one.p50.total_cmp(&other.p50)),
-            readers,
         }
     }
 

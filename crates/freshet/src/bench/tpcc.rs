@@ -86,11 +86,13 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
     let common = &options.common;
     let mut subject = Subject::start(common)?;
     let (prepared, loading) = prepare(&subject, options.warehouses, common)?;
+    // What follows, sets of standbys for one, those who do not replay never show.
+    let loaded = subject.reserved();
     if common.join_loaded {
         subject.node()?.checkpoint(CheckpointKind::Fuzzy).map_err(Failure::new)?;
         subject.start_standbys(common)?;
     }
-    subject.start_readers(common)?;
+    subject.start_readers(common, loaded)?;
     let make = |number: usize| prepared.terminal(number, options.mix, common);
     let (tally, measured) = drive(
         subject.database(),

@@ -268,6 +268,8 @@ pub(crate) struct Shared {
     /// How many long transactions are being put into the ring, part by part.
     long: AtomicU64,
     sinks: Mutex<Sinks>,
+    /// There is at least one.
+    shipping: AtomicBool,
 }
 
 impl Shared {
@@ -346,7 +348,7 @@ impl Shared {
             durable = reached();
         }
         if durable > self.core.durable.get() {
-            group_commit::hand_out(self, &mut Vec::new());
+            let _ = group_commit::hand_out(self, &mut Vec::new());
             group_commit::Watcher(self).durable(durable)?;
         }
         Ok(())
@@ -368,10 +370,23 @@ impl Shared {
         }
     }
 
+    /// A partition is full, or will be at any moment: the group commit may have something to flush, or to hand out.
     fn nudge_if_large(&self, reserved: u64, stream: u8) {
-        if reserved.saturating_sub(self.core.durable.get().0) >= self.config.batch_bytes {
+        let is_due = reserved.saturating_sub(self.core.durable.get().0) >= self.config.batch_bytes;
+        if is_due || self.has_sinks() {
             self.bells[usize::from(stream)].ring();
         }
+    }
+
+    /// Whether anybody else gets the log.
+    fn has_sinks(&self) -> bool {
+        // Relaxed: who misses the first sink tells it of a little more at once.
+        self.shipping.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is something to hand out to sinks that know everything below `handed` before a batch is due.
+    fn is_early(&self, handed: Stamp) -> bool {
+        self.has_sinks() && self.bounds.filled(self.reserved()).saturating_sub(handed.0) >= self.config.partition
     }
 
     /// After the last flush: makes the watermark durable and ends every wait. A worker that was between looking whether the log is
@@ -507,6 +522,7 @@ impl Log {
             wanted: AtomicU64::new(0),
             long: AtomicU64::new(0),
             sinks: Mutex::new(Sinks::new(start)),
+            shipping: AtomicBool::new(false),
             core,
         });
         let log = Self { shared, flushing: Mutex::new(Flushing::NotYet(flushers)), start };
@@ -580,6 +596,7 @@ impl Log {
         let from = sinks.handed;
         let seat = Arc::new(Seat { sink, hold: StdAtomicU64::new(from.0) });
         sinks.seats.push(Arc::clone(&seat));
+        self.shared.shipping.store(true, Ordering::Relaxed);
         drop(sinks);
         Ok(SinkHandle { shared: Arc::clone(&self.shared), seat, from })
     }

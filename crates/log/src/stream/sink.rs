@@ -13,7 +13,7 @@ use freshet_base::Stamp;
 
 use super::Shared;
 
-/// What one group commit makes durable.
+/// A part of the log that is filled: what one group commit makes durable, or less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Batch<'a> {
     /// Where it begins; the end of the batch before.
@@ -28,7 +28,7 @@ pub struct Batch<'a> {
 
 /// Takes part in every group commit, before the local flush begins.
 pub trait Sink: Send + Sync {
-    /// A batch is filled and its local flush is about to begin. Called by the group commit, in stamp order and without
+    /// A batch is filled, and its local flush begins soon. Called by the group commit, in stamp order and without
     /// gaps: notes the range, wakes its own thread and returns. It never blocks, and
     /// neither attaches, releases nor detaches from in here (the list of sinks is locked).
     fn batch(&self, batch: &Batch<'_>);
@@ -112,7 +112,11 @@ impl SinkHandle {
 
 impl Drop for SinkHandle {
     fn drop(&mut self) {
-        self.shared.sinks().seats.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
+        let mut sinks = self.shared.sinks();
+        sinks.seats.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
+        // Under the lock, as in `Log::attach`.
+        self.shared.shipping.store(!sinks.seats.is_empty(), Ordering::Relaxed);
+        drop(sinks);
         self.shared.release_room();
     }
 }

@@ -270,13 +270,13 @@ impl Writer {
         }
     }
 
-    /// Wakes the group commit of this writer's stream, if it sleeps; where blocks go to other streams too, those of all.
-    #[inline]
     /// Marks belong to the first stream, whoever writes them, and its logger may be asleep.
     fn ring_for_marks(&self) {
         self.shared.bells[0].ring_if_asleep();
     }
 
+    /// Wakes the group commit of this writer's stream, if it sleeps; where blocks go to other streams too, those of all.
+    #[inline]
     fn ring(&self) {
         match self.shared.config.division {
             Division::Transaction => self.shared.bells[usize::from(self.stream)].ring_if_asleep(),

@@ -292,6 +292,7 @@ impl Feeds {
                 node,
                 address: peers.iter().find(|p| p.node == Some(node)).map_or(String::new(), |p| p.address.clone()),
                 connected: member.connected,
+                synchronous: member.synchronous,
                 place: member.place,
                 in_sync: member.place == Place::InSync && member.connected,
                 mode: flow.as_ref().map(|flow| flow.mode(&boundaries)),

@@ -1,0 +1,183 @@
+//! 2-safe over whole nodes: commits go on without who stalls, and nobody takes over who may lack some of them.
+
+mod common;
+
+use std::time::Duration;
+
+use common::{churn, config, definition, hash, row, soon, start};
+use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, node::RoleStatus};
+
+/// A node of a cluster under 2-safe whose standbys are given up at once when they are gone.
+fn two_safe(directory: &tempfile::TempDir, standbys: u32, least_in_sync: u32) -> NodeConfig {
+    NodeConfig { safety: Safety::TwoSafe, standbys, least_in_sync, ..config(Some(directory.path())) }
+}
+
+fn joining(primary: &str, own: NodeConfig) -> NodeConfig {
+    NodeConfig { join: Some(primary.to_owned()), ..own }
+}
+
+fn directories() -> Vec<tempfile::TempDir> {
+    (0..3).map(|_| tempfile::tempdir().unwrap()).collect()
+}
+
+fn wait_for(what: &str, reached: impl Fn() -> bool) {
+    let until = soon().unwrap();
+    while !reached() {
+        assert!(std::time::Instant::now() < until, "{what} has not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Of how many standbys, in how many places, a primary says that commits wait for them.
+fn in_sync(primary: &Node) -> usize {
+    let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
+    shipping.standbys.iter().filter(|standby| standby.in_sync).count()
+}
+
+#[test]
+fn who_was_put_out_does_not_take_over_alone() {
+    let directories = directories();
+    let of = |n: usize| two_safe(&directories[n], 2, 1);
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let [put_out, stays] = [1, 2].map(|n| start(joining(&address, of(n))));
+    wait_for("both are in sync", || in_sync(&primary) == 2);
+    let table = primary.database().create_table(&definition()).unwrap();
+    let end = churn(primary.database(), &table, 0, 500);
+    put_out.wait_visible(end, soon()).unwrap();
+    let before = hash(&put_out);
+    put_out.stop().unwrap();
+    drop(put_out);
+    // That it is out is on record before any of these is acknowledged.
+    churn(primary.database(), &table, 1000, 1500);
+    let acknowledged = hash(&primary);
+    assert_ne!(acknowledged, before);
+    primary.stop().unwrap();
+    drop((primary, table));
+
+    // As far as it knows, the other two may have gone on; and they have.
+    let put_out = start(joining(&address, of(1)));
+    let refused = put_out.promote(false).unwrap_err().to_string();
+    assert!(refused.contains("in-sync set"), "{refused}");
+    assert_eq!(put_out.role(), Role::Standby);
+    // The other one needs nobody: without it nothing was acknowledged.
+    stays.promote(false).unwrap();
+    assert_eq!(hash(&stays), acknowledged);
+    put_out.stop().unwrap();
+    drop(put_out);
+    // With the two of the last set commits go on, and with the one that was put out soon after.
+    let [follows, back] = [1, 0].map(|n| start(joining(stays.address(), of(n))));
+    let end = churn(stays.database(), &stays.database().table("things").unwrap(), 5000, 5500);
+    for node in [&follows, &back] {
+        node.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(node), hash(&stays));
+    }
+    for node in [follows, back, stays] {
+        node.stop().unwrap();
+    }
+}
+
+/// It hears of the newest set from the other, and gets the log from there.
+#[test]
+fn who_was_put_out_takes_over_with_the_log_of_who_stayed() {
+    let directories = directories();
+    let of = |n: usize| two_safe(&directories[n], 2, 1);
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let [put_out, stays] = [1, 2].map(|n| start(joining(&address, of(n))));
+    wait_for("both are in sync", || in_sync(&primary) == 2);
+    let table = primary.database().create_table(&definition()).unwrap();
+    churn(primary.database(), &table, 0, 500);
+    put_out.stop().unwrap();
+    drop(put_out);
+    churn(primary.database(), &table, 1000, 1500);
+    let acknowledged = hash(&primary);
+    primary.stop().unwrap();
+    drop((primary, table));
+    let config = NodeConfig { peers: vec![stays.address().to_owned()], ..joining(&address, of(1)) };
+    let put_out = start(config);
+    put_out.promote(false).unwrap();
+    assert_eq!((put_out.role(), hash(&put_out)), (Role::Primary, acknowledged));
+    // Somebody who hears the old primary alone would take its set for the newest, so nothing is committed without it.
+    let back = start(joining(put_out.address(), of(0)));
+    let end = churn(put_out.database(), &put_out.database().table("things").unwrap(), 5000, 5500);
+    for node in [&stays, &back] {
+        node.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(node), hash(&put_out));
+    }
+    for node in [stays, back, put_out] {
+        node.stop().unwrap();
+    }
+}
+
+#[test]
+fn with_a_floor_the_primary_waits_rather_than_go_on_alone() {
+    let directories = directories();
+    let of = |n: usize| two_safe(&directories[n], 1, 1);
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let standby = start(joining(&address, of(1)));
+    wait_for("it is in sync", || in_sync(&primary) == 1);
+    let table = primary.database().create_table(&definition()).unwrap();
+    churn(primary.database(), &table, 0, 500);
+    standby.stop().unwrap();
+    drop(standby);
+    wait_for("it is gone", || in_sync(&primary) == 0);
+    let worker = primary.database().worker().unwrap();
+    let (_, ticket) = worker.execute(Isolation::Serializable, |txn| Ok(txn.insert(&table, &row(9000, 1, 1))?)).unwrap();
+    drop(worker);
+    let gate = &primary.database().core().snapshots.primary().unwrap().gate;
+    let log = primary.log().unwrap();
+    wait_for("it is durable here", || log.durable() >= ticket.until);
+    assert!(gate.outcome(ticket.until).is_none(), "nobody else holds it");
+    let standby = start(joining(&address, of(1)));
+    primary.database().wait(ticket).unwrap();
+    let acknowledged = hash(&primary);
+    primary.stop().unwrap();
+    drop((primary, table));
+    // So the standby needs nobody.
+    standby.promote(false).unwrap();
+    assert_eq!(hash(&standby), acknowledged);
+    standby.stop().unwrap();
+}
+
+#[test]
+fn nothing_waits_for_an_asynchronous_standby_which_takes_over_all_the_same() {
+    let directories = directories();
+    let of = |n: usize| NodeConfig { asynchronous: n == 2, ..two_safe(&directories[n], 1, 0) };
+    let primary = start(of(0));
+    let address = primary.address().to_owned();
+    let [standby, asynchronous] = [1, 2].map(|n| start(joining(&address, of(n))));
+    // Whether commits may count on them, and whether they wait for them.
+    let kinds = || {
+        let RoleStatus::Primary { shipping, .. } = primary.status().role else { unreachable!() };
+        let mut kinds: Vec<_> = shipping.standbys.iter().map(|it| (it.synchronous, it.in_sync)).collect();
+        kinds.sort_unstable();
+        kinds
+    };
+    wait_for("one of two is in sync", || kinds() == [(false, false), (true, true)]);
+    let table = primary.database().create_table(&definition()).unwrap();
+    let end = churn(primary.database(), &table, 0, 500);
+    for node in [&standby, &asynchronous] {
+        node.wait_visible(end, soon()).unwrap();
+    }
+    // It is away: that changes nothing, for the set neither.
+    asynchronous.stop().unwrap();
+    drop(asynchronous);
+    let end = churn(primary.database(), &table, 1000, 1500);
+    assert_eq!(in_sync(&primary), 1);
+    let acknowledged = hash(&primary);
+    // Back, it may take over if all members of the set answer; the old primary is deposed by that.
+    let asynchronous = start(joining(&address, of(2)));
+    asynchronous.wait_visible(end, soon()).unwrap();
+    asynchronous.promote(false).unwrap();
+    assert_eq!(hash(&asynchronous), acknowledged);
+    let late = primary.database().create_table(&freshet_engine::TableDefinition::new("late", definition().indexes));
+    assert!(late.is_err(), "it reigns no more");
+    standby.wait_visible(asynchronous.database().core().snapshots.current(), soon()).unwrap();
+    assert_eq!(hash(&standby), acknowledged);
+    for node in [standby, asynchronous, primary] {
+        // The deposed primary has failed by then, as it should.
+        let _ = node.stop();
+    }
+}
