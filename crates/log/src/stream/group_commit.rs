@@ -1,8 +1,8 @@
 //! The group commit: for each stream one thread that makes batches of its blocks durable.
 //!
 //! For each batch `[done, filled)`:
-//! 1. the sinks are told, so that shipping overlaps the local flush (Query Fresh, section 3.1), and of a long batch also its being filled: each
-//!    time that a partition is full, they are told what there is,
+//! 1. the sinks are told, so that shipping overlaps the local flush (Query Fresh, section 3.1), and of a long batch also its being filled: they
+//!    are told of each quarter,
 //! 2. the store writes the stream's share of it,
 //! 3. the room goes back to the workers,
 //! 4. the store syncs,
@@ -42,7 +42,7 @@ impl Drop for EndsLog<'_> {
 pub(super) fn run(shared: &Arc<Shared>, mut flusher: Flusher, start: Stamp) {
     let _guard = EndsLog(shared);
     let stream = flusher.stream();
-    let mut commit = GroupCommit { shared, stream, done: start, handed: start, oldest: None, ends: Vec::new() };
+    let mut commit = GroupCommit { shared, stream, done: start, oldest: None, ends: Vec::new() };
     if let Err(failure) = commit.go(&mut flusher) {
         shared.core.fail(failure);
         shared.ring();
@@ -77,8 +77,6 @@ struct GroupCommit<'a> {
     stream: usize,
     /// Everything below is flushed.
     done: Stamp,
-    /// Everything below was handed to the sinks, as far as this thread knows.
-    handed: Stamp,
     /// No block that is filled and not flushed is older than this; none while the log is idle.
     oldest: Option<Instant>,
     ends: Vec<Stamp>,
@@ -144,7 +142,7 @@ impl GroupCommit<'_> {
     }
 
     fn wait_until_due(&self) {
-        let (shared, done, handed, enough) = (self.shared, self.done, self.handed, self.enough());
+        let (shared, done, enough) = (self.shared, self.done, self.enough());
         let age = self.oldest.map_or_else(Default::default, |oldest| oldest.elapsed());
         // The end of an epoch rings.
         let left = match &shared.epochs {
@@ -158,15 +156,15 @@ impl GroupCommit<'_> {
             shared.is_awaited(done)
                 || shared.is_closing()
                 || shared.soon_filled().saturating_sub(done.0) >= enough
-                || shared.is_early(handed)
+                || shared.is_early()
         });
     }
 
-    /// Of a batch that is still being filled, the sinks get what there is when it is about a partition: what takes long on the way is then behind it
+    /// Of a long batch that is still being filled, the sinks get what there is: what takes long on the way is then behind it
     /// before the batch is due. The worker whose block reaches across a partition's end wakes this thread, and may not have filled it yet.
     fn hand_out_early(&mut self, filled: Stamp) {
-        if self.shared.has_sinks() && filled.0.saturating_sub(self.handed.0) >= self.shared.config.partition / 2 {
-            self.handed = hand_out(self.shared, &mut self.ends);
+        if self.shared.unknown_to_sinks(filled.0) >= self.shared.early() / 2 {
+            hand_out(self.shared, &mut self.ends);
         }
     }
 
@@ -191,7 +189,7 @@ impl GroupCommit<'_> {
     fn flush(&mut self, flusher: &mut Flusher, filled: Stamp) -> Result<(), LogFailure> {
         let shared = self.shared;
         assert!(self.done <= filled && filled <= self.reserved(), "durable <= filled <= reserved");
-        self.handed = hand_out(shared, &mut self.ends);
+        hand_out(shared, &mut self.ends);
         let whole = shared.sinks().transaction_end(filled);
         shared.core.flush(flusher, self.done, filled, whole, &Watcher(shared))?;
         shared.core.note_thread_cpu();
@@ -200,13 +198,13 @@ impl GroupCommit<'_> {
     }
 }
 
-/// Tells the sinks what is filled, whatever stream it belongs to; whoever comes first does so for all. Returns up to where they were told.
-pub(super) fn hand_out(shared: &Shared, ends: &mut Vec<Stamp>) -> Stamp {
+/// Tells the sinks what is filled, whatever stream it belongs to; whoever comes first does so for all.
+pub(super) fn hand_out(shared: &Shared, ends: &mut Vec<Stamp>) {
     let mut sinks = shared.sinks();
     let filled = shared.core.buffer.filled();
     let handed = sinks.handed;
     if filled <= handed {
-        return handed;
+        return;
     }
     shared.ends.collect(handed, filled, ends);
     if !sinks.seats.is_empty() {
@@ -222,8 +220,10 @@ pub(super) fn hand_out(shared: &Shared, ends: &mut Vec<Stamp>) -> Stamp {
         }
     }
     sinks.handed = filled;
+    if !sinks.seats.is_empty() {
+        shared.handed.store(filled.0, Ordering::Relaxed);
+    }
     sinks.forget_long(shared.core.buffer.released());
-    filled
 }
 
 /// With a buffer in persistent memory: the log is durable already, and segments get it when there is enough of it

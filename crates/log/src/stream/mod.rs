@@ -268,8 +268,8 @@ pub(crate) struct Shared {
     /// How many long transactions are being put into the ring, part by part.
     long: AtomicU64,
     sinks: Mutex<Sinks>,
-    /// There is at least one.
-    shipping: AtomicBool,
+    /// What the sinks have heard of; all there will ever be as long as there is none.
+    handed: AtomicU64,
 }
 
 impl Shared {
@@ -348,7 +348,7 @@ impl Shared {
             durable = reached();
         }
         if durable > self.core.durable.get() {
-            let _ = group_commit::hand_out(self, &mut Vec::new());
+            group_commit::hand_out(self, &mut Vec::new());
             group_commit::Watcher(self).durable(durable)?;
         }
         Ok(())
@@ -373,20 +373,25 @@ impl Shared {
     /// A partition is full, or will be at any moment: the group commit may have something to flush, or to hand out.
     fn nudge_if_large(&self, reserved: u64, stream: u8) {
         let is_due = reserved.saturating_sub(self.core.durable.get().0) >= self.config.batch_bytes;
-        if is_due || self.has_sinks() {
+        if is_due || self.unknown_to_sinks(reserved) >= self.early() {
             self.bells[usize::from(stream)].ring();
         }
     }
 
-    /// Whether anybody else gets the log.
-    fn has_sinks(&self) -> bool {
-        // Relaxed: who misses the first sink tells it of a little more at once.
-        self.shipping.load(Ordering::Relaxed)
+    /// How many bytes below `to` the sinks have not heard of; none where there are no sinks.
+    fn unknown_to_sinks(&self, to: u64) -> u64 {
+        // Relaxed: a hint; who misses a change hands out a little more at once.
+        to.saturating_sub(self.handed.load(Ordering::Relaxed))
     }
 
-    /// Whether there is something to hand out to sinks that know everything below `handed` before a batch is due.
-    fn is_early(&self, handed: Stamp) -> bool {
-        self.has_sinks() && self.bounds.filled(self.reserved()).saturating_sub(handed.0) >= self.config.partition
+    /// So much is handed out before a batch is due: a quarter of it, and not less than a partition, so that waking up for it costs little.
+    fn early(&self) -> u64 {
+        self.config.partition.max(self.config.batch_bytes / 4)
+    }
+
+    /// Whether there is something to hand out before a batch is due.
+    fn is_early(&self) -> bool {
+        self.unknown_to_sinks(self.bounds.filled(self.reserved())) >= self.early()
     }
 
     /// After the last flush: makes the watermark durable and ends every wait. A worker that was between looking whether the log is
@@ -522,7 +527,7 @@ impl Log {
             wanted: AtomicU64::new(0),
             long: AtomicU64::new(0),
             sinks: Mutex::new(Sinks::new(start)),
-            shipping: AtomicBool::new(false),
+            handed: AtomicU64::new(u64::MAX),
             core,
         });
         let log = Self { shared, flushing: Mutex::new(Flushing::NotYet(flushers)), start };
@@ -596,7 +601,7 @@ impl Log {
         let from = sinks.handed;
         let seat = Arc::new(Seat { sink, hold: StdAtomicU64::new(from.0) });
         sinks.seats.push(Arc::clone(&seat));
-        self.shared.shipping.store(true, Ordering::Relaxed);
+        self.shared.handed.store(from.0, Ordering::Relaxed);
         drop(sinks);
         Ok(SinkHandle { shared: Arc::clone(&self.shared), seat, from })
     }

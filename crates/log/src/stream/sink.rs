@@ -114,8 +114,10 @@ impl Drop for SinkHandle {
     fn drop(&mut self) {
         let mut sinks = self.shared.sinks();
         sinks.seats.retain(|seat| !Arc::ptr_eq(seat, &self.seat));
-        // Under the lock, as in `Log::attach`.
-        self.shared.shipping.store(!sinks.seats.is_empty(), Ordering::Relaxed);
+        if sinks.seats.is_empty() {
+            // Relaxed, and under the lock, as everywhere.
+            self.shared.handed.store(u64::MAX, Ordering::Relaxed);
+        }
         drop(sinks);
         self.shared.release_room();
     }
