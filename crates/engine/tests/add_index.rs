@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use common::{SHAPES, Shape, config, definition, hash, look, row, soon, start};
+use common::{SHAPES, Shape, config, definition, hash, look, row, soon, start, wait_for};
 use freshet_engine::{
     BuildError, CheckpointKind, CommitError, Database, Direction, IndexDefinition, IndexError, IndexState, Isolation,
     KeyPart, Node, NodeConfig, ProcedureError, ReadError, Safety, Stamp, Table, Ticket, Transaction, WriteError,
@@ -96,14 +96,6 @@ fn index_bytes(database: &Database, table: &Table) -> (u64, usize) {
 
 fn is_missing(error: &ReadError) -> bool {
     matches!(error, ReadError::NoIndex { .. })
-}
-
-fn wait_for(what: &str, reached: impl Fn() -> bool) {
-    let until = soon().unwrap();
-    while !reached() {
-        assert!(std::time::Instant::now() < until, "{what} has not come about");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Threads that insert, change, move and delete records of `table` until `done`.

@@ -12,7 +12,7 @@ use std::{
     time::Duration,
 };
 
-use common::{SHAPES, Shape, churn, config, definition, hash, next_rid, row, soon, start};
+use common::{SHAPES, Shape, churn, config, definition, hash, next_rid, row, soon, start, wait_for};
 use freshet_engine::{
     CheckpointKind, CommitError, CreateTableError, Database, DropTableError, Isolation, Node, NodeConfig,
     ProcedureError, ReadError, Safety, Stamp, StateHash, Table, TableDefinition, Ticket, WriteError,
@@ -41,14 +41,6 @@ fn put(database: &Database, table: &Table, ids: std::ops::Range<u64>) -> Ticket 
         })
         .unwrap();
     ticket
-}
-
-fn wait_for(what: &str, reached: impl Fn() -> bool) {
-    let until = soon().unwrap();
-    while !reached() {
-        assert!(std::time::Instant::now() < until, "{what} has not come about");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 /// Whether its content was given up.

@@ -2,9 +2,9 @@
 
 mod common;
 
-use std::time::Duration;
+use std::sync::Arc;
 
-use common::{churn, config, definition, hash, row, soon, start};
+use common::{churn, config, definition, directories, hash, row, soon, start, wait_for};
 use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, node::RoleStatus};
 
 /// A node of a cluster under 2-safe whose standbys are given up at once when they are gone.
@@ -16,27 +16,15 @@ fn joining(primary: &str, own: NodeConfig) -> NodeConfig {
     NodeConfig { join: Some(primary.to_owned()), ..own }
 }
 
-fn directories() -> Vec<tempfile::TempDir> {
-    (0..3).map(|_| tempfile::tempdir().unwrap()).collect()
-}
-
-fn wait_for(what: &str, reached: impl Fn() -> bool) {
-    let until = soon().unwrap();
-    while !reached() {
-        assert!(std::time::Instant::now() < until, "{what} has not come about");
-        std::thread::sleep(Duration::from_millis(5));
-    }
-}
-
 /// Of how many standbys, in how many places, a primary says that commits wait for them.
 fn in_sync(primary: &Node) -> usize {
     let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
     shipping.standbys.iter().filter(|standby| standby.in_sync).count()
 }
 
-#[test]
-fn who_was_put_out_does_not_take_over_alone() {
-    let directories = directories();
+/// A cluster of which any two nodes may go on: node 1 leaves, the others go on, and the primary is gone too. Returns where that was, node 2, and
+/// what was acknowledged.
+fn one_was_put_out(directories: &[tempfile::TempDir]) -> (String, Arc<Node>, (u64, u64)) {
     let of = |n: usize| two_safe(&directories[n], 2, 1);
     let primary = start(of(0));
     let address = primary.address().to_owned();
@@ -53,8 +41,14 @@ fn who_was_put_out_does_not_take_over_alone() {
     let acknowledged = hash(&primary);
     assert_ne!(acknowledged, before);
     primary.stop().unwrap();
-    drop((primary, table));
+    (address, stays, acknowledged)
+}
 
+#[test]
+fn who_was_put_out_does_not_take_over_alone() {
+    let directories = directories();
+    let of = |n: usize| two_safe(&directories[n], 2, 1);
+    let (address, stays, acknowledged) = one_was_put_out(&directories);
     // As far as it knows, the other two may have gone on; and they have.
     let put_out = start(joining(&address, of(1)));
     let refused = put_out.promote(false).unwrap_err().to_string();
@@ -82,18 +76,7 @@ fn who_was_put_out_does_not_take_over_alone() {
 fn who_was_put_out_takes_over_with_the_log_of_who_stayed() {
     let directories = directories();
     let of = |n: usize| two_safe(&directories[n], 2, 1);
-    let primary = start(of(0));
-    let address = primary.address().to_owned();
-    let [put_out, stays] = [1, 2].map(|n| start(joining(&address, of(n))));
-    wait_for("both are in sync", || in_sync(&primary) == 2);
-    let table = primary.database().create_table(&definition()).unwrap();
-    churn(primary.database(), &table, 0, 500);
-    put_out.stop().unwrap();
-    drop(put_out);
-    churn(primary.database(), &table, 1000, 1500);
-    let acknowledged = hash(&primary);
-    primary.stop().unwrap();
-    drop((primary, table));
+    let (address, stays, acknowledged) = one_was_put_out(&directories);
     let config = NodeConfig { peers: vec![stays.address().to_owned()], ..joining(&address, of(1)) };
     let put_out = start(config);
     put_out.promote(false).unwrap();

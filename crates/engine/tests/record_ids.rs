@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{SHAPES, Shape, config, definition, hash, look, next_rid, row, soon, start};
+use common::{SHAPES, Shape, config, definition, hash, look, next_rid, row, soon, start, wait_for};
 use freshet_engine::{Database, Isolation, Node, NodeConfig, Safety, Stamp, StateHash, Table};
 
 const RECORDS: u64 = 10_000;
@@ -47,14 +47,6 @@ fn free(node: &Node, table: &Table) -> u64 {
 
 fn bytes_of(node: &Node, table: &Table) -> u64 {
     look(node.database(), table, |content| content.array_bytes())
-}
-
-fn wait_for(what: &str, reached: impl Fn() -> bool) {
-    let until = soon().unwrap();
-    while !reached() {
-        assert!(std::time::Instant::now() < until, "{what} has not come about");
-        std::thread::sleep(std::time::Duration::from_millis(5));
-    }
 }
 
 /// Every record is found by its key.

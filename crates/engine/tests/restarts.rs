@@ -4,7 +4,7 @@ mod common;
 
 use std::sync::{Arc, mpsc};
 
-use common::{churn, config, definition, hash, soon, start};
+use common::{churn, config, definition, directories, hash, soon, start};
 use freshet_engine::{Node, NodeConfig, Role, Safety, node::StartPhase};
 
 /// A node of a cluster of three under quorum(2).
@@ -27,10 +27,6 @@ fn trio(directories: &[tempfile::TempDir]) -> [Arc<Node>; 3] {
     }
     let [second, third] = standbys;
     [primary, second, third]
-}
-
-fn directories() -> Vec<tempfile::TempDir> {
-    (0..3).map(|_| tempfile::tempdir().unwrap()).collect()
 }
 
 fn refused(config: NodeConfig) -> String {

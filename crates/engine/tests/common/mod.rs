@@ -147,3 +147,17 @@ pub fn hash(node: &Node) -> (u64, u64) {
 pub fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(20))
 }
+
+/// Blocks until `reached`, which nobody tells of.
+pub fn wait_for(what: &str, reached: impl Fn() -> bool) {
+    let until = soon().unwrap();
+    while !reached() {
+        assert!(Instant::now() < until, "{what} has not come about");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// One for each node of a cluster of three.
+pub fn directories() -> Vec<tempfile::TempDir> {
+    (0..3).map(|_| tempfile::tempdir().unwrap()).collect()
+}

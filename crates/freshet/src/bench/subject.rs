@@ -39,8 +39,6 @@ pub(crate) struct Subject {
     standbys: Vec<Standby>,
     primary: Primary,
     scratch: Option<TempDir>,
-    /// Whether what the standbys show follows what is committed.
-    replays: bool,
 }
 
 enum Primary {
@@ -105,7 +103,7 @@ impl Subject {
         let workers = usize::from(common.threads) * 2 + 4;
         if common.standbys == 0 && common.domain == Domain::None {
             let primary = Primary::Volatile(Database::volatile(workers)?);
-            return Ok(Self { standbys: Vec::new(), primary, scratch: None, replays: false });
+            return Ok(Self { standbys: Vec::new(), primary, scratch: None });
         }
         let scratch = scratch(common.dir.as_deref())?;
         let directory = |name: &str| scratch.path().join(name);
@@ -137,9 +135,7 @@ impl Subject {
         config.fabric.bandwidth_gbit = common.bandwidth_gbit;
         config.fabric.compress = common.compress;
         let node = Node::start(config, |_| {})?;
-        let replays = common.replay != ReplayMode::None;
-        let mut subject =
-            Self { standbys: Vec::new(), primary: Primary::Logged(node), scratch: Some(scratch), replays };
+        let mut subject = Self { standbys: Vec::new(), primary: Primary::Logged(node), scratch: Some(scratch) };
         if !common.join_loaded {
             subject.start_standbys(common)?;
         } else if matches!(common.safety, Safety::VerySafe | Safety::Quorum(2..)) {
@@ -253,11 +249,11 @@ impl Subject {
         all
     }
 
-    /// The measurement begins.
-    pub(crate) fn begin(&self) -> Begun {
+    /// The measurement begins. What standbys show is looked at where they replay.
+    pub(crate) fn begin(&self, common: &Common) -> Begun {
         let mut probes = Vec::new();
         if let Primary::Logged(node) = &self.primary
-            && self.replays
+            && common.replay != ReplayMode::None
         {
             probes.extend(self.standbys.iter().map(|standby| Probe::start(node, &standby.client)));
         }

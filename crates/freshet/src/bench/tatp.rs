@@ -40,7 +40,7 @@ pub(crate) fn run(options: &TatpOptions) -> Result<Report, Failure> {
     };
     let checkpointing = || subject.checkpoints().0;
     let (tally, measured) =
-        drive(database, common, make, checkpointing, || subject.begin(), |begun| subject.end(begun))?;
+        drive(database, common, make, checkpointing, || subject.begin(common), |begun| subject.end(begun))?;
     let name = format!("tatp {}, {} subscribers", options.mix, crate::units::grouped(options.subscribers.into()));
     let report = Report::new(&name, common, tally, measured, loading);
     subject.stop()?;

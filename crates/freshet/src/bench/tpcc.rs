@@ -99,7 +99,7 @@ pub(crate) fn run(options: &TpccOptions) -> Result<Report, Failure> {
         common,
         make,
         || subject.checkpoints().0,
-        || subject.begin(),
+        || subject.begin(common),
         |begun| subject.end(begun),
     )?;
     let mut report = Report::new(

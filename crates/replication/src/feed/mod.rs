@@ -248,12 +248,15 @@ impl Feeds {
         self.stopping.store(true, Ordering::SeqCst);
     }
 
+    /// Ends all connections.
+    pub fn end(&self) {
+        self.all().iter().for_each(|shipper| shipper.end());
+    }
+
     /// Ends all connections, and waits for all threads.
     pub fn stop(&self) {
         self.begin_to_stop();
-        for shipper in self.all() {
-            shipper.end();
-        }
+        self.end();
         let threads = std::mem::take(&mut *self.threads.lock().expect("no code panics under this mutex"));
         for thread in threads {
             // A panic there was reported already. The last owner may be one of these threads.

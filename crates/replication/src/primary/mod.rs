@@ -317,9 +317,7 @@ impl Shared {
             return;
         }
         self.apply(Event::Fenced { by });
-        for shipper in self.shippers().values() {
-            shipper.end();
-        }
+        self.feeds.end();
     }
 
     /// Somebody holds this reign's term to be another node's; `why` says who.
@@ -340,9 +338,7 @@ impl Shared {
                 "this primary ({node}) stands down, having committed nothing in term {term}: restart it, or, if another node reigns, start it \
                  with `join` and that node's address"
             );
-            for shipper in self.shippers().values() {
-                shipper.end();
-            }
+            self.feeds.end();
         }
     }
 
@@ -415,9 +411,7 @@ impl Shared {
             packed_bytes: feeds.packed.load(Ordering::Relaxed),
         }
     }
-}
 
-impl Shared {
     fn address_of(&self, node: NodeId) -> Option<String> {
         let peers = self.peers.lock().expect("no code panics under this mutex");
         peers.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone())

@@ -65,8 +65,8 @@ impl World {
         let reign = self.nodes[node].reign().expect("it has just begun");
         let term = reign.term;
         self.checks.reigns.push((term, self.nodes[node].id));
-        let before = self.checks.promised_in.iter().filter(|(of, _)| *of <= term);
-        let promised = before.map(|(_, upto)| *upto).max().unwrap_or_default();
+        let before = self.checks.promised_in.iter().rfind(|(of, _)| *of <= term);
+        let promised = before.map_or(0, |(_, upto)| *upto);
         if !self.scenario.strong() || self.holds_promised(node, promised) {
             return Ok(());
         }
