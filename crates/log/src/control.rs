@@ -32,6 +32,7 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 
 use crate::{
     block::MAX_STREAMS,
+    medium::make_directory,
     segments::{MIN_SEGMENT, StoreConfig, StoreError},
     store::LogStore,
 };
@@ -230,7 +231,7 @@ impl LogDirectory {
     /// # Errors
     /// [`ControlError`]; [`ControlError::Exists`] when there is a log in it.
     pub fn create(path: &Path, control: Control) -> Result<Self, ControlError> {
-        fs::create_dir_all(path).map_err(|source| io_error("make the directory", path, source))?;
+        make_directory(path).map_err(|source| io_error("make the directory", path, source))?;
         let lock = take_lock(path)?;
         let exists = path.join(CONTROL).try_exists();
         if exists.map_err(|source| io_error("look into", path, source))? {
@@ -251,6 +252,9 @@ impl LogDirectory {
         drop(control);
         // Again: it may have changed until the lock was ours.
         let control = read_control(path)?;
+        // Its content was durable before it got its name; who gave it the name may have ended before that was durable, too.
+        let synced = File::open(path).and_then(|directory| directory.sync_all());
+        synced.map_err(|source| io_error("sync", path, source))?;
         Ok(Self { path: path.to_owned(), control: Mutex::new(control), _lock: lock })
     }
 
@@ -267,7 +271,8 @@ impl LogDirectory {
     /// Changes the control file, durably.
     ///
     /// # Errors
-    /// [`ControlError::Io`]; the old one stays then.
+    /// [`ControlError::Io`]; the old one stays then for as long as this process has the directory. A restart may find either,
+    /// so nobody may have been told of the change.
     pub fn update(&self, change: impl FnOnce(&mut Control)) -> Result<(), ControlError> {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = control.clone();
@@ -358,7 +363,7 @@ fn own_stream(directory: &Path, stream: usize, control: &Control) -> Result<(), 
             Err(StoreError::Stream { file, what: format!("it is of {found:?}, not of {own:?}") })
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            fs::create_dir_all(directory).map_err(|source| io("make", source))?;
+            make_directory(directory).map_err(|source| io("make", source))?;
             // Under another name first: half of it would be taken for another stream's at the next start.
             let unfinished = directory.join("stream.new");
             let write = || {

@@ -12,6 +12,9 @@
 //! | at or below `x` | zeros only | a clean end |
 //!
 //! Damage stops the node. Nothing is ever skipped.
+//!
+//! What is found above the watermark may be nowhere but in the page cache: its process ended before the sync, or the sync
+//! failed. So before anybody is told of it, it is written again where it lies, synced, and noted ([`renew`]).
 
 use std::path::PathBuf;
 
@@ -21,7 +24,7 @@ use crate::{
     block::{Block, BlockError, BlockHeader},
     core::MAX_UNSYNCED,
     scan::{BlockScanner, Chunk, LogSource, look_behind},
-    segments::{SegmentStore, StoreError},
+    segments::{Note, SegmentStore, StoreError},
 };
 
 /// Where a log ends.
@@ -47,14 +50,57 @@ impl Tail {
         Self { cut: self.cut.map(beyond).filter(|torn| torn.bytes > 0), ..self }
     }
 
-    /// Makes the log end here: cuts off what is torn, durably. Do it before anything is appended, or the remains
-    /// could be taken for blocks one day.
+    /// Makes the log end here: cuts off what is torn, durably, and makes durable what is left. Do it before anything is appended, or the
+    /// remains could be taken for blocks one day, and before anybody is told what the log has.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be cut.
-    pub fn settle(&self, store: &SegmentStore) -> Result<(), StoreError> {
-        self.cut.map_or(Ok(()), |torn| store.cut(torn.at))
+    /// [`TailError`] when it cannot be cut, or written.
+    pub fn settle(&self, store: &SegmentStore) -> Result<(), TailError> {
+        if let Some(torn) = self.cut {
+            store.cut(torn.at)?;
+        }
+        // Without any segment there is no log yet, only where it will begin.
+        if store.extent().is_some() {
+            let to = self.cut.map_or(self.blocks_end, |torn| torn.at);
+            renew(store, store, store.watermark(), to)?;
+            store.note_settled(Note::alone(self.end))?;
+        }
+        Ok(())
     }
+}
+
+/// Writes the blocks from `from` to `to`, both boundaries of blocks, to the places in `store` where they were read by way of
+/// `source`, and makes them durable. A block that is not what it was when the end was looked for is damage: nothing is written
+/// over it.
+pub(crate) fn renew(source: &dyn LogSource, store: &SegmentStore, from: Stamp, to: Stamp) -> Result<(), TailError> {
+    let mut scanner = BlockScanner::new(source, from, to, u64::MAX / 2);
+    let mut reuse = Chunk::default();
+    let mut at = from;
+    while let Some(chunk) = scanner.next_chunk(reuse)? {
+        while at < chunk.end() {
+            at = at.plus(block_at(source, &chunk, at).map_err(|why| changed(source, at, why))?.bytes().len() as u64);
+        }
+        store.rewrite(chunk.at, &chunk.bytes)?;
+        reuse = chunk;
+    }
+    if at < to {
+        return Err(changed(source, at, scanner.stopped().unwrap_or(BlockError::Empty)));
+    }
+    Ok(store.sync()?)
+}
+
+fn changed(source: &dyn LogSource, at: Stamp, why: BlockError) -> TailError {
+    damage(source, at, format!("{why}; a moment ago there was a block"))
+}
+
+/// The block at `at`, a place in `chunk`, checked.
+fn block_at<'c>(source: &dyn LogSource, chunk: &'c Chunk, at: Stamp) -> Result<Block<'c>, BlockError> {
+    let bytes = &chunk.bytes[at.since(chunk.at) as usize..];
+    let stamp = match source.places_are_stamps() {
+        true => at,
+        false => BlockHeader::peek(bytes)?.stamp,
+    };
+    Block::parse(bytes, stamp)
 }
 
 /// The remains of a write that a crash interrupted. None of it was acknowledged.
@@ -113,12 +159,7 @@ pub fn find_tail(source: &dyn LogSource, from: Stamp, watermark: Stamp) -> Resul
     let mut reuse = Chunk::default();
     while let Some(chunk) = scanner.next_chunk(reuse)? {
         while at < chunk.end() {
-            let bytes = &chunk.bytes[at.since(chunk.at) as usize..];
-            let stamp = match source.places_are_stamps() {
-                true => Ok(at),
-                false => BlockHeader::peek(bytes).map(|header| header.stamp),
-            };
-            match stamp.and_then(|stamp| Block::parse(bytes, stamp)) {
+            match block_at(source, &chunk, at) {
                 Ok(block) => {
                     tail.blocks += 1;
                     tail.term = Some(block.header().term);

@@ -314,6 +314,10 @@ impl Medium for SlowToMake {
         self.files.remove(name)
     }
 
+    fn sync(&self) -> io::Result<()> {
+        self.files.sync()
+    }
+
     fn path(&self, name: &str) -> std::path::PathBuf {
         self.files.path(name)
     }
@@ -364,6 +368,10 @@ impl Medium for Counting {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         self.files.remove(name)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.files.sync()
     }
 
     fn path(&self, name: &str) -> std::path::PathBuf {

@@ -32,9 +32,27 @@ impl FileMedium {
     pub fn read_only(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), read_only: true }
     }
+}
 
-    fn sync_directory(&self) -> io::Result<()> {
-        File::open(&self.directory)?.sync_all()
+/// Makes a directory, with those above it that are missing, durably: a loss of power leaves none of them out. One that is there
+/// stays; whoever made it may have ended before its name was durable, so that is seen to as well.
+///
+/// # Errors
+/// When one cannot be made, or is not promised to be durable.
+pub fn make_directory(directory: &Path) -> io::Result<()> {
+    let above = directory.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !above.try_exists()? {
+        make_directory(above)?;
+    }
+    match fs::create_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
+        made => made?,
+    }
+    match File::open(above) {
+        Ok(above) => above.sync_all(),
+        // It lies where others may go through and not look; then it was not made here.
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Err(error) => Err(error),
     }
 }
 
@@ -63,7 +81,7 @@ impl Medium for FileMedium {
             file.write_all_at(first, 0)?;
             file.sync_all()?;
             fs::rename(&unfinished, &path)?;
-            self.sync_directory()?;
+            self.sync()?;
             Ok(file)
         };
         match make() {
@@ -83,7 +101,11 @@ impl Medium for FileMedium {
 
     fn remove(&self, name: &str) -> io::Result<()> {
         fs::remove_file(self.directory.join(name))?;
-        self.sync_directory()
+        self.sync()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.directory)?.sync_all()
     }
 
     fn path(&self, name: &str) -> PathBuf {

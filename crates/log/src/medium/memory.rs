@@ -54,6 +54,10 @@ impl Medium for MemoryMedium {
         self.files().remove(name).map(drop).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         PathBuf::from(format!("memory:{name}"))
     }

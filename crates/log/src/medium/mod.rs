@@ -4,13 +4,17 @@
 //! at any byte and its pages may become durable in any order until the next sync of the same file;
 //! after a sync that succeeded, all earlier writes to that file are durable; a file that
 //! [`Medium::create`] returned is durable with its name, its length and its first bytes.
+//!
+//! A process that ends leaves its unsynced writes to be read by the next one, as durable or not as they were. After a sync
+//! that failed, what it covered is read as it was written for as long as the machine runs, need not be on the disk, and is not
+//! put there by a later sync that succeeds. Only writing it again and then syncing makes it durable.
 
 mod file;
 mod memory;
 
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
-pub use file::FileMedium;
+pub use file::{FileMedium, make_directory};
 pub use memory::MemoryMedium;
 
 /// A place that holds named files of fixed size. Errors name nothing: the caller knows what it asked for.
@@ -39,6 +43,12 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// # Errors
     /// When it cannot be removed.
     fn remove(&self, name: &str) -> io::Result<()>;
+
+    /// Makes durable what files there are, and under which names: of an earlier process that ended before it could.
+    ///
+    /// # Errors
+    /// When that is not promised.
+    fn sync(&self) -> io::Result<()>;
 
     /// How people find the file: a path, where there is one.
     fn path(&self, name: &str) -> PathBuf;

@@ -2,7 +2,8 @@
 //!
 //! Order of operations matters:
 //! 1. a note of the cut becomes durable, so that a crash in the middle is completed at the next opening;
-//! 2. the watermark goes down to the cut, durably: what lies above is no longer promised;
+//! 2. the watermark goes down to the cut, durably: what lies above is no longer promised. It is written even where it is low
+//!    enough, since an earlier attempt may have lowered it and not made that durable;
 //! 3. segments that start above the cut go, newest first, so that there is never a gap;
 //! 4. the rest of the segment that holds the cut becomes zeros, durably;
 //! 5. the note goes.
@@ -49,16 +50,16 @@ impl SegmentStore {
     }
 
     fn carry_out_cut(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
-        let noted = self.noted();
-        if noted.position > at || noted.bound > stamp || noted.anchor > stamp {
+        let lower = |noted: Note| {
             let mut lowered = noted;
             lowered.position = noted.position.min(at);
             lowered.bound = noted.bound.min(stamp);
             if noted.anchor > stamp {
                 (lowered.anchor, lowered.anchor_position) = (stamp, at);
             }
-            self.write_mark(lowered, true)?;
-        }
+            lowered
+        };
+        self.change_mark(lower, true)?;
         loop {
             let newest = {
                 let segments = self.segments();

@@ -130,6 +130,8 @@ impl SegmentStore {
     pub fn open(medium: Arc<dyn Medium>, config: StoreConfig) -> Result<Self, StoreError> {
         assert!(config.segment_size >= MIN_SEGMENT && config.segment_size.is_multiple_of(MIN_SEGMENT));
         let names = list(&*medium)?;
+        // An earlier process may have ended between making a file, or removing one, and making that durable.
+        medium.sync().map_err(|source| StoreError::io("sync", medium.path(""), 0, 0, source))?;
         let mark = open_mark(&*medium, &names)?;
         let store = Self::open_segments(medium, &names, config, mark)?;
         if names.iter().any(|name| name == cut::CUT_NAME) {
@@ -310,23 +312,10 @@ impl SegmentStore {
         let mut append = lock(&self.shared.append);
         assert_eq!(at.0, append.end, "the log has no gaps");
         for piece in pieces {
-            let mut rest = *piece;
-            while !rest.is_empty() {
-                let end = append.end;
-                let offset = end % self.size();
-                let (now, later) = rest.split_at(rest.len().min((self.size() - offset) as usize));
-                let segment = self.segment_for(end).map_err(|error| self.fail(error))?;
-                segment.file.write(SEGMENT_HEADER + offset, now).map_err(|source| {
-                    let path = self.shared.medium.path(&segment_name(segment.start));
-                    self.fail(StoreError::io("write", path, SEGMENT_HEADER + offset, now.len() as u64, source))
-                })?;
-                if append.dirty.last() != Some(&segment.start) {
-                    append.dirty.push(segment.start);
-                }
-                append.end += now.len() as u64;
-                append.rotated |= append.end.is_multiple_of(self.size());
-                rest = later;
-            }
+            let from = append.end;
+            self.write(&mut append, from, piece)?;
+            append.end = from + piece.len() as u64;
+            append.rotated |= from / self.size() < append.end / self.size();
         }
         let (end, size) = (append.end, self.size());
         drop(append);
@@ -337,7 +326,35 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Makes everything appended durable.
+    /// Writes `bytes`, which were read at `at`, to the same place again: whatever became of their first writing, they are
+    /// durable after the next [`SegmentStore::sync`]. A crash on the way changes nothing, since every page has the same bytes
+    /// before and after.
+    pub(crate) fn rewrite(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
+        self.check()?;
+        self.write(&mut lock(&self.shared.append), at.0, bytes)
+    }
+
+    /// Writes `bytes` at `at`, whichever segments that is in.
+    fn write(&self, append: &mut Append, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+        let (mut at, mut rest) = (at, bytes);
+        while !rest.is_empty() {
+            let offset = at % self.size();
+            let (now, later) = rest.split_at(rest.len().min((self.size() - offset) as usize));
+            let segment = self.segment_for(at).map_err(|error| self.fail(error))?;
+            segment.file.write(SEGMENT_HEADER + offset, now).map_err(|source| {
+                let path = self.shared.medium.path(&segment_name(segment.start));
+                self.fail(StoreError::io("write", path, SEGMENT_HEADER + offset, now.len() as u64, source))
+            })?;
+            if append.dirty.last() != Some(&segment.start) {
+                append.dirty.push(segment.start);
+            }
+            at += now.len() as u64;
+            rest = later;
+        }
+        Ok(())
+    }
+
+    /// Makes everything that was written durable.
     ///
     /// # Errors
     /// [`StoreError`]; the store takes nothing more then, and what was appended since the last sync may or may not be durable.
@@ -384,13 +401,22 @@ impl SegmentStore {
         self.change_mark(change, true).map_err(|error| self.fail(error))
     }
 
-    /// Makes the noted watermark durable: for a clean close.
+    /// Notes, durably, that everything up to the end of the log is durable: for a log that was found after a restart and
+    /// [written again](SegmentStore::rewrite).
+    pub(crate) fn note_settled(&self, note: Note) -> Result<(), StoreError> {
+        self.check()?;
+        self.change_mark(|_| note, true).map_err(|error| self.fail(error))
+    }
+
+    /// Makes the noted watermark durable: for a clean close, and before segments below it go.
     ///
     /// # Errors
-    /// [`StoreError`] when it cannot be synced.
+    /// [`StoreError`] when it cannot be synced; the store takes nothing more then.
     pub fn sync_watermark(&self) -> Result<(), StoreError> {
+        self.check()?;
+        let failed = |e| self.fail(StoreError::io("sync", self.shared.medium.path(MARK_NAME), 0, 0, e));
         match &*lock(&self.shared.mark) {
-            Some(mark) => mark.sync().map_err(|e| StoreError::io("sync", self.shared.medium.path(MARK_NAME), 0, 0, e)),
+            Some(mark) => mark.sync().map_err(failed),
             None => Ok(()),
         }
     }
@@ -398,10 +424,6 @@ impl SegmentStore {
     /// Waits for a segment that is being made ahead of need: whoever opens this log next must not find it being replaced.
     pub(crate) fn finish(&self) {
         self.shared.preparer.finish();
-    }
-
-    fn write_mark(&self, note: Note, sync: bool) -> Result<(), StoreError> {
-        self.change_mark(|_| note, sync)
     }
 
     fn change_mark(&self, change: impl FnOnce(Note) -> Note, sync: bool) -> Result<(), StoreError> {

@@ -62,6 +62,12 @@ impl SegmentStore {
         Ok(Some(said_by(&open(&*self.shared.medium)?)))
     }
 
+    /// Writes the file once more, as it is, durably: whoever wrote it last may have ended before he could sync it.
+    pub(crate) fn renew_persistent_epoch(&self) -> Result<(), StoreError> {
+        let mut file = self.open_persistent_epoch()?;
+        file.persist(said_by(&file.slots))
+    }
+
     /// Makes the file anew, durably.
     pub(crate) fn begin_epochs(&self, first: PersistentEpoch) -> Result<PersistentEpochFile, StoreError> {
         let bytes = Slots::first(&[first.epoch, first.end.0]);

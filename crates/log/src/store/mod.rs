@@ -160,7 +160,8 @@ impl LogStore {
     }
 
     /// Finds the end of the log after a restart and cuts off, durably, what a crash tore and what lies above the first
-    /// gap or the persistent epoch. Call it once, before anything else.
+    /// gap or the persistent epoch. All that is left is durable when this returns, whatever the process before had synced.
+    /// Call it once, before anything else.
     ///
     /// # Errors
     /// [`TailError`] when something is missing that was durable.
@@ -174,7 +175,17 @@ impl LogStore {
     fn settle_blocks(&self, keeps_half: bool) -> Result<Tail, TailError> {
         // A note that is higher was made by another kind of group commit, after the file.
         let committed = self.stream(0).persistent_epoch()?.map(|persistent| persistent.end);
-        let Some(store) = self.alone() else { return settle::settle(self, committed, keeps_half) };
+        let tail = match self.alone() {
+            Some(store) => Self::settle_alone(store, committed, keeps_half)?,
+            None => settle::settle(self, committed, keeps_half)?,
+        };
+        if committed.is_some() {
+            self.stream(0).renew_persistent_epoch()?;
+        }
+        Ok(tail)
+    }
+
+    fn settle_alone(store: &SegmentStore, committed: Option<Stamp>, keeps_half: bool) -> Result<Tail, TailError> {
         let watermark = store.watermark();
         let from = committed.map_or(watermark, |committed| committed.min(watermark));
         let mut tail = find_tail(store, from, watermark)?;

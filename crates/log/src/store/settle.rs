@@ -9,6 +9,9 @@
 //!
 //! The comparison starts at the largest anchor: below it all streams were durable. A gap below
 //! the bound that every stream had noted is damage.
+//!
+//! What is kept above the notes is written again and synced in every stream, and only then noted in any: an anchor speaks for
+//! all streams.
 
 use freshet_base::Stamp;
 
@@ -17,7 +20,7 @@ use crate::{
     block::{Block, BlockError},
     scan::{Positions, find_block},
     segments::Note,
-    tail::{Tail, TailError, Torn, damage, find_tail},
+    tail::{Tail, TailError, Torn, damage, find_tail, renew},
 };
 
 /// With `keeps_half`, blocks of a transaction stay at the end although its last ones are missing.
@@ -121,6 +124,17 @@ pub(super) fn settle(store: &LogStore, committed: Option<Stamp>, keeps_half: boo
         }
     }
     found.cut = cut_at.map(|why| Torn { at: end, bytes: lost, why });
+    for stream in 0..store.streams() {
+        let segments = store.stream(stream);
+        renew(&Positions(segments), segments, segments.watermark(), segments.end())?;
+    }
+    for (stream, note) in notes.iter().enumerate() {
+        let segments = store.stream(stream);
+        let mut cursor = Cursor::new(segments, note.anchor_position, segments.end());
+        cursor.skip_below(found.end)?;
+        let position = cursor.position();
+        segments.note_settled(Note { position, bound: found.end, anchor: found.end, anchor_position: position })?;
+    }
     Ok(found)
 }
 

@@ -75,6 +75,10 @@ impl Medium for Gate {
         self.files.remove(name)
     }
 
+    fn sync(&self) -> io::Result<()> {
+        self.files.sync()
+    }
+
     fn path(&self, name: &str) -> PathBuf {
         self.files.path(name)
     }
