@@ -14,7 +14,7 @@ use crate::{
     net::{ConnectionId, Message},
     node::{Feed, Feeding, Reign, Role},
     scenario::Broken,
-    world::{RING, What, World},
+    world::{Crash, RING, What, World},
 };
 
 impl World {
@@ -91,7 +91,17 @@ impl World {
             return Ok(());
         }
         state.flushing = false;
+        if std::mem::take(&mut state.disk.failing) {
+            // The log takes nothing more, so the node is restarted; its machine is not.
+            state.disk.dropped = true;
+            self.report.failed_syncs += 1;
+            self.crash_of(node, Crash::Process);
+            return Ok(());
+        }
         let from = std::mem::replace(&mut state.disk.synced, to);
+        if !state.disk.dropped {
+            state.disk.sure = to;
+        }
         state.note_sets(from, to);
         if state.reign().is_some() {
             self.tell_rule(node, Event::Durable(Stamp(to)))?;

@@ -115,6 +115,8 @@ impl World {
         let state = &mut self.nodes[node];
         state.disk.log.cut(at);
         state.disk.synced = state.disk.synced.min(at);
+        state.disk.dropped &= at > state.disk.sure;
+        state.disk.sure = state.disk.sure.min(at);
         state.replayed = state.replayed.min(at);
         state.cuts += 1;
         state.flushing = false;

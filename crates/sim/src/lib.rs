@@ -11,8 +11,10 @@
 //! | [`checks`] | the properties, a file each |
 //!
 //! Fault model. Messages are delayed, and a message that is lost ends its connection with everything in flight, as TCP would; the two ends
-//! notice at times of their own. Connections overtake one another. Pairs and single nodes are cut off. Any node crashes at any time and
-//! keeps of the blocks that it had not synced any subset, of which recovery keeps what has no gap before it. Disks are slow
+//! notice at times of their own. Connections overtake one another. Pairs and single nodes are cut off. Any node crashes at any time:
+//! its machine loses power and keeps of the blocks that it had not synced any subset, of which recovery keeps what has no gap before it;
+//! or its process dies, the next one reads what was written, and a loss of power may follow. Syncs fail, which ends the process; what they covered
+//! is read by the next one, and no later sync makes it durable unless it is written again. Disks are slow
 //! and full, replay is slow. Somebody takes over while the primary is down, or while it lives on. What was synced is never lost.
 #![forbid(unsafe_code)]
 
@@ -49,6 +51,8 @@ pub struct Report {
     pub old: u64,
     /// Hypothetical take-overs that were judged.
     pub judged: u64,
+    /// Syncs that failed.
+    pub failed_syncs: u64,
 }
 
 /// Runs one cluster from the beginning, through its faults, to where everybody is level again.

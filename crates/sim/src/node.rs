@@ -42,10 +42,17 @@ pub(crate) struct Node {
     pub ticks: Option<u64>,
 }
 
-/// What survives a crash; of the log, what was synced.
+/// What survives a crash; of the log, what was synced, and what else the crash leaves.
 pub(crate) struct Disk {
     pub log: Log,
+    /// The node takes everything below for durable.
     pub synced: u64,
+    /// A loss of power leaves everything below.
+    pub sure: u64,
+    /// A sync has failed: what lies above is read as it was written, and no sync makes it durable unless it is written again.
+    pub dropped: bool,
+    /// The next sync fails.
+    pub failing: bool,
     pub history: TermHistory,
     pub fence: Fence,
     pub set: Option<InSyncSet>,
@@ -117,6 +124,9 @@ impl Node {
             disk: Disk {
                 log: Log::default(),
                 synced: 0,
+                sure: 0,
+                dropped: false,
+                failing: false,
                 history: TermHistory::default(),
                 fence: Fence::new(Term(0), None),
                 set: None,

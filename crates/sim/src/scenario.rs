@@ -39,6 +39,10 @@ pub enum Broken {
     ContestIgnored,
     /// A new primary takes the end of its log for committed.
     TailTakenForCommitted,
+    /// After a restart, what was written before is taken for durable as it is.
+    TailNotSynced,
+    /// After a restart, what was written before is synced and not written again.
+    TailNotRewritten,
 }
 
 /// What is simulated, beside the seed.

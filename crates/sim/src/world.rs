@@ -55,6 +55,15 @@ pub(crate) enum What {
     Operator,
 }
 
+/// How a node ends.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Crash {
+    /// What it had written and not synced is read by the next process.
+    Process,
+    /// Only what is on its disk is left.
+    Power,
+}
+
 struct Entry {
     at: u64,
     number: u64,
@@ -303,8 +312,9 @@ impl World {
         self.after(pause, What::Fault);
         let count = self.nodes.len() as u64;
         let node = self.dice.below(count) as usize;
-        match self.dice.below(10) {
-            0 | 1 => self.crash(node),
+        match self.dice.below(11) {
+            0 | 1 if self.nodes[node].up => self.crash(node),
+            0 | 1 => self.lose_power(node),
             2 | 3 => {
                 let other = self.dice.below(count) as usize;
                 self.part(node, other);
@@ -320,6 +330,7 @@ impl World {
                 let until = self.dice.between(2000, 100_000);
                 self.after(until, What::Room { node });
             }
+            8 => self.nodes[node].disk.failing = true,
             _ => {
                 let open = (0..self.net.connections.len()).rev().take(40).filter(|id| self.net.connections[*id].open);
                 let open: Vec<ConnectionId> = open.collect();
@@ -346,14 +357,16 @@ impl World {
         self.after(until, What::Heal { a, b });
     }
 
-    /// The node is gone at once; of what it had not synced, some blocks are on its disk, and recovery keeps those before the
-    /// first gap.
+    /// The node is gone at once: its process has died, or its machine has lost power.
     pub(crate) fn crash(&mut self, node: usize) {
-        if !std::mem::take(&mut self.nodes[node].up) {
-            return;
-        }
+        let how = if self.dice.one_in(2) { Crash::Process } else { Crash::Power };
+        self.crash_of(node, how);
+    }
+
+    /// Of what lies above `from` in its log, some blocks are left, of which recovery keeps those before the first gap.
+    fn lose_above(&mut self, node: usize, from: u64) -> u64 {
         let odds = [0, 1, 2, 8, 1000][self.dice.below(5) as usize];
-        let mut end = self.nodes[node].disk.synced;
+        let mut end = from;
         let tail: Vec<u64> = self.nodes[node].disk.log.between(end, u64::MAX).iter().map(Block::end).collect();
         for block in tail {
             if odds == 0 || self.dice.one_in(odds) {
@@ -361,11 +374,45 @@ impl World {
             }
             end = block;
         }
+        self.nodes[node].disk.log.cut(end);
+        end
+    }
+
+    /// The machine of a node that is down loses power: only its disk is left.
+    fn lose_power(&mut self, node: usize) {
+        let end = self.lose_above(node, self.nodes[node].disk.sure);
         let state = &mut self.nodes[node];
-        let synced = state.disk.synced;
-        state.disk.log.cut(end);
-        state.disk.synced = end;
-        state.note_sets(synced, end);
+        state.disk.synced = state.disk.synced.min(end);
+        (state.disk.sure, state.disk.dropped) = (end, false);
+        state.replayed = state.replayed.min(end);
+    }
+
+    /// A restart finds where the log ends, and makes all of it durable before it tells anybody.
+    fn settle(&mut self, node: usize) {
+        let broken = self.scenario.broken;
+        let disk = &mut self.nodes[node].disk;
+        let (synced, end) = (disk.synced, disk.log.end());
+        disk.synced = end;
+        disk.failing = false;
+        match broken {
+            Broken::TailNotSynced => {}
+            Broken::TailNotRewritten if disk.dropped => {}
+            _ => (disk.sure, disk.dropped) = (end, false),
+        }
+        self.nodes[node].note_sets(synced, end);
+    }
+
+    pub(crate) fn crash_of(&mut self, node: usize, how: Crash) {
+        if !std::mem::take(&mut self.nodes[node].up) {
+            return;
+        }
+        match how {
+            // What was written is read by the next process.
+            Crash::Process => drop(self.lose_above(node, self.nodes[node].disk.synced)),
+            Crash::Power => self.lose_power(node),
+        }
+        let state = &mut self.nodes[node];
+        let end = state.disk.log.end();
         state.life += 1;
         state.cuts += 1;
         state.role = Role::Standby;
@@ -391,6 +438,7 @@ impl World {
         if std::mem::replace(&mut self.nodes[node].up, true) {
             return Ok(());
         }
+        self.settle(node);
         let state = &self.nodes[node];
         let reigned = state.disk.history.reigns().last().is_some_and(|last| {
             (last.node, last.term) == (state.id, state.disk.fence.highest())
@@ -480,6 +528,7 @@ impl World {
         self.net.parted.clear();
         for node in 0..self.nodes.len() {
             self.nodes[node].disk.full = false;
+            self.nodes[node].disk.failing = false;
             self.nodes[node].disk.slowness = 1;
             self.after(1, What::Room { node });
             if !self.nodes[node].up {

@@ -47,7 +47,7 @@ fn a_batch_of_an_old_term() {
     // Under very safe the candidate itself is missed.
     for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
         let seen = [Property::Acknowledged, Property::OnePrimary, Property::InSync, Property::Logs, Property::Views];
-        let violation = caught(Broken::OldTermAccepted, Scenario { floor: 1, ..Scenario::new(safety, 2) }, &seen, 1000);
+        let violation = caught(Broken::OldTermAccepted, Scenario { floor: 1, ..Scenario::new(safety, 2) }, &seen, 5000);
         println!("{safety}: {violation}");
     }
 }
@@ -120,4 +120,15 @@ fn a_tail_that_is_taken_for_committed() {
 fn two_reigns_in_one_term_that_ignore_one_another() {
     let scenario = Scenario::new(Safety::OneSafe, 2);
     println!("{}", caught(Broken::ContestIgnored, scenario, &[Property::Progress], 2000));
+}
+
+#[test]
+fn a_tail_that_is_not_made_durable_at_a_restart() {
+    for safety in LEVELS {
+        for broken in [Broken::TailNotSynced, Broken::TailNotRewritten] {
+            let seen = [Property::Acknowledged, Property::InSync, Property::Views];
+            let violation = caught(broken, Scenario::new(safety, 2), &seen, 1000);
+            println!("{safety}, {broken:?}: {violation}");
+        }
+    }
 }

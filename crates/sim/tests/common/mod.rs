@@ -42,6 +42,7 @@ fn add(total: &mut Report, report: &Report) {
     total.sets += report.sets;
     total.old += report.old;
     total.judged += report.judged;
+    total.failed_syncs += report.failed_syncs;
 }
 
 /// A rule that is got wrong has to be noticed within so many seeds, as a violation of one of these properties.
