@@ -40,7 +40,7 @@ pub use crate::{
     block::{Block, BlockBuilder, BlockError, BlockHeader, BlockKind, RecordHeader, RecordKind, RecordRef},
     control::{Control, ControlError, LogDirectory},
     scan::{BlockScanner, Chunk, LogSource},
-    segments::{SegmentStore, StoreConfig, StoreError},
+    segments::{Lack, SegmentStore, StoreConfig, StoreError},
     standby::{AcceptError, Accepted, ReceiveError, Receiver, StandbyLog, StandbyRing, Writable},
     store::{LogStore, Piece, PieceError},
     stream::{

@@ -637,7 +637,7 @@ fn a_stream_without_what_it_had_promised_stops_the_node() {
 
 #[test]
 fn a_failed_log_says_why_and_takes_nothing_more() {
-    let medium = FaultyMedium::with_fault(6, Fault::Full);
+    let medium = FaultyMedium::with_fault(6, Fault::ShortWrite);
     let store = medium.log(1).unwrap();
     let log = Log::open(
         LogConfig { capacity: 8192, partition: 1024, ..LogConfig::default() },
@@ -658,7 +658,7 @@ fn a_failed_log_says_why_and_takes_nothing_more() {
         }
     };
     let text = error.to_string();
-    assert!(text.contains("no space left for faulty:") && text.contains("restart"), "{text}");
+    assert!(text.contains("cannot write faulty:") && text.contains("restart"), "{text}");
     let durable = log.durable();
     assert!(matches!(log.wait_durable(durable.plus(1), None), Err(DurableError::Failed(_))));
     assert!(writer.throttle().is_ok() && writer.reserve(1024).is_err());

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::FallocateFlags;
 
-use super::{Medium, MediumFile};
+use super::{Medium, MediumFile, descriptors::with_descriptors};
 
 /// The files of one directory; writes become durable with `fdatasync`.
 #[derive(Debug)]
@@ -31,6 +31,10 @@ impl FileMedium {
     /// The same for looking only: files are opened in a way that does not allow to write.
     pub fn read_only(directory: &Path) -> Self {
         Self { directory: directory.to_owned(), read_only: true }
+    }
+
+    fn sync_directory(&self) -> io::Result<()> {
+        File::open(&self.directory)?.sync_all()
     }
 }
 
@@ -59,7 +63,7 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
 impl Medium for FileMedium {
     fn list(&self) -> io::Result<Vec<String>> {
         let mut names = Vec::new();
-        for entry in fs::read_dir(&self.directory)? {
+        for entry in with_descriptors(|| fs::read_dir(&self.directory))? {
             if let Ok(name) = entry?.file_name().into_string() {
                 names.push(name);
             }
@@ -81,10 +85,10 @@ impl Medium for FileMedium {
             file.write_all_at(first, 0)?;
             file.sync_all()?;
             fs::rename(&unfinished, &path)?;
-            self.sync()?;
+            self.sync_directory()?;
             Ok(file)
         };
-        match make() {
+        match with_descriptors(make) {
             Ok(file) => Ok(Arc::new(file)),
             Err(error) => {
                 // The first error is the one to tell; a leftover under this name is replaced by the next attempt.
@@ -96,7 +100,8 @@ impl Medium for FileMedium {
 
     fn open(&self, name: &str) -> io::Result<Arc<dyn MediumFile>> {
         let path = self.directory.join(name);
-        Ok(Arc::new(OpenOptions::new().read(true).write(!self.read_only).open(&path)?))
+        let open = || OpenOptions::new().read(true).write(!self.read_only).open(&path);
+        Ok(Arc::new(with_descriptors(open)?))
     }
 
     fn remove(&self, name: &str) -> io::Result<()> {
@@ -105,7 +110,7 @@ impl Medium for FileMedium {
     }
 
     fn sync(&self) -> io::Result<()> {
-        File::open(&self.directory)?.sync_all()
+        with_descriptors(|| self.sync_directory())
     }
 
     fn path(&self, name: &str) -> PathBuf {

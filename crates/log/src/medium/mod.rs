@@ -9,11 +9,13 @@
 //! that failed, what it covered is read as it was written for as long as the machine runs, need not be on the disk, and is not
 //! put there by a later sync that succeeds. Only writing it again and then syncing makes it durable.
 
+mod descriptors;
 mod file;
 mod memory;
 
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
+pub use descriptors::keep_descriptors;
 pub use file::{FileMedium, make_directory};
 pub use memory::MemoryMedium;
 

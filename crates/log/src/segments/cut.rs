@@ -33,7 +33,7 @@ impl SegmentStore {
     /// The same for one stream of several: `at` is the position where its blocks from `stamp` on begin.
     pub(crate) fn cut_stream(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
         self.check()?;
-        self.shared.preparer.finish();
+        self.finish();
         let path = self.shared.medium.path(CUT_NAME);
         let noted = self.shared.medium.create(CUT_NAME, super::mark::MARK_FILE, &Mark::first(&cut_note(at, stamp)));
         noted.map_err(|e| self.fail(StoreError::io("make", path, 0, super::mark::MARK_FILE, e)))?;

@@ -11,8 +11,8 @@ use super::header::FORMAT;
 pub enum StoreError {
     /// The file system is full.
     #[error(
-        "no space left for {file} ({needed} bytes needed): free space on its file system and restart; \
-         nothing that was acknowledged is lost",
+        "no space left for {file} ({needed} bytes needed): free space on its file system, then start the node if it has \
+         ended; nothing that was acknowledged is lost",
         file = .file.display()
     )]
     NoSpace {

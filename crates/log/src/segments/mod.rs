@@ -12,6 +12,7 @@ pub(crate) mod header;
 mod mark;
 mod persistent_epoch;
 mod prepare;
+mod room;
 mod slots;
 
 use std::{
@@ -33,6 +34,9 @@ use header::{FileHeader, FileKind, HeaderError, SEGMENT_HEADER, USED};
 use mark::Mark;
 pub(crate) use mark::Note;
 pub(crate) use persistent_epoch::{PersistentEpoch, PersistentEpochFile, look_at_epoch};
+pub use room::Lack;
+pub(crate) use room::is_out_of_descriptors;
+use room::{Need, Room};
 
 /// The segment size unless configured otherwise, in bytes.
 pub const DEFAULT_SEGMENT: u64 = 64 << 20;
@@ -110,6 +114,7 @@ struct Shared {
     append: Mutex<Append>,
     mark: Mutex<Option<Mark>>,
     failed: AtomicBool,
+    room: Room,
     preparer: prepare::Preparer,
 }
 
@@ -203,6 +208,7 @@ impl SegmentStore {
                 append: Mutex::default(),
                 mark: Mutex::new(mark),
                 failed: AtomicBool::new(false),
+                room: Room::default(),
                 preparer: prepare::Preparer::default(),
             }),
         })
@@ -309,16 +315,16 @@ impl SegmentStore {
     /// When `at` is not the end.
     pub fn append(&self, at: Stamp, pieces: &[&[u8]]) -> Result<(), StoreError> {
         self.check()?;
-        let mut append = lock(&self.shared.append);
-        assert_eq!(at.0, append.end, "the log has no gaps");
+        let (mut end, size) = (lock(&self.shared.append).end, self.size());
+        assert_eq!(at.0, end, "the log has no gaps");
         for piece in pieces {
-            let from = append.end;
-            self.write(&mut append, from, piece)?;
-            append.end = from + piece.len() as u64;
-            append.rotated |= from / self.size() < append.end / self.size();
+            let from = end;
+            self.write(from, piece)?;
+            end = from + piece.len() as u64;
+            let mut append = lock(&self.shared.append);
+            append.end = end;
+            append.rotated |= from / size < end / size;
         }
-        let (end, size) = (append.end, self.size());
-        drop(append);
         // Half a segment ahead is time enough to make one.
         if end % size >= size / 2 {
             prepare::ahead(&self.shared, end - end % size + size);
@@ -331,20 +337,25 @@ impl SegmentStore {
     /// before and after.
     pub(crate) fn rewrite(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
         self.check()?;
-        self.write(&mut lock(&self.shared.append), at.0, bytes)
+        self.write(at.0, bytes)
     }
 
-    /// Writes `bytes` at `at`, whichever segments that is in.
-    fn write(&self, append: &mut Append, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
+    /// Writes `bytes` at `at`, whichever segments that is in. May wait for room, so others read meanwhile.
+    fn write(&self, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let (mut at, mut rest) = (at, bytes);
         while !rest.is_empty() {
             let offset = at % self.size();
             let (now, later) = rest.split_at(rest.len().min((self.size() - offset) as usize));
             let segment = self.segment_for(at).map_err(|error| self.fail(error))?;
-            segment.file.write(SEGMENT_HEADER + offset, now).map_err(|source| {
-                let path = self.shared.medium.path(&segment_name(segment.start));
-                self.fail(StoreError::io("write", path, SEGMENT_HEADER + offset, now.len() as u64, source))
-            })?;
+            let write = || {
+                segment.file.write(SEGMENT_HEADER + offset, now).map_err(|source| {
+                    let path = self.shared.medium.path(&segment_name(segment.start));
+                    StoreError::io("write", path, SEGMENT_HEADER + offset, now.len() as u64, source)
+                })
+            };
+            // On a file system that does not preallocate, or copies on write.
+            self.shared.with_room(Need::Bytes, || true, write).map_err(|error| self.fail(error))?;
+            let mut append = lock(&self.shared.append);
             if append.dirty.last() != Some(&segment.start) {
                 append.dirty.push(segment.start);
             }
@@ -360,8 +371,8 @@ impl SegmentStore {
     /// [`StoreError`]; the store takes nothing more then, and what was appended since the last sync may or may not be durable.
     pub fn sync(&self) -> Result<(), StoreError> {
         self.check()?;
-        let mut append = lock(&self.shared.append);
-        for start in std::mem::take(&mut append.dirty) {
+        let dirty = std::mem::take(&mut lock(&self.shared.append).dirty);
+        for start in dirty {
             let segment = self.segment_for(start).map_err(|error| self.fail(error))?;
             segment.file.sync().map_err(|source| {
                 let path = self.shared.medium.path(&segment_name(start));
@@ -388,7 +399,17 @@ impl SegmentStore {
             let (anchor, anchor_position) = anchors[0].max(anchors[1]);
             Note { anchor, anchor_position, ..note }
         };
-        self.change_mark(change, sync).map_err(|error| self.fail(error))
+        match self.change_mark(change, false) {
+            // The older note holds as well; after the next one it is time again to sync.
+            Err(error) if error.lacks_room() => lock(&self.shared.append).rotated |= sync,
+            noted => {
+                noted.map_err(|error| self.fail(error))?;
+                if sync {
+                    self.sync_watermark()?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Notes an anchor, durably: what lies below it may go.
@@ -423,7 +444,29 @@ impl SegmentStore {
 
     /// Waits for a segment that is being made ahead of need: whoever opens this log next must not find it being replaced.
     pub(crate) fn finish(&self) {
-        self.shared.preparer.finish();
+        self.shared.finish_preparing();
+        self.shared.room.end(false);
+    }
+
+    /// What the log waits for, if a segment cannot be made for want of room.
+    pub fn lack(&self) -> Option<Lack> {
+        self.shared.room.lack()
+    }
+
+    /// Whether there is enough room for what is to come. Cheap.
+    pub(crate) fn has_room(&self) -> bool {
+        self.shared.room.is_enough()
+    }
+
+    /// Whether something that is to be written waits for room. Cheap.
+    pub(crate) fn is_stalled(&self) -> bool {
+        self.shared.room.is_stalled()
+    }
+
+    /// Whether room is waited for, as it is unless this says otherwise. Without patience what lacks room fails, and waits under
+    /// way end so: for a close.
+    pub(crate) fn set_patient(&self, patient: bool) {
+        self.shared.room.set_patient(patient);
     }
 
     fn change_mark(&self, change: impl FnOnce(Note) -> Note, sync: bool) -> Result<(), StoreError> {
@@ -495,9 +538,9 @@ impl SegmentStore {
         if let Some(segment) = self.segments().holding(at, self.size()) {
             return Ok(Arc::clone(segment));
         }
-        self.shared.preparer.finish();
+        self.shared.finish_preparing();
         if self.segments().holding(at, self.size()).is_none() {
-            self.make_segment(at - at % self.size())?;
+            self.shared.with_room(Need::Now, || true, || self.make_segment(at - at % self.size()))?;
         }
         match self.segments().holding(at, self.size()) {
             Some(segment) => Ok(Arc::clone(segment)),
@@ -511,6 +554,24 @@ impl SegmentStore {
 }
 
 impl Shared {
+    /// Ends the making of a segment ahead of need, waiting for it unless it waits for room. Then whoever calls makes it, or says that it is
+    /// not wanted any more.
+    fn finish_preparing(&self) {
+        self.room.set_hurry(true);
+        self.preparer.finish();
+        self.room.set_hurry(false);
+    }
+
+    /// Repeats what finds no room until there is some, while somebody wants it.
+    fn with_room<T>(
+        &self,
+        need: Need,
+        wanted: impl Fn() -> bool,
+        attempt: impl FnMut() -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.room.wait(need, || self.medium.path(""), wanted, attempt)
+    }
+
     /// Makes the segment that starts at `start` and adds it behind the others.
     fn make_segment(&self, start: u64) -> Result<(), StoreError> {
         let size = self.config.segment_size;

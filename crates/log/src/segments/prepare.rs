@@ -1,4 +1,4 @@
-//! Making the next segment while the current one is written.
+//! Making the next segment while the current one is written. When there is no room for it, that is waited for (module `room`).
 
 use std::{
     sync::{
@@ -8,7 +8,7 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-use super::{Shared, lock};
+use super::{Need, Shared, lock};
 
 /// The thread that makes the next segment, if one is at work.
 #[derive(Debug)]
@@ -69,8 +69,13 @@ pub(super) fn ahead(shared: &Arc<Shared>, start: u64) {
     }
     let store = Arc::clone(shared);
     let work = move || {
-        if store.make_segment(start).is_err() {
-            store.preparer.failed.store(start, Ordering::Relaxed);
+        // Somebody besides this thread has the store.
+        let wanted = || Arc::strong_count(&store) > 1;
+        match store.with_room(Need::Later, wanted, || store.make_segment(start)) {
+            // Given up by somebody who needs it now, or to be tried again later.
+            Err(error) if error.lacks_room() => {}
+            Err(_) => store.preparer.failed.store(start, Ordering::Relaxed),
+            Ok(()) => {}
         }
     };
     // Without a thread, whoever needs the segment makes it.

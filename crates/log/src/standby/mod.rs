@@ -39,6 +39,7 @@ use crate::{
 use crate::{
     buffer::{Flusher, Memory},
     core::{Core, FlushWatcher, LogFailure, LogReader, LogStatistics},
+    segments::Lack,
     store::LogStore,
     stream::{Log, LogConfig, LogOpenError, doorbell::Doorbell},
     transaction_ends::TransactionEnds,
@@ -298,6 +299,7 @@ impl StandbyLog {
         whole: Stamp,
     ) -> Result<(Self, Receiver), LogOpenError> {
         LogConfig { capacity, partition: 4096, ..LogConfig::default() }.check()?;
+        store.set_patient(true);
         store.resume(start)?;
         // What is received here was committed or will be cut: no epoch of an earlier reign says anything about it.
         store.stream(0).end_epochs()?;
@@ -471,6 +473,11 @@ impl StandbyLog {
         self.shared.core.store.as_ref().expect("a standby's log has a store")
     }
 
+    /// What it waits for, if a segment cannot be made for want of room.
+    pub fn lack(&self) -> Option<Lack> {
+        self.store().lack()
+    }
+
     /// Why it takes nothing more, if it failed.
     pub fn failure(&self) -> Option<LogFailure> {
         self.shared.core.failure().cloned()
@@ -506,6 +513,7 @@ impl StandbyLog {
         let _ = self.shared.persist_arrived();
         self.shared.closing.store(true, Ordering::SeqCst);
         self.shared.ring();
+        self.store().set_patient(false);
         let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
         for thread in threads {
             if thread.join().is_err() {

@@ -32,7 +32,7 @@ use freshet_base::Stamp;
 use crate::{
     block::BlockError,
     scan::LogSource,
-    segments::{SegmentStore, StoreConfig, StoreError},
+    segments::{Lack, SegmentStore, StoreConfig, StoreError},
     tail::{Tail, TailError, Torn, find_tail},
 };
 use landmarks::Landmarks;
@@ -309,6 +309,26 @@ impl LogStore {
     /// [`StoreError`] when one cannot be synced.
     pub fn sync_watermark(&self) -> Result<(), StoreError> {
         self.shared.streams.iter().try_for_each(|stream| stream.store.sync_watermark())
+    }
+
+    /// What the log waits for, if a segment of any stream cannot be made for want of room.
+    pub fn lack(&self) -> Option<Lack> {
+        self.shared.streams.iter().filter_map(|stream| stream.store.lack()).max_by_key(|lack| lack.stalled)
+    }
+
+    /// Whether there is enough room for what is to come. Cheap.
+    pub fn has_room(&self) -> bool {
+        self.shared.streams.iter().all(|stream| stream.store.has_room())
+    }
+
+    /// Whether something that is to be written waits for room. Cheap.
+    pub fn is_stalled(&self) -> bool {
+        self.shared.streams.iter().any(|stream| stream.store.is_stalled())
+    }
+
+    /// Whether room is waited for. Without patience what lacks room fails, and waits under way end so: for a close.
+    pub(crate) fn set_patient(&self, patient: bool) {
+        self.shared.streams.iter().for_each(|stream| stream.store.set_patient(patient));
     }
 
     /// Waits until nothing is done to the media any more: for every close, before somebody else may open this log.

@@ -36,7 +36,7 @@ use crate::{
     block::{MARK_BLOCK, MAX_BLOCK, term_block},
     buffer::Flusher,
     core::{Core, FlushWatcher, LogFailure, LogReader, LogStatistics, ReadError},
-    segments::StoreError,
+    segments::{Lack, StoreError},
     store::LogStore,
 };
 use bounds::Bounds;
@@ -511,6 +511,10 @@ impl Log {
             }
             _ => None,
         };
+        if let Some(store) = &core.store {
+            // It may have been a standby's, which has ended.
+            store.set_patient(true);
+        }
         let epochs = Epochs::begin(&config, core.store.as_ref(), start)?;
         let shared = Arc::new(Shared {
             config,
@@ -711,6 +715,23 @@ impl Log {
         self.shared.core.failure().cloned()
     }
 
+    /// What the log waits for, if a segment cannot be made for want of room.
+    pub fn lack(&self) -> Option<Lack> {
+        self.shared.core.store.as_ref()?.lack()
+    }
+
+    /// Whether there is enough room on the medium for what is to come. Cheap.
+    #[inline]
+    pub fn has_room(&self) -> bool {
+        self.shared.core.store.as_ref().is_none_or(LogStore::has_room)
+    }
+
+    /// Whether nothing becomes durable at the moment, or ever again: the log waits for room, or has failed. Cheap.
+    #[inline]
+    pub fn is_stalled(&self) -> bool {
+        self.shared.core.failure().is_some() || self.shared.core.store.as_ref().is_some_and(LogStore::is_stalled)
+    }
+
     /// Fills `into` with the log from `at` on, from the ring or the store.
     ///
     /// # Errors
@@ -761,13 +782,16 @@ impl Log {
     }
 
     /// Takes no more reservations, flushes what was reserved, makes the watermark durable and ends the group commit.
-    /// Blocks until every reservation under way is filled or dropped.
+    /// Blocks until every reservation under way is filled or dropped. Room on the medium is not waited for any more.
     ///
     /// # Errors
     /// [`LogFailure`] when the log failed, now or before.
     pub fn close(&self) -> Result<(), LogFailure> {
         self.shared.closing.store(true, Ordering::SeqCst);
         self.shared.ring();
+        if let Some(store) = &self.shared.core.store {
+            store.set_patient(false);
+        }
         if let Some(epochs) = &self.shared.epochs {
             epochs.stop();
         }

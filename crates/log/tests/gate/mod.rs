@@ -1,4 +1,5 @@
-//! Segments in memory that are slow or full when they are told to be.
+//! Segments in memory that are slow, full or broken when they are told to be.
+#![allow(dead_code, reason = "not every test wants all of it")]
 
 use std::{
     io,
@@ -14,8 +15,14 @@ pub enum State {
     Open,
     /// Syncs wait.
     Held,
-    /// Nothing can be written.
+    /// Nothing can be written, for want of space.
     Full,
+    /// Nothing can be made, for want of space; what was made has all it needs.
+    NoNew,
+    /// Nothing can be made, for want of descriptors.
+    NoDescriptors,
+    /// Nothing can be written, for good.
+    Broken,
 }
 
 #[derive(Debug, Default)]
@@ -28,7 +35,17 @@ impl Door {
     fn write(&self) -> io::Result<()> {
         match *self.state.lock().unwrap() {
             State::Full => Err(io::ErrorKind::StorageFull.into()),
+            State::Broken => Err(io::Error::other("the device does not answer")),
             _ => Ok(()),
+        }
+    }
+
+    fn make(&self) -> io::Result<()> {
+        let state = *self.state.lock().unwrap();
+        match state {
+            State::NoNew => Err(io::ErrorKind::StorageFull.into()),
+            State::NoDescriptors => Err(io::Error::from_raw_os_error(24)),
+            _ => self.write(),
         }
     }
 
@@ -63,7 +80,7 @@ impl Medium for Gate {
     }
 
     fn create(&self, name: &str, size: u64, first: &[u8]) -> io::Result<Arc<dyn MediumFile>> {
-        self.door.write()?;
+        self.door.make()?;
         self.files.create(name, size, first).map(|file| self.gated(file))
     }
 
