@@ -21,6 +21,7 @@ mod cli;
 pub mod client;
 mod config;
 mod demo;
+mod descriptors;
 mod ending;
 mod experiment;
 mod inspect;

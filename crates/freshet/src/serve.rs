@@ -16,6 +16,7 @@ use crate::{
     Failure,
     cli::Serve,
     config::Settings,
+    descriptors::{self, Descriptors},
     ending::Ending,
     process,
     protocol::Watermarks,
@@ -48,6 +49,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     // A limit on the size of files is an error like any other, and not to end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     die_of_panics();
+    descriptors::take();
 
     let reception = Reception::open(settings.address)?;
     let mut progress = Progress::default();
@@ -210,6 +212,9 @@ struct FullStatus {
     start: StartPhases,
     /// Why the log takes no more, if so.
     log_failure: Option<String>,
+    /// What the log waits for, if it lacks room.
+    log_waits: Option<String>,
+    descriptors: Descriptors,
     resident_bytes: u64,
     peak_resident_bytes: u64,
 }
@@ -239,6 +244,8 @@ impl Host for NodeHost {
             pid: std::process::id(),
             node: self.node.status(),
             log_failure: self.node.log().and_then(|log| log.failure()).map(|failure| failure.to_string()),
+            log_waits: self.node.log_lack().map(|lack| lack.to_string()),
+            descriptors: Descriptors::now(),
             resident_bytes: process::resident_bytes(),
             peak_resident_bytes: process::peak_resident_bytes(),
         };

@@ -144,6 +144,16 @@ fn table(status: &Value) -> String {
     if let Some(failure) = status["log_failure"].as_str() {
         line("LOG FAILED", format!("{failure}; nothing is committed any more: restart the node, or promote a standby"));
     }
+    if let Some(lack) = status["log_waits"].as_str() {
+        line(
+            "LOG WAITS",
+            format!("{lack}; new transactions that write are refused until there is room, reads are answered"),
+        );
+    }
+    let descriptors = &status["descriptors"];
+    if let (Some(limit), Some(used)) = (descriptors["limit"].as_u64(), descriptors["used"].as_u64()) {
+        line("descriptors", format!("{used} of {limit} in use"));
+    }
     match role.as_str() {
         "primary" => {
             let standing = &status["standing"];

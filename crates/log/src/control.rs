@@ -32,7 +32,7 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 
 use crate::{
     block::MAX_STREAMS,
-    medium::make_directory,
+    medium::{make_directory, with_descriptors},
     segments::{MIN_SEGMENT, StoreConfig, StoreError},
     store::LogStore,
 };
@@ -420,7 +420,7 @@ fn replace(directory: &Path, control: &Control) -> Result<(), ControlError> {
         fs::rename(&unfinished, &file)?;
         File::open(directory)?.sync_all()
     };
-    write().map_err(|source| io_error("replace", &file, source))
+    with_descriptors(write).map_err(|source| io_error("replace", &file, source))
 }
 
 #[cfg(all(test, not(loom)))]

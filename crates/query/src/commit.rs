@@ -66,7 +66,7 @@ impl Shared {
     /// Waits until a commit holds as `level` says.
     ///
     /// # Errors
-    /// 40003 when nobody knows whether it will.
+    /// 40003 when nobody knows whether it will; 40001 for a transaction that has only read, and has seen what will not.
     pub fn wait_for_commit(
         &self,
         ticket: Ticket,
@@ -87,6 +87,12 @@ impl Shared {
                 match self.database.wait_until(ticket, Some(Instant::now() + LOOK_EVERY)) {
                     Ok(()) => break,
                     Err(OutcomeOpen::Deadline) if interrupted().is_ok() => {}
+                    // Whoever has only read has no outcome to wonder about.
+                    Err(OutcomeOpen::LogFailed(why)) if ticket.stamp.is_none() => {
+                        let message = format!("what was read may never be committed: the log cannot be written: {why}");
+                        let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, message);
+                        return Err(error.with_hint("Read again: what is committed can be read."));
+                    }
                     Err(cause) => return Err(open(&cause)),
                 }
             },

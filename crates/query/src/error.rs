@@ -47,6 +47,7 @@ pub fn commit_error(cause: CommitError) -> SqlError {
         CommitError::Read(_) => (SqlState::IO_ERROR, cause.to_string()),
         CommitError::TooLarge(_) => (SqlState::PROGRAM_LIMIT_EXCEEDED, cause.to_string()),
         CommitError::Refused(_) => (SqlState::CANNOT_CONNECT_NOW, cause.to_string()),
+        CommitError::NoRoom(_) => (SqlState::DISK_FULL, cause.to_string()),
         CommitError::Log(_) => (SqlState::IO_ERROR, cause.to_string()),
     };
     let error = SqlError::new(state, message);

@@ -63,6 +63,11 @@ impl Transaction<'_> {
             return Ok(self.read_only_ticket(primary));
         }
         primary.gate.admit().map_err(CommitError::Refused)?;
+        if !primary.log.has_room()
+            && let Some(lack) = primary.log.lack()
+        {
+            return Err(CommitError::NoRoom(lack.to_string()));
+        }
         let mut inner = worker.inner.borrow_mut();
         let inner = &mut *inner;
         // Records that this transaction both inserted and deleted have never been; what was only locked stays as it is.

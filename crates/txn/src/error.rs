@@ -84,6 +84,9 @@ pub enum CommitError {
     /// The safety level cannot be kept at the moment.
     #[error("refused, and rolled back: {0}")]
     Refused(String),
+    /// The log waits for room.
+    #[error("{0}; the transaction was rolled back: make room, and try again")]
+    NoRoom(String),
     /// The log takes no more blocks.
     #[error("the log cannot be written, so the transaction was rolled back: {0}")]
     Log(String),

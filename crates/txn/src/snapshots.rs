@@ -61,6 +61,23 @@ impl Snapshots {
         }
     }
 
+    /// The stamp at which a transaction that begins now, or takes another snapshot, reads: [`Snapshots::current`], unless nothing
+    /// becomes durable at the moment, or ever again, because the log waits for room or has failed. Then it is what is committed, so
+    /// that readers are answered. That may lie below what an earlier snapshot saw, and everything that it needs is there, since
+    /// nothing is reclaimed before it is committed; but not below where the reign begins, since of what was inherited only the
+    /// newest versions may be in memory.
+    #[inline]
+    pub fn readable(&self) -> Stamp {
+        match self.primary.get() {
+            Some(primary) if primary.log.is_stalled() => {
+                let committed = primary.gate.committed();
+                let current = primary.log.reserved();
+                if committed >= primary.log.start() { committed.min(current) } else { current }
+            }
+            _ => self.current(),
+        }
+    }
+
     /// The standby's read view: what is replayed here and persistent globally.
     pub fn visible(&self) -> &Arc<Watermark> {
         &self.visible

@@ -74,7 +74,7 @@ impl<'w> Transaction<'w> {
         } else {
             None
         };
-        let (guard, snapshot) = worker.participant.pin(|| snapshots.current());
+        let (guard, snapshot) = worker.participant.pin(|| snapshots.readable());
         worker.owner.set(None);
         worker.seen.set(Stamp::ZERO);
         Self { worker, guard, snapshot: Cell::new(snapshot), isolation, read_only, finished: Cell::new(false) }
@@ -107,7 +107,8 @@ impl<'w> Transaction<'w> {
     pub fn refresh(&self) {
         assert!(!self.validates(), "a serializable transaction has one snapshot");
         let snapshots = &self.worker.core.snapshots;
-        self.snapshot.set(self.guard.advance(|| snapshots.current()));
+        let before = self.snapshot.get();
+        self.snapshot.set(self.guard.advance(|| snapshots.readable().max(before)));
     }
 
     /// Blocks while another transaction holds the record that kept the last write of this one from being done

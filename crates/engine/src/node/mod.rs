@@ -192,6 +192,14 @@ impl Node {
         self.database.core().snapshots.primary().map(|primary| &primary.log)
     }
 
+    /// What the log of this node waits for, if it lacks room for its next segment, or descriptors.
+    pub fn log_lack(&self) -> Option<freshet_log::Lack> {
+        match &*self.composition() {
+            Composition::Standby(following) => following.log.log.lack(),
+            _ => self.log().and_then(|log| log.lack()),
+        }
+    }
+
     /// What lies under a log buffer in persistent memory, and how it becomes durable; none for one in plain memory.
     pub fn persistent_medium(&self) -> Option<(PersistMedium, PersistMethod)> {
         match &*self.composition() {

@@ -43,9 +43,8 @@ pub(super) enum CallError {
 impl From<ProcedureError> for CallError {
     fn from(error: ProcedureError) -> Self {
         match &error {
-            ProcedureError::Commit(CommitError::Refused(_)) | ProcedureError::Write(WriteError::ReadOnly(_)) => {
-                Self::Refused(error.to_string())
-            }
+            ProcedureError::Commit(CommitError::Refused(_) | CommitError::NoRoom(_))
+            | ProcedureError::Write(WriteError::ReadOnly(_)) => Self::Refused(error.to_string()),
             _ => Self::RolledBack(error.to_string()),
         }
     }

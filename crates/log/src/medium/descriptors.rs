@@ -41,7 +41,7 @@ pub fn keep_descriptors() -> io::Result<()> {
 }
 
 /// Does what needs descriptors; when there is none left, once more with those that are kept. Not to be called from within `open`.
-pub(super) fn with_descriptors<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+pub(crate) fn with_descriptors<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let done = match open() {
         Err(error) if is_out_of_descriptors(&error) => {
             // One at a time: whoever gives them up is to find them.

@@ -10,7 +10,7 @@ use std::{
 
 use rustix::fs::FallocateFlags;
 
-use super::{Medium, MediumFile, descriptors::with_descriptors};
+use super::{Medium, MediumFile, with_descriptors};
 
 /// The files of one directory; writes become durable with `fdatasync`.
 #[derive(Debug)]

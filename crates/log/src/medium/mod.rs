@@ -16,6 +16,7 @@ mod memory;
 use std::{fmt, io, path::PathBuf, sync::Arc};
 
 pub use descriptors::keep_descriptors;
+pub(crate) use descriptors::with_descriptors;
 pub use file::{FileMedium, make_directory};
 pub use memory::MemoryMedium;
 

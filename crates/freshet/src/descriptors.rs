@@ -1,0 +1,35 @@
+//! How many descriptors this process may have, and has.
+
+use rustix::process::{Resource, getrlimit, setrlimit};
+use serde::Serialize;
+
+/// As things stand; nothing where that cannot be found out.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Descriptors {
+    /// Without it there is none.
+    limit: Option<u64>,
+    used: Option<u64>,
+}
+
+impl Descriptors {
+    /// Asks the operating system.
+    pub fn now() -> Self {
+        let used = std::fs::read_dir("/proc/self/fd").ok().map(|entries| entries.count() as u64);
+        Self { limit: getrlimit(Resource::Nofile).current, used }
+    }
+}
+
+/// Raises the soft limit to the hard one, and keeps some for the log. What cannot be done is told, and the node goes on with what
+/// it has.
+pub fn take() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
+        if let Err(cause) = setrlimit(Resource::Nofile, raised) {
+            eprintln!("freshet: the limit on descriptors stays {}: {cause}", limit.current.unwrap_or(u64::MAX));
+        }
+    }
+    if let Err(cause) = freshet_log::medium::keep_descriptors() {
+        eprintln!("freshet: no descriptors can be kept for the log yet: {cause}; raise the limit on open files");
+    }
+}
