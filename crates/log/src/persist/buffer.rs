@@ -34,6 +34,7 @@ use crate::{
     buffer::copy_words, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError, tail::Tail,
 };
 
+/// Other nodes look for it before they map the file (crate `fabric`, `memory.rs`).
 const MAGIC: &[u8; 8] = b"FRESHBUF";
 const FORMAT: u32 = 1;
 const HEADER: usize = 4096;
@@ -135,14 +136,16 @@ impl PersistentBuffer {
             return Err(BufferError::Method(config.method));
         }
         let io = |doing, source| BufferError::Io { doing, file: config.path.clone(), source };
+        // A link stays what it is, and names the new file.
+        let path = fs::canonicalize(&config.path).unwrap_or_else(|_| config.path.clone());
         // A new file each time: a primary that stood still may have mapped the one of before, and go on writing there.
-        let unfinished = unfinished(&config.path);
+        let unfinished = unfinished(&path);
         remove(&unfinished).map_err(|source| io("replace", source))?;
         let mapping =
             Mapping::open(&unfinished, HEADER + capacity, config.method).map_err(|source| io("map", source))?;
         let this = Self {
             mapping,
-            path: config.path.clone(),
+            path,
             delay: Delay::of(config.delay, config.delay_per_kib),
             sequence: Mutex::new(0),
             destaged: start.0.into(),
@@ -151,8 +154,8 @@ impl PersistentBuffer {
         this.mapping.store(0, &head(cluster, capacity as u64));
         this.mapping.persist(0, 40);
         // It counts from here on, whole; a crash before leaves the old one, of which the segments have everything.
-        fs::rename(&unfinished, &config.path).map_err(|source| io("replace", source))?;
-        sync_parent(&config.path).map_err(|source| io("sync", source))?;
+        fs::rename(&unfinished, &this.path).map_err(|source| io("replace", source))?;
+        sync_parent(&this.path).map_err(|source| io("sync", source))?;
         Ok(Arc::new(this))
     }
 
