@@ -107,6 +107,8 @@ impl World {
         let state = &mut self.nodes[node];
         state.disk.history = history;
         state.link = Some(Link { connection: id, term: Some(term) });
+        // What it had beyond is cut off, so there is room.
+        self.net.connections[id].file = Some(state.memory.file);
         self.check_terms(node)?;
         let state = &mut self.nodes[node];
         if state.relays {

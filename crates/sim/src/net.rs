@@ -77,8 +77,8 @@ pub(crate) enum Message {
 pub(crate) struct Connection {
     /// Who connected, and to whom.
     pub ends: [usize; 2],
-    /// Which memory the one who connected has offered.
-    file: u64,
+    /// In which memory of the one who connected the other may write, once there is room.
+    pub file: Option<u64>,
     lives: [u32; 2],
     pub open: bool,
     /// When the last message of each direction arrives.
@@ -104,8 +104,7 @@ impl World {
         let lives = [self.nodes[from].life, self.nodes[to].life];
         let id = self.net.connections.len();
         let open = self.nodes[to].up && !self.net.parted(from, to) && from != to;
-        let file = self.nodes[from].memory.file;
-        self.net.connections.push(Connection { ends: [from, to], file, lives, open, last: [0, 0] });
+        self.net.connections.push(Connection { ends: [from, to], file: None, lives, open, last: [0, 0] });
         if open {
             self.send(id, from, first);
         } else {
@@ -174,7 +173,7 @@ impl World {
             let writes = self.nodes[from].up && self.nodes[from].life == connection.lives[1 - side];
             return match message {
                 Message::Batch { blocks, .. } if self.scenario.mapped && writes => {
-                    self.land_late(to, connection.file, &blocks)
+                    connection.file.map_or(Ok(()), |file| self.land_late(to, file, &blocks))
                 }
                 _ => Ok(()),
             };
