@@ -222,6 +222,14 @@ pub trait CompletionQueue: Send {
     /// # Errors
     /// [`ReceiveError`].
     fn next(&mut self, patience: Duration) -> Result<Option<u32>, ReceiveError>;
+
+    /// Ends it for the other side: from the return of this on, nothing that it asks for succeeds, neither reads nor completions. What has
+    /// succeeded before is in place, and [`CompletionQueue::next`] still tells of it, without waiting for more; after that it fails. What
+    /// this side sends may still arrive.
+    ///
+    /// Where the other side has mapped this memory it may go on to store there, although it is told that it failed. So whoever uses the memory
+    /// further moves it, once it has heard what there was to hear.
+    fn revoke(&mut self);
 }
 
 /// Both ends of a connection, on this side.

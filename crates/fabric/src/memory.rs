@@ -11,6 +11,7 @@ use std::{
 };
 
 use freshet_base::sync::{AtomicU32, AtomicU64};
+use rustix::fs::SealFlags;
 use serde::{Deserialize, Serialize};
 
 /// Memory that can be registered with a fabric.
@@ -70,13 +71,19 @@ impl SharedKey {
     /// Maps it.
     ///
     /// # Errors
-    /// When the process is not one of this machine and this user, or the descriptor is not what it was.
+    /// When the process is not one of this machine and this user, the descriptor is not what it was, or the file is none that is there to be
+    /// shared: neither sealed, so that nobody can cut it off under this process, nor a log buffer in persistent memory.
     pub fn attach(&self) -> io::Result<SharedMemory> {
         let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
         let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
         let state = rustix::fs::fstat(&file)?;
         if (state.st_dev, state.st_ino) != (self.device, self.inode) {
             return Err(io::Error::other("the other process has another file under that descriptor now"));
+        }
+        let sealed =
+            rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK | SealFlags::GROW));
+        if !sealed && !is_log_buffer(&file)? {
+            return Err(io::Error::other("the other process's descriptor names a file that is not there to be shared"));
         }
         let end = self.at.checked_add(self.length).ok_or_else(|| io::Error::other("an impossible length"))?;
         if (state.st_size as u64) < end
@@ -87,6 +94,18 @@ impl SharedKey {
             return Err(io::Error::other("the other process's memory is not as long as it says"));
         }
         SharedMemory::map(file.into(), self.at, self.length as usize)
+    }
+}
+
+/// What a log buffer in persistent memory begins with (crate `log`, `persist/buffer.rs`). Such a file cannot be sealed.
+const LOG_BUFFER: &[u8; 8] = b"FRESHBUF";
+
+fn is_log_buffer(file: &fs::File) -> io::Result<bool> {
+    use std::os::unix::fs::FileExt;
+    let mut magic = [0; 8];
+    match file.read_exact_at(&mut magic, 0) {
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
+        read => read.map(|()| magic == *LOG_BUFFER),
     }
 }
 
@@ -152,7 +171,7 @@ impl SharedMemory {
     }
 
     fn made(bytes: usize, page: usize, more: rustix::fs::MemfdFlags) -> io::Result<Self> {
-        use rustix::fs::{MemfdFlags, SealFlags};
+        use rustix::fs::MemfdFlags;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | more;
         let file = rustix::fs::memfd_create("freshet", flags)?;
         rustix::fs::ftruncate(&file, bytes.next_multiple_of(page) as u64)?;
@@ -251,5 +270,22 @@ mod tests {
         assert!(SharedKey { at: u64::MAX, ..key.clone() }.attach().is_err());
         assert!(SharedKey { process: u32::MAX, ..key.clone() }.attach().is_err());
         assert!(SharedKey { length: 0, ..key }.attach().is_err());
+    }
+
+    /// Whoever joins says which descriptor it is: it must not be one of the files of whoever is asked.
+    #[test]
+    fn a_file_that_is_not_there_to_be_shared_is_refused() {
+        use std::{io::Write, os::fd::AsRawFd};
+        let path = std::env::temp_dir().join(format!("freshet-fabric-{}", std::process::id()));
+        let mut file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+        fs::remove_file(&path).unwrap();
+        file.write_all(&[7; 4096]).unwrap();
+        let state = rustix::fs::fstat(&file).unwrap();
+        let descriptor = file.as_raw_fd();
+        let (device, inode) = (state.st_dev, state.st_ino);
+        let key = SharedKey { process: std::process::id(), descriptor, device, inode, at: 0, length: 4096 };
+        assert!(key.attach().unwrap_err().to_string().contains("not there to be shared"));
+        std::os::unix::fs::FileExt::write_all_at(&file, LOG_BUFFER, 0).unwrap();
+        assert!(key.attach().is_ok(), "a log buffer cannot be sealed");
     }
 }

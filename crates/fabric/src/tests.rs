@@ -115,6 +115,57 @@ fn memory_is_read_and_added_to_from_afar() {
     }
 }
 
+/// The one writes, announces, reads back, and believes that it counts; the other revokes at any moment. (Query Fresh, section 2.3.)
+#[test]
+fn what_was_read_back_was_there_before_it_was_revoked() {
+    const SLOTS: u64 = 1 << 15;
+    for (kind, rounds) in kinds().into_iter().map(|kind| (kind, if kind == FabricKind::Shm { 300 } else { 20 })) {
+        for round in 0..rounds {
+            let region = memory(SLOTS as usize * 8);
+            let (one, mut two) = pair(kind, &region);
+            let Connected { mut queue, mut completions, .. } = one;
+            let answers = thread::spawn(move || while completions.next(PATIENCE).is_ok() {});
+            let writer = thread::spawn(move || {
+                let mut counts = 0;
+                for number in 1..SLOTS {
+                    let place = Place { region: 1, offset: number * 8 };
+                    let mut back = [0; 8];
+                    let outcome = queue
+                        .write_with_imm(place, &[&number.to_ne_bytes()], number as u32)
+                        .and_then(|()| queue.read(place, &mut back));
+                    if outcome.is_err() {
+                        break;
+                    }
+                    assert_eq!(u64::from_ne_bytes(back), number, "{kind}: read back");
+                    counts = number;
+                }
+                // However often it tries.
+                assert!(queue.read(Place { region: 1, offset: 0 }, &mut [0; 8]).is_err(), "{kind}: a read succeeds");
+                assert!(queue.complete().is_err(), "{kind}: it completes");
+                counts
+            });
+            let mut heard = 0;
+            for _ in 0..round % 40 {
+                heard = two.completions.next(PATIENCE).unwrap().unwrap();
+            }
+            two.completions.revoke();
+            let found = bytes_of(&region, 0, SLOTS as usize * 8);
+            while let Ok(value) = two.completions.next(PATIENCE) {
+                assert_eq!(value, Some(heard + 1), "{kind}: in order, and nobody waits");
+                heard += 1;
+            }
+            drop(two);
+            let counts = writer.join().unwrap();
+            assert!(counts <= u64::from(heard), "{kind}, round {round}: {counts} were read back, {heard} announced");
+            for number in 1..=counts {
+                let at = number as usize * 8;
+                assert_eq!(found[at..at + 8], number.to_ne_bytes(), "{kind}, round {round}: read back, and not there");
+            }
+            answers.join().unwrap();
+        }
+    }
+}
+
 #[test]
 fn nothing_is_touched_outside_of_what_was_offered() {
     for kind in kinds() {

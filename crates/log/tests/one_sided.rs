@@ -9,8 +9,8 @@ use std::{
 
 use freshet_base::{ClusterId, Fid, Rid, Stamp, Term};
 use freshet_log::{
-    AcceptError, Block, BlockBuilder, BlockError, BlockKind, LogStore, ReadError, Receiver, RecordKind, StandbyLog,
-    StoreConfig,
+    AcceptError, Block, BlockBuilder, BlockError, BlockKind, LogConfig, LogStore, ReadError, Receiver, RecordKind,
+    StandbyLog, StoreConfig,
 };
 
 const CONFIG: StoreConfig = StoreConfig { cluster: ClusterId(7), segment_size: 64 << 10 };
@@ -146,6 +146,8 @@ fn a_deposed_writer_writes_nowhere() {
             }
         });
         for _ in 0..200 {
+            // Somebody has it each time: else nothing would move.
+            Remote::new(&log);
             receiver.renew().unwrap();
         }
         over.store(true, Ordering::Relaxed);
@@ -167,6 +169,48 @@ fn a_deposed_writer_writes_nowhere() {
     reader.read(end, &mut bytes).unwrap();
     assert_eq!(Block::parse(&bytes, end).unwrap().header().term, Term(2));
     log.close().unwrap();
+}
+
+/// A primary that stood still, was succeeded, and goes on: it still has the memory mapped, and room that it was granted.
+#[test]
+fn a_deposed_writer_does_not_reach_the_log_of_the_next_reign() {
+    let (log, mut receiver) = open();
+    let deposed = Remote::new(&log);
+    log.grant();
+    let write_old = |from: Stamp, count: u64| {
+        for number in 0..count {
+            let at = from.plus(number * LENGTH);
+            deposed.write(at, &block(at, 1));
+        }
+    };
+    let began = Stamp(5 * LENGTH);
+    write_old(Stamp(0), 5);
+    receiver.accept(began).unwrap();
+    let config = LogConfig { partition: 1 << 10, ..LogConfig::default() };
+    let reign = log.promote(receiver, config, Term(2)).unwrap();
+    drop(log);
+    let mut writer = reign.writer().unwrap();
+    let mut end = began;
+    for number in 0..20 {
+        let reservation = writer.reserve(LENGTH).unwrap();
+        let new = block(reservation.stamp(), 2);
+        end = reservation.end();
+        reservation.fill(&new).unwrap();
+        if number == 9 {
+            // Over what lies in the ring, and where the next ones come.
+            write_old(began, 20);
+        }
+    }
+    reign.wait_durable(end, None).unwrap();
+    write_old(began, 20);
+    let reader = reign.reader();
+    for at in (0..end.0).step_by(LENGTH as usize).map(Stamp) {
+        let mut bytes = [0; LENGTH as usize];
+        reader.read(at, &mut bytes).unwrap();
+        let found = Block::parse(&bytes, at).unwrap();
+        assert_eq!(found.header().term, Term(if at < began { 1 } else { 2 }), "at {at}");
+    }
+    reign.close().unwrap();
 }
 
 /// A remote writer may write as far as it was told at any moment: what lies a lap before that is not read from the

@@ -8,8 +8,8 @@ use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc, thread, time::
 
 use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
-    Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge, Receiver, RecordKind,
-    SegmentStore, StandbyLog, StandbyRing,
+    AcceptError, Block, BlockBuilder, BlockError, BlockKind, GroupCommitKind, Log, LogConfig, LogStore, Nudge,
+    Receiver, RecordKind, SegmentStore, StandbyLog, StandbyRing,
     persist::{Medium, Method, PersistenceConfig, recover_buffer, time_around_cache},
 };
 use gate::{Gate, State};
@@ -289,6 +289,44 @@ fn a_persistent_ring_is_written_from_outside_and_taken_away() {
         assert_eq!(recover(directory.path(), &store, &[]), to, "{method}");
         check(&store, to, |stamp| if stamp < end { 1 } else { 2 });
     }
+}
+
+/// A primary that stood still has mapped the ring, and goes on when the standby was promoted, or has been restarted.
+#[test]
+fn a_deposed_writer_reaches_neither_the_next_reign_nor_a_restarted_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let (standby, mut receiver, _) = open(directory.path());
+    let (deposed, offset) = remote(&standby);
+    let write_old =
+        |from: Stamp, count| deposed.write_all_at(&batch(from, count, 1, 1), offset + from.0 % RING as u64).unwrap();
+    let began = Stamp(10 * LENGTH);
+    standby.grant();
+    write_old(Stamp(0), 10);
+    receiver.accept(began).unwrap();
+    persist(&standby, Stamp(0), began);
+    let config = LogConfig { partition: 1 << 10, ..LogConfig::default() };
+    let log = standby.promote(receiver, config, Term(2)).unwrap();
+    drop(standby);
+    let end = commit(&log, 5, 2);
+    write_old(began, 20);
+    log.crash_for_test();
+    drop(log);
+    let terms = [(Term(1), Stamp(0)), (Term(2), began)];
+    assert_eq!(recover(directory.path(), &store(directory.path(), 1), &terms), end);
+    check(&store(directory.path(), 1), end, |at| if at < began { 1 } else { 2 });
+
+    // As a standby of the next primary: nothing is in its ring that this one has not written.
+    let (standby, receiver, begin) = open(directory.path());
+    assert_eq!(begin, end);
+    let (earlier, offset) = remote(&standby);
+    standby.crash_for_test();
+    drop((standby, receiver));
+    let (standby, mut receiver, _) = open(directory.path());
+    standby.grant();
+    earlier.write_all_at(&batch(end, 3, 2, 1), offset + end.0).unwrap();
+    let refused = receiver.accept(end.plus(LENGTH)).unwrap_err();
+    assert!(matches!(refused, AcceptError::Block { cause: BlockError::Empty, .. }), "{refused}");
+    standby.close().unwrap();
 }
 
 fn commit(log: &Log, count: usize, term: u32) -> Stamp {

@@ -71,8 +71,11 @@ impl StandbyStore for Ring {
     fn free_until(&self) -> Stamp {
         Stamp(self.replayed.load(Ordering::SeqCst)).min(self.persisted.get()).plus(RING)
     }
-    fn region(&self, _: bool) -> Result<Region, StoreError> {
+    fn region(&self) -> Result<Region, StoreError> {
         Ok(Arc::clone(&self.ring) as _)
+    }
+    fn revoke(&self) -> Result<(), StoreError> {
+        Ok(())
     }
     fn grant(&self) -> Stamp {
         self.free_until()

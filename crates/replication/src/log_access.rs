@@ -59,7 +59,7 @@ pub type OnMembers = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 /// A standby's log: a ring that is written by its primary, or by one receiving thread, and persisted behind its back.
 ///
-/// Only the receiving thread calls [`StandbyStore::region`], [`StandbyStore::write`], [`StandbyStore::accept`] and
+/// Only the receiving thread calls [`StandbyStore::region`], [`StandbyStore::revoke`], [`StandbyStore::write`], [`StandbyStore::accept`] and
 /// [`StandbyStore::mark_received`], only the replay coordinator [`StandbyStore::mark_replayed`]; [`StandbyStore::cut`] is called while both rest.
 pub trait StandbyStore: Send + Sync {
     /// The end of the log, persistent or not.
@@ -74,12 +74,18 @@ pub trait StandbyStore: Send + Sync {
     /// Where the ring has room up to: min(persisted, replayed) + capacity.
     fn free_until(&self) -> Stamp;
 
-    /// The ring's memory, for a primary that writes there itself: virtual byte `x` lies at `x` modulo its length. With `renewed`, whoever was
-    /// given it before cannot write there any more.
+    /// The ring's memory, for a primary that writes there itself: virtual byte `x` lies at `x` modulo its length.
     ///
     /// # Errors
-    /// [`StoreError`] when the system refuses that.
-    fn region(&self, renewed: bool) -> Result<Region, StoreError>;
+    /// [`StoreError`] when there is none to give.
+    fn region(&self) -> Result<Region, StoreError>;
+
+    /// Takes the ring's memory back from whomever it was given to by [`StandbyStore::region`]: when this returns, nothing that they write can
+    /// become part of this log. What was received stays, and nothing beyond it. Costs nothing when nobody could have mapped it.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the system refuses that; the log must not be used then for anything that they might write into.
+    fn revoke(&self) -> Result<(), StoreError>;
 
     /// Lets the primary write up to the stamp that is returned; at most as [`StandbyStore::free_until`] says, and not so far that readers
     /// find nothing in the ring any more.

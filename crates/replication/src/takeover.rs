@@ -189,6 +189,8 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     if let Some(why) = shared.follow().failure() {
         return Err(PromoteError::Local(why));
     }
+    // Nobody of before can write here any more. What one has read back counts, so it is this log's before others are compared with it.
+    shared.settle(Instant::now() + options.deadline).map_err(PromoteError::Local)?;
     let promised = shared.promised_safety().or(options.configured);
     let safety = options.safety.or(promised.map(|promised| promised.1)).unwrap_or(Safety::OneSafe);
     let standbys = options.standbys.or(promised.map(|promised| promised.0));

@@ -23,9 +23,7 @@ const PATIENCE: u64 = 15_000;
 impl World {
     /// The operator wants `node` to take over.
     pub(crate) fn promote(&mut self, node: usize, force: bool) -> Result<(), Violation> {
-        if let Some(link) = self.nodes[node].link.take() {
-            self.hang_up(link.connection, node);
-        }
+        self.unfollow(node)?;
         self.end_feeds(node);
         self.stand(node, force, false)
     }
@@ -42,6 +40,9 @@ impl World {
             let term = Term(state.disk.fence.highest().0 + 1);
             let succession = state.disk.set.clone().map_or(Succession::New(1), Succession::Of);
             return self.begin_reign(node, term, succession);
+        }
+        if self.scenario.mapped {
+            self.unfollow(node)?;
         }
         self.stand(node, false, true)
     }
@@ -60,6 +61,13 @@ impl World {
             fetching: None,
         };
         self.nodes[node].candidate = Some(candidate);
+        if self.scenario.appliance && !self.is_settled(node) {
+            // What counts for a primary is this log's before others are compared with it.
+            let life = self.nodes[node].life;
+            self.flush(node)?;
+            self.after(500, What::Fetched { node, life, round: 0 });
+            return Ok(());
+        }
         self.consult(node)
     }
 
@@ -105,8 +113,7 @@ impl World {
                 Verdict::Raised | Verdict::Current => self.yield_to(node, term)?,
             }
         }
-        let log = self.told_by(&self.nodes[node]);
-        self.send(id, node, Message::State { log });
+        self.answer(node, id, binding);
         Ok(())
     }
 
@@ -122,7 +129,7 @@ impl World {
         if self.scenario.broken != Broken::OldTermAccepted {
             let of_before = |link: &crate::node::Link| link.term.is_some_and(|of| of < term);
             if self.nodes[node].link.as_ref().is_some_and(of_before) {
-                self.unlink(node);
+                self.unlink(node)?;
             }
             self.end_feeds(node);
         }

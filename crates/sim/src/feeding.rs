@@ -38,6 +38,7 @@ impl World {
         state.candidate = None;
         state.feeding = Some(Feeding::new(term, end));
         state.ticks = None;
+        state.recorded = end.0;
         let life = state.life;
         self.report.reigns += 1;
         self.report.takeovers += u64::from(self.checks.last_reign() != Some(self.nodes[node].id));
@@ -116,8 +117,9 @@ impl World {
             let state = &self.nodes[node];
             let relay = state.link.as_ref().map(|link| self.peer(link.connection, node));
             if relay.is_some() && relay == state.upstream && relay != state.leader && state.is_counted() {
-                self.unlink(node);
+                self.unlink(node)?;
             }
+            self.settled_now(node);
         }
         self.flush(node)
     }

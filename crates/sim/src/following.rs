@@ -30,6 +30,8 @@ impl World {
         let Some(leader) = upstream.or(state.leader).filter(|leader| *leader != node) else {
             return self.reconnect(node);
         };
+        self.nodes[node].memory.file += 1;
+        let state = &self.nodes[node];
         let message = Message::Join {
             fence: state.disk.fence.highest(),
             history: state.disk.history.clone(),
@@ -52,11 +54,20 @@ impl World {
     }
 
     /// Gives the connection to the leader up.
-    pub(crate) fn unlink(&mut self, node: usize) {
-        if let Some(link) = self.nodes[node].link.take() {
-            self.hang_up(link.connection, node);
-        }
+    pub(crate) fn unlink(&mut self, node: usize) -> Result<(), Violation> {
+        self.unfollow(node)?;
         self.reconnect(node);
+        Ok(())
+    }
+
+    /// The same, and makes no other.
+    pub(crate) fn unfollow(&mut self, node: usize) -> Result<(), Violation> {
+        if let Some(link) = &self.nodes[node].link {
+            self.hang_up(link.connection, node);
+            self.revoke(node)?;
+            self.nodes[node].link = None;
+        }
+        Ok(())
     }
 
     #[allow(clippy::too_many_arguments, reason = "the fields of one message")]
@@ -79,7 +90,7 @@ impl World {
         // The term of whoever relays is that of its primary.
         let reigning = if reigns { host } else { history.reigns().last().map_or(host, |last| last.node) };
         if let Verdict::Refused { .. } = state.disk.fence.hear(term, reigning) {
-            self.unlink(node);
+            self.unlink(node)?;
             return Ok(());
         }
         if cut_at < state.disk.log.end() {
@@ -96,6 +107,8 @@ impl World {
         let state = &mut self.nodes[node];
         state.disk.history = history;
         state.link = Some(Link { connection: id, term: Some(term) });
+        // What it had beyond is cut off, so there is room.
+        self.net.connections[id].file = Some(state.memory.file);
         self.check_terms(node)?;
         let state = &mut self.nodes[node];
         if state.relays {
@@ -149,34 +162,14 @@ impl World {
         let admitted = state.disk.fence.admits(term) || broken == Broken::OldTermAccepted;
         if !current || !admitted {
             if current {
-                self.unlink(node);
+                self.unlink(node)?;
             }
             return Ok(());
         }
         let silent = blocks.is_empty();
         let from = state.disk.log.end();
-        for block in blocks {
-            let state = &mut self.nodes[node];
-            let end = state.disk.log.end();
-            if block.start != end {
-                if broken == Broken::CutForgotten && block.start < end {
-                    continue;
-                }
-                self.unlink(node);
-                return Ok(());
-            }
-            if block.end() > state.credit(RING) {
-                if broken != Broken::CreditIgnored {
-                    return crate::Property::Logs.violated(format!("the ring of node {node} is overrun"));
-                }
-                let (spoilt, upto) = (state.disk.synced, block.end() - RING);
-                if upto > spoilt {
-                    state.disk.log.spoil(spoilt, upto);
-                    self.check_log(node, spoilt)?;
-                }
-            }
-            let digest = self.nodes[node].disk.log.push(block.clone());
-            self.check_block(node, &block, digest)?;
+        if !self.take_in(node, blocks)? {
+            return self.unlink(node);
         }
         let state = &mut self.nodes[node];
         let to = state.disk.log.end();
@@ -195,6 +188,34 @@ impl World {
             self.acknowledge(node);
         }
         self.flush(node)
+    }
+
+    /// Puts blocks behind those that were received; false when they do not follow.
+    pub(crate) fn take_in(&mut self, node: usize, blocks: Vec<Block>) -> Result<bool, Violation> {
+        let broken = self.scenario.broken;
+        for block in blocks {
+            let state = &mut self.nodes[node];
+            let end = state.disk.log.end();
+            if block.start != end {
+                if broken == Broken::CutForgotten && block.start < end {
+                    continue;
+                }
+                return Ok(false);
+            }
+            if block.end() > state.credit(RING) {
+                if broken != Broken::CreditIgnored {
+                    return crate::Property::Logs.violated(format!("the ring of node {node} is overrun"));
+                }
+                let (spoilt, upto) = (state.disk.synced, block.end() - RING);
+                if upto > spoilt {
+                    state.disk.log.spoil(spoilt, upto);
+                    self.check_log(node, spoilt)?;
+                }
+            }
+            let digest = self.nodes[node].disk.log.push(block.clone());
+            self.check_block(node, &block, digest)?;
+        }
+        Ok(true)
     }
 
     /// Says what is persistent here, and how much room there is.
@@ -290,7 +311,7 @@ impl World {
         let linked = self.nodes[node].link.as_ref();
         let elsewhere = linked.is_some_and(|link| link.term != Some(term)) && self.nodes[node].upstream.is_none();
         if elsewhere {
-            self.unlink(node);
+            self.unlink(node)?;
         }
         self.reconnect(node);
         Ok(())
@@ -335,8 +356,7 @@ impl World {
     /// A connection was lost.
     pub(crate) fn lost(&mut self, node: usize, id: ConnectionId) -> Result<(), Violation> {
         if self.nodes[node].link.as_ref().is_some_and(|link| link.connection == id) {
-            self.nodes[node].link = None;
-            self.reconnect(node);
+            self.unlink(node)?;
         }
         self.left(node, id)?;
         self.silent(node, id)

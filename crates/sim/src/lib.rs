@@ -8,6 +8,7 @@
 //! | `net` | connections: delays, losses, partitions |
 //! | `node`, `log` | what a crash leaves of a node; logs as sequences of blocks that have contents |
 //! | `feeding`, `following`, `candidacy` | the runners: primary and relay, standby, take-over and restart |
+//! | `one_sided` | memory into which another node writes, and processes that stand still |
 //! | [`checks`] | the properties, a file each |
 //!
 //! Fault model. Messages are delayed, and a message that is lost ends its connection with everything in flight, as TCP would; the two ends
@@ -16,6 +17,8 @@
 //! or its process dies, the next one reads what was written, and a loss of power may follow. Syncs fail, which ends the process; what they covered
 //! is read by the next one, and no later sync makes it durable unless it is written again. Disks are slow
 //! and full, replay is slow. Somebody takes over while the primary is down, or while it lives on. What was synced is never lost.
+//! Where primaries write into their standbys' memory themselves, any process stands still for a while and goes on, a primary first of
+//! all with what it was writing; and with the appliance method what has arrived outlives a crash, and counts when it was read back.
 #![forbid(unsafe_code)]
 
 mod candidacy;
@@ -26,6 +29,7 @@ mod following;
 mod log;
 mod net;
 mod node;
+mod one_sided;
 pub mod scenario;
 mod world;
 

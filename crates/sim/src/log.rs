@@ -90,6 +90,21 @@ impl Log {
         }
     }
 
+    /// The same for the bytes below `at` of this log with `more` behind it.
+    pub fn digest_with(&self, more: &[Block], at: u64) -> Option<u64> {
+        if at <= self.end() {
+            return self.digest(at);
+        }
+        let mut digest = self.digests.last().copied().unwrap_or(1);
+        for block in more {
+            digest = mix(digest ^ mix(block.content));
+            if block.end() == at {
+                return Some(digest);
+            }
+        }
+        None
+    }
+
     /// The last end of a transaction at or below `at`.
     pub fn transaction_end(&self, at: u64) -> u64 {
         let whole = self.blocks[..self.count(at)].iter().rposition(|block| block.last);

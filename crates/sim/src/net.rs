@@ -42,6 +42,10 @@ pub(crate) enum Message {
         persisted: u64,
         credit: u64,
     },
+    /// To the one who writes, from the memory itself.
+    ReadBack {
+        to: u64,
+    },
     Consult {
         term: Term,
         binding: bool,
@@ -73,6 +77,8 @@ pub(crate) enum Message {
 pub(crate) struct Connection {
     /// Who connected, and to whom.
     pub ends: [usize; 2],
+    /// In which memory of the one who connected the other may write, once there is room.
+    pub file: Option<u64>,
     lives: [u32; 2],
     pub open: bool,
     /// When the last message of each direction arrives.
@@ -98,7 +104,7 @@ impl World {
         let lives = [self.nodes[from].life, self.nodes[to].life];
         let id = self.net.connections.len();
         let open = self.nodes[to].up && !self.net.parted(from, to) && from != to;
-        self.net.connections.push(Connection { ends: [from, to], lives, open, last: [0, 0] });
+        self.net.connections.push(Connection { ends: [from, to], file: None, lives, open, last: [0, 0] });
         if open {
             self.send(id, from, first);
         } else {
@@ -159,12 +165,18 @@ impl World {
 
     pub(crate) fn deliver(&mut self, id: ConnectionId, side: usize, message: Message) -> Result<(), crate::Violation> {
         let connection = &self.net.connections[id];
-        if !connection.open {
-            return Ok(());
-        }
         let (to, from) = (connection.ends[side], connection.ends[1 - side]);
         if !self.nodes[to].up || self.nodes[to].life != connection.lives[side] {
             return Ok(());
+        }
+        if !connection.open {
+            let writes = self.nodes[from].up && self.nodes[from].life == connection.lives[1 - side];
+            return match message {
+                Message::Batch { blocks, .. } if self.scenario.mapped && writes => {
+                    connection.file.map_or(Ok(()), |file| self.land_late(to, file, &blocks))
+                }
+                _ => Ok(()),
+            };
         }
         match message {
             Message::Join { fence, history, received, persisted, credit } => {
@@ -173,8 +185,11 @@ impl World {
             Message::Welcome { term, reigns, node, history, cut_at } => {
                 self.welcomed(to, id, term, reigns, node, history, cut_at)?;
             }
+            Message::Batch { term, blocks, global } if self.scenario.mapped => self.land(to, id, term, blocks, global),
+            Message::Watermark { term, global } if self.scenario.mapped => self.land(to, id, term, Vec::new(), global),
             Message::Batch { term, blocks, global } => self.batch(to, id, term, blocks, global)?,
             Message::Watermark { term, global } => self.batch(to, id, term, Vec::new(), global)?,
+            Message::ReadBack { to: read } => self.read_back(to, id, read)?,
             Message::Ack { persisted, credit } => self.acked(to, id, Stamp(persisted), Stamp(credit))?,
             Message::Consult { term, binding } => self.consulted(to, from, id, term, binding)?,
             Message::State { log } => self.answered(to, id, Ok(log))?,

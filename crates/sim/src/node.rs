@@ -11,7 +11,7 @@ use freshet_cluster::{
     term::{Candidacy, Fence, LogState, TermHistory},
 };
 
-use crate::{log::Log, net::ConnectionId};
+use crate::{log::Log, net::ConnectionId, one_sided::Memory};
 
 /// One node.
 pub(crate) struct Node {
@@ -40,6 +40,9 @@ pub(crate) struct Node {
     pub feeding: Option<Feeding>,
     pub candidate: Option<Candidate>,
     pub ticks: Option<u64>,
+    pub memory: Memory,
+    /// Of a primary: where its newest record of an in-sync set ends.
+    pub recorded: u64,
 }
 
 /// What survives a crash; of the log, what was synced, and what else the crash leaves.
@@ -148,6 +151,8 @@ impl Node {
             feeding: None,
             candidate: None,
             ticks: None,
+            memory: Memory::default(),
+            recorded: 0,
         }
     }
 

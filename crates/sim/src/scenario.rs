@@ -43,6 +43,10 @@ pub enum Broken {
     TailNotSynced,
     /// After a restart, what was written before is synced and not written again.
     TailNotRewritten,
+    /// Standbys answer a candidate before they have taken their memory back from the primary and what it has written there.
+    AnsweredBeforeRevoked,
+    /// A standby's memory is taken from whoever has mapped it when it joins somebody, and not when it is promoted.
+    MovedAtJoinOnly,
 }
 
 /// What is simulated, beside the seed.
@@ -62,6 +66,10 @@ pub struct Scenario {
     pub floor: u32,
     /// Whether the operator forces take-overs that are refused. What may be lost is not checked then.
     pub force: bool,
+    /// Primaries write into their standbys' memory, which they have mapped; and processes stand still and go on.
+    pub mapped: bool,
+    /// What a primary has read back there counts, without a word of the standby (only with `mapped`).
+    pub appliance: bool,
     /// How long faults go on, in microseconds.
     pub chaos: u64,
     /// What is got wrong.
@@ -81,6 +89,8 @@ impl Scenario {
             relay_ack: RelayAck::Own,
             floor: 0,
             force: false,
+            mapped: false,
+            appliance: false,
             chaos: 600_000,
             broken: Broken::Nothing,
             trace: false,

@@ -21,6 +21,7 @@ use crate::{
     log::Block,
     net::{ConnectionId, Message, Network},
     node::{Node, Role},
+    one_sided::Memory,
     scenario::{Broken, Scenario},
 };
 
@@ -49,6 +50,8 @@ pub(crate) enum What {
     Restart { node: usize, life: u32 },
     Start { node: usize },
     Room { node: usize },
+    Take { node: usize, life: u32 },
+    Continue { node: usize, life: u32 },
     Heal { a: usize, b: usize },
     Client,
     Fault,
@@ -227,6 +230,7 @@ impl World {
     }
 
     fn happens(&mut self, what: What) -> Result<(), Violation> {
+        let Some(what) = self.unless_stopped(what) else { return Ok(()) };
         if self.scenario.trace {
             println!("{:>8} {what:?}", self.now.0);
         }
@@ -258,6 +262,11 @@ impl World {
             What::Round { node, life, round } if self.alive(node, life) => self.round_over(node, round),
             What::Fetched { node, life, round } if self.alive(node, life) => self.after_fetch(node, round),
             What::Restart { node, life } if self.alive(node, life) => self.restart(node),
+            What::Take { node, life } if self.alive(node, life) => self.take(node),
+            What::Continue { node, life } if self.alive(node, life) => {
+                self.go_on(node);
+                Ok(())
+            }
             What::Start { node } => self.start(node),
             What::Room { node } => {
                 self.nodes[node].disk.full = false;
@@ -288,7 +297,8 @@ impl World {
         for node in 0..self.nodes.len() {
             let Some(reign) = self.nodes[node].reign().filter(|reign| reign.rule.admit().is_ok()) else { continue };
             let term = reign.term;
-            if !self.nodes[node].up || self.nodes[node].disk.log.end() > reign.acknowledged + BACKLOG {
+            let stopped = !self.nodes[node].up || self.nodes[node].memory.stopped;
+            if stopped || self.nodes[node].disk.log.end() > reign.acknowledged + BACKLOG {
                 continue;
             }
             let blocks = if self.dice.one_in(6) { self.dice.between(2, 6) } else { 1 };
@@ -312,7 +322,8 @@ impl World {
         self.after(pause, What::Fault);
         let count = self.nodes.len() as u64;
         let node = self.dice.below(count) as usize;
-        match self.dice.below(11) {
+        match self.dice.below(if self.scenario.mapped { 14 } else { 11 }) {
+            11.. => self.stop(node),
             0 | 1 if self.nodes[node].up => self.crash(node),
             0 | 1 => self.lose_power(node),
             2 | 3 => {
@@ -366,6 +377,14 @@ impl World {
     /// Of what lies above `from` in its log, some blocks are left, of which recovery keeps those before the first gap.
     fn lose_above(&mut self, node: usize, from: u64) -> u64 {
         let odds = [0, 1, 2, 8, 1000][self.dice.below(5) as usize];
+        if self.scenario.appliance {
+            // What has arrived is in persistent memory, where a restart looks for it.
+            let landed: Vec<Block> = self.nodes[node].landed().cloned().collect();
+            for block in landed {
+                self.nodes[node].disk.log.push(block);
+            }
+        }
+        let odds = if self.scenario.appliance { 1 << 40 } else { odds };
         let mut end = from;
         let tail: Vec<u64> = self.nodes[node].disk.log.between(end, u64::MAX).iter().map(Block::end).collect();
         for block in tail {
@@ -424,6 +443,7 @@ impl World {
         state.feeding = None;
         state.candidate = None;
         state.ticks = None;
+        state.memory = Memory { file: state.memory.file + 1, ..Memory::default() };
         (state.replayed, state.global, state.visible) = (end, 0, 0);
         for id in 0..self.net.connections.len() {
             if self.net.connections[id].open && self.net.connections[id].ends.contains(&node) {
@@ -459,7 +479,9 @@ impl World {
         let pause = self.dice.between(3000, 20_000);
         self.after(pause, What::Operator);
         let count = self.nodes.len();
-        let reigning: Vec<usize> = (0..count).filter(|node| self.nodes[*node].reigns()).collect();
+        let runs = |node: &Node| !node.memory.stopped;
+        let reigning: Vec<usize> =
+            (0..count).filter(|node| self.nodes[*node].reigns() && runs(&self.nodes[*node])).collect();
         for node in 0..count {
             let fenced = self.nodes[node].reign().and_then(|reign| reign.rule.fenced()).is_some();
             if fenced && self.nodes[node].up && self.dice.one_in(3) {
@@ -491,7 +513,7 @@ impl World {
         if self.idle > 2 || coup {
             let candidates: Vec<usize> = (0..count)
                 .filter(|node| self.nodes[*node].up && self.nodes[*node].reign().is_none())
-                .filter(|node| self.nodes[*node].candidate.is_none())
+                .filter(|node| self.nodes[*node].candidate.is_none() && runs(&self.nodes[*node]))
                 // Who belongs to no cluster yet cannot be asked to take over.
                 .filter(|node| !self.nodes[*node].disk.history.reigns().is_empty())
                 .collect();
@@ -531,6 +553,8 @@ impl World {
             self.nodes[node].disk.failing = false;
             self.nodes[node].disk.slowness = 1;
             self.after(1, What::Room { node });
+            let life = self.nodes[node].life;
+            self.after(1, What::Continue { node, life });
             if !self.nodes[node].up {
                 self.after(1000, What::Start { node });
             }
@@ -607,6 +631,7 @@ impl World {
         self.report.sets += 1;
         let block = self.block(node, term, 64, true, Some(set));
         let end = Stamp(block.end());
+        self.nodes[node].recorded = end.0;
         let digest = self.nodes[node].disk.log.push(block.clone());
         self.check_block(node, &block, digest)?;
         self.tell_rule(node, Event::Written { number, end })?;

@@ -132,3 +132,22 @@ fn a_tail_that_is_not_made_durable_at_a_restart() {
         }
     }
 }
+
+/// A primary has read back what its standby has not taken yet, and has told its clients.
+#[test]
+fn an_answer_before_the_memory_was_taken_back() {
+    for safety in LEVELS {
+        let scenario = Scenario { mapped: true, appliance: true, ..Scenario::new(safety, 2) };
+        let seen = [Property::Acknowledged, Property::InSync, Property::Views];
+        println!("{safety}: {}", caught(Broken::AnsweredBeforeRevoked, scenario, &seen, SEEDS));
+    }
+}
+
+/// A primary that stood still goes on, and writes into the log of the one who has succeeded it.
+#[test]
+fn memory_that_stays_where_it_is_at_a_promotion() {
+    for safety in LEVELS {
+        let scenario = Scenario { mapped: true, ..Scenario::new(safety, 2) };
+        println!("{safety}: {}", caught(Broken::MovedAtJoinOnly, scenario, &[Property::Logs], 1000));
+    }
+}

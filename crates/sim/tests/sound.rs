@@ -69,6 +69,30 @@ fn with_cascaded_standbys() {
     }
 }
 
+/// Primaries write into their standbys' memory, stand still, and go on when they were succeeded.
+#[test]
+fn one_sided() {
+    for (safety, synchronous) in
+        [(Safety::TwoSafe, 2), (Safety::VerySafe, 1), (Safety::Quorum(2), 2), (Safety::OneSafe, 2)]
+    {
+        let scenario = Scenario { mapped: true, ..Scenario::new(safety, synchronous) };
+        let report = sweep("sound one_sided", scenario, 80);
+        println!("{safety}, {synchronous} standbys: {report:?}");
+    }
+}
+
+/// What was read back counts at once.
+#[test]
+fn with_the_appliance_method() {
+    for (safety, synchronous) in
+        [(Safety::TwoSafe, 2), (Safety::VerySafe, 2), (Safety::Quorum(2), 2), (Safety::Quorum(2), 3)]
+    {
+        let scenario = Scenario { mapped: true, appliance: true, ..Scenario::new(safety, synchronous) };
+        let report = sweep("sound with_the_appliance_method", scenario, 80);
+        println!("{safety}, {synchronous} standbys: {report:?}");
+    }
+}
+
 /// What was acknowledged may be lost, but logs do not mix, and everybody gets level.
 #[test]
 fn with_force() {

@@ -183,12 +183,19 @@ impl StandbyStore for ReceivedLog {
         self.log.free_until()
     }
 
-    fn region(&self, renewed: bool) -> Result<Region, StoreError> {
-        if renewed {
-            let outcome = self.with_receiver(Receiver::renew).unwrap_or(Ok(()));
-            outcome.map_err(|cause| failed(format!("the log buffer cannot be moved to other memory: {cause}")))?;
-        }
+    fn region(&self) -> Result<Region, StoreError> {
         Ok(Arc::new(Ring(self.log.shared_memory())))
+    }
+
+    fn revoke(&self) -> Result<(), StoreError> {
+        // Whoever has taken the receiver has promoted the log, which takes the memory back as well.
+        let outcome = self.with_receiver(Receiver::renew).unwrap_or(Ok(()));
+        outcome.map_err(|cause| {
+            let why = "cannot be moved to other memory, and a primary of before may still write there";
+            failed(format!(
+                "the log buffer {why}: {cause}; see that there is room for another one, and restart this node"
+            ))
+        })
     }
 
     fn grant(&self) -> Stamp {

@@ -7,7 +7,7 @@ use std::{
 };
 
 use freshet_base::{
-    sync::{Arc, AtomicBool, Ordering, hint},
+    sync::{Arc, AtomicBool, Ordering, fence, hint},
     value_ring::{Put, ValueRing},
 };
 use rustix::thread::futex;
@@ -17,6 +17,7 @@ use crate::memory::{Registered, SharedMemory};
 const HEAD: usize = 0;
 const TAIL: usize = 16;
 const SLEEP: usize = 32;
+const REVOKED: usize = 40;
 const VALUES: usize = 48;
 /// How many values there is room for.
 pub const LENGTH: u64 = 1024;
@@ -54,6 +55,23 @@ impl Bell {
         sleep.store(0, Ordering::SeqCst);
         // An error would mean that nobody can sleep there either.
         let _ = futex::wake(sleep, futex::Flags::empty(), 1);
+    }
+
+    /// The listener's memory is taken back: whoever asks with [`Bell::is_revoked`] from now on hears of it, in whichever process.
+    ///
+    /// What the other process has stored before it asked, and heard nothing of this, is seen by this process after the return of this: of the
+    /// two, which both store first, then pass a fence, and then look, at least one sees the other's store.
+    pub fn revoke(&self) {
+        self.memory.words()[REVOKED].store(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        self.close();
+    }
+
+    /// Whether the listener has taken its memory back; see [`Bell::revoke`].
+    pub fn is_revoked(&self) -> bool {
+        // Pairs with the fence in `revoke`.
+        fence(Ordering::SeqCst);
+        self.memory.words()[REVOKED].load(Ordering::SeqCst) != 0
     }
 
     fn ring_of_values(&self) -> ValueRing<'_> {

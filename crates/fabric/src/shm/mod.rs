@@ -5,6 +5,10 @@
 //!
 //! The TCP connection on which the two met stays open beside it: when it ends, a thread that does nothing but wait for that wakes whoever
 //! sleeps here.
+//!
+//! Nobody can keep a process from storing into memory that it has mapped. So a side that takes its memory back says so in that memory
+//! ([`bell::Bell::revoke`]), and whoever reads, adds or completes looks there *after* it has done its part: what it was told to have succeeded was in
+//! place before. A process that is gone can say nothing; its connection has ended then, and that is looked at too.
 
 pub mod bell;
 
@@ -18,6 +22,8 @@ use freshet_base::{
     sync::{Arc, Ordering},
     words,
 };
+
+use rustix::net::RecvFlags;
 
 use self::bell::Bell;
 use crate::{
@@ -88,6 +94,7 @@ impl Prepared {
             bell: Arc::clone(&other),
             peer,
             patience: config.patience,
+            stream: stream.try_clone().map_err(system)?,
             counters: Arc::clone(&counters),
         };
         let completions = ShmCompletions {
@@ -107,6 +114,8 @@ struct ShmQueue {
     bell: Arc<Bell>,
     peer: SocketAddr,
     patience: Duration,
+    /// Ends with the other process.
+    stream: TcpStream,
     counters: Arc<Counters>,
 }
 
@@ -121,8 +130,20 @@ impl ShmQueue {
         SendError::Lost { peer: self.peer, source: std::io::ErrorKind::BrokenPipe.into() }
     }
 
+    /// Says whether what was done counts: not when the other side took its memory back meanwhile, or is gone.
+    fn confirm(&self) -> Result<(), SendError> {
+        if self.bell.is_revoked() || self.bell.is_closed() {
+            return Err(self.lost());
+        }
+        // This process may have been stopped for long, and the thread that hears of the end may not have run yet.
+        match rustix::net::recv(&self.stream, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+            Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
+            _ => Err(self.lost()),
+        }
+    }
+
     fn copy(&self, to: Place, pieces: &[&[u8]]) -> Result<(), SendError> {
-        if self.bell.is_closed() {
+        if self.bell.is_closed() || self.bell.is_revoked() {
             return Err(self.lost());
         }
         let length = pieces.iter().map(|piece| piece.len() as u64).sum();
@@ -167,17 +188,18 @@ impl QueuePair for ShmQueue {
     fn read(&mut self, from: Place, into: &mut [u8]) -> Result<(), SendError> {
         let region = self.region(from, into.len() as u64)?;
         words::load(region.words(), from.offset as usize, into);
-        Ok(())
+        self.confirm()
     }
 
     fn fetch_add(&mut self, at: Place, add: u64) -> Result<u64, SendError> {
         let region = self.region(at, 8)?;
-        Ok(region.words()[at.offset as usize / 8].fetch_add(add, Ordering::SeqCst))
+        let before = region.words()[at.offset as usize / 8].fetch_add(add, Ordering::SeqCst);
+        self.confirm().map(|()| before)
     }
 
     fn complete(&mut self) -> Result<(), SendError> {
         // Copies are complete when they return.
-        if self.bell.is_closed() { Err(self.lost()) } else { Ok(()) }
+        self.confirm()
     }
 
     fn region_length(&self, region: usize) -> u64 {
@@ -213,6 +235,10 @@ impl CompletionQueue for ShmCompletions {
             return Err(ReceiveError::Closed { peer: self.peer });
         }
         Ok(heard)
+    }
+
+    fn revoke(&mut self) {
+        self.bell.revoke();
     }
 }
 

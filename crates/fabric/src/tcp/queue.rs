@@ -276,6 +276,8 @@ struct TcpCompletions {
     scratch: Vec<u8>,
     /// How long the socket waits at present.
     patience: Duration,
+    /// Nothing is carried out any more.
+    revoked: bool,
 }
 
 impl TcpCompletions {
@@ -432,11 +434,20 @@ impl TcpCompletions {
 
 impl CompletionQueue for TcpCompletions {
     fn next(&mut self, patience: Duration) -> Result<Option<u32>, ReceiveError> {
+        if self.revoked {
+            return Err(ReceiveError::Closed { peer: self.peer });
+        }
         let outcome = self.hear(patience);
         if outcome.is_err() {
             self.answers.end();
         }
         outcome
+    }
+
+    fn revoke(&mut self) {
+        // This thread is the one that writes, answers and tells, one after another: all that it has answered was told before.
+        self.revoked = true;
+        self.answers.end();
     }
 }
 
@@ -488,6 +499,7 @@ pub(crate) fn connect(
         start: 0,
         scratch: vec![0; SCRATCH],
         patience: config.patience,
+        revoked: false,
     };
     Ok(Connected { queue: Box::new(queue), completions: Box::new(completions), counters, peer })
 }

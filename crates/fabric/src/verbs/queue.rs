@@ -394,7 +394,11 @@ impl VerbsCompletions {
             let why = "it sends messages instead of writing with immediate values".into();
             return Err(ReceiveError::Violation { peer: self.peer, why });
         }
-        self.pair.post_receive().map_err(|source| self.lost(source))?;
+        // Of what came before the end nothing is lost for want of room for more.
+        match self.pair.post_receive() {
+            Err(source) if !self.link.is_over() => return Err(self.lost(source)),
+            _ => {}
+        }
         // Relaxed: statistics. Of writes without an immediate value nobody hears here.
         self.counters.received_frames.fetch_add(1, Ordering::Relaxed);
         self.counters.received_bytes.fetch_add(u64::from(completion.length), Ordering::Relaxed);
@@ -438,13 +442,17 @@ impl CompletionQueue for VerbsCompletions {
             (None, None) => Ok(None),
         }
     }
+
+    fn revoke(&mut self) {
+        self.link.end();
+        // From here on the other side reaches nothing of ours, also if somebody else still holds the memory; the card says so to what it asks.
+        self.pair.end();
+    }
 }
 
 impl Drop for VerbsCompletions {
     fn drop(&mut self) {
-        self.link.end();
-        // From here on the other side reaches nothing of ours, also if somebody else still holds the memory.
-        self.pair.end();
+        self.revoke();
         // Ends the watching thread, here and on the other side. An error means that it is closed already.
         let _ = self.stream.shutdown(Shutdown::Both);
     }

@@ -444,6 +444,17 @@ impl Settings {
             let remedy = "set domain to pmem: elsewhere what has arrived is not persistent".to_owned();
             return Err(ConfigError::Value { key: "fabric.appliance", value: "true".to_owned(), remedy });
         }
+        // The primary acknowledges by itself then, and knows of nothing but that its bytes have arrived.
+        if self.fabric.appliance && self.replay == ReplayMode::Synchronous {
+            let remedy =
+                "leave it out, or set replay to pipelined: the primary does not wait for replay then".to_owned();
+            return Err(ConfigError::Value { key: "fabric.appliance", value: "true".to_owned(), remedy });
+        }
+        if self.fabric.appliance && self.relay_standbys > 0 && self.relay_ack == RelayAck::Downstream {
+            let remedy =
+                "leave it out, or set relay-ack to own: the primary does not wait for those below then".to_owned();
+            return Err(ConfigError::Value { key: "fabric.appliance", value: "true".to_owned(), remedy });
+        }
         within("log.page-records", log.page_records, 1, 1 << 30)?;
         within("log.partition-bytes", log.partition_bytes, 1 << 10, log.buffer_bytes)?;
         for (key, bytes) in [("log.buffer-bytes", log.buffer_bytes), ("log.partition-bytes", log.partition_bytes)] {

@@ -97,6 +97,12 @@ fn absurd_values_are_refused_by_name() {
         (&["--log-buffer-bytes", "3"], "log.buffer-bytes"),
         (&["--log-batch-bytes", "0"], "log.batch-bytes"),
         (&["--listen", "127.0.0.1:7400"], "address"),
+        (&["--fabric-appliance", "true"], "fabric.appliance"),
+        (&["--fabric-appliance", "true", "--domain", "pmem", "--replay", "synchronous"], "fabric.appliance"),
+        (
+            &["--fabric-appliance", "true", "--domain", "pmem", "--relay-standbys", "1", "--relay-ack", "downstream"],
+            "fabric.appliance",
+        ),
     ] {
         let message = Settings::gather(&flags(args)).unwrap_err().to_string();
         assert!(message.starts_with(key), "{message}");

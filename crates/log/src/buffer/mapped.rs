@@ -8,7 +8,7 @@ use std::{
     ptr::{self, NonNull},
 };
 
-use freshet_base::sync::AtomicU64;
+use freshet_base::sync::{AtomicBool, AtomicU64, Ordering};
 
 /// The mapping of a whole file.
 #[derive(Debug)]
@@ -18,6 +18,8 @@ pub(crate) struct Mapped {
     flags: i32,
     /// Which file its number names changes in [`Mapped::replace`], and nowhere else.
     file: File,
+    /// Somebody was given the file, and may have mapped it.
+    lent: AtomicBool,
 }
 
 // SAFETY: the memory is an array of atomics that lives as long as this value; nothing else is shared.
@@ -36,7 +38,7 @@ impl Mapped {
             return Err((file, io::Error::last_os_error()));
         }
         match NonNull::new(at.cast()) {
-            Some(words) => Ok(Self { words, length, flags, file }),
+            Some(words) => Ok(Self { words, length, flags, file, lent: AtomicBool::new(false) }),
             None => Err((file, io::Error::other("mapped at address zero"))),
         }
     }
@@ -50,9 +52,15 @@ impl Mapped {
         unsafe { std::slice::from_raw_parts(self.words.as_ptr(), self.length / 8) }
     }
 
-    /// The file.
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
+    /// The file, for others to map: it counts as lent from now on, until it is replaced.
+    pub(crate) fn lend(&self) -> BorrowedFd<'_> {
+        self.lent.store(true, Ordering::SeqCst);
         self.file.as_fd()
+    }
+
+    /// Whether others may have mapped this memory.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.lent.load(Ordering::SeqCst)
     }
 
     /// Asks for huge pages where the kernel decides about them; it may not care.
@@ -84,6 +92,7 @@ impl Mapped {
             eprintln!("freshet: the log's ring could not be mapped again: {}", io::Error::last_os_error());
             std::process::abort();
         }
+        self.lent.store(false, Ordering::SeqCst);
         Ok(())
     }
 }

@@ -310,11 +310,11 @@ impl LogBuffer {
         self.memory.as_shared()
     }
 
-    /// Takes the memory away from whoever else has mapped it; what lies at and above `at` is zero then. Nobody in this
-    /// process writes meanwhile.
+    /// Takes the memory away from whoever else has mapped it, if somebody may have: it moves, and what lies at and above
+    /// `at` is zero then. Nobody in this process writes meanwhile.
     #[cfg(not(loom))]
     pub(crate) fn renew(&self, at: Stamp) -> std::io::Result<()> {
-        let Some(memory) = self.shared_memory() else { return Ok(()) };
+        let Some(memory) = self.shared_memory().filter(RingMemory::is_lent) else { return Ok(()) };
         // What is not released yet stays, however far the frontier was before a cut.
         let kept = at.since(self.released().min(at)).min(self.capacity());
         let (first, beyond) =

@@ -57,6 +57,11 @@ impl SharedMemory {
         self.mapped.words()
     }
 
+    /// Whether others may have mapped it.
+    fn is_lent(&self) -> bool {
+        self.mapped.is_lent()
+    }
+
     fn renew(&self, keep: &dyn Fn(usize) -> bool) -> io::Result<()> {
         let new = Self::new(self.words().len() * 8, self.huge_pages)?;
         copy_words(self.words(), new.words(), keep);
@@ -105,18 +110,27 @@ impl RingMemory {
         }
     }
 
-    /// The file in which it is, and at which offset in bytes. The descriptor's number stays the same when the memory is
-    /// [renewed](crate::Receiver::renew), and names the new file from then on.
+    /// The file in which it is, and at which offset in bytes, for others to map: from now on somebody may write there
+    /// whom nobody sees, until the memory is [renewed](crate::Receiver::renew). The descriptor's number stays the same
+    /// then, and names the new file.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         Some(match &self.0 {
-            Inner::Shared(memory) => (memory.mapped.file(), 0),
-            Inner::Persistent(buffer) => (buffer.file(), PersistentBuffer::RING as u64),
+            Inner::Shared(memory) => (memory.mapped.lend(), 0),
+            Inner::Persistent(buffer) => (buffer.lend(), PersistentBuffer::RING as u64),
         })
     }
 
     /// Whether it is persistent memory, or stands for that.
     pub fn is_persistent(&self) -> bool {
         matches!(self.0, Inner::Persistent(_))
+    }
+
+    /// Whether others may have mapped it.
+    pub(crate) fn is_lent(&self) -> bool {
+        match &self.0 {
+            Inner::Shared(memory) => memory.is_lent(),
+            Inner::Persistent(buffer) => buffer.is_lent(),
+        }
     }
 
     /// Takes the memory away from whoever else has mapped it. Words that `keep` refuses are zero then. Nobody in this

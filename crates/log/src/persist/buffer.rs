@@ -34,6 +34,7 @@ use crate::{
     buffer::copy_words, core::LogFailure, standby::StandbyLog, store::LogStore, stream::LogOpenError, tail::Tail,
 };
 
+/// Other nodes look for it before they map the file (crate `fabric`, `memory.rs`).
 const MAGIC: &[u8; 8] = b"FRESHBUF";
 const FORMAT: u32 = 1;
 const HEADER: usize = 4096;
@@ -135,36 +136,26 @@ impl PersistentBuffer {
             return Err(BufferError::Method(config.method));
         }
         let io = |doing, source| BufferError::Io { doing, file: config.path.clone(), source };
-        // A renewal that was interrupted.
-        let _ = fs::remove_file(unfinished(&config.path));
-        let length = HEADER + capacity;
-        if fs::metadata(&config.path).is_ok_and(|found| found.len() != length as u64) {
-            fs::remove_file(&config.path).map_err(|source| io("remove", source))?;
-        }
-        let mapping = Mapping::open(&config.path, length, config.method).map_err(|source| io("map", source))?;
-        let mut bytes = [0; slots::BYTES];
-        load(&mapping, SLOTS, &mut bytes);
-        let used = slots::read(&bytes).map(|(sequence, _)| sequence);
-        if used.is_some() {
-            // Blocks that lay behind a gap were given up; one of them could continue what is written now.
-            for at in (HEADER..length).step_by(4096) {
-                mapping.store(at, &[0; 4096]);
-            }
-            mapping.persist(HEADER, capacity);
-        }
-        let sequence = used.unwrap_or(0);
+        // A link stays what it is, and names the new file.
+        let path = fs::canonicalize(&config.path).unwrap_or_else(|_| config.path.clone());
+        // A new file each time: a primary that stood still may have mapped the one of before, and go on writing there.
+        let unfinished = unfinished(&path);
+        remove(&unfinished).map_err(|source| io("replace", source))?;
+        let mapping =
+            Mapping::open(&unfinished, HEADER + capacity, config.method).map_err(|source| io("map", source))?;
         let this = Self {
             mapping,
-            path: config.path.clone(),
+            path,
             delay: Delay::of(config.delay, config.delay_per_kib),
-            sequence: Mutex::new(sequence),
+            sequence: Mutex::new(0),
             destaged: start.0.into(),
         };
-        // First where it goes on, then whose it is: a new file counts only when both are there.
         this.write_slot(start);
         this.mapping.store(0, &head(cluster, capacity as u64));
         this.mapping.persist(0, 40);
-        sync_parent(&config.path).map_err(|source| io("sync", source))?;
+        // It counts from here on, whole; a crash before leaves the old one, of which the segments have everything.
+        fs::rename(&unfinished, &this.path).map_err(|source| io("replace", source))?;
+        sync_parent(&this.path).map_err(|source| io("sync", source))?;
         Ok(Arc::new(this))
     }
 
@@ -175,10 +166,7 @@ impl PersistentBuffer {
         // No slot is written meanwhile.
         let _slots = self.slots();
         let unfinished = unfinished(&self.path);
-        match fs::remove_file(&unfinished) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
+        remove(&unfinished)?;
         let length = self.mapping.words().len() * 8;
         let new = Mapping::open(&unfinished, length, self.mapping.method())?;
         copy_words(self.mapping.words(), new.words(), &|word| word < HEADER / 8 || keep(word - HEADER / 8));
@@ -189,9 +177,14 @@ impl PersistentBuffer {
         self.mapping.replace(new)
     }
 
-    /// The file.
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.mapping.file()
+    /// The file, for others to map; the ring begins at [`Self::RING`].
+    pub(crate) fn lend(&self) -> BorrowedFd<'_> {
+        self.mapping.lend()
+    }
+
+    /// Whether others may have mapped it.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.mapping.is_lent()
     }
 
     fn write_slot(&self, to: Stamp) {
@@ -270,14 +263,16 @@ fn unfinished(path: &Path) -> PathBuf {
     path.with_added_extension("new")
 }
 
-fn sync_parent(path: &Path) -> io::Result<()> {
-    path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
+/// What an earlier attempt may have left.
+fn remove(path: &Path) -> io::Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
 }
 
-fn load(mapping: &Mapping, at: usize, into: &mut [u8]) {
-    for (index, chunk) in into.chunks_exact_mut(8).enumerate() {
-        chunk.copy_from_slice(&mapping.words()[at / 8 + index].load(Ordering::Acquire).to_ne_bytes());
-    }
+fn sync_parent(path: &Path) -> io::Result<()> {
+    path.parent().map_or(Ok(()), |parent| fs::File::open(parent)?.sync_all())
 }
 
 /// After a crash: puts what the buffer in the file at `path` holds beyond the end of the segments, which is `tail`, into `store`,

@@ -79,9 +79,14 @@ impl Mapping {
         self.mapped.words()
     }
 
-    /// The file.
-    pub(crate) fn file(&self) -> BorrowedFd<'_> {
-        self.mapped.file()
+    /// The file, for others to map ([`Mapped::lend`]).
+    pub(crate) fn lend(&self) -> BorrowedFd<'_> {
+        self.mapped.lend()
+    }
+
+    /// Whether others may have mapped it.
+    pub(crate) fn is_lent(&self) -> bool {
+        self.mapped.is_lent()
     }
 
     /// Maps another's file over this one's addresses ([`Mapped::replace`]).

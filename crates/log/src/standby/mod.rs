@@ -524,11 +524,17 @@ impl StandbyLog {
     }
 
     /// Turns this log into a primary's, in the reign `term`, at the place where it was received up to; everything
-    /// received is durable then. Readers go on. `config.capacity` is ignored: the ring stays.
+    /// received is durable then. Readers go on. `config.capacity` is ignored: the ring stays, but whoever else has
+    /// mapped it loses it ([`Receiver::renew`]).
     ///
     /// # Errors
     /// [`LogOpenError`]; the log is closed then.
-    pub fn promote(&self, receiver: Receiver, config: LogConfig, term: Term) -> Result<Log, LogOpenError> {
+    pub fn promote(
+        &self,
+        #[cfg_attr(loom, expect(unused_mut))] mut receiver: Receiver,
+        config: LogConfig,
+        term: Term,
+    ) -> Result<Log, LogOpenError> {
         assert!(receiver.is_of(&self.shared), "the receiver of this log");
         let config = LogConfig { capacity: self.shared.core.buffer.capacity() as usize, ..config };
         config.check()?;
@@ -542,6 +548,9 @@ impl StandbyLog {
         let end = self.shared.received.get();
         assert_eq!(self.shared.core.durable.get(), end, "everything received was flushed");
         assert_eq!(self.shared.ends().last(), end, "half a transaction was cut off");
+        // Before the first block: the primary of before may still have the ring mapped, and go on.
+        #[cfg(not(loom))]
+        receiver.renew().map_err(LogOpenError::Memory)?;
         #[cfg(not(loom))]
         if let Some(persistent) = self.shared.core.buffer.persistent() {
             assert_eq!(persistent.destaged(), end, "everything received is in the store");

@@ -212,9 +212,11 @@ impl Receiver {
         Ok(header)
     }
 
-    /// Takes the ring's memory away from whoever else has mapped it, such as a primary that is none any more: it moves
-    /// to another file, with what was received and nothing beyond that, while readers go on. Whatever is granted from
-    /// now on is granted to those who map the new file ([`StandbyLog::shared_memory`]). Costs a copy of the ring.
+    /// Takes the ring's memory away from whoever else may have mapped it, such as a primary that is none any more: it
+    /// moves to another file, with what was received and nothing beyond that, while readers go on. Whatever is granted
+    /// from now on is granted to those who map the new file ([`StandbyLog::shared_memory`]). When this returns, nothing
+    /// that they store can land in this log any more. Costs a copy of the ring; nothing, if nobody was given the file
+    /// ([`crate::RingMemory::file`]) since the last time.
     ///
     /// # Errors
     /// What the system says; then the memory is where it was.

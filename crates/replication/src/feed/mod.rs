@@ -68,6 +68,12 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     /// When the batch was handed over in which the log goes on at `from`, if that is known.
     fn handed_over(&self, from: Stamp) -> Option<Moment>;
 
+    /// Where the newest block of the log ends of which standbys have to take note before they acknowledge it; the largest stamp while that is not
+    /// known. Before a standby has said that it holds that, nothing counts that was only read back.
+    fn noted_by_standbys(&self) -> Stamp {
+        Stamp::ZERO
+    }
+
     /// Something was copied out of the log buffer, of a log that [`Feeder::newest`] said to end at `newest`.
     fn copied(&self, newest: Stamp);
 

@@ -400,7 +400,8 @@ impl<F: Feeder> Ship<'_, F> {
                 line.sender.send_inline(Kind::Batch as u8, term, from.0, length as u32, &message, packed)?;
             }
         }
-        if self.shipper.appliance && packed.is_none() {
+        if self.shipper.appliance && packed.is_none() && self.counts_unasked() {
+            let line = &mut *self.line;
             line.sender.read_back(to.0)?;
             self.shipper.flow().acked(to, Stamp::ZERO)?;
             if self.shipper.member && !self.shipper.ended() {
@@ -408,6 +409,11 @@ impl<F: Feeder> Ship<'_, F> {
             }
         }
         Ok(())
+    }
+
+    /// Whether what was read back counts without a word of the standby: not before it has said so of all that it has to take note of.
+    fn counts_unasked(&self) -> bool {
+        self.shipper.flow().persisted() >= self.feeder.noted_by_standbys()
     }
 
     fn tell_peers(&mut self) -> Result<(), ShipError> {

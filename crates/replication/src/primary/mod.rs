@@ -15,7 +15,7 @@ use std::{
 
 use freshet_base::{
     ClusterId, NodeId, Stamp, Term,
-    sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
+    sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
     Moment,
@@ -133,6 +133,8 @@ pub(crate) struct Shared {
     announce: Bell,
     release: Mutex<Option<Release>>,
     record: Mutex<Option<RecordSet>>,
+    /// Where the newest record of an in-sync set ends; the largest stamp while one is being written.
+    recorded: AtomicU64,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
 }
@@ -171,6 +173,7 @@ impl Primary {
             boundaries: config.boundaries,
             fabric: config.fabric.clone(),
         };
+        let start = who.start.0;
         let shared = Arc::new(Shared {
             feeds: Feeds::new(feed, who.term, who.start, clock, 1),
             handed_over: Mutex::default(),
@@ -185,6 +188,8 @@ impl Primary {
             announce: Bell::default(),
             release: Mutex::new(None),
             record: Mutex::new(None),
+            // What a restart or a take-over has found may have a record that no standby has noted.
+            recorded: AtomicU64::new(start),
             contested: AtomicBool::new(false),
         });
         let primary = Self { shared };
@@ -373,7 +378,10 @@ impl Shared {
             let bytes = wire::encode(&set);
             let number = set.number;
             self.terms.note_set(set).map_err(|error| error.to_string())?;
+            // Before it can be shipped.
+            self.recorded.store(u64::MAX, Ordering::SeqCst);
             let end = record(&bytes)?;
+            self.recorded.store(end.0, Ordering::SeqCst);
             self.apply(Event::Written { number, end });
         }
         if self.commit.set_took_effect() {
@@ -441,6 +449,10 @@ impl Feeder for Shared {
         let first = batches.partition_point(|batch| batch.0 <= from);
         // Of the oldest it is not known where it began.
         batches.get(first).filter(|_| first > 0 || from == self.who.start).map(|batch| batch.1)
+    }
+
+    fn noted_by_standbys(&self) -> Stamp {
+        Stamp(self.recorded.load(Ordering::SeqCst))
     }
 
     fn copied(&self, newest: Stamp) {

@@ -44,6 +44,10 @@ struct State {
     resting: bool,
     stopped: bool,
     closer: Option<Closer>,
+    /// The order under which memory of this node is offered, from before the other side hears of it until it is revoked.
+    offered: Option<u64>,
+    /// Whoever was offered memory under an earlier order has been succeeded.
+    succeeded: u64,
     following: Option<NodeId>,
     /// Whether there was an answer, or none in time, since `leader` was named.
     tried: bool,
@@ -66,6 +70,8 @@ impl Follow {
             resting: false,
             stopped: false,
             closer: None,
+            offered: None,
+            succeeded: 0,
             following: None,
             tried: false,
             relay: false,
@@ -126,9 +132,40 @@ impl Follow {
         (state.primary, state.leader.clone().filter(|_| !state.relay))
     }
 
-    /// Gives up the present connection; the next attempt will be told why.
-    pub fn interrupt(&self) {
-        self.lock().interrupt();
+    /// A later term is in force, since just now if it has `risen`. Gives up the present connection then, and in any case blocks until nobody can
+    /// write into this node's memory who could before; what those had written is part of the log then. False when that has not come about by
+    /// `deadline`.
+    pub fn revoke(&self, risen: bool, deadline: Instant) -> bool {
+        let mut state = self.lock();
+        if risen {
+            state.interrupt();
+            state.succeeded = state.order;
+            self.changed.notify_all();
+        }
+        let succeeded = state.succeeded;
+        while state.offered.is_some_and(|order| order < succeeded) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            state = self.changed.wait_timeout(state, left).expect("no code panics under this mutex").0;
+        }
+        true
+    }
+
+    /// Memory of this node is about to be offered on the connection of this `order`, until [`Follow::revoked`]; false if it is not wanted any more.
+    pub fn offer(&self, order: u64) -> bool {
+        let mut state = self.lock();
+        let wanted = state.order == order && !state.stopped;
+        if wanted {
+            state.offered = Some(order);
+        }
+        wanted
+    }
+
+    /// Nobody can write into this node's memory.
+    pub fn revoked(&self) {
+        self.lock().offered = None;
         self.changed.notify_all();
     }
 

@@ -138,6 +138,28 @@ impl Default for StandbyConfig {
     }
 }
 
+impl StandbyConfig {
+    /// With the appliance method the primary acknowledges by itself, when its bytes have arrived: nothing else can be promised then.
+    ///
+    /// # Errors
+    /// What is promised that cannot be.
+    pub fn check(&self) -> Result<(), &'static str> {
+        let downstream =
+            self.relay.as_ref().is_some_and(|relay| relay.ack == freshet_cluster::relay::RelayAck::Downstream);
+        match (self.fabric.appliance, self.replay) {
+            (true, ReplayMode::Synchronous) => {
+                Err("with the appliance method the primary acknowledges what has arrived, whether this node has \
+                                                    replayed it or not: synchronous replay needs the general-purpose method")
+            }
+            (true, _) if downstream => Err(
+                "with the appliance method the primary acknowledges what has arrived here, whether those below hold \
+                                            it or not: acknowledgements from downstream need the general-purpose method",
+            ),
+            _ => Ok(()),
+        }
+    }
+}
+
 pub(crate) struct Shared {
     pub node: NodeId,
     /// Where other nodes reach this one.
@@ -160,6 +182,8 @@ pub(crate) struct Shared {
     ack_cpu: Meter,
     replay_cpu: Meter,
     stopping: AtomicBool,
+    /// Held while somebody raises the fence.
+    hearing: Mutex<()>,
     /// An in-sync set was received and could not be noted.
     unnoted: AtomicBool,
 }
@@ -197,7 +221,8 @@ impl Standby {
     /// Starts to follow. `store` holds the log as it was recovered, `terms` what it says of itself.
     ///
     /// # Errors
-    /// What the system says when a thread cannot be started.
+    /// What the system says when a thread cannot be started. [`io::ErrorKind::InvalidInput`] when the primary would acknowledge by itself what
+    /// this node is to acknowledge later ([`StandbyConfig::check`]).
     pub fn start(
         starting: Starting,
         config: StandbyConfig,
@@ -205,6 +230,7 @@ impl Standby {
         target: Arc<dyn ReplayTarget>,
         terms: Terms,
     ) -> io::Result<Self> {
+        config.check().map_err(|why| io::Error::new(io::ErrorKind::InvalidInput, why))?;
         let peers = config.peers.iter().map(|address| Peer { node: None, address: address.clone() }).collect();
         store.mark_replayed(starting.replayed);
         let replay_until = match config.replay {
@@ -233,6 +259,7 @@ impl Standby {
             ack_cpu: Meter::default(),
             replay_cpu: Meter::default(),
             stopping: AtomicBool::new(false),
+            hearing: Mutex::default(),
             unnoted: AtomicBool::new(false),
             clock: Clock::start(),
             config,
@@ -419,8 +446,31 @@ impl Shared {
         }
     }
 
-    /// What this log is like, for a candidate. To be read after the fence has risen: nothing persisted later is acknowledged to
-    /// an earlier term.
+    /// With the appliance method, the primary takes what it has read back for persistent, and asks nobody: blocks until all is that was received.
+    /// To be called when nobody can write here any more.
+    ///
+    /// # Errors
+    /// Why it is not by `deadline`.
+    pub(crate) fn settle(&self, deadline: Instant) -> Result<(), String> {
+        if !self.config.fabric.appliance {
+            return Ok(());
+        }
+        let received = self.store.received();
+        let mut persisted = self.store.persisted();
+        while persisted < received {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(format!(
+                    "the log is persistent here up to {persisted}, and was received up to {received}: ask again"
+                ));
+            }
+            persisted = self.store.wait_persisted(persisted, left).map_err(|error| error.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// What this log is like, for a candidate. To be read after the fence has risen, and no primary of before can write here any more: nothing
+    /// persisted later is acknowledged to an earlier term.
     pub(crate) fn log_state(&self) -> LogState {
         LogState {
             history: self.terms.get().history,

@@ -87,12 +87,24 @@ pub(super) fn join(shared: &Arc<Shared>, leader: &str, order: u64) -> SessionErr
     }
 }
 
-/// What is written into this node's memory by its primary.
+/// Offers this node's memory to a primary, and takes it back, whatever has ended it.
 fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, SessionError> {
+    let connection = connect(shared, leader, order)?;
+    if !shared.follow.offer(order) {
+        return Err(SessionError::Interrupted);
+    }
+    let outcome = offered(shared, leader, connection);
+    // The connection has been revoked, but the other side may have mapped the memory, and go on to write there.
+    shared.store.revoke()?;
+    shared.follow.revoked();
+    outcome
+}
+
+/// What is written into this node's memory by its primary.
+fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result<Infallible, SessionError> {
     let fabric = &shared.config.fabric;
     let terms = shared.terms.get();
-    // An earlier primary may still be writing.
-    let ring = shared.store.region(fabric.kind == FabricKind::Shm)?;
+    let ring = shared.store.region()?;
     let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
     let purpose = Purpose::Join {
         fence: terms.fence.highest(),
@@ -102,7 +114,7 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
         offer: side.offer().clone(),
         appliance: fabric.appliance,
     };
-    let (welcome, connection) = call(shared, leader, order, purpose, terms.fence.highest())?;
+    let (welcome, connection) = introduce(shared, leader, connection, purpose, terms.fence.highest())?;
     let Some(offer) = welcome.offer.clone() else {
         return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
     };
@@ -134,13 +146,17 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
         piece: Vec::new(),
     };
     let error = loop {
+        // What it takes in until then, it has taken in before it answers anybody who speaks for a later term.
+        if !shared.terms.admits(session.term) {
+            break fenced(shared, session.term);
+        }
         if let Err(error) = session.arrival(&mut stint) {
             break error;
         }
     };
     // Before the receiving half goes, and the connection with it.
     shared.acks.disconnect(error.refusal());
-    Err(error)
+    Err(session.revoke(&mut stint).err().unwrap_or(error))
 }
 
 /// Whether this node may follow whoever welcomes it, if that is a relay. Returns whose log it is.
@@ -166,7 +182,8 @@ pub(crate) fn fetch(
     until: Stamp,
 ) -> Result<(), SessionError> {
     let terms = shared.terms.get();
-    let (welcome, connection) = call(shared, address, shared.follow.order(), purpose, term)?;
+    let connection = connect(shared, address, shared.follow.order())?;
+    let (welcome, connection) = introduce(shared, address, connection, purpose, term)?;
     check_welcome(&welcome, terms.cluster, &terms.history, shared.store.received()).map_err(SessionError::Refused)?;
     enter(shared, &welcome)?;
     let (sender, mut receiver) = connection.split();
@@ -179,20 +196,25 @@ pub(crate) fn fetch(
     Ok(())
 }
 
-/// Connects, introduces this node, and hears that it is welcome.
-fn call(
-    shared: &Arc<Shared>,
-    address: &str,
-    order: u64,
-    purpose: Purpose,
-    term: Term,
-) -> Result<(Welcome, Connection), SessionError> {
+/// Connects, unless this node is told to do something else meanwhile.
+fn connect(shared: &Shared, address: &str, order: u64) -> Result<Connection, SessionError> {
     let mut connection = freshet_fabric::tcp::connect(address, shared.config.patience).map_err(CallError::Connect)?;
     let system = |source| CallError::System { address: address.to_owned(), source };
     connection.set_patience(Some(shared.config.patience)).map_err(system)?;
     if !shared.follow.connected(order, connection.closer().map_err(system)?) {
         return Err(SessionError::Interrupted);
     }
+    Ok(connection)
+}
+
+/// Introduces this node, and hears that it is welcome.
+fn introduce(
+    shared: &Shared,
+    address: &str,
+    mut connection: Connection,
+    purpose: Purpose,
+    term: Term,
+) -> Result<(Welcome, Connection), SessionError> {
     let cluster = shared.terms.get().cluster;
     let hello = Hello { cluster, node: shared.node, address: shared.address.clone(), purpose };
     match ask(&mut connection, address, &hello, term)? {
@@ -251,18 +273,15 @@ fn violation(what: String) -> SessionError {
     SessionError::Refused(Refusal::Violation(what))
 }
 
-/// Nothing of another term than the connection's is taken in, nor of this one once a later is known.
-fn check_term(shared: &Shared, header: &Header, term: Term) -> Result<(), SessionError> {
-    if header.term == term && shared.terms.admits(header.term) {
-        return Ok(());
-    }
+/// Nothing is taken in of this term any more, or of another one than the connection's.
+fn fenced(shared: &Shared, term: Term) -> SessionError {
     let state = shared.terms.get().fence;
-    Err(SessionError::Refused(Refusal::Fenced {
-        asked: header.term,
+    SessionError::Refused(Refusal::Fenced {
+        asked: term,
         highest: state.highest(),
         holder: state.holder(),
         leader: shared.follow.leader(),
-    }))
+    })
 }
 
 struct Session<'a> {
@@ -278,6 +297,23 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
+    /// Nothing that the primary writes counts from now on; but what it may believe to have arrived becomes part of the log, although a later
+    /// term may be in force: nobody has been told yet what this log is like in that. (With the appliance method, Query Fresh section 2.3, it has
+    /// read that back, and may have acknowledged it.) What is damaged or does not follow ends it, as nothing behind that was ever of use.
+    ///
+    /// # Errors
+    /// [`SessionError::Local`] when this node cannot go on.
+    fn revoke(mut self, stint: &mut Stint<'_>) -> Result<(), SessionError> {
+        self.receiver.revoke();
+        loop {
+            match self.arrival(stint) {
+                Ok(()) => {}
+                Err(error @ SessionError::Local(_)) => return Err(error),
+                Err(_) => return Ok(()),
+            }
+        }
+    }
+
     /// Takes in what has arrived.
     fn arrival(&mut self, stint: &mut Stint<'_>) -> Result<(), SessionError> {
         let header = match self.receiver.next(self.patience)? {
@@ -285,7 +321,9 @@ impl Session<'_> {
             Some(Arrival::Status) => return Ok(()),
             None => return Err(ReceiveError::Silent { peer: self.receiver.peer(), patience: self.patience }.into()),
         };
-        check_term(self.shared, &header, self.term)?;
+        if header.term != self.term {
+            return Err(fenced(self.shared, header.term));
+        }
         let kind = Kind::from_code(header.kind);
         if header.payload != 0 && kind != Some(Kind::Batch) {
             return Err(violation(format!("a frame of kind {} carries a payload", header.kind)));
@@ -391,7 +429,9 @@ fn fetched(
     until: Stamp,
 ) -> Result<(), SessionError> {
     let header = receiver.receive()?;
-    check_term(shared, &header, term)?;
+    if header.term != term || !shared.terms.admits(term) {
+        return Err(fenced(shared, header.term));
+    }
     match Kind::from_code(header.kind) {
         Some(Kind::Batch) => {}
         Some(Kind::Goodbye) if header.payload == 0 => {

@@ -1,5 +1,7 @@
 //! Answers those who connect to a standby.
 
+use std::time::Instant;
+
 use freshet_base::{Term, sync::Arc};
 use freshet_cluster::term::{LogState, Verdict};
 use freshet_fabric::tcp::Connection;
@@ -83,22 +85,34 @@ impl Service for StandbyService {
     }
 }
 
+/// Promises `term` to whoever says `hello`. When this returns, no primary of an earlier term can write into this node's memory, and what one may
+/// believe to have arrived here is part of the log; if that counts as persistent to the primary, it is.
 fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
-    match shared.terms.hear(term, hello.node) {
-        Ok(Verdict::Raised) => {
-            // The present primary is of the past; its frames are refused from here on, and none are passed on.
-            if let Some(session) = shared.relaying() {
-                session.hang_up();
+    let deadline = Instant::now() + shared.config.patience;
+    let revoked = {
+        // Whoever finds the term in force also finds that what it revokes is being revoked.
+        let _one_by_one = shared.hearing.lock().expect("no code panics under this mutex");
+        match shared.terms.hear(term, hello.node) {
+            Ok(Verdict::Raised) => {
+                // The present primary is of the past, and nothing of it is passed on.
+                if let Some(session) = shared.relaying() {
+                    session.hang_up();
+                }
+                shared.follow.revoke(true, deadline)
             }
-            shared.follow.interrupt();
-            Ok(())
+            Ok(Verdict::Current) => shared.follow.revoke(false, deadline),
+            Ok(Verdict::Refused { highest, holder }) => {
+                return Err(Refusal::Fenced { asked: term, highest, holder, leader: shared.follow.leader() });
+            }
+            Err(error) => return Err(Refusal::Failed(error.to_string())),
         }
-        Ok(Verdict::Current) => Ok(()),
-        Ok(Verdict::Refused { highest, holder }) => {
-            Err(Refusal::Fenced { asked: term, highest, holder, leader: shared.follow.leader() })
-        }
-        Err(error) => Err(Refusal::Failed(error.to_string())),
+    };
+    if !revoked {
+        let why =
+            "the primary of before may still write into this node's memory, which is being taken from it: ask again";
+        return Err(Refusal::Failed(why.to_owned()));
     }
+    shared.settle(deadline).map_err(Refusal::Failed)
 }
 
 fn consult(shared: &Shared, hello: &Hello, term: Term, binding: bool) -> Result<LogState, Refusal> {

@@ -8,7 +8,11 @@ use freshet_base::{
     sync::{Arc, Condvar, Mutex, MutexGuard},
     words,
 };
-use freshet_cluster::{commit_rule::RuleConfig, in_sync::InSyncSet, term::TermHistory};
+use freshet_cluster::{
+    commit_rule::RuleConfig,
+    in_sync::{InSyncSet, Succession},
+    term::TermHistory,
+};
 use freshet_fabric::{
     FabricKind,
     memory::{Region, Registered, SharedMemory},
@@ -73,6 +77,8 @@ struct State {
     oldest: u64,
     /// Nothing beyond this is persisted.
     gate: Option<u64>,
+    /// The receiving thread waits before it takes anything.
+    held: bool,
     highest_claim: u64,
     saved: Vec<(u64, Vec<u8>)>,
     /// Replay persists, and these were the shares so far.
@@ -122,6 +128,12 @@ impl MemoryLog {
         self.changed.notify_all();
     }
 
+    /// Whether the receiving thread has to wait before it takes anything.
+    pub fn hold(&self, held: bool) {
+        self.lock().held = held;
+        self.changed.notify_all();
+    }
+
     pub fn drop_below(&self, oldest: u64) {
         self.lock().oldest = oldest;
     }
@@ -165,7 +177,13 @@ impl LogSource for MemoryLog {
 }
 
 impl StandbyStore for MemoryLog {
-    fn region(&self, _renewed: bool) -> Result<Region, StoreError> {
+    fn revoke(&self) -> Result<(), StoreError> {
+        // Nobody accepts anything from there any more.
+        self.lock().ring = None;
+        Ok(())
+    }
+
+    fn region(&self) -> Result<Region, StoreError> {
         let mut state = self.lock();
         let ring = Arc::new(SharedMemory::new(state.capacity as usize, false).unwrap());
         state.ring = Some(Arc::clone(&ring));
@@ -180,6 +198,9 @@ impl StandbyStore for MemoryLog {
 
     fn accept(&self, to: Stamp) -> Result<bool, AcceptError> {
         let mut state = self.lock();
+        while state.held {
+            state = self.changed.wait(state).unwrap();
+        }
         assert!(to.0 <= state.granted, "the ring was overrun: {to} beyond {}", state.granted);
         let from = state.received;
         let mut bytes = vec![0; (to.0 - from) as usize];
@@ -418,6 +439,18 @@ impl PrimaryNode {
         terms: Terms,
         committed: Stamp,
     ) -> Self {
+        Self::start(endpoint, node, config, log, terms, (committed, None))
+    }
+
+    /// The same, and its in-sync sets follow others.
+    pub fn start(
+        endpoint: Endpoint,
+        node: NodeId,
+        config: PrimaryConfig,
+        log: Arc<MemoryLog>,
+        terms: Terms,
+        (committed, succession): (Stamp, Option<Succession>),
+    ) -> Self {
         let who = Reigning {
             cluster: CLUSTER,
             node,
@@ -425,7 +458,7 @@ impl PrimaryNode {
             term: terms.get().history.last_term(),
             start: Stamp(log.lock().received),
             committed,
-            succession: None,
+            succession,
         };
         let primary = Primary::start(who, config, Arc::clone(&log) as Arc<dyn LogSource>, terms.clone()).unwrap();
         endpoint.set_service(Some(primary.service()));

@@ -4,10 +4,12 @@ use freshet_base::{NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{
     Moment,
     commit_rule::{RuleConfig, Standing},
+    in_sync::Succession,
+    relay::RelayAck,
     term::TermHistory,
 };
 use freshet_fabric::{
-    FabricConfig,
+    FabricConfig, FabricKind,
     channel::{Arrival, Receiver, Sender, Side},
 };
 
@@ -16,7 +18,7 @@ use crate::{
     endpoint::{Endpoint, call},
     log_access::StandbyStore,
     primary::{CommitError, PrimaryConfig},
-    standby::StandbyConfig,
+    standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
     takeover::{PromoteError, PromoteOptions, Promoted, promote},
     terms::{TermState, Terms, VolatileTerms},
     wire::{self, Ack, BatchNote, Hello, Kind, Purpose, Refusal, Reply, Welcome},
@@ -237,8 +239,13 @@ fn a_standby_that_was_put_out_does_not_take_over_by_itself() {
 
 /// A primary of our making, which has welcomed the standby with an empty log in term 3.
 fn impostor() -> (StandbyNode, Sender, Receiver) {
+    impostor_for(StandbyConfig::default())
+}
+
+fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let listener = freshet_fabric::tcp::Listener::bind("127.0.0.1:0").unwrap();
-    let standby = StandbyNode::empty(2, &listener.address().unwrap().to_string());
+    let leader = listener.address().unwrap().to_string();
+    let standby = StandbyNode::with(2, Some(leader), config, MemoryLog::with_capacity(CAPACITY));
     let mut connection = listener.accept().unwrap().unwrap();
     connection.receiver().receive().unwrap();
     let hello: Hello = wire::decode_first("greeting", connection.receiver().immediate()).unwrap();
@@ -263,6 +270,110 @@ fn impostor() -> (StandbyNode, Sender, Receiver) {
         assert_eq!(receiver.next(PATIENCE).unwrap(), Some(Arrival::Status));
     }
     (standby, sender, receiver)
+}
+
+/// Writes a batch of one block and says that it is there; as a primary does with the appliance method, before it reads it back.
+fn place(sender: &mut Sender, at: Stamp) -> Stamp {
+    let (bytes, ends) = blocks(at, &[64]);
+    let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
+    let note = BatchNote { global, time, end, handed_over: None, in_sync: true, ends: vec![64] };
+    sender.place(at.0, &bytes).unwrap();
+    sender.send(Kind::Batch as u8, Term(3), at.0, 64, &wire::encode(&note)).unwrap();
+    end
+}
+
+fn appliance(kind: FabricKind) -> StandbyConfig {
+    StandbyConfig { fabric: StandbyFabric { kind, appliance: true, ..StandbyFabric::default() }, ..over(kind) }
+}
+
+/// Its receiving thread is behind when the candidate comes; and whatever the primary does then, it learns that it counts for nothing.
+#[test]
+fn what_was_read_back_is_in_the_answer_to_a_candidate() {
+    for kind in FABRICS {
+        let (standby, mut sender, mut receiver) = impostor_for(appliance(kind));
+        standby.log.gate(Some(0));
+        // Over TCP the receiving thread answers reads; this one is only there to hear that.
+        let listening = std::thread::spawn(move || while receiver.next(PATIENCE).is_ok() {});
+        let first = place(&mut sender, Stamp(0));
+        sender.read_back(first.0).unwrap();
+        until("it is received", || StandbyStore::received(&*standby.log) == first);
+        let mut counts = first;
+        if kind == FabricKind::Shm {
+            // Nobody over there is asked.
+            standby.log.hold(true);
+            for _ in 0..2 {
+                counts = place(&mut sender, counts);
+                sender.read_back(counts.0).unwrap();
+            }
+        }
+        let consult = Hello {
+            cluster: Some(CLUSTER),
+            node: NodeId(9),
+            address: String::new(),
+            purpose: Purpose::Consult { term: Term(4), binding: true },
+        };
+        let address = standby.address();
+        let asked = std::thread::spawn(move || call(&address, &consult, Term(4), PATIENCE));
+        until("it has promised", || standby.terms.get().fence.highest() == Term(4));
+        standby.log.hold(false);
+        until("all that was read back is received", || StandbyStore::received(&*standby.log) == counts);
+        assert!(!asked.is_finished(), "{kind}: it is not persistent yet");
+        standby.log.gate(None);
+        let (reply, _) = asked.join().unwrap().unwrap();
+        let Reply::Log { log, .. } = reply else { panic!("{reply:?}") };
+        assert_eq!(log.end, counts, "{kind}");
+        let (bytes, _) = blocks(counts, &[64]);
+        let late = sender.place(counts.0, &bytes).and_then(|()| sender.read_back(counts.0 + 64));
+        assert!(late.is_err(), "{kind}: a primary of before reads back what nobody will take");
+        assert_eq!((StandbyStore::received(&*standby.log), StandbyStore::persisted(&*standby.log)), (counts, counts));
+        drop(standby);
+        listening.join().unwrap();
+    }
+}
+
+#[test]
+fn what_a_primary_cannot_know_it_does_not_acknowledge() {
+    let downstream = RelayConfig::new(RelayAck::Downstream, 1);
+    for config in [
+        StandbyConfig { replay: ReplayMode::Synchronous, ..appliance(FabricKind::Shm) },
+        StandbyConfig { relay: Some(downstream), ..appliance(FabricKind::Shm) },
+    ] {
+        let why = config.check().unwrap_err();
+        assert!(why.contains("general-purpose"), "{why}");
+    }
+    // A record of an in-sync set counts when the standby has noted it, and so does what follows.
+    let endpoint = Endpoint::open(NodeId(1), "127.0.0.1:0").unwrap();
+    let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
+    let (rule, sets) = (config(rule(Safety::TwoSafe, 1)), (Stamp(0), Some(Succession::New(1))));
+    let primary = PrimaryNode::start(endpoint, NodeId(1), rule, Arc::new(MemoryLog::default()), terms, sets);
+    let log = MemoryLog::with_capacity(CAPACITY);
+    let standby = StandbyNode::with(2, Some(primary.address()), appliance(FabricKind::Shm), log);
+    standby.joined();
+    standby.log.gate(Some(0));
+    let read_back = primary.write(&[64; 4]);
+    let acked = || primary.primary.status().standbys.first().map_or(Stamp(0), |standby| standby.acked);
+    until("reading back is enough", || acked() == read_back);
+    let recorded = std::sync::Arc::new(std::sync::Mutex::new(()));
+    let (held, recording) = (recorded.lock().unwrap(), std::sync::Arc::clone(&recorded));
+    let (says, hears) = std::sync::mpsc::channel();
+    let end = read_back.plus(64);
+    primary.primary.record_sets(move |_| {
+        says.send(()).unwrap();
+        drop(recording.lock());
+        Ok(end)
+    });
+    hears.recv_timeout(PATIENCE).unwrap();
+    let to = primary.write(&[64]);
+    assert_eq!(to, end);
+    drop(held);
+    let to = primary.write(&[64]);
+    until("it is received", || StandbyStore::received(&*standby.log) == to);
+    assert_eq!(acked(), read_back);
+    standby.log.gate(None);
+    until("the standby says so", || acked() == to);
+    standby.log.gate(Some(to.0));
+    let more = primary.write(&[64]);
+    until("reading back is enough again", || acked() == more);
 }
 
 /// Sends one batch in `term` and returns what is acknowledged, and why the connection ends.

@@ -7,8 +7,10 @@ use crate::{scenario::Broken, world::World};
 impl World {
     /// The clients of `node` are told that everything up to `upto` is committed.
     pub(crate) fn check_acknowledged(&mut self, node: usize, upto: u64) -> Result<(), Violation> {
+        let digest = self.nodes[node].disk.log.digest(upto);
         let holds = |other: &crate::node::Node| {
-            other.disk.synced >= upto && other.disk.log.digest(upto) == self.nodes[node].disk.log.digest(upto)
+            let held = self.holds(other.id.0 as usize, upto);
+            held.is_some() && held == digest
         };
         if !holds(&self.nodes[node]) {
             return Property::Acknowledged
@@ -77,8 +79,8 @@ impl World {
     }
 
     fn holds_promised(&self, node: usize, end: u64) -> bool {
-        let (disk, promised) = (&self.nodes[node].disk, &self.checks.promised);
-        disk.synced >= end && disk.log.digest(end) == promised.digest(end)
+        let held = self.holds(node, end);
+        held.is_some() && held == self.checks.promised.digest(end)
     }
 
     /// Whoever might take over at this moment, whoever it might hear: it would have what was promised, or is refused.
@@ -102,7 +104,8 @@ impl World {
                     Plan::Fetch { from, .. } => from.0 as usize,
                     _ => continue,
                 };
-                if !self.holds_promised(from, self.checks.promised.end()) {
+                let end = self.checks.promised.end();
+                if logs[from].end.0 < end || !self.holds_promised(from, end) {
                     let heard: Vec<_> = (0..nodes).filter(|peer| heard >> peer & 1 == 1).collect();
                     let property = match self.scenario.safety {
                         Safety::TwoSafe => Property::InSync,
@@ -121,7 +124,7 @@ impl World {
 
     /// What a node would say to a candidate.
     pub(crate) fn told_by(&self, node: &crate::node::Node) -> freshet_cluster::term::LogState {
-        let mut log = node.log_state();
+        let mut log = self.revoked_state(node);
         if let (Broken::SetTakenForNewest, Some(set)) = (self.scenario.broken, &mut log.set) {
             set.floor = u32::MAX;
         }
