@@ -205,6 +205,31 @@ impl Fence {
     }
 }
 
+/// A reign that somebody lives under: the primary itself, who follows it, or who has heard from it a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Living {
+    /// Its term.
+    pub term: Term,
+    /// Who reigns.
+    pub node: NodeId,
+}
+
+impl Living {
+    /// Whether `asker`, a primary of before that has heard of no later term than `heard`, has to give way to this reign, and follow it. A
+    /// reign of an earlier term is over, though somebody does not know that yet.
+    pub fn outranks(&self, asker: NodeId, heard: Term) -> bool {
+        self.node != asker && self.term >= heard
+    }
+}
+
+/// Whether the node `me` may come back as a primary without having been told to: nobody has promised itself to another since it reigned or asked for
+/// a reign, or the last reign that its history knows of was its own. Of the nodes that have heard of the latest term one is such a node, so
+/// if all of them start again, one of them reigns. It has to ask first ([`Candidacy::comes_back`]).
+pub fn may_come_back(me: NodeId, history: &TermHistory, fence: &Fence) -> bool {
+    let reigned_last = history.reigns().last().is_some_and(|last| last.node == me);
+    fence.holder() == Some(me) || fence.holder().is_some() && reigned_last
+}
+
 /// What a node says of its log when a candidate consults it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogState {
@@ -262,6 +287,13 @@ pub enum Plan {
         /// Where that node's log ends.
         upto: Stamp,
     },
+    /// The candidate was a primary before, and another reigns, or has reigned, since: it follows that one.
+    Follow {
+        /// The other's reign.
+        reign: Living,
+        /// Whether somebody lives under it now. Otherwise it is merely known to have gone on without the candidate.
+        lives: bool,
+    },
     /// Two nodes reigned in the same term: an operator must choose.
     SameTermTwice {
         /// The node whose log disagrees.
@@ -285,8 +317,8 @@ pub enum Plan {
 /// count for nothing; one of them may be the candidate under 1-safe and 2-safe. Very safe and quorum rest on a number of synchronous nodes, which would
 /// change if it became the primary.
 ///
-/// A primary that restarts is a candidate like any other: while it was away, another may have begun to reign, whose commits it
-/// would undo.
+/// A primary that restarts is a candidate like any other, but for one thing: while it was away, another may have begun to reign. It gives
+/// way to that one ([`Candidacy::comes_back`]), while a candidate that was told to take over does not.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
     term: Term,
@@ -300,6 +332,19 @@ pub struct Candidacy {
     undisturbed: bool,
     /// In that reign an in-sync set took effect.
     effective: bool,
+    /// The candidate was a primary before, and nobody told it to take over.
+    comes_back: Option<ComesBack>,
+    /// The latest living reign to which it has to give way.
+    living: Option<Living>,
+}
+
+/// What holds for a candidate that was a primary before.
+#[derive(Clone, Copy, Debug)]
+struct ComesBack {
+    /// At least one other node has to answer, whatever the level.
+    asks: bool,
+    /// Another node was promised a later term: it has to answer, where no number of others would do.
+    promised: Option<NodeId>,
 }
 
 impl Candidacy {
@@ -310,7 +355,22 @@ impl Candidacy {
         let undisturbed = last.is_some_and(|last| {
             (last.node, last.term) == (me, fence.highest()) && fence.holder().is_none_or(|holder| holder == me)
         });
-        Self { term, me, mine, heard: BTreeMap::new(), higher: None, fence: *fence, undisturbed, effective: false }
+        Self { term, me, mine, heard: BTreeMap::new(), higher: None, fence: *fence, undisturbed, effective: false, comes_back: None, living: None }
+    }
+
+    /// The candidate was a primary before, and nobody told it to take over: it gives way to a living reign, and to one that has gone on without
+    /// it. With `asks` it does not reign before another node has answered. To be said before anybody is heard.
+    #[must_use]
+    pub fn comes_back(mut self, asks: bool) -> Self {
+        self.comes_back = Some(ComesBack { asks, promised: self.fence.holder().filter(|holder| *holder != self.me) });
+        self
+    }
+
+    /// Somebody lives under `reign`, which [outranks](Living::outranks) this candidate.
+    pub fn told(&mut self, reign: Living) {
+        if self.living.is_none_or(|known| known.term < reign.term) {
+            self.living = Some(reign);
+        }
     }
 
     /// The latest reign of the candidate itself in which an in-sync set took effect was in `term`
@@ -370,7 +430,7 @@ impl Candidacy {
 
     /// A reign of another node that has gone on where the candidate's own log knows nothing of it: the latest that anybody who was heard has
     /// written something in, if his log is more advanced. Who takes over need not mind. Who only restarts may find that one reigning.
-    pub fn superseded(&self) -> Option<Reign> {
+    fn superseded(&self) -> Option<Reign> {
         let known = self.mine.history.cut(self.mine.end);
         let ahead = self.heard.values().filter(|log| log.rank() > self.mine.rank());
         let last = ahead.filter_map(|log| log.history.cut(log.end).0.last().copied());
@@ -391,6 +451,9 @@ impl Candidacy {
     /// What to do, given the level under which the old primary committed in a cluster of `nodes`. `force` goes on
     /// although acknowledged commits may be lost.
     pub fn plan(&self, safety: Safety, nodes: u32, force: bool) -> Plan {
+        if let (Some(_), Some(reign)) = (self.comes_back, self.living) {
+            return Plan::Follow { reign, lives: true };
+        }
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: Term(higher.0 + 1) };
         }
@@ -398,6 +461,18 @@ impl Candidacy {
         let written = self.heard.values().map(|log| log.rank().0).max().unwrap_or_default();
         if written >= self.term {
             return Plan::HigherTerm { at_least: Term(written.0 + 1) };
+        }
+        if let Some(comes_back) = self.comes_back {
+            let gone_on = self.superseded().map(|reign| Living { term: reign.term, node: reign.node });
+            if let Some(reign) = gone_on {
+                return Plan::Follow { reign, lives: false };
+            }
+            let unheard = comes_back.promised.filter(|node| !self.heard.contains_key(node));
+            let alone = matches!(safety, Safety::OneSafe | Safety::VerySafe);
+            if alone && unheard.is_some() || comes_back.asks && self.heard.is_empty() {
+                let heard = self.voices();
+                return Plan::TooFew { heard, needed: heard + 1 };
+            }
         }
         let newest = self.newest_set();
         if !force {

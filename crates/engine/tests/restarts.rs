@@ -98,17 +98,69 @@ fn a_primary_that_was_succeeded_does_not_reign_again() {
         let why = refused(alone());
         assert!(why.contains("1 of the 2 nodes answered") && why.contains("force-reign"), "{why}");
     }
-    // One of those who know.
+    // One of those who know: it is a standby from then on, also if it is started again, whether anybody reigns or not.
     let third = joining("127.0.0.1:1", &directories[2]);
-    let why = refused(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
-    assert!(why.contains("since term 2") && why.contains("`join`"), "{why}");
+    for _ in 0..2 {
+        let back = start(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
+        assert_eq!(back.role(), Role::Standby);
+        back.stop().unwrap();
+    }
+    let back = start(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
     third.promote(true).unwrap();
-    let back = joining(third.address(), &directories[0]);
     let end = third.database().core().snapshots.current();
     back.wait_visible(end, soon()).unwrap();
     assert_eq!((hash(&third), hash(&back)), (acknowledged, acknowledged));
     third.stop().unwrap();
     back.stop().unwrap();
+}
+
+/// Started again as it was, while another reigns: it follows that one, and finds it though nobody named it.
+#[test]
+fn a_primary_that_was_succeeded_follows_by_itself() {
+    let directories = directories();
+    for safety in [Safety::Quorum(2), Safety::TwoSafe, Safety::VerySafe] {
+        let directories: Vec<_> = directories.iter().map(|directory| tempfile::tempdir_in(directory).unwrap()).collect();
+        let as_it_was =
+            |node: usize, listen: &str| NodeConfig { safety, listen: listen.to_owned(), ..of_three(&directories[node]) };
+        let any = "127.0.0.1:0";
+        let old = start(as_it_was(0, any));
+        let addresses = [old.address().to_owned()];
+        let join = |node, listen: &str| NodeConfig { join: Some(addresses[0].clone()), ..as_it_was(node, listen) };
+        let (second, third) = (start(join(1, any)), start(join(2, any)));
+        let addresses = [addresses[0].clone(), second.address().to_owned(), third.address().to_owned()];
+        let table = old.database().create_table(&definition()).unwrap();
+        let end = churn(old.database(), &table, 0, 200);
+        for node in [&second, &third] {
+            node.wait_visible(end, soon()).unwrap();
+        }
+        // It lives when it is succeeded: then everybody knows. And it is down before it can hear more than that.
+        second.promote(false).unwrap();
+        old.stop().unwrap();
+        drop((old, table));
+        for _ in 0..3 {
+            let back = start(as_it_was(0, &addresses[0]));
+            assert_eq!((back.role(), second.role()), (Role::Standby, Role::Primary), "{safety}");
+            let end = second.database().core().snapshots.current();
+            back.wait_visible(end, soon()).unwrap();
+            back.stop().unwrap();
+        }
+        // The new one is started again as it was, too, with the address of the first. It reigns again, and the first follows.
+        let back = start(as_it_was(0, &addresses[0]));
+        back.wait_visible(second.database().core().snapshots.current(), soon()).unwrap();
+        second.stop().unwrap();
+        drop(second);
+        let second = start(join(1, &addresses[1]));
+        assert_eq!((second.role(), back.role()), (Role::Primary, Role::Standby), "{safety}");
+        let table = second.database().table("things").unwrap();
+        let end = churn(second.database(), &table, 1000, 1200);
+        for node in [&back, &third] {
+            node.wait_visible(end, soon()).unwrap();
+            assert_eq!(hash(node), hash(&second));
+        }
+        for node in [back, third, second] {
+            node.stop().unwrap();
+        }
+    }
 }
 
 #[test]

@@ -239,6 +239,14 @@ impl Node {
         Some(threshold)
     }
 
+    /// Of a standby: blocks until it has followed somebody, or `deadline` passes; says whether it has.
+    fn wait_joined(&self, deadline: Instant) -> bool {
+        match &*self.composition() {
+            Composition::Standby(following) => following.standby.wait_joined(deadline).is_ok(),
+            _ => false,
+        }
+    }
+
     fn take_over(&self, options: &PromoteOptions) -> Result<Promotion, PromoteError> {
         let mut composition = self.composition();
         let Composition::Standby(following) = &*composition else { return Err(PromoteError::NotStandby) };

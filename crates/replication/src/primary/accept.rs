@@ -3,7 +3,7 @@
 use freshet_base::{Stamp, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::{self, Event},
-    term::{LogState, Verdict},
+    term::{Living, LogState, Verdict},
 };
 use freshet_fabric::tcp::Connection;
 
@@ -38,8 +38,8 @@ impl Service for PrimaryService {
                     Err(refusal) => refuse(connection, refusal),
                 }
             }
-            Purpose::Consult { term, binding } => {
-                let reply = consult(shared, &hello, term, binding)
+            Purpose::Consult { term, binding, comes_back } => {
+                let reply = consult(shared, &hello, term, binding, comes_back)
                     .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.who.node, log });
                 answer(connection, shared.who.term, &reply);
             }
@@ -88,7 +88,18 @@ fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
     }
 }
 
-fn consult(shared: &Shared, hello: &Hello, term: Term, binding: bool) -> Result<LogState, Refusal> {
+fn consult(
+    shared: &Shared,
+    hello: &Hello,
+    term: Term,
+    binding: bool,
+    comes_back: Option<Term>,
+) -> Result<LogState, Refusal> {
+    let reign = Living { term: shared.who.term, node: shared.who.node };
+    if comes_back.is_some_and(|heard| reign.outranks(hello.node, heard)) && !shared.is_fenced() {
+        let leader = Some(shared.who.address.clone());
+        return Err(Refusal::Reigned { node: reign.node, term: reign.term, leader });
+    }
     if binding {
         hear(shared, hello, term)?;
     }

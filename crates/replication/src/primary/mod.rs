@@ -188,6 +188,7 @@ impl Primary {
             contested: AtomicBool::new(false),
         });
         let primary = Self { shared };
+        primary.shared.remember_peers();
         primary.shared.spawn("watch".into(), |shared| shared.watch())?;
         primary.shared.spawn("announce".into(), |shared| announce::run(&shared))?;
         Ok(primary)
@@ -284,6 +285,12 @@ impl Shared {
         self.feeds.spawn(name, move || run(shared))
     }
 
+    /// For a restart, which has to find the others.
+    fn remember_peers(&self) {
+        let peers = self.peers.lock().expect("no code panics under this mutex").clone();
+        self.terms.remember(&peers, &self.who.address);
+    }
+
     /// What this primary says of itself to those who want its log.
     fn host(&self) -> Host {
         Host {
@@ -310,6 +317,10 @@ impl Shared {
             let available = self.feeds.boundaries().available();
             self.release_buffer(available);
         }
+    }
+
+    fn is_fenced(&self) -> bool {
+        matches!(self.commit.admit(), Err(commit_rule::Refusal::Fenced { .. }))
     }
 
     fn fence(&self, by: Term) {
@@ -474,6 +485,7 @@ impl Feeder for Shared {
             peers.push(peer);
             self.feeds.peers_version.fetch_add(1, Ordering::SeqCst);
             drop(peers);
+            self.remember_peers();
             // Whoever takes over must know of everybody, and no batch may come for long.
             self.shippers().values().for_each(|shipper| shipper.bell.ring());
         }

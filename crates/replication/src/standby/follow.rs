@@ -6,7 +6,7 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId,
+    NodeId, Term,
     sync::{Arc, Condvar, Mutex},
 };
 use freshet_fabric::tcp::Closer;
@@ -45,6 +45,8 @@ struct State {
     stopped: bool,
     closer: Option<Closer>,
     following: Option<NodeId>,
+    /// In which term.
+    term: Term,
     /// Whether there was an answer, or none in time, since `leader` was named.
     tried: bool,
     /// Whether `leader` is a relay, as far as is known.
@@ -67,6 +69,7 @@ impl Follow {
             stopped: false,
             closer: None,
             following: None,
+            term: Term(0),
             tried: false,
             relay: false,
             primary: None,
@@ -92,6 +95,15 @@ impl Follow {
         self.changed.notify_all();
     }
 
+    /// Tries `leader` next, after the customary pause, unless somebody has named another since `order`.
+    fn look_elsewhere(&self, order: u64, leader: &str) {
+        let mut state = self.lock();
+        if state.order == order {
+            state.leader = Some(leader.to_owned());
+            state.tried = false;
+        }
+    }
+
     pub fn leader(&self) -> Option<String> {
         self.lock().leader.clone()
     }
@@ -99,6 +111,12 @@ impl Follow {
     /// The node whose log flows at present.
     pub fn following(&self) -> Option<NodeId> {
         self.lock().following
+    }
+
+    /// The term in which the log flows at present.
+    pub fn session(&self) -> Option<Term> {
+        let state = self.lock();
+        state.following.map(|_| state.term)
     }
 
     /// Whether the one whom it follows is a relay, as far as is known.
@@ -186,8 +204,9 @@ impl Follow {
     }
 
     /// The log flows, through those `above` if `node` is a relay.
-    pub fn joined(&self, node: NodeId, above: &[NodeId]) {
+    pub fn joined(&self, node: NodeId, above: &[NodeId], term: Term) {
         let mut state = self.lock();
+        state.term = term;
         state.following = Some(node);
         state.tried = true;
         state.relay = !above.is_empty();
@@ -299,6 +318,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let (first, longest) = shared.config.back_off;
     let mut pause = first;
     let mut dice = shared.node.0 | 1;
+    let mut turn = 0;
+    let first_leader = shared.follow.leader();
     // Looked at whenever there may have been one.
     let mut breaks = 0;
     let mut end_feeds = || {
@@ -338,6 +359,20 @@ pub(super) fn run(shared: &Arc<Shared>) {
             // What the primary has no more will not come however often it is asked. A standby may yet find it with another one.
             SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.config.member => {
                 shared.follow.fail(outcome.to_string());
+            }
+            // It is gone, or knows no more than this node. One of the others may.
+            SessionError::Call(crate::endpoint::CallError::Connect(_))
+            | SessionError::Call(crate::endpoint::CallError::Refused { refusal: Refusal::NotPrimary { .. }, .. })
+                if shared.is_counted() && !shared.follow.is_relayed() && shared.follow.order() == order =>
+            {
+                let mut others: Vec<_> = shared.peers().iter().map(|peer| peer.address.clone()).collect();
+                others.extend(first_leader.clone());
+                others.retain(|other| *other != leader && *other != shared.address);
+                others.dedup();
+                if !others.is_empty() {
+                    turn += 1;
+                    shared.follow.look_elsewhere(order, &others[turn % others.len()]);
+                }
             }
             _ => {}
         }

@@ -119,7 +119,7 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
     let patience = shared.config.patience.max(keep_alive * 5);
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
     begin(shared, AckSender::Channel(sender), welcome.term);
-    shared.follow.joined(welcome.node, &welcome.above);
+    shared.follow.joined(welcome.node, &welcome.above, welcome.term);
     // The primary has been given no room before: it must not write before the log was cut.
     shared.acknowledge(true);
     let mut stint = shared.receive_cpu.begin();

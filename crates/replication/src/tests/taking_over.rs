@@ -304,7 +304,7 @@ fn whoever_has_promised_a_term_acknowledges_nothing_earlier() {
         cluster: Some(CLUSTER),
         node: NodeId(9),
         address: String::new(),
-        purpose: Purpose::Consult { term: Term(4), binding: true },
+        purpose: Purpose::Consult { term: Term(4), binding: true, comes_back: None },
     };
     let (reply, _) = call(&standby.address(), &consult, Term(4), PATIENCE).unwrap();
     assert!(matches!(reply, Reply::Log { node: NodeId(2), .. }));
