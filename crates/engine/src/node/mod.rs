@@ -162,6 +162,11 @@ impl Node {
         &self.address
     }
 
+    /// Where it listens for other nodes.
+    pub fn bound_address(&self) -> std::net::SocketAddr {
+        self.endpoint.address()
+    }
+
     /// What a crash had left at the end of its log, and was cut off when it started.
     pub fn torn(&self) -> Option<&Torn> {
         self.torn.as_ref()
@@ -184,6 +189,16 @@ impl Node {
             Composition::Standby(_) => Role::Standby,
             Composition::Failed => Role::Failed,
             Composition::Stopped => Role::Stopped,
+        }
+    }
+
+    /// Whether it was the primary and another node's term has ended that: it commits nothing any more, and what it shows grows old. Started
+    /// again, it follows the other one. Never blocks.
+    pub fn is_deposed(&self) -> bool {
+        // Who takes over at this moment is not.
+        match self.composition.try_lock().as_deref() {
+            Ok(Composition::Primary(reign)) => reign.shipping.is_fenced(),
+            _ => false,
         }
     }
 

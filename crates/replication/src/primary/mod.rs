@@ -244,6 +244,11 @@ impl Primary {
         Arc::new(accept::PrimaryService(Arc::clone(&self.shared)))
     }
 
+    /// Whether this reign has ended because another has begun, or stood down for one.
+    pub fn is_fenced(&self) -> bool {
+        self.shared.is_fenced()
+    }
+
     /// Ends this reign because another has begun: nothing is acknowledged any more.
     pub fn fence(&self, by: Term) {
         self.shared.fence(by);
