@@ -429,7 +429,8 @@ impl Candidacy {
     }
 
     /// A reign of another node that has gone on where the candidate's own log knows nothing of it: the latest that anybody who was heard has
-    /// written something in, if his log is more advanced. Who takes over need not mind. Who only restarts may find that one reigning.
+    /// written something in, if his log is more advanced. Who takes over need not mind. Who only comes back may find that one reigning, unless it
+    /// was heard itself and does not say so.
     fn superseded(&self) -> Option<Reign> {
         let known = self.mine.history.cut(self.mine.end);
         let ahead = self.heard.values().filter(|log| log.rank() > self.mine.rank());
@@ -464,7 +465,7 @@ impl Candidacy {
         }
         if let Some(comes_back) = self.comes_back {
             let gone_on = self.superseded().map(|reign| Living { term: reign.term, node: reign.node });
-            if let Some(reign) = gone_on {
+            if let Some(reign) = gone_on.filter(|reign| !self.heard.contains_key(&reign.node)) {
                 return Plan::Follow { reign, lives: false };
             }
             let unheard = comes_back.promised.filter(|node| !self.heard.contains_key(node));

@@ -36,6 +36,7 @@ impl World {
         state.feeding = None;
         state.relay = None;
         state.candidate = None;
+        state.returns = false;
         state.feeding = Some(Feeding::new(term, end));
         state.ticks = None;
         let life = state.life;

@@ -10,6 +10,7 @@ use freshet_cluster::{
 };
 
 use crate::{
+    candidacy::Answer,
     checks::Violation,
     log::Block,
     net::{ConnectionId, Message},
@@ -95,6 +96,7 @@ impl World {
         let (ack, below) = (self.scenario.relay_ack, self.scenario.cascaded as u32);
         let state = &mut self.nodes[node];
         state.disk.history = history;
+        state.returns = false;
         state.link = Some(Link { connection: id, term: Some(term) });
         self.check_terms(node)?;
         let state = &mut self.nodes[node];
@@ -279,6 +281,7 @@ impl World {
             let yields = self.nodes[node].id < name;
             return if same { self.contested_in(node, term, yields) } else { Ok(()) };
         }
+        self.hears_of(node, term, name);
         self.send(id, node, Message::Heard);
         if self.nodes[node].reign().is_some() {
             return self.tell_rule(node, Event::Fenced { by: term });
@@ -313,7 +316,7 @@ impl World {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
         if state.candidate.as_ref().is_some_and(|candidate| candidate.asked.contains(&id)) {
-            return self.answered(node, id, Err((highest, leader)));
+            return self.answered(node, id, Answer::Refused(highest, leader));
         }
         if let Some(reign) = state.reign() {
             return match highest.cmp(&reign.term) {

@@ -13,7 +13,8 @@
 //! Fault model. Messages are delayed, and a message that is lost ends its connection with everything in flight, as TCP would; the two ends
 //! notice at times of their own. Connections overtake one another. Pairs and single nodes are cut off. Any node crashes at any time and
 //! keeps of the blocks that it had not synced any subset, of which recovery keeps what has no gap before it. Disks are slow
-//! and full, replay is slow. Somebody takes over while the primary is down, or while it lives on. What was synced is never lost.
+//! and full, replay is slow. A process stands still for a while, and goes on as if nothing had happened. Somebody takes over while the primary is down, or
+//! while it lives on. Whatever ends is started again as it was: nobody tells it whom to follow. What was synced is never lost.
 #![forbid(unsafe_code)]
 
 mod candidacy;

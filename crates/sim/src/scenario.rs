@@ -39,6 +39,10 @@ pub enum Broken {
     ContestIgnored,
     /// A new primary takes the end of its log for committed.
     TailTakenForCommitted,
+    /// A primary that comes back by itself takes the reign from a living one.
+    ReignPassedOver,
+    /// Who has promised itself to another, or asked for a promise in vain, does not come back by itself.
+    PromiseForgotten,
 }
 
 /// What is simulated, beside the seed.

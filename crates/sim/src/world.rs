@@ -12,6 +12,7 @@ use freshet_cluster::{
     commit_rule::{Event, RuleConfig},
     flow::FlowConfig,
     in_sync::{InSyncSet, Succession},
+    term::{Reign, may_come_back},
 };
 
 use crate::{
@@ -89,6 +90,8 @@ pub(crate) struct World {
     queue: BinaryHeap<Reverse<Entry>>,
     entries: u64,
     pub nodes: Vec<Node>,
+    /// Until when each process stands still.
+    stopped: Vec<u64>,
     pub net: Network,
     pub checks: Checks,
     pub report: Report,
@@ -101,7 +104,7 @@ pub(crate) struct World {
 
 impl World {
     pub fn new(scenario: Scenario, seed: u64) -> Self {
-        let nodes = (0..scenario.nodes())
+        let nodes: Vec<Node> = (0..scenario.nodes())
             .map(|index| {
                 let synchronous = index <= scenario.synchronous;
                 let below = index > scenario.synchronous + scenario.asynchronous;
@@ -114,6 +117,7 @@ impl World {
             now: Moment(0),
             queue: BinaryHeap::new(),
             entries: 0,
+            stopped: vec![0; nodes.len()],
             nodes,
             net: Network::default(),
             checks: Checks::default(),
@@ -204,6 +208,11 @@ impl World {
                 return Ok(false);
             }
             self.now = Moment(entry.at.max(self.now.0));
+            if let Some(node) = self.happens_to(&entry.what).filter(|node| self.stopped[*node] > self.now.0) {
+                // Everything waits until it goes on, in the order in which it came.
+                self.at(self.stopped[node], entry.what);
+                continue;
+            }
             self.happens(entry.what)?;
             events += 1;
             if events.is_multiple_of(64) && done(self) {
@@ -279,7 +288,9 @@ impl World {
         for node in 0..self.nodes.len() {
             let Some(reign) = self.nodes[node].reign().filter(|reign| reign.rule.admit().is_ok()) else { continue };
             let term = reign.term;
-            if !self.nodes[node].up || self.nodes[node].disk.log.end() > reign.acknowledged + BACKLOG {
+            if !self.nodes[node].up
+                || self.stopped[node] > self.now.0
+                || self.nodes[node].disk.log.end() > reign.acknowledged + BACKLOG {
                 continue;
             }
             let blocks = if self.dice.one_in(6) { self.dice.between(2, 6) } else { 1 };
@@ -303,7 +314,8 @@ impl World {
         self.after(pause, What::Fault);
         let count = self.nodes.len() as u64;
         let node = self.dice.below(count) as usize;
-        match self.dice.below(10) {
+        match self.dice.below(11) {
+            10 => self.pause(node),
             0 | 1 => self.crash(node),
             2 | 3 => {
                 let other = self.dice.below(count) as usize;
@@ -331,6 +343,36 @@ impl World {
         }
     }
 
+    /// The process stands still for a while and then goes on as if nothing had happened. Others may have given it up.
+    fn pause(&mut self, node: usize) {
+        let until = self.now.0 + self.dice.between(2000, 80_000);
+        self.stopped[node] = self.stopped[node].max(until);
+        for id in 0..self.net.connections.len() {
+            let connection = &self.net.connections[id];
+            if connection.open && connection.ends.contains(&node) && self.dice.one_in(2) {
+                self.lose(id);
+            }
+        }
+    }
+
+    /// The process to which something happens, unless that is its disk, or a new life.
+    fn happens_to(&self, what: &What) -> Option<usize> {
+        match *what {
+            What::Deliver { connection, to, .. } => Some(self.net.connections[connection].ends[to]),
+            What::Lost { node, .. }
+            | What::Flushed { node, .. }
+            | What::Replayed { node, .. }
+            | What::Tick { node, .. }
+            | What::Pump { node, .. }
+            | What::Reconnect { node, .. }
+            | What::Announce { node, .. }
+            | What::Round { node, .. }
+            | What::Fetched { node, .. }
+            | What::Restart { node, .. } => Some(node),
+            _ => None,
+        }
+    }
+
     fn part(&mut self, a: usize, b: usize) {
         let (a, b) = (a.min(b), a.max(b));
         if a == b || !self.net.parted.insert((a, b)) {
@@ -352,6 +394,7 @@ impl World {
         if !std::mem::take(&mut self.nodes[node].up) {
             return;
         }
+        self.stopped[node] = 0;
         let odds = [0, 1, 2, 8, 1000][self.dice.below(5) as usize];
         let mut end = self.nodes[node].disk.synced;
         let tail: Vec<u64> = self.nodes[node].disk.log.between(end, u64::MAX).iter().map(Block::end).collect();
@@ -377,6 +420,7 @@ impl World {
         state.feeding = None;
         state.candidate = None;
         state.ticks = None;
+        state.heard_of = None;
         (state.replayed, state.global, state.visible) = (end, 0, 0);
         for id in 0..self.net.connections.len() {
             if self.net.connections[id].open && self.net.connections[id].ends.contains(&node) {
@@ -391,14 +435,17 @@ impl World {
         if std::mem::replace(&mut self.nodes[node].up, true) {
             return Ok(());
         }
-        let state = &self.nodes[node];
-        let reigned = state.disk.history.reigns().last().is_some_and(|last| {
-            (last.node, last.term) == (state.id, state.disk.fence.highest())
-                && state.disk.fence.holder().is_none_or(|holder| holder == state.id)
-        });
-        if reigned {
+        let state = &mut self.nodes[node];
+        let undisturbed = |last: &Reign| (last.node, last.term) == (state.id, state.disk.fence.highest());
+        state.returns = match self.scenario.broken {
+            // As if whoever was told of a later term waited for somebody to tell it whom to follow.
+            Broken::PromiseForgotten => state.disk.history.reigns().last().is_some_and(undisturbed),
+            _ => may_come_back(state.id, &state.disk.history, &state.disk.fence),
+        };
+        if state.returns {
             return self.restart(node);
         }
+        let state = &self.nodes[node];
         // Its own reign was the last that it has heard of only if nobody told it otherwise.
         let holder = state.disk.fence.holder().map(|holder| holder.0 as usize).filter(|holder| *holder != node);
         self.nodes[node].leader = holder.or(self.nodes[node].leader).or(Some(0));
@@ -406,16 +453,16 @@ impl World {
         Ok(())
     }
 
-    /// Who looks after the cluster: lets somebody take over, and restarts primaries of the past as standbys.
+    /// Who looks after the cluster: lets somebody take over, and starts primaries of the past again, as they were.
     fn operator(&mut self) -> Result<(), Violation> {
         let pause = self.dice.between(3000, 20_000);
         self.after(pause, What::Operator);
         let count = self.nodes.len();
         let reigning: Vec<usize> = (0..count).filter(|node| self.nodes[*node].reigns()).collect();
         for node in 0..count {
+            // As they do by themselves.
             let fenced = self.nodes[node].reign().and_then(|reign| reign.rule.fenced()).is_some();
             if fenced && self.nodes[node].up && self.dice.one_in(3) {
-                self.nodes[node].leader = reigning.first().copied();
                 self.crash(node);
             }
         }
@@ -440,7 +487,9 @@ impl World {
         }
         self.idle = if reigning.is_empty() { self.idle + 1 } else { 0 };
         let coup = !self.calm && self.dice.one_in(25);
-        if self.idle > 2 || coup {
+        // In the end nobody has to tell them who reigns, unless what was forced has to be mended.
+        let helps = self.idle > 2 && (!self.calm || self.scenario.force);
+        if helps || coup {
             let candidates: Vec<usize> = (0..count)
                 .filter(|node| self.nodes[*node].up && self.nodes[*node].reign().is_none())
                 .filter(|node| self.nodes[*node].candidate.is_none())

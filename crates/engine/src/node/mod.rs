@@ -27,6 +27,7 @@ mod status;
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
     time::Instant,
 };
 
@@ -118,6 +119,8 @@ pub struct Node {
     /// Of a node with a directory.
     checkpointing: Option<Arc<Checkpointing>>,
     shipping: Shipping,
+    /// Of a node that was the primary, and follows nobody: asks whether it is to be that again.
+    returning: Mutex<Option<JoinHandle<()>>>,
     /// Time and bytes of the restart's phases checkpoint and log, time and entries of its phase indexes.
     restart: [(std::time::Duration, u64); 3],
     started: Instant,
@@ -294,6 +297,13 @@ impl Node {
             checkpointing.give_up();
         }
         let composition = std::mem::replace(&mut *self.composition(), Composition::Stopped);
+        let returning = self.returning.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It may be the last that has this node, and be at this.
+        if let Some(thread) = returning.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            thread.thread().unpark();
+            // A panic there was reported already.
+            let _ = thread.join();
+        }
         let stopped = match composition {
             Composition::Primary(reign) => reign.stop(),
             Composition::Standby(following) => following.stop(),

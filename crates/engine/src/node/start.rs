@@ -19,7 +19,7 @@ use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint},
-    restart::who_reigns,
+    restart::{Threshold, who_reigns},
     standby::{Standby, StandbyConfig, Starting},
     takeover::{PromoteError as TakeOverError, PromoteOptions},
     terms::BeginError,
@@ -30,7 +30,7 @@ use freshet_txn::{Core, Snapshots};
 use thiserror::Error;
 
 use super::{
-    Composition, Node, PromoteError, ReplayMode, Shipping,
+    Composition, Node, PromoteError, ReplayMode, Role, Shipping,
     adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
     commands::{CommandExecutor, Executors},
@@ -48,6 +48,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A primary that restarts asks the others this often.
 const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// And this often once it serves as a standby that follows nobody.
+const RETURN_EVERY: Duration = Duration::from_secs(2);
 
 /// How far the start of a node has come.
 pub type StartPhase = Phase;
@@ -163,14 +166,18 @@ impl Node {
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
         let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint };
-        let mut node = match course {
-            Course::Follow(leader) => parts.follow(leader, deleted, executor)?,
+        let (mut node, returning) = match course {
+            Course::Follow(leader) => (parts.follow(leader, deleted, executor)?, None),
             Course::ComeBack => parts.come_back(deleted, executor, &tell)?,
-            Course::Reign => parts.reign()?,
+            Course::Reign => (parts.reign()?, None),
         };
         (node.restart, node.passed_over) = (restart, passed_over);
         tell(Phase::Ready);
-        Ok(Arc::new(node))
+        let node = Arc::new(node);
+        if let Some(returning) = returning {
+            returning.begin(&node)?;
+        }
+        Ok(node)
     }
 }
 
@@ -231,13 +238,14 @@ impl Parts {
     }
 
     /// Reigns as soon as enough others are heard and none of them lives under another reign: until then it is a standby that follows nobody. If
-    /// somebody does, or has gone on without this node, it becomes a standby for good.
+    /// somebody does, or has gone on without this node, it becomes a standby; what is returned beside says how it goes on as long as it follows
+    /// nobody.
     fn come_back(
         mut self,
         deleted: Vec<Deleted>,
         executor: Option<Arc<dyn CommandExecutor>>,
         tell: &impl Fn(Phase),
-    ) -> Result<Node, StartError> {
+    ) -> Result<(Node, Option<Returning>), StartError> {
         let join = self.config.join.clone();
         if join.is_none() {
             // What a standby's configuration may say beside is not meant for this.
@@ -247,7 +255,7 @@ impl Parts {
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
         let known: Vec<_> =
             self.ground.known(&self.config).into_iter().map(|address| Peer { node: None, address }).collect();
-        let mut options = PromoteOptions {
+        let options = PromoteOptions {
             safety: Some(self.config.safety),
             standbys: Some(self.config.standbys),
             comes_back: true,
@@ -259,10 +267,10 @@ impl Parts {
         let Some(threshold) = node.stand_on_threshold() else {
             return Err(StartError::System("a node that has just started does not follow".into()));
         };
+        let mut returning = Returning { options, known, join, threshold };
         loop {
-            options.known = known.iter().cloned().chain(threshold.knocked()).collect();
-            let why = match node.take_over(&options) {
-                Ok(_) => return Ok(node),
+            let why = match returning.attempt(&node) {
+                Ok(()) => return Ok((node, None)),
                 Err(why) => why,
             };
             let again = match &why {
@@ -271,15 +279,9 @@ impl Parts {
                         tell(Phase::Peers { heard: *heard, needed: *needed });
                         true
                     }
-                    TakeOverError::Superseded { lives, leader, .. } => {
-                        if let Some(leader) = leader.as_ref().or(join.as_ref()) {
-                            node.follow(leader);
-                        }
-                        // One that has gone on without this node may be down; it makes itself known when it is back.
-                        if !lives || node.wait_joined(Instant::now() + PATIENCE) {
-                            return Ok(node);
-                        }
-                        true
+                    TakeOverError::Superseded { .. } => {
+                        let joined = node.wait_joined(Instant::now() + PATIENCE);
+                        return Ok((node, (!joined).then_some(returning)));
                     }
                     TakeOverError::Contested(_) | TakeOverError::Fetch { .. } | TakeOverError::Begin(_) => true,
                     _ => false,
@@ -389,6 +391,49 @@ impl Parts {
     }
 }
 
+/// How a node that was the primary asks whether it is to be that again.
+struct Returning {
+    options: PromoteOptions,
+    /// Where others may be.
+    known: Vec<Peer>,
+    join: Option<String>,
+    threshold: Arc<Threshold>,
+}
+
+impl Returning {
+    /// Reigns, or follows whoever does if somebody says that one does.
+    fn attempt(&mut self, node: &Node) -> Result<(), PromoteError> {
+        self.options.known = self.known.iter().cloned().chain(self.threshold.knocked()).collect();
+        let outcome = node.take_over(&self.options).map(drop);
+        if let Err(PromoteError::TakeOver(cause)) = &outcome
+            && let TakeOverError::Superseded { leader, .. } = &**cause
+            && let Some(leader) = leader.as_ref().or(self.join.as_ref())
+        {
+            node.follow(leader);
+        }
+        outcome
+    }
+
+    /// Goes on in a thread of its own as long as the node follows nobody: the one that has gone on without it may be down, or come back as a
+    /// standby, as this one has.
+    fn begin(mut self, node: &Arc<Node>) -> Result<(), StartError> {
+        let weak = Arc::downgrade(node);
+        let run = move || {
+            loop {
+                std::thread::park_timeout(RETURN_EVERY);
+                let Some(node) = weak.upgrade() else { return };
+                if node.role() != Role::Standby || node.wait_joined(Instant::now()) || self.attempt(&node).is_ok() {
+                    return;
+                }
+            }
+        };
+        let spawned = std::thread::Builder::new().name("return".into()).spawn(run);
+        let thread = spawned.map_err(|cause| StartError::System(format!("cannot start a thread: {cause}")))?;
+        *node.returning.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
+    }
+}
+
 /// What a node of either kind is in the end.
 struct Whole {
     config: NodeConfig,
@@ -446,6 +491,7 @@ impl Whole {
             passed_over: None,
             checkpointing,
             shipping,
+            returning: Mutex::new(None),
             restart: Default::default(),
             started: Instant::now(),
         })
