@@ -241,6 +241,8 @@ pub struct LogState {
     pub set: Option<InSyncSet>,
     /// Whether commits may count on it: an asynchronous standby has no voice.
     pub synchronous: bool,
+    /// What of it the node knows to be committed: as the primary, or because a primary has said so.
+    pub committed: Stamp,
 }
 
 impl LogState {
@@ -355,7 +357,18 @@ impl Candidacy {
         let undisturbed = last.is_some_and(|last| {
             (last.node, last.term) == (me, fence.highest()) && fence.holder().is_none_or(|holder| holder == me)
         });
-        Self { term, me, mine, heard: BTreeMap::new(), higher: None, fence: *fence, undisturbed, effective: false, comes_back: None, living: None }
+        Self {
+            term,
+            me,
+            mine,
+            heard: BTreeMap::new(),
+            higher: None,
+            fence: *fence,
+            undisturbed,
+            effective: false,
+            comes_back: None,
+            living: None,
+        }
     }
 
     /// The candidate was a primary before, and nobody told it to take over: it gives way to a living reign, and to one that has gone on without
@@ -512,6 +525,16 @@ impl Candidacy {
         self.heard.values().fold(self.mine.set.clone(), |known, log| InSyncSet::newer(known, log.set.clone()))
     }
 
+    /// What of the candidate's log is known to be committed, by what it knows itself and by what the others have said of the part that
+    /// its log shares with theirs.
+    pub fn known_committed(&self) -> Stamp {
+        let shared = |log: &LogState| match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
+            Agreement::Upto(upto) => log.committed.min(upto),
+            Agreement::SameTermTwice { .. } => Stamp::ZERO,
+        };
+        self.heard.values().map(shared).fold(self.mine.committed.min(self.mine.end), Stamp::max)
+    }
+
     /// What the in-sync sets of the reign that [`Plan::Reign`] allows follow.
     pub fn succession(&self, force: bool) -> Succession {
         match self.newest_set() {
@@ -553,7 +576,7 @@ mod tests {
     }
 
     fn log(reigns: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
-        LogState { history: history(reigns), end: Stamp(end), set, synchronous: true }
+        LogState { history: history(reigns), end: Stamp(end), set, synchronous: true, committed: Stamp::ZERO }
     }
 
     fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
@@ -631,7 +654,8 @@ mod tests {
     fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
         let reign = Reign { term: Term(1), start: Stamp::ZERO, node: NodeId(1) };
         let history: TermHistory = vec![reign].try_into().unwrap();
-        let mine = LogState { history, end: Stamp(50), set: set(2, &[1, 2], 0), synchronous: true };
+        let mine =
+            LogState { history, end: Stamp(50), set: set(2, &[1, 2], 0), synchronous: true, committed: Stamp::ZERO };
         let mut fence = Fence::new(Term(1), Some(NodeId(1)));
         let mut candidate = Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1)));
         assert_eq!(candidate.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
@@ -657,7 +681,13 @@ mod tests {
                 node: NodeId(*node),
             };
             let reigns: Vec<_> = reigns.iter().map(reign).collect();
-            LogState { history: reigns.try_into().unwrap(), end: Stamp(end), set: None, synchronous: true }
+            LogState {
+                history: reigns.try_into().unwrap(),
+                end: Stamp(end),
+                set: None,
+                synchronous: true,
+                committed: Stamp::ZERO,
+            }
         };
         let mut candidate = Candidacy::new(NodeId(1), of(&[(1, 0, 1)], 50), &Fence::new(Term(1), Some(NodeId(1))));
         // More of its own reign, or a reign that nothing was written in, is nobody else's.
@@ -666,6 +696,67 @@ mod tests {
         assert_eq!(candidate.superseded(), None);
         candidate.promised(NodeId(3), of(&[(1, 0, 1), (2, 40, 3)], 48));
         assert_eq!(candidate.superseded().map(|reign| (reign.term, reign.node)), Some((Term(2), NodeId(3))));
+    }
+
+    #[test]
+    fn what_others_were_told_to_be_committed_counts_as_far_as_logs_are_one() {
+        let fence = Fence::new(Term(1), None);
+        let told = |log: LogState, committed| LogState { committed: Stamp(committed), ..log };
+        let mut candidate = Candidacy::new(NodeId(1), told(log(&[(1, 0)], 50, None), 10), &fence);
+        assert_eq!(candidate.known_committed(), Stamp(10));
+        candidate.promised(NodeId(2), told(log(&[(1, 0)], 40, None), 30));
+        assert_eq!(candidate.known_committed(), Stamp(30));
+        // Of what parts from the own log at 20 nothing beyond counts.
+        candidate.promised(NodeId(3), told(log(&[(1, 0), (2, 20)], 45, None), 45));
+        assert_eq!(candidate.known_committed(), Stamp(30));
+        candidate.promised(NodeId(3), told(log(&[(1, 0), (2, 45)], 60, None), 60));
+        assert_eq!(candidate.known_committed(), Stamp(45));
+    }
+
+    #[test]
+    fn a_living_reign_outranks_who_comes_back_and_nobody_who_was_told_to_take_over() {
+        let fence = Fence::new(Term(1), Some(NodeId(1)));
+        let told_to = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
+        let mut back = told_to.clone().comes_back(false);
+        let reign = Living { term: Term(2), node: NodeId(2) };
+        assert!(reign.outranks(NodeId(1), Term(1)) && reign.outranks(NodeId(1), Term(2)));
+        assert!(!reign.outranks(NodeId(2), Term(1)) && !reign.outranks(NodeId(1), Term(3)));
+        assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Reign { term: Term(2) });
+        back.told(reign);
+        assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Follow { reign, lives: true });
+        // One that has gone on and is not heard itself; one that is heard, and does not reign.
+        let gone_on = log(&[(1, 0), (2, 40)], 60, None);
+        let reign = Living { term: Term(2), node: NodeId(9) };
+        let mut back = told_to.comes_back(false);
+        back.again(Term(3));
+        back.promised(NodeId(3), gone_on);
+        assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Follow { reign, lives: false });
+        back.promised(NodeId(9), log(&[(1, 0)], 40, None));
+        assert!(matches!(back.plan(Safety::OneSafe, 3, false), Plan::Fetch { .. }));
+    }
+
+    #[test]
+    fn who_comes_back_asks() {
+        // Promised to another: that one has to answer where no number of others would do.
+        let fence = Fence::new(Term(2), Some(NodeId(2)));
+        let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence).comes_back(false);
+        assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
+        back.promised(NodeId(3), log(&[(1, 0)], 50, None));
+        assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 2, needed: 3 });
+        back.promised(NodeId(2), log(&[(1, 0)], 50, None));
+        assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::Reign { term: Term(3) });
+        // Somebody at least, if it was told to join.
+        let fence = Fence::new(Term(1), Some(NodeId(1)));
+        let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence).comes_back(true);
+        assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
+        back.promised(NodeId(2), log(&[(1, 0)], 50, None));
+        assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::Reign { term: Term(2) });
+        // Who may: whose reign was the last, or who was promised one.
+        let history = |node| TermHistory::first(Term(1), NodeId(node));
+        assert!(may_come_back(NodeId(1), &history(1), &Fence::new(Term(2), Some(NodeId(2)))));
+        assert!(may_come_back(NodeId(1), &history(2), &Fence::new(Term(2), Some(NodeId(1)))));
+        assert!(!may_come_back(NodeId(1), &history(2), &Fence::new(Term(2), Some(NodeId(2)))));
+        assert!(!may_come_back(NodeId(1), &history(1), &Fence::new(Term(1), None)));
     }
 
     #[test]

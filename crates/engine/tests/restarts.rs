@@ -4,8 +4,8 @@ mod common;
 
 use std::sync::{Arc, mpsc};
 
-use common::{churn, config, definition, directories, hash, soon, start};
-use freshet_engine::{Node, NodeConfig, Role, Safety, node::StartPhase};
+use common::{churn, config, definition, directories, hash, row, soon, start};
+use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, node::StartPhase};
 
 /// A node of a cluster of three under quorum(2).
 fn of_three(directory: &tempfile::TempDir) -> NodeConfig {
@@ -119,9 +119,13 @@ fn a_primary_that_was_succeeded_does_not_reign_again() {
 fn a_primary_that_was_succeeded_follows_by_itself() {
     let directories = directories();
     for safety in [Safety::Quorum(2), Safety::TwoSafe, Safety::VerySafe] {
-        let directories: Vec<_> = directories.iter().map(|directory| tempfile::tempdir_in(directory).unwrap()).collect();
-        let as_it_was =
-            |node: usize, listen: &str| NodeConfig { safety, listen: listen.to_owned(), ..of_three(&directories[node]) };
+        let directories: Vec<_> =
+            directories.iter().map(|directory| tempfile::tempdir_in(directory).unwrap()).collect();
+        let as_it_was = |node: usize, listen: &str| NodeConfig {
+            safety,
+            listen: listen.to_owned(),
+            ..of_three(&directories[node])
+        };
         let any = "127.0.0.1:0";
         let old = start(as_it_was(0, any));
         let addresses = [old.address().to_owned()];
@@ -208,6 +212,64 @@ fn what_a_restart_finds_is_committed_when_enough_hold_it() {
         let end = node.database().core().snapshots.current();
         node.log().unwrap().nudge(end);
         node.database().core().snapshots.primary().unwrap().gate.wait(end, soon()).unwrap();
+        node.stop().unwrap();
+    }
+}
+
+/// A take-over from a primary that lives and works: what it makes durable meanwhile is no part of what the candidate fetches.
+#[test]
+fn a_primary_under_load_is_succeeded() {
+    let directories = directories();
+    let [mut primary, mut second, mut third] = trio(&directories);
+    let stopping = std::sync::atomic::AtomicBool::new(false);
+    let mut id = 1_000_000;
+    for round in 0..12 {
+        let table = primary.database().table("things").unwrap();
+        let (loaded, full) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for writer in 0..3_u64 {
+                let (primary, table, stopping, loaded) = (&primary, &table, &stopping, loaded.clone());
+                let first = id + writer * 1_000_000;
+                scope.spawn(move || {
+                    let worker = primary.database().worker().unwrap();
+                    for written in 0.. {
+                        let rows = first + written * 20..first + written * 20 + 20;
+                        let outcome = worker.execute(Isolation::Snapshot, |txn| {
+                            for id in rows.clone() {
+                                txn.insert(table, &[row(id, id % 7, 0), vec![7; 500]].concat())?;
+                            }
+                            Ok(())
+                        });
+                        if written == 100 {
+                            loaded.send(()).unwrap();
+                        }
+                        if outcome.is_err() || stopping.load(std::sync::atomic::Ordering::SeqCst) {
+                            return;
+                        }
+                    }
+                });
+            }
+            (0..3).for_each(|_| full.recv().unwrap());
+            let outcome = second.promote(false);
+            stopping.store(outcome.is_err(), std::sync::atomic::Ordering::SeqCst);
+            outcome.unwrap_or_else(|why| panic!("round {round}: {why}"));
+        });
+        id += 3_000_000;
+        drop(table);
+        // It is started again as it was, and follows.
+        let (listen, directory) = (primary.address().to_owned(), primary.config().directory.clone());
+        let _ = primary.stop();
+        drop(primary);
+        let back = start(NodeConfig { listen, directory, ..of_three(&directories[0]) });
+        assert_eq!(back.role(), Role::Standby);
+        let end = second.database().core().snapshots.current();
+        for node in [&back, &third] {
+            node.wait_visible(end, soon()).unwrap();
+            assert_eq!(hash(node), hash(&second), "round {round}");
+        }
+        (primary, second, third) = (second, third, back);
+    }
+    for node in [third, second, primary] {
         node.stop().unwrap();
     }
 }

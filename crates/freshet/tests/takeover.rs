@@ -5,7 +5,10 @@ mod common;
 use common::{
     SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, start, status, wait_until, write,
 };
-use freshet::{children::NodeProcess, client::{Client, ClientError}};
+use freshet::{
+    children::NodeProcess,
+    client::{Client, ClientError},
+};
 
 const QUORUM: [&str; 4] = ["--safety", "quorum:2", "--standbys", "2"];
 

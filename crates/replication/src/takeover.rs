@@ -83,7 +83,7 @@ pub struct Promoted {
     pub term: Term,
     /// Where it begins: the end of the log, persistent and replayed.
     pub start: Stamp,
-    /// What of the log is known to be committed: what the old primary told.
+    /// What of the log is known to be committed: what the old primary told this node, or one of those that were heard.
     pub committed: Stamp,
     /// All terms of the log, the new one included.
     pub history: TermHistory,
@@ -285,7 +285,7 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                 let heard = known.into_iter().map(|peer| peer.address).collect();
                 let succession = candidacy.succession(options.force);
                 // With force, less may be left.
-                let committed = shared.told_global().min(start);
+                let committed = candidacy.known_committed().min(start);
                 return Ok(Promoted { term, start, committed, history, peers, succession, heard });
             }
         }

@@ -171,12 +171,7 @@ impl World {
     }
 
     /// One who was asked has answered.
-    pub(crate) fn answered(
-        &mut self,
-        node: usize,
-        id: ConnectionId,
-        answer: Answer,
-    ) -> Result<(), Violation> {
+    pub(crate) fn answered(&mut self, node: usize, id: ConnectionId, answer: Answer) -> Result<(), Violation> {
         let peer = self.peer(id, node);
         let name = self.nodes[peer].id;
         self.hang_up(id, node);

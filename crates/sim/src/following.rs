@@ -118,6 +118,7 @@ impl World {
         state.disk.log.cut(at);
         state.disk.synced = state.disk.synced.min(at);
         state.replayed = state.replayed.min(at);
+        state.global = state.global.min(at);
         state.cuts += 1;
         state.flushing = false;
         state.replaying = false;

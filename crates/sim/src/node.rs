@@ -154,6 +154,7 @@ impl Node {
             end: Stamp(self.disk.synced),
             set: self.disk.set.clone(),
             synchronous: self.synchronous,
+            committed: Stamp(self.reign().map_or(self.global, |reign| reign.acknowledged)),
         }
     }
 

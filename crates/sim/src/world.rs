@@ -290,7 +290,8 @@ impl World {
             let term = reign.term;
             if !self.nodes[node].up
                 || self.stopped[node] > self.now.0
-                || self.nodes[node].disk.log.end() > reign.acknowledged + BACKLOG {
+                || self.nodes[node].disk.log.end() > reign.acknowledged + BACKLOG
+            {
                 continue;
             }
             let blocks = if self.dice.one_in(6) { self.dice.between(2, 6) } else { 1 };

@@ -518,7 +518,7 @@ fn unneeded(shipping: Shipping, relayed: Option<Relayed>) -> impl Fn() -> Stamp 
 /// A primary that starts, before it has asked anybody.
 fn alone(ground: &Ground, end: Stamp) -> Candidacy {
     let state = ground.terms.get();
-    let log = LogState { history: state.history, end, set: state.set, synchronous: true };
+    let log = LogState { history: state.history, end, set: state.set, synchronous: true, committed: Stamp::ZERO };
     Candidacy::new(ground.id, log, &state.fence).reigned(state.reigned)
 }
 

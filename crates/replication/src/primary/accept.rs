@@ -104,7 +104,8 @@ fn consult(
         hear(shared, hello, term)?;
     }
     let set = shared.terms.get().set;
-    Ok(LogState { history: shared.history.clone(), end: durable(shared), set, synchronous: true })
+    let committed = shared.commit.committed().get();
+    Ok(LogState { history: shared.history.clone(), end: durable(shared), set, synchronous: true, committed })
 }
 
 /// Whether the standby may join, and from where.

@@ -413,7 +413,8 @@ impl Shared {
             return Some((reign, self.primary_address()));
         }
         let heard = self.heard_of.lock().expect("no code panics under this mutex");
-        let (_, address, _) = heard.as_ref().filter(|(heard, _, at)| *heard == reign && at.elapsed() < self.config.patience)?;
+        let (_, address, _) =
+            heard.as_ref().filter(|(heard, _, at)| *heard == reign && at.elapsed() < self.config.patience)?;
         Some((reign, Some(address.clone())))
     }
 
@@ -453,6 +454,7 @@ impl Shared {
             end: self.store.persisted(),
             set: self.terms.get().set,
             synchronous: self.is_counted(),
+            committed: self.told_global(),
         }
     }
 

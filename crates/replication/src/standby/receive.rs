@@ -238,6 +238,7 @@ fn enter(shared: &Shared, welcome: &Welcome) -> Result<(), SessionError> {
         // Replay first: it reads the log, and must not meet the cut.
         let replayed = shared.replay.cut(cut_at).map_err(|error| SessionError::Local(error.to_string()))?;
         shared.visible.set_replayed(replayed);
+        shared.visible.cut_global(cut_at);
         shared.store.cut(cut_at)?;
         shared.keep_no_room();
     }
