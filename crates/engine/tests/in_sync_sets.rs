@@ -109,7 +109,8 @@ fn who_was_put_out_takes_over_with_the_log_of_who_stayed() {
     });
     let (database, table) = (put_out.database(), put_out.database().table("things").unwrap());
     let worker = database.worker().unwrap();
-    let (_, written) = worker.execute(Isolation::Serializable, |txn| Ok(txn.insert(&table, &row(9000, 1, 1))?)).unwrap();
+    let (_, written) =
+        worker.execute(Isolation::Serializable, |txn| Ok(txn.insert(&table, &row(9000, 1, 1))?)).unwrap();
     assert_eq!(database.wait_unless(written, &|| true), Err(OutcomeOpen::Deadline), "the wait ends when it is told to");
     assert_eq!(database.outcome(written), None, "and the commit still waits");
     drop((worker, table));

@@ -223,7 +223,7 @@ fn a_primary_under_load_is_succeeded() {
     let [mut primary, mut second, mut third] = trio(&directories);
     let stopping = std::sync::atomic::AtomicBool::new(false);
     let mut id = 1_000_000;
-    for round in 0..12 {
+    for round in 0..5 {
         let table = primary.database().table("things").unwrap();
         let (loaded, full) = mpsc::channel();
         std::thread::scope(|scope| {

@@ -10,8 +10,11 @@ use freshet_engine::{NodeConfig, Safety};
 /// A primary under very-safe whose standby is gone: nothing commits any more. There is a table with two rows, and a sequence.
 fn blocked() -> (SqlNode, [tempfile::TempDir; 2]) {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of =
-        |number: usize| NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directories[number].path())) };
+    let of = |number: usize| NodeConfig {
+        safety: Safety::VerySafe,
+        standbys: 1,
+        ..config(Some(directories[number].path()))
+    };
     let primary = SqlNode::start(of(0));
     let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
     primary.connect().lines(
@@ -60,9 +63,7 @@ fn a_time_out_ends_every_wait() {
 fn a_request_to_cancel_ends_a_wait_and_so_does_the_end_of_the_session() {
     let (primary, _directories) = blocked();
     let other = primary.connect();
-    for (statement, state) in
-        [("INSERT INTO t VALUES (3, 3)", "40003"), ("SELECT v FROM t WHERE id = 3", "57014")]
-    {
+    for (statement, state) in [("INSERT INTO t VALUES (3, 3)", "40003"), ("SELECT v FROM t WHERE id = 3", "57014")] {
         let session = primary.connect();
         let pid = session.lines("SELECT pg_backend_pid()").remove(0);
         std::thread::scope(|scope| {

@@ -59,7 +59,7 @@ impl Service for PrimaryService {
                     return refuse(connection, refusal);
                 }
                 // Fenced by now, but its log may be the most advanced.
-                let host = Host { term, end: durable(shared), ..shared.host() };
+                let host = Host { term, end: log_end(shared), ..shared.host() };
                 let read = |at, into: &mut [u8]| shared.source.read(at, into);
                 serve_log(connection, &host, shared.config.partition, &hello, &log, read);
             }
@@ -67,8 +67,16 @@ impl Service for PrimaryService {
     }
 }
 
-fn durable(shared: &Shared) -> Stamp {
-    shared.commit.reading().1
+/// Where this log ends for a candidate: what is durable. Of a reign that is over, what was so when a candidate first asked: what has become durable since was
+/// acknowledged to nobody, and a candidate that is still asking must not find another end each time.
+fn log_end(shared: &Shared) -> Stamp {
+    let fenced = shared.is_fenced();
+    let durable = shared.commit.reading().1;
+    if fenced {
+        *shared.final_end.lock().expect("no code panics under this mutex").get_or_insert(durable)
+    } else {
+        durable
+    }
 }
 
 /// Somebody else speaks for a term; a later one ends this reign before it is answered.
@@ -105,7 +113,7 @@ fn consult(
     }
     let set = shared.terms.get().set;
     let committed = shared.commit.committed().get();
-    Ok(LogState { history: shared.history.clone(), end: durable(shared), set, synchronous: true, committed })
+    Ok(LogState { history: shared.history.clone(), end: log_end(shared), set, synchronous: true, committed })
 }
 
 /// Whether the standby may join, and from where.

@@ -135,6 +135,8 @@ pub(crate) struct Shared {
     record: Mutex<Option<RecordSet>>,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
+    /// Where the log of this reign, which is over, ends for those who take over.
+    final_end: Mutex<Option<Stamp>>,
 }
 
 /// A reigning primary.
@@ -186,6 +188,7 @@ impl Primary {
             release: Mutex::new(None),
             record: Mutex::new(None),
             contested: AtomicBool::new(false),
+            final_end: Mutex::new(None),
         });
         let primary = Self { shared };
         primary.shared.remember_peers();

@@ -173,8 +173,10 @@ pub(crate) fn fetch(
     begin(shared, AckSender::Frames(sender), welcome.term);
     shared.acknowledge(true);
     let mut scratch = vec![0; SCRATCH];
+    // The other node may have made more of its log persistent since it said where that ends: then it sends that, too.
+    let end = until.max(welcome.end);
     while shared.store.received() < until {
-        fetched(shared, &mut receiver, welcome.term, &mut scratch, until)?;
+        fetched(shared, &mut receiver, welcome.term, &mut scratch, end)?;
     }
     Ok(())
 }
