@@ -39,6 +39,12 @@ struct Supervised {
 fn spawn(flags: &[String], errors: &PathBuf) -> Child {
     let mut command = Command::new(program());
     command.args(["serve", "--while-stdin"]).args(flags);
+    // Flags alone decide.
+    std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("FRESHET_")).for_each(
+        |name| {
+            command.env_remove(name);
+        },
+    );
     let errors = std::fs::File::options().create(true).append(true).open(errors).unwrap();
     command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(errors).spawn().unwrap()
 }

@@ -135,7 +135,7 @@ pub enum PromoteError {
         term: Term,
         /// Whether somebody lives under that reign now.
         lives: bool,
-        /// Where its primary can be reached, or another node that may hear of it.
+        /// Where its primary can be reached, if known.
         leader: Option<String>,
     },
     /// It has no voice.
@@ -256,9 +256,7 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                 return Err(PromoteError::SetUncertain { heard, needed, members, unreachable });
             }
             Plan::Follow { reign: Living { term, node }, lives } => {
-                // Who does not know where that node is may hear of it.
-                let told = leaders.remove(&node).flatten().or_else(|| name(node));
-                let leader = told.or_else(|| known.first().map(|peer| peer.address.clone()));
+                let leader = leaders.remove(&node).flatten().or_else(|| name(node));
                 return Err(PromoteError::Superseded { node, term, lives, leader });
             }
             Plan::Asynchronous => return Err(PromoteError::Asynchronous(safety)),

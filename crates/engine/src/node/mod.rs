@@ -8,7 +8,7 @@
 //! - A standby opens its log for receiving, follows its primary, and replays.
 //!
 //! A standby that is [promoted](Node::promote) becomes the first kind without a restart, and readers that were there go on
-//! (Query Fresh, section 3.4.4). The other way goes through a restart with `join`.
+//! (Query Fresh, section 3.4.4). The other way goes through a restart, without options: who was succeeded follows.
 
 mod adapters;
 pub mod archive;
@@ -283,6 +283,13 @@ impl Node {
     pub fn follow(&self, address: &str) {
         if let Composition::Standby(following) = &*self.composition() {
             following.standby.follow(address);
+        }
+    }
+
+    /// Of a standby that was not told whom to follow: asks the others.
+    fn look_around(&self) {
+        if let Composition::Standby(following) = &*self.composition() {
+            following.standby.look_around();
         }
     }
 

@@ -167,7 +167,11 @@ impl Node {
         };
         let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint };
         let (mut node, returning) = match course {
-            Course::Follow(leader) => (parts.follow(leader, deleted, executor)?, None),
+            Course::Follow(leader) => {
+                let node = parts.follow(leader, deleted, executor)?;
+                node.look_around();
+                (node, None)
+            }
             Course::ComeBack => parts.come_back(deleted, executor, &tell)?,
             Course::Reign => (parts.reign()?, None),
         };
@@ -407,9 +411,11 @@ impl Returning {
         let outcome = node.take_over(&self.options).map(drop);
         if let Err(PromoteError::TakeOver(cause)) = &outcome
             && let TakeOverError::Superseded { leader, .. } = &**cause
-            && let Some(leader) = leader.as_ref().or(self.join.as_ref())
         {
-            node.follow(leader);
+            match leader.as_ref().or(self.join.as_ref()) {
+                Some(leader) => node.follow(leader),
+                None => node.look_around(),
+            }
         }
         outcome
     }
@@ -529,7 +535,7 @@ enum Course {
     Reign,
     /// It was the primary, and asks whether it is to be that again.
     ComeBack,
-    /// As a standby of the node there; if that is not known, of the first that makes itself known.
+    /// As a standby of the node there; if that is not known, of the first that makes itself known, or that one of the others names.
     Follow(Option<String>),
 }
 
@@ -548,8 +554,7 @@ impl Course {
         }
         let reigns = || who_reigns(ground.id, &ground.terms, &ground.known(config), PATIENCE);
         if config.join.is_some() && config.asynchronous || !may_come_back(ground.id, &state.history, &state.fence) {
-            let address = told().or_else(|| reigns().and_then(|(_, address)| address));
-            return Self::Follow(address.or_else(|| ground.known(config).pop()));
+            return Self::Follow(told().or_else(|| reigns().and_then(|(_, address)| address)));
         }
         let plan = alone(ground, end).comes_back(config.join.is_some()).plan(config.safety, config.standbys + 1, false);
         if !matches!(plan, Plan::Reign { .. }) {

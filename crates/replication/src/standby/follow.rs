@@ -47,6 +47,8 @@ struct State {
     following: Option<NodeId>,
     /// In which term.
     term: Term,
+    /// Whether this node has come upon `leader` by itself.
+    sought: bool,
     /// Whether there was an answer, or none in time, since `leader` was named.
     tried: bool,
     /// Whether `leader` is a relay, as far as is known.
@@ -70,6 +72,7 @@ impl Follow {
             closer: None,
             following: None,
             term: Term(0),
+            sought: false,
             tried: false,
             relay: false,
             primary: None,
@@ -89,19 +92,26 @@ impl Follow {
         let mut state = self.lock();
         let breaks = state.breaks + u64::from(state.leader != leader);
         state.leader = leader;
-        (state.tried, state.relay, state.primary) = (false, false, None);
+        (state.tried, state.relay, state.primary, state.sought) = (false, false, None, false);
         state.interrupt();
         state.breaks = breaks;
         self.changed.notify_all();
     }
 
-    /// Tries `leader` next, after the customary pause, unless somebody has named another since `order`.
-    fn look_elsewhere(&self, order: u64, leader: &str) {
+    /// Tries `leader` next, after the customary pause, unless somebody has named another since `order`. Nobody has told this node to follow that one: it
+    /// may know who reigns.
+    pub fn look_elsewhere(&self, order: u64, leader: &str) {
         let mut state = self.lock();
         if state.order == order {
             state.leader = Some(leader.to_owned());
-            state.tried = false;
+            (state.tried, state.sought) = (false, true);
+            self.changed.notify_all();
         }
+    }
+
+    /// Whether nobody has told this node to follow the one whom it tries.
+    pub fn is_sought(&self) -> bool {
+        self.lock().sought
     }
 
     pub fn leader(&self) -> Option<String> {
@@ -362,6 +372,7 @@ pub(super) fn run(shared: &Arc<Shared>) {
             }
             // It is gone, or knows no more than this node. One of the others may.
             SessionError::Call(crate::endpoint::CallError::Connect(_))
+            | SessionError::Counted { primary: None }
             | SessionError::Call(crate::endpoint::CallError::Refused { refusal: Refusal::NotPrimary { .. }, .. })
                 if shared.is_counted() && !shared.follow.is_relayed() && shared.follow.order() == order =>
             {

@@ -282,6 +282,16 @@ impl Standby {
         self.shared.follow.lead(Some(address.to_owned()));
     }
 
+    /// Asks the nodes that it knows, one after the other, for somebody to follow. Without effect while there is one.
+    pub fn look_around(&self) {
+        let follow = self.shared.follow();
+        let order = follow.order();
+        let peer = self.peers().into_iter().map(|peer| peer.address).find(|address| *address != self.shared.address);
+        if let Some(address) = peer.filter(|_| follow.leader().is_none()) {
+            follow.look_elsewhere(order, &address);
+        }
+    }
+
     /// Blocks until the standby follows its primary for the first time.
     ///
     /// # Errors

@@ -149,7 +149,8 @@ fn through_relay(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Resul
     if welcome.above.contains(&shared.node) {
         return Err(SessionError::Refused(Refusal::Circle { node: welcome.node, above: shared.node }));
     }
-    if terms.set.as_ref().is_some_and(|set| set.may_have(shared.node)) {
+    // Nobody has told it to follow a relay, if it has come upon this one by itself.
+    if terms.set.as_ref().is_some_and(|set| set.may_have(shared.node)) || shared.follow.is_sought() {
         let peers = shared.peers();
         let address = peers.iter().find(|peer| peer.node == Some(primary)).map(|peer| peer.address.clone());
         return Err(SessionError::Counted { primary: address });
