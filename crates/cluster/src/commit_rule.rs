@@ -510,12 +510,29 @@ impl CommitRule {
         let before = (self.degraded_since, self.blocked_since, self.refusing);
         let keep = |since: Option<Moment>, holds: bool| holds.then(|| since.unwrap_or(now));
         self.degraded_since = keep(self.degraded_since, in_sync < self.config.standbys);
-        self.blocked_since = keep(self.blocked_since, in_sync < self.needed_now());
+        let blocked =
+            in_sync < self.needed_now() || self.members.iter().any(|(node, member)| self.is_missed(*node, member));
+        self.blocked_since = keep(self.blocked_since, blocked);
         self.refusing = match (self.config.when_missing, self.blocked_since) {
             (WhenMissing::RefuseAfter(patience), Some(since)) if self.may_refuse() => now.since(since) >= patience,
             _ => false,
         };
         before != (self.degraded_since, self.blocked_since, self.refusing)
+    }
+
+    /// Whether commits wait for this member, which does not keep up and is on record: without it the next set could be taken for another.
+    fn is_missed(&self, node: NodeId, member: &Member) -> bool {
+        let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(node));
+        bound && member.stalls && member.place != Place::Leaving
+    }
+
+    /// For whom commits wait at present.
+    fn waits_for(&self) -> Vec<NodeId> {
+        let missed = |(node, member): &(&NodeId, &Member)| match self.sets {
+            Some(_) => self.is_missed(**node, member) || member.place != Place::InSync && member.synchronous,
+            None => member.synchronous && (!member.connected || member.stalls || member.place != Place::InSync),
+        };
+        self.members.iter().filter(missed).map(|(node, _)| *node).collect()
     }
 
     fn may_refuse(&self) -> bool {
@@ -628,7 +645,7 @@ impl CommitRule {
                 WhenMissing::RefuseAfter(patience) if self.may_refuse() => Some(since.after(patience)),
                 _ => None,
             };
-            return Standing::Blocked { since, in_sync, needed, refuses_at };
+            return Standing::Blocked { since, in_sync, needed, refuses_at, waits_for: self.waits_for() };
         }
         match self.degraded_since {
             None => Standing::Safe,

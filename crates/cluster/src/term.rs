@@ -205,6 +205,31 @@ impl Fence {
     }
 }
 
+/// A reign that somebody lives under: the primary itself, who follows it, or who has heard from it a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Living {
+    /// Its term.
+    pub term: Term,
+    /// Who reigns.
+    pub node: NodeId,
+}
+
+impl Living {
+    /// Whether `asker`, a primary of before that has heard of no later term than `heard`, has to give way to this reign, and follow it. A
+    /// reign of an earlier term is over, though somebody does not know that yet.
+    pub fn outranks(&self, asker: NodeId, heard: Term) -> bool {
+        self.node != asker && self.term >= heard
+    }
+}
+
+/// Whether the node `me` may come back as a primary without having been told to: nobody has promised itself to another since it reigned or asked for
+/// a reign, or the last reign that its history knows of was its own. Of the nodes that have heard of the latest term one is such a node, so
+/// if all of them start again, one of them reigns. It has to ask first ([`Candidacy::comes_back`]).
+pub fn may_come_back(me: NodeId, history: &TermHistory, fence: &Fence) -> bool {
+    let reigned_last = history.reigns().last().is_some_and(|last| last.node == me);
+    fence.holder() == Some(me) || fence.holder().is_some() && reigned_last
+}
+
 /// What a node says of its log when a candidate consults it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogState {
@@ -216,6 +241,8 @@ pub struct LogState {
     pub set: Option<InSyncSet>,
     /// Whether commits may count on it: an asynchronous standby has no voice.
     pub synchronous: bool,
+    /// What of it the node knows to be committed: as the primary, or because a primary has said so.
+    pub committed: Stamp,
 }
 
 impl LogState {
@@ -262,6 +289,13 @@ pub enum Plan {
         /// Where that node's log ends.
         upto: Stamp,
     },
+    /// The candidate was a primary before, and another reigns, or has reigned, since: it follows that one.
+    Follow {
+        /// The other's reign.
+        reign: Living,
+        /// Whether somebody lives under it now. Otherwise it is merely known to have gone on without the candidate.
+        lives: bool,
+    },
     /// Two nodes reigned in the same term: an operator must choose.
     SameTermTwice {
         /// The node whose log disagrees.
@@ -285,8 +319,8 @@ pub enum Plan {
 /// count for nothing; one of them may be the candidate under 1-safe and 2-safe. Very safe and quorum rest on a number of synchronous nodes, which would
 /// change if it became the primary.
 ///
-/// A primary that restarts is a candidate like any other: while it was away, another may have begun to reign, whose commits it
-/// would undo.
+/// A primary that restarts is a candidate like any other, but for one thing: while it was away, another may have begun to reign. It gives
+/// way to that one ([`Candidacy::comes_back`]), while a candidate that was told to take over does not.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
     term: Term,
@@ -300,6 +334,19 @@ pub struct Candidacy {
     undisturbed: bool,
     /// In that reign an in-sync set took effect.
     effective: bool,
+    /// The candidate was a primary before, and nobody told it to take over.
+    comes_back: Option<ComesBack>,
+    /// The latest living reign to which it has to give way.
+    living: Option<Living>,
+}
+
+/// What holds for a candidate that was a primary before.
+#[derive(Clone, Copy, Debug)]
+struct ComesBack {
+    /// At least one other node has to answer, whatever the level.
+    asks: bool,
+    /// Another node was promised a later term: it has to answer, where no number of others would do.
+    promised: Option<NodeId>,
 }
 
 impl Candidacy {
@@ -310,7 +357,33 @@ impl Candidacy {
         let undisturbed = last.is_some_and(|last| {
             (last.node, last.term) == (me, fence.highest()) && fence.holder().is_none_or(|holder| holder == me)
         });
-        Self { term, me, mine, heard: BTreeMap::new(), higher: None, fence: *fence, undisturbed, effective: false }
+        Self {
+            term,
+            me,
+            mine,
+            heard: BTreeMap::new(),
+            higher: None,
+            fence: *fence,
+            undisturbed,
+            effective: false,
+            comes_back: None,
+            living: None,
+        }
+    }
+
+    /// The candidate was a primary before, and nobody told it to take over: it gives way to a living reign, and to one that has gone on without
+    /// it. With `asks` it does not reign before another node has answered. To be said before anybody is heard.
+    #[must_use]
+    pub fn comes_back(mut self, asks: bool) -> Self {
+        self.comes_back = Some(ComesBack { asks, promised: self.fence.holder().filter(|holder| *holder != self.me) });
+        self
+    }
+
+    /// Somebody lives under `reign`, which [outranks](Living::outranks) this candidate.
+    pub fn told(&mut self, reign: Living) {
+        if self.living.is_none_or(|known| known.term < reign.term) {
+            self.living = Some(reign);
+        }
     }
 
     /// The latest reign of the candidate itself in which an in-sync set took effect was in `term`
@@ -369,8 +442,9 @@ impl Candidacy {
     }
 
     /// A reign of another node that has gone on where the candidate's own log knows nothing of it: the latest that anybody who was heard has
-    /// written something in, if his log is more advanced. Who takes over need not mind. Who only restarts may find that one reigning.
-    pub fn superseded(&self) -> Option<Reign> {
+    /// written something in, if his log is more advanced. Who takes over need not mind. Who only comes back may find that one reigning, unless it
+    /// was heard itself and does not say so.
+    fn superseded(&self) -> Option<Reign> {
         let known = self.mine.history.cut(self.mine.end);
         let ahead = self.heard.values().filter(|log| log.rank() > self.mine.rank());
         let last = ahead.filter_map(|log| log.history.cut(log.end).0.last().copied());
@@ -391,6 +465,9 @@ impl Candidacy {
     /// What to do, given the level under which the old primary committed in a cluster of `nodes`. `force` goes on
     /// although acknowledged commits may be lost.
     pub fn plan(&self, safety: Safety, nodes: u32, force: bool) -> Plan {
+        if let (Some(_), Some(reign)) = (self.comes_back, self.living) {
+            return Plan::Follow { reign, lives: true };
+        }
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
             return Plan::HigherTerm { at_least: Term(higher.0 + 1) };
         }
@@ -398,6 +475,18 @@ impl Candidacy {
         let written = self.heard.values().map(|log| log.rank().0).max().unwrap_or_default();
         if written >= self.term {
             return Plan::HigherTerm { at_least: Term(written.0 + 1) };
+        }
+        if let Some(comes_back) = self.comes_back {
+            let gone_on = self.superseded().map(|reign| Living { term: reign.term, node: reign.node });
+            if let Some(reign) = gone_on.filter(|reign| !self.heard.contains_key(&reign.node)) {
+                return Plan::Follow { reign, lives: false };
+            }
+            let unheard = comes_back.promised.filter(|node| !self.heard.contains_key(node));
+            let alone = matches!(safety, Safety::OneSafe | Safety::VerySafe);
+            if alone && unheard.is_some() || comes_back.asks && self.heard.is_empty() {
+                let heard = self.voices();
+                return Plan::TooFew { heard, needed: heard + 1 };
+            }
         }
         let newest = self.newest_set();
         if !force {
@@ -434,6 +523,16 @@ impl Candidacy {
     /// The newest in-sync set that anybody who was heard knows of.
     pub fn newest_set(&self) -> Option<InSyncSet> {
         self.heard.values().fold(self.mine.set.clone(), |known, log| InSyncSet::newer(known, log.set.clone()))
+    }
+
+    /// What of the candidate's log is known to be committed, by what it knows itself and by what the others have said of the part that
+    /// its log shares with theirs.
+    pub fn known_committed(&self) -> Stamp {
+        let shared = |log: &LogState| match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
+            Agreement::Upto(upto) => log.committed.min(upto),
+            Agreement::SameTermTwice { .. } => Stamp::ZERO,
+        };
+        self.heard.values().map(shared).fold(self.mine.committed.min(self.mine.end), Stamp::max)
     }
 
     /// What the in-sync sets of the reign that [`Plan::Reign`] allows follow.
@@ -477,7 +576,7 @@ mod tests {
     }
 
     fn log(reigns: &[(u32, u64)], end: u64, set: Option<InSyncSet>) -> LogState {
-        LogState { history: history(reigns), end: Stamp(end), set, synchronous: true }
+        LogState { history: history(reigns), end: Stamp(end), set, synchronous: true, committed: Stamp::ZERO }
     }
 
     fn set(number: u64, members: &[u64], floor: u32) -> Option<InSyncSet> {
@@ -555,7 +654,8 @@ mod tests {
     fn a_promise_that_was_given_while_others_were_sounded_out_counts() {
         let reign = Reign { term: Term(1), start: Stamp::ZERO, node: NodeId(1) };
         let history: TermHistory = vec![reign].try_into().unwrap();
-        let mine = LogState { history, end: Stamp(50), set: set(2, &[1, 2], 0), synchronous: true };
+        let mine =
+            LogState { history, end: Stamp(50), set: set(2, &[1, 2], 0), synchronous: true, committed: Stamp::ZERO };
         let mut fence = Fence::new(Term(1), Some(NodeId(1)));
         let mut candidate = Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1)));
         assert_eq!(candidate.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
@@ -581,7 +681,13 @@ mod tests {
                 node: NodeId(*node),
             };
             let reigns: Vec<_> = reigns.iter().map(reign).collect();
-            LogState { history: reigns.try_into().unwrap(), end: Stamp(end), set: None, synchronous: true }
+            LogState {
+                history: reigns.try_into().unwrap(),
+                end: Stamp(end),
+                set: None,
+                synchronous: true,
+                committed: Stamp::ZERO,
+            }
         };
         let mut candidate = Candidacy::new(NodeId(1), of(&[(1, 0, 1)], 50), &Fence::new(Term(1), Some(NodeId(1))));
         // More of its own reign, or a reign that nothing was written in, is nobody else's.
@@ -590,6 +696,67 @@ mod tests {
         assert_eq!(candidate.superseded(), None);
         candidate.promised(NodeId(3), of(&[(1, 0, 1), (2, 40, 3)], 48));
         assert_eq!(candidate.superseded().map(|reign| (reign.term, reign.node)), Some((Term(2), NodeId(3))));
+    }
+
+    #[test]
+    fn what_others_were_told_to_be_committed_counts_as_far_as_logs_are_one() {
+        let fence = Fence::new(Term(1), None);
+        let told = |log: LogState, committed| LogState { committed: Stamp(committed), ..log };
+        let mut candidate = Candidacy::new(NodeId(1), told(log(&[(1, 0)], 50, None), 10), &fence);
+        assert_eq!(candidate.known_committed(), Stamp(10));
+        candidate.promised(NodeId(2), told(log(&[(1, 0)], 40, None), 30));
+        assert_eq!(candidate.known_committed(), Stamp(30));
+        // Of what parts from the own log at 20 nothing beyond counts.
+        candidate.promised(NodeId(3), told(log(&[(1, 0), (2, 20)], 45, None), 45));
+        assert_eq!(candidate.known_committed(), Stamp(30));
+        candidate.promised(NodeId(3), told(log(&[(1, 0), (2, 45)], 60, None), 60));
+        assert_eq!(candidate.known_committed(), Stamp(45));
+    }
+
+    #[test]
+    fn a_living_reign_outranks_who_comes_back_and_nobody_who_was_told_to_take_over() {
+        let fence = Fence::new(Term(1), Some(NodeId(1)));
+        let told_to = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence);
+        let mut back = told_to.clone().comes_back(false);
+        let reign = Living { term: Term(2), node: NodeId(2) };
+        assert!(reign.outranks(NodeId(1), Term(1)) && reign.outranks(NodeId(1), Term(2)));
+        assert!(!reign.outranks(NodeId(2), Term(1)) && !reign.outranks(NodeId(1), Term(3)));
+        assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Reign { term: Term(2) });
+        back.told(reign);
+        assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Follow { reign, lives: true });
+        // One that has gone on and is not heard itself; one that is heard, and does not reign.
+        let gone_on = log(&[(1, 0), (2, 40)], 60, None);
+        let reign = Living { term: Term(2), node: NodeId(9) };
+        let mut back = told_to.comes_back(false);
+        back.again(Term(3));
+        back.promised(NodeId(3), gone_on);
+        assert_eq!(back.plan(Safety::OneSafe, 3, false), Plan::Follow { reign, lives: false });
+        back.promised(NodeId(9), log(&[(1, 0)], 40, None));
+        assert!(matches!(back.plan(Safety::OneSafe, 3, false), Plan::Fetch { .. }));
+    }
+
+    #[test]
+    fn who_comes_back_asks() {
+        // Promised to another: that one has to answer where no number of others would do.
+        let fence = Fence::new(Term(2), Some(NodeId(2)));
+        let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence).comes_back(false);
+        assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
+        back.promised(NodeId(3), log(&[(1, 0)], 50, None));
+        assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 2, needed: 3 });
+        back.promised(NodeId(2), log(&[(1, 0)], 50, None));
+        assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::Reign { term: Term(3) });
+        // Somebody at least, if it was told to join.
+        let fence = Fence::new(Term(1), Some(NodeId(1)));
+        let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence).comes_back(true);
+        assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });
+        back.promised(NodeId(2), log(&[(1, 0)], 50, None));
+        assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::Reign { term: Term(2) });
+        // Who may: whose reign was the last, or who was promised one.
+        let history = |node| TermHistory::first(Term(1), NodeId(node));
+        assert!(may_come_back(NodeId(1), &history(1), &Fence::new(Term(2), Some(NodeId(2)))));
+        assert!(may_come_back(NodeId(1), &history(2), &Fence::new(Term(2), Some(NodeId(1)))));
+        assert!(!may_come_back(NodeId(1), &history(2), &Fence::new(Term(2), Some(NodeId(2)))));
+        assert!(!may_come_back(NodeId(1), &history(1), &Fence::new(Term(1), None)));
     }
 
     #[test]

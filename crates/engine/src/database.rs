@@ -1,6 +1,9 @@
 //! The database of one node.
 
-use std::{sync::Arc, time::Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use freshet_base::{Isolation, Stamp, Term, Watermark};
 use freshet_log::{Log, LogConfig, LogOpenError, block::BLOCK_HEADER};
@@ -9,6 +12,9 @@ use freshet_txn::{Core, OpenGate, OutcomeOpen, Primary, ProcedureError, Snapshot
 use thiserror::Error;
 
 use crate::source::LogSource;
+
+/// How often a wait looks whether anybody wants to wait any more.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Why a table was not made.
 #[derive(Debug, Error)]
@@ -134,6 +140,20 @@ impl Database {
     /// [`OutcomeOpen`] when that cannot be known.
     pub fn wait(&self, ticket: Ticket) -> Result<(), OutcomeOpen> {
         self.wait_until(ticket, None)
+    }
+
+    /// Blocks until a commit holds, or `ended` says that nobody wants to wait any more. That is asked every 50 ms: the wait of whoever can be told to
+    /// stop, by a time-out, a request to cancel, or the end of its session.
+    ///
+    /// # Errors
+    /// [`OutcomeOpen`] when that cannot be known; [`OutcomeOpen::Deadline`] once `ended` has said so.
+    pub fn wait_unless(&self, ticket: Ticket, ended: &dyn Fn() -> bool) -> Result<(), OutcomeOpen> {
+        loop {
+            match self.wait_until(ticket, Some(Instant::now() + LOOK_EVERY)) {
+                Err(OutcomeOpen::Deadline) if !ended() => {}
+                outcome => return outcome,
+            }
+        }
     }
 
     /// Blocks until a commit holds, or `deadline` passes.

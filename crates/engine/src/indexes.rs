@@ -121,7 +121,7 @@ impl IndexBuild<'_> {
         let ticket = Database::set_state(&self.worker, self.table, self.number, IndexState::Ready)?;
         // Whether that lasts may not be known, but it is not to be taken back from here.
         self.done = true;
-        self.database.wait(ticket)?;
+        self.database.wait_unless(ticket, cancelled)?;
         Ok(self.number)
     }
 }
@@ -130,10 +130,9 @@ impl Drop for IndexBuild<'_> {
     fn drop(&mut self) {
         if !self.done
             && !std::thread::panicking()
-            && let Ok(ticket) = Database::set_state(&self.worker, self.table, self.number, IndexState::Dropped)
+            && Database::set_state(&self.worker, self.table, self.number, IndexState::Dropped).is_ok()
         {
             // What becomes of that matters to nobody: the next primary drops it too.
-            let _ = self.database.wait(ticket);
             self.worker.collect_garbage();
         }
     }
@@ -155,7 +154,7 @@ impl Database {
         definition: &IndexDefinition,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<usize, IndexError> {
-        self.begin_index(table, definition)?.finish(cancelled)
+        self.begin_index(table, definition, cancelled)?.finish(cancelled)
     }
 
     /// The first half of [`Database::add_index`]: from here on writers enter what they write. Waits until that is committed.
@@ -166,6 +165,7 @@ impl Database {
         &'d self,
         table: &'d Table,
         definition: &IndexDefinition,
+        cancelled: &dyn Fn() -> bool,
     ) -> Result<IndexBuild<'d>, IndexError> {
         let worker = self.worker()?;
         let building = Building::begin(&self.core.catalog, table)?;
@@ -177,8 +177,11 @@ impl Database {
                 Ok(indexes.len() - 1)
             })?)
         })?;
-        self.wait(ticket)?;
-        Ok(IndexBuild { database: self, table, number, worker, building, done: false })
+        let build = IndexBuild { database: self, table, number, worker, building, done: false };
+        match self.wait_unless(ticket, cancelled) {
+            Err(OutcomeOpen::Deadline) => Err(IndexError::Cancelled),
+            outcome => outcome.map(|()| build).map_err(IndexError::from),
+        }
     }
 
     fn set_state(worker: &Worker, table: &Table, number: usize, state: IndexState) -> Result<Ticket, ProcedureError> {

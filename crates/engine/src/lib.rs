@@ -12,7 +12,10 @@ pub use database::{CreateTableError, Database, DropTableError};
 pub use freshet_base::{Isolation, Rid, Safety, Stamp};
 pub use freshet_cluster::{flow::Mode as FeedMode, relay::RelayAck};
 pub use freshet_fabric::FabricKind;
-pub use freshet_log::persist::{Medium as PersistMedium, Method as PersistMethod};
+pub use freshet_log::{
+    DurableError,
+    persist::{Medium as PersistMedium, Method as PersistMethod},
+};
 pub use freshet_replication::status::{PrimaryStatus, StandbyStatus};
 pub use freshet_storage::{IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, Table, TableDefinition};
 pub use freshet_txn::{

@@ -5,7 +5,9 @@ mod common;
 use std::sync::Arc;
 
 use common::{churn, config, definition, directories, hash, row, soon, start, wait_for};
-use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, node::RoleStatus};
+use freshet_base::NodeId;
+use freshet_cluster::commit_rule::Standing;
+use freshet_engine::{Isolation, Node, NodeConfig, OutcomeOpen, Role, Safety, StateHash, node::RoleStatus};
 
 /// A node of a cluster under 2-safe whose standbys are given up at once when they are gone.
 fn two_safe(directory: &tempfile::TempDir, standbys: u32, least_in_sync: u32) -> NodeConfig {
@@ -24,7 +26,7 @@ fn in_sync(primary: &Node) -> usize {
 
 /// A cluster of which any two nodes may go on: node 1 leaves, the others go on, and the primary is gone too. Returns where that was, node 2, and
 /// what was acknowledged.
-fn one_was_put_out(directories: &[tempfile::TempDir]) -> (String, Arc<Node>, (u64, u64)) {
+fn one_was_put_out(directories: &[tempfile::TempDir]) -> (String, Arc<Node>, (u64, u64), NodeId) {
     let of = |n: usize| two_safe(&directories[n], 2, 1);
     let primary = start(of(0));
     let address = primary.address().to_owned();
@@ -37,19 +39,37 @@ fn one_was_put_out(directories: &[tempfile::TempDir]) -> (String, Arc<Node>, (u6
     put_out.stop().unwrap();
     drop(put_out);
     // That it is out is on record before any of these is acknowledged.
-    churn(primary.database(), &table, 1000, 1500);
+    let end = churn(primary.database(), &table, 1000, 1500);
+    // The other one has been told so.
+    stays.wait_visible(end, soon()).unwrap();
     let acknowledged = hash(&primary);
     assert_ne!(acknowledged, before);
     primary.stop().unwrap();
-    (address, stays, acknowledged)
+    (address, stays, acknowledged, primary.id())
+}
+
+fn standing(primary: &Node) -> Standing {
+    let RoleStatus::Primary { shipping, .. } = primary.status().role else { panic!("it is the primary") };
+    shipping.standing
+}
+
+/// What a reader is told without having to wait.
+fn read_at_once(node: &Node) -> (u64, u64) {
+    let worker = node.database().worker().unwrap();
+    let transaction = worker.begin_read_only();
+    let hash = StateHash::of(&transaction).unwrap();
+    let ticket = transaction.commit().unwrap();
+    assert_eq!(node.database().outcome(ticket), Some(Ok(())), "what was read is known to be committed");
+    (hash.hash, hash.records)
 }
 
 #[test]
 fn who_was_put_out_does_not_take_over_alone() {
     let directories = directories();
     let of = |n: usize| two_safe(&directories[n], 2, 1);
-    let (address, stays, acknowledged) = one_was_put_out(&directories);
-    // As far as it knows, the other two may have gone on; and they have.
+    let (address, stays, acknowledged, _) = one_was_put_out(&directories);
+    // As far as it knows, the other two may have gone on; and they have. It has forgotten where they are.
+    std::fs::remove_file(directories[1].path().join("other-nodes")).unwrap();
     let put_out = start(joining(&address, of(1)));
     let refused = put_out.promote(false).unwrap_err().to_string();
     assert!(refused.contains("in-sync set"), "{refused}");
@@ -76,11 +96,24 @@ fn who_was_put_out_does_not_take_over_alone() {
 fn who_was_put_out_takes_over_with_the_log_of_who_stayed() {
     let directories = directories();
     let of = |n: usize| two_safe(&directories[n], 2, 1);
-    let (address, stays, acknowledged) = one_was_put_out(&directories);
+    let (address, stays, acknowledged, gone) = one_was_put_out(&directories);
     let config = NodeConfig { peers: vec![stays.address().to_owned()], ..joining(&address, of(1)) };
     let put_out = start(config);
     put_out.promote(false).unwrap();
     assert_eq!((put_out.role(), hash(&put_out)), (Role::Primary, acknowledged));
+    // What was committed is read at once, though nothing else commits: it says so, and for whom it waits.
+    assert_eq!(read_at_once(&put_out), acknowledged);
+    wait_for("it says for whom it waits", || match standing(&put_out) {
+        Standing::Blocked { waits_for, .. } => waits_for == [gone],
+        _ => false,
+    });
+    let (database, table) = (put_out.database(), put_out.database().table("things").unwrap());
+    let worker = database.worker().unwrap();
+    let (_, written) =
+        worker.execute(Isolation::Serializable, |txn| Ok(txn.insert(&table, &row(9000, 1, 1))?)).unwrap();
+    assert_eq!(database.wait_unless(written, &|| true), Err(OutcomeOpen::Deadline), "the wait ends when it is told to");
+    assert_eq!(database.outcome(written), None, "and the commit still waits");
+    drop((worker, table));
     // Somebody who hears the old primary alone would take its set for the newest, so nothing is committed without it.
     let back = start(joining(put_out.address(), of(0)));
     let end = churn(put_out.database(), &put_out.database().table("things").unwrap(), 5000, 5500);

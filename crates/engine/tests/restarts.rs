@@ -4,8 +4,8 @@ mod common;
 
 use std::sync::{Arc, mpsc};
 
-use common::{churn, config, definition, directories, hash, soon, start};
-use freshet_engine::{Node, NodeConfig, Role, Safety, node::StartPhase};
+use common::{churn, config, definition, directories, hash, row, soon, start};
+use freshet_engine::{Isolation, Node, NodeConfig, Role, Safety, node::StartPhase};
 
 /// A node of a cluster of three under quorum(2).
 fn of_three(directory: &tempfile::TempDir) -> NodeConfig {
@@ -98,17 +98,73 @@ fn a_primary_that_was_succeeded_does_not_reign_again() {
         let why = refused(alone());
         assert!(why.contains("1 of the 2 nodes answered") && why.contains("force-reign"), "{why}");
     }
-    // One of those who know.
+    // One of those who know: it is a standby from then on, also if it is started again, whether anybody reigns or not.
     let third = joining("127.0.0.1:1", &directories[2]);
-    let why = refused(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
-    assert!(why.contains("since term 2") && why.contains("`join`"), "{why}");
+    for _ in 0..2 {
+        let back = start(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
+        assert_eq!(back.role(), Role::Standby);
+        back.stop().unwrap();
+    }
+    let back = start(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
     third.promote(true).unwrap();
-    let back = joining(third.address(), &directories[0]);
     let end = third.database().core().snapshots.current();
     back.wait_visible(end, soon()).unwrap();
     assert_eq!((hash(&third), hash(&back)), (acknowledged, acknowledged));
     third.stop().unwrap();
     back.stop().unwrap();
+}
+
+/// Started again as it was, while another reigns: it follows that one, and finds it though nobody named it.
+#[test]
+fn a_primary_that_was_succeeded_follows_by_itself() {
+    let directories = directories();
+    for safety in [Safety::Quorum(2), Safety::TwoSafe, Safety::VerySafe] {
+        let directories: Vec<_> =
+            directories.iter().map(|directory| tempfile::tempdir_in(directory).unwrap()).collect();
+        let as_it_was = |node: usize, listen: &str| NodeConfig {
+            safety,
+            listen: listen.to_owned(),
+            ..of_three(&directories[node])
+        };
+        let any = "127.0.0.1:0";
+        let old = start(as_it_was(0, any));
+        let addresses = [old.address().to_owned()];
+        let join = |node, listen: &str| NodeConfig { join: Some(addresses[0].clone()), ..as_it_was(node, listen) };
+        let (second, third) = (start(join(1, any)), start(join(2, any)));
+        let addresses = [addresses[0].clone(), second.address().to_owned(), third.address().to_owned()];
+        let table = old.database().create_table(&definition()).unwrap();
+        let end = churn(old.database(), &table, 0, 200);
+        for node in [&second, &third] {
+            node.wait_visible(end, soon()).unwrap();
+        }
+        // It lives when it is succeeded: then everybody knows. And it is down before it can hear more than that.
+        second.promote(false).unwrap();
+        old.stop().unwrap();
+        drop((old, table));
+        for _ in 0..3 {
+            let back = start(as_it_was(0, &addresses[0]));
+            assert_eq!((back.role(), second.role()), (Role::Standby, Role::Primary), "{safety}");
+            let end = second.database().core().snapshots.current();
+            back.wait_visible(end, soon()).unwrap();
+            back.stop().unwrap();
+        }
+        // The new one is started again as it was, too, with the address of the first. It reigns again, and the first follows.
+        let back = start(as_it_was(0, &addresses[0]));
+        back.wait_visible(second.database().core().snapshots.current(), soon()).unwrap();
+        second.stop().unwrap();
+        drop(second);
+        let second = start(join(1, &addresses[1]));
+        assert_eq!((second.role(), back.role()), (Role::Primary, Role::Standby), "{safety}");
+        let table = second.database().table("things").unwrap();
+        let end = churn(second.database(), &table, 1000, 1200);
+        for node in [&back, &third] {
+            node.wait_visible(end, soon()).unwrap();
+            assert_eq!(hash(node), hash(&second));
+        }
+        for node in [back, third, second] {
+            node.stop().unwrap();
+        }
+    }
 }
 
 #[test]
@@ -156,6 +212,64 @@ fn what_a_restart_finds_is_committed_when_enough_hold_it() {
         let end = node.database().core().snapshots.current();
         node.log().unwrap().nudge(end);
         node.database().core().snapshots.primary().unwrap().gate.wait(end, soon()).unwrap();
+        node.stop().unwrap();
+    }
+}
+
+/// A take-over from a primary that lives and works: what it makes durable meanwhile is no part of what the candidate fetches.
+#[test]
+fn a_primary_under_load_is_succeeded() {
+    let directories = directories();
+    let [mut primary, mut second, mut third] = trio(&directories);
+    let stopping = std::sync::atomic::AtomicBool::new(false);
+    let mut id = 1_000_000;
+    for round in 0..5 {
+        let table = primary.database().table("things").unwrap();
+        let (loaded, full) = mpsc::channel();
+        std::thread::scope(|scope| {
+            for writer in 0..3_u64 {
+                let (primary, table, stopping, loaded) = (&primary, &table, &stopping, loaded.clone());
+                let first = id + writer * 1_000_000;
+                scope.spawn(move || {
+                    let worker = primary.database().worker().unwrap();
+                    for written in 0.. {
+                        let rows = first + written * 20..first + written * 20 + 20;
+                        let outcome = worker.execute(Isolation::Snapshot, |txn| {
+                            for id in rows.clone() {
+                                txn.insert(table, &[row(id, id % 7, 0), vec![7; 500]].concat())?;
+                            }
+                            Ok(())
+                        });
+                        if written == 100 {
+                            loaded.send(()).unwrap();
+                        }
+                        if outcome.is_err() || stopping.load(std::sync::atomic::Ordering::SeqCst) {
+                            return;
+                        }
+                    }
+                });
+            }
+            (0..3).for_each(|_| full.recv().unwrap());
+            let outcome = second.promote(false);
+            stopping.store(outcome.is_err(), std::sync::atomic::Ordering::SeqCst);
+            outcome.unwrap_or_else(|why| panic!("round {round}: {why}"));
+        });
+        id += 3_000_000;
+        drop(table);
+        // It is started again as it was, and follows.
+        let (listen, directory) = (primary.address().to_owned(), primary.config().directory.clone());
+        let _ = primary.stop();
+        drop(primary);
+        let back = start(NodeConfig { listen, directory, ..of_three(&directories[0]) });
+        assert_eq!(back.role(), Role::Standby);
+        let end = second.database().core().snapshots.current();
+        for node in [&back, &third] {
+            node.wait_visible(end, soon()).unwrap();
+            assert_eq!(hash(node), hash(&second), "round {round}");
+        }
+        (primary, second, third) = (second, third, back);
+    }
+    for node in [third, second, primary] {
         node.stop().unwrap();
     }
 }

@@ -40,12 +40,6 @@ impl Ending {
         Ok(Self(ended))
     }
 
-    /// Blocks until the end.
-    pub(crate) fn wait(&self) {
-        // An error means that nobody is left who could tell, which cannot be while the signal thread lives.
-        let _ = self.0.recv();
-    }
-
     /// Blocks until the end, or for so long; returns whether it has come.
     pub(crate) fn wait_for(&self, time: Duration) -> bool {
         !matches!(self.0.recv_timeout(time), Err(RecvTimeoutError::Timeout))

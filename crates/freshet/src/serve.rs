@@ -1,8 +1,11 @@
-//! `freshet serve`: a node and its server, until a signal ends them.
+//! `freshet serve`: a node and its server, until a signal ends them. A primary that another has succeeded starts again, in the same process.
 
 use std::{
+    env,
     io::{self, Write},
-    process::ExitCode,
+    net::SocketAddr,
+    os::unix::process::CommandExt,
+    process::{Command, ExitCode},
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -93,16 +96,51 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     writeln!(out, "ready {}", serde_json::to_string(&ready)?)?;
     out.flush()?;
 
-    ending.wait();
+    let deposed = loop {
+        if ending.wait_for(LOOK_EVERY) {
+            break false;
+        }
+        if node.is_deposed() {
+            break true;
+        }
+    };
+    let bound = [
+        ("--address", Some(server.address())),
+        ("--listen", Some(node.bound_address())),
+        ("--sql-listen", sql.as_ref().and_then(|server| server.addresses().first().copied())),
+    ];
     if let Some(server) = sql {
-        let _ = server.shut_down(sql::GRACE);
+        // What it shows grows old, and nobody is to take it for the present state.
+        let _ = server.shut_down(if deposed { Duration::ZERO } else { sql::GRACE });
     }
     let stopped = node.stop();
     drop(server);
+    if deposed {
+        eprintln!("freshet: another node has become the primary, so this one starts again, to follow it");
+        return Err(start_again(&bound));
+    }
     match stopped {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(cause) => Err(Failure::new(format!("the node has stopped, but not cleanly: {cause}"))),
     }
+}
+
+/// How often a primary looks whether it still is one.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Becomes a new run of this program, with the same process number, command line and addresses. Returns only when that fails.
+fn start_again(bound: &[(&str, Option<SocketAddr>)]) -> Failure {
+    let mut command = Command::new("/proc/self/exe");
+    let mut given = env::args_os();
+    command.arg0(given.next().unwrap_or_default()).args(given);
+    // The last one of each counts. Where the system had chosen a port, it remains.
+    for (flag, address) in bound {
+        if let Some(address) = address {
+            command.arg(flag).arg(address.to_string());
+        }
+    }
+    let cause = command.exec();
+    Failure::new(format!("another node has become the primary, and this one cannot start again by itself: {cause}"))
 }
 
 /// A node whose code has found itself to be wrong does not go on: what is acknowledged is safe in its log, and a

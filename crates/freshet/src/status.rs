@@ -163,6 +163,10 @@ fn table(status: &Value) -> String {
                 let of = of.unwrap_or_else(|| format!("{} configured", number(standing, "configured")));
                 let _ = write!(stands, ", {in_sync} standby(s) in sync, {of}");
             }
+            let missed: Vec<_> = standing["waits_for"].as_array().into_iter().flatten().map(node).collect();
+            if !missed.is_empty() {
+                let _ = write!(stands, "; commits wait for {}", missed.join(", "));
+            }
             line("safety", format!("{}: {stands}", text(&status["safety"])));
             for step in ["reserved", "filled", "durable", "committed"] {
                 line(step, text(&status[step]));
@@ -214,6 +218,11 @@ fn table(status: &Value) -> String {
     out
 }
 
+/// A node's name, as everywhere else.
+fn node(id: &Value) -> String {
+    id.as_u64().map_or_else(|| text(id), |id| format!("{id:016x}"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -230,8 +239,10 @@ mod tests {
             assert!(table.contains("role"), "{table}");
         }
         let blocked = table(&serde_json::json!({
-            "role": "primary", "safety": "quorum:3", "standing": {"standing": "blocked", "in_sync": 1, "needed": 2},
+            "role": "primary", "safety": "quorum:3", "standing": {"standing": "blocked", "in_sync": 1, "needed": 2, "waits_for": [17, "00000000000000ab"]},
         }));
-        assert!(blocked.contains("quorum:3: blocked, 1 standby(s) in sync, 2 needed"), "{blocked}");
+        let says =
+            "quorum:3: blocked, 1 standby(s) in sync, 2 needed; commits wait for 0000000000000011, 00000000000000ab";
+        assert!(blocked.contains(says), "{blocked}");
     }
 }

@@ -17,13 +17,13 @@
 
 use std::time::{Duration, Instant};
 
-use freshet_engine::{OutcomeOpen, Safety, Stamp, Ticket};
+use freshet_engine::{DurableError, OutcomeOpen, Safety, Stamp, Ticket};
 use freshet_sql::{SqlError, SqlState};
 
 use crate::{server::Shared, session::settings::Settings};
 
 /// How often a wait looks whether its session is to end.
-const LOOK_EVERY: Duration = Duration::from_millis(200);
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// How often a session that asks for more than the node's level looks at the standbys.
 const ASK_EVERY: Duration = Duration::from_micros(200);
 
@@ -62,44 +62,62 @@ pub fn is_level(value: &str) -> bool {
     matches!(value, "" | "off") || value.parse::<Safety>().is_ok()
 }
 
+/// A commit whose client stopped waiting for it, or was stopped.
+fn unknown(cause: &dyn std::fmt::Display) -> SqlError {
+    let message = format!("the transaction may or may not have been committed: {cause}");
+    SqlError::new(SqlState::new("40003"), message).with_hint(
+        "It has taken effect on this node and others may see it, but it may be lost in a take-over: look for its effects before you repeat it.",
+    )
+}
+
 impl Shared {
     /// Waits until a commit holds as `level` says.
     ///
     /// # Errors
-    /// 40003 when nobody knows whether it will; 40001 for a transaction that has only read, and has seen what will not.
+    /// 40003 when nobody knows whether it will, also because `interrupted` ends the wait; what that says, if nothing was written;
+    /// 40001 for a transaction that has only read, and has seen what will not hold.
     pub fn wait_for_commit(
         &self,
         ticket: Ticket,
         level: Level,
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
-        let open = |cause: &dyn std::fmt::Display| {
-            let message = format!("the transaction may or may not have been committed: {cause}");
-            SqlError::new(SqlState::new("40003"), message)
+        let ended = || interrupted().is_err();
+        // Of a reader, what it asked for ends; of a writer, nobody knows what becomes of it.
+        let open = |cause: OutcomeOpen| match (cause, interrupted()) {
+            (OutcomeOpen::Deadline, Err(why)) if ticket.stamp.is_none() => why,
+            (OutcomeOpen::Deadline, Err(why)) => unknown(&why),
+            (OutcomeOpen::LogFailed(why), _) if ticket.stamp.is_none() => {
+                let message = format!("what was read may never be committed: the log cannot be written: {why}");
+                let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, message);
+                error.with_hint("Read again: what is committed can be read.")
+            }
+            (cause, _) if ticket.stamp.is_none() => {
+                let message = format!("what was read is not known to be committed: {cause}");
+                SqlError::new(SqlState::CANNOT_CONNECT_NOW, message)
+            }
+            (cause, _) => unknown(&cause),
         };
         match level {
             Level::Nothing => return Ok(()),
             Level::Local => {
                 let Some(log) = self.node.log() else { return Ok(()) };
-                return log.wait_durable(ticket.until, None).map(drop).map_err(|cause| open(&cause));
-            }
-            Level::Node | Level::More(_) => loop {
-                match self.database.wait_until(ticket, Some(Instant::now() + LOOK_EVERY)) {
-                    Ok(()) => break,
-                    Err(OutcomeOpen::Deadline) if interrupted().is_ok() => {}
-                    // Whoever has only read has no outcome to wonder about.
-                    Err(OutcomeOpen::LogFailed(why)) if ticket.stamp.is_none() => {
-                        let message = format!("what was read may never be committed: the log cannot be written: {why}");
-                        let error = SqlError::new(SqlState::SERIALIZATION_FAILURE, message);
-                        return Err(error.with_hint("Read again: what is committed can be read."));
+                loop {
+                    match log.wait_durable(ticket.until, Some(Instant::now() + LOOK_EVERY)) {
+                        Ok(_) => return Ok(()),
+                        Err(DurableError::Deadline) if !ended() => {}
+                        Err(DurableError::Deadline) => return Err(open(OutcomeOpen::Deadline)),
+                        Err(cause) => return Err(unknown(&cause)),
                     }
-                    Err(cause) => return Err(open(&cause)),
                 }
-            },
+            }
+            Level::Node | Level::More(_) => self.database.wait_unless(ticket, &ended).map_err(open)?,
         }
         let Level::More(safety) = level else { return Ok(()) };
         while !self.is_kept(safety, ticket.until) {
-            interrupted().map_err(|cause| open(&cause))?;
+            if ended() {
+                return Err(open(OutcomeOpen::Deadline));
+            }
             std::thread::sleep(ASK_EVERY);
         }
         Ok(())

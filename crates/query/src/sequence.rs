@@ -30,8 +30,6 @@ const LEAST: i64 = 32;
 const MOST: i64 = 8192;
 /// A range that was used up in less time is followed by a longer one.
 const FAST: Duration = Duration::from_millis(100);
-/// How long a wait lasts before it is asked whether to go on.
-const LOOK: Duration = Duration::from_millis(20);
 const ROW: usize = 17;
 
 /// Where the sequences of a node stand.
@@ -168,14 +166,9 @@ impl Sequences {
     }
 
     fn wait(&self, ticket: Ticket, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
-        loop {
-            match self.database.outcome(ticket) {
-                Some(Ok(())) => return Ok(()),
-                Some(Err(open)) => return Err(failed(open)),
-                None => {}
-            }
-            let _ = self.database.wait_until(ticket, Some(Instant::now() + LOOK));
-            interrupted()?;
+        match self.database.wait_unless(ticket, &|| interrupted().is_err()) {
+            Ok(()) => Ok(()),
+            Err(open) => interrupted().and(Err(failed(open))),
         }
     }
 

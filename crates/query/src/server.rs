@@ -267,6 +267,11 @@ impl SqlServer {
 
 impl Backend for SqlServer {
     fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report> {
+        if self.0.node.is_deposed() {
+            let message = "another node has become the primary, and this one is about to follow it";
+            let error = SqlError::new(SqlState::CANNOT_CONNECT_NOW, message);
+            return Err(report(error.with_hint("Connect to the new primary, or try again in a moment.")));
+        }
         let unknown = Access { proof: Proof::Scram(None), superuser: false };
         // It may have taken over.
         self.0.make().map_err(report)?;

@@ -1,61 +1,72 @@
-//! Restart of a primary that has to ask before it reigns again: it waits as a standby that follows nobody, and takes over
-//! ([`crate::takeover`]) as soon as enough others answer. Those who would follow it knock at its door meanwhile, and so it learns where to ask.
+//! Restart of a node that reigned before. If it has to ask before it reigns again, it waits as a standby that follows nobody, and takes over
+//! ([`crate::takeover`]) as soon as enough others answer and none of them lives under another reign. Those who would follow it knock at its door
+//! meanwhile, and so it learns where to ask. If it need not, it looks around once ([`who_reigns`]).
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, thread, time::Duration};
 
 use freshet_base::{
-    NodeId, Term,
+    NodeId,
     sync::{Arc, Mutex},
 };
+use freshet_cluster::term::Living;
 use freshet_fabric::tcp::Connection;
 
 use crate::{
-    endpoint::Service,
-    wire::{Hello, Peer, Purpose},
+    endpoint::{CallError, Service, call},
+    terms::Terms,
+    wire::{Hello, Peer, Purpose, Refusal},
 };
 
-/// Answers as another service does, and remembers who wanted to join, and who said that he reigns.
-pub struct Threshold {
-    inner: Arc<dyn Service>,
-    heard: Mutex<Heard>,
+/// Who reigns, as one of those at `addresses` says, and where that node can be reached: asked for `node`, a node that was a primary before, or followed
+/// one. Blocks for `patience` at most if somebody is silent. Nobody promises anything.
+pub fn who_reigns(
+    node: NodeId,
+    terms: &Terms,
+    addresses: &[String],
+    patience: Duration,
+) -> Option<(Living, Option<String>)> {
+    let state = terms.get();
+    let heard = state.fence.highest();
+    let purpose = Purpose::Consult { term: heard, binding: false, comes_back: Some(heard) };
+    let hello = Hello { cluster: state.cluster, node, address: String::new(), purpose };
+    let ask = |address: &str| match call(address, &hello, heard, patience) {
+        Err(CallError::Refused { refusal: Refusal::Reigned { node, term, leader }, .. }) => {
+            Some((Living { term, node }, leader))
+        }
+        _ => None,
+    };
+    thread::scope(|scope| {
+        let asked: Vec<_> = addresses.iter().map(|address| scope.spawn(|| ask(address))).collect();
+        let answers = asked.into_iter().filter_map(|thread| thread.join().expect("asking does not panic"));
+        answers.max_by_key(|(reign, leader)| (reign.term, leader.is_some()))
+    })
 }
 
-#[derive(Default)]
-struct Heard {
-    knocked: BTreeMap<NodeId, String>,
-    reigns: Option<(Term, NodeId)>,
+/// Answers as another service does, and remembers who wanted to join.
+pub struct Threshold {
+    inner: Arc<dyn Service>,
+    knocked: Mutex<BTreeMap<NodeId, String>>,
 }
 
 impl Threshold {
     /// In front of `inner`.
     pub fn new(inner: Arc<dyn Service>) -> Self {
-        Self { inner, heard: Mutex::default() }
+        Self { inner, knocked: Mutex::default() }
     }
 
     /// Who wanted to join, and where to reach them.
     pub fn knocked(&self) -> Vec<Peer> {
-        let heard = self.heard.lock().expect("no code panics under this mutex");
+        let knocked = self.knocked.lock().expect("no code panics under this mutex");
         let peer = |(node, address): (&NodeId, &String)| Peer { node: Some(*node), address: address.clone() };
-        heard.knocked.iter().map(peer).collect()
-    }
-
-    /// Who has announced a reign, in the latest term.
-    pub fn reigns(&self) -> Option<(Term, NodeId)> {
-        self.heard.lock().expect("no code panics under this mutex").reigns
+        knocked.iter().map(peer).collect()
     }
 }
 
 impl Service for Threshold {
     fn serve(&self, hello: Hello, connection: Connection) {
-        {
-            let mut heard = self.heard.lock().expect("no code panics under this mutex");
-            match &hello.purpose {
-                Purpose::Join { .. } if !hello.address.is_empty() => {
-                    heard.knocked.insert(hello.node, hello.address.clone());
-                }
-                Purpose::Announce { term, .. } => heard.reigns = heard.reigns.max(Some((*term, hello.node))),
-                _ => {}
-            }
+        if matches!(hello.purpose, Purpose::Join { .. }) && !hello.address.is_empty() {
+            let mut knocked = self.knocked.lock().expect("no code panics under this mutex");
+            knocked.insert(hello.node, hello.address.clone());
         }
         self.inner.serve(hello, connection);
     }

@@ -13,6 +13,7 @@
 //! reign known to everybody, and gives its service to the endpoint.
 
 use std::{
+    collections::BTreeMap,
     thread,
     time::{Duration, Instant},
 };
@@ -21,7 +22,7 @@ use freshet_base::{NodeId, Safety, Stamp, Term};
 use freshet_cluster::{
     Moment,
     in_sync::Succession,
-    term::{Candidacy, LogState, Plan, TermHistory},
+    term::{Candidacy, Living, LogState, Plan, TermHistory},
 };
 use freshet_fabric::tcp::Connection;
 
@@ -46,8 +47,11 @@ pub struct PromoteOptions {
     pub configured: Option<(u32, Safety)>,
     /// Goes on although acknowledged commits may be lost.
     pub force: bool,
-    /// A primary of before comes back: it does not depose another that has gone on since.
-    pub restart: bool,
+    /// A primary of before comes back, and nobody told it to: it gives way to another that reigns, or has gone on since
+    /// ([`Candidacy::comes_back`]).
+    pub comes_back: bool,
+    /// Of such a primary: it does not reign before another node has answered.
+    pub asks: bool,
     /// Nodes to ask, beside those that the standby knows.
     pub known: Vec<Peer>,
     /// How long a peer may take to answer.
@@ -63,7 +67,8 @@ impl Default for PromoteOptions {
             standbys: None,
             configured: None,
             force: false,
-            restart: false,
+            comes_back: false,
+            asks: false,
             known: Vec::new(),
             patience: Duration::from_secs(2),
             deadline: Duration::from_secs(600),
@@ -78,7 +83,7 @@ pub struct Promoted {
     pub term: Term,
     /// Where it begins: the end of the log, persistent and replayed.
     pub start: Stamp,
-    /// What of the log is known to be committed: what the old primary told.
+    /// What of the log is known to be committed: what the old primary told this node, or one of those that were heard.
     pub committed: Stamp,
     /// All terms of the log, the new one included.
     pub history: TermHistory,
@@ -121,15 +126,17 @@ pub enum PromoteError {
         /// Who did not answer, and why.
         unreachable: String,
     },
-    /// Another node has reigned since.
-    #[error(
-        "{node} reigns, or has reigned, since term {term}: start this node with `join` and the address of that one, and promote it if none reigns"
-    )]
+    /// This node comes back, and another has reigned since it did: it follows that one.
+    #[error("{node} reigns, or has reigned, since term {term}; if it is gone for good, promote this node")]
     Superseded {
         /// Who.
         node: NodeId,
         /// Since when.
         term: Term,
+        /// Whether somebody lives under that reign now.
+        lives: bool,
+        /// Where its primary can be reached, if known.
+        leader: Option<String>,
     },
     /// It has no voice.
     #[error(
@@ -172,6 +179,7 @@ pub enum PromoteError {
 /// One who was asked.
 enum Voice {
     Log { peer: Peer, log: LogState },
+    Reigned { reign: Living, leader: Option<String> },
     Higher { highest: Term },
     Silent { why: String },
 }
@@ -183,6 +191,12 @@ enum Voice {
 /// [`PromoteError`] says what is missing.
 pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, PromoteError> {
     let shared = &standby.shared;
+    let fence = shared.terms.get().fence;
+    if options.comes_back
+        && let Some((reign, leader)) = shared.living().filter(|(reign, _)| reign.outranks(shared.node, fence.highest()))
+    {
+        return Err(PromoteError::Superseded { node: reign.node, term: reign.term, lives: true, leader });
+    }
     let rest = shared.follow().rest();
     // What is fetched, and then the new reign, would not be what they were promised.
     shared.end_relay();
@@ -202,13 +216,19 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     let state = shared.terms.get();
     let candidacy = Candidacy::new(shared.node, shared.log_state(), &state.fence);
     let mut candidacy = candidacy.reigned(state.reigned);
+    if options.comes_back {
+        candidacy = candidacy.comes_back(options.asks);
+    }
+    let heard_before = options.comes_back.then(|| state.fence.highest());
     let mut binding = false;
     for _round in 0..16 {
         if binding {
             shared.terms.raise_for(&mut candidacy).map_err(|error| PromoteError::Local(error.to_string()))?;
         }
         candidacy.fetched(shared.log_state());
-        let voices = consult(standby, &peers, candidacy.term(), binding, options.patience);
+        let question = Purpose::Consult { term: candidacy.term(), binding, comes_back: heard_before };
+        let voices = consult(standby, &peers, candidacy.term(), &question, options.patience);
+        let mut leaders = BTreeMap::new();
         let mut known = Vec::new();
         let mut unreachable = String::new();
         for voice in voices {
@@ -217,14 +237,15 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                     candidacy.promised(peer.node.expect("who answers has a name"), log);
                     known.push(peer);
                 }
+                Voice::Reigned { reign, leader } => {
+                    candidacy.told(reign);
+                    leaders.entry(reign.node).or_insert(leader);
+                }
                 Voice::Higher { highest } => candidacy.refused(highest),
                 Voice::Silent { why } => unreachable.push_str(&format!("; {why}")),
             }
         }
         let nodes = standbys.map_or_else(|| peers.len().max(1) as u32, |standbys| standbys + 1);
-        if let Some(reign) = candidacy.superseded().filter(|_| options.restart) {
-            return Err(PromoteError::Superseded { node: reign.node, term: reign.term });
-        }
         let name = |node| known.iter().find(|peer| peer.node == Some(node)).map(|peer| peer.address.clone());
         match candidacy.plan(safety, nodes, options.force) {
             Plan::HigherTerm { at_least } => candidacy.again(at_least),
@@ -235,6 +256,10 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                     format!(" (nodes {})", members.join(", "))
                 });
                 return Err(PromoteError::SetUncertain { heard, needed, members, unreachable });
+            }
+            Plan::Follow { reign: Living { term, node }, lives } => {
+                let leader = leaders.remove(&node).flatten().or_else(|| name(node));
+                return Err(PromoteError::Superseded { node, term, lives, leader });
             }
             Plan::Asynchronous => return Err(PromoteError::Asynchronous(safety)),
             Plan::SameTermTwice { with, term } => {
@@ -260,7 +285,7 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                 let heard = known.into_iter().map(|peer| peer.address).collect();
                 let succession = candidacy.succession(options.force);
                 // With force, less may be left.
-                let committed = shared.told_global().min(start);
+                let committed = candidacy.known_committed().min(start);
                 return Ok(Promoted { term, start, committed, history, peers, succession, heard });
             }
         }
@@ -269,23 +294,23 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
 }
 
 /// Asks everyone at once.
-fn consult(standby: &Standby, peers: &[Peer], term: Term, binding: bool, patience: Duration) -> Vec<Voice> {
+fn consult(standby: &Standby, peers: &[Peer], term: Term, question: &Purpose, patience: Duration) -> Vec<Voice> {
     let shared = &standby.shared;
     let others = peers.iter().filter(|peer| peer.node != Some(shared.node) && peer.address != shared.address);
     thread::scope(|scope| {
         let asked: Vec<_> =
-            others.map(|peer| scope.spawn(move || ask(standby, peer, term, binding, patience))).collect();
+            others.map(|peer| scope.spawn(move || ask(standby, peer, term, question, patience))).collect();
         asked.into_iter().map(|thread| thread.join().expect("asking does not panic")).collect()
     })
 }
 
-fn ask(standby: &Standby, peer: &Peer, term: Term, binding: bool, patience: Duration) -> Voice {
+fn ask(standby: &Standby, peer: &Peer, term: Term, question: &Purpose, patience: Duration) -> Voice {
     let shared = &standby.shared;
     let hello = Hello {
         cluster: shared.terms.get().cluster,
         node: shared.node,
         address: shared.address.clone(),
-        purpose: Purpose::Consult { term, binding },
+        purpose: question.clone(),
     };
     match call(&peer.address, &hello, term, patience) {
         Ok((Reply::Log { node, log }, _)) => {
@@ -293,6 +318,9 @@ fn ask(standby: &Standby, peer: &Peer, term: Term, binding: bool, patience: Dura
         }
         Ok(_) => Voice::Silent { why: format!("{} gave an answer that does not fit", peer.address) },
         Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => Voice::Higher { highest },
+        Err(CallError::Refused { refusal: Refusal::Reigned { node, term, leader }, .. }) => {
+            Voice::Reigned { reign: Living { term, node }, leader }
+        }
         Err(error) => Voice::Silent { why: error.to_string() },
     }
 }

@@ -1,5 +1,7 @@
 //! What a node must remember of terms across a restart.
 
+use std::collections::BTreeSet;
+
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{
     in_sync::InSyncSet,
@@ -8,6 +10,8 @@ use freshet_cluster::{
 use serde::{Deserialize, Serialize};
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
+
+use crate::wire::Peer;
 
 /// The persistent part of a node's place in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +62,9 @@ pub trait TermStore: Send + Sync {
     /// # Errors
     /// [`TermStoreError`] when that fails; the earlier state is then still there.
     fn save(&self, state: &TermState) -> Result<(), TermStoreError>;
+
+    /// Notes where other nodes were reached last, for a restart. Only a hint: it need not be durable, and may be lost.
+    fn remember(&self, _addresses: &BTreeSet<String>) {}
 }
 
 /// Does not outlive its process; for tests and for domain `none`.
@@ -74,6 +81,7 @@ impl TermStore for VolatileTerms {
 #[derive(Clone)]
 pub struct Terms {
     state: Arc<Mutex<TermState>>,
+    remembered: Arc<Mutex<BTreeSet<String>>>,
     store: Arc<dyn TermStore>,
 }
 
@@ -105,11 +113,22 @@ pub enum BeginError {
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
-        Self { state: Arc::new(Mutex::new(state)), store }
+        Self { state: Arc::new(Mutex::new(state)), remembered: Arc::default(), store }
     }
 
     fn lock(&self) -> MutexGuard<'_, TermState> {
         self.state.lock().expect("no code panics under this mutex")
+    }
+
+    /// Others were reached there; `own` is the address of this node.
+    pub(crate) fn remember(&self, peers: &[Peer], own: &str) {
+        let addresses: BTreeSet<_> = peers.iter().map(|peer| peer.address.clone()).filter(|at| at != own).collect();
+        let mut remembered = self.remembered.lock().expect("no code panics under this mutex");
+        // Who knows nobody has not been told yet.
+        if !addresses.is_empty() && *remembered != addresses {
+            self.store.remember(&addresses);
+            *remembered = addresses;
+        }
     }
 
     /// As things stand.

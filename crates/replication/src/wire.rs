@@ -12,7 +12,7 @@ use freshet_fabric::{Offer, channel::STATUS_WORDS};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 5;
+pub const PROTOCOL: u16 = 6;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +113,9 @@ pub enum Purpose {
         term: Term,
         /// Whether the answer is a promise to refuse every earlier term.
         binding: bool,
+        /// Of a primary of before that comes back by itself: the latest term that it has heard of. It is refused by those who live under a reign
+        /// that is not older.
+        comes_back: Option<Term>,
     },
     /// Somebody wants to know which cluster this is: a node that is about to join it with an empty directory.
     Identify,
@@ -215,6 +218,16 @@ pub enum Refusal {
         /// Who refuses.
         node: NodeId,
         /// Whom it follows, if anybody.
+        leader: Option<String>,
+    },
+    /// To a primary of before that comes back: another node reigns.
+    #[error("{node} reigns in term {term}{}", at(.leader))]
+    Reigned {
+        /// Who reigns.
+        node: NodeId,
+        /// In which term.
+        term: Term,
+        /// Where that node can be reached, if known.
         leader: Option<String>,
     },
     /// Two nodes reigned in the same term.
@@ -459,7 +472,7 @@ mod tests {
             cluster: Some(ClusterId(7)),
             node: NodeId(1),
             address: "host:1".into(),
-            purpose: Purpose::Consult { term: Term(3), binding: true },
+            purpose: Purpose::Consult { term: Term(3), binding: true, comes_back: Some(Term(2)) },
         };
         let bytes = encode_first(&hello);
         assert_eq!(decode_first::<Hello>("greeting", &bytes), Ok(hello.clone()));

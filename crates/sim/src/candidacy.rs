@@ -6,7 +6,7 @@ use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     commit_rule::Event,
     in_sync::Succession,
-    term::{Agreement, Candidacy, LogState, Plan, TermHistory, Verdict},
+    term::{Agreement, Candidacy, Living, LogState, Plan, TermHistory, Verdict},
 };
 
 use crate::{
@@ -19,6 +19,15 @@ use crate::{
 
 /// How long a peer may take to answer, in microseconds.
 const PATIENCE: u64 = 15_000;
+/// So long somebody who reigns, or is about to, may be silent.
+const SILENCE: u64 = 30_000;
+
+/// What one who was asked says.
+pub(crate) enum Answer {
+    Log(LogState),
+    Reigned(Living),
+    Refused(Term, Option<usize>),
+}
 
 impl World {
     /// The operator wants `node` to take over.
@@ -30,7 +39,8 @@ impl World {
 
     /// A primary of before wants to reign again.
     pub(crate) fn restart(&mut self, node: usize) -> Result<(), Violation> {
-        if self.nodes[node].candidate.is_some() || self.nodes[node].reign().is_some() {
+        let state = &self.nodes[node];
+        if !state.returns || state.candidate.is_some() || state.reign().is_some() {
             return Ok(());
         }
         if self.scenario.broken == Broken::RestartUnasked {
@@ -49,13 +59,18 @@ impl World {
 
     fn stand(&mut self, node: usize, force: bool, restart: bool) -> Result<(), Violation> {
         let state = &self.nodes[node];
-        let candidacy = Candidacy::new(state.id, self.told_by(state), &state.disk.fence).reigned(state.disk.reigned);
+        let mut candidacy =
+            Candidacy::new(state.id, self.told_by(state), &state.disk.fence).reigned(state.disk.reigned);
+        let comes_back = restart.then(|| state.disk.fence.highest());
+        if restart && self.scenario.broken != Broken::ReignPassedOver {
+            candidacy = candidacy.comes_back(false);
+        }
         let candidate = Candidate {
             candidacy,
             binding: false,
             force,
             round: 0,
-            restart,
+            comes_back,
             leader: None,
             asked: VecDeque::new(),
             fetching: None,
@@ -82,8 +97,9 @@ impl World {
         candidate.candidacy.fetched(mine);
         candidate.round += 1;
         let (term, binding, round, life) = (candidate.candidacy.term(), candidate.binding, candidate.round, state.life);
+        let comes_back = candidate.comes_back;
         for other in (0..self.nodes.len()).filter(|other| *other != node) {
-            let id = self.connect(node, other, Message::Consult { term, binding });
+            let id = self.connect(node, other, Message::Consult { term, binding, comes_back });
             if let Some(candidate) = &mut self.nodes[node].candidate {
                 candidate.asked.push_back(id);
             }
@@ -100,7 +116,24 @@ impl World {
         id: ConnectionId,
         term: Term,
         binding: bool,
+        comes_back: Option<Term>,
     ) -> Result<(), Violation> {
+        let living = self.nodes[node].living(self.now.0);
+        if let (Some(reign), Some(heard)) = (living, comes_back)
+            && reign.outranks(self.nodes[from].id, heard)
+        {
+            if self.scenario.broken != Broken::ReignPassedOver {
+                self.send(id, node, Message::Reigned { reign });
+                return Ok(());
+            }
+            let other = &self.nodes[reign.node.0 as usize];
+            if binding && other.reigns() && other.reign().is_some_and(|theirs| theirs.term == reign.term) {
+                return crate::Property::TakenBack.violated(format!(
+                    "node {from} comes back by itself, and node {node} promises it term {term}, though node {} reigns in term {}",
+                    reign.node, reign.term
+                ));
+            }
+        }
         if binding {
             let name = self.nodes[from].id;
             let state = &mut self.nodes[node];
@@ -112,9 +145,17 @@ impl World {
                 }
                 Verdict::Raised | Verdict::Current => self.yield_to(node, term)?,
             }
+            if comes_back.is_none() {
+                self.hears_of(node, term, name);
+            }
         }
         self.answer(node, id, binding);
         Ok(())
+    }
+
+    /// `reigning` reigns in `term`, or is about to, as it says.
+    pub(crate) fn hears_of(&mut self, node: usize, term: Term, reigning: freshet_base::NodeId) {
+        self.nodes[node].heard_of = Some((Living { term, node: reigning }, self.now.0 + SILENCE));
     }
 
     /// The fence has risen to `term`: whatever was of an earlier one is over.
@@ -137,12 +178,7 @@ impl World {
     }
 
     /// One who was asked has answered.
-    pub(crate) fn answered(
-        &mut self,
-        node: usize,
-        id: ConnectionId,
-        answer: Result<LogState, (Term, Option<usize>)>,
-    ) -> Result<(), Violation> {
+    pub(crate) fn answered(&mut self, node: usize, id: ConnectionId, answer: Answer) -> Result<(), Violation> {
         let peer = self.peer(id, node);
         let name = self.nodes[peer].id;
         self.hang_up(id, node);
@@ -150,8 +186,9 @@ impl World {
         let Some(place) = candidate.asked.iter().position(|asked| *asked == id) else { return Ok(()) };
         candidate.asked.remove(place);
         match answer {
-            Ok(log) => candidate.candidacy.promised(name, log),
-            Err((highest, leader)) => {
+            Answer::Log(log) => candidate.candidacy.promised(name, log),
+            Answer::Reigned(reign) => candidate.candidacy.told(reign),
+            Answer::Refused(highest, leader) => {
                 candidate.candidacy.refused(highest);
                 candidate.leader = leader.or(candidate.leader);
             }
@@ -195,7 +232,8 @@ impl World {
         }
         if let Some(leader) = candidate.leader.filter(|leader| *leader != node) {
             self.nodes[node].leader = Some(leader);
-        } else if candidate.restart && self.nodes[node].leader.is_none() {
+        }
+        if self.nodes[node].returns {
             self.after(pause, What::Restart { node, life });
         }
         self.reconnect(node);
@@ -207,7 +245,12 @@ impl World {
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
         let binding = candidate.binding;
         match candidate.candidacy.plan(safety, voters, candidate.force) {
-            Plan::HigherTerm { at_least } if !candidate.restart => {
+            Plan::Follow { reign, .. } => {
+                candidate.leader = Some(reign.node.0 as usize);
+                self.give_up(node);
+                Ok(())
+            }
+            Plan::HigherTerm { at_least } if candidate.comes_back.is_none() => {
                 candidate.candidacy.again(at_least);
                 self.consult(node)
             }

@@ -29,13 +29,16 @@ impl World {
         }
         state.disk.history = state.disk.history.cut(end);
         state.disk.history.begin(term, end, state.id).expect("a term above all that were heard");
-        let known = if broken == Broken::TailTakenForCommitted { end } else { Stamp(state.global) };
+        let told =
+            state.candidate.as_ref().map_or(Stamp(state.global), |candidate| candidate.candidacy.known_committed());
+        let known = if broken == Broken::TailTakenForCommitted { end } else { told.min(end) };
         let rule = CommitRule::new(rule, end, now).known_committed(known).recorded(state.id, term, succession, now);
         let acknowledged = state.disk.log.transaction_end(known.0);
         state.role = Role::Primary(Box::new(Reign { term, rule, acknowledged }));
         state.feeding = None;
         state.relay = None;
         state.candidate = None;
+        state.returns = false;
         state.feeding = Some(Feeding::new(term, end));
         state.ticks = None;
         state.recorded = end.0;

@@ -10,6 +10,7 @@ use freshet_cluster::{
 };
 
 use crate::{
+    candidacy::Answer,
     checks::Violation,
     log::Block,
     net::{ConnectionId, Message},
@@ -106,6 +107,7 @@ impl World {
         let (ack, below) = (self.scenario.relay_ack, self.scenario.cascaded as u32);
         let state = &mut self.nodes[node];
         state.disk.history = history;
+        state.returns = false;
         state.link = Some(Link { connection: id, term: Some(term) });
         // What it had beyond is cut off, so there is room.
         self.net.connections[id].file = Some(state.memory.file);
@@ -131,6 +133,7 @@ impl World {
         state.disk.dropped &= at > state.disk.sure;
         state.disk.sure = state.disk.sure.min(at);
         state.replayed = state.replayed.min(at);
+        state.global = state.global.min(at);
         state.cuts += 1;
         state.flushing = false;
         state.replaying = false;
@@ -302,6 +305,7 @@ impl World {
             let yields = self.nodes[node].id < name;
             return if same { self.contested_in(node, term, yields) } else { Ok(()) };
         }
+        self.hears_of(node, term, name);
         self.send(id, node, Message::Heard);
         if self.nodes[node].reign().is_some() {
             return self.tell_rule(node, Event::Fenced { by: term });
@@ -336,7 +340,7 @@ impl World {
         self.hang_up(id, node);
         let state = &mut self.nodes[node];
         if state.candidate.as_ref().is_some_and(|candidate| candidate.asked.contains(&id)) {
-            return self.answered(node, id, Err((highest, leader)));
+            return self.answered(node, id, Answer::Refused(highest, leader));
         }
         if let Some(reign) = state.reign() {
             return match highest.cmp(&reign.term) {

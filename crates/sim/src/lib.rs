@@ -16,9 +16,10 @@
 //! its machine loses power and keeps of the blocks that it had not synced any subset, of which recovery keeps what has no gap before it;
 //! or its process dies, the next one reads what was written, and a loss of power may follow. Syncs fail, which ends the process; what they covered
 //! is read by the next one, and no later sync makes it durable unless it is written again. Disks are slow
-//! and full, replay is slow. Somebody takes over while the primary is down, or while it lives on. What was synced is never lost.
-//! Where primaries write into their standbys' memory themselves, any process stands still for a while and goes on, a primary first of
-//! all with what it was writing; and with the appliance method what has arrived outlives a crash, and counts when it was read back.
+//! and full, replay is slow. A process stands still for a while, and goes on as if nothing had happened; where primaries write into their
+//! standbys' memory themselves, first of all with what it was writing; with the appliance method what has arrived outlives a crash,
+//! and counts when it was read back. Somebody takes over while the primary is down, or while it lives on. Whatever ends is started
+//! again as it was: nobody tells it whom to follow. What was synced is never lost.
 #![forbid(unsafe_code)]
 
 mod candidacy;

@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use freshet_base::{NodeId, Stamp, Term};
-use freshet_cluster::term::{LogState, TermHistory};
+use freshet_cluster::term::{Living, LogState, TermHistory};
 
 use crate::{
+    candidacy::Answer,
     log::Block,
     world::{What, World},
 };
@@ -49,6 +50,12 @@ pub(crate) enum Message {
     Consult {
         term: Term,
         binding: bool,
+        /// Of a primary of before that comes back: the latest term that it has heard of.
+        comes_back: Option<Term>,
+    },
+    /// Somebody reigns, and a primary of before has to give way.
+    Reigned {
+        reign: Living,
     },
     State {
         log: LogState,
@@ -191,8 +198,11 @@ impl World {
             Message::Watermark { term, global } => self.batch(to, id, term, Vec::new(), global)?,
             Message::ReadBack { to: read } => self.read_back(to, id, read)?,
             Message::Ack { persisted, credit } => self.acked(to, id, Stamp(persisted), Stamp(credit))?,
-            Message::Consult { term, binding } => self.consulted(to, from, id, term, binding)?,
-            Message::State { log } => self.answered(to, id, Ok(log))?,
+            Message::Consult { term, binding, comes_back } => {
+                self.consulted(to, from, id, term, binding, comes_back)?;
+            }
+            Message::Reigned { reign } => self.answered(to, id, Answer::Reigned(reign))?,
+            Message::State { log } => self.answered(to, id, Answer::Log(log))?,
             Message::Fetch { term, history, end } => self.fetched_from(to, from, id, term, &history, end)?,
             Message::Fetched { cut_at, blocks, history } => self.fetched(to, id, cut_at, blocks, history)?,
             Message::Announce { term } => self.announced(to, from, id, term)?,

@@ -8,7 +8,7 @@ use freshet_cluster::{
     flow::{Boundaries, Flow},
     in_sync::InSyncSet,
     relay::Relay,
-    term::{Candidacy, Fence, LogState, TermHistory},
+    term::{Candidacy, Fence, Living, LogState, TermHistory},
 };
 
 use crate::{log::Log, net::ConnectionId, one_sided::Memory};
@@ -30,6 +30,10 @@ pub(crate) struct Node {
     /// Counts cuts: a flush that a cut overtakes says nothing.
     pub cuts: u32,
     pub leader: Option<usize>,
+    /// It was a primary before, and has neither reigned nor followed anybody since it was started.
+    pub returns: bool,
+    /// Who said last that it reigns, or is about to, and until when that counts.
+    pub heard_of: Option<(Living, u64)>,
     pub link: Option<Link>,
     pub reconnects: bool,
     pub replayed: u64,
@@ -105,8 +109,8 @@ pub(crate) struct Candidate {
     pub binding: bool,
     pub force: bool,
     pub round: u32,
-    /// Who restarts gives way to whoever reigns.
-    pub restart: bool,
+    /// Who restarts gives way to whoever reigns, in the latest term that it has heard of or a later one.
+    pub comes_back: Option<Term>,
     /// Who was named by somebody who refused.
     pub leader: Option<usize>,
     /// Whose answers are outstanding.
@@ -141,6 +145,8 @@ impl Node {
             flushing: false,
             cuts: 0,
             leader: None,
+            returns: false,
+            heard_of: None,
             link: None,
             reconnects: false,
             replayed: 0,
@@ -163,6 +169,7 @@ impl Node {
             end: Stamp(self.disk.synced),
             set: self.disk.set.clone(),
             synchronous: self.synchronous,
+            committed: Stamp(self.reign().map_or(self.global, |reign| reign.acknowledged)),
         }
     }
 
@@ -183,6 +190,18 @@ impl Node {
     /// Whether it is up and reigns, as far as it knows.
     pub fn reigns(&self) -> bool {
         self.up && self.reign().is_some_and(|reign| reign.rule.fenced().is_none())
+    }
+
+    /// The reign under which it lives.
+    pub fn living(&self, now: u64) -> Option<Living> {
+        if let Some(reign) = self.reign() {
+            return self.reigns().then_some(Living { term: reign.term, node: self.id });
+        }
+        let fence = self.disk.fence;
+        let reign = Living { term: fence.highest(), node: fence.holder()? };
+        let follows = self.link.as_ref().is_some_and(|link| link.term == Some(reign.term));
+        let heard = self.heard_of.is_some_and(|(heard, until)| heard == reign && now < until);
+        (follows || heard).then_some(reign)
     }
 
     /// Whether commits may wait for it.

@@ -164,7 +164,7 @@ impl World {
         }
     }
 
-    /// The process stands still.
+    /// The process stands still for a while, and goes on as if nothing had happened. Others may have given it up.
     pub(crate) fn stop(&mut self, node: usize) {
         if !self.nodes[node].up || std::mem::replace(&mut self.nodes[node].memory.stopped, true) {
             return;
@@ -172,6 +172,12 @@ impl World {
         let pause = self.dice.between(3000, 150_000);
         let life = self.nodes[node].life;
         self.after(pause, What::Continue { node, life });
+        for id in 0..self.net.connections.len() {
+            let connection = &self.net.connections[id];
+            if connection.open && connection.ends.contains(&node) && self.dice.one_in(2) {
+                self.lose(id);
+            }
+        }
     }
 
     /// The process goes on: first of all with what it was writing, into memory that it has mapped.
@@ -202,7 +208,7 @@ impl World {
                 let joining = self.nodes[node].link.as_ref().is_some_and(|link| link.term.is_none());
                 match message {
                     // Memory is written by the one who writes, whether anybody else runs or not.
-                    Message::Batch { .. } | Message::Watermark { .. } if !joining => from,
+                    Message::Batch { .. } | Message::Watermark { .. } if self.scenario.mapped && !joining => from,
                     _ => node,
                 }
             }

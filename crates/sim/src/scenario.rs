@@ -47,6 +47,10 @@ pub enum Broken {
     AnsweredBeforeRevoked,
     /// A standby's memory is taken from whoever has mapped it when it joins somebody, and not when it is promoted.
     MovedAtJoinOnly,
+    /// A primary that comes back by itself takes the reign from a living one.
+    ReignPassedOver,
+    /// Who has promised itself to another, or asked for a promise in vain, does not come back by itself.
+    PromiseForgotten,
 }
 
 /// What is simulated, beside the seed.

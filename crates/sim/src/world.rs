@@ -12,6 +12,7 @@ use freshet_cluster::{
     commit_rule::{Event, RuleConfig},
     flow::FlowConfig,
     in_sync::{InSyncSet, Succession},
+    term::{Reign, may_come_back},
 };
 
 use crate::{
@@ -113,7 +114,7 @@ pub(crate) struct World {
 
 impl World {
     pub fn new(scenario: Scenario, seed: u64) -> Self {
-        let nodes = (0..scenario.nodes())
+        let nodes: Vec<Node> = (0..scenario.nodes())
             .map(|index| {
                 let synchronous = index <= scenario.synchronous;
                 let below = index > scenario.synchronous + scenario.asynchronous;
@@ -322,7 +323,7 @@ impl World {
         self.after(pause, What::Fault);
         let count = self.nodes.len() as u64;
         let node = self.dice.below(count) as usize;
-        match self.dice.below(if self.scenario.mapped { 14 } else { 11 }) {
+        match self.dice.below(if self.scenario.mapped { 14 } else { 12 }) {
             11.. => self.stop(node),
             0 | 1 if self.nodes[node].up => self.crash(node),
             0 | 1 => self.lose_power(node),
@@ -444,6 +445,7 @@ impl World {
         state.candidate = None;
         state.ticks = None;
         state.memory = Memory { file: state.memory.file + 1, ..Memory::default() };
+        state.heard_of = None;
         (state.replayed, state.global, state.visible) = (end, 0, 0);
         for id in 0..self.net.connections.len() {
             if self.net.connections[id].open && self.net.connections[id].ends.contains(&node) {
@@ -459,14 +461,17 @@ impl World {
             return Ok(());
         }
         self.settle(node);
-        let state = &self.nodes[node];
-        let reigned = state.disk.history.reigns().last().is_some_and(|last| {
-            (last.node, last.term) == (state.id, state.disk.fence.highest())
-                && state.disk.fence.holder().is_none_or(|holder| holder == state.id)
-        });
-        if reigned {
+        let state = &mut self.nodes[node];
+        let undisturbed = |last: &Reign| (last.node, last.term) == (state.id, state.disk.fence.highest());
+        state.returns = match self.scenario.broken {
+            // As if whoever was told of a later term waited for somebody to tell it whom to follow.
+            Broken::PromiseForgotten => state.disk.history.reigns().last().is_some_and(undisturbed),
+            _ => may_come_back(state.id, &state.disk.history, &state.disk.fence),
+        };
+        if state.returns {
             return self.restart(node);
         }
+        let state = &self.nodes[node];
         // Its own reign was the last that it has heard of only if nobody told it otherwise.
         let holder = state.disk.fence.holder().map(|holder| holder.0 as usize).filter(|holder| *holder != node);
         self.nodes[node].leader = holder.or(self.nodes[node].leader).or(Some(0));
@@ -474,7 +479,7 @@ impl World {
         Ok(())
     }
 
-    /// Who looks after the cluster: lets somebody take over, and restarts primaries of the past as standbys.
+    /// Who looks after the cluster: lets somebody take over, and starts primaries of the past again, as they were.
     fn operator(&mut self) -> Result<(), Violation> {
         let pause = self.dice.between(3000, 20_000);
         self.after(pause, What::Operator);
@@ -483,9 +488,9 @@ impl World {
         let reigning: Vec<usize> =
             (0..count).filter(|node| self.nodes[*node].reigns() && runs(&self.nodes[*node])).collect();
         for node in 0..count {
+            // As they do by themselves.
             let fenced = self.nodes[node].reign().and_then(|reign| reign.rule.fenced()).is_some();
             if fenced && self.nodes[node].up && self.dice.one_in(3) {
-                self.nodes[node].leader = reigning.first().copied();
                 self.crash(node);
             }
         }
@@ -510,7 +515,9 @@ impl World {
         }
         self.idle = if reigning.is_empty() { self.idle + 1 } else { 0 };
         let coup = !self.calm && self.dice.one_in(25);
-        if self.idle > 2 || coup {
+        // In the end nobody has to tell them who reigns, unless what was forced has to be mended.
+        let helps = self.idle > 2 && (!self.calm || self.scenario.force);
+        if helps || coup {
             let candidates: Vec<usize> = (0..count)
                 .filter(|node| self.nodes[*node].up && self.nodes[*node].reign().is_none())
                 .filter(|node| self.nodes[*node].candidate.is_none() && runs(&self.nodes[*node]))

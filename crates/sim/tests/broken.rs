@@ -47,7 +47,7 @@ fn a_batch_of_an_old_term() {
     // Under very safe the candidate itself is missed.
     for safety in [Safety::TwoSafe, Safety::Quorum(2)] {
         let seen = [Property::Acknowledged, Property::OnePrimary, Property::InSync, Property::Logs, Property::Views];
-        let violation = caught(Broken::OldTermAccepted, Scenario { floor: 1, ..Scenario::new(safety, 2) }, &seen, 5000);
+        let violation = caught(Broken::OldTermAccepted, Scenario { floor: 1, ..Scenario::new(safety, 2) }, &seen, 8000);
         println!("{safety}: {violation}");
     }
 }
@@ -95,6 +95,24 @@ fn a_restart_without_asking() {
     for safety in [Safety::Quorum(2), Safety::Quorum(3)] {
         let seen = [Property::Acknowledged, Property::OnePrimary, Property::Views];
         let violation = caught(Broken::RestartUnasked, Scenario::new(safety, 3), &seen, SEEDS);
+        println!("{safety}: {violation}");
+    }
+}
+
+/// Somebody who was told of a living reign promises itself all the same.
+#[test]
+fn a_reign_that_is_taken_back() {
+    for safety in [Safety::Quorum(2), Safety::TwoSafe, Safety::VerySafe] {
+        let violation = caught(Broken::ReignPassedOver, Scenario::new(safety, 2), &[Property::TakenBack], SEEDS);
+        println!("{safety}: {violation}");
+    }
+}
+
+/// All nodes are up, and each waits for another.
+#[test]
+fn nobody_who_comes_back() {
+    for safety in [Safety::Quorum(2), Safety::VerySafe] {
+        let violation = caught(Broken::PromiseForgotten, Scenario::new(safety, 2), &[Property::Progress], 1000);
         println!("{safety}: {violation}");
     }
 }

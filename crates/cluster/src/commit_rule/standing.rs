@@ -20,7 +20,7 @@ pub enum Standing {
         /// Those known by name that do not.
         behind: Vec<NodeId>,
     },
-    /// Nothing commits: too few standbys keep up.
+    /// Nothing commits: too few standbys keep up, or one does not that may not be left out.
     Blocked {
         /// Since when.
         since: Moment,
@@ -30,6 +30,8 @@ pub enum Standing {
         needed: u32,
         /// When commits will begin to be refused, if ever.
         refuses_at: Option<Moment>,
+        /// Those known by name for whom commits wait.
+        waits_for: Vec<NodeId>,
     },
     /// Nothing commits, and whoever waits or begins to write is told so.
     Refusing {

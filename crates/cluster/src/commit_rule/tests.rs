@@ -255,3 +255,31 @@ fn of_two_reigns_in_one_term_the_one_that_commits_goes_on() {
     let _ = alone.apply(contested(true), ms(1000));
     assert_eq!(alone.fenced(), Some(Term(2)));
 }
+
+/// A former laggard has taken over with one member of the set: without the other nothing commits, and it says so, and for whom it waits.
+#[test]
+fn who_may_not_be_left_out_blocks_and_is_named() {
+    let config = RuleConfig {
+        standby_timeout: Duration::from_millis(100),
+        join_window: 50,
+        floor: 1,
+        ..RuleConfig::new(Safety::TwoSafe, 2)
+    };
+    let members = [A, B].into_iter().collect();
+    let newest = InSyncSet { term: Term(1), number: 4, members, floor: 1, before: Vec::new() };
+    let rule = CommitRule::new(config, Stamp(0), ms(0));
+    let mut rule = rule.recorded(NodeId(9), Term(2), Succession::Of(newest), ms(0));
+    expect(&mut rule, joined(B, 0), ms(1), 0);
+    expect(&mut rule, Event::Written { number: 5, end: Stamp(10) }, ms(2), 0);
+    expect(&mut rule, Event::Durable(Stamp(10)), ms(3), 0);
+    expect(&mut rule, acked(B, 10), ms(4), 0);
+    expect(&mut rule, Event::Tick, ms(150), 0);
+    let Standing::Blocked { in_sync: 1, needed: 1, waits_for, .. } = rule.standing() else {
+        panic!("{:?}", rule.standing())
+    };
+    assert_eq!(waits_for, [A]);
+    // It comes, and all is well.
+    expect(&mut rule, joined(A, 0), ms(200), 0);
+    expect(&mut rule, acked(A, 10), ms(210), 10);
+    assert_eq!(rule.standing(), Standing::Safe);
+}

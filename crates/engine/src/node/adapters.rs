@@ -1,8 +1,9 @@
 //! What binds replication to the log and to replay.
 
 use std::{
+    collections::BTreeSet,
     os::fd::BorrowedFd,
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -356,6 +357,26 @@ impl TermStore for ControlTerms {
             })
             .map_err(|cause| TermStoreError { why: cause.to_string() })
     }
+
+    fn remember(&self, addresses: &BTreeSet<String>) {
+        remember_nodes(self.0.path(), addresses);
+    }
+}
+
+/// Where other nodes were reached last: a line for each address. Without it, or with part of it, a node that starts may not find the others by itself.
+const OTHER_NODES: &str = "other-nodes";
+
+/// Notes where other nodes are. Nothing depends on it, so an error is passed over, and nothing is synced.
+fn remember_nodes(directory: &Path, addresses: &BTreeSet<String>) {
+    let text: String = addresses.iter().map(|address| format!("{address}\n")).collect();
+    let unfinished = directory.join("other-nodes.new");
+    let _ = std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, directory.join(OTHER_NODES)));
+}
+
+/// Where other nodes were reached last, as far as that was noted.
+pub(super) fn remembered_nodes(directory: &Path) -> Vec<String> {
+    let text = std::fs::read_to_string(directory.join(OTHER_NODES)).unwrap_or_default();
+    text.lines().filter(|line| line.contains(':')).map(str::to_owned).collect()
 }
 
 /// What the control file says of terms. A history that holds nothing is that of an empty standby.

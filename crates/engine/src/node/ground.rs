@@ -17,7 +17,7 @@ use freshet_replication::{
 };
 
 use super::{
-    adapters::{ControlTerms, term_state},
+    adapters::{ControlTerms, remembered_nodes, term_state},
     config::{Domain, NodeConfig},
     join::{self, Unfinished},
     start::{PATIENCE, StartError},
@@ -119,10 +119,6 @@ impl Ground {
     fn existing(directory: LogDirectory, config: &NodeConfig) -> Result<Self, StartError> {
         let control = directory.control();
         let state = term_state(&control).map_err(StartError::Config)?;
-        let highest = state.fence.highest();
-        if config.join.is_none() && highest > control.term() && state.fence.holder() != Some(control.node) {
-            return Err(StartError::Superseded { term: highest });
-        }
         let store = directory.open_store(&config.log.dir)?;
         let directory = Arc::new(directory);
         let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
@@ -181,6 +177,16 @@ impl Ground {
         // With nothing in the store, that attempt did not come far.
         let earlier = begun.filter(|_| store.extent().is_some()).map(|begin| (begin, end.max(begin)));
         join::join_from_checkpoint(self, config, primary, earlier)
+    }
+
+    /// Where other nodes may be: as configured, and as it was when this node ran last.
+    pub fn known(&self, config: &NodeConfig) -> Vec<String> {
+        let mut known = config.peers.clone();
+        known.extend(config.join.clone());
+        known.extend(self.directory.iter().flat_map(|directory| remembered_nodes(directory.path())));
+        known.sort();
+        known.dedup();
+        known
     }
 
     /// A new node's own name, and that of its cluster: a new one, or its primary's.

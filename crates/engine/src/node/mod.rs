@@ -8,7 +8,7 @@
 //! - A standby opens its log for receiving, follows its primary, and replays.
 //!
 //! A standby that is [promoted](Node::promote) becomes the first kind without a restart, and readers that were there go on
-//! (Query Fresh, section 3.4.4). The other way goes through a restart with `join`.
+//! (Query Fresh, section 3.4.4). The other way goes through a restart, without options: who was succeeded follows.
 
 mod adapters;
 pub mod archive;
@@ -27,6 +27,7 @@ mod status;
 use std::{
     path::PathBuf,
     sync::{Arc, Mutex, PoisonError},
+    thread::JoinHandle,
     time::Instant,
 };
 
@@ -118,6 +119,8 @@ pub struct Node {
     /// Of a node with a directory.
     checkpointing: Option<Arc<Checkpointing>>,
     shipping: Shipping,
+    /// Of a node that was the primary, and follows nobody: asks whether it is to be that again.
+    returning: Mutex<Option<JoinHandle<()>>>,
     /// Time and bytes of the restart's phases checkpoint and log, time and entries of its phase indexes.
     restart: [(std::time::Duration, u64); 3],
     started: Instant,
@@ -162,6 +165,11 @@ impl Node {
         &self.address
     }
 
+    /// Where it listens for other nodes.
+    pub fn bound_address(&self) -> std::net::SocketAddr {
+        self.endpoint.address()
+    }
+
     /// What a crash had left at the end of its log, and was cut off when it started.
     pub fn torn(&self) -> Option<&Torn> {
         self.torn.as_ref()
@@ -184,6 +192,16 @@ impl Node {
             Composition::Standby(_) => Role::Standby,
             Composition::Failed => Role::Failed,
             Composition::Stopped => Role::Stopped,
+        }
+    }
+
+    /// Whether it was the primary and another node's term has ended that: it commits nothing any more, and what it shows grows old. Started
+    /// again, it follows the other one. Never blocks.
+    pub fn is_deposed(&self) -> bool {
+        // Who takes over at this moment is not.
+        match self.composition.try_lock().as_deref() {
+            Ok(Composition::Primary(reign)) => reign.shipping.is_fenced(),
+            _ => false,
         }
     }
 
@@ -247,6 +265,14 @@ impl Node {
         Some(threshold)
     }
 
+    /// Of a standby: blocks until it has followed somebody, or `deadline` passes; says whether it has.
+    fn wait_joined(&self, deadline: Instant) -> bool {
+        match &*self.composition() {
+            Composition::Standby(following) => following.standby.wait_joined(deadline).is_ok(),
+            _ => false,
+        }
+    }
+
     fn take_over(&self, options: &PromoteOptions) -> Result<Promotion, PromoteError> {
         let mut composition = self.composition();
         let Composition::Standby(following) = &*composition else { return Err(PromoteError::NotStandby) };
@@ -268,6 +294,13 @@ impl Node {
         }
     }
 
+    /// Of a standby that was not told whom to follow: asks the others.
+    fn look_around(&self) {
+        if let Composition::Standby(following) = &*self.composition() {
+            following.standby.look_around();
+        }
+    }
+
     /// Stops: everything that was reserved is flushed, connections and threads end. Transactions that are still running
     /// fail when they commit.
     ///
@@ -279,6 +312,13 @@ impl Node {
             checkpointing.give_up();
         }
         let composition = std::mem::replace(&mut *self.composition(), Composition::Stopped);
+        let returning = self.returning.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // It may be the last that has this node, and be at this.
+        if let Some(thread) = returning.filter(|thread| thread.thread().id() != std::thread::current().id()) {
+            thread.thread().unpark();
+            // A panic there was reported already.
+            let _ = thread.join();
+        }
         let stopped = match composition {
             Composition::Primary(reign) => reign.stop(),
             Composition::Standby(following) => following.stop(),

@@ -8,7 +8,7 @@ use std::{
 use freshet_base::{Stamp, Term};
 use freshet_cluster::{
     commit_rule::AbsurdRule,
-    term::{Candidacy, LogState, Plan, TermHistory},
+    term::{Candidacy, LogState, Plan, TermHistory, may_come_back},
 };
 use freshet_fabric::tcp::ListenError;
 use freshet_log::{
@@ -19,16 +19,18 @@ use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
     checkpoints::FetchError,
     endpoint::{CallError, Endpoint},
+    restart::{Threshold, who_reigns},
     standby::{Standby, StandbyConfig, Starting},
     takeover::{PromoteError as TakeOverError, PromoteOptions},
     terms::BeginError,
+    wire::Peer,
 };
 use freshet_storage::{Catalog, Participants};
 use freshet_txn::{Core, Snapshots};
 use thiserror::Error;
 
 use super::{
-    Composition, Node, PromoteError, ReplayMode, Shipping,
+    Composition, Node, PromoteError, ReplayMode, Role, Shipping,
     adapters::{LiveReplay, ReceivedLog},
     checkpoint::{self, Checkpointing},
     commands::{CommandExecutor, Executors},
@@ -46,6 +48,9 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A primary that restarts asks the others this often.
 const ASK_EVERY: Duration = Duration::from_millis(200);
+
+/// And this often once it serves as a standby that follows nobody.
+const RETURN_EVERY: Duration = Duration::from_secs(2);
 
 /// How far the start of a node has come.
 pub type StartPhase = Phase;
@@ -88,20 +93,10 @@ pub enum StartError {
     Begin(#[from] BeginError),
     /// Others may have gone on without this node.
     #[error(
-        "this node was the primary, and others may have gone on without it: {0}. Start the others with `join` and the address of this node, or name them in \
-         its `peers`; if another node reigns, start this one with `join` and that node's address; `force-reign` reigns all the same, and may \
-         lose acknowledged commits"
+        "this node was the primary, and others may have gone on without it: {0}. Start the others, and if they do not know one another name them in \
+         `peers`; `force-reign` reigns all the same, and may lose acknowledged commits"
     )]
     Unheard(Box<super::PromoteError>),
-    /// Another node reigns.
-    #[error(
-        "another node reigns since term {term}, and this one was primary before: start it with `join` and that node's \
-         address, so that it becomes a standby"
-    )]
-    Superseded {
-        /// The other's term.
-        term: Term,
-    },
     /// The operating system gave no thread, or the like.
     #[error("{0}")]
     System(String),
@@ -143,7 +138,7 @@ impl Node {
             None => (Stamp::ZERO, None),
         };
         let participants = Participants::new(config.participants());
-        let (standby, asks) = (config.join.is_some(), has_to_ask(&config, &ground, end));
+        let course = Course::of(&config, &ground, end);
         let end = ground.begin_from_checkpoint(&config, end)?;
         let mut restored = None;
         if let Some(store) = &ground.store {
@@ -154,7 +149,7 @@ impl Node {
                 devices: &config.checkpoint_devices(),
                 threads: config.replay_threads,
                 participants: &participants,
-                target: if standby || asks { Target::Announce } else { Target::Restore },
+                target: if course == Course::Reign { Target::Restore } else { Target::Announce },
             };
             restored = Some(restart.run(&tell)?);
         }
@@ -171,14 +166,22 @@ impl Node {
             None => (Arc::new(Catalog::new()), Vec::new(), None),
         };
         let parts = Parts { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint };
-        let mut node = match (standby, asks) {
-            (true, _) => parts.follow(deleted, executor)?,
-            (false, true) => parts.come_back(deleted, &tell)?,
-            (false, false) => parts.reign()?,
+        let (mut node, returning) = match course {
+            Course::Follow(leader) => {
+                let node = parts.follow(leader, deleted, executor)?;
+                node.look_around();
+                (node, None)
+            }
+            Course::ComeBack => parts.come_back(deleted, executor, &tell)?,
+            Course::Reign => (parts.reign()?, None),
         };
         (node.restart, node.passed_over) = (restart, passed_over);
         tell(Phase::Ready);
-        Ok(Arc::new(node))
+        let node = Arc::new(node);
+        if let Some(returning) = returning {
+            returning.begin(&node)?;
+        }
+        Ok(node)
     }
 }
 
@@ -225,7 +228,7 @@ impl Parts {
             endpoint: &endpoint,
             core: &core,
             source: &source,
-            peers: config.peers.clone(),
+            peers: ground.known(&config),
             // How far the others are is not noted anywhere.
             committed: Stamp::ZERO,
             succession,
@@ -238,26 +241,40 @@ impl Parts {
             .node()
     }
 
-    /// Reigns as soon as enough others are heard: until then it is a standby that follows nobody.
-    fn come_back(mut self, deleted: Vec<Deleted>, tell: &impl Fn(Phase)) -> Result<Node, StartError> {
-        // What a standby's configuration may say beside is not meant for this.
-        self.config =
-            NodeConfig { apply: Apply::Fresh, replay: ReplayMode::Pipelined, asynchronous: false, ..self.config };
+    /// Reigns as soon as enough others are heard and none of them lives under another reign: until then it is a standby that follows nobody. If
+    /// somebody does, or has gone on without this node, it becomes a standby; what is returned beside says how it goes on as long as it follows
+    /// nobody.
+    fn come_back(
+        mut self,
+        deleted: Vec<Deleted>,
+        executor: Option<Arc<dyn CommandExecutor>>,
+        tell: &impl Fn(Phase),
+    ) -> Result<(Node, Option<Returning>), StartError> {
+        let join = self.config.join.clone();
+        if join.is_none() {
+            // What a standby's configuration may say beside is not meant for this.
+            self.config =
+                NodeConfig { apply: Apply::Fresh, replay: ReplayMode::Pipelined, asynchronous: false, ..self.config };
+        }
         let deadline = Instant::now() + Duration::from_secs(self.config.restart_timeout_s);
-        let mut options = PromoteOptions {
+        let known: Vec<_> =
+            self.ground.known(&self.config).into_iter().map(|address| Peer { node: None, address }).collect();
+        let options = PromoteOptions {
             safety: Some(self.config.safety),
             standbys: Some(self.config.standbys),
-            restart: true,
+            comes_back: true,
+            // Who was told to join does not take itself for the primary before somebody has said who he is.
+            asks: join.is_some(),
             ..PromoteOptions::default()
         };
-        let node = self.follow(deleted, None)?;
+        let node = self.follow(None, deleted, executor)?;
         let Some(threshold) = node.stand_on_threshold() else {
             return Err(StartError::System("a node that has just started does not follow".into()));
         };
+        let mut returning = Returning { options, known, join, threshold };
         loop {
-            options.known = threshold.knocked();
-            let why = match node.take_over(&options) {
-                Ok(_) => return Ok(node),
+            let why = match returning.attempt(&node) {
+                Ok(()) => return Ok((node, None)),
                 Err(why) => why,
             };
             let again = match &why {
@@ -266,27 +283,31 @@ impl Parts {
                         tell(Phase::Peers { heard: *heard, needed: *needed });
                         true
                     }
-                    TakeOverError::Contested(_) | TakeOverError::Fetch { .. } => true,
+                    TakeOverError::Superseded { .. } => {
+                        let joined = node.wait_joined(Instant::now() + PATIENCE);
+                        return Ok((node, (!joined).then_some(returning)));
+                    }
+                    TakeOverError::Contested(_) | TakeOverError::Fetch { .. } | TakeOverError::Begin(_) => true,
                     _ => false,
                 },
                 PromoteError::NotStandby | PromoteError::Reign(_) => false,
             };
-            let fence = node.terms.get().fence;
-            let superseded =
-                threshold.reigns().filter(|(term, other)| (fence.highest(), fence.holder()) == (*term, Some(*other)));
-            if superseded.is_some() || !again || Instant::now() >= deadline {
+            if !again || Instant::now() >= deadline {
                 // That it has failed is said already.
                 let _ = node.stop();
-                return Err(match superseded {
-                    Some((term, _)) => StartError::Superseded { term },
-                    None => StartError::Unheard(Box::new(why)),
-                });
+                return Err(StartError::Unheard(Box::new(why)));
             }
             std::thread::sleep(ASK_EVERY);
         }
     }
 
-    fn follow(self, deleted: Vec<Deleted>, executor: Option<Arc<dyn CommandExecutor>>) -> Result<Node, StartError> {
+    /// Follows `leader`, or waits for somebody who makes himself known.
+    fn follow(
+        self,
+        leader: Option<String>,
+        deleted: Vec<Deleted>,
+        executor: Option<Arc<dyn CommandExecutor>>,
+    ) -> Result<Node, StartError> {
         let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
         let store = ground.store.clone().expect("a standby has a store");
         // Reigns that the log never reached are none of its history.
@@ -335,7 +356,7 @@ impl Parts {
         let starting = Starting {
             node: ground.id,
             address: address.clone(),
-            leader: config.join.clone(),
+            leader,
             replayed: end,
             // Not known before the primary has said it: then readers see what is here.
             global: Stamp::ZERO,
@@ -343,7 +364,7 @@ impl Parts {
         };
         let standby_config = StandbyConfig {
             replay: config.replay,
-            peers: config.peers.clone(),
+            peers: ground.known(&config),
             fabric: config.fabric.standby(config.domain).map_err(StartError::Config)?,
             synchronous: !config.asynchronous,
             relay: config.relay().map_err(StartError::Config)?,
@@ -371,6 +392,51 @@ impl Parts {
         let shipping = Arc::default();
         Whole { config, ground, core, source, endpoint, address, torn, replay, composition, checkpoint, shipping }
             .node()
+    }
+}
+
+/// How a node that was the primary asks whether it is to be that again.
+struct Returning {
+    options: PromoteOptions,
+    /// Where others may be.
+    known: Vec<Peer>,
+    join: Option<String>,
+    threshold: Arc<Threshold>,
+}
+
+impl Returning {
+    /// Reigns, or follows whoever does if somebody says that one does.
+    fn attempt(&mut self, node: &Node) -> Result<(), PromoteError> {
+        self.options.known = self.known.iter().cloned().chain(self.threshold.knocked()).collect();
+        let outcome = node.take_over(&self.options).map(drop);
+        if let Err(PromoteError::TakeOver(cause)) = &outcome
+            && let TakeOverError::Superseded { leader, .. } = &**cause
+        {
+            match leader.as_ref().or(self.join.as_ref()) {
+                Some(leader) => node.follow(leader),
+                None => node.look_around(),
+            }
+        }
+        outcome
+    }
+
+    /// Goes on in a thread of its own as long as the node follows nobody: the one that has gone on without it may be down, or come back as a
+    /// standby, as this one has.
+    fn begin(mut self, node: &Arc<Node>) -> Result<(), StartError> {
+        let weak = Arc::downgrade(node);
+        let run = move || {
+            loop {
+                std::thread::park_timeout(RETURN_EVERY);
+                let Some(node) = weak.upgrade() else { return };
+                if node.role() != Role::Standby || node.wait_joined(Instant::now()) || self.attempt(&node).is_ok() {
+                    return;
+                }
+            }
+        };
+        let spawned = std::thread::Builder::new().name("return".into()).spawn(run);
+        let thread = spawned.map_err(|cause| StartError::System(format!("cannot start a thread: {cause}")))?;
+        *node.returning.lock().unwrap_or_else(PoisonError::into_inner) = Some(thread);
+        Ok(())
     }
 }
 
@@ -431,6 +497,7 @@ impl Whole {
             passed_over: None,
             checkpointing,
             shipping,
+            returning: Mutex::new(None),
             restart: Default::default(),
             started: Instant::now(),
         })
@@ -457,16 +524,45 @@ fn unneeded(shipping: Shipping, relayed: Option<Relayed>) -> impl Fn() -> Stamp 
 /// A primary that starts, before it has asked anybody.
 fn alone(ground: &Ground, end: Stamp) -> Candidacy {
     let state = ground.terms.get();
-    let log = LogState { history: state.history, end, set: state.set, synchronous: true };
+    let log = LogState { history: state.history, end, set: state.set, synchronous: true, committed: Stamp::ZERO };
     Candidacy::new(ground.id, log, &state.fence).reigned(state.reigned)
 }
 
-/// Whether others may have gone on without this node, which comes back as a primary. They cannot have before it has ever reigned or
-/// followed: then it is new, or restored from a backup, with which a cluster begins.
-fn has_to_ask(config: &NodeConfig, ground: &Ground, end: Stamp) -> bool {
-    config.join.is_none()
-        && !config.force_reign
-        && ground.store.is_some()
-        && ground.terms.get().fence.holder().is_some()
-        && !matches!(alone(ground, end).plan(config.safety, config.standbys + 1, false), Plan::Reign { .. })
+/// As what a node starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Course {
+    /// As the primary, without asking anybody.
+    Reign,
+    /// It was the primary, and asks whether it is to be that again.
+    ComeBack,
+    /// As a standby of the node there; if that is not known, of the first that makes itself known, or that one of the others names.
+    Follow(Option<String>),
+}
+
+impl Course {
+    /// What follows from the configuration and from what the node remembers. `join` decides only where that says nothing else: a node that was
+    /// promoted comes back as the primary, and one that was succeeded follows, however they were started at first.
+    fn of(config: &NodeConfig, ground: &Ground, end: Stamp) -> Self {
+        let state = ground.terms.get();
+        let told = || config.join.clone();
+        if ground.store.is_none() || config.join.is_none() && config.force_reign {
+            return Self::Reign;
+        }
+        if state.fence.holder().is_none() {
+            // It is new, or restored from a backup, with which a cluster begins.
+            return if config.join.is_some() { Self::Follow(told()) } else { Self::Reign };
+        }
+        let reigns = || who_reigns(ground.id, &ground.terms, &ground.known(config), PATIENCE);
+        if config.join.is_some() && config.asynchronous || !may_come_back(ground.id, &state.history, &state.fence) {
+            return Self::Follow(told().or_else(|| reigns().and_then(|(_, address)| address)));
+        }
+        let plan = alone(ground, end).comes_back(config.join.is_some()).plan(config.safety, config.standbys + 1, false);
+        if !matches!(plan, Plan::Reign { .. }) {
+            return Self::ComeBack;
+        }
+        match reigns() {
+            Some((_, address)) => Self::Follow(address),
+            None => Self::Reign,
+        }
+    }
 }

@@ -26,7 +26,8 @@ pub(crate) struct Flags {
     /// Where other nodes connect: address and port; port 0 takes a free one. [default: 127.0.0.1:7401]
     #[arg(long, value_name = "ADDRESS", env = "FRESHET_LISTEN", help_heading = "Addresses")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Makes this node a standby: the `listen` address of the primary, host:port. [default: none, a primary]
+    /// Makes this node a standby: the `listen` address of the primary, host:port. A node that was promoted since comes back as the primary all the same,
+    /// and one that was succeeded follows without this. [default: none, a primary]
     #[arg(long, value_name = "ADDRESS", env = "FRESHET_JOIN", help_heading = "Addresses")]
     pub(crate) join: Option<String>,
     /// How other nodes reach this one, host:port, when that is not the `listen` address. [default: as listen]

@@ -36,14 +36,20 @@ impl Work<'_, '_, '_> {
             return Err(Halt::Blocked(table.oid, LockMode::Share));
         }
         let database = self.ddl.catalog.database().clone();
-        let build = database.begin_index(&info.rows, &definition).map_err(|cause| failed(cause, info, table))?;
+        let interrupted = self.ddl.interrupted;
+        let build = match database.begin_index(&info.rows, &definition, &|| interrupted().is_err()) {
+            Ok(build) => build,
+            Err(cause) => {
+                interrupted()?;
+                return Err(failed(cause, info, table).into());
+            }
+        };
         let number = build.number();
         let Some(index) = table.indexes.last_mut() else { return Ok(false) };
         index.number = u16::try_from(number).map_err(|_| SqlError::internal("an index beyond all numbers"))?;
         // From here on the engine keeps it, whoever writes.
         self.ddl.locks.release_since(mark);
         self.ddl.effects.touch_index(self.ddl.catalog, &table.rows, index.number);
-        let interrupted = self.ddl.interrupted;
         match build.finish(&|| interrupted().is_err()) {
             Ok(_) => {}
             // Rows from before a column was added are too short for it; a copy will have the column.
@@ -52,9 +58,7 @@ impl Work<'_, '_, '_> {
                 return Ok(false);
             }
             Err(cause) => {
-                if matches!(cause, IndexError::Cancelled) {
-                    interrupted()?;
-                }
+                interrupted()?;
                 return Err(failed(cause, info, table).into());
             }
         }

@@ -235,6 +235,7 @@ impl<'w> Session<'w> {
 
     /// Others see that it runs a statement.
     fn note_statement(&mut self, shown: Arc<str>) {
+        self.state.deadline = self.statement_deadline();
         let now = Timestamp::now();
         self.state.statement_start = now;
         self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
@@ -253,6 +254,14 @@ impl<'w> Session<'w> {
             TransactionStatus::Failed => Activity::Failed,
         };
         self.info.rest(activity, self.block.as_ref().map(|block| block.begun));
+    }
+
+    /// Fails when what runs now is to end: every wait of a session asks this again and again.
+    ///
+    /// # Errors
+    /// 57014 by its time-out or a request to cancel it, 57P01 when the session ends.
+    fn check(&self) -> Result<(), SqlError> {
+        self.state.flag.check(self.state.deadline)
     }
 
     /// When a statement that begins now has run long enough.

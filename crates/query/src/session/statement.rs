@@ -86,7 +86,7 @@ impl Session<'_> {
 
     /// What ends the statement that runs now: its timeout, or a request to cancel it.
     pub(super) fn interruption(&self) -> impl Fn() -> Result<(), SqlError> + use<> {
-        let (flag, deadline) = (Arc::clone(&self.state.flag), self.statement_deadline());
+        let (flag, deadline) = (Arc::clone(&self.state.flag), self.state.deadline);
         move || flag.check(deadline)
     }
 

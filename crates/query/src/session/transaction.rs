@@ -138,10 +138,10 @@ impl<'w> Session<'w> {
                 SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
             })?;
             let limit = settings.limit("freshet.read_after_timeout").unwrap_or(Duration::from_secs(10));
-            self.shared.wait_visible(Stamp(stamp), Instant::now() + limit, &|| self.state.flag.check(None))?;
+            self.shared.wait_visible(Stamp(stamp), Instant::now() + limit, &|| self.check())?;
         }
         if let Some(limit) = settings.limit("freshet.max_staleness") {
-            self.shared.wait_fresh(limit, &|| self.state.flag.check(self.statement_deadline()))?;
+            self.shared.wait_fresh(limit, &|| self.check())?;
         }
         Ok(())
     }
@@ -181,7 +181,7 @@ impl<'w> Session<'w> {
         };
         if let Some(ticket) = ticket {
             out.flush_owed();
-            let waited = self.shared.wait_for_commit(ticket, level, &|| self.state.flag.check(None));
+            let waited = self.shared.wait_for_commit(ticket, level, &|| self.check());
             if waited.is_err() {
                 self.ended(true, out);
             }

@@ -83,6 +83,7 @@ impl Session<'_> {
                 if !self.block.as_ref().is_some_and(|block| block.explicit) {
                     out.notice(&warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
                 }
+                self.state.deadline = self.statement_deadline();
                 let committed = self.commit(out)?;
                 self.chain(*chain, modes);
                 if committed { "COMMIT" } else { "ROLLBACK" }.to_owned()

@@ -3,7 +3,7 @@
 use freshet_base::{Stamp, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::{self, Event},
-    term::{LogState, Verdict},
+    term::{Living, LogState, Verdict},
 };
 use freshet_fabric::tcp::Connection;
 
@@ -38,8 +38,8 @@ impl Service for PrimaryService {
                     Err(refusal) => refuse(connection, refusal),
                 }
             }
-            Purpose::Consult { term, binding } => {
-                let reply = consult(shared, &hello, term, binding)
+            Purpose::Consult { term, binding, comes_back } => {
+                let reply = consult(shared, &hello, term, binding, comes_back)
                     .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.who.node, log });
                 answer(connection, shared.who.term, &reply);
             }
@@ -59,7 +59,7 @@ impl Service for PrimaryService {
                     return refuse(connection, refusal);
                 }
                 // Fenced by now, but its log may be the most advanced.
-                let host = Host { term, end: durable(shared), ..shared.host() };
+                let host = Host { term, end: log_end(shared), ..shared.host() };
                 let read = |at, into: &mut [u8]| shared.source.read(at, into);
                 serve_log(connection, &host, shared.config.partition, &hello, &log, read);
             }
@@ -67,8 +67,16 @@ impl Service for PrimaryService {
     }
 }
 
-fn durable(shared: &Shared) -> Stamp {
-    shared.commit.reading().1
+/// Where this log ends for a candidate: what is durable. Of a reign that is over, what was so when a candidate first asked: what has become durable since was
+/// acknowledged to nobody, and a candidate that is still asking must not find another end each time.
+fn log_end(shared: &Shared) -> Stamp {
+    let fenced = shared.is_fenced();
+    let durable = shared.commit.reading().1;
+    if fenced {
+        *shared.final_end.lock().expect("no code panics under this mutex").get_or_insert(durable)
+    } else {
+        durable
+    }
 }
 
 /// Somebody else speaks for a term; a later one ends this reign before it is answered.
@@ -88,12 +96,24 @@ fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
     }
 }
 
-fn consult(shared: &Shared, hello: &Hello, term: Term, binding: bool) -> Result<LogState, Refusal> {
+fn consult(
+    shared: &Shared,
+    hello: &Hello,
+    term: Term,
+    binding: bool,
+    comes_back: Option<Term>,
+) -> Result<LogState, Refusal> {
+    let reign = Living { term: shared.who.term, node: shared.who.node };
+    if comes_back.is_some_and(|heard| reign.outranks(hello.node, heard)) && !shared.is_fenced() {
+        let leader = Some(shared.who.address.clone());
+        return Err(Refusal::Reigned { node: reign.node, term: reign.term, leader });
+    }
     if binding {
         hear(shared, hello, term)?;
     }
     let set = shared.terms.get().set;
-    Ok(LogState { history: shared.history.clone(), end: durable(shared), set, synchronous: true })
+    let committed = shared.commit.committed().get();
+    Ok(LogState { history: shared.history.clone(), end: log_end(shared), set, synchronous: true, committed })
 }
 
 /// Whether the standby may join, and from where.

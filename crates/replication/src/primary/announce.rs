@@ -1,7 +1,7 @@
-//! Announce: tells every node that is not connected who reigns, until it has heard.
+//! Announce: tells every node that is not connected who reigns, again and again while it is not.
 //!
 //! A standby that missed the take-over would try its old primary for ever, and an old primary that was
-//! partitioned must learn that it is one.
+//! partitioned must learn that it is one. A node that has heard may be started again, and knows only whom it was told to join.
 
 use std::{
     collections::BTreeSet,
@@ -17,65 +17,56 @@ use crate::{
 };
 
 /// The first pause between two rounds, and the longest.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(8));
+const PAUSE: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(4));
 /// A node has this long to answer.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The announce thread.
 pub(super) fn run(shared: &Arc<Shared>) {
-    let mut heard = BTreeSet::new();
+    let mut before = BTreeSet::new();
     let mut pause = PAUSE.0;
     while !shared.stopping() {
-        let missing: Vec<String> = missing(shared).into_iter().filter(|address| !heard.contains(address)).collect();
+        let missing = missing(shared);
+        if missing.iter().any(|address| !before.contains(address)) {
+            pause = PAUSE.0;
+        }
         for address in &missing {
-            if shared.stopping() {
+            if shared.stopping() || shared.is_fenced() {
                 return;
             }
-            if announce(shared, address) {
-                heard.insert(address.clone());
-            }
+            announce(shared, address);
         }
-        let until = if missing.is_empty() {
-            None
-        } else {
-            pause = (pause * 2).min(PAUSE.1);
-            Some(Instant::now() + pause)
-        };
+        let until = (!missing.is_empty()).then(|| Instant::now() + pause);
+        pause = (pause * 2).min(PAUSE.1);
+        before = missing;
         shared.announce.sleep(until);
     }
 }
 
 /// Where nodes can be reached that are not connected now.
-fn missing(shared: &Shared) -> Vec<String> {
+fn missing(shared: &Shared) -> BTreeSet<String> {
     let connected: BTreeSet<_> = shared.shippers().keys().copied().collect();
     let peers = shared.peers.lock().expect("no code panics under this mutex").clone();
     let absent = |node| node != shared.who.node && !connected.contains(&node);
     peers.into_iter().filter(|peer| peer.node.is_none_or(absent)).map(|peer| peer.address).collect()
 }
 
-/// Whether the node there has heard.
-fn announce(shared: &Shared, address: &str) -> bool {
+fn announce(shared: &Shared, address: &str) {
     let hello = Hello {
         cluster: Some(shared.who.cluster),
         node: shared.who.node,
         address: shared.who.address.clone(),
         purpose: Purpose::Announce { term: shared.who.term, address: shared.who.address.clone() },
     };
-    match call(address, &hello, shared.who.term, PATIENCE) {
-        Ok(_) => true,
-        Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, .. }, .. })
-            if highest == shared.who.term && holder.is_some_and(|holder| holder != shared.who.node) =>
-        {
-            // Until one of the two reigns in a later term, it will say the same; until then this reign may prove void.
-            shared.contested(&format!("the node at {address} has promised it to another"), false);
-            false
-        }
-        Err(CallError::Refused { refusal: Refusal::Fenced { highest, .. }, .. }) => {
-            shared.fence(highest);
-            true
-        }
-        // Asking again would not help. Other refusals come from nodes that are between two roles.
-        Err(CallError::Refused { refusal: Refusal::OtherCluster { .. }, .. }) => true,
-        Err(_) => false,
+    let Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, .. }, .. }) =
+        call(address, &hello, shared.who.term, PATIENCE)
+    else {
+        return;
+    };
+    if highest == shared.who.term && holder.is_some_and(|holder| holder != shared.who.node) {
+        // Until one of the two reigns in a later term, it will say the same; until then this reign may prove void.
+        shared.contested(&format!("the node at {address} has promised it to another"), false);
+    } else {
+        shared.fence(highest);
     }
 }

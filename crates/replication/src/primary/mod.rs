@@ -137,6 +137,8 @@ pub(crate) struct Shared {
     recorded: AtomicU64,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
+    /// Where the log of this reign, which is over, ends for those who take over.
+    final_end: Mutex<Option<Stamp>>,
 }
 
 /// A reigning primary.
@@ -191,8 +193,10 @@ impl Primary {
             // What a restart or a take-over has found may have a record that no standby has noted.
             recorded: AtomicU64::new(start),
             contested: AtomicBool::new(false),
+            final_end: Mutex::new(None),
         });
         let primary = Self { shared };
+        primary.shared.remember_peers();
         primary.shared.spawn("watch".into(), |shared| shared.watch())?;
         primary.shared.spawn("announce".into(), |shared| announce::run(&shared))?;
         Ok(primary)
@@ -248,6 +252,11 @@ impl Primary {
         Arc::new(accept::PrimaryService(Arc::clone(&self.shared)))
     }
 
+    /// Whether this reign has ended because another has begun, or stood down for one.
+    pub fn is_fenced(&self) -> bool {
+        self.shared.is_fenced()
+    }
+
     /// Ends this reign because another has begun: nothing is acknowledged any more.
     pub fn fence(&self, by: Term) {
         self.shared.fence(by);
@@ -289,6 +298,12 @@ impl Shared {
         self.feeds.spawn(name, move || run(shared))
     }
 
+    /// For a restart, which has to find the others.
+    fn remember_peers(&self) {
+        let peers = self.peers.lock().expect("no code panics under this mutex").clone();
+        self.terms.remember(&peers, &self.who.address);
+    }
+
     /// What this primary says of itself to those who want its log.
     fn host(&self) -> Host {
         Host {
@@ -315,6 +330,10 @@ impl Shared {
             let available = self.feeds.boundaries().available();
             self.release_buffer(available);
         }
+    }
+
+    fn is_fenced(&self) -> bool {
+        matches!(self.commit.admit(), Err(commit_rule::Refusal::Fenced { .. }))
     }
 
     fn fence(&self, by: Term) {
@@ -486,6 +505,7 @@ impl Feeder for Shared {
             peers.push(peer);
             self.feeds.peers_version.fetch_add(1, Ordering::SeqCst);
             drop(peers);
+            self.remember_peers();
             // Whoever takes over must know of everybody, and no batch may come for long.
             self.shippers().values().for_each(|shipper| shipper.bell.ring());
         }

@@ -6,7 +6,7 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId,
+    NodeId, Term,
     sync::{Arc, Condvar, Mutex},
 };
 use freshet_fabric::tcp::Closer;
@@ -49,6 +49,10 @@ struct State {
     /// Whoever was offered memory under an earlier order has been succeeded.
     succeeded: u64,
     following: Option<NodeId>,
+    /// In which term.
+    term: Term,
+    /// Whether this node has come upon `leader` by itself.
+    sought: bool,
     /// Whether there was an answer, or none in time, since `leader` was named.
     tried: bool,
     /// Whether `leader` is a relay, as far as is known.
@@ -73,6 +77,8 @@ impl Follow {
             offered: None,
             succeeded: 0,
             following: None,
+            term: Term(0),
+            sought: false,
             tried: false,
             relay: false,
             primary: None,
@@ -92,10 +98,26 @@ impl Follow {
         let mut state = self.lock();
         let breaks = state.breaks + u64::from(state.leader != leader);
         state.leader = leader;
-        (state.tried, state.relay, state.primary) = (false, false, None);
+        (state.tried, state.relay, state.primary, state.sought) = (false, false, None, false);
         state.interrupt();
         state.breaks = breaks;
         self.changed.notify_all();
+    }
+
+    /// Tries `leader` next, after the customary pause, unless somebody has named another since `order`. Nobody has told this node to follow that one: it
+    /// may know who reigns.
+    pub fn look_elsewhere(&self, order: u64, leader: &str) {
+        let mut state = self.lock();
+        if state.order == order {
+            state.leader = Some(leader.to_owned());
+            (state.tried, state.sought) = (false, true);
+            self.changed.notify_all();
+        }
+    }
+
+    /// Whether nobody has told this node to follow the one whom it tries.
+    pub fn is_sought(&self) -> bool {
+        self.lock().sought
     }
 
     pub fn leader(&self) -> Option<String> {
@@ -105,6 +127,12 @@ impl Follow {
     /// The node whose log flows at present.
     pub fn following(&self) -> Option<NodeId> {
         self.lock().following
+    }
+
+    /// The term in which the log flows at present.
+    pub fn session(&self) -> Option<Term> {
+        let state = self.lock();
+        state.following.map(|_| state.term)
     }
 
     /// Whether the one whom it follows is a relay, as far as is known.
@@ -223,8 +251,9 @@ impl Follow {
     }
 
     /// The log flows, through those `above` if `node` is a relay.
-    pub fn joined(&self, node: NodeId, above: &[NodeId]) {
+    pub fn joined(&self, node: NodeId, above: &[NodeId], term: Term) {
         let mut state = self.lock();
+        state.term = term;
         state.following = Some(node);
         state.tried = true;
         state.relay = !above.is_empty();
@@ -336,6 +365,8 @@ pub(super) fn run(shared: &Arc<Shared>) {
     let (first, longest) = shared.config.back_off;
     let mut pause = first;
     let mut dice = shared.node.0 | 1;
+    let mut turn = 0;
+    let first_leader = shared.follow.leader();
     // Looked at whenever there may have been one.
     let mut breaks = 0;
     let mut end_feeds = || {
@@ -375,6 +406,21 @@ pub(super) fn run(shared: &Arc<Shared>) {
             // What the primary has no more will not come however often it is asked. A standby may yet find it with another one.
             SessionError::Goodbye(Refusal::LogGone { .. }) if !shared.config.member => {
                 shared.follow.fail(outcome.to_string());
+            }
+            // It is gone, or knows no more than this node. One of the others may.
+            SessionError::Call(crate::endpoint::CallError::Connect(_))
+            | SessionError::Counted { primary: None }
+            | SessionError::Call(crate::endpoint::CallError::Refused { refusal: Refusal::NotPrimary { .. }, .. })
+                if shared.is_counted() && !shared.follow.is_relayed() && shared.follow.order() == order =>
+            {
+                let mut others: Vec<_> = shared.peers().iter().map(|peer| peer.address.clone()).collect();
+                others.extend(first_leader.clone());
+                others.retain(|other| *other != leader && *other != shared.address);
+                others.dedup();
+                if !others.is_empty() {
+                    turn += 1;
+                    shared.follow.look_elsewhere(order, &others[turn % others.len()]);
+                }
             }
             _ => {}
         }

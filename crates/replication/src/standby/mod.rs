@@ -22,10 +22,13 @@ use std::{
 };
 
 use freshet_base::{
-    NodeId, Stamp, Watermark,
+    NodeId, Stamp, Term, Watermark,
     sync::{Arc, AtomicBool, Mutex, MutexGuard, Ordering},
 };
-use freshet_cluster::{in_sync::InSyncSet, term::LogState};
+use freshet_cluster::{
+    in_sync::InSyncSet,
+    term::{Living, LogState},
+};
 use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
 use serde::{Deserialize, Serialize};
 
@@ -177,6 +180,8 @@ pub(crate) struct Shared {
     passage: Mutex<PassageMeter>,
     peers: Mutex<Vec<Peer>>,
     promise: Mutex<Option<(u32, freshet_base::Safety)>>,
+    /// Who has said last that it reigns, or is about to; where it is, and when that was.
+    heard_of: Mutex<Option<(Living, String, Instant)>>,
     saved_tails: Mutex<Vec<PathBuf>>,
     receive_cpu: Meter,
     ack_cpu: Meter,
@@ -254,6 +259,7 @@ impl Standby {
             passage: Mutex::default(),
             peers: Mutex::new(peers),
             promise: Mutex::new(None),
+            heard_of: Mutex::new(None),
             saved_tails: Mutex::default(),
             receive_cpu: Meter::default(),
             ack_cpu: Meter::default(),
@@ -301,6 +307,16 @@ impl Standby {
     /// Follows the node at `address` from now on, without a restart.
     pub fn follow(&self, address: &str) {
         self.shared.follow.lead(Some(address.to_owned()));
+    }
+
+    /// Asks the nodes that it knows, one after the other, for somebody to follow. Without effect while there is one.
+    pub fn look_around(&self) {
+        let follow = self.shared.follow();
+        let order = follow.order();
+        let peer = self.peers().into_iter().map(|peer| peer.address).find(|address| *address != self.shared.address);
+        if let Some(address) = peer.filter(|_| follow.leader().is_none()) {
+            follow.look_elsewhere(order, &address);
+        }
     }
 
     /// Blocks until the standby follows its primary for the first time.
@@ -419,6 +435,26 @@ impl Shared {
         *self.promise.lock().expect("no code panics under this mutex")
     }
 
+    /// `node` reigns in `term`, or is about to, as it says itself.
+    fn heard_of(&self, term: Term, node: NodeId, address: &str) {
+        let heard = (Living { term, node }, address.to_owned(), Instant::now());
+        *self.heard_of.lock().expect("no code panics under this mutex") = Some(heard);
+    }
+
+    /// The reign under which this node lives, and where its primary is, as far as that is known: its log flows here, or it was heard of no longer ago
+    /// than a primary may be silent.
+    pub(crate) fn living(&self) -> Option<(Living, Option<String>)> {
+        let fence = self.terms.get().fence;
+        let reign = Living { term: fence.highest(), node: fence.holder()? };
+        if self.follow.session() == Some(reign.term) {
+            return Some((reign, self.primary_address()));
+        }
+        let heard = self.heard_of.lock().expect("no code panics under this mutex");
+        let (_, address, _) =
+            heard.as_ref().filter(|(heard, _, at)| *heard == reign && at.elapsed() < self.config.patience)?;
+        Some((reign, Some(address.clone())))
+    }
+
     fn heard_peers(&self, message: Peers) {
         *self.promise.lock().expect("no code panics under this mutex") = Some((message.standbys, message.safety));
         let mut peers = self.peers();
@@ -428,6 +464,7 @@ impl Shared {
                 peers.push(peer);
             }
         }
+        self.terms.remember(&peers, &self.address);
         drop(peers);
         if let Some(session) = self.relaying() {
             session.heard_peers();
@@ -476,8 +513,14 @@ impl Shared {
             history: self.terms.get().history,
             end: self.store.persisted(),
             set: self.terms.get().set,
-            synchronous: self.config.member && self.config.synchronous,
+            synchronous: self.is_counted(),
+            committed: self.told_global(),
         }
+    }
+
+    /// Whether commits may count on this node.
+    fn is_counted(&self) -> bool {
+        self.config.member && self.config.synchronous
     }
 
     /// Below this, what this node holds is no state of the database.

@@ -131,7 +131,7 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
     let patience = shared.config.patience.max(keep_alive * 5);
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
     begin(shared, AckSender::Channel(sender), welcome.term);
-    shared.follow.joined(welcome.node, &welcome.above);
+    shared.follow.joined(welcome.node, &welcome.above, welcome.term);
     // The primary has been given no room before: it must not write before the log was cut.
     shared.acknowledge(true);
     let mut stint = shared.receive_cpu.begin();
@@ -165,7 +165,8 @@ fn through_relay(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Resul
     if welcome.above.contains(&shared.node) {
         return Err(SessionError::Refused(Refusal::Circle { node: welcome.node, above: shared.node }));
     }
-    if terms.set.as_ref().is_some_and(|set| set.may_have(shared.node)) {
+    // Nobody has told it to follow a relay, if it has come upon this one by itself.
+    if terms.set.as_ref().is_some_and(|set| set.may_have(shared.node)) || shared.follow.is_sought() {
         let peers = shared.peers();
         let address = peers.iter().find(|peer| peer.node == Some(primary)).map(|peer| peer.address.clone());
         return Err(SessionError::Counted { primary: address });
@@ -190,8 +191,10 @@ pub(crate) fn fetch(
     begin(shared, AckSender::Frames(sender), welcome.term);
     shared.acknowledge(true);
     let mut scratch = vec![0; SCRATCH];
+    // The other node may have made more of its log persistent since it said where that ends: then it sends that, too.
+    let end = until.max(welcome.end);
     while shared.store.received() < until {
-        fetched(shared, &mut receiver, welcome.term, &mut scratch, until)?;
+        fetched(shared, &mut receiver, welcome.term, &mut scratch, end)?;
     }
     Ok(())
 }
@@ -260,6 +263,7 @@ fn enter(shared: &Shared, welcome: &Welcome) -> Result<(), SessionError> {
         // Replay first: it reads the log, and must not meet the cut.
         let replayed = shared.replay.cut(cut_at).map_err(|error| SessionError::Local(error.to_string()))?;
         shared.visible.set_replayed(replayed);
+        shared.visible.cut_global(cut_at);
         shared.store.cut(cut_at)?;
         shared.keep_no_room();
     }

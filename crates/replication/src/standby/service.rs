@@ -30,8 +30,8 @@ impl Service for StandbyService {
                 let asking = relay::Asking { fence, log, member, synchronous, offer, appliance };
                 relay::serve(shared, &hello, asking, connection);
             }
-            Purpose::Consult { term, binding } => {
-                let reply = consult(shared, &hello, term, binding)
+            Purpose::Consult { term, binding, comes_back } => {
+                let reply = consult(shared, &hello, term, binding, comes_back)
                     .map_or_else(Reply::Refused, |log| Reply::Log { node: shared.node, log });
                 answer(connection, term, &reply);
             }
@@ -42,13 +42,13 @@ impl Service for StandbyService {
             // The endpoint answers before it gets here.
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { term, address } => {
-                let counted = shared.config.member && shared.config.synchronous;
                 let reply = match hear(shared, &hello, term) {
                     // It was told to follow somebody who may be a relay, and will know in a moment.
-                    Ok(()) if !counted && shared.follow.is_untried() => {
+                    Ok(()) if !shared.is_counted() && shared.follow.is_untried() => {
                         Reply::Refused(Refusal::Later { node: shared.node, why: Wait::Lost })
                     }
                     Ok(()) => {
+                        shared.heard_of(term, hello.node, &address);
                         let known = shared.follow.following() == Some(hello.node)
                             && shared.follow.leader().as_ref() == Some(&address);
                         // Who follows a relay goes on with it.
@@ -115,9 +115,24 @@ fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
     shared.settle(deadline).map_err(Refusal::Failed)
 }
 
-fn consult(shared: &Shared, hello: &Hello, term: Term, binding: bool) -> Result<LogState, Refusal> {
+fn consult(
+    shared: &Shared,
+    hello: &Hello,
+    term: Term,
+    binding: bool,
+    comes_back: Option<Term>,
+) -> Result<LogState, Refusal> {
+    if let Some(heard) = comes_back
+        && let Some((reign, leader)) = shared.living().filter(|(reign, _)| reign.outranks(hello.node, heard))
+    {
+        return Err(Refusal::Reigned { node: reign.node, term: reign.term, leader });
+    }
     if binding {
         hear(shared, hello, term)?;
+        if comes_back.is_none() {
+            // It was told to take over, and will reign in a moment.
+            shared.heard_of(term, hello.node, &hello.address);
+        }
     }
     Ok(shared.log_state())
 }

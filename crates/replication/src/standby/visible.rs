@@ -46,6 +46,11 @@ impl VisibleStage {
         self.replayed.store(to.0, Ordering::Release);
     }
 
+    /// The log was cut there: what was committed beyond was lost, in a take-over that was forced.
+    pub fn cut_global(&self, at: Stamp) {
+        self.global.fetch_min(at.0, Ordering::AcqRel);
+    }
+
     pub fn raise_global(&self, to: Stamp) {
         self.global.fetch_max(to.0, Ordering::AcqRel);
     }

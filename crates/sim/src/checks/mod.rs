@@ -24,6 +24,8 @@ pub enum Property {
     Logs,
     /// No two primaries acknowledge (invariant 5).
     OnePrimary,
+    /// A primary that comes back without having been told to leaves a living reign alone.
+    TakenBack,
     /// Whoever may take over under 2-safe holds everything that was acknowledged.
     InSync,
     /// When the faults end, everybody becomes level and commits go on.

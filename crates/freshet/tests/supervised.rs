@@ -1,0 +1,284 @@
+//! Three nodes under a supervisor that starts again whatever ends, with the very same command line, as `Restart=always` does; and an
+//! operator who promotes a standby when the primary dies. `FRESHET_ROUNDS` says how many deaths there are.
+
+mod common;
+
+use std::{
+    net::TcpListener,
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
+};
+
+use common::{SOON, flags, missing, program, random};
+use freshet::{client::Client, protocol::Answer};
+use freshet_base::Stamp;
+use freshet_workloads::journal::Mark;
+use serde_json::Value;
+
+/// Ports that were free a moment ago: a node that is started again has the same ones.
+fn ports<const N: usize>() -> [u16; N] {
+    let listeners = [(); N].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    listeners.each_ref().map(|listener| listener.local_addr().unwrap().port())
+}
+
+/// A process, and the supervisor that starts it again.
+struct Supervised {
+    address: String,
+    child: Arc<Mutex<Child>>,
+    stop: Arc<AtomicBool>,
+    errors: PathBuf,
+    thread: Option<JoinHandle<()>>,
+}
+
+fn spawn(flags: &[String], errors: &PathBuf) -> Child {
+    let mut command = Command::new(program());
+    command.args(["serve", "--while-stdin"]).args(flags);
+    // Flags alone decide.
+    std::env::vars_os().map(|(name, _)| name).filter(|name| name.to_string_lossy().starts_with("FRESHET_")).for_each(
+        |name| {
+            command.env_remove(name);
+        },
+    );
+    let errors = std::fs::File::options().create(true).append(true).open(errors).unwrap();
+    command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(errors).spawn().unwrap()
+}
+
+impl Supervised {
+    fn start(directory: PathBuf, address: String, more: &[&str]) -> Self {
+        let errors = directory.with_extension("err");
+        let flags = flags(&directory, &[&["--address", &address], more].concat());
+        let child = Arc::new(Mutex::new(spawn(&flags, &errors)));
+        let stop = Arc::new(AtomicBool::new(false));
+        let thread = {
+            let (child, stop, errors) = (Arc::clone(&child), Arc::clone(&stop), errors.clone());
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::SeqCst) {
+                    std::thread::sleep(Duration::from_millis(20));
+                    let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+                    if child.try_wait().unwrap().is_some() {
+                        *child = spawn(&flags, &errors);
+                    }
+                }
+            })
+        };
+        Self { address, child, stop, errors, thread: Some(thread) }
+    }
+
+    fn kill(&self) {
+        let mut child = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    fn status(&self) -> Option<Value> {
+        let client = Client::connect(&self.address, Duration::from_secs(1)).ok()?;
+        serde_json::from_str(&client.status(Duration::from_secs(1)).ok()?).ok()
+    }
+
+    fn is_primary(&self) -> bool {
+        self.status().is_some_and(|status| status["role"] == "primary" && status["standing"]["standing"] != "fenced")
+    }
+}
+
+impl Drop for Supervised {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::SeqCst);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+        self.kill();
+        if std::thread::panicking() {
+            println!("{}:\n{}", self.errors.display(), std::fs::read_to_string(&self.errors).unwrap_or_default());
+        }
+    }
+}
+
+/// What somebody was told: when he asked, when it was acknowledged, and where it lies.
+struct Told {
+    node: usize,
+    asked: Instant,
+    at: Instant,
+    stamp: Stamp,
+    mark: Mark,
+}
+
+/// Writes to one node for as long as that takes anything, and then again.
+fn write(node: usize, address: &str, stop: &AtomicBool, sequence: &AtomicU64, told: &Mutex<Vec<Told>>) {
+    let patience = Duration::from_secs(2);
+    while !stop.load(Ordering::SeqCst) {
+        std::thread::sleep(Duration::from_millis(10));
+        let Ok(client) = Client::connect(address, patience) else { continue };
+        loop {
+            let mark = Mark { client: node as u64, sequence: sequence.fetch_add(1, Ordering::SeqCst) };
+            let asked = Instant::now();
+            match client.ask(Client::call_request("journal/write", &mark, patience), patience) {
+                Ok(Answer::Committed { stamp: Some(stamp), .. }) => {
+                    let at = Instant::now();
+                    told.lock().unwrap().push(Told { node, asked, at, stamp, mark });
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                _ => break,
+            }
+            if stop.load(Ordering::SeqCst) {
+                return;
+            }
+        }
+    }
+}
+
+/// Blocks until something is acknowledged that was asked for after `since`.
+fn commits(told: &Mutex<Vec<Told>>, since: Instant, patience: Duration) -> Result<Duration, String> {
+    let deadline = since + patience;
+    loop {
+        if let Some(told) = told.lock().unwrap().iter().find(|told| told.asked > since) {
+            return Ok(told.at - since);
+        }
+        if Instant::now() > deadline {
+            return Err(format!("nothing was committed for {patience:?}"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Of any two that were acknowledged one after the other, the later one lies further in the one log: so at no moment two nodes commit.
+fn assert_one_log(told: &mut [Told]) {
+    told.sort_by_key(|told| told.at);
+    let mut by_asked: Vec<usize> = (0..told.len()).collect();
+    by_asked.sort_by_key(|index| told[*index].asked);
+    let (mut highest, mut before) = (None::<&Told>, told.iter().peekable());
+    for index in by_asked {
+        let later = &told[index];
+        while let Some(earlier) = before.next_if(|earlier| earlier.at < later.asked) {
+            if highest.is_none_or(|highest| highest.stamp < earlier.stamp) {
+                highest = Some(earlier);
+            }
+        }
+        if let Some(earlier) = highest {
+            assert!(
+                earlier.stamp < later.stamp,
+                "node {} committed {:?} at {}, and later node {} committed {:?} at {}",
+                earlier.node,
+                earlier.mark,
+                earlier.stamp,
+                later.node,
+                later.mark,
+                later.stamp
+            );
+        }
+    }
+}
+
+fn rounds() -> u32 {
+    std::env::var("FRESHET_ROUNDS").map_or(4, |rounds| rounds.parse().expect("FRESHET_ROUNDS is a number"))
+}
+
+#[test]
+fn whatever_ends_is_started_again_and_one_reigns() {
+    let mut random = random();
+    let directory = tempfile::tempdir().unwrap();
+    let ports = ports::<6>();
+    let address = |port: usize| format!("127.0.0.1:{}", ports[port]);
+    let quorum = ["--safety", "quorum:2", "--standbys", "2"];
+    let first = address(3);
+    let nodes: Vec<_> = (0..3)
+        .map(|node| {
+            let (listen, join) = (address(3 + node), ["--join", &first]);
+            let join = if node == 0 { &[][..] } else { &join };
+            let more = [&["--listen", &listen], &quorum[..], join].concat();
+            let path = directory.path().join(["a", "b", "c"][node]);
+            let process = Supervised::start(path, address(node), &more);
+            if node == 0 {
+                wait(|| process.is_primary(), "a primary");
+            }
+            process
+        })
+        .collect();
+    let in_sync = || nodes[0].status().is_some_and(|status| common::in_sync(&status) == 2);
+    wait(in_sync, "two standbys");
+    Client::connect(&nodes[0].address, SOON).unwrap().call::<()>("journal/create", &(), SOON).unwrap();
+    let (stop, sequence) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let told = Arc::new(Mutex::new(Vec::new()));
+    let writers: Vec<_> = (0..3)
+        .map(|node| {
+            let (stop, sequence, told) = (Arc::clone(&stop), Arc::clone(&sequence), Arc::clone(&told));
+            let address = nodes[node].address.clone();
+            std::thread::spawn(move || write(node, &address, &stop, &sequence, &told))
+        })
+        .collect();
+    commits(&told, Instant::now(), SOON).unwrap();
+    for round in 0..rounds() {
+        let begun = Instant::now();
+        let victim = random.within(0, 2) as usize;
+        let primary = nodes[victim].is_primary();
+        nodes[victim].kill();
+        let mut killed = vec![victim];
+        if random.within(0, 2) == 0 {
+            let other = (victim + 1 + random.within(0, 1) as usize) % 3;
+            nodes[other].kill();
+            killed.push(other);
+        }
+        let last = Instant::now();
+        let mut promoted = None;
+        if primary {
+            // Sometimes the old one is back before the operator has noticed.
+            std::thread::sleep(Duration::from_millis([0, 50, 300, 1000][random.within(0, 3) as usize]));
+            let heir = (victim + 1 + random.within(0, 1) as usize) % 3;
+            let client = Client::connect(&nodes[heir].address, Duration::from_secs(1));
+            promoted = Some((heir, client.map(|client| client.promote(false, SOON).map_err(|why| why.to_string()))));
+        }
+        match commits(&told, last, Duration::from_secs(10)) {
+            Ok(after) => println!("round {round}: killed {killed:?}, promoted {promoted:?}, commits after {after:?}"),
+            Err(why) => {
+                let states: Vec<_> = nodes.iter().map(Supervised::status).collect();
+                panic!("round {round}: killed {killed:?}, promoted {promoted:?}, {why}: {states:#?}");
+            }
+        }
+        if let Some((heir, Ok(Ok((term, _))))) = promoted {
+            // Nobody takes the reign back from a primary that lives.
+            let until = last + Duration::from_millis(1500);
+            while Instant::now() < until {
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            let status = nodes[heir].status();
+            let reigns = status.as_ref().is_some_and(|status| status["role"] == "primary" && status["term"] == term);
+            assert!(reigns, "round {round}: node {heir} does not reign in {term} any more: {status:#?}");
+        }
+        println!("round {round} took {:?}", begun.elapsed());
+    }
+    let level = || {
+        let states: Vec<_> = nodes.iter().filter_map(Supervised::status).collect();
+        states.iter().any(|status| status["role"] == "primary" && common::in_sync(status) == 2)
+    };
+    let deadline = Instant::now() + SOON;
+    while !level() {
+        let states: Vec<_> = nodes.iter().map(Supervised::status).collect();
+        assert!(Instant::now() < deadline, "everybody follows one primary: has not come about: {states:#?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    stop.store(true, Ordering::SeqCst);
+    writers.into_iter().for_each(|writer| writer.join().unwrap());
+    let mut told = std::mem::take(&mut *told.lock().unwrap());
+    println!("{} commits", told.len());
+    assert_one_log(&mut told);
+    let marks: Vec<Mark> = told.iter().map(|told| told.mark).collect();
+    let primary = nodes.iter().position(Supervised::is_primary).unwrap();
+    let client = Client::connect(&nodes[primary].address, SOON).unwrap();
+    assert_eq!(missing(&client, &marks), []);
+    for node in nodes.iter().enumerate().filter(|(node, _)| *node != primary).map(|(_, node)| node) {
+        common::assert_same_state(&client, &Client::connect(&node.address, SOON).unwrap());
+    }
+}
+
+fn wait(condition: impl Fn() -> bool, what: &str) {
+    let deadline = Instant::now() + SOON;
+    while !condition() {
+        assert!(Instant::now() < deadline, "{what}: has not come about");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
