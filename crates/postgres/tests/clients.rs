@@ -152,14 +152,14 @@ async fn statements_are_canceled() {
 async fn copies() {
     let (_server, address) = serve();
     let client = connect(address).await;
-    let sink = client.copy_in::<_, &[u8]>("COPYIN").await.unwrap();
+    let sink = client.copy_in::<_, &[u8]>("COPY toys FROM STDIN").await.unwrap();
     pin_mut!(sink);
     for _ in 0..1000 {
         sink.send(&b"one\ntwo\n"[..]).await.unwrap();
     }
     assert_eq!(sink.finish().await.unwrap(), 2000);
 
-    let sink = client.copy_in::<_, &[u8]>("COPYIN").await.unwrap();
+    let sink = client.copy_in::<_, &[u8]>("COPY toys FROM STDIN").await.unwrap();
     pin_mut!(sink);
     sink.send(&b"bad\n"[..]).await.unwrap();
     assert_eq!(code(&sink.finish().await.unwrap_err()), "22P04");
@@ -394,7 +394,7 @@ fn psql() {
     assert!(errors.contains("ERROR:  division by zero") && errors.contains("DETAIL:  a detail"), "{errors}");
     assert!(errors.contains("NOTICE:  hello"), "{errors}");
 
-    let output = tool("psql", &["-X", "-d", &plain, "-c", "COPYIN"], "a\nb\nc\n").unwrap();
+    let output = tool("psql", &["-X", "-d", &plain, "-c", "COPY toys FROM STDIN"], "a\nb\nc\n").unwrap();
     assert_eq!(text(&output.stdout), "COPY 3\n", "{}", text(&output.stderr));
 
     for (user, more) in [
