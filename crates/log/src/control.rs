@@ -405,6 +405,12 @@ fn take_lock(directory: &Path) -> Result<File, ControlError> {
     }
 }
 
+/// Whether a process owns the log directory now. When none does, this one has a share of the lock for a moment.
+pub(crate) fn is_owned(directory: &Path) -> bool {
+    let lock = File::open(directory.join(LOCK));
+    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// Writes, syncs, renames, syncs the directory: at every moment one of the two is there, whole.
 fn replace(directory: &Path, control: &Control) -> Result<(), ControlError> {
     let (file, unfinished) = (directory.join(CONTROL), directory.join("control.new"));
