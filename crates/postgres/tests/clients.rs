@@ -5,7 +5,7 @@ mod wire;
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::SocketAddr,
     path::PathBuf,
     process::{Command, Output, Stdio},
@@ -14,6 +14,7 @@ use std::{
 };
 
 use freshet_postgres::{Limits, Server, Tls};
+use freshet_testing::{Missing, skip};
 use futures_util::{SinkExt, StreamExt, TryStreamExt, future::join_all, pin_mut};
 use rustls::{
     ClientConfig, RootCertStore,
@@ -355,7 +356,7 @@ fn certificates_that_cannot_be_used_are_named() {
     assert!(error(&good, &other.path("key.pem")).contains("cannot be used"));
 }
 
-/// Runs a program of PostgreSQL's, or says that there is none.
+/// Runs a program of PostgreSQL's, or skips the test if there is none.
 fn tool(name: &str, arguments: &[&str], input: &str) -> Option<Output> {
     let started = Command::new(name)
         .args(arguments)
@@ -365,9 +366,13 @@ fn tool(name: &str, arguments: &[&str], input: &str) -> Option<Output> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let Ok(mut child) = started else {
-        eprintln!("{name} is not installed: this is not tested");
-        return None;
+    let mut child = match started {
+        Ok(child) => child,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+            skip(Missing::Tool, &format!("clients with {name}"), "it is not installed");
+            return None;
+        }
+        Err(cause) => panic!("{name}: {cause}"),
     };
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     Some(child.wait_with_output().unwrap())
