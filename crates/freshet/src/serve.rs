@@ -57,7 +57,9 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let executor = Arc::new(freshet_workloads::tpcc::command::Commands::default());
     let node = Node::start_executing(config, Some(executor), |phase| {
         // The node has found that it can have its own port.
-        prepared.as_mut().map(sql::Prepared::let_port_go);
+        if let Some(prepared) = &mut prepared {
+            prepared.let_port_go();
+        }
         reception.say(progress.status(phase));
         progress.show();
     })?;
