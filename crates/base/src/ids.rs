@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
 
 /// A position in the one virtual log, in bytes from its beginning.
 ///
@@ -90,8 +90,7 @@ impl fmt::Display for Term {
 
 /// Identifies a cluster: drawn at random when its first node is initialised,
 /// and checked wherever nodes or files meet.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ClusterId(pub u128);
 
 impl fmt::Display for ClusterId {
@@ -107,8 +106,7 @@ impl fmt::Debug for ClusterId {
 }
 
 /// Identifies one node of a cluster; drawn at random when it is initialised.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeId(pub u64);
 
 impl fmt::Display for NodeId {
@@ -122,3 +120,27 @@ impl fmt::Debug for NodeId {
         fmt::Display::fmt(self, f)
     }
 }
+
+/// For people, also in JSON, an id is its hexadecimal digits, as [`fmt::Display`] writes them; among nodes it is a number.
+macro_rules! hexadecimal {
+    ($id:ident, $number:ident) => {
+        impl Serialize for $id {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                if serializer.is_human_readable() { serializer.collect_str(self) } else { self.0.serialize(serializer) }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $id {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                if !deserializer.is_human_readable() {
+                    return $number::deserialize(deserializer).map(Self);
+                }
+                let text = String::deserialize(deserializer)?;
+                $number::from_str_radix(&text, 16).map(Self).map_err(D::Error::custom)
+            }
+        }
+    };
+}
+
+hexadecimal!(ClusterId, u128);
+hexadecimal!(NodeId, u64);

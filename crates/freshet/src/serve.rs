@@ -55,11 +55,16 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     descriptors::take();
 
     let reception = Reception::open(settings.address)?;
+    let mut prepared = sql::prepare(&settings.sql)?;
     let mut progress = Progress::default();
     let config = settings.node(Server::places(settings.workers) + sql::places(&settings.sql));
     // What the benchmark logs as commands.
     let executor = Arc::new(freshet_workloads::tpcc::command::Commands::default());
     let node = Node::start_executing(config, Some(executor), |phase| {
+        // The node has found that it can have its own port.
+        if let Some(prepared) = &mut prepared {
+            prepared.let_port_go();
+        }
         reception.say(progress.status(phase));
         progress.show();
     })?;
@@ -82,7 +87,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     }
     let host: Arc<dyn Host> = Arc::new(NodeHost { node: Arc::clone(&node), begun: Instant::now() });
     let server = Server::start(host, reception.close()?, settings.workers, settings.isolation)?;
-    let sql = sql::start(&settings.sql, &node)?;
+    let sql = prepared.map(|prepared| sql::start(&settings.sql, prepared, &node)).transpose()?;
     let ready = Ready {
         sql: sql.as_ref().and_then(|server| server.addresses().first()).map(ToString::to_string),
         address: server.address().to_string(),

@@ -1,6 +1,10 @@
 //! PostgreSQL's clients of a node.
 
-use std::{sync::Arc, time::Duration};
+use std::{
+    net::{SocketAddr, TcpListener},
+    sync::Arc,
+    time::Duration,
+};
 
 use freshet_engine::Node;
 use freshet_postgres::{Limits, Options, Server, Tls};
@@ -31,9 +35,41 @@ fn general() -> Option<Arc<dyn General>> {
     None
 }
 
-/// Begins to serve them.
-pub(crate) fn start(settings: &SqlSettings, node: &Arc<Node>) -> Result<Option<Server>, Failure> {
+/// What serving them needs that may not be there, found before a node is started, or made, for them.
+pub(crate) struct Prepared {
+    address: SocketAddr,
+    tls: Option<Tls>,
+    /// Holds the port.
+    listener: Option<TcpListener>,
+}
+
+impl Prepared {
+    /// The port is free for others again: who comes before the node serves is to be refused, and not to wait.
+    pub(crate) fn let_port_go(&mut self) {
+        self.listener = None;
+    }
+}
+
+/// Finds out whether they can be served; none if they are not to be.
+///
+/// # Errors
+/// When the address cannot be had, or certificate and key cannot be used.
+pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failure> {
     let SqlListen::At(address) = settings.listen else { return Ok(None) };
+    let tls = match (&settings.tls_certificates, &settings.tls_key) {
+        (Some(certificates), Some(key)) => Some(Tls::from_files(certificates, key)?),
+        _ => None,
+    };
+    let listener = TcpListener::bind(address).map_err(|cause| {
+        Failure::new(format!("cannot listen for PostgreSQL clients at {address}: {cause}; choose another --sql-listen"))
+    })?;
+    Ok(Some(Prepared { address, tls, listener: Some(listener) }))
+}
+
+/// Begins to serve them.
+pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>) -> Result<Server, Failure> {
+    let Prepared { address, tls, listener } = prepared;
+    drop(listener);
     let limits = Limits { connections: settings.connections, ..Limits::default() };
     let setup = Setup {
         node: Arc::clone(node),
@@ -43,10 +79,6 @@ pub(crate) fn start(settings: &SqlSettings, node: &Arc<Node>) -> Result<Option<S
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let server = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
-    let tls = match (&settings.tls_certificates, &settings.tls_key) {
-        (Some(certificates), Some(key)) => Some(Tls::from_files(certificates, key)?),
-        _ => None,
-    };
     let options = Options { addresses: vec![address], limits, tls, decoy: None };
-    Ok(Some(Server::start(Arc::new(server), options)?))
+    Ok(Server::start(Arc::new(server), options)?)
 }

@@ -9,8 +9,9 @@ use std::{
     process::Command,
 };
 
-use common::{SOON, connect, create_journal, flags, missing, program, refused, start, wait_until, write};
+use common::{SOON, connect, create_journal, flags, missing, program, refused, refused_by, start, wait_until, write};
 use freshet::children::NodeProcess;
+use freshet_testing::{Missing, skip};
 use freshet_workloads::journal::Mark;
 
 /// A log of a node that was stopped, with 3,000 marks.
@@ -145,10 +146,19 @@ fn directories_that_cannot_be_used_are_named() {
     let closed = directory.path().join("closed");
     fs::create_dir(&closed).unwrap();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o0)).unwrap();
-    // To whom permissions mean nothing it is just a directory.
-    if fs::read_dir(&closed).is_err() {
-        let message = refused(&closed, &[]);
-        assert!(message.contains("closed"), "{message}");
+    let mut program = program();
+    if fs::read_dir(&closed).is_ok() {
+        // Permissions mean nothing to this user, but to the node.
+        let without = "--bounding-set=-dac_override,-dac_read_search";
+        let bounded = format!("exec setpriv {without} {} \"$@\"", program.display());
+        program = wrapper(directory.path(), &bounded);
+    }
+    let probe = Command::new("setpriv").arg("--version").output();
+    if program != common::program() && probe.is_err() {
+        skip(Missing::Tool, "a directory that cannot be read", "setpriv is not installed");
+    } else {
+        let message = refused_by(&program, &closed, &[]);
+        assert!(message.contains("closed") && message.contains("ermission"), "{message}");
     }
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).unwrap();
 
@@ -176,12 +186,61 @@ fn absurd_options_are_refused_by_name() {
         let message = refused(&directory.path().join("data"), options);
         assert!(message.contains(says), "{options:?}: {message}");
     }
-    let node = start(&directory.path().join("data"), &[]);
-    let taken = node.ready().address.clone();
-    let message = refused(&directory.path().join("other"), &["--address", &taken]);
-    assert!(message.contains(&taken), "{message}");
-    let message = refused(&directory.path().join("third"), &["--listen", &node.ready().listen.clone()]);
-    assert!(message.contains(&node.ready().listen), "{message}");
+    assert!(!directory.path().join("data").exists(), "nothing is made before all is understood");
+}
+
+/// Nothing is made, and nothing is changed, by a node whose ports another one has.
+#[test]
+fn a_port_in_use_leaves_nothing_behind() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, own) = (directory.path().join("data"), directory.path().join("own"));
+    let node = start(&data, &["--sql-listen", "127.0.0.1:0"]);
+    let ready = node.ready();
+    for (option, taken) in
+        [("--address", &ready.address), ("--listen", &ready.listen), ("--sql-listen", ready.sql.as_ref().unwrap())]
+    {
+        let new = directory.path().join("new");
+        for (place, more) in [(new.join("below"), vec![]), (new.join("standby"), vec!["--join", &ready.listen])] {
+            let message = refused(&place, &[&[option, taken.as_str()][..], &more].concat());
+            assert!(message.contains(taken.as_str()) && message.contains("in use"), "{option}: {message}");
+            assert!(!new.exists(), "{option} leaves something behind");
+        }
+    }
+    // A directory that was there stays as it was, empty or a node's.
+    fs::create_dir(&own).unwrap();
+    refused(&own, &["--listen", &ready.listen]);
+    assert_eq!(fs::read_dir(&own).unwrap().count(), 0);
+    drop(start(&own, &[]));
+    let control = fs::read(own.join("control")).unwrap();
+    refused(&own, &["--sql-listen", ready.sql.as_ref().unwrap()]);
+    assert_eq!(fs::read(own.join("control")).unwrap(), control);
+    drop(start(&own, &[]));
+}
+
+/// A node makes its files in an empty directory, or in one where a start of its own had ended early.
+#[test]
+fn directories_of_others_are_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let theirs = directory.path().join("theirs");
+    for (name, says) in
+        [("PG_VERSION", "PostgreSQL"), ("ibdata1", "ibdata1"), ("lost.segment", "lost.segment"), (".hidden", ".hidden")]
+    {
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join(name), "15\n").unwrap();
+        for more in [&[][..], &["--join", "127.0.0.1:1"]] {
+            let message = refused(&theirs, more);
+            let directory = theirs.to_str().unwrap();
+            assert!(message.contains(says) && message.contains(directory) && message.contains("empty"), "{message}");
+        }
+        let left: Vec<_> = fs::read_dir(&theirs).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, [name]);
+        fs::remove_dir_all(&theirs).unwrap();
+    }
+    // What a crash leaves of a first start, and what a file system has of its own, are in nobody's way.
+    fs::create_dir_all(theirs.join("lost+found")).unwrap();
+    fs::write(theirs.join("lock"), "").unwrap();
+    fs::write(theirs.join("control.new"), "half").unwrap();
+    drop(start(&theirs, &[]));
 }
 
 /// A shell script that runs the node in a smaller world.
@@ -214,8 +273,7 @@ fn a_full_disk_loses_nothing() {
     // A file system of its own, in a namespace of its own, that a copy is made of before it goes.
     let probe = Command::new("unshare").args(["-rm", "true"]).output();
     if !probe.is_ok_and(|output| output.status.success()) {
-        println!("not run: this system lets nobody mount a small file system");
-        return;
+        return skip(Missing::Tool, "a full disk", "this user cannot mount a small file system");
     }
     let (disk, copy) = (data.display(), directory.path().join("copy"));
     let text = format!(
@@ -229,8 +287,7 @@ fn a_full_disk_loses_nothing() {
         Ok(node) => node,
         Err(refusal) => {
             assert!(refusal.to_string().contains("77"), "{refusal}");
-            println!("not run: this system lets nobody mount a small file system");
-            return;
+            return skip(Missing::Tool, "a full disk", "this user cannot mount a small file system");
         }
     };
     let client = connect(&node);

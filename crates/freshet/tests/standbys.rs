@@ -43,6 +43,50 @@ fn assert_equal(pair: &Pair, marks: &[freshet_workloads::journal::Mark]) {
     assert_eq!((missing(&primary, marks), missing(&standby, marks)), (vec![], vec![]));
 }
 
+/// The ids that a status names, by their keys.
+fn ids<'v>(value: &'v serde_json::Value, found: &mut Vec<(&'v str, &'v serde_json::Value)>) {
+    for (key, value) in value.as_object().into_iter().flatten() {
+        if matches!(key.as_str(), "node" | "cluster" | "holder") {
+            found.push((key, value));
+        }
+        ids(value, found);
+    }
+    value.as_array().into_iter().flatten().for_each(|value| ids(value, found));
+}
+
+/// In JSON as for people, and as in the control file: a number of that size is another one where numbers are floating-point.
+#[test]
+fn ids_have_one_form_everywhere() {
+    let pair = pair(&[]);
+    let control = |name: &str, key: &str| {
+        let text = std::fs::read_to_string(pair.directory.path().join(name).join("control")).unwrap();
+        text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' ')).unwrap().to_owned()
+    };
+    let cluster = control("primary", "cluster");
+    let nodes = [control("primary", "node"), control("standby", "node")];
+    for (node, name) in [(&pair.primary, "primary"), (&pair.standby, "standby")] {
+        let (own, status) = (control(name, "node"), status(node));
+        assert_eq!((&status["node"], &status["cluster"]), (&own.as_str().into(), &cluster.as_str().into()));
+        let mut found = Vec::new();
+        ids(&status, &mut found);
+        for (key, id) in found.into_iter().filter(|(_, id)| !id.is_null()) {
+            let id = id.as_str().unwrap_or_else(|| panic!("{key} is {id}"));
+            assert!(if key == "cluster" { id == cluster } else { nodes.iter().any(|node| node == id) }, "{key}: {id}");
+        }
+        let run = |arguments: &[&str]| {
+            let output = std::process::Command::new(common::program()).args(arguments).output().unwrap();
+            String::from_utf8(output.stdout).unwrap()
+        };
+        let shown = run(&["status", "--address", &node.ready().address]);
+        assert!(shown.contains(&own) && shown.contains(&cluster), "{shown}");
+        let directory = pair.directory.path().join(name);
+        let looked = run(&["inspect", "log", directory.to_str().unwrap()]);
+        assert!(looked.contains(&own) && looked.contains(&cluster), "{looked}");
+    }
+    // The primary names its standby.
+    assert_eq!(status(&pair.primary)["standbys"][0]["node"], nodes[1].as_str());
+}
+
 #[test]
 fn very_safe_waits_for_a_standby_that_died() {
     let mut pair = pair(&["--safety", "very-safe"]);

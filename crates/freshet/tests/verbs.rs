@@ -18,6 +18,7 @@ use std::{
 
 use common::{SOON, Writer, assert_same_state, connect, create_journal, in_sync, missing, status, wait_until, write};
 use freshet::children::NodeProcess;
+use freshet_testing::{Missing, skip};
 use freshet_workloads::journal::Mark;
 
 /// Every acknowledged commit is on the standby, and a standby that is away is waited for.
@@ -165,8 +166,7 @@ fn killed_nodes_cost_no_commit() {
 #[test]
 fn a_machine_without_rdma_says_what_is_missing() {
     if std::env::var_os("FRESHET_VERBS_DEVICES").is_some() {
-        println!("skipped: this machine has RDMA");
-        return;
+        return skip(Missing::Hardware, "a machine without RDMA", "this one has it");
     }
     let directory = tempfile::tempdir().unwrap();
     let primary = common::start(&directory.path().join("a"), &["--standbys", "1"]);

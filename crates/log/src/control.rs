@@ -39,6 +39,8 @@ use crate::{
 
 const CONTROL: &str = "control";
 const LOCK: &str = "lock";
+/// A control file that is being written.
+const UNFINISHED: &str = "control.new";
 const HEAD: &str = "freshet control ";
 const FORMAT: u32 = 2;
 
@@ -75,6 +77,20 @@ pub enum ControlError {
     /// There is a log in the directory already.
     #[error("{} holds a Freshet log already: use another directory, or empty this one", .0.display())]
     Exists(PathBuf),
+    /// The directory is somebody else's, or what is left of a node without its control file.
+    #[error(
+        "{directory} is not empty and holds no Freshet log: there is {found} in it{guess}; name a new or an empty directory, or this node's \
+         own; nothing was changed",
+        directory = .directory.display(), found = .found.display()
+    )]
+    Foreign {
+        /// The directory.
+        directory: PathBuf,
+        /// The name of something in it.
+        found: PathBuf,
+        /// Whose it seems to be; empty when nobody can say.
+        guess: &'static str,
+    },
     /// Written by another version.
     #[error("{file} has format {found}, this version reads {FORMAT}: start the version that wrote it", file = .file.display())]
     Format {
@@ -229,8 +245,10 @@ impl LogDirectory {
     /// Makes a new log directory, with its parents.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::Exists`] when there is a log in it.
+    /// [`ControlError`]; [`ControlError::Exists`] when there is a log in it, [`ControlError::Foreign`] when there is
+    /// anything else.
     pub fn create(path: &Path, control: Control) -> Result<Self, ControlError> {
+        Self::check_unused(path)?;
         make_directory(path).map_err(|source| io_error("make the directory", path, source))?;
         let lock = take_lock(path)?;
         let exists = path.join(CONTROL).try_exists();
@@ -239,6 +257,41 @@ impl LogDirectory {
         }
         replace(path, &control)?;
         Ok(Self { path: path.to_owned(), control: Mutex::new(control), _lock: lock })
+    }
+
+    /// Whether nobody else uses the directory: it is not there, or there is nothing in it but what the making of a log
+    /// leaves that was interrupted, and empty directories; or a log.
+    ///
+    /// # Errors
+    /// [`ControlError::Foreign`] if not; [`ControlError::Io`].
+    pub fn check_unused(path: &Path) -> Result<(), ControlError> {
+        let failed = |source| io_error("look into", path, source);
+        if path.join(CONTROL).try_exists().map_err(failed)? {
+            return Ok(());
+        }
+        let entries = match fs::read_dir(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries.map_err(failed)?,
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let name = entry.file_name();
+            let is_ours = [LOCK, UNFINISHED, "lost+found"].iter().any(|ours| name == **ours);
+            // A place where something is to be mounted, or a device of this node's is.
+            let is_empty = || fs::read_dir(entry.path()).is_ok_and(|mut entries| entries.next().is_none());
+            if !is_ours && !is_empty() {
+                let guess = match name.to_str() {
+                    Some("PG_VERSION" | "postgresql.conf" | "pg_wal") => ", as in a data directory of PostgreSQL",
+                    Some(name) if name.ends_with(".segment") || name.starts_with("stream") => {
+                        ", as of a node whose control file is gone: bring that back from a backup, or empty the directory and let the \
+                         node join its cluster again"
+                    }
+                    _ => "",
+                };
+                return Err(ControlError::Foreign { directory: path.to_owned(), found: name.into(), guess });
+            }
+        }
+        Ok(())
     }
 
     /// Opens a log directory.
@@ -410,9 +463,15 @@ fn take_lock(directory: &Path) -> Result<File, ControlError> {
     }
 }
 
+/// Whether a process owns the log directory now. When none does, this one has a share of the lock for a moment.
+pub(crate) fn is_owned(directory: &Path) -> bool {
+    let lock = File::open(directory.join(LOCK));
+    lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))
+}
+
 /// Writes, syncs, renames, syncs the directory: at every moment one of the two is there, whole.
 fn replace(directory: &Path, control: &Control) -> Result<(), ControlError> {
-    let (file, unfinished) = (directory.join(CONTROL), directory.join("control.new"));
+    let (file, unfinished) = (directory.join(CONTROL), directory.join(UNFINISHED));
     let write = || {
         let mut new = File::create(&unfinished)?;
         new.write_all(control.encode().as_bytes())?;
@@ -454,6 +513,38 @@ mod tests {
         assert_eq!(opened.term(), Term(4));
         assert_eq!(opened.terms[..2], control().terms);
         assert_eq!(opened.cluster, ClusterId(0x0102));
+    }
+
+    /// A log is made in a directory of its own, with all that leads there.
+    #[test]
+    fn what_others_have_in_a_directory_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("new").join("log");
+        LogDirectory::check_unused(&path).unwrap();
+        assert!(!path.exists());
+        make_directory(&path).unwrap();
+        make_directory(&path).unwrap();
+        // What an interrupted start leaves, and places where something else is mounted.
+        fs::write(path.join(UNFINISHED), "half").unwrap();
+        fs::write(path.join(LOCK), "").unwrap();
+        fs::create_dir(path.join("lost+found")).unwrap();
+        fs::create_dir(path.join("device")).unwrap();
+        LogDirectory::check_unused(&path).unwrap();
+        fs::write(path.join("device").join("file"), "").unwrap();
+        let Err(ControlError::Foreign { found, guess: "", .. }) = LogDirectory::create(&path, control()) else {
+            panic!("there is something in it");
+        };
+        assert_eq!(found, Path::new("device"));
+        fs::remove_dir_all(path.join("device")).unwrap();
+        for (name, says) in [("PG_VERSION", "PostgreSQL"), ("00000000000000000000.segment", "control file is gone")] {
+            fs::write(path.join(name), "15").unwrap();
+            let message = LogDirectory::create(&path, control()).unwrap_err().to_string();
+            assert!(message.contains(name) && message.contains(says), "{message}");
+            fs::remove_file(path.join(name)).unwrap();
+        }
+        drop(LogDirectory::create(&path, control()).unwrap());
+        fs::write(path.join("more"), "").unwrap();
+        assert!(matches!(LogDirectory::create(&path, control()), Err(ControlError::Exists(_))));
     }
 
     /// A disk that is full, or a crash, at the first start: the second one finds nothing in its way.

@@ -10,6 +10,7 @@ use freshet_log::{
     Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, Nudge, RecordKind, Writer,
     persist::{BufferError, Medium, Method, PersistenceConfig, recover_buffer},
 };
+use freshet_testing::available;
 use stores::store;
 
 const RING: usize = 64 << 10;
@@ -49,11 +50,9 @@ fn kinds() -> [GroupCommitKind; 3] {
 /// The process ends without closing anything, again and again: the mapping keeps what was stored.
 #[test]
 fn what_was_acknowledged_is_there_after_the_process_ended() {
-    for (round, method) in Method::ALL.into_iter().enumerate() {
-        if !method.is_available() {
-            println!("this processor has no {method}");
-            continue;
-        }
+    for (round, method) in
+        available("a buffer that persists", Method::ALL, |it| it.is_available()).into_iter().enumerate()
+    {
         for kind in kinds() {
             let directory = tempfile::tempdir().unwrap();
             let streams = round % 3 + 1;

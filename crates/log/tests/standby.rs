@@ -28,6 +28,24 @@ fn batch(from: Stamp, count: u64, term: u32) -> Vec<u8> {
     (0..count).flat_map(|i| block(from.plus(208 * i), 208, term)).collect()
 }
 
+/// Its threads may just have looked for something, and be about to sleep: more of them than processors, so that they are
+/// interrupted there now and then.
+#[test]
+fn what_has_arrived_before_the_end_is_in_the_store() {
+    let round = || {
+        let store = LogStore::in_memory(CONFIG);
+        let (log, mut receiver) = StandbyLog::open(RING, store.clone(), Stamp(0)).unwrap();
+        receiver.append(&batch(Stamp(0), 3, 1)).unwrap();
+        log.close().unwrap();
+        assert_eq!((store.watermark(), log.persisted().get()), (Stamp(3 * 208), Stamp(3 * 208)));
+    };
+    thread::scope(|scope| {
+        for _ in 0..16 {
+            scope.spawn(|| (0..1_000).for_each(|_| round()));
+        }
+    });
+}
+
 #[test]
 fn a_stream_of_bytes_becomes_a_log() {
     let (log, mut receiver) = StandbyLog::open(RING, LogStore::in_memory(CONFIG), Stamp(0)).unwrap();

@@ -12,6 +12,7 @@ use freshet_log::{
     Receiver, RecordKind, SegmentStore, StandbyLog, StandbyRing,
     persist::{Medium, Method, PersistenceConfig, recover_buffer, time_around_cache},
 };
+use freshet_testing::available;
 use gate::{Gate, State};
 use stores::{CONFIG, store};
 
@@ -88,11 +89,9 @@ fn check(store: &LogStore, end: Stamp, term: impl Fn(Stamp) -> u32) {
 
 #[test]
 fn what_was_persisted_is_there_after_the_process_ended() {
-    for (number, method) in Method::ALL.into_iter().enumerate() {
-        if !method.is_available() {
-            println!("this processor has no {method}");
-            continue;
-        }
+    for (number, method) in
+        available("a buffer that persists", Method::ALL, |it| it.is_available()).into_iter().enumerate()
+    {
         for upon_replay in [true, false] {
             let directory = tempfile::tempdir().unwrap();
             let streams = number % 3 + 1;
@@ -266,7 +265,7 @@ fn remote(log: &StandbyLog) -> (File, u64) {
 /// The primary writes into the ring itself; then another one reigns, and the old one's late writes go nowhere.
 #[test]
 fn a_persistent_ring_is_written_from_outside_and_taken_away() {
-    for method in Method::ALL.into_iter().filter(|method| method.is_available()) {
+    for method in available("a buffer written from outside", Method::ALL, |it| it.is_available()) {
         let directory = tempfile::tempdir().unwrap();
         let (log, mut receiver, _) = open_on(directory.path(), store(directory.path(), 1), method, true);
         let (deposed, offset) = remote(&log);

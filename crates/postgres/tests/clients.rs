@@ -5,7 +5,7 @@ mod wire;
 
 use std::{
     fs,
-    io::{Read, Write},
+    io::{self, Read, Write},
     net::SocketAddr,
     path::PathBuf,
     process::{Command, Output, Stdio},
@@ -14,6 +14,7 @@ use std::{
 };
 
 use freshet_postgres::{Limits, Server, Tls};
+use freshet_testing::{Missing, skip};
 use futures_util::{SinkExt, StreamExt, TryStreamExt, future::join_all, pin_mut};
 use rustls::{
     ClientConfig, RootCertStore,
@@ -152,14 +153,14 @@ async fn statements_are_canceled() {
 async fn copies() {
     let (_server, address) = serve();
     let client = connect(address).await;
-    let sink = client.copy_in::<_, &[u8]>("COPYIN").await.unwrap();
+    let sink = client.copy_in::<_, &[u8]>("COPY toys FROM STDIN").await.unwrap();
     pin_mut!(sink);
     for _ in 0..1000 {
         sink.send(&b"one\ntwo\n"[..]).await.unwrap();
     }
     assert_eq!(sink.finish().await.unwrap(), 2000);
 
-    let sink = client.copy_in::<_, &[u8]>("COPYIN").await.unwrap();
+    let sink = client.copy_in::<_, &[u8]>("COPY toys FROM STDIN").await.unwrap();
     pin_mut!(sink);
     sink.send(&b"bad\n"[..]).await.unwrap();
     assert_eq!(code(&sink.finish().await.unwrap_err()), "22P04");
@@ -355,7 +356,7 @@ fn certificates_that_cannot_be_used_are_named() {
     assert!(error(&good, &other.path("key.pem")).contains("cannot be used"));
 }
 
-/// Runs a program of PostgreSQL's, or says that there is none.
+/// Runs a program of PostgreSQL's, or skips the test if there is none.
 fn tool(name: &str, arguments: &[&str], input: &str) -> Option<Output> {
     let started = Command::new(name)
         .args(arguments)
@@ -365,9 +366,13 @@ fn tool(name: &str, arguments: &[&str], input: &str) -> Option<Output> {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn();
-    let Ok(mut child) = started else {
-        eprintln!("{name} is not installed: this is not tested");
-        return None;
+    let mut child = match started {
+        Ok(child) => child,
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+            skip(Missing::Tool, &format!("clients with {name}"), "it is not installed");
+            return None;
+        }
+        Err(cause) => panic!("{name}: {cause}"),
     };
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     Some(child.wait_with_output().unwrap())
@@ -394,7 +399,7 @@ fn psql() {
     assert!(errors.contains("ERROR:  division by zero") && errors.contains("DETAIL:  a detail"), "{errors}");
     assert!(errors.contains("NOTICE:  hello"), "{errors}");
 
-    let output = tool("psql", &["-X", "-d", &plain, "-c", "COPYIN"], "a\nb\nc\n").unwrap();
+    let output = tool("psql", &["-X", "-d", &plain, "-c", "COPY toys FROM STDIN"], "a\nb\nc\n").unwrap();
     assert_eq!(text(&output.stdout), "COPY 3\n", "{}", text(&output.stderr));
 
     for (user, more) in [

@@ -163,7 +163,7 @@ fn many_statements_in_one_breath() {
 fn copies_in_and_out() {
     let (_server, address) = serve();
     let mut wire = Wire::open(address, "trusted");
-    wire.say(&query("COPYIN; SELECT 1"));
+    wire.say(&query("COPY toys FROM STDIN; SELECT 1"));
     assert_eq!(wire.hear().unwrap(), ('G', b"\0\0\x01\0\0".to_vec()));
     // Sync and Flush do not belong here, but may come.
     let data = [message(b'd', b"a\nb"), sync(), message(b'H', b""), message(b'd', b"\n"), message(b'c', b"")];
@@ -175,21 +175,21 @@ fn copies_in_and_out() {
     assert_eq!(answers[0].1, b"COPY 2\0");
 
     // The client gives up.
-    wire.say(&query("COPYIN"));
+    wire.say(&query("COPY toys FROM STDIN"));
     wire.hear().unwrap();
     assert_eq!(wire.ask(&message(b'f', b"no more\0")), "E57014 ZI");
     // The server does; what the client still sends is dropped.
-    wire.say(&query("COPYIN"));
+    wire.say(&query("COPY toys FROM STDIN"));
     wire.hear().unwrap();
     let data = [message(b'd', b"bad\n"), message(b'd', b"a\n"), message(b'c', b"")];
     assert_eq!(wire.ask(&data.concat()), "E22P04 ZI");
     assert_eq!(wire.ask(&query("SELECT 1")), "T D C ZI");
 
     // In the extended protocol, with a Sync too early and one in time.
-    let data = [parse("", "COPYIN"), bind("", "", &[]), execute("", 0), sync()].concat();
+    let data = [parse("", "COPY toys FROM STDIN"), bind("", "", &[]), execute("", 0), sync()].concat();
     wire.say(&[data, message(b'd', b"x\n"), message(b'c', b""), sync()].concat());
     assert_eq!(outline(&wire.hear_until('Z')), "1 2 G C ZI");
-    let data = [parse("", "COPYIN"), bind("", "", &[]), execute("", 0)].concat();
+    let data = [parse("", "COPY toys FROM STDIN"), bind("", "", &[]), execute("", 0)].concat();
     wire.say(&[data, message(b'd', b"bad\n"), message(b'c', b""), sync()].concat());
     assert_eq!(outline(&wire.hear_until('Z')), "1 2 G E22P04 ZI");
 
@@ -199,7 +199,7 @@ fn copies_in_and_out() {
     assert_eq!(answers[2].1, b"line 1\n");
 
     // What does not belong into a copy ends the connection.
-    wire.say(&query("COPYIN"));
+    wire.say(&query("COPY toys FROM STDIN"));
     wire.hear().unwrap();
     wire.say(&query("SELECT 1"));
     assert_eq!(wire.last_words(), "E08P01");
@@ -392,7 +392,7 @@ fn terminating() {
         Wire::open(address, "trusted"),
     );
     begin_to_wait(&mut busy, 20_000);
-    copying.say(&query("COPYIN"));
+    copying.say(&query("COPY toys FROM STDIN"));
     assert_eq!(copying.hear().unwrap().0, 'G');
     // It does not read its answer.
     deaf.say(&query("WIDE 50000000"));
@@ -470,7 +470,7 @@ fn a_client_that_goes_away_is_noticed() {
     soon(|| server.sessions().count() == 0);
     // In a copy.
     let mut wire = Wire::open(address, "trusted");
-    wire.say(&query("COPYIN"));
+    wire.say(&query("COPY toys FROM STDIN"));
     wire.hear().unwrap();
     drop(wire);
     soon(|| server.sessions().count() == 0);

@@ -98,6 +98,7 @@ impl Ground {
         match LogDirectory::open(path) {
             Ok(directory) => Self::existing(directory, config),
             Err(ControlError::NoLog(_)) => {
+                LogDirectory::check_unused(path)?;
                 let (id, cluster) = Self::names(config)?;
                 let heard = (Term(0), None);
                 let control = Control {

@@ -10,7 +10,7 @@ use freshet_cluster::{
     commit_rule::AbsurdRule,
     term::{Candidacy, LogState, Plan, TermHistory, may_come_back},
 };
-use freshet_fabric::tcp::ListenError;
+use freshet_fabric::tcp::{ListenError, Listener};
 use freshet_log::{
     ControlError, Log, LogOpenError, StandbyLog, StandbyRing, StoreError, block::MAX_STREAMS, persist::BufferError,
 };
@@ -129,6 +129,9 @@ impl Node {
             return Err(StartError::Config(format!("a log has 1 to {MAX_STREAMS} streams, not {streams}")));
         }
         config.rule()?;
+        // Nothing is made for a node that cannot listen. It does so when it has something to say: who comes before is to be
+        // refused, and not to wait.
+        drop(Listener::bind(&config.listen)?);
         let ground = Ground::find(&config)?;
         let progress = Mutex::new(&mut progress);
         let tell = |phase| (progress.lock().unwrap_or_else(PoisonError::into_inner))(phase);

@@ -76,7 +76,12 @@ pub fn start(directory: &Path, more: &[&str]) -> NodeProcess {
 
 /// Starts a node that must not start, and returns what it says.
 pub fn refused(directory: &Path, more: &[&str]) -> String {
-    match NodeProcess::start(&program(), flags(directory, more), SOON) {
+    refused_by(&program(), directory, more)
+}
+
+/// As [`refused`], with another program around the node.
+pub fn refused_by(program: &Path, directory: &Path, more: &[&str]) -> String {
+    match NodeProcess::start(program, flags(directory, more), SOON) {
         Err(SpawnError::Ended { status, messages }) => {
             assert!(status.contains("exit status: 1") || status.contains("exit status: 2"), "{status}: {messages}");
             let complaints = messages.lines().filter(|line| line.starts_with("freshet: ")).count();

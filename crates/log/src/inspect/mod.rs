@@ -23,7 +23,7 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 
 use crate::{
     block::{BlockError, BlockHeader, RecordHeader},
-    control::ControlError,
+    control::{ControlError, is_owned},
     segments::StoreError,
 };
 pub use saved::save_tail;
@@ -123,6 +123,8 @@ pub struct Inspection {
     log_streams: usize,
     persistent_epoch: Option<(u64, Stamp)>,
     trouble: Option<ControlError>,
+    /// The node's directory, if that is what is looked at.
+    directory: Option<PathBuf>,
     /// For several streams: the stamp that comes next, and where the virtual log begins.
     next: Option<(Stamp, Stamp)>,
     /// Whether it is known that no node is at work.
@@ -211,9 +213,12 @@ impl Inspection {
         }
     }
 
-    /// Whether a node has noted anything since the inspection began.
+    /// Whether a node owns the log now, or has noted anything since the inspection began.
     fn node_is_at_work(&mut self) -> bool {
         const PAUSE: Duration = Duration::from_millis(10);
+        if self.directory.as_deref().is_some_and(is_owned) {
+            return true;
+        }
         let mut waited = Duration::ZERO;
         while !self.quiet {
             let moved = |stream: &Stream| place::noted(stream).is_some_and(|noted| noted != stream.notes.durable);

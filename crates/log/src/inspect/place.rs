@@ -43,6 +43,7 @@ pub(super) fn find(paths: &[PathBuf]) -> Result<Inspection, StoreError> {
         identity => only_stream(path, identity)?,
     };
     if let Some(control) = control {
+        inspection.directory = Some(path.to_owned());
         inspection.cluster = inspection.cluster.or(Some(control.cluster));
         inspection.node = inspection.node.or(Some(control.node));
     }
@@ -193,6 +194,7 @@ impl Inspection {
             streams,
             persistent_epoch: None,
             trouble: None,
+            directory: None,
             next: None,
             quiet: false,
             over: false,

@@ -32,9 +32,11 @@ pub(super) fn flush(shared: &Arc<Shared>, stream: usize) {
             // Another thread's.
             return;
         }
+        // Before it looks: what has arrived until then is put there.
+        let closing = shared.closing.load(Ordering::SeqCst);
         match flush_once(shared, stream) {
             Ok(true) => {}
-            Ok(false) if shared.closing.load(Ordering::SeqCst) => break sync_watermark().map_err(LogFailure::from),
+            Ok(false) if closing => break sync_watermark().map_err(LogFailure::from),
             Ok(false) => shared.bells[stream].sleep(|| shared.is_due(stream) || shared.closing.load(Ordering::SeqCst)),
             Err(failure) => break Err(failure),
         }
@@ -64,9 +66,11 @@ pub(super) fn persist(shared: &Arc<Shared>) {
     let Some(nvm) = &shared.nvm else { return };
     let arrived = || shared.arrived.load(Ordering::SeqCst) > nvm.persisted.load(Ordering::SeqCst);
     loop {
+        // As in `flush`.
+        let closing = shared.closing.load(Ordering::SeqCst);
         match shared.persist_arrived() {
             Ok(true) => {}
-            Ok(false) if shared.closing.load(Ordering::SeqCst) => return,
+            Ok(false) if closing => return,
             Ok(false) => nvm.bell.sleep(|| arrived() || shared.closing.load(Ordering::SeqCst)),
             // Another thread's failure.
             Err(_) => return,

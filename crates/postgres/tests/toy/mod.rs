@@ -330,7 +330,8 @@ impl ToySession {
             "ENCRYPTED" => client.notice(&Report::notice(self.encrypted.to_string())),
             "CANCEL" => drop(self.sessions.cancel(number(rest)? as i32)),
             "TERMINATE" => drop(self.sessions.terminate(number(rest)? as i32)),
-            "COPYIN" => {
+            // psql takes no data in for a statement that it does not know as this one.
+            "COPY" if rest == "toys FROM STDIN" => {
                 let mut copy = client.copy_in(Format::Text, &[Format::Text])?;
                 let mut lines = 0;
                 while let Some(piece) = copy.next()? {

@@ -351,3 +351,39 @@ fn a_cut_is_never_seen() {
         assert_eq!(see(&scene.table, &guard, RID, &context).unwrap(), Some(&b"new"[..]));
     });
 }
+
+/// A record's remains go while a reader makes versions of what replay announces: when both are done, its id is free.
+#[test]
+fn a_reader_takes_no_id_from_those_that_are_free() {
+    explore(3, || {
+        let scene = Scene::new();
+        scene.log.append(10, RID, RecordKind::Insert, None, b"ten");
+        scene.log.append(20, RID, RecordKind::Delete, Some(10), b"ten");
+        scene.table.consult_replay();
+        for address in [10, 20] {
+            assert!(scene.table.replay_store(RID, Stamp(address)));
+        }
+        let janitor = {
+            let scene = Arc::clone(&scene);
+            thread::spawn(move || {
+                let participant = scene.participants.join().unwrap();
+                {
+                    let guard = participant.pin_without_snapshot();
+                    let context = context(&scene.owners, &scene.log, 25, 25);
+                    scene.table.reclaim_replayed(&guard, RID, Stamp(20), &context).unwrap();
+                }
+                participant.collect();
+            })
+        };
+        {
+            let participant = scene.participants.join().unwrap();
+            let (guard, _) = participant.pin(|| Stamp(25));
+            let context = context(&scene.owners, &scene.log, 25, 0);
+            assert_eq!(see(&scene.table, &guard, RID, &context).unwrap(), None);
+        }
+        janitor.join().unwrap();
+        let mut free = Vec::new();
+        scene.table.gone_before(Stamp::MAX, |rid, tombstone| free.push((rid, tombstone)));
+        assert_eq!(free, [(RID, Stamp(20))]);
+    });
+}

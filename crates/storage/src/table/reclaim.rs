@@ -137,32 +137,45 @@ impl Content {
                 break;
             }
         }
-        // What is in memory is the tombstone and older, or nothing yet.
-        let Some(place) = self.data.get_or_grow(rid) else { return Ok(()) };
-        // Acquire: pairs with the release of whoever installed the head.
-        let word = Word(place.load(Ordering::Acquire));
-        let head = word.as_pointer();
-        let is_older = match head {
-            // SAFETY: reached under `guard`. Acquire: pairs with the release of its publication.
-            Some(head) => unsafe { &*head }.stamp.load(Ordering::Acquire) <= tombstone.0,
-            // A worker that has the id already has forgotten what was announced, and emptied the word after that.
-            None => {
-                word.as_address().or(word.as_gone()).is_none_or(|there| there < tombstone)
-                    && self.replayed(rid).is_some_and(|announced| announced >= tombstone)
-            }
-        };
-        if !is_older {
-            return Ok(());
-        }
-        // AcqRel: whoever gets the chain sees it whole. Failure: a reader has just put something newer on top.
-        if place.compare_exchange(word.0, Word::gone(tombstone).0, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
-            self.free.noted(rid);
-            if let Some(head) = head {
-                // SAFETY: unlinked by the exchange above.
-                unsafe { guard.retire(head.cast(), Version::free_chain) };
-            }
-        }
+        self.mark_gone(guard, rid, tombstone);
         Ok(())
+    }
+
+    /// Says in the word that the record is gone since `tombstone`, unless the id has another record since.
+    fn mark_gone(&self, guard: &Guard<'_>, rid: Rid, tombstone: Stamp) {
+        // What is in memory is the tombstone and older, or nothing yet.
+        let Some(place) = self.data.get_or_grow(rid) else { return };
+        // Acquire: pairs with the release of whoever installed the head.
+        let mut word = Word(place.load(Ordering::Acquire));
+        loop {
+            let head = word.as_pointer();
+            let is_older = match head {
+                // SAFETY: reached under `guard`. Acquire: pairs with the release of its publication.
+                Some(head) => unsafe { &*head }.stamp.load(Ordering::Acquire) <= tombstone.0,
+                // A worker that has the id already has forgotten what was announced, and emptied the word after that.
+                None => {
+                    word.as_address().or(word.as_gone()).is_none_or(|there| there < tombstone)
+                        && self.replayed(rid).is_some_and(|announced| announced >= tombstone)
+                }
+            };
+            if !is_older {
+                return;
+            }
+            // AcqRel: whoever gets the chain sees it whole. Failure, acquire as above: a reader has just put on top what
+            // it has read in the log, which may be this very tombstone; nothing else would come back for the id.
+            let gone = Word::gone(tombstone).0;
+            match place.compare_exchange(word.0, gone, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => {
+                    self.free.noted(rid);
+                    if let Some(head) = head {
+                        // SAFETY: unlinked by the exchange above.
+                        unsafe { guard.retire(head.cast(), Version::free_chain) };
+                    }
+                    return;
+                }
+                Err(now) => word = Word(now),
+            }
+        }
     }
 
     /// The rows of whoever has had the id since `tombstone`, up to what is `announced`: the index entries that one of them

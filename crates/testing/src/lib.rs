@@ -1,0 +1,43 @@
+//! What tests of all crates share. A test that cannot run here says so by [`skip`], so that no test passes silently.
+#![forbid(unsafe_code)]
+
+use std::{env, fmt::Display, fs::OpenOptions, io::Write};
+
+/// What a test needs and does not find.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Missing {
+    /// A program, or a right of this user: `./test` installs the one, and CI has the other.
+    Tool,
+    /// Something of the machine's that nobody can install: an instruction of the processor, a device.
+    Hardware,
+}
+
+/// Says that a test, or the part of it that `what` names, does not run because something is missing. The caller leaves that
+/// part out. The line goes to the file that FRESHET_SKIPS names, whose lines `./test` prints and counts.
+///
+/// # Panics
+/// Under CI (the variable CI is set), unless it is hardware that is missing; and when the file cannot be written.
+pub fn skip(missing: Missing, what: &str, why: &str) {
+    let line = format!("{what}: {why}\n");
+    print!("skipped: {line}");
+    let is_ci = env::var_os("CI").is_some_and(|ci| !ci.is_empty() && ci != "false");
+    assert!(missing == Missing::Hardware || !is_ci, "nothing is skipped under CI: {line}");
+    if let Some(file) = env::var_os("FRESHET_SKIPS") {
+        let opened = OpenOptions::new().create(true).append(true).open(&file);
+        // In one piece: other tests write there, too.
+        let written = opened.and_then(|mut opened| opened.write_all(line.as_bytes()));
+        written.unwrap_or_else(|cause| panic!("cannot write {}: {cause}", file.display()));
+    }
+}
+
+/// Those of `all` that this machine has, as `has` knows. `what` is done with each; for the others that is skipped.
+///
+/// # Panics
+/// As [`skip`].
+pub fn available<T: Display>(what: &str, all: impl IntoIterator<Item = T>, has: impl Fn(&T) -> bool) -> Vec<T> {
+    let (here, elsewhere): (Vec<T>, Vec<T>) = all.into_iter().partition(has);
+    for missing in elsewhere {
+        skip(Missing::Hardware, what, &format!("this machine has no {missing}"));
+    }
+    here
+}
