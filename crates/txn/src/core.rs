@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Fid, sync::Mutex};
+use freshet_base::{Fid, Stamp};
 use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource};
 
-use crate::{Snapshots, garbage::Garbage, waits::Waits};
+use crate::{Snapshots, garbage::Garbages, waits::Waits};
 
 /// The shared state of a node's transactions. Engine composes it; workers live on it.
 pub struct Core {
@@ -21,8 +21,8 @@ pub struct Core {
     pub source: Arc<dyn RecordSource>,
     /// Who waits for whose records.
     pub(crate) waits: Waits,
-    /// Garbage that workers left behind when they ended.
-    pub(crate) left: Mutex<Vec<Garbage>>,
+    /// What workers have made, and not freed yet.
+    pub(crate) garbage: Garbages,
 }
 
 impl std::fmt::Debug for Core {
@@ -47,7 +47,23 @@ impl Core {
     ) -> Arc<Self> {
         let owners = Owners::new(participants.limit());
         let waits = Waits::new(participants.limit());
-        Arc::new(Self { participants, owners, catalog, snapshots, source, waits, left: Mutex::new(Vec::new()) })
+        let garbage = Garbages::new(participants.limit());
+        Arc::new(Self { participants, owners, catalog, snapshots, source, waits, garbage })
+    }
+
+    /// The stamp at and above which versions are still needed. A tombstone also stays until it is
+    /// committed: whoever misses the record must be able to say what its absence depends on.
+    pub fn oldest_needed(&self) -> Stamp {
+        let oldest = self.participants.horizon(|| self.snapshots.current());
+        match self.snapshots.primary() {
+            Some(primary) if !primary.log.is_volatile() => oldest.min(primary.gate.committed()),
+            _ => oldest,
+        }
+    }
+
+    /// Ends the collector's rest. Cheap.
+    pub fn wake_collector(&self) {
+        self.garbage.ring();
     }
 
     /// For whose transaction the one of worker `place` waits, if it waits for a record: the other worker's place. What it says may be

@@ -29,6 +29,7 @@ mod worker;
 pub use self::{
     build::{Batch, BuildError},
     core::Core,
+    garbage::Collector,
     error::{CommitError, ProcedureError, WriteError},
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
     procedure::RETRIES,
