@@ -586,7 +586,7 @@ fn a_login_gets_through_while_a_thousand_others_hold_on() {
                 && number % 2 == 0
             {
                 // The beginning of a start-up packet; perhaps it was sent away already.
-                let _ = std::io::Write::write(&mut stream, &[0, 0, 0]);
+                let _ = std::io::Write::write_all(&mut stream, &[0, 0, 0]);
             }
             stream
         })

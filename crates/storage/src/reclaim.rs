@@ -197,7 +197,9 @@ impl Participants {
 
     /// Pieces of sealed garbage, of all participants and of those who have left.
     pub fn waiting(&self) -> usize {
-        (0..self.slots.len()).map(|place| self.sealed(place).iter().map(|batch| batch.pieces.len()).sum::<usize>()).sum()
+        (0..self.slots.len())
+            .map(|place| self.sealed(place).iter().map(|batch| batch.pieces.len()).sum::<usize>())
+            .sum()
     }
 }
 

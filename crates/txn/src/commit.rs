@@ -6,11 +6,7 @@ use freshet_log::{BlockBuilder, BlockKind, ReserveError, Writer};
 use freshet_storage::{Catalog, Visible};
 
 use crate::{
-    CommitError, Ticket, Transaction,
-    certify::ScannedRange,
-    garbage::Garbage,
-    snapshots::Primary,
-    state::Write,
+    CommitError, Ticket, Transaction, certify::ScannedRange, garbage::Garbage, snapshots::Primary, state::Write,
     worker::Inner,
 };
 

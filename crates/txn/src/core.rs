@@ -51,13 +51,22 @@ impl Core {
         Arc::new(Self { participants, owners, catalog, snapshots, source, waits, garbage })
     }
 
-    /// The stamp at and above which versions are still needed. A tombstone also stays until it is
-    /// committed: whoever misses the record must be able to say what its absence depends on.
+    /// The stamp at and above which versions are still needed, whether what is below it is committed or not (see
+    /// [`Content::trim`]).
     pub fn oldest_needed(&self) -> Stamp {
-        let oldest = self.participants.horizon(|| self.snapshots.current());
-        match self.snapshots.primary() {
-            Some(primary) if !primary.log.is_volatile() => oldest.min(primary.gate.committed()),
-            _ => oldest,
+        self.participants.horizon(|| self.snapshots.current())
+    }
+
+    /// Gives up what tables hold that were dropped, and that no snapshot sees any more. That waits until the drop is committed: a
+    /// table that is missing tells nobody why.
+    pub fn clear_dropped(&self, guard: &Guard<'_>) {
+        if self.catalog.has_dropped() {
+            let oldest = self.oldest_needed();
+            let committed = match self.snapshots.primary() {
+                Some(primary) if !primary.log.is_volatile() => primary.gate.committed(),
+                _ => oldest,
+            };
+            self.catalog.clear_dropped(guard, oldest.min(committed));
         }
     }
 

@@ -38,6 +38,11 @@ const BACKLOG: usize = 64 << 10;
 const AT_ONCE: usize = 256;
 /// How long the collector rests between two rounds while there is something.
 const ROUND: Duration = Duration::from_millis(200);
+/// Allocators keep free memory for a second or so before they give it back to the system, and do that only when somebody
+/// uses them. So the collector does, so often and so many times after it has freed something, and with so many bytes at once.
+const STIR_EVERY: Duration = Duration::from_millis(1200);
+const STIRS: u32 = 5;
+const STIR_BYTES: usize = 4 << 20;
 
 /// A record whose version below `stamp` goes once every snapshot sees the one at `stamp`.
 #[derive(Clone, Copy, Debug)]
@@ -214,6 +219,8 @@ pub struct Collector {
     rids: Rids,
     /// What each worker had noted when it was looked at.
     seen: Vec<u64>,
+    /// How often the allocator is still to be stirred, and when next.
+    stirs: (u32, Instant),
 }
 
 impl std::fmt::Debug for Collector {
@@ -233,7 +240,7 @@ impl Collector {
         // Workers may have ended before.
         core.garbage.ring();
         let seen = vec![0; core.participants.limit()];
-        Ok(Self { core: Arc::clone(core), participant, rids: Rids::default(), seen })
+        Ok(Self { core: Arc::clone(core), participant, rids: Rids::default(), seen, stirs: (0, Instant::now()) })
     }
 
     /// Its place among those who read.
@@ -263,26 +270,38 @@ impl Collector {
             drop(guard);
             // Memory is freed between two pins.
             self.participant.collect();
+            if freed {
+                self.stirs = (STIRS, Instant::now() + STIR_EVERY);
+            }
             tries = if freed { lock(&garbage.backlog).len() } else { tries - 1 };
         }
-        if core.catalog.has_dropped() {
-            core.catalog.clear_dropped(&self.participant.pin_without_snapshot(), core.oldest_needed());
-        }
+        core.clear_dropped(&self.participant.pin_without_snapshot());
         self.participant.collect();
+    }
+
+    /// Stirs the allocator if it is time to; when it is next.
+    fn stir(&mut self) -> Option<Duration> {
+        let (left, next) = &mut self.stirs;
+        if *left > 0 && Instant::now() >= *next {
+            drop(std::hint::black_box(Vec::<u8>::with_capacity(STIR_BYTES)));
+            (*left, *next) = (*left - 1, Instant::now() + STIR_EVERY);
+        }
+        (*left > 0).then(|| next.saturating_duration_since(Instant::now()))
     }
 
     /// Blocks until there may be something to collect: without end while there is nothing, and no longer than `longest`.
     /// Returns early when [`Core::wake_collector`] is called.
-    pub fn rest(&self, longest: Option<Duration>) {
-        let garbage = &self.core.garbage;
-        garbage.awake.store(false, Ordering::SeqCst);
+    pub fn rest(&mut self, longest: Option<Duration>) {
+        let stirs = self.stir();
         let core = &self.core;
+        let garbage = &core.garbage;
+        garbage.awake.store(false, Ordering::SeqCst);
         let something = garbage.count() > 0 || core.participants.waiting() > 0 || core.catalog.has_dropped();
         let longest = if something {
             garbage.awake.store(true, Ordering::SeqCst);
             Some(longest.map_or(ROUND, |longest| longest.min(ROUND)))
         } else {
-            longest
+            [longest, stirs].into_iter().flatten().min()
         };
         let deadline = longest.map(|longest| Instant::now() + longest);
         let mut rung = lock(&garbage.rung);

@@ -29,8 +29,8 @@ mod worker;
 pub use self::{
     build::{Batch, BuildError},
     core::Core,
-    garbage::Collector,
     error::{CommitError, ProcedureError, WriteError},
+    garbage::Collector,
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
     procedure::RETRIES,
     savepoint::Savepoint,

@@ -12,9 +12,7 @@ use freshet_storage::{LeafSet, Owner, Participant};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::{
-    CommitError, ProcedureError, Transaction, WriteError, core::Core, rids::Rids, state::State,
-};
+use crate::{CommitError, ProcedureError, Transaction, WriteError, core::Core, rids::Rids, state::State};
 
 /// How many transactions a worker ends between two looks at what the others still read.
 const HORIZON_EVERY: u32 = 16;
@@ -95,11 +93,7 @@ impl Worker {
         Ok(Self {
             core: Arc::clone(core),
             participant,
-            inner: RefCell::new(Inner {
-                writer: None,
-                builder: BlockBuilder::new(),
-                rids: Rids::default(),
-            }),
+            inner: RefCell::new(Inner { writer: None, builder: BlockBuilder::new(), rids: Rids::default() }),
             state: RefCell::new(State::default()),
             leaves: LeafSet::new(&core.catalog),
             horizon: Cell::new(Stamp::ZERO),
@@ -181,9 +175,7 @@ impl Worker {
         if self.refresh_horizon() || made > FREE_AT_ONCE {
             core.garbage.share(most, core, transaction.guard(), self.horizon.get(), &mut inner.rids);
             inner.rids.share(core, transaction.guard(), false);
-            if core.catalog.has_dropped() {
-                core.catalog.clear_dropped(transaction.guard(), self.horizon.get());
-            }
+            core.clear_dropped(transaction.guard());
         }
         let freed = queue.free(most, core, transaction.guard(), self.horizon.get(), &mut inner.rids);
         core.garbage.note(&mut queue);

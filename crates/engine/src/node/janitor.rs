@@ -24,7 +24,7 @@ const AT_ONCE: usize = 256;
 /// Gives up what tables hold that were dropped, and that no snapshot sees any more.
 pub(super) fn clear_dropped(core: &Core, participant: &Participant) {
     if core.catalog.has_dropped() {
-        core.catalog.clear_dropped(&participant.pin_without_snapshot(), core.oldest_needed());
+        core.clear_dropped(&participant.pin_without_snapshot());
         participant.collect();
     }
 }

@@ -95,7 +95,11 @@ impl Reign {
             Ok(end)
         });
         throne.source.unlimited();
-        let gate = Arc::new(RuleGate { shipping: Arc::clone(&shipping), log: Arc::clone(&log) });
+        let gate = Arc::new(RuleGate {
+            shipping: Arc::clone(&shipping),
+            log: Arc::clone(&log),
+            uncommitted: config.log.uncommitted_bytes,
+        });
         let watched = Arc::clone(&gate);
         let writer = log.writer().map_err(|cause| cause.to_string())?;
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(move || watched.watch(writer));

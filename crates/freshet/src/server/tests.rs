@@ -209,7 +209,7 @@ fn a_client_gets_through_while_strangers_hold_on() {
             let mut stranger = TcpStream::connect(server.address()).unwrap();
             if number % 2 == 0 {
                 // Perhaps it was sent away already.
-                let _ = stranger.write(&request(Ask::Hello { version: VERSION })[..3]);
+                let _ = stranger.write_all(&request(Ask::Hello { version: VERSION })[..3]);
             }
             stranger
         })

@@ -62,7 +62,7 @@ fn a_member_gets_through_while_strangers_hold_on() {
             let mut stranger = TcpStream::connect(endpoint.address()).unwrap();
             // Some of them seem to begin.
             if number % 2 == 0 {
-                let _ = stranger.write(b"F");
+                let _ = stranger.write_all(b"F");
             }
             stranger
         })
