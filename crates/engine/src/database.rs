@@ -169,6 +169,12 @@ impl Database {
         primary.gate.wait(ticket.until, deadline)
     }
 
+    /// Blocks while as much of the log is uncommitted as the node allows, at most until `deadline`; `false` when it still
+    /// is. Whoever is going to commit waits here where he can be interrupted.
+    pub fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
+        self.core.snapshots.primary().is_none_or(|primary| primary.gate.wait_for_room(deadline))
+    }
+
     /// What a wait for the ticket would say now; `None` while it would go on.
     pub fn outcome(&self, ticket: Ticket) -> Option<Result<(), OutcomeOpen>> {
         match self.core.snapshots.primary() {

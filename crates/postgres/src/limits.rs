@@ -10,7 +10,7 @@ pub struct Limits {
     /// So many of them are for superusers only.
     pub reserved: usize,
     /// Connections at once that have not proved yet who they are. When there are as many, further ones wait in the
-    /// system's queue, and those that take more than a second, or a tenth of `start_up`, are sent away.
+    /// system's queue, and those that take more than half a second, or a tenth of `start_up`, are sent away.
     pub starting: usize,
     /// How long a client may take from connecting to its proof.
     pub start_up: Duration,
@@ -31,7 +31,7 @@ impl Default for Limits {
         Self {
             connections: 100,
             reserved: 3,
-            starting: 64,
+            starting: 128,
             start_up: Duration::from_secs(30),
             message: 64 << 20,
             write: Duration::from_secs(600),

@@ -61,7 +61,7 @@ struct Clock {
 /// Nobody may take longer, whatever the limits say.
 const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
 /// How long anybody may take, whoever waits.
-const FAIR: Duration = Duration::from_secs(1);
+const FAIR: Duration = Duration::from_millis(500);
 
 impl<'a> Starting<'a> {
     pub(crate) fn new(shared: &'a Shared, seat: &'a Seat, input: &'a mut Input, out: &'a mut Out, peer: Peer) -> Self {
@@ -218,12 +218,17 @@ impl<'a> Starting<'a> {
 
     fn more(&mut self) -> Result<(), End> {
         loop {
+            // Also who says something again and again has his time, and no more.
+            if Instant::now() >= self.clock.next_look {
+                if self.is_late() || self.seat.registry().is_crowded(&self.shared.limits) {
+                    return Err(End::Quiet);
+                }
+                self.clock.next_look = self.clock.end.min(Instant::now() + self.clock.step);
+            }
             match self.input.fill(self.out.transport(), Some(self.clock.next_look), None) {
                 Received::Bytes(_) => return Ok(()),
-                Received::Late if !self.is_late() && !self.seat.registry().is_crowded(&self.shared.limits) => {
-                    self.clock.next_look = self.clock.end.min(Instant::now() + self.clock.step);
-                }
-                Received::Late | Received::Rung | Received::End => return Err(End::Quiet),
+                Received::Late => {}
+                Received::Rung | Received::End => return Err(End::Quiet),
             }
         }
     }

@@ -574,6 +574,30 @@ fn a_storm_of_connections_passes() {
     soon(|| server.sessions().count() == 0);
 }
 
+/// Logins that go half the way, or take it byte by byte, keep nobody out for long, and disturb no session.
+#[test]
+fn a_login_gets_through_while_a_thousand_others_hold_on() {
+    let (_server, address) = serve();
+    let mut seated = Wire::open(address, "trusted");
+    let holding: Vec<_> = (0..1000)
+        .map(|number| {
+            let stream = std::net::TcpStream::connect(address);
+            if let Ok(mut stream) = stream.as_ref()
+                && number % 2 == 0
+            {
+                // The beginning of a start-up packet; perhaps it was sent away already.
+                let _ = std::io::Write::write_all(&mut stream, &[0, 0, 0]);
+            }
+            stream
+        })
+        .collect();
+    assert_eq!(seated.ask(&query("SELECT 1")), "T D C ZI");
+    let mut late = Wire::open(address, "trusted");
+    assert_eq!(late.ask(&query("SELECT 1")), "T D C ZI");
+    assert_eq!(seated.ask(&query("SELECT 1")), "T D C ZI");
+    drop(holding);
+}
+
 #[test]
 fn limits_may_be_extreme() {
     let ever = Duration::MAX;

@@ -123,6 +123,17 @@ impl Shared {
         Ok(())
     }
 
+    /// Waits while as much of the log is uncommitted as the node allows.
+    ///
+    /// # Errors
+    /// What `interrupted` says: the transaction was not committed, and is not going to be.
+    pub fn wait_for_room(&self, interrupted: &dyn Fn() -> Result<(), SqlError>) -> Result<(), SqlError> {
+        while !self.database.wait_for_room(Some(Instant::now() + LOOK_EVERY)) {
+            interrupted()?;
+        }
+        Ok(())
+    }
+
     /// Whether everything below `until` is persistent where a level wants it.
     fn is_kept(&self, safety: Safety, until: Stamp) -> bool {
         let Some(shipping) = self.node.shipping_status() else { return false };

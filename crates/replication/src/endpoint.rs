@@ -4,21 +4,26 @@ use std::{
     io,
     net::SocketAddr,
     thread::{self, JoinHandle},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{
     NodeId, Term,
-    sync::{Arc, AtomicU64, Mutex, Ordering},
+    strangers::Strangers,
+    sync::{Arc, AtomicUsize, Mutex, Ordering},
 };
-use freshet_fabric::tcp::{Connection, ListenError, Listener, ListenerCloser};
+use freshet_fabric::tcp::{Closer, Connection, ListenError, Listener, ListenerCloser};
 
 use crate::wire::{self, DecodeError, Hello, Kind, Purpose, Refusal, Reply};
 
-/// A stranger has this long to say who it is.
+/// A stranger has this long to say who it is, all in all; then each step of what it wants may take as long.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// No more strangers are listened to at once.
-const STRANGERS: u64 = 32;
+/// No more strangers are listened to at once: one more takes the place of the one who has been there for longest.
+const STRANGERS: usize = 64;
+/// But nobody loses his place before.
+const FAIR: Duration = Duration::from_millis(250);
+/// No more are answered at once whose greeting was read: nodes that join, ask, or fetch the log or a checkpoint.
+const GUESTS: usize = 256;
 
 /// A role: answers those who connect. Called in a thread of its own, which may block.
 pub trait Service: Send + Sync {
@@ -39,7 +44,8 @@ struct Shared {
     service: Mutex<Option<Arc<dyn Service>>>,
     /// Whoever asks for a checkpoint is answered whatever the node's role.
     checkpoints: Mutex<Option<Arc<dyn Service>>>,
-    strangers: AtomicU64,
+    strangers: Arc<Strangers<Closer>>,
+    guests: AtomicUsize,
 }
 
 impl std::fmt::Debug for Endpoint {
@@ -62,7 +68,8 @@ impl Endpoint {
             node,
             service: Mutex::new(None),
             checkpoints: Mutex::new(None),
-            strangers: AtomicU64::new(0),
+            strangers: Strangers::new(STRANGERS, FAIR),
+            guests: AtomicUsize::new(0),
         });
         let for_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
@@ -94,6 +101,7 @@ impl Drop for Endpoint {
     fn drop(&mut self) {
         self.set_service(None);
         self.set_checkpoints(None);
+        self.shared.strangers.close().iter().for_each(Closer::close);
         self.closer.close();
         if let Some(thread) = self.thread.take() {
             // A panic there was reported already.
@@ -114,35 +122,69 @@ fn listen(listener: &Listener, shared: &Arc<Shared>) {
 }
 
 fn greet(connection: Connection, shared: &Arc<Shared>) {
-    if shared.strangers.fetch_add(1, Ordering::SeqCst) >= STRANGERS {
-        shared.strangers.fetch_sub(1, Ordering::SeqCst);
-        return;
+    // Whoever cannot be sent away is not let in.
+    let Ok(closer) = connection.closer() else { return };
+    let Some((place, gone)) = shared.strangers.admit(closer) else { return };
+    if let Some(gone) = gone {
+        gone.close();
     }
     let for_thread = Arc::clone(shared);
-    let spawned = thread::Builder::new().name("greet".into()).spawn(move || {
-        if let Some((hello, connection)) = introduce(connection) {
-            let wants_checkpoint = matches!(hello.purpose, Purpose::Checkpoint { .. });
-            let service = if wants_checkpoint { &for_thread.checkpoints } else { &for_thread.service };
-            let service = service.lock().expect("no code panics under this mutex").clone();
-            match service {
-                None if wants_checkpoint => answer(connection, Term(0), &Reply::NoCheckpoint),
-                Some(service) => service.serve(hello, connection),
-                None => refuse(connection, Refusal::NotPrimary { node: for_thread.node, leader: None }),
-            }
+    // Without a thread both connection and place are dropped.
+    let _ = thread::Builder::new().name("greet".into()).spawn(move || {
+        let introduced = introduce(connection);
+        drop(place);
+        if let Some((hello, connection)) = introduced {
+            serve(&for_thread, hello, connection);
         }
-        for_thread.strangers.fetch_sub(1, Ordering::SeqCst);
     });
-    if spawned.is_err() {
-        shared.strangers.fetch_sub(1, Ordering::SeqCst);
+}
+
+/// Answers somebody who has said who he is.
+fn serve(shared: &Shared, hello: Hello, connection: Connection) {
+    let guest = Guest::new(&shared.guests);
+    if guest.number > GUESTS {
+        return refuse(
+            connection,
+            Refusal::Failed(format!("this node serves {GUESTS} others already: try again later")),
+        );
+    }
+    let wants_checkpoint = matches!(hello.purpose, Purpose::Checkpoint { .. });
+    let service = if wants_checkpoint { &shared.checkpoints } else { &shared.service };
+    let service = service.lock().expect("no code panics under this mutex").clone();
+    match service {
+        None if wants_checkpoint => answer(connection, Term(0), &Reply::NoCheckpoint),
+        Some(service) => service.serve(hello, connection),
+        None => refuse(connection, Refusal::NotPrimary { node: shared.node, leader: None }),
+    }
+}
+
+/// Somebody who is being served.
+struct Guest<'g> {
+    all: &'g AtomicUsize,
+    /// How many there are with this one.
+    number: usize,
+}
+
+impl<'g> Guest<'g> {
+    fn new(all: &'g AtomicUsize) -> Self {
+        Self { all, number: all.fetch_add(1, Ordering::SeqCst) + 1 }
+    }
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
 fn introduce(mut connection: Connection) -> Option<(Hello, Connection)> {
     connection.set_patience(Some(PATIENCE)).ok()?;
+    connection.receiver().set_deadline(Some(Instant::now() + PATIENCE)).ok()?;
     let header = connection.receiver().receive().ok()?;
     if header.kind != Kind::Hello as u8 || header.payload != 0 {
         return None;
     }
+    connection.receiver().set_deadline(None).ok()?;
     match wire::decode_first::<Hello>("greeting", connection.receiver().immediate()) {
         Ok(hello) => Some((hello, connection)),
         Err(error) => {

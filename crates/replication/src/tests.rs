@@ -5,6 +5,7 @@ mod joining;
 mod relaying;
 mod replaying;
 mod storm;
+mod strangers;
 mod taking_over;
 mod waiting;
 

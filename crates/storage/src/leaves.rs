@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{Fid, Rid};
+use freshet_base::{Fid, Rid, Stamp};
 
 use crate::{
     catalog::Catalog,
@@ -22,12 +22,19 @@ pub struct LeafSet {
     catalog: Arc<Catalog>,
     pin: Cell<Option<Pin>>,
     leaves: RefCell<Vec<LeafVersion<'static>>>,
+    /// The largest deletion that one of the leaves may be short of.
+    removed: Cell<Stamp>,
 }
 
 impl LeafSet {
     /// An empty set.
     pub fn new(catalog: &Arc<Catalog>) -> Self {
-        Self { catalog: Arc::clone(catalog), pin: Cell::new(None), leaves: RefCell::new(Vec::new()) }
+        Self {
+            catalog: Arc::clone(catalog),
+            pin: Cell::new(None),
+            leaves: RefCell::new(Vec::new()),
+            removed: Cell::new(Stamp::ZERO),
+        }
     }
 
     fn index<'g>(&self, guard: &'g Guard<'_>, fid: Fid, index: usize) -> Option<&'g BTree> {
@@ -39,6 +46,7 @@ impl LeafSet {
         let first = self.pin.get().unwrap_or(pin);
         assert_eq!(first, pin, "leaves of one pin");
         self.pin.set(Some(pin));
+        self.removed.set(self.removed.get().max(leaf.removed()));
         // SAFETY: only the lifetime changes. A leaf lives, once it or its index was unlinked, as long as any pin under which it was
         // reachable (this function is called with leaves from `index` only); `unchanged` looks at it under this pin only.
         let leaf = unsafe { std::mem::transmute::<LeafVersion<'_>, LeafVersion<'static>>(leaf) };
@@ -88,6 +96,11 @@ impl LeafSet {
     pub fn unchanged(&self, guard: &Guard<'_>, leaf: usize) -> bool {
         assert_eq!(self.pin.get(), Some(guard.pin()), "leaves are looked at under the pin that they were read under");
         self.leaves.borrow()[leaf].unchanged()
+    }
+
+    /// The largest [`LeafVersion::removed`] of the leaves that were read since this was asked last.
+    pub fn take_removed(&self) -> Stamp {
+        self.removed.replace(Stamp::ZERO)
     }
 
     /// How many there are.

@@ -18,6 +18,7 @@
 //! | `Slot::claimed` | whoever joins (compare-exchange) and the owner when it leaves | all |
 //! | `Slot::epoch`, `Slot::snapshot` | the owner only | whoever reclaims |
 //! | `Participants::epoch` | `fetch_add` by whoever seals a batch of garbage | all |
+//! | `Participants::sealed` | under its mutex: the owner adds, whoever frees takes | the same |
 //!
 //! Safety argument, epochs. A reader announces `e` and then executes fence R
 //! before it follows any pointer; a reclaimer unlinks, executes fence U, and
@@ -27,6 +28,9 @@
 //! follows U, with `e <= t` since the epoch was `t` only later: the batch waits for it.
 //! A reader with `e > t` read an epoch that was stored after `t` was read, so its
 //! R comes after U.
+//! Whoever frees the batch may be somebody else: a thread of its node that collects what its owner does not. It reads
+//! the global epoch as `n`, then scans, and frees only batches with `t < n`. The `fetch_add` that gave `t` comes
+//! before that reading in the single order of SeqCst operations, and so does U: the scan follows U as above.
 //!
 //! Safety argument, snapshots. A reader announces a stamp `s0`, executes R, and
 //! then reads the current view again as its snapshot `s1 >= s0`. A reclaimer
@@ -46,7 +50,7 @@ use std::{
 use crossbeam_utils::CachePadded;
 use freshet_base::{
     Stamp,
-    sync::{AtomicBool, AtomicU64, Ordering, fence},
+    sync::{AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering, fence},
 };
 
 /// Announced by a participant that is not pinned.
@@ -70,8 +74,9 @@ struct Slot {
 pub struct Participants {
     epoch: AtomicU64,
     slots: Box<[CachePadded<Slot>]>,
-    /// Garbage of participants that left before it could be freed.
-    orphans: freshet_base::sync::Mutex<Vec<Batch>>,
+    /// For each place the garbage of its participant that waits for readers, oldest first, and what those who had the
+    /// place before have left.
+    sealed: Box<[CachePadded<Mutex<VecDeque<Batch>>>]>,
 }
 
 /// Every participant's place is taken: more threads than [`Participants::new`] was told.
@@ -106,7 +111,7 @@ impl Participants {
         Arc::new(Self {
             epoch: AtomicU64::new(1),
             slots: (0..limit).map(|_| slot()).collect(),
-            orphans: freshet_base::sync::Mutex::new(Vec::new()),
+            sealed: (0..limit).map(|_| CachePadded::new(Mutex::new(VecDeque::new()))).collect(),
         })
     }
 
@@ -126,7 +131,7 @@ impl Participants {
                 return Ok(Participant {
                     all: Arc::clone(self),
                     index,
-                    garbage: RefCell::new(Garbage { open: Vec::with_capacity(BATCH), sealed: VecDeque::new() }),
+                    open: RefCell::new(Vec::with_capacity(BATCH)),
                     pins: Cell::new(0),
                 });
             }
@@ -151,6 +156,50 @@ impl Participants {
         // Acquire: pairs with the release store in `unpin`, so that a reader's last
         // accesses happen before the memory is freed.
         self.slots.iter().map(|slot| slot.epoch.load(Ordering::Acquire)).min().unwrap_or(IDLE)
+    }
+
+    fn sealed(&self, place: usize) -> MutexGuard<'_, VecDeque<Batch>> {
+        self.sealed[place].lock().expect("no code panics under this mutex")
+    }
+
+    /// Frees of the garbage of place `place` what was sealed before epoch `before`. What is freed is not held under
+    /// the mutex.
+    ///
+    /// # Safety
+    /// No pinned participant has an epoch below `before`, nor will one.
+    unsafe fn free_sealed(&self, place: usize, before: u64) {
+        loop {
+            let batch = {
+                let mut sealed = self.sealed(place);
+                if sealed.front().is_none_or(|batch| batch.epoch >= before) {
+                    return;
+                }
+                sealed.pop_front()
+            };
+            if let Some(batch) = batch {
+                // SAFETY: as the caller promises; a batch is taken out once.
+                unsafe { batch.free() };
+            }
+        }
+    }
+
+    /// Frees all sealed garbage that no reader can hold, whosever it is. Never blocks for readers. What a
+    /// participant has not sealed yet, fewer pieces than a batch, is its own.
+    pub fn collect(&self) {
+        let now = self.epoch.load(Ordering::SeqCst);
+        let before = self.oldest_epoch().min(now);
+        for place in 0..self.slots.len() {
+            // SAFETY: pinned epochs are at least `before`, and later pins cannot reach what was sealed before it: the
+            // module's safety argument, for those who free what others have sealed.
+            unsafe { self.free_sealed(place, before) };
+        }
+    }
+
+    /// Pieces of sealed garbage, of all participants and of those who have left.
+    pub fn waiting(&self) -> usize {
+        (0..self.slots.len())
+            .map(|place| self.sealed(place).iter().map(|batch| batch.pieces.len()).sum::<usize>())
+            .sum()
     }
 }
 
@@ -193,16 +242,12 @@ impl Batch {
     }
 }
 
-struct Garbage {
-    open: Vec<Piece>,
-    sealed: VecDeque<Batch>,
-}
-
 /// One thread's place among the [`Participants`].
 pub struct Participant {
     all: Arc<Participants>,
     index: usize,
-    garbage: RefCell<Garbage>,
+    /// Garbage that is not sealed yet: fewer pieces than a batch.
+    open: RefCell<Vec<Piece>>,
     /// How often it was pinned.
     pins: Cell<u64>,
 }
@@ -269,56 +314,44 @@ impl Participant {
         slot.epoch.store(IDLE, Ordering::Release);
     }
 
-    /// Closes the open batch and frees every sealed one that no reader can hold.
-    fn seal_and_free(&self) {
-        let mut garbage = self.garbage.borrow_mut();
-        if !garbage.open.is_empty() {
-            let pieces = std::mem::replace(&mut garbage.open, Vec::with_capacity(BATCH));
+    /// Closes the open batch: from now on anybody can free it.
+    fn seal(&self) {
+        let mut open = self.open.borrow_mut();
+        if !open.is_empty() {
+            let pieces = std::mem::replace(&mut *open, Vec::with_capacity(BATCH));
             // Fence U: the unlinking of these pieces before the epoch's reading.
             fence(Ordering::SeqCst);
             let epoch = self.all.epoch.fetch_add(1, Ordering::SeqCst);
-            garbage.sealed.push_back(Batch { epoch, pieces });
-        }
-        let oldest = self.all.oldest_epoch();
-        while garbage.sealed.front().is_some_and(|batch| batch.epoch < oldest) {
-            let batch = garbage.sealed.pop_front().expect("just seen");
-            // SAFETY: every pinned epoch is at least `oldest`, larger than the batch's; later
-            // pins cannot reach it (module's safety argument).
-            unsafe { batch.free() };
+            self.all.sealed(self.index).push_back(Batch { epoch, pieces });
         }
     }
 
-    /// Frees what can be freed now, of this participant and of those who left. Never blocks
+    /// Closes the open batch and frees every sealed one of its own that no reader can hold.
+    fn seal_and_free(&self) {
+        self.seal();
+        let oldest = self.all.oldest_epoch();
+        // SAFETY: every pinned epoch is at least `oldest`, larger than that of the batches, which this thread has
+        // sealed, or those have from whom it has the place; later pins cannot reach them (module's safety argument).
+        unsafe { self.all.free_sealed(self.index, oldest) };
+    }
+
+    /// Frees what can be freed now, of all participants and of those who left. Never blocks
     /// for readers; what they may hold stays.
     pub fn collect(&self) {
-        self.seal_and_free();
-        let Ok(mut orphans) = self.all.orphans.lock() else { return };
-        if orphans.is_empty() {
-            return;
-        }
-        let oldest = self.all.oldest_epoch();
-        for batch in orphans.extract_if(.., |batch| batch.epoch < oldest) {
-            // SAFETY: as in `seal_and_free`.
-            unsafe { batch.free() };
-        }
+        self.seal();
+        self.all.collect();
     }
 
     /// Pieces of garbage that wait for readers or for their batch to fill.
     pub fn waiting(&self) -> usize {
-        let garbage = self.garbage.borrow();
-        garbage.open.len() + garbage.sealed.iter().map(|batch| batch.pieces.len()).sum::<usize>()
+        self.open.borrow().len() + self.all.sealed(self.index).iter().map(|batch| batch.pieces.len()).sum::<usize>()
     }
 }
 
 impl Drop for Participant {
     fn drop(&mut self) {
+        // What cannot be freed yet stays with the place.
         self.collect();
-        let mut garbage = self.garbage.borrow_mut();
-        if !garbage.sealed.is_empty()
-            && let Ok(mut orphans) = self.all.orphans.lock()
-        {
-            orphans.extend(garbage.sealed.drain(..));
-        }
         // Release: pairs with the compare-exchange of the next owner.
         self.all.slots[self.index].claimed.store(false, Ordering::Release);
     }
@@ -326,11 +359,9 @@ impl Drop for Participant {
 
 impl Drop for Participants {
     fn drop(&mut self) {
-        if let Ok(mut orphans) = self.orphans.lock() {
-            for batch in orphans.drain(..) {
-                // SAFETY: a pinned participant keeps `self` alive; there is none.
-                unsafe { batch.free() };
-            }
+        for place in 0..self.slots.len() {
+            // SAFETY: a pinned participant keeps `self` alive, so nobody is pinned any more.
+            unsafe { self.free_sealed(place, IDLE) };
         }
     }
 }
@@ -368,9 +399,9 @@ impl Guard<'_> {
     /// by any thread.
     pub unsafe fn retire(&self, pointer: *mut u8, free: Free) {
         let full = {
-            let mut garbage = self.participant.garbage.borrow_mut();
-            garbage.open.push(Piece { pointer, free });
-            garbage.open.len() >= BATCH
+            let mut open = self.participant.open.borrow_mut();
+            open.push(Piece { pointer, free });
+            open.len() >= BATCH
         };
         if full {
             self.participant.seal_and_free();
@@ -513,6 +544,48 @@ mod model {
             }
             participant.collect();
             reader.join().unwrap();
+        });
+    }
+
+    /// What one participant has sealed and cannot free is freed by another, never under a reader.
+    #[test]
+    fn nothing_is_freed_under_a_reader_by_those_who_collect_for_others() {
+        loom::model(|| {
+            let all = Participants::new(3);
+            let shared = Arc::new(AtomicPtr::new(Box::into_raw(Box::new(UnsafeCell::new(7u64)))));
+            let reader = {
+                let (all, shared) = (Arc::clone(&all), Arc::clone(&shared));
+                thread::spawn(move || {
+                    let participant = all.join().unwrap();
+                    let guard = participant.pin_without_snapshot();
+                    let pointer = shared.load(Ordering::Acquire);
+                    if !pointer.is_null() {
+                        // SAFETY: reached under a pin.
+                        let value = unsafe { &*pointer }.with(|value| unsafe { *value });
+                        assert_eq!(value, 7);
+                    }
+                    drop(guard);
+                    // Not what leaving does: it would collect, too.
+                    std::mem::forget(participant);
+                })
+            };
+            let writer = {
+                let (all, shared) = (Arc::clone(&all), Arc::clone(&shared));
+                thread::spawn(move || {
+                    let participant = all.join().unwrap();
+                    let guard = participant.pin_without_snapshot();
+                    let pointer = shared.swap(ptr::null_mut(), Ordering::AcqRel);
+                    // SAFETY: just unlinked, by the only thread that does.
+                    unsafe { guard.retire(pointer.cast(), free_cell) };
+                    drop(guard);
+                    std::mem::forget(participant);
+                })
+            };
+            all.collect();
+            reader.join().unwrap();
+            writer.join().unwrap();
+            all.collect();
+            assert_eq!(all.waiting(), 0, "nobody is pinned any more");
         });
     }
 }

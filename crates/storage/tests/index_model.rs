@@ -8,7 +8,7 @@ use std::{
     ops::{Bound, ControlFlow},
 };
 
-use freshet_base::Rid;
+use freshet_base::{Rid, Stamp};
 use freshet_storage::{
     Guard, Participants,
     index::{BTree, BulkLoadError, BulkPart, Direction, InsertError, KeyTooLong, MAX_KEY, ScanBuffer},
@@ -164,7 +164,7 @@ fn apply(tree: &BTree, guard: &Guard<'_>, model: &mut BTreeSet<Pair>, buffer: &m
         }
         Step::Remove(key, rid) => {
             let present = model.contains(&(key.clone(), Rid(rid)));
-            assert!(!tree.remove_if(guard, &key, Rid(rid), || {
+            assert!(!tree.remove_if(guard, &key, Rid(rid), Stamp::ZERO, || {
                 assert!(present);
                 false
             }));
@@ -400,4 +400,62 @@ fn a_queue_does_not_grow() {
     let at_last = tree.statistics(&participant.pin_without_snapshot());
     assert!(at_last.bytes <= at_first.bytes + 3 * 4096, "{at_last:?} against {at_first:?}");
     assert!(participant.waiting() < 500, "{} nodes wait to be freed", participant.waiting());
+}
+
+/// Whoever misses a pair is told of the deletion that has taken it, whatever became of its leaf since, by whatever way he looks;
+/// and nobody is told of more than there was.
+#[test]
+fn who_misses_a_pair_hears_of_its_deletion() {
+    let participants = Participants::new(1);
+    let participant = participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    let tree = BTree::new();
+    let key = |n: u64| n.to_be_bytes();
+    const PAIRS: u64 = 20_000;
+    for n in 0..PAIRS {
+        tree.insert(&guard, &key(n), Rid(n)).unwrap();
+    }
+    // In an order in which leaves become sparse, and are merged, at different times; and others come and split them again.
+    for n in 0..PAIRS {
+        let n = n * 7919 % PAIRS;
+        if !n.is_multiple_of(10) {
+            assert!(tree.remove_if(&guard, &key(n), Rid(n), Stamp(n + 1), || true));
+        }
+    }
+    for n in 0..PAIRS {
+        tree.insert(&guard, &[&key(n)[..], b"more"].concat(), Rid(n)).unwrap();
+    }
+    let mut buffer = ScanBuffer::new();
+    for n in 0..PAIRS {
+        let mut told = Stamp::ZERO;
+        let mut found = false;
+        let _ = tree.get_certified(
+            &guard,
+            &key(n),
+            |leaf| told = told.max(leaf.removed()),
+            |_| {
+                found = true;
+                ControlFlow::Continue(())
+            },
+        );
+        assert_eq!(found, n.is_multiple_of(10));
+        assert!((found || told >= Stamp(n + 1)) && told <= Stamp(PAIRS), "{n}: {told}");
+        for direction in [Direction::Forward, Direction::Backward] {
+            let (low, high) = (key(n), key(n + 1));
+            let range = (Bound::Included(&low[..]), Bound::Excluded(&high[..]));
+            let mut told = Stamp::ZERO;
+            let note = |leaf: freshet_storage::index::LeafVersion<'_>| told = told.max(leaf.removed());
+            let _ = tree.scan(&guard, range, direction, &mut buffer, note, |_, _| ControlFlow::Continue(()));
+            assert!(found || told >= Stamp(n + 1), "{n} {direction:?}: {told}");
+        }
+    }
+    // Far away from everything that was ever there.
+    let fresh = BTree::new();
+    fresh.insert(&guard, b"a", Rid(1)).unwrap();
+    let _ = fresh.get_certified(
+        &guard,
+        b"b",
+        |leaf| assert_eq!(leaf.removed(), Stamp::ZERO),
+        |_| ControlFlow::Continue(()),
+    );
 }

@@ -61,14 +61,15 @@ impl Transaction<'_> {
         let mut inner = worker.inner.borrow_mut();
         let inner = &mut *inner;
         self.drop_vanished(inner);
+        let made = worker.state.borrow().writes.len();
         if let Some(owner) = worker.owner.get() {
             let stamp = self.snapshot();
             worker.core.owners.committing(owner);
             worker.core.owners.stamp(owner, stamp);
             worker.core.owners.decided(owner, true);
-            self.publish(stamp, length, &[], &mut inner.garbage);
+            self.publish(stamp, length, &[]);
         }
         self.finished.set(true);
-        worker.tidy(inner, &self);
+        worker.tidy(inner, &self, made);
     }
 }

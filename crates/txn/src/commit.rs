@@ -6,11 +6,7 @@ use freshet_log::{BlockBuilder, BlockKind, ReserveError, Writer};
 use freshet_storage::{Catalog, Visible};
 
 use crate::{
-    CommitError, Ticket, Transaction,
-    certify::ScannedRange,
-    garbage::{Garbage, GarbageQueue},
-    snapshots::Primary,
-    state::Write,
+    CommitError, Ticket, Transaction, certify::ScannedRange, garbage::Garbage, snapshots::Primary, state::Write,
     worker::Inner,
 };
 
@@ -75,13 +71,14 @@ impl Transaction<'_> {
         if worker.state.borrow().writes.is_empty() {
             return Ok(self.read_only_ticket(primary));
         }
+        let made = worker.state.borrow().writes.len();
         // Before the stamp is taken: who takes a later one finds this.
         let _changing = worker.state.borrow().changes.then(|| Changing::begin(&worker.core.catalog));
         let result =
             if primary.log.is_volatile() { self.log_volatile(primary, inner) } else { self.log_block(primary, inner) };
         let ticket = result?;
         self.finished.set(true);
-        worker.tidy(inner, &self);
+        worker.tidy(inner, &self, made);
         Ok(ticket)
     }
 
@@ -106,7 +103,7 @@ impl Transaction<'_> {
     /// Takes the stamp, decides, and fills the reserved range of the log with the block, or with a skip block.
     fn log_block(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
         let worker = self.worker;
-        let Inner { writer, builder, garbage, .. } = inner;
+        let Inner { writer, builder, .. } = inner;
         if writer.is_none() {
             builder.set_limit(primary.log.longest_at_once());
         }
@@ -132,10 +129,10 @@ impl Transaction<'_> {
         // When the log has failed, it takes nothing more from anybody, and the ticket tells.
         if reservation.has_room() {
             let _ = reservation.fill(builder.finish(stamp, primary.term, kind));
-            self.publish(stamp, length, offsets(kind, builder), garbage);
+            self.publish(stamp, length, offsets(kind, builder));
         } else {
             // A long transaction has the ring for itself. Nobody should have to wait for the final stamps of versions meanwhile.
-            self.publish(stamp, length, offsets(kind, builder), garbage);
+            self.publish(stamp, length, offsets(kind, builder));
             let _ = reservation.fill(builder.finish(stamp, primary.term, kind));
         }
         Ok(Ticket { stamp: Some(stamp), until })
@@ -154,7 +151,7 @@ impl Transaction<'_> {
         // `undo` publishes the outcome.
         self.validate(stamp)?;
         worker.core.owners.decided(owner, true);
-        self.publish(stamp, length, &[], &mut inner.garbage);
+        self.publish(stamp, length, &[]);
         Ok(Ticket { stamp: Some(stamp), until: Stamp::ZERO })
     }
 
@@ -193,7 +190,8 @@ impl Transaction<'_> {
 
     /// Gives every version its final stamp: its record's address in the log, as far from the transaction's as `offsets` say, which
     /// takes `length` bytes in all.
-    pub(crate) fn publish(&self, stamp: Stamp, length: u64, offsets: &[u32], garbage: &mut GarbageQueue) {
+    pub(crate) fn publish(&self, stamp: Stamp, length: u64, offsets: &[u32]) {
+        let mut garbage = self.worker.core.garbage.of(self.worker.place());
         let mut state = self.worker.state.borrow_mut();
         for (position, write) in state.writes.drain(..).enumerate() {
             // Without a block of records, any places between the stamp and the next one will do.

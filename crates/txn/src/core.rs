@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use freshet_base::{Fid, sync::Mutex};
+use freshet_base::{Fid, Stamp};
 use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource};
 
-use crate::{Snapshots, garbage::Garbage, waits::Waits};
+use crate::{Snapshots, garbage::Garbages, waits::Waits};
 
 /// The shared state of a node's transactions. Engine composes it; workers live on it.
 pub struct Core {
@@ -21,8 +21,8 @@ pub struct Core {
     pub source: Arc<dyn RecordSource>,
     /// Who waits for whose records.
     pub(crate) waits: Waits,
-    /// Garbage that workers left behind when they ended.
-    pub(crate) left: Mutex<Vec<Garbage>>,
+    /// What workers have made, and not freed yet.
+    pub(crate) garbage: Garbages,
 }
 
 impl std::fmt::Debug for Core {
@@ -47,7 +47,32 @@ impl Core {
     ) -> Arc<Self> {
         let owners = Owners::new(participants.limit());
         let waits = Waits::new(participants.limit());
-        Arc::new(Self { participants, owners, catalog, snapshots, source, waits, left: Mutex::new(Vec::new()) })
+        let garbage = Garbages::new(participants.limit());
+        Arc::new(Self { participants, owners, catalog, snapshots, source, waits, garbage })
+    }
+
+    /// The stamp at and above which versions are still needed, whether what is below it is committed or not (see
+    /// [`Content::trim`]).
+    pub fn oldest_needed(&self) -> Stamp {
+        self.participants.horizon(|| self.snapshots.current())
+    }
+
+    /// Gives up what tables hold that were dropped, and that no snapshot sees any more. That waits until the drop is committed: a
+    /// table that is missing tells nobody why.
+    pub fn clear_dropped(&self, guard: &Guard<'_>) {
+        if self.catalog.has_dropped() {
+            let oldest = self.oldest_needed();
+            let committed = match self.snapshots.primary() {
+                Some(primary) if !primary.log.is_volatile() => primary.gate.committed(),
+                _ => oldest,
+            };
+            self.catalog.clear_dropped(guard, oldest.min(committed));
+        }
+    }
+
+    /// Ends the collector's rest. Cheap.
+    pub fn wake_collector(&self) {
+        self.garbage.ring();
     }
 
     /// For whose transaction the one of worker `place` waits, if it waits for a record: the other worker's place. What it says may be

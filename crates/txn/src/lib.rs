@@ -30,6 +30,7 @@ pub use self::{
     build::{Batch, BuildError},
     core::Core,
     error::{CommitError, ProcedureError, WriteError},
+    garbage::Collector,
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
     procedure::RETRIES,
     savepoint::Savepoint,

@@ -70,7 +70,7 @@ impl Transaction<'_> {
     /// order of their streams.
     pub(crate) fn log_long(&self, primary: &Primary, inner: &mut Inner) -> Result<Ticket, CommitError> {
         let worker = self.worker;
-        let Inner { writer, builder, rids, garbage } = inner;
+        let Inner { writer, builder, rids } = inner;
         let writer = Self::writer(primary, writer)?;
         let own = writer.stream();
         let stream = |write: &Write| primary.log.stream_of(write.fid, write.installed.rid()).unwrap_or(own);
@@ -105,6 +105,7 @@ impl Transaction<'_> {
         let until = reservation.end();
         // Whoever meets a version wants its final stamp, and should not have to wait for the log.
         let writes = std::mem::take(&mut worker.state.borrow_mut().writes);
+        let mut garbage = worker.core.garbage.of(worker.place());
         let publish = |(write, offset): (Write, &u64)| {
             let address = stamp.plus(*offset);
             self.enter_catalog(&write, address);
@@ -116,6 +117,7 @@ impl Transaction<'_> {
             (fid, kind, installed.publish(self.guard(), address))
         };
         let records: Vec<Record<'_>> = writes.into_iter().zip(&plan.offsets).map(publish).collect();
+        drop(garbage);
         builder.set_limit(limit);
         for (number, part) in plan.parts.iter().enumerate() {
             builder.begin_in(part.stream);

@@ -14,7 +14,8 @@ const QUICK: u32 = 32;
 impl Worker {
     /// Runs a procedure as one transaction and commits it. When it loses a race against another
     /// transaction it is rolled back and run again, up to [`RETRIES`] times. Does not wait for the commit to be
-    /// persistent: the ticket tells.
+    /// persistent: the ticket tells. But it begins only when no more of the log is uncommitted than the
+    /// node allows ([`CommitGate::wait_for_room`](crate::CommitGate::wait_for_room)), and blocks until then.
     ///
     /// # Errors
     /// What the procedure returned, or why its commit failed; it has left no trace then.
@@ -24,6 +25,9 @@ impl Worker {
         mut procedure: impl FnMut(&Transaction<'_>) -> Result<T, ProcedureError>,
     ) -> Result<(T, Ticket), ProcedureError> {
         let mut backoff = Backoff::new();
+        if let Some(primary) = self.core().snapshots.primary() {
+            primary.gate.wait_for_room(None);
+        }
         for tries in 1.. {
             let transaction = self.begin(isolation);
             let error = match procedure(&transaction) {

@@ -12,7 +12,8 @@ use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{
     Catalog, Content, Guard, Index, IndexDefinition, IndexList, InstallError, KeyBuffer, Newest, Owner, ReadContext,
-    ReadError, Reclaimed, Table, Visible, index::InsertError,
+    ReadError, Reclaimed, Table, Visible,
+    index::{InsertError, LeafVersion},
 };
 
 use crate::{
@@ -92,6 +93,11 @@ impl<'w> Transaction<'w> {
     /// Everything below this stamp is visible to the transaction, and nothing else but its own writes.
     pub fn snapshot(&self) -> Stamp {
         self.snapshot.get()
+    }
+
+    /// Whether it has changed or locked anything by now.
+    pub fn has_changes(&self) -> bool {
+        !self.worker.state.borrow().writes.is_empty()
     }
 
     /// Its isolation level.
@@ -201,6 +207,14 @@ impl<'w> Transaction<'w> {
         Ok(visible.row.map(|row| Record { rid, row }))
     }
 
+    /// What was read may lack records that were deleted up to `removed`.
+    #[inline]
+    fn miss(&self, removed: Stamp) {
+        if removed > self.worker.seen.get() {
+            self.worker.seen.set(removed);
+        }
+    }
+
     /// The record with exactly this key in the table's index number `index`; the first one,
     /// by record id, if the index is not unique.
     ///
@@ -216,6 +230,7 @@ impl<'w> Transaction<'w> {
         let found = self.index(content, index)?;
         let definition = found.definition();
         let mut result = Ok(None);
+        let mut removed = Stamp::ZERO;
         let visit = |rid| {
             // An index entry is a hint: the row says whether it has the key.
             result =
@@ -226,6 +241,7 @@ impl<'w> Transaction<'w> {
             let leaves = &self.worker.leaves;
             let first = leaves.len();
             let _ = leaves.get(&self.guard, content.fid(), index, key, visit);
+            removed = leaves.take_removed();
             if matches!(result, Ok(Some(_))) && definition.unique {
                 // Whoever puts another record under this key must delete this one, which we have read.
                 leaves.truncate(first);
@@ -234,7 +250,12 @@ impl<'w> Transaction<'w> {
                 self.worker.state.borrow_mut().ranges.push(range);
             }
         } else {
-            let _ = found.tree().get(&self.guard, key, visit);
+            let note = |leaf: LeafVersion<'_>| removed = removed.max(leaf.removed());
+            let _ = found.tree().get_certified(&self.guard, key, note, visit);
+        }
+        // Who has found the only one there can be depends on no deletion.
+        if !(definition.unique && matches!(result, Ok(Some(_)))) {
+            self.miss(removed);
         }
         result
     }
@@ -278,10 +299,12 @@ impl<'w> Transaction<'w> {
             let leaves = &self.worker.leaves;
             let first = leaves.len();
             let _ = leaves.scan(&self.guard, table.fid(), index, range, direction, &mut buffer, visit);
+            self.miss(leaves.take_removed());
             let range = ScannedRange::scan(table.fid(), index, range, direction, last, first, leaves);
             self.worker.state.borrow_mut().ranges.push(range);
         } else {
-            let _ = scanned.tree().scan(&self.guard, range, direction, &mut buffer, |_| {}, visit);
+            let miss = |leaf: LeafVersion<'_>| self.miss(leaf.removed());
+            let _ = scanned.tree().scan(&self.guard, range, direction, &mut buffer, miss, visit);
         }
         self.worker.state.borrow_mut().buffers.push(buffer);
         result

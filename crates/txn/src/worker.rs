@@ -12,13 +12,11 @@ use freshet_storage::{LeafSet, Owner, Participant};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::{
-    CommitError, ProcedureError, Transaction, WriteError, core::Core, garbage::GarbageQueue, rids::Rids, state::State,
-};
+use crate::{CommitError, ProcedureError, Transaction, WriteError, core::Core, rids::Rids, state::State};
 
 /// How many transactions a worker ends between two looks at what the others still read.
 const HORIZON_EVERY: u32 = 16;
-/// How many pieces of garbage a worker frees at most when it ends a transaction.
+/// How many records' garbage a worker frees at most when it ends a transaction; more when the transaction has made more.
 const FREE_AT_ONCE: usize = 512;
 
 /// Why there is no worker.
@@ -77,7 +75,6 @@ pub(crate) struct Inner {
     pub(crate) writer: Option<Writer>,
     pub(crate) builder: BlockBuilder,
     pub(crate) rids: Rids,
-    pub(crate) garbage: GarbageQueue,
 }
 
 impl fmt::Debug for Worker {
@@ -96,12 +93,7 @@ impl Worker {
         Ok(Self {
             core: Arc::clone(core),
             participant,
-            inner: RefCell::new(Inner {
-                writer: None,
-                builder: BlockBuilder::new(),
-                rids: Rids::default(),
-                garbage: GarbageQueue::default(),
-            }),
+            inner: RefCell::new(Inner { writer: None, builder: BlockBuilder::new(), rids: Rids::default() }),
             state: RefCell::new(State::default()),
             leaves: LeafSet::new(&core.catalog),
             horizon: Cell::new(Stamp::ZERO),
@@ -169,36 +161,28 @@ impl Worker {
             return false;
         }
         self.until_horizon.set(HORIZON_EVERY);
-        self.horizon.set(self.oldest_needed());
+        self.horizon.set(self.core.oldest_needed());
         true
     }
 
-    /// Frees some of what nobody reads any more, at the end of a transaction. Returns how many records it looked at.
+    /// Frees some of what nobody reads any more, at the end of a transaction that has made garbage for `made` records: at least as
+    /// much as that, if there is so much. Returns whether there may be more.
     #[inline]
-    pub(crate) fn tidy(&self, inner: &mut Inner, transaction: &Transaction<'_>) -> usize {
-        if self.refresh_horizon() {
-            inner.garbage.adopt(&self.core);
-            inner.rids.share(&self.core, transaction.guard(), false);
-            if self.core.catalog.has_dropped() {
-                self.core.catalog.clear_dropped(transaction.guard(), self.horizon.get());
-            }
+    pub(crate) fn tidy(&self, inner: &mut Inner, transaction: &Transaction<'_>, made: usize) -> bool {
+        let core = &*self.core;
+        let most = FREE_AT_ONCE.max(made);
+        let mut queue = core.garbage.of(self.place());
+        if self.refresh_horizon() || made > FREE_AT_ONCE {
+            core.garbage.share(most, core, transaction.guard(), self.horizon.get(), &mut inner.rids);
+            inner.rids.share(core, transaction.guard(), false);
+            core.clear_dropped(transaction.guard());
         }
-        let context = transaction.context();
-        inner.garbage.free(FREE_AT_ONCE, &self.core, transaction.guard(), &context, &mut inner.rids)
+        let freed = queue.free(most, core, transaction.guard(), self.horizon.get(), &mut inner.rids);
+        core.garbage.note(&mut queue);
+        freed == most
     }
 
-    /// The stamp at and above which versions are still needed. A tombstone also stays until it is
-    /// committed: whoever misses the record must be able to say what its absence depends on.
-    fn oldest_needed(&self) -> Stamp {
-        let snapshots = &self.core.snapshots;
-        let oldest = self.core.participants.horizon(|| snapshots.current());
-        match snapshots.primary() {
-            Some(primary) if !primary.log.is_volatile() => oldest.min(primary.gate.committed()),
-            _ => oldest,
-        }
-    }
-
-    /// Frees all of this worker's garbage that nobody can see any more. For idle moments.
+    /// Frees all of this worker's garbage that nobody can see any more, and of what others have left. For idle moments.
     ///
     /// # Panics
     /// When this worker has a transaction.
@@ -206,9 +190,15 @@ impl Worker {
         loop {
             self.until_horizon.set(0);
             let transaction = self.begin_read_only();
-            let freed = self.tidy(&mut self.inner.borrow_mut(), &transaction);
+            let mut inner = self.inner.borrow_mut();
+            let more = self.tidy(&mut inner, &transaction, 0);
+            if !more {
+                let (core, horizon) = (&*self.core, self.horizon.get());
+                core.garbage.drain(core, transaction.guard(), horizon, &mut inner.rids);
+            }
+            drop(inner);
             transaction.roll_back();
-            if freed < FREE_AT_ONCE {
+            if !more {
                 break;
             }
         }
@@ -222,7 +212,7 @@ impl Drop for Worker {
             self.collect_garbage();
         }
         if let Ok(mut inner) = self.inner.try_borrow_mut() {
-            inner.garbage.leave(&self.core);
+            self.core.garbage.leave(self.place());
             if !std::thread::panicking() {
                 inner.rids.share(&self.core, &self.participant.pin_without_snapshot(), true);
             }

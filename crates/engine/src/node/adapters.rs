@@ -67,6 +67,8 @@ const NOTE_TIME_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct RuleGate {
     pub shipping: Arc<Primary>,
     pub log: Arc<Log>,
+    /// No more of the log is to be uncommitted when a transaction begins to commit.
+    pub uncommitted: u64,
 }
 
 impl RuleGate {
@@ -109,6 +111,17 @@ impl CommitGate for RuleGate {
 
     fn admit(&self) -> Result<(), String> {
         self.shipping.commit().admit().map_err(|refusal| refusal.to_string())
+    }
+
+    fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
+        let until = Stamp(self.log.reserved().0.saturating_sub(self.uncommitted));
+        if self.committed() >= until {
+            return true;
+        }
+        // Some more than what is needed for one: who waits for every transaction anew pays for being woken.
+        let until = until.plus(self.uncommitted / 64);
+        self.log.nudge(until);
+        !matches!(self.shipping.commit().wait(until, deadline), Err(CommitError::Deadline))
     }
 
     fn wait(&self, until: Stamp, deadline: Option<Instant>) -> Result<(), OutcomeOpen> {

@@ -146,6 +146,9 @@ pub struct LogSettings {
     /// How many bytes of log one transaction may write, from 4096 on. A transaction that does not fit the buffer is put there part by part, and
     /// others that commit wait meanwhile.
     pub transaction_bytes: u64,
+    /// How many bytes of log may be uncommitted when a transaction commits: beyond that it waits until standbys, or this
+    /// node's disk, have caught up.
+    pub uncommitted_bytes: u64,
     /// Size of a log segment in bytes, a multiple of 4096; fixed when the directory is made.
     pub segment_bytes: u64,
     /// A group commit of this size is flushed at once.
@@ -194,6 +197,7 @@ impl Default for LogSettings {
         Self {
             buffer_bytes: log.capacity,
             transaction_bytes: log.longest_transaction,
+            uncommitted_bytes: 64 << 20,
             segment_bytes: 64 << 20,
             batch_bytes: log.batch_bytes,
             interval_us: log.interval.as_micros() as u64,

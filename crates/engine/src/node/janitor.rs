@@ -1,20 +1,22 @@
-//! On a standby: what is left of deleted records, and of dropped tables, goes when every reader sees the deletion.
+//! A node's janitor: frees what nobody sees any more and nobody else frees. On a standby, what is left of deleted records, when every
+//! reader sees the deletion; on every node, dropped tables, and what workers leave undone ([`Collector`]).
 
 use std::{
     collections::VecDeque,
     sync::{
-        Arc, Condvar, Mutex, PoisonError,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
     },
+    thread::JoinHandle,
     time::Duration,
 };
 
 use freshet_base::Stamp;
 use freshet_replay::{Deleted, Replay};
 use freshet_storage::{Participant, ReadContext};
-use freshet_txn::Core;
+use freshet_txn::{Collector, Core};
 
-/// How long the janitor rests between two rounds.
+/// How long the janitor of a standby rests between two rounds.
 const PAUSE: Duration = Duration::from_millis(50);
 /// Records per pin, so that memory can be freed in between.
 const AT_ONCE: usize = 256;
@@ -22,9 +24,7 @@ const AT_ONCE: usize = 256;
 /// Gives up what tables hold that were dropped, and that no snapshot sees any more.
 pub(super) fn clear_dropped(core: &Core, participant: &Participant) {
     if core.catalog.has_dropped() {
-        let horizon = core.participants.horizon(|| core.snapshots.current());
-        let committed = core.snapshots.primary().map_or(horizon, |primary| primary.gate.committed());
-        core.catalog.clear_dropped(&participant.pin_without_snapshot(), horizon.min(committed));
+        core.clear_dropped(&participant.pin_without_snapshot());
         participant.collect();
     }
 }
@@ -34,7 +34,6 @@ pub(super) fn clear_dropped(core: &Core, participant: &Participant) {
 pub(super) struct Janitor {
     waiting: Mutex<VecDeque<Deleted>>,
     stopping: AtomicBool,
-    stop: (Mutex<()>, Condvar),
 }
 
 impl Janitor {
@@ -55,7 +54,6 @@ impl Janitor {
     fn sweep(&self, core: &Core, replay: &Replay, participant: &Participant) {
         self.waiting().extend(replay.take_deleted());
         let horizon = core.participants.horizon(|| core.snapshots.current());
-        clear_dropped(core, participant);
         loop {
             let guard = participant.pin_without_snapshot();
             let context =
@@ -76,22 +74,49 @@ impl Janitor {
         }
     }
 
-    /// The janitor's thread, until [`Janitor::stop`].
-    pub fn run(&self, core: &Arc<Core>, replay: &Replay, participant: &Participant) {
-        let mut guard = self.stop.0.lock().unwrap_or_else(PoisonError::into_inner);
-        while !self.stopping.load(Ordering::SeqCst) {
-            drop(guard);
-            self.sweep(core, replay, participant);
-            guard = self.stop.0.lock().unwrap_or_else(PoisonError::into_inner);
-            if !self.stopping.load(Ordering::SeqCst) {
-                guard = self.stop.1.wait_timeout(guard, PAUSE).unwrap_or_else(PoisonError::into_inner).0;
-            }
-        }
+    fn goes_on(&self) -> bool {
+        !self.stopping.load(Ordering::SeqCst)
     }
 
-    pub fn stop(&self) {
-        let _guard = self.stop.0.lock().unwrap_or_else(PoisonError::into_inner);
-        self.stopping.store(true, Ordering::SeqCst);
-        self.stop.1.notify_all();
+    fn run(&self, core: &Core, replay: Option<&Replay>, collector: &mut Collector) {
+        while self.goes_on() {
+            if let Some(replay) = replay {
+                self.sweep(core, replay, collector.participant());
+            }
+            collector.collect(|| self.goes_on());
+            // What replay has come across, it tells nobody.
+            collector.rest(replay.map(|_| PAUSE));
+        }
+    }
+}
+
+/// A janitor's thread. Dropping it ends it, and waits for that.
+pub(super) struct JanitorThread {
+    janitor: Arc<Janitor>,
+    core: Arc<Core>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl JanitorThread {
+    /// Starts it; `replay` is that of a node that is or was a standby.
+    pub fn start(janitor: Arc<Janitor>, core: &Arc<Core>, replay: Option<&Arc<Replay>>) -> Result<Self, String> {
+        let mut collector = Collector::new(core).map_err(|cause| cause.to_string())?;
+        let (for_thread, replay, ours) = (Arc::clone(&janitor), replay.cloned(), Arc::clone(core));
+        let thread = std::thread::Builder::new()
+            .name("janitor".into())
+            .spawn(move || for_thread.run(&ours, replay.as_deref(), &mut collector))
+            .map_err(|cause| format!("cannot start a thread: {cause}"))?;
+        Ok(Self { janitor, core: Arc::clone(core), thread: Some(thread) })
+    }
+}
+
+impl Drop for JanitorThread {
+    fn drop(&mut self) {
+        self.janitor.stopping.store(true, Ordering::SeqCst);
+        self.core.wake_collector();
+        if let Some(thread) = self.thread.take() {
+            // A panic there was reported already.
+            let _ = thread.join();
+        }
     }
 }

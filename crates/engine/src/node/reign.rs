@@ -15,7 +15,7 @@ use freshet_txn::{Core, Primary};
 use super::{
     adapters::{RuleGate, ShipSink, Shipped},
     config::{Domain, NodeConfig},
-    standby::JanitorThread,
+    janitor::JanitorThread,
 };
 use crate::{Database, source::LogSource};
 
@@ -28,8 +28,7 @@ pub(super) struct Reign {
     watch: JoinHandle<()>,
     /// In domain `none`: gives room back that no standby needs any more.
     holder: Option<JoinHandle<()>>,
-    /// Of a node that was a standby.
-    pub janitor: Option<JanitorThread>,
+    janitor: JanitorThread,
 }
 
 /// What a reign needs to know of its node.
@@ -51,7 +50,13 @@ pub(super) struct Throne<'n> {
 
 impl Reign {
     /// Begins to reign in `term`, which `throne.terms` has entered, with a log that was opened at `start`.
-    pub fn begin(throne: &Throne<'_>, log: Log, term: Term, start: Stamp) -> Result<Self, String> {
+    pub fn begin(
+        throne: &Throne<'_>,
+        log: Log,
+        term: Term,
+        start: Stamp,
+        janitor: JanitorThread,
+    ) -> Result<Self, String> {
         let config = throne.config;
         let log = Arc::new(log);
         let rule = config.rule().map_err(|cause| cause.to_string())?;
@@ -90,7 +95,11 @@ impl Reign {
             Ok(end)
         });
         throne.source.unlimited();
-        let gate = Arc::new(RuleGate { shipping: Arc::clone(&shipping), log: Arc::clone(&log) });
+        let gate = Arc::new(RuleGate {
+            shipping: Arc::clone(&shipping),
+            log: Arc::clone(&log),
+            uncommitted: config.log.uncommitted_bytes,
+        });
         let watched = Arc::clone(&gate);
         let writer = log.writer().map_err(|cause| cause.to_string())?;
         let watch = std::thread::Builder::new().name("log-watch".into()).spawn(move || watched.watch(writer));
@@ -99,13 +108,11 @@ impl Reign {
         // What was being built on whoever reigned before. If that cannot be logged now, the next building of an index sees to it.
         let _ = Database { core: Arc::clone(throne.core) }.drop_unfinished_indexes();
         throne.endpoint.set_service(Some(shipping.service()));
-        Ok(Self { log, shipping, sink: Some(sink), watch, holder, janitor: None })
+        Ok(Self { log, shipping, sink: Some(sink), watch, holder, janitor })
     }
 
     pub fn stop(mut self) -> Result<(), String> {
-        if let Some(janitor) = self.janitor.take() {
-            janitor.stop();
-        }
+        drop(self.janitor);
         let closed = self.log.close().map_err(|cause| cause.to_string());
         self.shipping.stop();
         self.sink = None;

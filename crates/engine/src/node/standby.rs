@@ -1,18 +1,13 @@
 //! The composition of a standby: receive, persist, ack, replay, visible.
 
-use std::{
-    sync::{Arc, PoisonError},
-    thread::JoinHandle,
-};
+use std::sync::{Arc, PoisonError};
 
-use freshet_replay::Replay;
 use freshet_replication::{standby::Standby, takeover::Promoted};
-use freshet_txn::Core;
 
 use super::{
     Node,
     adapters::ReceivedLog,
-    janitor::Janitor,
+    janitor::JanitorThread,
     reign::{Reign, Throne},
 };
 
@@ -21,30 +16,6 @@ pub(super) struct Following {
     pub standby: Standby,
     pub log: Arc<ReceivedLog>,
     pub janitor: JanitorThread,
-}
-
-/// The janitor and its thread.
-pub(super) struct JanitorThread {
-    janitor: Arc<Janitor>,
-    thread: JoinHandle<()>,
-}
-
-impl JanitorThread {
-    pub fn start(janitor: Arc<Janitor>, core: &Arc<Core>, replay: &Arc<Replay>) -> Result<Self, String> {
-        let participant = core.participants.join().map_err(|cause| cause.to_string())?;
-        let (core, replay, for_thread) = (Arc::clone(core), Arc::clone(replay), Arc::clone(&janitor));
-        let thread = std::thread::Builder::new()
-            .name("janitor".into())
-            .spawn(move || for_thread.run(&core, &replay, &participant))
-            .map_err(|cause| format!("cannot start a thread: {cause}"))?;
-        Ok(Self { janitor, thread })
-    }
-
-    pub fn stop(self) {
-        self.janitor.stop();
-        // A panic there was reported already.
-        let _ = self.thread.join();
-    }
 }
 
 impl Following {
@@ -70,14 +41,12 @@ impl Following {
             committed: promoted.committed,
             succession: promoted.succession.clone(),
         };
-        let mut reign = Reign::begin(&throne, log, promoted.term, promoted.start)?;
-        reign.janitor = Some(self.janitor);
-        Ok(reign)
+        Reign::begin(&throne, log, promoted.term, promoted.start, self.janitor)
     }
 
     pub fn stop(self) -> Result<(), String> {
         self.standby.stop();
-        self.janitor.stop();
+        drop(self.janitor);
         self.log.log.close().map_err(|cause| cause.to_string())
     }
 }

@@ -36,10 +36,10 @@ use super::{
     commands::{CommandExecutor, Executors},
     config::{Apply, NodeConfig},
     ground::{BufferInUse, Ground},
-    janitor::Janitor,
+    janitor::{Janitor, JanitorThread},
     join::CheckpointDoor,
     reign::{Reign, Throne},
-    standby::{Following, JanitorThread},
+    standby::Following,
 };
 use crate::{Database, source::LogSource};
 
@@ -236,7 +236,8 @@ impl Parts {
             committed: Stamp::ZERO,
             succession,
         };
-        let reign = Reign::begin(&throne, log, term, end).map_err(StartError::System)?;
+        let janitor = JanitorThread::start(Arc::default(), &core, None).map_err(StartError::System)?;
+        let reign = Reign::begin(&throne, log, term, end, janitor).map_err(StartError::System)?;
         let shipping = Arc::new(Mutex::new(Some(Arc::clone(&reign.shipping))));
         let composition = Composition::Primary(reign);
         let replay = None;
@@ -388,7 +389,7 @@ impl Parts {
         let participant = core.participants.join().map_err(|cause| StartError::System(cause.to_string()))?;
         core.catalog.consult_replay(&participant.pin_without_snapshot());
         drop(participant);
-        let janitor = JanitorThread::start(janitor, &core, &replay).map_err(StartError::System)?;
+        let janitor = JanitorThread::start(janitor, &core, Some(&replay)).map_err(StartError::System)?;
         endpoint.set_service(Some(standby.service()));
         let composition = Composition::Standby(Following { standby, log, janitor });
         let replay = Some(replay);

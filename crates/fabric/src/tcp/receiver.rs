@@ -1,7 +1,7 @@
 use std::{
     io::{self, Read},
     net::{SocketAddr, TcpStream},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use freshet_base::sync::{Arc, Ordering};
@@ -19,6 +19,8 @@ pub struct Receiver {
     stream: TcpStream,
     peer: SocketAddr,
     patience: Option<Duration>,
+    /// When everything must have been said that is waited for, whatever the patience.
+    deadline: Option<Instant>,
     ahead: Box<[u8]>,
     start: usize,
     end: usize,
@@ -36,6 +38,7 @@ impl Receiver {
             stream,
             peer,
             patience: None,
+            deadline: None,
             ahead: vec![0; AHEAD].into_boxed_slice(),
             start: 0,
             end: 0,
@@ -64,6 +67,38 @@ impl Receiver {
     pub fn set_patience(&mut self, patience: Option<Duration>) -> io::Result<()> {
         self.patience = patience;
         self.stream.set_read_timeout(patience)
+    }
+
+    /// Gives the other side until `deadline` for all that is received from now on, in as many pieces as it likes; with
+    /// `None`, its patience for each piece again.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn set_deadline(&mut self, deadline: Option<Instant>) -> io::Result<()> {
+        self.deadline = deadline;
+        if deadline.is_none() { self.stream.set_read_timeout(self.patience) } else { Ok(()) }
+    }
+
+    fn read(&mut self, into: Option<&mut [u8]>) -> Result<usize, ReceiveError> {
+        let into = into.unwrap_or(&mut self.ahead);
+        let peer = self.peer;
+        loop {
+            if let Some(deadline) = self.deadline {
+                let left = deadline.saturating_duration_since(Instant::now());
+                if left.is_zero() {
+                    return Err(ReceiveError::Silent { peer, patience: patient(self.patience) });
+                }
+                self.stream.set_read_timeout(Some(left)).map_err(|source| ReceiveError::Lost { peer, source })?;
+            }
+            match self.stream.read(into) {
+                Ok(count) => return Ok(count),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if timed_out(&error) => {
+                    return Err(ReceiveError::Silent { peer, patience: patient(self.patience) });
+                }
+                Err(source) => return Err(ReceiveError::Lost { peer, source }),
+            }
+        }
     }
 
     /// Blocks for the next frame, and takes in its header and its immediate value.
@@ -147,7 +182,7 @@ impl Receiver {
                 self.start += ready;
                 ready
             } else if into.len() >= AHEAD {
-                read(&mut self.stream, into, self.peer, self.patience)?
+                self.read(Some(into))?
             } else if self.refill()? > 0 {
                 continue;
             } else {
@@ -164,23 +199,7 @@ impl Receiver {
     fn refill(&mut self) -> Result<usize, ReceiveError> {
         self.start = 0;
         self.end = 0;
-        self.end = read(&mut self.stream, &mut self.ahead, self.peer, self.patience)?;
+        self.end = self.read(None)?;
         Ok(self.end)
-    }
-}
-
-fn read(
-    stream: &mut TcpStream,
-    into: &mut [u8],
-    peer: SocketAddr,
-    patience: Option<Duration>,
-) -> Result<usize, ReceiveError> {
-    loop {
-        match stream.read(into) {
-            Ok(count) => return Ok(count),
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) if timed_out(&error) => return Err(ReceiveError::Silent { peer, patience: patient(patience) }),
-            Err(source) => return Err(ReceiveError::Lost { peer, source }),
-        }
     }
 }

@@ -120,3 +120,36 @@ fn a_closed_listener_lets_nobody_wait() {
     let error = Listener::bind("256.1.1.1:1").unwrap_err().to_string();
     assert!(error.contains("cannot listen on 256.1.1.1:1"), "{error}");
 }
+
+/// Whoever drips bytes is patiently listened to by each of them, but not beyond the deadline.
+#[test]
+fn a_deadline_is_for_all_of_a_frame() {
+    let (mut one, mut two) = pair();
+    two.set_patience(Some(Duration::from_secs(3600))).unwrap();
+    two.receiver().set_deadline(Some(Instant::now() + Duration::from_millis(50))).unwrap();
+    let dripping = std::thread::spawn(move || {
+        // A whole frame at this pace would take minutes.
+        let head = Header {
+            kind: 1,
+            term: Term(1),
+            address: 0,
+            immediate: 100_000,
+            payload: 0,
+            payload_crc: 0,
+            immediate_crc: 0,
+        };
+        one.sender().stream.write_all(&head.encode()).unwrap();
+        while one.sender().stream.write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    });
+    assert!(matches!(two.receiver().receive(), Err(ReceiveError::Silent { .. })));
+    drop(two);
+    dripping.join().unwrap();
+    // And without one again, patience is for each piece.
+    let (mut one, mut two) = pair();
+    two.receiver().set_deadline(Some(Instant::now())).unwrap();
+    two.receiver().set_deadline(None).unwrap();
+    one.sender().send(1, Term(1), b"").unwrap();
+    assert!(two.receiver().receive().is_ok());
+}

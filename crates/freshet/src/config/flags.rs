@@ -49,6 +49,9 @@ pub(crate) struct Flags {
     /// How many bytes of log one transaction may write. [default: 1073741824]
     #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_TRANSACTION_BYTES", help_heading = "Log")]
     pub(crate) log_transaction_bytes: Option<u64>,
+    /// How many bytes of log may be uncommitted when a transaction commits; beyond that it waits. [default: 67108864]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_UNCOMMITTED_BYTES", help_heading = "Log")]
+    pub(crate) log_uncommitted_bytes: Option<u64>,
     /// The size of a log file, in bytes, a multiple of 4096; fixed when the log is made. [default: 67108864]
     #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_SEGMENT_BYTES", help_heading = "Log")]
     pub(crate) log_segment_bytes: Option<u64>,
@@ -274,6 +277,7 @@ impl Flags {
             self.pin => settings.pin,
             self.log_buffer_bytes => log.buffer_bytes,
             self.log_transaction_bytes => log.transaction_bytes,
+            self.log_uncommitted_bytes => log.uncommitted_bytes,
             self.log_segment_bytes => log.segment_bytes,
             self.log_batch_bytes => log.batch_bytes,
             self.log_interval_us => log.interval_us,

@@ -226,6 +226,7 @@ pub(crate) struct LogSettings {
     pub(crate) buffer_bytes: u64,
     /// The longest transaction.
     pub(crate) transaction_bytes: u64,
+    pub(crate) uncommitted_bytes: u64,
     /// One file.
     pub(crate) segment_bytes: u64,
     /// A group commit begins when this much has come together ...
@@ -305,6 +306,7 @@ impl Default for LogSettings {
         Self {
             buffer_bytes: 64 << 20,
             transaction_bytes: 1 << 30,
+            uncommitted_bytes: 64 << 20,
             segment_bytes: 64 << 20,
             batch_bytes: 1 << 20,
             interval_us: 1_000,
@@ -411,6 +413,7 @@ impl Settings {
         let log = &self.log;
         within("log.buffer-bytes", log.buffer_bytes, 1 << 16, 1 << 36)?;
         within("log.transaction-bytes", log.transaction_bytes, 1 << 16, 1 << 38)?;
+        within("log.uncommitted-bytes", log.uncommitted_bytes, 1 << 16, 1 << 40)?;
         within("log.segment-bytes", log.segment_bytes, 1 << 16, 1 << 36)?;
         within("log.batch-bytes", log.batch_bytes, 1, log.buffer_bytes)?;
         within("log.interval-us", log.interval_us, 0, 10_000_000)?;
@@ -515,6 +518,7 @@ impl Settings {
             log: freshet_engine::LogSettings {
                 buffer_bytes: usize::try_from(self.log.buffer_bytes).unwrap_or(usize::MAX),
                 transaction_bytes: self.log.transaction_bytes,
+                uncommitted_bytes: self.log.uncommitted_bytes,
                 segment_bytes: self.log.segment_bytes,
                 batch_bytes: self.log.batch_bytes,
                 interval_us: self.log.interval_us,

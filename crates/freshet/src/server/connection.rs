@@ -1,10 +1,14 @@
-//! One client's connection: a thread that reads requests and one that writes answers.
+//! One client's connection: a thread that reads requests and, once the client has said hello, one that writes answers.
+//!
+//! Who connects is a stranger until he has said hello, for which he has a few seconds in all; strangers have places of their own
+//! ([`Strangers`](freshet_base::strangers::Strangers)). A client who wants nothing for long is sent away; sooner when all places for clients are taken and
+//! somebody else comes.
 //!
 //! The reader stops reading while so much is under way that the client had better read its answers first; so a
 //! connection's memory is bounded, whatever its client does.
 
 use std::{
-    io::Write,
+    io::{self, ErrorKind, Read, Write},
     mem,
     net::{Shutdown, TcpStream},
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
@@ -12,6 +16,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_base::strangers::Place;
 use freshet_engine::CheckpointKind;
 
 use super::{Shared, completion::Pending, work::Work};
@@ -23,6 +28,10 @@ const UNDER_WAY: usize = 1024;
 const UNREAD: usize = 8 << 20;
 /// A client that reads nothing for so long is given up.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// How long a stranger may take to say hello, all in all.
+const GREETING: Duration = Duration::from_secs(5);
+/// A client who has nothing under way and asks for nothing for so long is sent away.
+const IDLE: Duration = Duration::from_secs(30 * 60);
 /// The longest wait that a client may ask for.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
@@ -35,8 +44,11 @@ pub(super) struct Connection {
     to_read: Condvar,
 }
 
-#[derive(Default)]
 struct State {
+    /// Whether it has said hello.
+    greeted: bool,
+    /// Since when the next request is waited for; at first, the greeting.
+    since: Instant,
     answers: Vec<u8>,
     under_way: usize,
     /// No more requests come.
@@ -81,6 +93,41 @@ impl Drop for Reply {
 }
 
 impl Connection {
+    fn new() -> Self {
+        let state = State {
+            greeted: false,
+            since: Instant::now(),
+            answers: Vec::new(),
+            under_way: 0,
+            ended: false,
+            broken: false,
+        };
+        Self { state: Mutex::new(state), to_write: Condvar::new(), to_read: Condvar::new() }
+    }
+
+    /// For how long nothing was under way and nothing was asked for; `None` while something is.
+    pub(super) fn idle(&self) -> Option<Duration> {
+        let state = self.lock();
+        // One is the request that is waited for.
+        (state.under_way <= 1 && state.answers.is_empty()).then(|| state.since.elapsed())
+    }
+
+    /// How long the next bytes may take to come.
+    ///
+    /// # Errors
+    /// When the client has had his time.
+    fn patience(&self) -> io::Result<Duration> {
+        let late = || io::Error::from(ErrorKind::TimedOut);
+        let (greeted, since) = {
+            let state = self.lock();
+            (state.greeted, state.since)
+        };
+        if greeted {
+            return if self.idle().is_some_and(|idle| idle >= IDLE) { Err(late()) } else { Ok(IDLE) };
+        }
+        GREETING.checked_sub(since.elapsed()).filter(|left| !left.is_zero()).ok_or_else(late)
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,6 +161,7 @@ impl Connection {
             state = self.to_read.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.under_way += usize::from(!state.broken);
+        state.since = Instant::now();
         !state.broken
     }
 
@@ -126,7 +174,7 @@ impl Connection {
     }
 
     /// Writes answers until none can come any more.
-    fn write(&self, stream: &mut TcpStream) {
+    fn write(&self, mut stream: &TcpStream) {
         let mut sending = Vec::new();
         loop {
             let mut state = self.lock();
@@ -148,64 +196,107 @@ impl Connection {
     }
 }
 
-/// Serves a client in threads of its own.
-pub(super) fn open(shared: &Arc<Shared>, number: u64, stream: TcpStream) {
-    let shared = Arc::clone(shared);
-    let begun = thread::Builder::new().name("client".to_owned()).spawn({
-        let shared = Arc::clone(&shared);
-        move || {
-            // Whatever goes wrong here is between this client and its connection.
-            let _ = serve(&shared, &stream);
-            let _ = stream.shutdown(Shutdown::Both);
-            shared.streams().remove(&number);
+/// What a connection's requests are read from: its client has as much time as it may have.
+struct Ear<'c> {
+    stream: &'c TcpStream,
+    connection: &'c Connection,
+    /// What the system knows of that.
+    set: Option<Duration>,
+}
+
+impl Read for Ear<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        loop {
+            let patience = self.connection.patience()?;
+            if self.set != Some(patience) {
+                self.stream.set_read_timeout(Some(patience))?;
+                self.set = Some(patience);
+            }
+            match self.stream.read(into) {
+                Err(cause) if matches!(cause.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                other => return other,
+            }
         }
-    });
-    if begun.is_err() {
-        shared.streams().remove(&number);
     }
 }
 
-fn serve(shared: &Arc<Shared>, stream: &TcpStream) -> std::io::Result<()> {
+/// Serves a stranger, and the client that he becomes, in threads of their own.
+pub(super) fn open(shared: &Arc<Shared>, number: u64, stream: Arc<TcpStream>, place: Place<Arc<TcpStream>>) {
+    let shared = Arc::clone(shared);
+    // Without a thread, stream and place are dropped.
+    let _ = thread::Builder::new().name("client".to_owned()).spawn(move || {
+        // Whatever goes wrong here is between this client and its connection.
+        let _ = serve(&shared, number, &stream, place);
+        let _ = stream.shutdown(Shutdown::Both);
+        shared.clients().remove(&number);
+    });
+}
+
+fn serve(shared: &Arc<Shared>, number: u64, stream: &Arc<TcpStream>, place: Place<Arc<TcpStream>>) -> io::Result<()> {
     stream.set_nodelay(true)?;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
-    let connection =
-        Arc::new(Connection { state: Mutex::new(State::default()), to_write: Condvar::new(), to_read: Condvar::new() });
-    let mut writing = stream.try_clone()?;
+    let connection = Arc::new(Connection::new());
+    let mut frames = Frames::new(Ear { stream, connection: &connection, set: None });
+    let (response, greeted) = greet(&mut frames)?;
+    let mut bytes = Vec::new();
+    if !greeted || !shared.enter(number, stream, &connection) {
+        let full = || "this node has as many clients as it can take, and all are busy: try again later".to_owned();
+        let answer = if greeted { Answer::Refused { reason: full() } } else { response.answer };
+        protocol::encode(&Response { answer, ..response }, &mut bytes).map_err(io::Error::other)?;
+        return (&**stream).write_all(&bytes);
+    }
+    drop(place);
+    {
+        let mut state = connection.lock();
+        state.greeted = true;
+        protocol::encode(&response, &mut state.answers).map_err(io::Error::other)?;
+    }
     let writer = {
-        let connection = Arc::clone(&connection);
+        let (connection, writing) = (Arc::clone(&connection), Arc::clone(stream));
         thread::Builder::new().name("client answers".to_owned()).spawn(move || {
-            connection.write(&mut writing);
+            connection.write(&writing);
             // Also wakes the reader when answers cannot be delivered.
             let _ = writing.shutdown(Shutdown::Both);
         })?
     };
-    read(shared, &connection, stream);
+    read(shared, &connection, &mut frames);
     connection.lock().ended = true;
     connection.flush();
     let _ = writer.join();
     Ok(())
 }
 
+/// Reads the greeting; the answer to it, and whether it was one.
+fn greet(frames: &mut Frames<Ear<'_>>) -> io::Result<(Response, bool)> {
+    let refused = |id, reason| Ok((Response { id, answer: Answer::Refused { reason } }, false));
+    match frames.next_frame::<Request>() {
+        Ok(Request { id, ask: Ask::Hello { version } }) => match hello(version) {
+            Ok(answer) => Ok((Response { id, answer }, true)),
+            Err(reason) => refused(id, reason),
+        },
+        Ok(Request { id, .. }) => refused(id, "the first request must be Hello".to_owned()),
+        Err(FrameError::Broken(cause)) => Err(cause),
+        Err(FrameError::Closed) => Err(ErrorKind::UnexpectedEof.into()),
+        Err(cause) => refused(Response::NOBODY, cause.to_string()),
+    }
+}
+
+fn hello(version: u32) -> Result<Answer, String> {
+    if version == VERSION {
+        return Ok(Answer::Hello { version: VERSION });
+    }
+    Err(format!("this node speaks version {VERSION} of the protocol, the client {version}"))
+}
+
 /// Reads requests until there are no more.
-fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, stream: &TcpStream) {
-    let mut frames = Frames::new(stream);
-    let mut greeted = false;
+fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>) {
     while connection.admit() {
         let reply = |id| Reply::new(connection, id);
         match frames.next_frame::<Request>() {
-            Ok(Request { id, ask: Ask::Hello { version } }) => {
-                let reply = reply(id);
-                if version != VERSION {
-                    let reason = format!("this node speaks version {VERSION} of the protocol, the client {version}");
-                    return reply.send(Answer::Refused { reason });
-                }
-                greeted = true;
-                reply.send(Answer::Hello { version: VERSION });
-            }
-            Ok(Request { id, .. }) if !greeted => {
-                let reason = "the first request must be Hello".to_owned();
-                return reply(id).send(Answer::Refused { reason });
-            }
+            Ok(Request { id, ask: Ask::Hello { version } }) => match hello(version) {
+                Ok(answer) => reply(id).send(answer),
+                Err(reason) => return reply(id).send(Answer::Refused { reason }),
+            },
             Ok(Request { id, ask }) => dispatch(shared, reply(id), ask),
             Err(FrameError::Closed | FrameError::Broken(_)) => {
                 connection.lock().under_way -= 1;

@@ -3,7 +3,7 @@
 //! | thread | does | ends when |
 //! |---|---|---|
 //! | one that accepts | opens connections | the server stops |
-//! | two for each connection, [`connection`] | read requests, write answers | the client has gone |
+//! | one for each stranger, two for each client, [`connection`] | read requests, write answers | the client has gone |
 //! | `workers` and one for long work, [`work`] | run procedures, never wait for a commit | the server stops |
 //! | as many as were asked for, [`readers`] | run read-only transactions, for benchmarks | they are told, or the server stops |
 //! | two that wait, [`completion`] | answer when a commit, or a read view, has come so far | the server stops |
@@ -31,14 +31,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Isolation, Stamp};
+use freshet_base::{Isolation, Stamp, strangers::Strangers};
 use freshet_engine::Database;
 
 use self::{completion::Completions, procedures::Procedures, readers::Readers, work::Lane};
 use crate::{Failure, protocol::Watermarks};
 
-/// Connections at once; whoever comes then is refused.
-const CONNECTIONS: usize = 1024;
+/// Clients at once. Whoever comes then takes the place of the one who has wanted nothing for longest.
+const CLIENTS: usize = 512;
+/// Who is told what he wanted to know may want to know more: nobody loses his place before he has wanted nothing for so long.
+const SETTLED: Duration = Duration::from_secs(1);
+/// Connections at once that have not said hello yet; one more takes the place of the one who has been there for longest.
+const STRANGERS: usize = 64;
+/// But nobody loses his place before.
+const FAIR: Duration = Duration::from_millis(250);
 
 /// A node, as far as its clients are concerned.
 pub(crate) trait Host: Send + Sync {
@@ -77,8 +83,16 @@ struct Shared {
     views: Completions,
     promoting: AtomicBool,
     stopping: AtomicBool,
-    /// Connections that are open, by a number of their own; only to end them with the server.
-    streams: Mutex<HashMap<u64, TcpStream>>,
+    /// Clients, by a number of their own.
+    clients: Mutex<HashMap<u64, Client>>,
+    /// Connections that are none yet.
+    strangers: Arc<Strangers<Arc<TcpStream>>>,
+}
+
+/// A client, as far as it can be sent away.
+struct Client {
+    stream: Arc<TcpStream>,
+    connection: Arc<connection::Connection>,
 }
 
 impl Shared {
@@ -86,8 +100,27 @@ impl Shared {
         self.stopping.load(Ordering::SeqCst)
     }
 
-    fn streams(&self) -> MutexGuard<'_, HashMap<u64, TcpStream>> {
-        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clients(&self) -> MutexGuard<'_, HashMap<u64, Client>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A stranger becomes a client; if need be, an idle one is sent away. `false` when there is no place for it.
+    fn enter(&self, number: u64, stream: &Arc<TcpStream>, connection: &Arc<connection::Connection>) -> bool {
+        let mut clients = self.clients();
+        // Looked at under the lock: who ends the server finds every client that is served.
+        if self.is_stopping() {
+            return false;
+        }
+        if clients.len() >= CLIENTS {
+            let idle = |(number, client): (&u64, &Client)| client.connection.idle().map(|idle| (idle, *number));
+            let longest = clients.iter().filter_map(idle).max();
+            let Some((_, number)) = longest.filter(|(idle, _)| *idle >= SETTLED) else { return false };
+            if let Some(client) = clients.remove(&number) {
+                let _ = client.stream.shutdown(Shutdown::Both);
+            }
+        }
+        clients.insert(number, Client { stream: Arc::clone(stream), connection: Arc::clone(connection) });
+        true
     }
 }
 
@@ -121,7 +154,8 @@ impl Server {
             views: Completions::default(),
             promoting: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            streams: Mutex::new(HashMap::new()),
+            clients: Mutex::new(HashMap::new()),
+            strangers: Strangers::new(STRANGERS, FAIR),
         });
         let mut server = Self { shared, address, threads: Vec::new() };
         for number in 0..workers {
@@ -161,10 +195,13 @@ impl Drop for Server {
         self.shared.commits.stop();
         self.shared.views.stop();
         self.shared.readers.stop();
+        for stranger in self.shared.strangers.close() {
+            let _ = stranger.shutdown(Shutdown::Both);
+        }
         // Wakes the thread that accepts.
         let _ = TcpStream::connect(self.address);
-        for stream in self.shared.streams().values() {
-            let _ = stream.shutdown(Shutdown::Both);
+        for client in self.shared.clients().values() {
+            let _ = client.stream.shutdown(Shutdown::Both);
         }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -174,24 +211,18 @@ impl Drop for Server {
 
 fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
     for (number, stream) in (0..).zip(listener.incoming()) {
-        let Ok(stream) = stream.and_then(|stream| Ok((stream.try_clone()?, stream))) else {
-            // No more descriptors, or the client has gone already.
-            if shared.is_stopping() {
-                return;
-            }
-            thread::sleep(Duration::from_millis(10));
-            continue;
-        };
-        let (stream, ours) = stream;
-        let mut streams = shared.streams();
-        // Looked at under the lock: who ends the server finds every stream that is served.
         if shared.is_stopping() {
             return;
         }
-        if streams.len() < CONNECTIONS {
-            streams.insert(number, ours);
-            drop(streams);
-            connection::open(shared, number, stream);
+        let Ok(stream) = stream.map(Arc::new) else {
+            // No more descriptors, or the client has gone already.
+            thread::sleep(Duration::from_millis(10));
+            continue;
+        };
+        let Some((place, gone)) = shared.strangers.admit(Arc::clone(&stream)) else { return };
+        if let Some(gone) = gone {
+            let _ = gone.shutdown(Shutdown::Both);
         }
+        connection::open(shared, number, stream, place);
     }
 }

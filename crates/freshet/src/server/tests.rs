@@ -198,3 +198,47 @@ fn a_server_that_ends_lets_nobody_wait() {
     assert!(stream.read(&mut [0]).is_ok_and(|count| count == 0) || stream.take_error().is_ok());
     assert!(client.status(Duration::from_secs(5)).is_err());
 }
+
+/// Whoever says hello at once gets through, however many say nothing, or begin to; and so do those whom nobody expects any more to
+/// say something.
+#[test]
+fn a_client_gets_through_while_strangers_hold_on() {
+    let server = serve();
+    let strangers: Vec<TcpStream> = (0..400)
+        .map(|number| {
+            let mut stranger = TcpStream::connect(server.address()).unwrap();
+            if number % 2 == 0 {
+                // Perhaps it was sent away already.
+                let _ = stranger.write_all(&request(Ask::Hello { version: VERSION })[..3]);
+            }
+            stranger
+        })
+        .collect();
+    let client = connect(&server);
+    assert!(client.status(SOON).unwrap().contains("primary"));
+    assert!(server.shared.strangers.count() <= STRANGERS && server.shared.clients().len() == 1);
+    drop(strangers);
+    assert!(client.status(SOON).is_ok());
+}
+
+/// Clients who want nothing make room for those who do.
+#[test]
+fn idle_clients_make_room() {
+    let server = serve();
+    let busy = connect(&server);
+    let idle: Vec<Client> = (0..CLIENTS - 1).map(|_| connect(&server)).collect();
+    let until = Instant::now() + SOON;
+    let late = loop {
+        // He has something under way, so he stays.
+        busy.status(SOON).unwrap();
+        match Client::connect(&server.address().to_string(), SOON) {
+            Ok(client) => break client,
+            Err(ClientError::Refused { reason, .. }) => assert!(reason.contains("busy"), "{reason}"),
+            Err(cause) => panic!("{cause}"),
+        }
+        assert!(Instant::now() < until, "nobody has become idle");
+    };
+    assert!(late.status(SOON).is_ok() && busy.status(SOON).is_ok());
+    assert_eq!(idle.iter().filter(|client| client.status(SOON).is_err()).count(), 1);
+    assert!(server.shared.clients().len() <= CLIENTS);
+}

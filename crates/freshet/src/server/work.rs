@@ -112,6 +112,10 @@ fn one(shared: &Shared, worker: &Worker, work: Work) {
             if let Some(answer) = shared.readers.answer(&shared.host, &call) {
                 return reply.send(answer);
             }
+            if !shared.host.database().wait_for_room(Some(deadline)) {
+                let reason = "the deadline passed before enough was committed for the procedure to begin".to_owned();
+                return reply.send(Answer::Refused { reason });
+            }
             match shared.procedures.run(shared.host.database(), worker, &call) {
                 Ok((result, ticket)) => {
                     let answer = Answer::Committed { stamp: ticket.stamp, until: ticket.until, result };

@@ -171,6 +171,14 @@ impl<'w> Session<'w> {
         }
         // What was set within the transaction counts for it.
         let level = self.state.settings.ready.level;
+        if let Some(transaction) = &block.transaction
+            && transaction.has_changes()
+            && let Err(cause) = self.shared.wait_for_room(&|| self.state.flag.check(self.state.deadline))
+        {
+            drop(block);
+            self.ended(false, out);
+            return Err(cause);
+        }
         let ticket = match block.transaction.map(Transaction::commit) {
             None => None,
             Some(Ok(ticket)) => Some(ticket),

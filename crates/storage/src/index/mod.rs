@@ -55,7 +55,10 @@ mod write;
 use std::marker::PhantomData;
 
 pub use bulk::{BulkLoadError, BulkPart};
-use freshet_base::sync::{AtomicPtr, Ordering};
+use freshet_base::{
+    Stamp,
+    sync::{AtomicPtr, Ordering},
+};
 use latch::VersionLatch;
 use node::{Leaf, Node, Pointer};
 pub use scan::{Direction, Range, ScanBuffer};
@@ -93,9 +96,17 @@ pub struct BTree {
 pub struct LeafVersion<'g> {
     latch: &'g VersionLatch,
     version: u64,
+    removed: Stamp,
 }
 
 impl LeafVersion<'_> {
+    /// Whoever finds nothing in the leaf, or less than there once was, depends on no deletion with a larger stamp: what records that were
+    /// deleted later had here is still there, and leads to their tombstones.
+    #[inline]
+    pub fn removed(&self) -> Stamp {
+        self.removed
+    }
+
     /// Whether nothing was inserted into the leaf, removed from it or moved to or from it since it was read, and nobody is about
     /// to. A "no" may be a false alarm: repeat the read to be sure.
     ///

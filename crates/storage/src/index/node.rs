@@ -2,7 +2,10 @@
 
 use std::ptr::NonNull;
 
-use freshet_base::sync::{AtomicPtr, Ordering};
+use freshet_base::{
+    Stamp,
+    sync::{AtomicPtr, AtomicU64, Ordering},
+};
 
 use super::{latch::VersionLatch, page::Page};
 
@@ -13,7 +16,7 @@ pub(super) const INNER_BYTES: usize = 4096;
 /// Children of an inner node.
 pub(super) const FANOUT: usize = 160;
 
-const LEAF_WORDS: usize = (LEAF_BYTES - size_of::<Header>() - size_of::<usize>()) / 4;
+const LEAF_WORDS: usize = (LEAF_BYTES - size_of::<Header>() - size_of::<usize>() - size_of::<u64>()) / 4;
 const INNER_WORDS: usize = (INNER_BYTES - size_of::<Header>() - FANOUT * size_of::<usize>()) / 4;
 
 /// What every node begins with.
@@ -31,6 +34,9 @@ pub(super) struct Header {
 pub(super) struct Leaf {
     pub(super) header: Header,
     pub(super) next: AtomicPtr<Header>,
+    /// No entry that was removed from what the leaf covers belonged to a record whose deletion has a larger stamp. Read and written
+    /// as the page is: relaxed, and ordered by the latch.
+    removed: AtomicU64,
     pub(super) page: Page<LEAF_WORDS>,
 }
 
@@ -84,9 +90,25 @@ impl Leaf {
         let leaf = Box::new(Self {
             header: Header { latch: VersionLatch::new(), level: 0 },
             next: AtomicPtr::new(std::ptr::null_mut()),
+            removed: AtomicU64::new(0),
             page: Page::new(),
         });
         NonNull::from(Box::leak(leaf))
+    }
+
+    /// The largest stamp of a deletion whose entry is gone from here. Optimistic: means something once the latch's version was
+    /// validated.
+    #[inline(always)]
+    pub(super) fn removed(&self) -> Stamp {
+        Stamp(self.removed.load(Ordering::Relaxed))
+    }
+
+    /// An entry goes, or came here with what another leaf covered, of a record that was deleted at `stamp`. Under the latch,
+    /// after it was said that the leaf changes.
+    pub(super) fn note_removed(&self, stamp: Stamp) {
+        if stamp > self.removed() {
+            self.removed.store(stamp.0, Ordering::Relaxed);
+        }
     }
 }
 

@@ -37,12 +37,13 @@ impl BTree {
             // The common cases, none and one, in registers.
             if !found.same_key || !spot.leaf.page.has_key(&found, found.index + 1, key) {
                 let rid = spot.leaf.page.rid(shape, found.index);
+                let removed = spot.leaf.removed();
                 let goes_on = spot.spills && found.index + usize::from(found.same_key) == shape.count;
                 if !spot.leaf.header.latch.is(spot.version) {
                     continue;
                 }
                 if !goes_on {
-                    on_leaf(LeafVersion { latch: &spot.leaf.header.latch, version: spot.version });
+                    on_leaf(LeafVersion { latch: &spot.leaf.header.latch, version: spot.version, removed });
                     return if found.same_key { visit(Rid(rid)) } else { ControlFlow::Continue(()) };
                 }
             }
@@ -77,11 +78,12 @@ impl BTree {
             let at_end = found.index + count == found.shape.count;
             // Acquire: pairs with the release store of whoever linked the next leaf.
             let next = leaf.next.load(freshet_base::sync::Ordering::Acquire);
+            let removed = leaf.removed();
             if !leaf.header.latch.is(spot.version) {
                 return ControlFlow::Continue(Progress::From(place.rid));
             }
             if !std::mem::replace(&mut reported, true) {
-                on_leaf(LeafVersion { latch: &leaf.header.latch, version: spot.version });
+                on_leaf(LeafVersion { latch: &leaf.header.latch, version: spot.version, removed });
             }
             for rid in &rids[..count] {
                 visit(Rid(*rid))?;

@@ -125,6 +125,7 @@ impl BTree {
         // SAFETY: just allocated, and linked only below.
         let new = unsafe { right.as_ref() };
         new.page.rewrite(&contents, cut.at..contents.len());
+        new.note_removed(leaf.removed());
         // Relaxed: published by the release store of `leaf.next` and of the parent's child.
         new.next.store(leaf.next.load(Ordering::Relaxed), Ordering::Relaxed);
         leaf.page.rewrite(&contents, 0..cut.at);
@@ -297,6 +298,7 @@ fn merge_leaves(left: &Leaf, right: &Leaf) -> bool {
     }
     left_latched.change();
     right_latched.retire();
+    left.note_removed(right.removed());
     if counts.1 > 0 {
         left.page.rewrite(&contents, all);
         let (last, run) = right.page.run();

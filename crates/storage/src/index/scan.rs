@@ -182,12 +182,13 @@ impl BTree {
             loop {
                 let to = end.min(index + *chunk);
                 buffer.copy(leaf, index, to);
+                let removed = leaf.removed();
                 if !leaf.header.latch.is(version) {
                     return ControlFlow::Continue(false);
                 }
                 if !reported {
                     reported = true;
-                    on_leaf(LeafVersion { latch: &leaf.header.latch, version });
+                    on_leaf(LeafVersion { latch: &leaf.header.latch, version, removed });
                 }
                 for pair in &buffer.pairs {
                     visit(buffer.key(*pair), Rid(pair.rid))?;
@@ -236,12 +237,13 @@ impl BTree {
             loop {
                 let start = from.max(end.saturating_sub(chunk));
                 buffer.copy(leaf, start, end);
+                let removed = leaf.removed();
                 if !leaf.header.latch.is(version) {
                     continue 'leaves;
                 }
                 if !reported {
                     reported = true;
-                    on_leaf(LeafVersion { latch: &leaf.header.latch, version });
+                    on_leaf(LeafVersion { latch: &leaf.header.latch, version, removed });
                 }
                 for pair in buffer.pairs.iter().rev() {
                     if visit(buffer.key(*pair), Rid(pair.rid)).is_break() {

@@ -2,7 +2,7 @@
 
 use std::convert::Infallible;
 
-use freshet_base::{Rid, sync::Ordering};
+use freshet_base::{Rid, Stamp, sync::Ordering};
 
 use super::{
     BTree, KeyTooLong, MAX_KEY,
@@ -216,13 +216,21 @@ impl BTree {
 
     /// Removes a pair; `false` when it was not there.
     pub fn remove(&self, guard: &Guard<'_>, key: &[u8], rid: Rid) -> bool {
-        self.remove_if(guard, key, rid, || true)
+        self.remove_if(guard, key, rid, Stamp::ZERO, || true)
     }
 
     /// Removes a pair if it is there and `condition` holds, and says whether it did. The condition is evaluated
     /// at most once, under the latch of the pair's leaf, and so at a moment at which nobody inserts this pair: it must not block
-    /// and must not call this tree.
-    pub fn remove_if(&self, guard: &Guard<'_>, key: &[u8], rid: Rid, condition: impl FnOnce() -> bool) -> bool {
+    /// and must not call this tree. Whoever misses the pair from now on finds that a deletion at `deleted` may be why
+    /// ([`LeafVersion::removed`](super::LeafVersion::removed)); zero when nobody needs to know.
+    pub fn remove_if(
+        &self,
+        guard: &Guard<'_>,
+        key: &[u8],
+        rid: Rid,
+        deleted: Stamp,
+        condition: impl FnOnce() -> bool,
+    ) -> bool {
         if key.len() > MAX_KEY || rid > Rid::MAX {
             return false;
         }
@@ -248,6 +256,7 @@ impl BTree {
             }
             latched.change();
             leaf.page.remove(found.index);
+            leaf.note_removed(deleted);
             let sparse = leaf.is_sparse();
             drop(latched);
             if sparse {

@@ -50,6 +50,14 @@ impl Content {
 
     /// On the primary: as [`Content::trim_versions`] says, and when what stays is a tombstone and the newest version, the
     /// record itself goes, its index entries with it, and its id is free.
+    ///
+    /// Neither waits until the newer version, or the deletion, is committed. No snapshot of this node reads what is below it, and this
+    /// node never goes back: a log that is cut below an uncommitted commit is that of another node, or of this one after a restart,
+    /// and both rebuild what there was from checkpoint and log. A checkpoint that has missed the old version counts only when the
+    /// log up to its end is committed, and with that the newer one. What remains is the reader who finds nothing: his
+    /// answer must wait until the deletion is committed, and the tombstone, which would tell him, is gone. So the leaf
+    /// in which he looks tells ([`LeafVersion::removed`](crate::index::LeafVersion::removed)). Records are read by id only where an index has
+    /// led to it under the same snapshot, and that snapshot keeps what it has found.
     pub fn trim(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) -> Option<Reclaimed> {
         let place = self.data.get(rid)?;
         // Acquire: pairs with the release of whoever installed the head.
@@ -66,7 +74,7 @@ impl Content {
             // SAFETY: as above; below a tombstone lies the row that it deleted.
             if let Some(row) = unsafe { Version::row(chain) } {
                 let announced = self.replayed(rid);
-                self.forget(guard, rid, row, || self.replayed(rid) == announced, |_, _| false);
+                self.forget(guard, rid, row, stamp, || self.replayed(rid) == announced, |_, _| false);
             }
             // What replay announced for this record, on a primary that was a standby, is older than the tombstone.
             self.replay_forget(rid, stamp);
@@ -83,7 +91,7 @@ impl Content {
         reclaimed
     }
 
-    /// Takes away the index entries that `row` of the dead record has, unless the id has been given to
+    /// Takes away the index entries that `row` of the dead record has, which was deleted at `deleted`, unless the id has been given to
     /// a record for which `keep(index, key)` says that it needs the same entry. On a standby,
     /// replay may give the id to another record at any moment: it announces that before it enters the indexes,
     /// and whether what `keep` knows of is `still` the newest is looked at under the latch of the entry's leaf; when it
@@ -93,6 +101,7 @@ impl Content {
         guard: &Guard<'_>,
         rid: Rid,
         row: &[u8],
+        deleted: Stamp,
         still: impl Fn() -> bool,
         mut keep: impl FnMut(usize, &[u8]) -> bool,
     ) {
@@ -100,7 +109,7 @@ impl Content {
         for (number, index) in self.indexes(guard).iter() {
             let Some(key) = index.key_of(row, &mut key) else { continue };
             if !keep(number, key) {
-                index.tree().remove_if(guard, key, rid, &still);
+                index.tree().remove_if(guard, key, rid, deleted, &still);
             }
         }
     }
@@ -128,7 +137,8 @@ impl Content {
             let announced = self.newest_known(guard, rid);
             let later = self.rows_since(rid, announced, tombstone, context)?;
             let still = || self.newest_known(guard, rid) == announced;
-            self.forget(guard, rid, &row, still, |index, key| {
+            // Readers here see what is committed, deletions as well.
+            self.forget(guard, rid, &row, Stamp::ZERO, still, |index, key| {
                 later
                     .iter()
                     .any(|row| self.indexes(guard).get(index).is_some_and(|index| index.definition().matches(row, key)))

@@ -1,0 +1,95 @@
+//! Strangers who say nothing, or take their time, and those who have something to say.
+
+use std::{
+    io::Write,
+    net::TcpStream,
+    sync::mpsc::{Receiver, Sender, channel},
+    time::Duration,
+};
+
+use freshet_base::{
+    NodeId, Term,
+    sync::{Arc, Mutex},
+};
+use freshet_fabric::tcp::Connection;
+
+use crate::{
+    endpoint::{Endpoint, Service, answer, call},
+    wire::{Hello, Purpose, Reply},
+};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// More than there are places for strangers, many times over.
+const MANY: usize = 300;
+
+/// Answers whoever asks for the cluster, and keeps whoever fetches the log until it is told to let go.
+struct Host {
+    kept: Mutex<Sender<()>>,
+    let_go: Mutex<Receiver<()>>,
+}
+
+impl Service for Host {
+    fn serve(&self, hello: Hello, connection: Connection) {
+        if let Purpose::Identify = hello.purpose {
+            return answer(connection, Term(1), &Reply::NoCheckpoint);
+        }
+        self.kept.lock().unwrap().send(()).unwrap();
+        let _ = self.let_go.lock().unwrap().recv();
+    }
+}
+
+fn hello(purpose: Purpose) -> Hello {
+    Hello { cluster: None, node: NodeId(7), address: String::new(), purpose }
+}
+
+fn open() -> (Endpoint, Receiver<()>, Sender<()>) {
+    let endpoint = Endpoint::open(NodeId(1), "127.0.0.1:0").unwrap();
+    let ((kept, comes), (goes, let_go)) = (channel(), channel());
+    endpoint.set_service(Some(Arc::new(Host { kept: Mutex::new(kept), let_go: Mutex::new(let_go) })));
+    (endpoint, comes, goes)
+}
+
+fn identify(endpoint: &Endpoint) -> Reply {
+    let address = endpoint.address().to_string();
+    call(&address, &hello(Purpose::Identify), Term(0), PATIENCE).unwrap().0
+}
+
+#[test]
+fn a_member_gets_through_while_strangers_hold_on() {
+    let (endpoint, ..) = open();
+    let strangers: Vec<TcpStream> = (0..MANY)
+        .map(|number| {
+            let mut stranger = TcpStream::connect(endpoint.address()).unwrap();
+            // Some of them seem to begin.
+            if number % 2 == 0 {
+                let _ = stranger.write_all(b"F");
+            }
+            stranger
+        })
+        .collect();
+    for _ in 0..3 {
+        assert_eq!(identify(&endpoint), Reply::NoCheckpoint);
+    }
+    drop(strangers);
+}
+
+#[test]
+fn whoever_is_served_takes_no_place_from_strangers() {
+    let (endpoint, comes, goes) = open();
+    let address = endpoint.address().to_string();
+    // As many as there are places.
+    let guests: Vec<_> = (0..100)
+        .map(|_| {
+            let mut guest = freshet_fabric::tcp::connect(&address, PATIENCE).unwrap();
+            let asked = hello(Purpose::Announce { term: Term(1), address: String::new() });
+            let bytes = crate::wire::encode_first(&asked);
+            guest.sender().send(crate::wire::Kind::Hello as u8, Term(0), &bytes).unwrap();
+            // The first is being served when the next comes.
+            comes.recv_timeout(PATIENCE).unwrap();
+            guest
+        })
+        .collect();
+    assert_eq!(identify(&endpoint), Reply::NoCheckpoint);
+    drop(goes);
+    drop(guests);
+}
