@@ -3,7 +3,7 @@
 use std::fmt;
 
 use freshet_base::{Fid, Rid};
-use freshet_storage::{Catalog, IndexDefinition, IndexState, ReadError, Table, TableDefinition};
+use freshet_storage::{Catalog, Change, IndexDefinition, IndexState, ReadError, Table, TableDefinition};
 
 use crate::{Transaction, WriteError, transaction::Writing};
 
@@ -27,7 +27,7 @@ impl Transaction<'_> {
     pub fn drop_table(&self, table: &Table) -> Result<(), WriteError> {
         let (catalog, rid, _, own) = self.catalog_row(table)?;
         self.worker.state.borrow_mut().changes = true;
-        self.write(catalog, rid, None, own)
+        self.write(catalog, rid, Change::Gone, own)
     }
 
     /// What the catalog says of a table that is going to be changed.
@@ -74,7 +74,7 @@ impl Transaction<'_> {
         }
         let row = Catalog::row_of(&TableDefinition { indexes, ..before }).map_err(|cause| wrong(&cause))?;
         self.worker.state.borrow_mut().changes = true;
-        self.write(catalog, rid, Some(&row), own)?;
+        self.write(catalog, rid, Change::Row(&row), own)?;
         Ok(changed)
     }
 }

@@ -1,6 +1,6 @@
 //! Savepoints: taking back a part of what a transaction has written.
 
-use crate::Transaction;
+use crate::{Transaction, state::Before};
 
 /// A place in a transaction to which its writes can be taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,11 +36,11 @@ impl Transaction<'_> {
             let write = &mut state.writes[before.write];
             let owner = owner.expect("it has written");
             let Some(content) = self.worker.core.content(self.guard(), write.fid) else { continue };
-            if before.row.is_some() {
+            if let Before::Row(_) = before.before {
                 // Its index entries have stayed.
                 write.entered = None;
             }
-            content.replace(self.guard(), &mut write.installed, owner, before.row.as_deref());
+            content.replace(self.guard(), &mut write.installed, owner, before.before.change());
             write.lock_only = before.lock_only;
         }
     }

@@ -64,6 +64,8 @@ pub struct Worker {
     pub(crate) owner: Cell<Option<Owner>>,
     /// The record that the running transaction could not write since somebody else came first.
     pub(crate) contested: Cell<Option<(Fid, Rid)>>,
+    /// Whether the record that has the key of the last unique violation has come since the snapshot.
+    pub(crate) violated_since: Cell<bool>,
     /// How many changes of tables were seen when the running transaction first wrote.
     pub(crate) changes: Cell<u64>,
     /// The largest stamp that the running transaction has seen.
@@ -108,6 +110,7 @@ impl Worker {
             until_horizon: Cell::new(0),
             owner: Cell::new(None),
             contested: Cell::new(None),
+            violated_since: Cell::new(false),
             changes: Cell::new(0),
             seen: Cell::new(Stamp::ZERO),
             rollbacks: Cell::new(Rollbacks::default()),

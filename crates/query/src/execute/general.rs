@@ -87,6 +87,7 @@ impl Run<'_, '_> {
             if !again {
                 return Ok(found);
             }
+            self.transaction.refresh();
         }
     }
 }

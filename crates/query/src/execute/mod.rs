@@ -19,11 +19,12 @@ pub mod write;
 
 use std::{
     cell::{Cell, RefCell},
+    collections::HashSet,
     ops::ControlFlow,
     time::{Duration, Instant},
 };
 
-use freshet_engine::Transaction;
+use freshet_engine::{Rid, Transaction};
 use freshet_sql::{SqlError, SqlState, Value};
 
 use crate::{
@@ -56,6 +57,9 @@ pub struct Run<'a, 'w> {
     pub schema: Option<&'a Schema>,
     /// What has become of rows that have references or are referred to.
     changes: RefCell<Vec<RowChange>>,
+    /// Records, with their tables' OIDs, to which rows have moved that a SELECT has locked. They are its transaction's own now,
+    /// so its scans may meet them, though they came after its snapshot.
+    moved: RefCell<HashSet<(u32, Rid)>>,
     until_look: Cell<u32>,
     keys: RefCell<Vec<Vec<u8>>>,
 }
@@ -167,6 +171,7 @@ impl<'a, 'w> Run<'a, 'w> {
             budget: Budget::of(memory),
             schema: None,
             changes: RefCell::default(),
+            moved: RefCell::default(),
             until_look: Cell::new(LOOK_EVERY),
             keys: RefCell::default(),
         }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use freshet_engine::{Rid, WriteError};
+use freshet_engine::{Record, Rid, WriteError};
 use freshet_sql::{SqlError, SqlState, Value, types::text};
 
 use super::{
@@ -166,7 +166,13 @@ impl<'a> Run<'a, '_> {
         values: &[Value],
         sink: &mut dyn Sink,
     ) -> Result<Option<u64>, SqlError> {
-        let Some(ConflictUpdate { assignments, condition }) = &conflict.update else { return Ok(Some(0)) };
+        let Some(ConflictUpdate { assignments, condition }) = &conflict.update else {
+            if !self.read_committed && self.transaction.violated_since() {
+                // Doing nothing would tell of a row that the transaction must not see.
+                return Err(write_error(WriteError::Conflict));
+            }
+            return Ok(Some(0));
+        };
         let info = &plan.table;
         let mut key = self.take_key();
         for (part, column) in info.keys[index].iter().zip(&info.table.indexes[index].columns) {
@@ -185,7 +191,12 @@ impl<'a> Run<'a, '_> {
         let excluded = Source::Values(values);
         match self.write(WhenLocked::Wait, |transaction| transaction.lock(&info.rows, record.rid))? {
             Written::Done(()) => {}
-            Written::Changed | Written::Gone | Written::Held => return Ok(None),
+            Written::Changed | Written::Gone | Written::Held => {
+                if self.read_committed {
+                    self.transaction.refresh();
+                }
+                return Ok(None);
+            }
         }
         let there = Source::Stored(&info.layout, record.row, record.rid);
         let rows = [there, excluded];
@@ -247,11 +258,27 @@ impl<'a> Run<'a, '_> {
 
     /// Puts a new row in the place of one that this transaction may write.
     fn put(&self, info: &TableInfo, rid: Rid, new: &[u8]) -> Result<Rid, SqlError> {
-        match self.transaction.update(&info.rows, rid, new) {
-            Ok(rid) => Ok(rid),
-            Err(WriteError::UniqueViolation { index }) => Err(duplicate(info, &index, new)),
-            Err(WriteError::Row { .. }) => Err(too_long(info)),
-            Err(other) => Err(write_error(other)),
+        loop {
+            let mut refused = None;
+            let written =
+                self.write(WhenLocked::Wait, |transaction| match transaction.update(&info.rows, rid, new) {
+                    Err(error @ (WriteError::UniqueViolation { .. } | WriteError::Row { .. })) => {
+                        refused = Some(error);
+                        Ok(rid)
+                    }
+                    other => other,
+                })?;
+            return match (refused, written) {
+                (Some(WriteError::UniqueViolation { index }), _) => Err(duplicate(info, &index, new)),
+                (Some(_), _) => Err(too_long(info)),
+                (None, Written::Done(rid)) => Ok(rid),
+                (None, Written::Changed) => {
+                    // Not the row, but who has, or had, the key that it gets.
+                    self.transaction.refresh();
+                    continue;
+                }
+                (None, Written::Gone | Written::Held) => Err(SqlError::internal("a locked row is gone")),
+            };
         }
     }
 
@@ -305,34 +332,13 @@ impl<'a> Run<'a, '_> {
     }
 
     /// The rows that a statement changes, as they are when it begins.
-    fn targets(&self, scan: &'a ScanPlan) -> Result<Vec<(Rid, &'a [u8])>, SqlError> {
+    fn targets(&self, scan: &'a ScanPlan) -> Result<Vec<Record<'a>>, SqlError> {
         let mut found = Vec::new();
         let flow = self.scan(scan, &mut Rows::new(), &mut |_, record| {
-            found.push((record.rid, record.row));
+            found.push(record);
             ON
         });
         flow.map(|_| found)
-    }
-
-    /// The row that is changed: the one that was found, or as it is now, when the snapshot is newer than that (`stale`). Nothing when it is
-    /// not to be changed any more.
-    fn current<'r>(
-        &'r self,
-        scan: &'a ScanPlan,
-        rid: Rid,
-        found: &'r [u8],
-        stale: bool,
-    ) -> Result<Option<&'r [u8]>, SqlError> {
-        if !stale {
-            return Ok(Some(found));
-        }
-        let Some(record) = self.transaction.read(&scan.table.rows, rid).map_err(read_error)? else { return Ok(None) };
-        let source = Source::Stored(&scan.table.layout, record.row, rid);
-        let fits = match &scan.conditions {
-            Some(conditions) => conditions.holds(&[source], &self.environment)?,
-            None => true,
-        };
-        Ok(fits.then_some(record.row))
     }
 
     /// Runs an UPDATE. Returns how many rows were changed.
@@ -361,20 +367,17 @@ impl<'a> Run<'a, '_> {
         let mut count = 0;
         match targets {
             Targets::Scan(scan) => {
-                // Whether the snapshot is newer than the one in which the rows were found.
-                let mut stale = false;
-                for (rid, row) in self.targets(scan)? {
-                    self.step()?;
-                    while let Some(old) = self.current(scan, rid, row, stale)? {
-                        match one(rid, old, &[])? {
-                            Written::Done(()) => {
-                                count += 1;
-                                break;
-                            }
-                            Written::Changed => stale = true,
-                            Written::Gone | Written::Held => break,
-                        }
+                let fits = |record: Record<'_>| match &scan.conditions {
+                    Some(conditions) => {
+                        let row = Source::Stored(&scan.table.layout, record.row, record.rid);
+                        conditions.holds(&[row], &self.environment)
                     }
+                    None => Ok(true),
+                };
+                for found in self.targets(scan)? {
+                    self.step()?;
+                    let written = self.write_found(info, found, fits, |record| one(record.rid, record.row, &[]))?;
+                    count += u64::from(written == Written::Done(()));
                 }
             }
             Targets::Found(query) => {
