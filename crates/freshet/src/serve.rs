@@ -47,7 +47,9 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let ending = Ending::listen(options.while_stdin)?;
     // A limit on the size of files is an error like any other, and not to end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    die_of_panics();
+    // A node whose code has found itself to be wrong does not go on, but where that is contained: what is acknowledged is safe
+    // in its log, and a standby takes over or a restart brings it back.
+    freshet_base::panics::decide();
 
     let reception = Reception::open(settings.address)?;
     let mut progress = Progress::default();
@@ -101,17 +103,6 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
         Ok(()) => Ok(ExitCode::SUCCESS),
         Err(cause) => Err(Failure::new(format!("the node has stopped, but not cleanly: {cause}"))),
     }
-}
-
-/// A node whose code has found itself to be wrong does not go on: what is acknowledged is safe in its log, and a
-/// standby takes over or a restart brings it back.
-fn die_of_panics() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        eprintln!("freshet: the node ends here, as by kill -9; nothing acknowledged is lost: start it again");
-        std::process::abort();
-    }));
 }
 
 /// How far the start has come, for people at the screen and for those who ask.

@@ -2,7 +2,6 @@
 
 use std::{
     collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
     sync::{Arc, LazyLock},
 };
 
@@ -16,6 +15,7 @@ use datafusion_execution::{
 };
 use datafusion_expr::LogicalPlan;
 use datafusion_physical_plan::ExecutionPlan;
+use freshet_base::panics;
 use freshet_sql::{
     SqlError, Type, Value,
     general::{Column, GeneralPlan, GeneralRows, Relations, Run},
@@ -84,11 +84,8 @@ impl Planned {
 
 /// Does something, a panic in which is an error: mistakes in operators end a query, not its session.
 fn guarded<T>(work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, SqlError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Err(SqlError::internal(format!("a query has failed: {text}")))
-    })
+    let done = panics::contained("a general query", work);
+    done.unwrap_or_else(|panics::Caught(text)| Err(SqlError::internal(format!("a query has failed: {text}"))))
 }
 
 /// A planned query as the door has it.

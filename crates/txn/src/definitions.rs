@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use freshet_base::{Fid, Rid};
+use freshet_base::{Fid, Rid, panics};
 use freshet_storage::{Catalog, Change, IndexDefinition, IndexState, ReadError, Table, TableDefinition};
 
 use crate::{Transaction, WriteError, transaction::Writing};
@@ -25,6 +25,7 @@ impl Transaction<'_> {
     /// [`WriteError::ReadOnly`] for the catalog's own table; [`WriteError::Conflict`] when another transaction is about to drop it, or
     /// has since the snapshot; [`ReadError::Dropped`] when the snapshot sees no such table.
     pub fn drop_table(&self, table: &Table) -> Result<(), WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         let (catalog, rid, _, own) = self.catalog_row(table)?;
         self.worker.state.borrow_mut().changes = true;
         self.write(catalog, rid, Change::Gone, own)

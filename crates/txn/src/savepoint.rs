@@ -1,5 +1,7 @@
 //! Savepoints: taking back a part of what a transaction has written.
 
+use freshet_base::panics;
+
 use crate::{Transaction, state::Before};
 
 /// A place in a transaction to which its writes can be taken back.
@@ -20,6 +22,7 @@ impl Transaction<'_> {
     /// Takes back what was written since `savepoint`, which stays. What was read since then stays read. Savepoints made
     /// after it are void.
     pub fn roll_back_to(&self, savepoint: &Savepoint) {
+        let _vital = panics::vital("a transaction's writes");
         let owner = self.worker.owner.get();
         {
             let mut inner = self.worker.inner.borrow_mut();

@@ -8,7 +8,7 @@ use std::{
     time::Instant,
 };
 
-use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp, panics};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{
     Catalog, Change, Content, Guard, Index, IndexDefinition, IndexList, InstallError, KeyBuffer, Newest, Owner,
@@ -372,6 +372,7 @@ impl<'w> Transaction<'w> {
     /// [`WriteError::UniqueViolation`] when a unique key is taken, [`WriteError::Conflict`]
     /// when it may be about to be, or was given up since the snapshot; nothing has changed then.
     pub fn insert(&self, table: &Table, row: &[u8]) -> Result<Rid, WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         self.insert_instead(self.may_write(table, Some(row))?, row, None)
     }
 
@@ -507,6 +508,7 @@ impl<'w> Transaction<'w> {
     /// about to; [`WriteError::NotFound`] when the transaction sees no such record; [`WriteError::UniqueViolation`]. Nothing
     /// has changed then.
     pub fn update(&self, table: &Table, rid: Rid, row: &[u8]) -> Result<Rid, WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         Self::refuse_catalog(table)?;
         let writing @ Writing { content, indexes, .. } = self.may_write(table, Some(row))?;
         let (old, own) = self.present(content, rid)?;
@@ -569,6 +571,7 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// As for [`Transaction::update`].
     pub fn delete(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         Self::refuse_catalog(table)?;
         let writing = self.may_write(table, None)?;
         let (_, own) = self.present(writing.content, rid)?;
@@ -636,6 +639,7 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// As for [`Transaction::update`].
     pub fn lock(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         Self::refuse_catalog(table)?;
         let writing = self.may_write(table, None)?;
         let (row, own) = self.present(writing.content, rid)?;
@@ -689,6 +693,7 @@ impl<'w> Transaction<'w> {
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
+        let _vital = panics::vital("the end of a transaction");
         if !self.finished.get() {
             self.undo_all(&mut self.worker.inner.borrow_mut().rids);
         }

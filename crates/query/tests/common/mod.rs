@@ -9,7 +9,7 @@ use std::{
 
 use freshet_engine::{Domain, Node, NodeConfig, Safety};
 use freshet_postgres::{Limits, Options, Server};
-use freshet_query::server::{Setup, SqlServer};
+use freshet_query::server::{General, Setup, SqlServer};
 use tokio_postgres::{Client, Config, NoTls};
 
 /// More than enough.
@@ -37,11 +37,15 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
 
 impl SqlNode {
     pub fn start(config: NodeConfig) -> Self {
+        Self::start_with(config, Arc::new(freshet_general::QueryEngine))
+    }
+
+    pub fn start_with(config: NodeConfig, general: Arc<dyn General>) -> Self {
         let node = Node::start(config, |_| ()).unwrap();
         let limits = Limits { connections: 40, ..Limits::default() };
         let setup = Setup {
             node: Arc::clone(&node),
-            general: Some(std::sync::Arc::new(freshet_general::QueryEngine)),
+            general: Some(general),
             limits: limits.clone(),
             first_role: "freshet".to_owned(),
             version: "test".to_owned(),
