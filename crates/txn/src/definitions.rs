@@ -57,6 +57,7 @@ impl Transaction<'_> {
         table: &Table,
         change: impl FnOnce(&mut Vec<IndexDefinition>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         let (catalog, rid, row, own) = self.catalog_row(table)?;
         let wrong = |cause: &dyn fmt::Display| WriteError::Definition(cause.to_string());
         let before = Catalog::definition_in(row).map_err(|cause| wrong(&cause))?;

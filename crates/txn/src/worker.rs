@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{Fid, Isolation, Rid, Stamp};
+use freshet_base::{Fid, Isolation, Rid, Stamp, panics};
 use freshet_log::{BlockBuilder, Writer};
 use freshet_storage::{LeafSet, Owner, Participant};
 use serde::Serialize;
@@ -206,6 +206,7 @@ impl Worker {
     /// # Panics
     /// When this worker has a transaction.
     pub fn collect_garbage(&self) {
+        let _vital = panics::vital("the collection of garbage");
         loop {
             self.until_horizon.set(0);
             let transaction = self.begin_read_only();
