@@ -9,6 +9,7 @@ use freshet_query::server::{General, Setup, SqlServer};
 use crate::{
     Failure,
     config::{SqlListen, SqlSettings},
+    process,
 };
 
 /// How long sessions may take to end what they are at when the node stops.
@@ -40,6 +41,7 @@ pub(crate) fn start(settings: &SqlSettings, node: &Arc<Node>) -> Result<Option<S
         general: general(),
         limits: limits.clone(),
         first_role: settings.user.clone(),
+        bounds: settings.bounds(process::available_bytes()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let server = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;

@@ -5,10 +5,14 @@
 use std::sync::Arc;
 
 use freshet_engine::{Record, Rid, WriteError};
-use freshet_sql::{SqlError, SqlState, Value, types::text};
+use freshet_sql::{
+    SqlError, SqlState, Value,
+    memory::{Pool, Reservation},
+    types::text,
+};
 
 use super::{
-    Budget, Run, Sink,
+    Run, Sink,
     referential::RowChange,
     scan::{ON, Rows},
     write::{TRIES, Written},
@@ -28,17 +32,17 @@ use crate::{
 
 /// Collects the rows of a query.
 #[derive(Debug, Default)]
-pub struct Collected(pub Vec<Vec<Value>>, Option<Budget>);
+pub struct Collected(pub Vec<Vec<Value>>, pub Option<Reservation>);
 
 impl Collected {
-    /// At most so many bytes of them.
-    pub fn within(bytes: usize) -> Self {
-        Self(Vec::new(), Some(Budget::of(bytes)))
+    /// What they take is taken from this pool.
+    pub fn within(pool: &Arc<Pool>) -> Self {
+        Self(Vec::new(), Some(pool.reserve()))
     }
 
     fn keep(&mut self, row: Vec<Value>) -> Result<std::ops::ControlFlow<()>, SqlError> {
-        if let Some(budget) = &self.1 {
-            budget.take(&row)?;
+        if let Some(kept) = &self.1 {
+            kept.take_values(&row)?;
         }
         self.0.push(row);
         ON
@@ -67,7 +71,7 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514.
     pub fn insert(&self, plan: &'a InsertPlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
-        let mut collected = Collected::within(self.budget.all());
+        let mut collected = Collected::within(&self.memory);
         let casts = match &plan.source {
             RowSource::Values(rows) => {
                 let mut count = 0;
@@ -124,7 +128,7 @@ impl<'a> Run<'a, '_> {
                     if let Some(output) = &plan.returning {
                         let _ = sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
                     }
-                    self.note_change(info, None, Some(&row));
+                    self.note_change(info, None, Some(&row))?;
                     return Ok(1);
                 }
                 Err(WriteError::Conflict) => {
@@ -207,7 +211,7 @@ impl<'a> Run<'a, '_> {
         }
         let new = self.changed(info, assignments, &plan.constraints, &rows, record.row)?;
         let rid = self.put(info, record.rid, &new)?;
-        self.note_change(info, Some(record.row), Some(&new));
+        self.note_change(info, Some(record.row), Some(&new))?;
         if let Some(output) = &plan.returning {
             let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
         }
@@ -239,12 +243,18 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Remembers what has become of a row, if there are references to keep.
-    fn note_change(&self, info: &Arc<TableInfo>, old: Option<&[u8]>, new: Option<&[u8]>) {
+    ///
+    /// # Errors
+    /// 53200.
+    fn note_change(&self, info: &Arc<TableInfo>, old: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), SqlError> {
         if self.has_references(info) {
+            let rows = old.map_or(0, <[u8]>::len) + new.map_or(0, <[u8]>::len);
+            self.kept.take(size_of::<RowChange>() + rows)?;
             let change =
                 RowChange { table: Arc::clone(info), old: old.map(<[u8]>::to_vec), new: new.map(<[u8]>::to_vec) };
             self.changes.borrow_mut().push(change);
         }
+        Ok(())
     }
 
     /// The end of a statement that has changed rows: sees to references.
@@ -335,6 +345,7 @@ impl<'a> Run<'a, '_> {
     fn targets(&self, scan: &'a ScanPlan) -> Result<Vec<Record<'a>>, SqlError> {
         let mut found = Vec::new();
         let flow = self.scan(scan, &mut Rows::new(), &mut |_, record| {
+            self.kept.take(size_of::<Record<'_>>())?;
             found.push(record);
             ON
         });
@@ -425,7 +436,7 @@ impl<'a> Run<'a, '_> {
             Written::Gone => return Ok(Written::Gone),
             Written::Held => return Ok(Written::Held),
         };
-        self.note_change(info, Some(old), Some(&new));
+        self.note_change(info, Some(old), Some(&new))?;
         if let Some(output) = &plan.returning {
             let rows = [Source::Stored(&info.layout, &new, rid), Source::Values(given)];
             let _ = sink.row(output, &rows, &self.environment)?;
@@ -444,7 +455,7 @@ impl<'a> Run<'a, '_> {
         let info = &plan.table;
         let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))?;
         if written == Written::Done(()) {
-            self.note_change(info, Some(old), None);
+            self.note_change(info, Some(old), None)?;
             if let Some(output) = &plan.returning {
                 let rows = [Source::Stored(&info.layout, old, rid), Source::Values(given)];
                 let _ = sink.row(output, &rows, &self.environment)?;

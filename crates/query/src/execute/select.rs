@@ -97,11 +97,11 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// As for [`Run::select`]; 21000 when it gives several rows where one value is wanted.
     pub fn first(&self, first: &'a First) -> Result<Value, SqlError> {
-        let mut collected = Collected::within(self.budget.all());
+        let mut collected = Collected::within(&self.memory);
         self.select(&first.plan, &mut collected)?;
         let mut values = Vec::with_capacity(collected.0.len());
         for mut row in collected.0 {
-            self.budget.take(&row)?;
+            self.kept.take_values(&row)?;
             values.push(row.pop().unwrap_or(Value::Null));
         }
         match first.list_of {
@@ -164,7 +164,7 @@ impl<'a> Run<'a, '_> {
                 if !distinct.insert(values.clone()) {
                     return ON;
                 }
-                self.budget.take(&values)?;
+                self.kept.take_values(&values)?;
             }
             if plan.order.is_empty() {
                 return match window.next() {
@@ -185,8 +185,8 @@ impl<'a> Run<'a, '_> {
                 }
                 Some(_) => {}
                 None => {
-                    self.budget.take(&values)?;
-                    self.budget.take(&keys)?;
+                    self.kept.take_values(&values)?;
+                    self.kept.take_values(&keys)?;
                 }
             }
             sorted.push((keys, values));
@@ -307,13 +307,17 @@ impl<'a> Run<'a, '_> {
                     match found.entry(key) {
                         std::collections::hash_map::Entry::Occupied(there) => there.into_mut(),
                         std::collections::hash_map::Entry::Vacant(place) => {
-                            self.budget.take(place.key())?;
+                            self.kept.take_values(place.key())?;
+                            self.kept.take_values(place.key())?;
+                            self.kept.take(size_of::<Accumulator<'_>>() * calls.len() + 64)?;
                             order.push(place.key().clone());
                             place.insert(fresh())
                         }
                     }
                 };
-                accumulators.iter_mut().try_for_each(|accumulator| accumulator.add(rows, &self.environment))?;
+                accumulators
+                    .iter_mut()
+                    .try_for_each(|accumulator| accumulator.add(rows, &self.environment, &self.kept))?;
                 ON
             });
             let _ = flow?;

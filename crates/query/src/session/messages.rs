@@ -243,9 +243,9 @@ impl Session<'_> {
                 let Tag(tag) = self.run_or_try_again(&prepared, planned, portal, client)?;
                 return Ok(client.command_complete(tag));
             };
-            let mut kept = Collected::within(self.state.settings.ready.query_memory);
+            let mut kept = Collected::within(&self.state.statement_memory());
             let Tag(tag) = self.run(&prepared, &planned, &portal.parameters, Rows::Kept(&mut kept), client)?;
-            portal.rest = Some(Rest { rows: kept.0.into_iter(), tag });
+            portal.rest = Some(Rest { rows: kept.0.into_iter(), tag, kept: kept.1 });
         }
         let planned = self.plan(&prepared)?;
         let columns = planned.columns.as_deref().unwrap_or_default();
@@ -269,6 +269,7 @@ impl Session<'_> {
             _ => rest.tag.clone(),
         };
         rest.rows = Vec::new().into_iter();
+        rest.kept = None;
         Ok(client.command_complete(tag))
     }
 }
@@ -302,7 +303,7 @@ impl postgres::Session for Session<'_> {
             return Ok(());
         }
         contained(|| {
-            let prepared = Arc::new(self.understand(sql, types)?);
+            let prepared = Arc::new(self.understand(sql, types)?.kept_in(&self.state.memory)?);
             if self.transaction_status() == TransactionStatus::Failed {
                 if prepared.statement.as_ref().is_some_and(|statement| !statement.is_transaction_control()) {
                     self.block_for_statement()?;
@@ -329,8 +330,10 @@ impl postgres::Session for Session<'_> {
             let message = format!("portal \"{}\" already exists", bind.portal);
             return Err(report(SqlError::new(SqlState::DUPLICATE_CURSOR, message)));
         }
+        let kept = self.state.memory.reserve();
+        kept.take_values(&parameters).map_err(report)?;
         let formats: Vec<Format> = bind.results.iter().collect();
-        let portal = Portal { prepared, parameters, formats, rest: None, done: false, declared: None };
+        let portal = Portal { prepared, parameters, formats, rest: None, done: false, declared: None, _kept: kept };
         self.portals.insert(bind.portal.to_owned(), portal);
         Ok(())
     }
