@@ -5,6 +5,7 @@
 pub mod clock;
 pub mod cpu;
 mod ids;
+pub mod panics;
 pub mod safety;
 pub mod strangers;
 pub mod sync;

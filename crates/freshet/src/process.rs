@@ -19,12 +19,23 @@ pub(crate) fn resident_bytes() -> u64 {
     status_field("VmRSS").unwrap_or(0)
 }
 
+/// The memory that this process could have at most, in bytes: the machine's, or what its control group is limited to; 0 where
+/// it is not known.
+pub(crate) fn available_bytes() -> u64 {
+    let first = |text: String| text.split_whitespace().find_map(|word| word.parse::<u64>().ok());
+    let machine = fs::read_to_string("/proc/meminfo").ok();
+    let machine = machine.and_then(|text| first(text.lines().find(|line| line.starts_with("MemTotal"))?.to_owned()));
+    let group = fs::read_to_string("/sys/fs/cgroup/memory.max").ok().and_then(first);
+    machine.map_or(0, |kilobytes| (kilobytes * 1024).min(group.unwrap_or(u64::MAX)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn memory_is_known() {
+        assert!(available_bytes() > resident_bytes());
         assert!(resident_bytes() > 100_000 && peak_resident_bytes() >= resident_bytes() / 2);
     }
 }

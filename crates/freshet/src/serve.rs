@@ -51,7 +51,9 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let ending = Ending::listen(options.while_stdin)?;
     // A limit on the size of files is an error like any other, and not to end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    die_of_panics();
+    // A node whose code has found itself to be wrong does not go on, but where that is contained: what is acknowledged is safe
+    // in its log, and a standby takes over or a restart brings it back.
+    freshet_base::panics::decide();
     descriptors::take();
 
     let reception = Reception::open(settings.address)?;
@@ -146,17 +148,6 @@ fn start_again(bound: &[(&str, Option<SocketAddr>)]) -> Failure {
     }
     let cause = command.exec();
     Failure::new(format!("another node has become the primary, and this one cannot start again by itself: {cause}"))
-}
-
-/// A node whose code has found itself to be wrong does not go on: what is acknowledged is safe in its log, and a
-/// standby takes over or a restart brings it back.
-fn die_of_panics() {
-    let report = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        report(panic);
-        eprintln!("freshet: the node ends here, as by kill -9; nothing acknowledged is lost: start it again");
-        std::process::abort();
-    }));
 }
 
 /// How far the start has come, for people at the screen and for those who ask.

@@ -13,6 +13,7 @@ use freshet_query::server::{General, Setup, SqlServer};
 use crate::{
     Failure,
     config::{SqlListen, SqlSettings},
+    process,
 };
 
 /// How long sessions may take to end what they are at when the node stops.
@@ -76,6 +77,7 @@ pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>
         general: general(),
         limits: limits.clone(),
         first_role: settings.user.clone(),
+        bounds: settings.bounds(process::available_bytes()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let server = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;

@@ -59,6 +59,7 @@ impl Fixture {
             general: Some(Arc::new(QueryEngine)),
             limits: limits.clone(),
             first_role: ROLE.to_owned(),
+            bounds: Default::default(),
             version: "fuzzing".to_owned(),
         };
         let server = SqlServer::new(setup).expect("a server over a new node starts");

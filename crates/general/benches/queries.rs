@@ -11,6 +11,7 @@ use freshet_general::QueryEngine;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value, ValueRef,
     general::{Cells, Column, Filter, General, GeneralPlan, Named, Relation, Relations, Rows, Run, Scan, Test},
+    memory::Pool,
     types::{EvalContext, Numeric},
 };
 use sqlparser::{
@@ -207,7 +208,7 @@ fn main() {
             parameters.iter().map(|value| value.kind().map(|kind: Kind| Type::of(kind))).collect();
         let make = || QueryEngine.plan(&query, &types, &relations, &context).expect(name);
         let plan = make();
-        let run = Run { parameters, context: &context, memory: MEMORY, interrupted: &|| Ok(()) };
+        let run = Run { parameters, context: &context, memory: &Pool::of(MEMORY), interrupted: &|| Ok(()) };
         let planning = median(|| drop(make()), 20);
         let beginning = median(|| drop(plan.run(&run).expect(name)), 20);
         let running = median(

@@ -2,7 +2,7 @@
 
 use std::{
     collections::HashMap,
-    panic::{AssertUnwindSafe, catch_unwind},
+    fmt,
     sync::{Arc, LazyLock},
 };
 
@@ -11,14 +11,16 @@ use datafusion_execution::{
     SendableRecordBatchStream, TaskContext,
     config::SessionConfig,
     disk_manager::{DiskManagerBuilder, DiskManagerMode},
-    memory_pool::GreedyMemoryPool,
+    memory_pool::{MemoryLimit, MemoryPool, MemoryReservation},
     runtime_env::{RuntimeEnv, RuntimeEnvBuilder},
 };
 use datafusion_expr::LogicalPlan;
 use datafusion_physical_plan::ExecutionPlan;
+use freshet_base::panics;
 use freshet_sql::{
     SqlError, Type, Value,
     general::{Column, GeneralPlan, GeneralRows, Relations, Run},
+    memory::Pool,
     types::EvalContext,
 };
 use sqlparser::ast::Query;
@@ -84,23 +86,56 @@ impl Planned {
 
 /// Does something, a panic in which is an error: mistakes in operators end a query, not its session.
 fn guarded<T>(work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, SqlError> {
-    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        Err(SqlError::internal(format!("a query has failed: {text}")))
-    })
+    let done = panics::contained("a general query", work);
+    done.unwrap_or_else(|panics::Caught(text)| Err(SqlError::internal(format!("a query has failed: {text}"))))
 }
 
 /// A planned query as the door has it.
 pub(crate) struct Plan(pub Arc<Planned>);
 
+/// A statement's memory, as DataFusion's operators take it.
+#[derive(Debug)]
+struct Counted(Arc<Pool>);
+
+impl fmt::Display for Counted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.0)
+    }
+}
+
+impl MemoryPool for Counted {
+    fn name(&self) -> &str {
+        "statement"
+    }
+
+    fn grow(&self, _: &MemoryReservation, additional: usize) {
+        self.0.force(additional);
+    }
+
+    fn shrink(&self, _: &MemoryReservation, shrink: usize) {
+        self.0.give(shrink);
+    }
+
+    fn try_grow(&self, _: &MemoryReservation, additional: usize) -> Result<()> {
+        self.0.take(additional).map_err(external)
+    }
+
+    fn reserved(&self) -> usize {
+        self.0.used()
+    }
+
+    fn memory_limit(&self) -> MemoryLimit {
+        MemoryLimit::Finite(self.0.limit())
+    }
+}
+
 /// The memory of a run, and nothing on disk.
-fn task(memory: usize) -> Result<Arc<TaskContext>, SqlError> {
+fn task(memory: &Arc<Pool>) -> Result<Arc<TaskContext>, SqlError> {
     let Some(environment) = ENVIRONMENT.as_ref() else {
         return Err(SqlError::internal("the environment of queries could not be made"));
     };
     let mut environment = environment.clone();
-    environment.memory_pool = Arc::new(GreedyMemoryPool::new(memory));
+    environment.memory_pool = Arc::new(Counted(Arc::clone(memory)));
     Ok(Arc::new(TaskContext::new(
         None,
         String::new(),

@@ -1,11 +1,8 @@
 //! A connection's life: a message in, a call of the session, the answer out.
 
-use std::{
-    convert::Infallible,
-    ops::ControlFlow,
-    panic::{AssertUnwindSafe, catch_unwind},
-    time::Instant,
-};
+use std::{convert::Infallible, ops::ControlFlow, time::Instant};
+
+use freshet_base::panics;
 
 use crate::{
     backend::{Opening, Peer, Session},
@@ -25,7 +22,7 @@ use crate::{
 pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport) -> Transport {
     let mut out = Out::new(transport);
     let mut peer = peer;
-    let served = catch_unwind(AssertUnwindSafe(|| serve(shared, seat, &mut peer, &mut out)));
+    let served = panics::contained("a connection", || serve(shared, seat, &mut peer, &mut out));
     match served.unwrap_or_else(|_| unforeseen()) {
         End::Quiet => out.flush(),
         End::Told(report) => {
@@ -77,7 +74,7 @@ fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
         let (input, bell) = (std::mem::take(&mut input), bell.clone());
         let mut talk = Talk { entry, session, input, out, bell, longest, skipping: false, text: String::new() };
         // The session is dropped when it has fallen, not while it falls.
-        end = Some(match catch_unwind(AssertUnwindSafe(|| talk.go_on())) {
+        end = Some(match panics::contained("a session", || talk.go_on()) {
             Ok(ControlFlow::Break(end)) => end,
             Ok(ControlFlow::Continue(never)) => match never {},
             Err(_) => unforeseen(),

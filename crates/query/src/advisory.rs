@@ -4,6 +4,9 @@
 //! its transaction until that ends; a session may hold one several times, and has to release it as often. Who waits stands in
 //! line: nobody overtakes whom it would keep waiting.
 //!
+//! Locks are kept by their keys, and a session knows which are its own, so nothing looks through the locks of others. How many there
+//! may be is bounded ([`AdvisoryLimits`]).
+//!
 //! # Deadlocks
 //!
 //! Who waits here looks now and then whether those that it waits for wait, over others, for itself: for such locks, for tables, or
@@ -12,11 +15,13 @@
 
 use std::{
     cell::RefCell,
+    collections::{BTreeSet, HashMap},
     sync::{Arc, Condvar, Mutex, PoisonError},
     time::Instant,
 };
 
-use freshet_sql::SqlError;
+use freshet_base::panics;
+use freshet_sql::{SqlError, SqlState};
 
 use crate::locks::{CONFIRM, LOOK, Patience, deadlock, guard, not_available};
 
@@ -62,23 +67,43 @@ pub struct AdvisoryLock {
     pub granted: bool,
 }
 
+/// How many locks there may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AdvisoryLimits {
+    /// Different ones of one session.
+    pub session: usize,
+    /// Of all sessions.
+    pub all: usize,
+}
+
+impl Default for AdvisoryLimits {
+    fn default() -> Self {
+        Self { session: 100_000, all: 1_000_000 }
+    }
+}
+
 /// The advisory locks of a node.
 pub struct AdvisoryLocks {
     state: Mutex<State>,
     changed: Condvar,
     others: Option<Arc<dyn OtherWaits>>,
+    limits: AdvisoryLimits,
 }
 
 #[derive(Default)]
 struct State {
-    held: Vec<Held>,
-    /// In the order in which they came.
+    held: HashMap<AdvisoryKey, Vec<Held>>,
+    /// The keys of which each session holds something.
+    by_session: HashMap<usize, BTreeSet<AdvisoryKey>>,
+    /// How many there are in `held`.
+    count: usize,
+    /// In the order in which they came: each session waits for one at most.
     waiting: Vec<Waiting>,
     next: u64,
 }
 
+/// Who holds a lock, and how.
 struct Held {
-    key: AdvisoryKey,
     place: usize,
     shared: bool,
     /// How often the session holds it, and how often its transaction.
@@ -114,46 +139,88 @@ impl std::fmt::Debug for SessionAdvisory {
 }
 
 impl State {
+    fn holders(&self, key: AdvisoryKey) -> &[Held] {
+        self.held.get(&key).map_or(&[], Vec::as_slice)
+    }
+
     /// Who keeps a session from a lock: holders, and those who came before request `id`.
     fn blockers(&self, key: AdvisoryKey, place: usize, shared: bool, id: u64) -> Vec<usize> {
-        let conflicts = |of: AdvisoryKey, by: usize, also: bool| of == key && by != place && !(shared && also);
-        let held = self.held.iter().filter(|held| conflicts(held.key, held.place, held.shared));
+        let conflicts = |by: usize, also: bool| by != place && !(shared && also);
+        let holders = self.holders(key);
+        let held = holders.iter().filter(|held| conflicts(held.place, held.shared));
         let mut found: Vec<usize> = held.map(|held| held.place).collect();
         // Who holds it already waits for nobody who only wants it: that one waits for it.
-        if !self.held.iter().any(|held| held.key == key && held.place == place) {
-            let before = self.waiting.iter().filter(|other| other.id < id);
-            found.extend(before.filter(|other| conflicts(other.key, other.place, other.shared)).map(|it| it.place));
+        if !holders.iter().any(|held| held.place == place) {
+            let before = self.waiting.iter().filter(|other| other.id < id && other.key == key);
+            found.extend(before.filter(|other| conflicts(other.place, other.shared)).map(|it| it.place));
         }
         found
     }
 
-    fn grant(&mut self, key: AdvisoryKey, place: usize, shared: bool, transaction: bool) {
-        let known = self.held.iter_mut().find(|held| (held.key, held.place, held.shared) == (key, place, shared));
-        let held = match known {
-            Some(held) => held,
-            None => {
-                self.held.push(Held { key, place, shared, session: 0, transaction: 0 });
-                let last = self.held.len() - 1;
-                &mut self.held[last]
-            }
-        };
-        *if transaction { &mut held.transaction } else { &mut held.session } += 1;
+    /// Grants a lock, to one whom nobody keeps from it.
+    fn grant(
+        &mut self,
+        key: AdvisoryKey,
+        place: usize,
+        shared: bool,
+        transaction: bool,
+        limits: AdvisoryLimits,
+    ) -> Result<(), SqlError> {
+        let holders = self.held.get_mut(&key);
+        let known = holders.and_then(|held| held.iter_mut().find(|held| (held.place, held.shared) == (place, shared)));
+        if let Some(held) = known {
+            *if transaction { &mut held.transaction } else { &mut held.session } += 1;
+            return Ok(());
+        }
+        let own = self.by_session.get(&place).map_or(0, BTreeSet::len);
+        if own >= limits.session || self.count >= limits.all {
+            return Err(too_many(limits));
+        }
+        let (session, transaction) = if transaction { (0, 1) } else { (1, 0) };
+        self.held.entry(key).or_default().push(Held { place, shared, session, transaction });
+        self.by_session.entry(place).or_default().insert(key);
+        self.count += 1;
+        Ok(())
     }
 
     /// Takes one hold back; says whether there was one.
     fn release(&mut self, key: AdvisoryKey, place: usize, shared: bool, transaction: bool) -> bool {
-        let found = self.held.iter().position(|held| (held.key, held.place, held.shared) == (key, place, shared));
-        let Some(at) = found else { return false };
-        let held = &mut self.held[at];
-        let count = if transaction { &mut held.transaction } else { &mut held.session };
-        if *count == 0 {
-            return false;
+        let mut done = false;
+        self.change(key, place, |held| {
+            let count = if transaction { &mut held.transaction } else { &mut held.session };
+            if held.shared == shared && *count > 0 {
+                *count -= 1;
+                done = true;
+            }
+        });
+        done
+    }
+
+    /// Does something to what a session holds of a lock; what it holds no more is forgotten.
+    fn change(&mut self, key: AdvisoryKey, place: usize, change: impl FnMut(&mut Held)) {
+        let Some(held) = self.held.get_mut(&key) else { return };
+        let before = held.len();
+        held.iter_mut().filter(|held| held.place == place).for_each(change);
+        held.retain(|held| held.session > 0 || held.transaction > 0);
+        self.count -= before - held.len();
+        let none_left = !held.iter().any(|held| held.place == place);
+        if held.is_empty() {
+            self.held.remove(&key);
         }
-        *count -= 1;
-        if held.session == 0 && held.transaction == 0 {
-            self.held.swap_remove(at);
+        if none_left && let Some(keys) = self.by_session.get_mut(&place) {
+            keys.remove(&key);
+            if keys.is_empty() {
+                self.by_session.remove(&place);
+            }
         }
-        true
+    }
+
+    /// Does something to all that a session holds.
+    fn change_all(&mut self, place: usize, mut change: impl FnMut(&mut Held)) {
+        let keys = self.by_session.get(&place).cloned().unwrap_or_default();
+        for key in keys {
+            self.change(key, place, &mut change);
+        }
     }
 
     /// For each that waits: whom it waits for.
@@ -161,6 +228,13 @@ impl State {
         let waits = self.waiting.iter();
         waits.map(|it| (it.place, self.blockers(it.key, it.place, it.shared, it.id))).collect()
     }
+}
+
+#[cold]
+fn too_many(limits: AdvisoryLimits) -> SqlError {
+    let AdvisoryLimits { session, all } = limits;
+    let detail = format!("There may be {session} advisory locks of a session, and {all} of all together.");
+    SqlError::new(SqlState::OUT_OF_MEMORY, "out of shared memory").with_detail(detail)
 }
 
 /// A circle of waits that `goal` is part of: the sessions in it.
@@ -197,7 +271,12 @@ fn circle(goal: usize, waits: &[(usize, Vec<usize>)], others: Option<&dyn OtherW
 impl AdvisoryLocks {
     /// No locks. `others` knows who waits for something else, so that deadlocks with that are found, too.
     pub fn new(others: Option<Arc<dyn OtherWaits>>) -> Arc<Self> {
-        Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), others })
+        Self::within(others, AdvisoryLimits::default())
+    }
+
+    /// The same, with other limits.
+    pub fn within(others: Option<Arc<dyn OtherWaits>>, limits: AdvisoryLimits) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), others, limits })
     }
 
     /// The locks of a session. No two sessions have the same number at a time.
@@ -215,7 +294,7 @@ impl AdvisoryLocks {
     /// All that are held or waited for.
     pub fn all(&self) -> Vec<AdvisoryLock> {
         let state = guard(&self.state);
-        let held = state.held.iter().map(|it| (it.key, it.place, it.shared, true));
+        let held = state.held.iter().flat_map(|(key, held)| held.iter().map(|it| (*key, it.place, it.shared, true)));
         let waiting = state.waiting.iter().map(|it| (it.key, it.place, it.shared, false));
         let all = held.chain(waiting);
         all.map(|(key, place, shared, granted)| AdvisoryLock { key, place, shared, granted }).collect()
@@ -224,23 +303,37 @@ impl AdvisoryLocks {
 
 impl SessionAdvisory {
     /// Takes a lock if nobody keeps it from that; says whether it has.
-    pub fn try_lock(&self, key: AdvisoryKey, shared: bool, transaction: bool) -> bool {
+    ///
+    /// # Errors
+    /// 53200 when there are too many.
+    pub fn try_lock(&self, key: AdvisoryKey, shared: bool, transaction: bool) -> Result<bool, SqlError> {
+        let _vital = panics::vital("the advisory locks");
         let mut state = guard(&self.locks.state);
         if !state.blockers(key, self.place, shared, u64::MAX).is_empty() {
-            return false;
+            return Ok(false);
         }
-        state.grant(key, self.place, shared, transaction);
-        drop(state);
+        self.take(&mut state, key, shared, transaction)?;
+        Ok(true)
+    }
+
+    /// Takes a lock that nobody keeps it from.
+    fn take(&self, state: &mut State, key: AdvisoryKey, shared: bool, transaction: bool) -> Result<(), SqlError> {
+        let mut taken = self.transaction.borrow_mut();
+        if transaction && taken.len() >= self.locks.limits.all {
+            // Again and again the same ones.
+            return Err(too_many(self.locks.limits));
+        }
+        state.grant(key, self.place, shared, transaction, self.locks.limits)?;
         if transaction {
-            self.transaction.borrow_mut().push((key, shared));
+            taken.push((key, shared));
         }
-        true
+        Ok(())
     }
 
     /// Takes a lock, and blocks until it can.
     ///
     /// # Errors
-    /// 40P01, 55P03, or what ended the wait.
+    /// 40P01, 55P03, 53200, or what ended the wait.
     pub fn lock(
         &self,
         key: AdvisoryKey,
@@ -248,9 +341,10 @@ impl SessionAdvisory {
         transaction: bool,
         patience: Patience<'_>,
     ) -> Result<(), SqlError> {
-        if self.try_lock(key, shared, transaction) {
+        if self.try_lock(key, shared, transaction)? {
             return Ok(());
         }
+        let _vital = panics::vital("the advisory locks");
         let locks = &*self.locks;
         let id = {
             let mut state = guard(&locks.state);
@@ -264,14 +358,11 @@ impl SessionAdvisory {
             let mut state = guard(&locks.state);
             if state.blockers(key, self.place, shared, id).is_empty() {
                 state.waiting.retain(|waiting| waiting.id != id);
-                state.grant(key, self.place, shared, transaction);
+                let taken = self.take(&mut state, key, shared, transaction);
                 drop(state);
                 // Who stood behind it may be able to share it.
                 locks.changed.notify_all();
-                if transaction {
-                    self.transaction.borrow_mut().push((key, shared));
-                }
-                return Ok(());
+                return taken;
             }
             let now = Instant::now();
             if patience.deadline.is_some_and(|deadline| now >= deadline) {
@@ -302,6 +393,7 @@ impl SessionAdvisory {
 
     /// Releases a lock that the session holds once; says whether it has held it.
     pub fn unlock(&self, key: AdvisoryKey, shared: bool) -> bool {
+        let _vital = panics::vital("the advisory locks");
         let held = guard(&self.locks.state).release(key, self.place, shared, false);
         if held {
             self.locks.changed.notify_all();
@@ -311,10 +403,8 @@ impl SessionAdvisory {
 
     /// Releases all that the session holds; what its transaction holds is kept.
     pub fn unlock_all(&self) {
-        let mut state = guard(&self.locks.state);
-        state.held.iter_mut().filter(|held| held.place == self.place).for_each(|held| held.session = 0);
-        state.held.retain(|held| held.session > 0 || held.transaction > 0);
-        drop(state);
+        let _vital = panics::vital("the advisory locks");
+        guard(&self.locks.state).change_all(self.place, |held| held.session = 0);
         self.locks.changed.notify_all();
     }
 
@@ -329,6 +419,7 @@ impl SessionAdvisory {
         if taken.len() <= mark {
             return;
         }
+        let _vital = panics::vital("the advisory locks");
         let mut state = guard(&self.locks.state);
         for (key, shared) in taken.drain(mark..) {
             state.release(key, self.place, shared, true);
@@ -348,21 +439,23 @@ impl SessionAdvisory {
 
 impl Drop for SessionAdvisory {
     fn drop(&mut self) {
-        let mut state = guard(&self.locks.state);
-        state.held.retain(|held| held.place != self.place);
-        drop(state);
+        let _vital = panics::vital("the advisory locks");
+        guard(&self.locks.state).change_all(self.place, |held| (held.session, held.transaction) = (0, 0));
         self.locks.changed.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use freshet_sql::SqlState;
-
     use super::*;
 
     const KEY: AdvisoryKey = AdvisoryKey { class: 0, object: 7, pair: false };
+    const OTHER_CLASS: AdvisoryKey = AdvisoryKey { class: 9, object: 9, pair: true };
     const OTHER: AdvisoryKey = AdvisoryKey { class: 0, object: 8, pair: false };
+
+    fn took(session: &SessionAdvisory, key: AdvisoryKey, shared: bool, transaction: bool) -> bool {
+        session.try_lock(key, shared, transaction).unwrap()
+    }
 
     fn patient(interrupted: &dyn Fn() -> Result<(), SqlError>) -> Patience<'_> {
         Patience { deadline: None, interrupted }
@@ -386,14 +479,14 @@ mod tests {
     fn a_lock_is_held_as_often_as_it_was_taken() {
         let locks = AdvisoryLocks::new(None);
         let (one, two) = (locks.session(1), locks.session(2));
-        assert!(one.try_lock(KEY, false, false) && one.try_lock(KEY, false, false) && one.try_lock(KEY, false, true));
-        assert!(!two.try_lock(KEY, false, false) && !two.try_lock(KEY, true, true));
-        assert!(two.try_lock(OTHER, false, true));
+        assert!(took(&one, KEY, false, false) && took(&one, KEY, false, false) && took(&one, KEY, false, true));
+        assert!(!took(&two, KEY, false, false) && !took(&two, KEY, true, true));
+        assert!(took(&two, OTHER, false, true));
         assert!(!two.unlock(KEY, false) && !two.unlock(OTHER, false) && !one.unlock(KEY, true));
         assert!(one.unlock(KEY, false) && one.unlock(KEY, false) && !one.unlock(KEY, false));
-        assert!(!two.try_lock(KEY, false, false));
+        assert!(!took(&two, KEY, false, false));
         one.end_transaction();
-        assert!(two.try_lock(KEY, false, false));
+        assert!(took(&two, KEY, false, false));
         drop(two);
         assert!(locks.all().is_empty());
     }
@@ -402,31 +495,31 @@ mod tests {
     fn shared_locks_are_shared() {
         let locks = AdvisoryLocks::new(None);
         let (one, two) = (locks.session(1), locks.session(2));
-        assert!(one.try_lock(KEY, true, false) && two.try_lock(KEY, true, false));
-        assert!(!one.try_lock(KEY, false, false));
+        assert!(took(&one, KEY, true, false) && took(&two, KEY, true, false));
+        assert!(!took(&one, KEY, false, false));
         two.unlock_all();
-        assert!(one.try_lock(KEY, false, false));
-        assert!(!two.try_lock(KEY, true, false));
+        assert!(took(&one, KEY, false, false));
+        assert!(!took(&two, KEY, true, false));
     }
 
     #[test]
     fn what_a_savepoint_has_seen_taken_is_released_with_it() {
         let locks = AdvisoryLocks::new(None);
         let (one, two) = (locks.session(1), locks.session(2));
-        assert!(one.try_lock(KEY, false, true));
+        assert!(took(&one, KEY, false, true));
         let mark = one.mark();
-        assert!(one.try_lock(OTHER, false, true) && one.try_lock(KEY, false, true));
+        assert!(took(&one, OTHER, false, true) && took(&one, KEY, false, true));
         one.release_since(mark);
-        assert!(two.try_lock(OTHER, false, false) && !two.try_lock(KEY, false, false));
+        assert!(took(&two, OTHER, false, false) && !took(&two, KEY, false, false));
         one.end_transaction();
-        assert!(two.try_lock(KEY, false, false));
+        assert!(took(&two, KEY, false, false));
     }
 
     #[test]
     fn waiters_get_the_lock_in_their_order() {
         let locks = AdvisoryLocks::new(None);
         let first = locks.session(1);
-        assert!(first.try_lock(KEY, true, false));
+        assert!(took(&first, KEY, true, false));
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
             let waiter = |place: usize, shared: bool| {
@@ -442,8 +535,8 @@ mod tests {
             // It could share the lock, but somebody waits for it.
             scope.spawn(waiter(3, true));
             until_waiting(&locks, 2);
-            assert!(!locks.session(4).try_lock(KEY, true, false));
-            assert!(first.try_lock(KEY, true, false), "who holds it needs not wait behind others");
+            assert!(!took(&locks.session(4), KEY, true, false));
+            assert!(took(&first, KEY, true, false), "who holds it needs not wait behind others");
             first.unlock_all();
         });
         assert_eq!(*guard(&order), [2, 3]);
@@ -453,7 +546,7 @@ mod tests {
     fn waits_end_when_they_are_to() {
         let locks = AdvisoryLocks::new(None);
         let (one, two) = (locks.session(1), locks.session(2));
-        assert!(one.try_lock(KEY, false, false));
+        assert!(took(&one, KEY, false, false));
         let canceled = || Err(SqlError::new(SqlState::QUERY_CANCELED, "canceled"));
         assert_eq!(two.lock(KEY, false, false, patient(&canceled)).unwrap_err().state, SqlState::QUERY_CANCELED);
         let late = Patience { deadline: Some(Instant::now()), interrupted: &|| Ok(()) };
@@ -465,12 +558,12 @@ mod tests {
     fn deadlocks_are_found() {
         let locks = AdvisoryLocks::new(None);
         let one = locks.session(1);
-        assert!(one.try_lock(KEY, false, false));
+        assert!(took(&one, KEY, false, false));
         let outcomes = std::thread::scope(|scope| {
             let locks = &locks;
             let other = scope.spawn(move || {
                 let two = locks.session(2);
-                assert!(two.try_lock(OTHER, false, false));
+                assert!(took(&two, OTHER, false, false));
                 two.lock(KEY, false, false, patient(&|| Ok(())))
             });
             until_waiting(locks, 1);
@@ -496,8 +589,35 @@ mod tests {
         }
         let locks = AdvisoryLocks::new(Some(Arc::new(Others)));
         let (one, two) = (locks.session(1), locks.session(2));
-        assert!(two.try_lock(KEY, false, false));
+        assert!(took(&two, KEY, false, false));
         let error = one.lock(KEY, false, false, patient(&|| Ok(()))).unwrap_err();
         assert_eq!(error.state, SqlState::DEADLOCK_DETECTED);
+    }
+
+    /// In the list that locks once were, this took minutes.
+    #[test]
+    fn many_locks_are_taken_and_released_and_not_too_many() {
+        let limits = AdvisoryLimits { session: 200_000, all: 300_000 };
+        let locks = AdvisoryLocks::within(None, limits);
+        let (one, two) = (locks.session(1), locks.session(2));
+        let keys = |from: i64| (from..from + 200_000).map(AdvisoryKey::one);
+        assert!(keys(0).all(|key| took(&one, key, false, true)));
+        let refused = |session: &SessionAdvisory, key| session.try_lock(key, false, false).unwrap_err().state;
+        assert_eq!(refused(&one, OTHER_CLASS), SqlState::OUT_OF_MEMORY);
+        // What it has it may have more often.
+        assert!(took(&one, AdvisoryKey::one(5), false, false) && one.unlock(AdvisoryKey::one(5), false));
+        // The other one is limited by all.
+        assert!(keys(1_000_000).take(100_000).all(|key| took(&two, key, true, false)));
+        assert_eq!(refused(&two, OTHER_CLASS), SqlState::OUT_OF_MEMORY);
+        assert!(!took(&two, AdvisoryKey::one(77), true, false));
+        assert_eq!(locks.all().len(), 300_000);
+        one.end_transaction();
+        assert!(keys(0).take(100_000).all(|key| took(&two, key, true, true)));
+        two.unlock_all();
+        assert_eq!(locks.all().len(), 100_000);
+        drop(two);
+        assert_eq!(locks.all().len(), 0);
+        let state = guard(&locks.state);
+        assert!(state.count == 0 && state.held.is_empty() && state.by_session.is_empty());
     }
 }

@@ -1,7 +1,14 @@
 //! What goes wrong in the engine, as clients know it.
 
+use freshet_base::panics::Caught;
 use freshet_engine::{CommitError, LockWaitError, ReadError, WriteError};
 use freshet_sql::{SqlError, SqlState};
+
+/// A panic that ends a statement.
+#[cold]
+pub fn unforeseen(Caught(text): Caught) -> SqlError {
+    SqlError::internal(format!("the statement has failed in a way that was not foreseen: {text}"))
+}
 
 /// A read that failed.
 #[cold]

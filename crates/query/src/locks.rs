@@ -30,6 +30,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use freshet_base::panics;
 use freshet_sql::{SqlError, SqlState};
 
 use crate::schema::Oid;
@@ -276,6 +277,7 @@ impl LockManager {
 
     /// Notes that a change of tables was committed. To be called before the locks of whoever changed them are released.
     pub fn note_change(&self, tables: &[Oid], version: u64) {
+        let _vital = panics::vital("the locks of tables");
         let mut state = guard(&self.state);
         for table in tables {
             let last = state.changes.entry(*table).or_default();
@@ -288,6 +290,7 @@ impl LockManager {
     }
 
     fn take_back(&self, state: &mut State, gone: impl Fn(&Request) -> bool) {
+        let _vital = panics::vital("the locks of tables");
         let before = state.requests.iter().filter(|request| !request.mode.is_weak()).count();
         state.requests.retain(|request| !gone(request));
         let after = state.requests.iter().filter(|request| !request.mode.is_weak()).count();
@@ -418,6 +421,7 @@ impl TableLocks {
     }
 
     fn wait(&self, table: Oid, mode: LockMode, patience: Option<Patience<'_>>) -> Result<(), SqlError> {
+        let _vital = panics::vital("the locks of tables");
         let manager = &*self.manager;
         let number = self.place.number;
         let id = {

@@ -10,6 +10,7 @@ use freshet_postgres::{Access, Backend, Limits, Opening, Parameters, Peer, Proof
 pub use freshet_sql::general::General;
 use freshet_sql::{
     SqlError, SqlState,
+    memory::Pool,
     types::{Timestamp, datetime},
 };
 
@@ -18,7 +19,7 @@ use crate::{
     locks::{LockManager, RecordWaits, TableLock},
     schema::{Catalog, Sequence, TableInfo},
     sequence::{Position, Sequences},
-    session::{Session, wire::report},
+    session::{Session, settings::Bounds, wire::report},
     system::{
         SessionInfo, SystemView,
         activity::{RECORD_WAIT, Registry, Wait},
@@ -51,6 +52,10 @@ pub struct Shared {
     pub started: SystemTime,
     /// The role that is there from the beginning.
     pub first_role: String,
+    /// What sessions begin with, and may not exceed.
+    pub bounds: Bounds,
+    /// The memory of all of them.
+    pub memory: Arc<Pool>,
     /// The version of this program.
     pub version: String,
     /// Who is connected.
@@ -73,6 +78,8 @@ pub struct Setup {
     pub limits: Limits,
     /// The name of the superuser that is made with a new database, who gets in without a password until he has one.
     pub first_role: String,
+    /// What sessions begin with, and may not exceed.
+    pub bounds: Bounds,
     /// The version of this program.
     pub version: String,
 }
@@ -249,6 +256,8 @@ impl SqlServer {
             limits: setup.limits,
             started: SystemTime::now(),
             first_role: setup.first_role,
+            memory: setup.bounds.pool(),
+            bounds: setup.bounds,
             version: setup.version,
             sessions: Arc::default(),
             made: Mutex::new(false),

@@ -93,7 +93,8 @@ fn a_tail_that_is_kept_at_a_rejoin() {
 #[test]
 fn a_restart_without_asking() {
     for safety in [Safety::Quorum(2), Safety::Quorum(3)] {
-        let seen = [Property::Acknowledged, Property::OnePrimary, Property::Views];
+        // Or they take the reign from one another for ever.
+        let seen = [Property::Acknowledged, Property::OnePrimary, Property::Views, Property::Progress];
         let violation = caught(Broken::RestartUnasked, Scenario::new(safety, 3), &seen, SEEDS);
         println!("{safety}: {violation}");
     }
@@ -157,7 +158,7 @@ fn an_answer_before_the_memory_was_taken_back() {
     for safety in LEVELS {
         let scenario = Scenario { mapped: true, appliance: true, ..Scenario::new(safety, 2) };
         let seen = [Property::Acknowledged, Property::InSync, Property::Views];
-        println!("{safety}: {}", caught(Broken::AnsweredBeforeRevoked, scenario, &seen, SEEDS));
+        println!("{safety}: {}", caught(Broken::AnsweredBeforeRevoked, scenario, &seen, 10_000));
     }
 }
 

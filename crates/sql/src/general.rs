@@ -10,6 +10,7 @@ use sqlparser::ast::Query;
 
 use crate::{
     SqlError,
+    memory::Pool,
     types::{EvalContext, Type, Value, ValueRef},
 };
 
@@ -181,8 +182,8 @@ pub struct Run<'r> {
     pub parameters: &'r [Value],
     /// The session.
     pub context: &'r EvalContext<'r>,
-    /// How many bytes it may take.
-    pub memory: usize,
+    /// What it keeps is taken from here.
+    pub memory: &'r Arc<Pool>,
     /// Asked again and again: an error ends the query with it.
     pub interrupted: &'r dyn Fn() -> Result<(), SqlError>,
 }

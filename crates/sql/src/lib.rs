@@ -16,6 +16,7 @@
 pub mod error;
 pub mod functions;
 pub mod general;
+pub mod memory;
 pub mod row;
 pub mod types;
 

@@ -5,7 +5,7 @@
 //! A version is written by whoever makes it, then published by a release store
 //! into an indirection word or into a newer version's `next`. From then on
 //!
-//! - its row, length and tombstone flag never change;
+//! - its row, length and tombstone flag never change, nor does what a tombstone says of where the row has gone;
 //! - `stamp` is written by its owner only: from owner to final stamp, or to aborted;
 //! - `next` is written by its maker before publication, by whoever loads the
 //!   version that a log address in it stands for (compare-exchange), and by whoever trims the chain (swap to empty);
@@ -17,7 +17,10 @@ use std::{
     slice,
 };
 
-use freshet_base::sync::{AtomicU64, Ordering};
+use freshet_base::{
+    Rid,
+    sync::{AtomicU64, Ordering},
+};
 
 use crate::array::Word;
 
@@ -56,14 +59,22 @@ impl Version {
     /// # Panics
     /// When the row is longer than [`Version::MAX_ROW`]; tables check that.
     pub(crate) fn create(stamp: u64, next: Word, row: Option<&[u8]>) -> NonNull<Self> {
-        let bytes = row.unwrap_or_default();
+        let flag = if row.is_none() { TOMBSTONE } else { 0 };
+        Self::allocate(stamp, next, flag, row.unwrap_or_default())
+    }
+
+    /// A new tombstone that nobody else knows, of a record whose row another record has from now on.
+    pub(crate) fn create_moved(stamp: u64, next: Word, to: Rid) -> NonNull<Self> {
+        Self::allocate(stamp, next, TOMBSTONE, &to.0.to_ne_bytes())
+    }
+
+    fn allocate(stamp: u64, next: Word, flag: u32, bytes: &[u8]) -> NonNull<Self> {
         assert!(bytes.len() <= Self::MAX_ROW);
         let layout = Self::layout(bytes.len());
         // SAFETY: the layout's size is at least that of `Version`.
         let Some(version) = NonNull::new(unsafe { alloc(layout) }.cast::<Self>()) else { handle_alloc_error(layout) };
         #[cfg(all(test, not(loom)))]
         LIVE.with(|live| live.set(live.get() + 1));
-        let flag = if row.is_none() { TOMBSTONE } else { 0 };
         // SAFETY: freshly allocated for exactly this, aligned, and owned by this function.
         unsafe {
             version.write(Self {
@@ -114,17 +125,32 @@ impl Version {
         unsafe { (*version).length & TOMBSTONE != 0 }
     }
 
+    /// Which record has the row that this version, a tombstone, has taken from its own.
+    ///
+    /// # Safety
+    /// As for [`Version::row`].
+    pub(crate) unsafe fn moved_to(version: *const Self) -> Option<Rid> {
+        // SAFETY: alive, by this function's contract; of a tombstone of this length the bytes are there.
+        unsafe {
+            if (*version).length != TOMBSTONE | size_of::<u64>() as u32 {
+                return None;
+            }
+            let bytes = version.cast::<u8>().add(Self::ROW).cast::<[u8; size_of::<u64>()]>();
+            Some(Rid(u64::from_ne_bytes(bytes.read())))
+        }
+    }
+
     /// Frees one version.
     ///
     /// # Safety
-    /// It came from [`Version::create`]; nobody can reach it any more.
+    /// It came from [`Version::create`] or [`Version::create_moved`]; nobody can reach it any more.
     pub(crate) unsafe fn free(version: *mut u8) {
         let version = version.cast::<Self>();
         // SAFETY: alive until here, by this function's contract.
         let length = unsafe { (*version).length } & !TOMBSTONE;
         #[cfg(all(test, not(loom)))]
         LIVE.with(|live| live.set(live.get() - 1));
-        // SAFETY: made by `create` with the same length.
+        // SAFETY: allocated with the same length.
         unsafe { dealloc(version.cast(), Self::layout(length as usize)) };
     }
 

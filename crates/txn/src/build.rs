@@ -6,7 +6,7 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use freshet_base::Rid;
+use freshet_base::{Rid, panics};
 use freshet_storage::{Index, KeyBuffer, Newest, ReadError, Table, index::InsertError};
 use thiserror::Error;
 
@@ -67,6 +67,7 @@ impl Transaction<'_> {
         after: &mut Option<Vec<u8>>,
         count: usize,
     ) -> Result<Batch, BuildError> {
+        let _vital = panics::vital("the filling of an index");
         let dropped = || ReadError::Dropped(table.name().to_owned());
         let content = table.content(self.guard()).ok_or_else(dropped)?;
         let missing = || ReadError::NoIndex { table: table.name().to_owned(), index };

@@ -1,6 +1,6 @@
 //! From execution to the log: one way, top down.
 
-use freshet_base::{Fid, Isolation, RecordKind, Stamp};
+use freshet_base::{Fid, Isolation, RecordKind, Stamp, panics};
 use freshet_log::{BlockBuilder, BlockKind, ReserveError, Writer};
 
 use freshet_storage::{Catalog, Visible};
@@ -50,6 +50,7 @@ impl Transaction<'_> {
     /// # Errors
     /// Why it was rolled back instead.
     pub fn commit(self) -> Result<Ticket, CommitError> {
+        let _vital = panics::vital("a commit");
         let worker = self.worker;
         let Some(primary) = worker.core.snapshots.primary() else {
             // A standby's read view is persistent already, wherever it must be.

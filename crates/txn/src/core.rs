@@ -54,7 +54,7 @@ impl Core {
     /// The stamp at and above which versions are still needed, whether what is below it is committed or not (see
     /// [`Content::trim`]).
     pub fn oldest_needed(&self) -> Stamp {
-        self.participants.horizon(|| self.snapshots.current())
+        self.participants.horizon(|| self.snapshots.oldest_readable())
     }
 
     /// Gives up what tables hold that were dropped, and that no snapshot sees any more. That waits until the drop is committed: a

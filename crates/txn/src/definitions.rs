@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-use freshet_base::{Fid, Rid};
-use freshet_storage::{Catalog, IndexDefinition, IndexState, ReadError, Table, TableDefinition};
+use freshet_base::{Fid, Rid, panics};
+use freshet_storage::{Catalog, Change, IndexDefinition, IndexState, ReadError, Table, TableDefinition};
 
 use crate::{Transaction, WriteError, transaction::Writing};
 
@@ -25,9 +25,10 @@ impl Transaction<'_> {
     /// [`WriteError::ReadOnly`] for the catalog's own table; [`WriteError::Conflict`] when another transaction is about to drop it, or
     /// has since the snapshot; [`ReadError::Dropped`] when the snapshot sees no such table.
     pub fn drop_table(&self, table: &Table) -> Result<(), WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         let (catalog, rid, _, own) = self.catalog_row(table)?;
         self.worker.state.borrow_mut().changes = true;
-        self.write(catalog, rid, None, own)
+        self.write(catalog, rid, Change::Gone, own)
     }
 
     /// What the catalog says of a table that is going to be changed.
@@ -56,6 +57,7 @@ impl Transaction<'_> {
         table: &Table,
         change: impl FnOnce(&mut Vec<IndexDefinition>) -> Result<T, WriteError>,
     ) -> Result<T, WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         let (catalog, rid, row, own) = self.catalog_row(table)?;
         let wrong = |cause: &dyn fmt::Display| WriteError::Definition(cause.to_string());
         let before = Catalog::definition_in(row).map_err(|cause| wrong(&cause))?;
@@ -74,7 +76,7 @@ impl Transaction<'_> {
         }
         let row = Catalog::row_of(&TableDefinition { indexes, ..before }).map_err(|cause| wrong(&cause))?;
         self.worker.state.borrow_mut().changes = true;
-        self.write(catalog, rid, Some(&row), own)?;
+        self.write(catalog, rid, Change::Row(&row), own)?;
         Ok(changed)
     }
 }

@@ -1,6 +1,8 @@
 //! Savepoints: taking back a part of what a transaction has written.
 
-use crate::Transaction;
+use freshet_base::panics;
+
+use crate::{Transaction, state::Before};
 
 /// A place in a transaction to which its writes can be taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,6 +22,7 @@ impl Transaction<'_> {
     /// Takes back what was written since `savepoint`, which stays. What was read since then stays read. Savepoints made
     /// after it are void.
     pub fn roll_back_to(&self, savepoint: &Savepoint) {
+        let _vital = panics::vital("a transaction's writes");
         let owner = self.worker.owner.get();
         {
             let mut inner = self.worker.inner.borrow_mut();
@@ -36,11 +39,11 @@ impl Transaction<'_> {
             let write = &mut state.writes[before.write];
             let owner = owner.expect("it has written");
             let Some(content) = self.worker.core.content(self.guard(), write.fid) else { continue };
-            if before.row.is_some() {
+            if let Before::Row(_) = before.before {
                 // Its index entries have stayed.
                 write.entered = None;
             }
-            content.replace(self.guard(), &mut write.installed, owner, before.row.as_deref());
+            content.replace(self.guard(), &mut write.installed, owner, before.before.change());
             write.lock_only = before.lock_only;
         }
     }

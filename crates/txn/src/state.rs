@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use freshet_base::{Fid, Rid};
 use freshet_log::block::RECORD_HEADER;
-use freshet_storage::{Installed, index::ScanBuffer};
+use freshet_storage::{Change, Installed, index::ScanBuffer};
 
 use crate::{WriteError, certify::ScannedRange};
 
@@ -24,6 +24,8 @@ pub(crate) struct Write {
     pub(crate) lock_only: bool,
     /// The row of a record that was inserted and deleted again, while its index entries stay: there is a savepoint to go back to.
     pub(crate) entered: Option<Vec<u8>>,
+    /// Of a record inserted since a key has changed: the record that others know, whose tombstone says that the row is here.
+    pub(crate) origin: Option<Rid>,
 }
 
 impl Write {
@@ -44,8 +46,33 @@ pub(crate) struct Command {
 /// What an own uncommitted version was before it was replaced.
 pub(crate) struct Replaced {
     pub(crate) write: usize,
-    pub(crate) row: Option<Vec<u8>>,
+    pub(crate) before: Before,
     pub(crate) lock_only: bool,
+}
+
+/// What it said of its record.
+pub(crate) enum Before {
+    Row(Vec<u8>),
+    Gone,
+    Moved(Rid),
+}
+
+impl Before {
+    pub(crate) fn of(installed: &Installed) -> Self {
+        match installed.change() {
+            Change::Row(row) => Self::Row(row.to_vec()),
+            Change::Gone => Self::Gone,
+            Change::Moved(to) => Self::Moved(to),
+        }
+    }
+
+    pub(crate) fn change(&self) -> Change<'_> {
+        match self {
+            Self::Row(row) => Change::Row(row),
+            Self::Gone => Change::Gone,
+            Self::Moved(to) => Change::Moved(*to),
+        }
+    }
 }
 
 /// What a running transaction remembers. Kept by the worker, so that its memory is used again.
@@ -56,7 +83,7 @@ pub(crate) struct State {
     pub(crate) reads: Vec<(Fid, Rid)>,
     /// Serializable only: ranges read, and the leaves that held them.
     pub(crate) ranges: Vec<ScannedRange>,
-    /// What was replaced since the first savepoint: which write, and the row before, none for a deletion.
+    /// What was replaced since the first savepoint.
     pub(crate) replaced: Vec<Replaced>,
     /// How many savepoints there are.
     pub(crate) savepoints: usize,

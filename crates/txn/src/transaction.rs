@@ -8,18 +8,18 @@ use std::{
     time::Instant,
 };
 
-use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp};
+use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp, panics};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{
-    Catalog, Content, Guard, Index, IndexDefinition, IndexList, InstallError, KeyBuffer, Newest, Owner, ReadContext,
-    ReadError, Reclaimed, Table, Visible,
+    Catalog, Change, Content, Guard, Index, IndexDefinition, IndexList, InstallError, KeyBuffer, Newest, Owner,
+    ReadContext, ReadError, Reclaimed, Table, Visible,
     index::{InsertError, LeafVersion},
 };
 
 use crate::{
     LockWaitError, WriteError,
     certify::ScannedRange,
-    state::{Replaced, State, Write},
+    state::{Before, Replaced, State, Write},
     worker::Worker,
 };
 
@@ -106,7 +106,7 @@ impl<'w> Transaction<'w> {
     }
 
     /// Takes a newer snapshot: what has committed since is visible from now on, as READ COMMITTED wants it for each
-    /// statement. What was read before stays as it was read. Not for serializable transactions, which are validated against one snapshot.
+    /// statement. Records that were found before must not be looked at any more: their ids may be others'. What was read before stays as it was read. Not for serializable transactions, which are validated against one snapshot.
     ///
     /// # Panics
     /// When the transaction is serializable and may write.
@@ -115,6 +115,56 @@ impl<'w> Transaction<'w> {
         let snapshots = &self.worker.core.snapshots;
         let before = self.snapshot.get();
         self.snapshot.set(self.guard.advance(|| snapshots.readable().max(before)));
+    }
+
+    /// Does something with a snapshot of this moment: as READ COMMITTED wants it for a row that has been changed while a
+    /// statement waited for it. The transaction's own snapshot stays announced and is in force again afterwards, so that whatever it has
+    /// found can be looked at, and followed ([`Transaction::follow`]). Not for serializable transactions, which are validated
+    /// against one snapshot.
+    ///
+    /// # Panics
+    /// When the transaction is serializable and may write.
+    pub fn at_present<T>(&self, act: impl FnOnce() -> T) -> T {
+        assert!(!self.validates(), "a serializable transaction has one snapshot");
+        let before = self.snapshot.replace(self.worker.core.snapshots.current());
+        let done = act();
+        self.snapshot.set(before);
+        done
+    }
+
+    /// The row that a record had when this transaction found it, as the snapshot sees it: in the same record, or in
+    /// another one, since a transaction has changed one of its keys; nothing if it was deleted. With [`Transaction::at_present`].
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn follow(&self, table: &Table, mut rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
+        let content = self.content(table)?;
+        loop {
+            if let Some(record) = self.read_in(content, rid)? {
+                return Ok(Some(record));
+            }
+            match content.moved_to(&self.guard, rid, &self.context())? {
+                Some(to) => rid = to,
+                None => return Ok(None),
+            }
+        }
+    }
+
+    /// Whether another transaction holds the record that kept the last write of this one from being done
+    /// ([`WriteError::Conflict`]): if not, it has changed it since the snapshot.
+    pub fn is_held(&self) -> bool {
+        self.worker.contested.get().is_some_and(|contested| self.holder(contested).is_some())
+    }
+
+    fn holder(&self, (fid, rid): (Fid, Rid)) -> Option<Owner> {
+        // Of a table that is gone, nobody holds anything.
+        let content = self.worker.core.catalog.get(&self.guard, fid).and_then(|table| table.content(&self.guard));
+        content?.holder(&self.guard, rid, &self.context())
+    }
+
+    /// Whether the record that has the key of the last [`WriteError::UniqueViolation`] has come since the snapshot.
+    pub fn violated_since(&self) -> bool {
+        self.worker.violated_since.get()
     }
 
     /// Blocks while another transaction holds the record that kept the last write of this one from being done
@@ -128,10 +178,8 @@ impl<'w> Transaction<'w> {
         cancelled: &dyn Fn() -> bool,
     ) -> Result<(), LockWaitError> {
         let core = &self.worker.core;
-        let Some((fid, rid)) = self.worker.contested.take() else { return Ok(()) };
-        // Of a table that is gone, nobody holds anything.
-        let content = core.catalog.get(&self.guard, fid).and_then(|table| table.content(&self.guard));
-        let holder = || content?.holder(&self.guard, rid, &self.context());
+        let Some(contested) = self.worker.contested.take() else { return Ok(()) };
+        let holder = || self.holder(contested);
         let me = (self.worker.participant.index(), self.worker.owner.get());
         core.waits.wait(&core.owners, me, holder, deadline, cancelled)
     }
@@ -348,6 +396,7 @@ impl<'w> Transaction<'w> {
     /// [`WriteError::UniqueViolation`] when a unique key is taken, [`WriteError::Conflict`]
     /// when it may be about to be, or was given up since the snapshot; nothing has changed then.
     pub fn insert(&self, table: &Table, row: &[u8]) -> Result<Rid, WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         self.insert_instead(self.may_write(table, Some(row))?, row, None)
     }
 
@@ -397,7 +446,8 @@ impl<'w> Transaction<'w> {
                 }
             }
         }
-        let write = Write { fid, installed, indexes: indexes.len(), inserted: true, lock_only: false, entered: None };
+        let indexes = indexes.len();
+        let write = Write { fid, installed, indexes, inserted: true, lock_only: false, entered: None, origin: None };
         self.worker.state.borrow_mut().push(write);
         Ok(place.rid)
     }
@@ -405,7 +455,10 @@ impl<'w> Transaction<'w> {
     /// Whether the record `other`, found under a unique key, leaves that key to us.
     fn admit(&self, content: &Content, definition: &IndexDefinition, key: &[u8], other: Rid) -> Result<(), WriteError> {
         let newest = content.newest(&self.guard, other, &self.context(), |row| definition.matches(row, key))?;
-        let violation = || WriteError::UniqueViolation { index: definition.name.clone() };
+        let violation = || {
+            self.worker.violated_since.set(newest == Some(Newest::CommittedSince));
+            WriteError::UniqueViolation { index: definition.name.clone() }
+        };
         match newest {
             None => Ok(()),
             Some(Newest::Committed) => {
@@ -479,11 +532,12 @@ impl<'w> Transaction<'w> {
     /// about to; [`WriteError::NotFound`] when the transaction sees no such record; [`WriteError::UniqueViolation`]. Nothing
     /// has changed then.
     pub fn update(&self, table: &Table, rid: Rid, row: &[u8]) -> Result<Rid, WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         Self::refuse_catalog(table)?;
         let writing @ Writing { content, indexes, .. } = self.may_write(table, Some(row))?;
         let (old, own) = self.present(content, rid)?;
         if indexes.kept().all(|(_, index)| index.definition().same_key(old, row)) {
-            self.write(writing, rid, Some(row), own)?;
+            self.write(writing, rid, Change::Row(row), own)?;
             return Ok(rid);
         }
         // The insertion first: it may fail, and to take back a deletion, others would have to have left the old keys alone.
@@ -496,12 +550,44 @@ impl<'w> Transaction<'w> {
             }
             inserted => inserted?,
         };
-        if let Err(error) = self.write(writing, rid, None, own) {
+        let (inserted, before) = self.own_insertion(content, rid, own);
+        // A record that others do not know leaves no tombstone: the one that they know leads on.
+        let gone = if inserted { Change::Gone } else { Change::Moved(new) };
+        let origin = if inserted { before } else { Some(rid) };
+        let number = self.worker.state.borrow().writes.len() - 1;
+        if let Err(error) = self.write(writing, rid, gone, own) {
             let inserted = self.worker.state.borrow_mut().pop().expect("just inserted");
             self.undo_write(inserted, &mut self.worker.inner.borrow_mut().rids);
             return Err(error);
         }
+        self.worker.state.borrow_mut().writes[number].origin = origin;
+        if inserted && let Some(origin) = origin {
+            self.redirect(writing, origin, Change::Moved(new));
+        }
         Ok(new)
+    }
+
+    /// Whether this transaction has inserted a record that it is going to delete, and which record's row that is.
+    fn own_insertion(&self, content: &Content, rid: Rid, own: bool) -> (bool, Option<Rid>) {
+        if !own {
+            return (false, None);
+        }
+        let mut state = self.worker.state.borrow_mut();
+        let number = state.place_of(content.fid(), rid).expect("what carries its name is in its write set");
+        let Write { inserted, origin, .. } = state.writes[number];
+        (inserted, origin)
+    }
+
+    /// Changes where this transaction's tombstone of `origin` leads.
+    fn redirect(&self, Writing { content, owner, .. }: Writing<'_>, origin: Rid, to: Change<'_>) {
+        let mut state = self.worker.state.borrow_mut();
+        let number = state.place_of(content.fid(), origin).expect("the transaction has deleted it");
+        let State { writes, replaced, savepoints, .. } = &mut *state;
+        let Write { installed, lock_only, .. } = &mut writes[number];
+        if *savepoints > 0 {
+            replaced.push(Replaced { write: number, before: Before::of(installed), lock_only: *lock_only });
+        }
+        content.replace(&self.guard, installed, owner, to);
     }
 
     /// Deletes a record.
@@ -509,10 +595,16 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// As for [`Transaction::update`].
     pub fn delete(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         Self::refuse_catalog(table)?;
         let writing = self.may_write(table, None)?;
         let (_, own) = self.present(writing.content, rid)?;
-        self.write(writing, rid, None, own)
+        let (_, origin) = self.own_insertion(writing.content, rid, own);
+        self.write(writing, rid, Change::Gone, own)?;
+        if let Some(origin) = origin {
+            self.redirect(writing, origin, Change::Gone);
+        }
+        Ok(())
     }
 
     /// Puts a version on top of a record that the transaction sees, or replaces its `own` one.
@@ -520,9 +612,13 @@ impl<'w> Transaction<'w> {
         &self,
         Writing { content, indexes, owner }: Writing<'_>,
         rid: Rid,
-        row: Option<&[u8]>,
+        change: Change<'_>,
         own: bool,
     ) -> Result<(), WriteError> {
+        let row = match change {
+            Change::Row(row) => Some(row),
+            Change::Gone | Change::Moved(_) => None,
+        };
         let mut state = self.worker.state.borrow_mut();
         if own {
             let number = state.place_of(content.fid(), rid).expect("what carries its name is in its write set");
@@ -530,9 +626,8 @@ impl<'w> Transaction<'w> {
             let State { writes, replaced, savepoints, .. } = &mut *state;
             let own = &mut writes[number];
             if *savepoints > 0 {
-                let there = own.installed.kind() != RecordKind::Delete;
-                let row = there.then(|| own.installed.row().to_vec());
-                replaced.push(Replaced { write: number, row, lock_only: own.lock_only });
+                let before = Before::of(&own.installed);
+                replaced.push(Replaced { write: number, before, lock_only: own.lock_only });
             }
             own.lock_only = false;
             let mut vanished = None;
@@ -544,7 +639,7 @@ impl<'w> Transaction<'w> {
                 self.leave_indexes(content, rid, own.installed.row(), usize::MAX);
                 vanished = self.validates().then(|| own.installed.row().to_vec());
             }
-            content.replace(&self.guard, &mut own.installed, owner, row);
+            content.replace(&self.guard, &mut own.installed, owner, change);
             drop(state);
             // Its keys are open to others again, but that they were free is something that the transaction has read.
             if let Some(row) = vanished {
@@ -553,12 +648,13 @@ impl<'w> Transaction<'w> {
             return Ok(());
         }
         state.check_room(row.map_or(0, <[u8]>::len))?;
-        let installed = match content.install(&self.guard, rid, owner, row, &self.context()) {
+        let installed = match content.install(&self.guard, rid, owner, change, &self.context()) {
             Err(InstallError::Conflict) => return Err(self.contested(content, rid)),
             installed => installed?,
         };
         let indexes = indexes.len();
-        state.push(Write { fid: content.fid(), installed, indexes, inserted: false, lock_only: false, entered: None });
+        let (fid, inserted, lock_only) = (content.fid(), false, false);
+        state.push(Write { fid, installed, indexes, inserted, lock_only, entered: None, origin: None });
         Ok(())
     }
 
@@ -567,6 +663,7 @@ impl<'w> Transaction<'w> {
     /// # Errors
     /// As for [`Transaction::update`].
     pub fn lock(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
+        let _vital = panics::vital("a transaction's writes");
         Self::refuse_catalog(table)?;
         let writing = self.may_write(table, None)?;
         let (row, own) = self.present(writing.content, rid)?;
@@ -574,7 +671,7 @@ impl<'w> Transaction<'w> {
             return Ok(());
         }
         let row = row.to_vec();
-        self.write(writing, rid, Some(&row), false)?;
+        self.write(writing, rid, Change::Row(&row), false)?;
         self.worker.state.borrow_mut().writes.last_mut().expect("just written").lock_only = true;
         Ok(())
     }
@@ -620,6 +717,7 @@ impl<'w> Transaction<'w> {
 
 impl Drop for Transaction<'_> {
     fn drop(&mut self) {
+        let _vital = panics::vital("the end of a transaction");
         if !self.finished.get() {
             self.undo_all(&mut self.worker.inner.borrow_mut().rids);
         }

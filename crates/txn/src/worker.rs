@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{Fid, Isolation, Rid, Stamp};
+use freshet_base::{Fid, Isolation, Rid, Stamp, panics};
 use freshet_log::{BlockBuilder, Writer};
 use freshet_storage::{LeafSet, Owner, Participant};
 use serde::Serialize;
@@ -62,6 +62,8 @@ pub struct Worker {
     pub(crate) owner: Cell<Option<Owner>>,
     /// The record that the running transaction could not write since somebody else came first.
     pub(crate) contested: Cell<Option<(Fid, Rid)>>,
+    /// Whether the record that has the key of the last unique violation has come since the snapshot.
+    pub(crate) violated_since: Cell<bool>,
     /// How many changes of tables were seen when the running transaction first wrote.
     pub(crate) changes: Cell<u64>,
     /// The largest stamp that the running transaction has seen.
@@ -100,6 +102,7 @@ impl Worker {
             until_horizon: Cell::new(0),
             owner: Cell::new(None),
             contested: Cell::new(None),
+            violated_since: Cell::new(false),
             changes: Cell::new(0),
             seen: Cell::new(Stamp::ZERO),
             rollbacks: Cell::new(Rollbacks::default()),
@@ -187,6 +190,7 @@ impl Worker {
     /// # Panics
     /// When this worker has a transaction.
     pub fn collect_garbage(&self) {
+        let _vital = panics::vital("the collection of garbage");
         loop {
             self.until_horizon.set(0);
             let transaction = self.begin_read_only();

@@ -53,7 +53,7 @@ impl Janitor {
     /// One round: everything that the horizon has passed. What cannot be read is left to the next restart.
     fn sweep(&self, core: &Core, replay: &Replay, participant: &Participant) {
         self.waiting().extend(replay.take_deleted());
-        let horizon = core.participants.horizon(|| core.snapshots.current());
+        let horizon = core.oldest_needed();
         loop {
             let guard = participant.pin_without_snapshot();
             let context =

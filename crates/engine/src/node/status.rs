@@ -135,7 +135,7 @@ impl Node {
             domain: self.config.domain,
             uptime: self.started.elapsed(),
             read_view: core.snapshots.current(),
-            oldest_reader: core.participants.horizon(|| core.snapshots.current()),
+            oldest_reader: core.oldest_needed(),
             tables: core.catalog.tables_at(core.snapshots.current()).len() - 1,
             torn_at_start: self.torn.map(|torn| torn.to_string()),
             checkpoint_passed_over: self.passed_over.clone(),

@@ -231,6 +231,25 @@ pub(crate) struct Flags {
     /// The key that belongs to them, in PEM. [default: none]
     #[arg(long, value_name = "FILE", env = "FRESHET_SQL_TLS_KEY", help_heading = "SQL")]
     pub(crate) sql_tls_key: Option<PathBuf>,
+    /// How many bytes all sessions may keep together, for sorts, groups, cursors and the like; 0 for a quarter of the machine's
+    /// memory. [default: 0]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_SQL_MEMORY_BYTES", help_heading = "SQL")]
+    pub(crate) sql_memory_bytes: Option<u64>,
+    /// How many one session may keep, its settings, cursors and prepared statements included. [default: 1073741824]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_SQL_SESSION_MEMORY_BYTES", help_heading = "SQL")]
+    pub(crate) sql_session_memory_bytes: Option<u64>,
+    /// How many a statement or a cursor may keep: freshet.query_memory, which no role can set higher. [default: 268435456]
+    #[arg(long, value_name = "BYTES", env = "FRESHET_SQL_STATEMENT_MEMORY_BYTES", help_heading = "SQL")]
+    pub(crate) sql_statement_memory_bytes: Option<u64>,
+    /// What statement_timeout is in sessions that do not set it; 0 for none. [default: 0]
+    #[arg(long, value_name = "MS", env = "FRESHET_SQL_STATEMENT_TIMEOUT_MS", help_heading = "SQL")]
+    pub(crate) sql_statement_timeout_ms: Option<u64>,
+    /// What idle_in_transaction_session_timeout is in sessions that do not set it; 0 for none. [default: 0]
+    #[arg(long, value_name = "MS", env = "FRESHET_SQL_IDLE_IN_TRANSACTION_TIMEOUT_MS", help_heading = "SQL")]
+    pub(crate) sql_idle_in_transaction_timeout_ms: Option<u64>,
+    /// What idle_session_timeout is in sessions that do not set it; 0 for none. [default: 0]
+    #[arg(long, value_name = "MS", env = "FRESHET_SQL_IDLE_SESSION_TIMEOUT_MS", help_heading = "SQL")]
+    pub(crate) sql_idle_session_timeout_ms: Option<u64>,
     /// The processors that this node may use, like 0 or 0,2-3. [default: all]
     #[arg(long, value_name = "CPUS", env = "FRESHET_PIN", help_heading = "Resources")]
     pub(crate) pin: Option<Cpus>,
@@ -308,6 +327,12 @@ impl Flags {
             self.sql_user => sql.user,
             self.sql_tls_certificates => sql.tls_certificates,
             self.sql_tls_key => sql.tls_key,
+            self.sql_memory_bytes => sql.memory_bytes,
+            self.sql_session_memory_bytes => sql.session_memory_bytes,
+            self.sql_statement_memory_bytes => sql.statement_memory_bytes,
+            self.sql_statement_timeout_ms => sql.statement_timeout_ms,
+            self.sql_idle_in_transaction_timeout_ms => sql.idle_in_transaction_timeout_ms,
+            self.sql_idle_session_timeout_ms => sql.idle_session_timeout_ms,
             self.checkpoint_dir => checkpoint.dir,
             self.checkpoint_files => checkpoint.files,
             self.checkpoint_interval_s => checkpoint.interval_s,

@@ -12,6 +12,7 @@ use std::{
     fs, io,
     net::{Ipv4Addr, SocketAddr},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
 use clap::ValueEnum;
@@ -19,6 +20,7 @@ use freshet_base::{Isolation, Safety};
 use freshet_engine::{
     Apply, CheckpointSettings, FabricSettings, NodeConfig, PersistMethod as Method, RelayAck, ReplayMode,
 };
+use freshet_query::session::settings::Bounds;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
@@ -204,6 +206,38 @@ pub(crate) struct SqlSettings {
     pub(crate) tls_certificates: Option<PathBuf>,
     /// The key that belongs to them.
     pub(crate) tls_key: Option<PathBuf>,
+    /// How many bytes all sessions may keep together; 0 for a quarter of the machine's memory.
+    pub(crate) memory_bytes: u64,
+    /// How many one session may keep.
+    pub(crate) session_memory_bytes: u64,
+    /// How many a statement or a cursor may keep.
+    pub(crate) statement_memory_bytes: u64,
+    /// How long a statement may run, unless its session wants something else; 0 for any time.
+    pub(crate) statement_timeout_ms: u64,
+    /// How long a session may idle in a transaction, likewise.
+    pub(crate) idle_in_transaction_timeout_ms: u64,
+    /// How long it may idle outside of one, likewise.
+    pub(crate) idle_session_timeout_ms: u64,
+}
+
+impl SqlSettings {
+    /// What sessions begin with, and may not exceed, where the machine has `available` bytes of memory.
+    pub(crate) fn bounds(&self, available: u64) -> Bounds {
+        let memory = match self.memory_bytes {
+            0 if available == 0 => Bounds::default().memory,
+            0 => (available / 4) as usize,
+            bytes => bytes as usize,
+        };
+        let session_memory = memory.min(self.session_memory_bytes as usize);
+        Bounds {
+            memory,
+            session_memory,
+            statement_memory: session_memory.min(self.statement_memory_bytes as usize),
+            statement_timeout: Duration::from_millis(self.statement_timeout_ms),
+            idle_in_transaction_timeout: Duration::from_millis(self.idle_in_transaction_timeout_ms),
+            idle_session_timeout: Duration::from_millis(self.idle_session_timeout_ms),
+        }
+    }
 }
 
 impl Default for SqlSettings {
@@ -214,6 +248,12 @@ impl Default for SqlSettings {
             user: "freshet".to_owned(),
             tls_certificates: None,
             tls_key: None,
+            memory_bytes: 0,
+            session_memory_bytes: 1 << 30,
+            statement_memory_bytes: 256 << 20,
+            statement_timeout_ms: 0,
+            idle_in_transaction_timeout_ms: 0,
+            idle_session_timeout_ms: 0,
         }
     }
 }
@@ -399,6 +439,16 @@ impl Settings {
         };
         within("workers", self.workers as u64, 1, 256)?;
         within("sql.connections", self.sql.connections as u64, 1, 10_000)?;
+        if self.sql.memory_bytes != 0 {
+            within("sql.memory-bytes", self.sql.memory_bytes, 1 << 20, 1 << 50)?;
+        }
+        within("sql.session-memory-bytes", self.sql.session_memory_bytes, 1 << 20, 1 << 50)?;
+        within("sql.statement-memory-bytes", self.sql.statement_memory_bytes, 1 << 20, 1 << 50)?;
+        // What sessions can set at most.
+        let longest = i32::MAX as u64;
+        within("sql.statement-timeout-ms", self.sql.statement_timeout_ms, 0, longest)?;
+        within("sql.idle-in-transaction-timeout-ms", self.sql.idle_in_transaction_timeout_ms, 0, longest)?;
+        within("sql.idle-session-timeout-ms", self.sql.idle_session_timeout_ms, 0, longest)?;
         if self.sql.tls_certificates.is_some() != self.sql.tls_key.is_some() {
             let remedy = "certificates and their key belong together: give both, or none".to_owned();
             let value = format!("{:?}", self.sql.tls_key);

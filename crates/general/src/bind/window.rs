@@ -1,6 +1,6 @@
 //! Calls of window functions, and the windows that they see.
 
-use std::sync::Arc;
+use std::{cmp::Ordering, sync::Arc};
 
 use datafusion_common::{Column, ScalarValue};
 use datafusion_expr::{
@@ -233,6 +233,23 @@ impl Binder<'_> {
             }
             _ => {}
         }
+        // An offset that is there; all of one frame are of one type.
+        let given = |offset: &ScalarValue| (!offset.is_null()).then(|| offset.clone());
+        let (from, to) = match (&start, &end) {
+            (WindowFrameBound::Following(from), WindowFrameBound::Following(to)) => (given(from), given(to)),
+            (WindowFrameBound::Preceding(from), WindowFrameBound::Preceding(to)) => (given(to), given(from)),
+            _ => (None, None),
+        };
+        if let (Some(from), Some(to)) = (from, to)
+            && from.partial_cmp(&to) == Some(Ordering::Greater)
+        {
+            // It ends before it begins, which DataFusion's operators do not expect.
+            if units == WindowFrameUnits::Range {
+                return Err(unsupported("a frame in RANGE mode that ends before it begins"));
+            }
+            let nowhere = WindowFrameBound::Following(ScalarValue::UInt64(Some(BEYOND)));
+            return Ok(WindowFrame::new_bounds(WindowFrameUnits::Rows, nowhere.clone(), nowhere));
+        }
         // Without an order all rows are peers: the frame is the partition.
         if units == WindowFrameUnits::Range && !ordered {
             return Ok(WindowFrame::new_bounds(
@@ -344,6 +361,9 @@ impl Binder<'_> {
         }
     }
 }
+
+/// More rows than any partition has: a frame that begins so far on is empty.
+const BEYOND: u64 = 1 << 62;
 
 /// The window of a name.
 fn named<'a>(name: &str, windows: &'a [ast::NamedWindowDefinition], depth: usize) -> Result<Window<'a>, SqlError> {

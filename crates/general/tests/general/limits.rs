@@ -5,6 +5,7 @@ use std::{cell::Cell, sync::Arc};
 use freshet_sql::{
     SqlError, SqlState, Value,
     general::{Relations, Run},
+    memory::Pool,
     types::EvalContext,
 };
 
@@ -18,7 +19,10 @@ fn run_within(relations: &Arc<dyn Relations>, sql: &str, memory: usize) -> Resul
     let query = parse_query(sql).unwrap();
     let plan = plan(relations, &query, &[]).unwrap();
     let context = EvalContext::default();
-    fetch(plan.as_ref(), &Run { parameters: &[], context: &context, memory, interrupted: &|| Ok(()) })
+    fetch(
+        plan.as_ref(),
+        &Run { parameters: &[], context: &context, memory: &Pool::of(memory), interrupted: &|| Ok(()) },
+    )
 }
 
 #[test]
@@ -69,7 +73,7 @@ fn interrupted_after(relations: &Arc<dyn Relations>, sql: &str, times: u32) -> R
         }
         Ok(())
     };
-    let run = Run { parameters: &[], context: &context, memory: 256 << 20, interrupted: &interrupted };
+    let run = Run { parameters: &[], context: &context, memory: &Pool::of(256 << 20), interrupted: &interrupted };
     fetch(plan.as_ref(), &run).map(|rows| rows.len())
 }
 
@@ -115,7 +119,7 @@ fn a_query_that_is_dropped_ends() {
     let query = parse_query("SELECT a, g FROM n, generate_series(a, 9000000000000000000) g").unwrap();
     let plan = plan(&relations, &query, &[]).unwrap();
     let context = EvalContext::default();
-    let run = Run { parameters: &[], context: &context, memory: 64 << 20, interrupted: &|| Ok(()) };
+    let run = Run { parameters: &[], context: &context, memory: &Pool::of(64 << 20), interrupted: &|| Ok(()) };
     let mut running = plan.run(&run).unwrap();
     let mut rows = Vec::new();
     running.next(&mut rows).unwrap();
@@ -147,7 +151,8 @@ fn a_plan_runs_many_times_and_in_many_threads() {
         for _ in 0..4 {
             scope.spawn(|| {
                 let context = EvalContext::default();
-                let run = Run { parameters: &[], context: &context, memory: 64 << 20, interrupted: &|| Ok(()) };
+                let run =
+                    Run { parameters: &[], context: &context, memory: &Pool::of(64 << 20), interrupted: &|| Ok(()) };
                 for _ in 0..20 {
                     assert_eq!(fetch(plan.as_ref(), &run).unwrap(), expected);
                 }

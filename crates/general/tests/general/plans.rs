@@ -5,6 +5,7 @@ use std::sync::Arc;
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
     general::{Column, Filter, Named, Relation, Relations, Rows, Run, Scan, Test},
+    memory::Pool,
     types::EvalContext,
 };
 
@@ -30,7 +31,7 @@ fn scanned(sql: &str, table: &str, parameters: &[Value]) -> (Vec<String>, Scan) 
     let types: Vec<Option<Type>> = parameters.iter().map(|value| value.kind().map(Type::of)).collect();
     let plan = plan(&relations, &parse_query(sql).unwrap(), &types).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     let context = EvalContext::default();
-    let run = Run { parameters, context: &context, memory: MEMORY, interrupted: &|| Ok(()) };
+    let run = Run { parameters, context: &context, memory: &Pool::of(MEMORY), interrupted: &|| Ok(()) };
     let rows = fetch(plan.as_ref(), &run).unwrap_or_else(|error| panic!("{sql}: {error:?}"));
     let rows = rows
         .iter()
@@ -237,12 +238,13 @@ fn a_plan_takes_other_parameters_each_time() {
     let context = EvalContext::default();
     for (from, limit, expected) in [(0, 2, vec![1, 2]), (2, 5, vec![3, 4]), (4, 5, vec![]), (0, 0, vec![])] {
         let parameters = [Value::Int4(from), Value::text("x"), Value::Int8(limit)];
-        let run = Run { parameters: &parameters, context: &context, memory: MEMORY, interrupted: &|| Ok(()) };
+        let run =
+            Run { parameters: &parameters, context: &context, memory: &Pool::of(MEMORY), interrupted: &|| Ok(()) };
         let ids: Vec<_> = fetch(plan.as_ref(), &run).unwrap().iter().map(|row| row[0].as_i64().unwrap()).collect();
         assert_eq!(ids, expected);
     }
     let parameters = [Value::Null, Value::Null, Value::Null];
-    let run = Run { parameters: &parameters, context: &context, memory: MEMORY, interrupted: &|| Ok(()) };
+    let run = Run { parameters: &parameters, context: &context, memory: &Pool::of(MEMORY), interrupted: &|| Ok(()) };
     assert!(fetch(plan.as_ref(), &run).unwrap().is_empty());
     let negative = [Value::Int4(0), Value::Null, Value::Int8(-1)];
     let run = Run { parameters: &negative, ..run };
@@ -353,7 +355,7 @@ fn explain_shows_a_tree() {
     let plan = plan(&database, &parse_query(sql).unwrap(), &[]).unwrap();
     let context = EvalContext::default();
     let parameters = [Value::Int8(0)];
-    let run = Run { parameters: &parameters, context: &context, memory: MEMORY, interrupted: &|| Ok(()) };
+    let run = Run { parameters: &parameters, context: &context, memory: &Pool::of(MEMORY), interrupted: &|| Ok(()) };
     let lines = plan.explain(&run, false).unwrap();
     let find = |lines: &[String], what: &str| {
         lines.iter().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what} in {lines:#?}")).clone()

@@ -9,6 +9,7 @@ use freshet_general::QueryEngine;
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
     general::{Cells, Column, Filter, General, GeneralPlan, Named, Relation, Relations, Rows, Run, Scan, Test},
+    memory::Pool,
     types::{Cast, CastContext, EvalContext, Kind, text},
 };
 use sqlparser::{
@@ -242,7 +243,7 @@ type Answer = (Vec<Column>, Vec<Vec<Value>>);
 pub fn run_query(relations: &Arc<dyn Relations>, query: &Query, parameters: &[Value]) -> Result<Answer, SqlError> {
     let plan = plan(relations, query, &[])?;
     let context = EvalContext::default();
-    let run = Run { parameters, context: &context, memory: MEMORY, interrupted: &|| Ok(()) };
+    let run = Run { parameters, context: &context, memory: &Pool::of(MEMORY), interrupted: &|| Ok(()) };
     let rows = fetch(plan.as_ref(), &run)?;
     Ok((plan.columns().to_vec(), rows))
 }

@@ -5,6 +5,7 @@ use std::collections::HashSet;
 use freshet_sql::{
     SqlError, SqlState, Value,
     functions::resolve,
+    memory::{Reservation, size_of_value},
     types::{EvalContext, Kind, Numeric},
 };
 
@@ -32,8 +33,13 @@ impl<'c> Accumulator<'c> {
     /// One more row.
     ///
     /// # Errors
-    /// What goes wrong in the argument; 22003.
-    pub fn add(&mut self, rows: &[Source<'_>], environment: &Environment<'_>) -> Result<(), SqlError> {
+    /// What goes wrong in the argument; 22003; 53200.
+    pub fn add(
+        &mut self,
+        rows: &[Source<'_>],
+        environment: &Environment<'_>,
+        kept: &Reservation,
+    ) -> Result<(), SqlError> {
         if let Some(filter) = &self.call.filter
             && !filter.holds(rows, environment)?
         {
@@ -48,8 +54,12 @@ impl<'c> Accumulator<'c> {
         if value.is_null() {
             return Ok(());
         }
-        if self.call.distinct && !self.seen.insert(value.to_value()) {
-            return Ok(());
+        if self.call.distinct {
+            let value = value.to_value();
+            kept.take(if self.seen.contains(&value) { 0 } else { size_of_value(&value) })?;
+            if !self.seen.insert(value) {
+                return Ok(());
+            }
         }
         self.count += 1;
         match self.call.aggregate {

@@ -17,7 +17,7 @@ impl Run<'_, '_> {
         general::Run {
             parameters: self.environment.parameters,
             context: self.environment.context,
-            memory: self.budget.all(),
+            memory: &self.memory,
             interrupted: self.interrupted,
         }
     }
@@ -65,7 +65,7 @@ impl Run<'_, '_> {
     /// What goes wrong in the query and in reading; 40001, 40P01, 55P03, 53200.
     pub(super) fn found(&self, info: &TableInfo, query: &GeneralQuery) -> Result<Vec<(Rid, Vec<Value>)>, SqlError> {
         loop {
-            let mut collected = Collected::within(self.budget.all());
+            let mut collected = Collected::within(&self.memory);
             self.general(query, &mut collected)?;
             let (mut seen, mut found, mut again) = (HashSet::new(), Vec::new(), false);
             for row in collected.0 {
@@ -77,7 +77,7 @@ impl Run<'_, '_> {
                 }
                 match self.write(WhenLocked::Wait, |transaction| transaction.lock(&info.rows, rid))? {
                     Written::Done(()) => {
-                        self.budget.take(&row)?;
+                        self.kept.take_values(&row)?;
                         found.push((rid, row));
                     }
                     Written::Changed => again = true,
@@ -87,6 +87,7 @@ impl Run<'_, '_> {
             if !again {
                 return Ok(found);
             }
+            self.transaction.refresh();
         }
     }
 }

@@ -19,12 +19,17 @@ pub mod write;
 
 use std::{
     cell::{Cell, RefCell},
+    collections::HashSet,
     ops::ControlFlow,
+    sync::Arc,
     time::{Duration, Instant},
 };
 
-use freshet_engine::Transaction;
-use freshet_sql::{SqlError, SqlState, Value};
+use freshet_engine::{Rid, Transaction};
+use freshet_sql::{
+    SqlError, SqlState, Value,
+    memory::{Pool, Reservation},
+};
 
 use crate::{
     bind::select::Output,
@@ -50,21 +55,19 @@ pub struct Run<'a, 'w> {
     pub interrupted: &'a dyn Fn() -> Result<(), SqlError>,
     /// Gives ids to rows that have no other key.
     pub row_ids: &'a RowIds,
-    /// How many bytes it may keep.
-    pub budget: Budget,
+    /// What it may keep.
+    pub memory: Arc<Pool>,
+    /// What it keeps of that.
+    pub kept: Reservation,
     /// What there is, for references between tables.
     pub schema: Option<&'a Schema>,
     /// What has become of rows that have references or are referred to.
     changes: RefCell<Vec<RowChange>>,
+    /// Records, with their tables' OIDs, to which rows have moved that a SELECT has locked. They are its transaction's own now,
+    /// so its scans may meet them, though they came after its snapshot.
+    moved: RefCell<HashSet<(u32, Rid)>>,
     until_look: Cell<u32>,
     keys: RefCell<Vec<Vec<u8>>>,
-}
-
-/// How many bytes a statement may keep.
-#[derive(Debug)]
-pub struct Budget {
-    left: Cell<usize>,
-    all: usize,
 }
 
 /// Ids for rows that have no key of their own: those of one session follow one another, and no two sessions have the same.
@@ -94,42 +97,6 @@ pub trait Sink {
     fn values(&mut self, values: &[Value]) -> Result<ControlFlow<()>, SqlError>;
 }
 
-impl Budget {
-    /// So many bytes.
-    pub fn of(bytes: usize) -> Self {
-        Self { left: Cell::new(bytes), all: bytes }
-    }
-
-    /// How many bytes there were.
-    pub fn all(&self) -> usize {
-        self.all
-    }
-
-    /// Takes what values need that are kept.
-    ///
-    /// # Errors
-    /// 53200 when that is too much.
-    pub fn take(&self, values: &[Value]) -> Result<(), SqlError> {
-        let bytes: usize = values.iter().map(size_of_value).sum();
-        let left = self.left.get().checked_sub(bytes).ok_or_else(|| {
-            let message = format!("a statement needs more than {} bytes for what it has to keep", self.all);
-            SqlError::new(SqlState::OUT_OF_MEMORY, message).with_hint("Raise freshet.query_memory.")
-        })?;
-        self.left.set(left);
-        Ok(())
-    }
-}
-
-fn size_of_value(value: &Value) -> usize {
-    let behind = match value {
-        Value::Text(text) | Value::Char(text) | Value::Json(text) | Value::Jsonb(text) => text.len() + 16,
-        Value::Bytea(bytes) => bytes.len() + 16,
-        Value::Array(array) => array.values().iter().map(size_of_value).sum::<usize>() + 64,
-        _ => 0,
-    };
-    size_of::<Value>() + behind
-}
-
 impl RowIds {
     /// Ids for a new session.
     ///
@@ -155,8 +122,9 @@ impl<'a, 'w> Run<'a, 'w> {
         environment: Environment<'a>,
         interrupted: &'a dyn Fn() -> Result<(), SqlError>,
         row_ids: &'a RowIds,
-        memory: usize,
+        memory: Arc<Pool>,
     ) -> Self {
+        let kept = memory.reserve();
         Self {
             transaction,
             environment,
@@ -164,9 +132,11 @@ impl<'a, 'w> Run<'a, 'w> {
             lock_timeout: None,
             interrupted,
             row_ids,
-            budget: Budget::of(memory),
+            memory,
+            kept,
             schema: None,
             changes: RefCell::default(),
+            moved: RefCell::default(),
             until_look: Cell::new(LOOK_EVERY),
             keys: RefCell::default(),
         }

@@ -4,11 +4,15 @@
 
 use std::sync::Arc;
 
-use freshet_engine::{Rid, WriteError};
-use freshet_sql::{SqlError, SqlState, Value, types::text};
+use freshet_engine::{Record, Rid, WriteError};
+use freshet_sql::{
+    SqlError, SqlState, Value,
+    memory::{Pool, Reservation},
+    types::text,
+};
 
 use super::{
-    Budget, Run, Sink,
+    Run, Sink,
     referential::RowChange,
     scan::{ON, Rows},
     write::{TRIES, Written},
@@ -28,17 +32,17 @@ use crate::{
 
 /// Collects the rows of a query.
 #[derive(Debug, Default)]
-pub struct Collected(pub Vec<Vec<Value>>, Option<Budget>);
+pub struct Collected(pub Vec<Vec<Value>>, pub Option<Reservation>);
 
 impl Collected {
-    /// At most so many bytes of them.
-    pub fn within(bytes: usize) -> Self {
-        Self(Vec::new(), Some(Budget::of(bytes)))
+    /// What they take is taken from this pool.
+    pub fn within(pool: &Arc<Pool>) -> Self {
+        Self(Vec::new(), Some(pool.reserve()))
     }
 
     fn keep(&mut self, row: Vec<Value>) -> Result<std::ops::ControlFlow<()>, SqlError> {
-        if let Some(budget) = &self.1 {
-            budget.take(&row)?;
+        if let Some(kept) = &self.1 {
+            kept.take_values(&row)?;
         }
         self.0.push(row);
         ON
@@ -67,7 +71,7 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514.
     pub fn insert(&self, plan: &'a InsertPlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
-        let mut collected = Collected::within(self.budget.all());
+        let mut collected = Collected::within(&self.memory);
         let casts = match &plan.source {
             RowSource::Values(rows) => {
                 let mut count = 0;
@@ -124,7 +128,7 @@ impl<'a> Run<'a, '_> {
                     if let Some(output) = &plan.returning {
                         let _ = sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
                     }
-                    self.note_change(info, None, Some(&row));
+                    self.note_change(info, None, Some(&row))?;
                     return Ok(1);
                 }
                 Err(WriteError::Conflict) => {
@@ -166,7 +170,13 @@ impl<'a> Run<'a, '_> {
         values: &[Value],
         sink: &mut dyn Sink,
     ) -> Result<Option<u64>, SqlError> {
-        let Some(ConflictUpdate { assignments, condition }) = &conflict.update else { return Ok(Some(0)) };
+        let Some(ConflictUpdate { assignments, condition }) = &conflict.update else {
+            if !self.read_committed && self.transaction.violated_since() {
+                // Doing nothing would tell of a row that the transaction must not see.
+                return Err(write_error(WriteError::Conflict));
+            }
+            return Ok(Some(0));
+        };
         let info = &plan.table;
         let mut key = self.take_key();
         for (part, column) in info.keys[index].iter().zip(&info.table.indexes[index].columns) {
@@ -185,7 +195,12 @@ impl<'a> Run<'a, '_> {
         let excluded = Source::Values(values);
         match self.write(WhenLocked::Wait, |transaction| transaction.lock(&info.rows, record.rid))? {
             Written::Done(()) => {}
-            Written::Changed | Written::Gone | Written::Held => return Ok(None),
+            Written::Changed | Written::Gone | Written::Held => {
+                if self.read_committed {
+                    self.transaction.refresh();
+                }
+                return Ok(None);
+            }
         }
         let there = Source::Stored(&info.layout, record.row, record.rid);
         let rows = [there, excluded];
@@ -196,7 +211,7 @@ impl<'a> Run<'a, '_> {
         }
         let new = self.changed(info, assignments, &plan.constraints, &rows, record.row)?;
         let rid = self.put(info, record.rid, &new)?;
-        self.note_change(info, Some(record.row), Some(&new));
+        self.note_change(info, Some(record.row), Some(&new))?;
         if let Some(output) = &plan.returning {
             let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
         }
@@ -228,12 +243,18 @@ impl<'a> Run<'a, '_> {
     }
 
     /// Remembers what has become of a row, if there are references to keep.
-    fn note_change(&self, info: &Arc<TableInfo>, old: Option<&[u8]>, new: Option<&[u8]>) {
+    ///
+    /// # Errors
+    /// 53200.
+    fn note_change(&self, info: &Arc<TableInfo>, old: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), SqlError> {
         if self.has_references(info) {
+            let rows = old.map_or(0, <[u8]>::len) + new.map_or(0, <[u8]>::len);
+            self.kept.take(size_of::<RowChange>() + rows)?;
             let change =
                 RowChange { table: Arc::clone(info), old: old.map(<[u8]>::to_vec), new: new.map(<[u8]>::to_vec) };
             self.changes.borrow_mut().push(change);
         }
+        Ok(())
     }
 
     /// The end of a statement that has changed rows: sees to references.
@@ -247,11 +268,27 @@ impl<'a> Run<'a, '_> {
 
     /// Puts a new row in the place of one that this transaction may write.
     fn put(&self, info: &TableInfo, rid: Rid, new: &[u8]) -> Result<Rid, SqlError> {
-        match self.transaction.update(&info.rows, rid, new) {
-            Ok(rid) => Ok(rid),
-            Err(WriteError::UniqueViolation { index }) => Err(duplicate(info, &index, new)),
-            Err(WriteError::Row { .. }) => Err(too_long(info)),
-            Err(other) => Err(write_error(other)),
+        loop {
+            let mut refused = None;
+            let written =
+                self.write(WhenLocked::Wait, |transaction| match transaction.update(&info.rows, rid, new) {
+                    Err(error @ (WriteError::UniqueViolation { .. } | WriteError::Row { .. })) => {
+                        refused = Some(error);
+                        Ok(rid)
+                    }
+                    other => other,
+                })?;
+            return match (refused, written) {
+                (Some(WriteError::UniqueViolation { index }), _) => Err(duplicate(info, &index, new)),
+                (Some(_), _) => Err(too_long(info)),
+                (None, Written::Done(rid)) => Ok(rid),
+                (None, Written::Changed) => {
+                    // Not the row, but who has, or had, the key that it gets.
+                    self.transaction.refresh();
+                    continue;
+                }
+                (None, Written::Gone | Written::Held) => Err(SqlError::internal("a locked row is gone")),
+            };
         }
     }
 
@@ -305,34 +342,14 @@ impl<'a> Run<'a, '_> {
     }
 
     /// The rows that a statement changes, as they are when it begins.
-    fn targets(&self, scan: &'a ScanPlan) -> Result<Vec<(Rid, &'a [u8])>, SqlError> {
+    fn targets(&self, scan: &'a ScanPlan) -> Result<Vec<Record<'a>>, SqlError> {
         let mut found = Vec::new();
         let flow = self.scan(scan, &mut Rows::new(), &mut |_, record| {
-            found.push((record.rid, record.row));
+            self.kept.take(size_of::<Record<'_>>())?;
+            found.push(record);
             ON
         });
         flow.map(|_| found)
-    }
-
-    /// The row that is changed: the one that was found, or as it is now, when the snapshot is newer than that (`stale`). Nothing when it is
-    /// not to be changed any more.
-    fn current<'r>(
-        &'r self,
-        scan: &'a ScanPlan,
-        rid: Rid,
-        found: &'r [u8],
-        stale: bool,
-    ) -> Result<Option<&'r [u8]>, SqlError> {
-        if !stale {
-            return Ok(Some(found));
-        }
-        let Some(record) = self.transaction.read(&scan.table.rows, rid).map_err(read_error)? else { return Ok(None) };
-        let source = Source::Stored(&scan.table.layout, record.row, rid);
-        let fits = match &scan.conditions {
-            Some(conditions) => conditions.holds(&[source], &self.environment)?,
-            None => true,
-        };
-        Ok(fits.then_some(record.row))
     }
 
     /// Runs an UPDATE. Returns how many rows were changed.
@@ -361,20 +378,17 @@ impl<'a> Run<'a, '_> {
         let mut count = 0;
         match targets {
             Targets::Scan(scan) => {
-                // Whether the snapshot is newer than the one in which the rows were found.
-                let mut stale = false;
-                for (rid, row) in self.targets(scan)? {
-                    self.step()?;
-                    while let Some(old) = self.current(scan, rid, row, stale)? {
-                        match one(rid, old, &[])? {
-                            Written::Done(()) => {
-                                count += 1;
-                                break;
-                            }
-                            Written::Changed => stale = true,
-                            Written::Gone | Written::Held => break,
-                        }
+                let fits = |record: Record<'_>| match &scan.conditions {
+                    Some(conditions) => {
+                        let row = Source::Stored(&scan.table.layout, record.row, record.rid);
+                        conditions.holds(&[row], &self.environment)
                     }
+                    None => Ok(true),
+                };
+                for found in self.targets(scan)? {
+                    self.step()?;
+                    let written = self.write_found(info, found, fits, |record| one(record.rid, record.row, &[]))?;
+                    count += u64::from(written == Written::Done(()));
                 }
             }
             Targets::Found(query) => {
@@ -422,7 +436,7 @@ impl<'a> Run<'a, '_> {
             Written::Gone => return Ok(Written::Gone),
             Written::Held => return Ok(Written::Held),
         };
-        self.note_change(info, Some(old), Some(&new));
+        self.note_change(info, Some(old), Some(&new))?;
         if let Some(output) = &plan.returning {
             let rows = [Source::Stored(&info.layout, &new, rid), Source::Values(given)];
             let _ = sink.row(output, &rows, &self.environment)?;
@@ -441,7 +455,7 @@ impl<'a> Run<'a, '_> {
         let info = &plan.table;
         let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))?;
         if written == Written::Done(()) {
-            self.note_change(info, Some(old), None);
+            self.note_change(info, Some(old), None)?;
             if let Some(output) = &plan.returning {
                 let rows = [Source::Stored(&info.layout, old, rid), Source::Values(given)];
                 let _ = sink.row(output, &rows, &self.environment)?;

@@ -6,7 +6,7 @@
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use freshet_engine::{Direction, Isolation, Rid, Transaction, Worker, WriteError};
+use freshet_engine::{Direction, Isolation, Record, Rid, Transaction, Worker, WriteError};
 use freshet_sql::{SqlError, SqlState, Value, types::text};
 
 use super::{Run, write::Written};
@@ -127,7 +127,12 @@ impl Run<'_, '_> {
             };
             match self.write(WhenLocked::Wait, |transaction| transaction.lock(&parent.rows, record.rid))? {
                 Written::Done(()) => return Ok(()),
-                Written::Changed | Written::Gone | Written::Held => (self.interrupted)()?,
+                Written::Changed | Written::Gone | Written::Held => {
+                    (self.interrupted)()?;
+                    if self.read_committed {
+                        self.transaction.refresh();
+                    }
+                }
             }
         }
     }
@@ -165,15 +170,7 @@ impl Run<'_, '_> {
         for (rid, row) in self.referring_rows(self.transaction, child, key, was)? {
             let changes: Vec<(usize, Value)> = match (action, is) {
                 (ReferentialAction::NoAction | ReferentialAction::Restrict, _) => return Err(still()),
-                (ReferentialAction::Cascade, None) => {
-                    if let Written::Done(()) =
-                        self.write(WhenLocked::Wait, |transaction| transaction.delete(&child.rows, rid))?
-                    {
-                        open.push_back(RowChange { table: Arc::clone(child), old: Some(row), new: None });
-                        continue;
-                    }
-                    return Err(write_error(WriteError::Conflict));
-                }
+                (ReferentialAction::Cascade, None) => Vec::new(),
                 (ReferentialAction::Cascade, Some(is)) => {
                     key.columns.iter().zip(is).map(|(column, value)| (usize::from(*column), value.clone())).collect()
                 }
@@ -186,16 +183,36 @@ impl Run<'_, '_> {
                     key.columns.iter().map(default).collect::<Result<_, SqlError>>()?
                 }
             };
-            let mut new = Vec::with_capacity(row.len() + 16);
-            child.layout.rewrite(&row, &changes, &mut new)?;
             for (column, value) in &changes {
                 if value.is_null() && child.table.columns[*column].not_null {
                     return Err(still());
                 }
             }
-            let written = self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new))?;
-            let Written::Done(_) = written else { return Err(write_error(WriteError::Conflict)) };
-            open.push_back(RowChange { table: Arc::clone(child), old: Some(row), new: Some(new) });
+            let refers = |record: Record<'_>| {
+                let there = values(child, record.row, &key.columns)?;
+                Ok(there.is_some_and(|there| same(&there, was)))
+            };
+            let written = self.write_found(child, Record { rid, row: &row }, refers, |Record { rid, row }| {
+                if changes.is_empty() {
+                    let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&child.rows, rid))?;
+                    if written == Written::Done(()) {
+                        open.push_back(RowChange { table: Arc::clone(child), old: Some(row.to_vec()), new: None });
+                    }
+                    return Ok(written);
+                }
+                let mut new = Vec::with_capacity(row.len() + 16);
+                child.layout.rewrite(row, &changes, &mut new)?;
+                let written =
+                    self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new).map(drop))?;
+                if written == Written::Done(()) {
+                    open.push_back(RowChange { table: Arc::clone(child), old: Some(row.to_vec()), new: Some(new) });
+                }
+                Ok(written)
+            })?;
+            // At READ COMMITTED what does not refer to the row any more is no matter.
+            if written != Written::Done(()) && !self.read_committed {
+                return Err(write_error(WriteError::Conflict));
+            }
         }
         Ok(())
     }

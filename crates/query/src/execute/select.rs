@@ -1,11 +1,13 @@
 //! SELECT: rows of loops, grouped, ordered, limited.
 
 use std::{
+    cell::Cell,
     cmp::Ordering,
     collections::{HashMap, HashSet},
     ops::ControlFlow,
 };
 
+use freshet_engine::Record;
 use freshet_sql::{SqlError, SqlState, Value, types::Array};
 
 use super::{
@@ -18,7 +20,7 @@ use super::{
 use crate::{
     bind::{
         first::First,
-        select::{Aggregation, Output, SelectPlan, SortKey, WhenLocked},
+        select::{Aggregation, Output, ScanPlan, SelectPlan, SortKey, WhenLocked},
     },
     error::read_error,
     expression::{Expression, Source},
@@ -95,11 +97,11 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// As for [`Run::select`]; 21000 when it gives several rows where one value is wanted.
     pub fn first(&self, first: &'a First) -> Result<Value, SqlError> {
-        let mut collected = Collected::within(self.budget.all());
+        let mut collected = Collected::within(&self.memory);
         self.select(&first.plan, &mut collected)?;
         let mut values = Vec::with_capacity(collected.0.len());
         for mut row in collected.0 {
-            self.budget.take(&row)?;
+            self.kept.take_values(&row)?;
             values.push(row.pop().unwrap_or(Value::Null));
         }
         match first.list_of {
@@ -162,7 +164,7 @@ impl<'a> Run<'a, '_> {
                 if !distinct.insert(values.clone()) {
                     return ON;
                 }
-                self.budget.take(&values)?;
+                self.kept.take_values(&values)?;
             }
             if plan.order.is_empty() {
                 return match window.next() {
@@ -183,8 +185,8 @@ impl<'a> Run<'a, '_> {
                 }
                 Some(_) => {}
                 None => {
-                    self.budget.take(&values)?;
-                    self.budget.take(&keys)?;
+                    self.kept.take_values(&values)?;
+                    self.kept.take_values(&keys)?;
                 }
             }
             sorted.push((keys, values));
@@ -227,23 +229,47 @@ impl<'a> Run<'a, '_> {
         when: WhenLocked,
         show: &mut dyn FnMut(&[Source<'_>]) -> Flow,
     ) -> Flow {
+        let moved_here = |(number, scan): (usize, &ScanPlan)| match rows[number] {
+            Source::Stored(_, _, rid) => self.moved.borrow().contains(&(scan.table.table.oid, rid)),
+            _ => false,
+        };
+        if !self.moved.borrow().is_empty() && plan.scans.iter().enumerate().any(moved_here) {
+            return ON;
+        }
         let mut now = rows.clone();
-        let mut changed = false;
+        let changed = Cell::new(false);
         for (number, scan) in plan.scans.iter().enumerate() {
-            let Source::Stored(_, _, rid) = now[number] else { continue };
-            loop {
-                match self.write(when, |transaction| transaction.lock(&scan.table.rows, rid))? {
-                    Written::Done(()) => break,
-                    Written::Held | Written::Gone => return ON,
-                    Written::Changed => changed = true,
-                }
-            }
-            if changed {
-                let Some(record) = self.transaction.read(&scan.table.rows, rid).map_err(read_error)? else { return ON };
-                now[number] = Source::Stored(&scan.table.layout, record.row, rid);
+            let Source::Stored(_, row, rid) = now[number] else { continue };
+            let locked = self.write_found(
+                &scan.table,
+                Record { rid, row },
+                |record| {
+                    changed.set(true);
+                    if record.rid != rid {
+                        self.moved.borrow_mut().insert((scan.table.table.oid, record.rid));
+                    }
+                    Ok(true)
+                },
+                |record| {
+                    let locked = self.write(when, |transaction| transaction.lock(&scan.table.rows, record.rid))?;
+                    let mut row = record.row;
+                    if locked == Written::Done(())
+                        && let Some(there) = self.transaction.read(&scan.table.rows, record.rid).map_err(read_error)?
+                        && there.row != row
+                    {
+                        // It was locked for another combination of rows, and had been changed by then.
+                        changed.set(true);
+                        row = there.row;
+                    }
+                    now[number] = Source::Stored(&scan.table.layout, row, record.rid);
+                    Ok(locked)
+                },
+            )?;
+            if locked != Written::Done(()) {
+                return ON;
             }
         }
-        if changed {
+        if changed.get() {
             // What was true of the rows before may not be true of what they are now.
             for (number, scan) in plan.scans.iter().enumerate() {
                 if let Some(conditions) = &scan.conditions
@@ -281,13 +307,17 @@ impl<'a> Run<'a, '_> {
                     match found.entry(key) {
                         std::collections::hash_map::Entry::Occupied(there) => there.into_mut(),
                         std::collections::hash_map::Entry::Vacant(place) => {
-                            self.budget.take(place.key())?;
+                            self.kept.take_values(place.key())?;
+                            self.kept.take_values(place.key())?;
+                            self.kept.take(size_of::<Accumulator<'_>>() * calls.len() + 64)?;
                             order.push(place.key().clone());
                             place.insert(fresh())
                         }
                     }
                 };
-                accumulators.iter_mut().try_for_each(|accumulator| accumulator.add(rows, &self.environment))?;
+                accumulators
+                    .iter_mut()
+                    .try_for_each(|accumulator| accumulator.add(rows, &self.environment, &self.kept))?;
                 ON
             });
             let _ = flow?;

@@ -1,12 +1,13 @@
 //! One record: written or locked, waiting for its holder as the isolation level wants it.
 
-use freshet_engine::{LockWaitError, Transaction, WriteError};
+use freshet_engine::{LockWaitError, Record, Transaction, WriteError};
 use freshet_sql::{SqlError, SqlState};
 
 use super::Run;
 use crate::{
     bind::select::WhenLocked,
-    error::{lock_error, write_error},
+    error::{lock_error, read_error, write_error},
+    schema::TableInfo,
 };
 
 /// How often a write is tried again when there is nobody to wait for.
@@ -17,19 +18,19 @@ pub(super) const TRIES: u32 = 64;
 pub enum Written<T> {
     /// It is done.
     Done(T),
-    /// The record was changed meanwhile, and has to be looked at again.
+    /// READ COMMITTED only: the record is not held any more, was changed since the snapshot, and has to be looked at again.
     Changed,
-    /// It is not there any more, or not where it was.
+    /// It is not there any more.
     Gone,
     /// It is held, and nobody waits for it.
     Held,
 }
 
-impl Run<'_, '_> {
-    /// Writes a record. Blocks while another transaction holds it.
+impl<'a> Run<'a, '_> {
+    /// Writes a record. Blocks while another transaction holds it, if `when` says so.
     ///
-    /// READ COMMITTED takes a newer snapshot then, and the caller looks at the record again; the other levels fail if the holder has
-    /// changed it (40001).
+    /// At READ COMMITTED the caller then looks at the record again, with a newer snapshot; the other levels fail if the holder
+    /// has changed it (40001).
     ///
     /// # Errors
     /// 40001, 40P01, 55P03, 57014, and what the engine says.
@@ -48,14 +49,14 @@ impl Run<'_, '_> {
             }
             match when {
                 WhenLocked::Wait => self.wait_for_holder()?,
-                WhenLocked::Skip => return Ok(Written::Held),
-                WhenLocked::NoWait => {
+                WhenLocked::Skip if self.transaction.is_held() => return Ok(Written::Held),
+                WhenLocked::NoWait if self.transaction.is_held() => {
                     let message = "could not obtain lock on row";
                     return Err(SqlError::new(SqlState::LOCK_NOT_AVAILABLE, message));
                 }
+                WhenLocked::Skip | WhenLocked::NoWait => {}
             }
             if self.read_committed {
-                self.transaction.refresh();
                 return Ok(Written::Changed);
             }
             tries += 1;
@@ -63,6 +64,40 @@ impl Run<'_, '_> {
                 return Err(write_error(WriteError::Conflict));
             }
         }
+    }
+
+    /// Does `one` with a record that the statement has found; at READ COMMITTED, as long as that says that it has changed, with
+    /// what has become of it since, wherever it has moved, if it still `fits`: what PostgreSQL's EvalPlanQual does.
+    ///
+    /// # Errors
+    /// What goes wrong in reading, in `fits`, in `one`; 57014.
+    pub fn write_found<'t, T: PartialEq>(
+        &self,
+        info: &TableInfo,
+        found: Record<'t>,
+        mut fits: impl FnMut(Record<'t>) -> Result<bool, SqlError>,
+        mut one: impl FnMut(Record<'t>) -> Result<Written<T>, SqlError>,
+    ) -> Result<Written<T>, SqlError>
+    where
+        'a: 't,
+    {
+        let transaction = self.transaction;
+        let mut written = one(found)?;
+        let mut rid = found.rid;
+        while written == Written::Changed {
+            (self.interrupted)()?;
+            written = transaction.at_present(|| {
+                let record = transaction.follow(&info.rows, rid).map_err(read_error)?;
+                match record {
+                    Some(record) if fits(record)? => {
+                        rid = record.rid;
+                        one(record)
+                    }
+                    _ => Ok(Written::Gone),
+                }
+            })?;
+        }
+        Ok(written)
     }
 
     /// Blocks while another transaction holds the record that could not be written last.

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use freshet_base::panics;
 use freshet_postgres::Client;
 use freshet_sql::SqlError;
 use sqlparser::ast::{Query, Statement};
@@ -16,6 +17,7 @@ use super::{
 use crate::{
     bind::{Binder, first::First, general::GeneralQuery},
     ddl::{Ddl, Definition, Effects, Outcome},
+    error::unforeseen,
     expression::Environment,
     schema::{Oid, Schema},
 };
@@ -53,8 +55,10 @@ impl Session<'_> {
         self.state.deadline = deadline;
         let mut effects = std::mem::take(&mut self.effects);
         let mut notices = Vec::new();
-        let defined = self.defined(definition, &mut effects, &mut notices);
+        let defined = panics::contained("a statement", || self.defined(definition, &mut effects, &mut notices));
+        // What it has begun is ended with the transaction, whatever has become of it.
         self.effects = effects;
+        let defined = defined.unwrap_or_else(|caught| Err(unforeseen(caught)));
         for notice in notices {
             client.notice(&super::wire::notice(notice));
         }

@@ -2,6 +2,7 @@
 
 use std::{num::NonZeroU32, sync::Arc, time::Duration};
 
+use freshet_base::panics;
 use freshet_postgres::{
     self as postgres, Bind, Client, Described, Executed, Format, Interrupt, Out, Parameters, Report, TransactionStatus,
     Types,
@@ -18,7 +19,7 @@ use super::{
     statement::{Rows, Tag},
     wire::{Wire, fields, format_of, report, undelivered},
 };
-use crate::{execute::modify::Collected, system::activity::shown};
+use crate::{error::unforeseen, execute::modify::Collected, system::activity::shown};
 
 /// How often a statement is tried again that has lost a race.
 const TRIES: u32 = 100;
@@ -242,9 +243,9 @@ impl Session<'_> {
                 let Tag(tag) = self.run_or_try_again(&prepared, planned, portal, client)?;
                 return Ok(client.command_complete(tag));
             };
-            let mut kept = Collected::within(self.state.settings.ready.query_memory);
+            let mut kept = Collected::within(&self.state.statement_memory());
             let Tag(tag) = self.run(&prepared, &planned, &portal.parameters, Rows::Kept(&mut kept), client)?;
-            portal.rest = Some(Rest { rows: kept.0.into_iter(), tag });
+            portal.rest = Some(Rest { rows: kept.0.into_iter(), tag, kept: kept.1 });
         }
         let planned = self.plan(&prepared)?;
         let columns = planned.columns.as_deref().unwrap_or_default();
@@ -268,16 +269,23 @@ impl Session<'_> {
             _ => rest.tag.clone(),
         };
         rest.rows = Vec::new().into_iter();
+        rest.kept = None;
         Ok(client.command_complete(tag))
     }
+}
+
+/// Does something for a client. A panic in it fails the statement, and with that its transaction, and nothing else.
+fn contained<T>(work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, Report> {
+    let done = panics::contained("a statement", work);
+    done.unwrap_or_else(|caught| Err(unforeseen(caught))).map_err(report)
 }
 
 impl postgres::Session for Session<'_> {
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
         self.note_statement(shown(sql).into());
-        let outcome = self.statements_of(sql, client);
+        let outcome = contained(|| self.statements_of(sql, client));
         self.note_rest();
-        outcome.map_err(report)
+        outcome
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, _: &mut Out) -> Result<(), Report> {
@@ -294,16 +302,18 @@ impl postgres::Session for Session<'_> {
         {
             return Ok(());
         }
-        let prepared = Arc::new(self.understand(sql, types).map_err(report)?);
-        if self.transaction_status() == TransactionStatus::Failed {
-            if prepared.statement.as_ref().is_some_and(|statement| !statement.is_transaction_control()) {
-                self.block_for_statement().map_err(report)?;
+        contained(|| {
+            let prepared = Arc::new(self.understand(sql, types)?.kept_in(&self.state.memory)?);
+            if self.transaction_status() == TransactionStatus::Failed {
+                if prepared.statement.as_ref().is_some_and(|statement| !statement.is_transaction_control()) {
+                    self.block_for_statement()?;
+                }
+            } else {
+                self.planned(&prepared)?;
             }
-        } else {
-            self.planned(&prepared).map_err(report)?;
-        }
-        self.statements.insert(name.to_owned(), prepared);
-        Ok(())
+            self.statements.insert(name.to_owned(), prepared);
+            Ok(())
+        })
     }
 
     fn bind(&mut self, bind: &Bind<'_>, _: &mut Out) -> Result<(), Report> {
@@ -314,21 +324,23 @@ impl postgres::Session for Session<'_> {
         {
             Vec::new()
         } else {
-            self.bind_values(&prepared, bind).map_err(report)?
+            contained(|| self.bind_values(&prepared, bind))?
         };
         if !bind.portal.is_empty() && self.portals.contains_key(bind.portal) {
             let message = format!("portal \"{}\" already exists", bind.portal);
             return Err(report(SqlError::new(SqlState::DUPLICATE_CURSOR, message)));
         }
+        let kept = self.state.memory.reserve();
+        kept.take_values(&parameters).map_err(report)?;
         let formats: Vec<Format> = bind.results.iter().collect();
-        let portal = Portal { prepared, parameters, formats, rest: None, done: false, declared: None };
+        let portal = Portal { prepared, parameters, formats, rest: None, done: false, declared: None, _kept: kept };
         self.portals.insert(bind.portal.to_owned(), portal);
         Ok(())
     }
 
     fn describe_statement(&mut self, name: &str, out: &mut Out) -> Result<Described, Report> {
         let prepared = self.statement_named(name).map_err(report)?;
-        let planned = self.planned(&prepared).map_err(report)?;
+        let planned = contained(|| self.planned(&prepared))?;
         let types: Vec<u32> = planned.parameters.iter().map(|ty| ty.kind().oid()).collect();
         out.parameter_description(&types);
         self.describe(&planned, &[], out).map_err(report)
@@ -339,7 +351,7 @@ impl postgres::Session for Session<'_> {
             report(SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))
         })?;
         let (prepared, formats) = (Arc::clone(&portal.prepared), portal.formats.clone());
-        let planned = self.planned(&prepared).map_err(report)?;
+        let planned = contained(|| self.planned(&prepared))?;
         let _ = format_of;
         self.describe(&planned, &formats, out).map_err(report)
     }
@@ -350,7 +362,7 @@ impl postgres::Session for Session<'_> {
         limit: Option<NonZeroU32>,
         client: &mut Client<'_>,
     ) -> Result<Executed, Report> {
-        self.execute_portal(portal, limit, client).map_err(report)
+        contained(|| self.execute_portal(portal, limit, client))
     }
 
     fn close_statement(&mut self, name: &str) -> Result<(), Report> {
@@ -366,7 +378,7 @@ impl postgres::Session for Session<'_> {
     }
 
     fn sync(&mut self, out: &mut Out) -> Result<(), Report> {
-        self.end_of_statement(out).map_err(report)?;
+        contained(|| self.end_of_statement(out))?;
         if self.block.is_none() {
             self.portals.clear();
         }

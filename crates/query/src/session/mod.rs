@@ -31,6 +31,7 @@ use freshet_engine::{Stamp, Worker};
 use freshet_postgres::TransactionStatus;
 use freshet_sql::{
     SqlError, SqlState, Value,
+    memory::{Pool, Reservation},
     types::{EvalContext, Timestamp},
 };
 
@@ -76,6 +77,8 @@ pub struct State {
     pub pid: i32,
     /// Where its client is.
     pub client: SocketAddr,
+    /// The memory that it may take.
+    pub memory: Arc<Pool>,
     /// Its settings.
     pub settings: Settings,
     /// The catalog as its transaction sees it, or saw it last.
@@ -120,15 +123,25 @@ pub struct Portal {
     done: bool,
     /// When it was declared, if it is a cursor.
     declared: Option<Timestamp>,
+    /// What its parameters take.
+    _kept: Reservation,
 }
 
 /// What is left of a portal's rows.
 struct Rest {
     rows: std::vec::IntoIter<Vec<Value>>,
     tag: String,
+    /// What they take.
+    kept: Option<Reservation>,
 }
 
 impl State {
+    /// The memory of a statement or a cursor that begins.
+    pub fn statement_memory(&self) -> Arc<Pool> {
+        let remedy = "Raise freshet.query_memory, which the server's setting sql.statement-memory-bytes bounds.";
+        self.memory.below("statement", self.settings.ready.query_memory, remedy)
+    }
+
     /// The schemas of the search path, with the implicit one first.
     pub fn path(&self) -> Vec<Oid> {
         let mut path = vec![PG_CATALOG];
@@ -172,7 +185,8 @@ impl<'w> Session<'w> {
             SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, format!("role \"{user}\" does not exist"))
         })?;
         let (oid, superuser) = (role.oid, role.superuser);
-        let mut settings = Settings::default();
+        let memory = shared.bounds.session(&shared.memory);
+        let mut settings = Settings::of(&shared.bounds, &memory);
         settings.fix("is_superuser", if superuser { "on" } else { "off" });
         settings.fix("session_authorization", &user);
         settings.fix("in_hot_standby", if shared.is_standby() { "on" } else { "off" });
@@ -191,6 +205,7 @@ impl<'w> Session<'w> {
             state: State {
                 pid: opening.pid,
                 client: opening.peer.address,
+                memory,
                 settings,
                 schema,
                 session_user: user.clone(),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use freshet_sql::{
     SqlError, SqlState, Type,
     general::{GeneralPlan, Relations},
+    memory::{Pool, Reservation},
     types::{EvalContext, Kind, Timestamp},
 };
 use sqlparser::ast::{self, SetExpr, Statement};
@@ -45,6 +46,8 @@ pub struct Prepared {
     shown: OnceLock<Arc<str>>,
     /// The plan, and the generation of the session's settings with which it was found to hold.
     planned: Mutex<Option<(u64, Arc<Planned>)>>,
+    /// What it takes of its session's memory.
+    _kept: Option<Reservation>,
 }
 
 /// A statement, ready to be run.
@@ -136,12 +139,28 @@ fn columns_of(output: &[Output]) -> Vec<ResultColumn> {
     output.iter().map(column).collect()
 }
 
+/// About how many bytes the syntax and the plan of a short statement take.
+const PREPARED: usize = 4096;
+
+/// About how many more for each byte of its text.
+const PREPARED_PER_BYTE: usize = 64;
+
 impl Prepared {
     /// A statement of a text.
     pub fn new(sql: &str, statement: Option<Parsed>, given: Vec<Option<Type>>) -> Self {
         let made = Timestamp::now();
         let (shown, planned) = Default::default();
-        Self { sql: sql.to_owned(), statement, given, made, by_sql: false, shown, planned }
+        Self { sql: sql.to_owned(), statement, given, made, by_sql: false, shown, planned, _kept: None }
+    }
+
+    /// The same, kept in a session: what it takes there is counted by the length of its text.
+    ///
+    /// # Errors
+    /// 53200.
+    pub fn kept_in(self, memory: &Arc<Pool>) -> Result<Self, SqlError> {
+        let kept = memory.reserve();
+        kept.take(PREPARED + self.sql.len() * PREPARED_PER_BYTE)?;
+        Ok(Self { _kept: Some(kept), ..self })
     }
 
     /// As much of its text as others are shown.

@@ -1,10 +1,11 @@
 //! Settings of a session: what SET, SHOW and the start-up packet know.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use freshet_engine::Isolation;
 use freshet_sql::{
     SqlError, SqlState,
+    memory::{Pool, Reservation},
     types::{TimeZone, datetime},
 };
 
@@ -93,20 +94,67 @@ const KNOWN: &[(&str, &str, Kind, bool)] = &[
 ];
 
 /// The settings of one session.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Settings {
     changed: BTreeMap<String, String>,
     /// What SET LOCAL has changed, with what it was.
     local: Vec<(String, Option<String>)>,
-    /// Whether a transaction is open, and what was set before it, once something was changed in it.
+    /// Whether a transaction is open, and what was set before it of what was changed in it.
     in_transaction: bool,
-    before: Option<BTreeMap<String, String>>,
+    before: BTreeMap<String, Option<String>>,
     /// What RESET goes back to: what the start-up packet said.
     start: BTreeMap<String, String>,
     /// What every statement needs, ready for use.
     pub ready: Ready,
     /// Another one whenever something has changed.
     pub generation: u64,
+    /// What they take of their session's memory.
+    kept: Option<Reservation>,
+    /// The most that freshet.query_memory can be, in bytes.
+    most_memory: usize,
+}
+
+/// What sessions begin with, and what they may not exceed: how the server is configured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Bounds {
+    /// How many bytes all sessions may keep together.
+    pub memory: usize,
+    /// How many one session may keep: in its cursors, portals, prepared statements, settings, and in the statement that it runs.
+    pub session_memory: usize,
+    /// How many a statement or a cursor may keep: freshet.query_memory, which cannot be set higher.
+    pub statement_memory: usize,
+    /// The default of statement_timeout; zero for none.
+    pub statement_timeout: Duration,
+    /// The default of idle_in_transaction_session_timeout.
+    pub idle_in_transaction_timeout: Duration,
+    /// The default of idle_session_timeout.
+    pub idle_session_timeout: Duration,
+}
+
+impl Default for Bounds {
+    fn default() -> Self {
+        Self {
+            memory: 4 << 30,
+            session_memory: 1 << 30,
+            statement_memory: 256 << 20,
+            statement_timeout: Duration::ZERO,
+            idle_in_transaction_timeout: Duration::ZERO,
+            idle_session_timeout: Duration::ZERO,
+        }
+    }
+}
+
+impl Bounds {
+    /// The memory of all sessions.
+    pub fn pool(&self) -> Arc<Pool> {
+        Pool::new("server", self.memory, "Other sessions take it too; see the server's setting sql.memory-bytes.")
+    }
+
+    /// The memory of one session.
+    pub fn session(&self, server: &Arc<Pool>) -> Arc<Pool> {
+        let remedy = "Close cursors, deallocate statements, or raise the server's setting sql.session-memory-bytes.";
+        server.below("session", self.session_memory, remedy)
+    }
 }
 
 /// Settings that every statement needs.
@@ -146,12 +194,22 @@ impl Default for Settings {
             changed: BTreeMap::new(),
             local: Vec::new(),
             in_transaction: false,
-            before: None,
+            before: BTreeMap::new(),
             start: BTreeMap::new(),
             ready,
             generation: 0,
+            kept: None,
+            most_memory: usize::MAX,
         }
     }
+}
+
+fn size_of_one(name: &str, value: Option<&String>) -> usize {
+    2 * size_of::<String>() + name.len() + value.map_or(0, String::len)
+}
+
+fn size_of_all(settings: &BTreeMap<String, String>) -> usize {
+    settings.iter().map(|(name, value)| size_of_one(name, Some(value))).sum()
 }
 
 fn known(name: &str) -> Option<&'static (&'static str, &'static str, Kind, bool)> {
@@ -220,6 +278,26 @@ pub fn isolation(value: &str) -> Option<&'static str> {
 const ISOLATIONS: &[&str] = &["read uncommitted", "read committed", "repeatable read", "serializable"];
 
 impl Settings {
+    /// Those of a session that begins, which take what they need from its memory.
+    pub fn of(bounds: &Bounds, memory: &Arc<Pool>) -> Self {
+        let mut settings =
+            Self { kept: Some(memory.reserve()), most_memory: bounds.statement_memory, ..Self::default() };
+        for (name, limit) in [
+            ("statement_timeout", bounds.statement_timeout),
+            ("idle_in_transaction_session_timeout", bounds.idle_in_transaction_timeout),
+            ("idle_session_timeout", bounds.idle_session_timeout),
+        ] {
+            if !limit.is_zero() {
+                settings.fix(name, &limit.as_millis().to_string());
+            }
+        }
+        if bounds.statement_memory != settings.ready.query_memory {
+            settings.fix("freshet.query_memory", &format!("{}B", bounds.statement_memory));
+        }
+        settings.refresh();
+        settings
+    }
+
     /// The value of a setting; nothing when there is no such setting.
     pub fn get(&self, name: &str) -> Option<&str> {
         let name = canonical(name);
@@ -296,7 +374,7 @@ impl Settings {
         let Some((known_name, _, kind, reported)) = known(&name) else {
             // Names with a point are for whoever wants to use them.
             if name.contains('.') && !name.starts_with("freshet.") {
-                self.put(&name, Some(value.to_owned()), local);
+                self.put(&name, Some(value.to_owned()), local)?;
                 return Ok(None);
             }
             let message = format!("unrecognized configuration parameter \"{name}\"");
@@ -321,7 +399,17 @@ impl Settings {
                 }
             },
             Kind::Time => duration(value).map(|_| value.to_owned()).ok_or_else(invalid)?,
-            Kind::Memory => bytes(value).map(|_| value.to_owned()).ok_or_else(invalid)?,
+            Kind::Memory => {
+                let wanted = bytes(value).ok_or_else(invalid)?;
+                if name == "freshet.query_memory" && wanted > self.most_memory {
+                    let hint = format!(
+                        "This server lets a statement keep {} bytes (its setting sql.statement-memory-bytes).",
+                        self.most_memory
+                    );
+                    return Err(invalid().with_hint(hint));
+                }
+                value.to_owned()
+            }
             Kind::Integer => value.parse::<i64>().map(|number| number.to_string()).map_err(|_| invalid())?,
             Kind::Isolation => isolation(value).map(str::to_owned).ok_or_else(invalid)?,
             Kind::Safety => crate::commit::is_level(value).then(|| value.to_owned()).ok_or_else(invalid)?,
@@ -335,7 +423,7 @@ impl Settings {
             }
         };
         let value = if name == "client_encoding" { "UTF8".to_owned() } else { value };
-        self.put(&name, Some(value.clone()), local);
+        self.put(&name, Some(value.clone()), local)?;
         Ok(reported.then(|| (display_name(known_name), value)))
     }
 
@@ -363,26 +451,44 @@ impl Settings {
         names.iter().filter(changeable).filter_map(|name| self.reset(name).ok().flatten()).collect()
     }
 
-    fn put(&mut self, name: &str, value: Option<String>, local: bool) {
-        if self.in_transaction && self.before.is_none() {
-            self.before = Some(self.changed.clone());
+    fn put(&mut self, name: &str, value: Option<String>, local: bool) -> Result<(), SqlError> {
+        let there = self.changed.get(name);
+        if let Some(kept) = &self.kept {
+            let copied = if local { size_of_one(name, there) } else { 0 };
+            kept.take(size_of_one(name, value.as_ref()) + copied)?;
         }
-        if local {
-            self.local.push((name.to_owned(), self.changed.get(name).cloned()));
-        } else {
-            // It outlives the transaction, whatever was local before.
-            self.local.retain(|(other, _)| other != name);
-        }
-        match value {
+        let undo = local.then(|| (name.to_owned(), there.cloned()));
+        let old = match value {
             Some(value) => self.changed.insert(name.to_owned(), value),
             None => self.changed.remove(name),
         };
+        if self.in_transaction && !self.before.contains_key(name) {
+            self.before.insert(name.to_owned(), old);
+        }
+        match undo {
+            Some(undo) => self.local.push(undo),
+            // It outlives the transaction, whatever was local before.
+            None => self.local.retain(|(other, _)| other != name),
+        }
         self.refresh();
+        Ok(())
+    }
+
+    /// Gives back what is not needed any more.
+    fn count(&self) {
+        if let Some(kept) = &self.kept {
+            let local: usize = self.local.iter().map(|(name, value)| size_of_one(name, value.as_ref())).sum();
+            let before: usize = self.before.iter().map(|(name, value)| size_of_one(name, value.as_ref())).sum();
+            let all = local + before + size_of_all(&self.changed) + size_of_all(&self.start);
+            // What is there is there; it never is more than was taken, but for what the server itself says.
+            let _ = kept.set(all);
+        }
     }
 
     /// Something has changed.
     fn refresh(&mut self) {
         self.generation += 1;
+        self.count();
         let zone = datetime::TimeZone::parse(self.get("timezone").unwrap_or("UTC"));
         self.ready = Ready {
             zone: zone.unwrap_or(TimeZone::Utc),
@@ -405,7 +511,7 @@ impl Settings {
     pub fn started(&mut self) {
         self.start.clone_from(&self.changed);
         self.local.clear();
-        self.before = None;
+        self.before.clear();
         self.refresh();
     }
 
@@ -417,30 +523,28 @@ impl Settings {
     /// A transaction ends. Returns what clients are told of.
     pub fn end(&mut self, committed: bool) -> Vec<(&'static str, String)> {
         self.in_transaction = false;
-        if self.before.is_none() && self.local.is_empty() {
+        if self.before.is_empty() && self.local.is_empty() {
             return Vec::new();
         }
-        let before = self.before.take();
+        let before = std::mem::take(&mut self.before);
         let local = std::mem::take(&mut self.local);
+        let undone: Vec<_> = if committed { local.into_iter().rev().collect() } else { before.into_iter().collect() };
         let mut changed = Vec::new();
-        match before {
-            Some(before) if !committed && before != self.changed => {
-                let names: Vec<String> = before.keys().chain(self.changed.keys()).cloned().collect();
-                changed = names.into_iter().filter(|name| before.get(name) != self.changed.get(name)).collect();
-                changed.dedup();
-                self.changed = before;
+        for (name, value) in undone {
+            if self.changed.get(&name) == value.as_ref() {
+                continue;
             }
-            _ => {
-                for (name, value) in local.into_iter().rev() {
-                    match value {
-                        Some(value) => self.changed.insert(name.clone(), value),
-                        None => self.changed.remove(&name),
-                    };
-                    changed.push(name);
-                }
-            }
+            match value {
+                Some(value) => self.changed.insert(name.clone(), value),
+                None => self.changed.remove(&name),
+            };
+            changed.push(name);
         }
-        if !changed.is_empty() {
+        changed.sort_unstable();
+        changed.dedup();
+        if changed.is_empty() {
+            self.count();
+        } else {
             self.refresh();
         }
         let mut told = Vec::new();

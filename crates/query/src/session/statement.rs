@@ -125,7 +125,7 @@ impl Session<'_> {
         interrupted: &'a dyn Fn() -> Result<(), SqlError>,
     ) -> Run<'a, 'w> {
         let ready = &self.state.settings.ready;
-        let mut run = Run::new(transaction, environment, interrupted, &self.row_ids, ready.query_memory);
+        let mut run = Run::new(transaction, environment, interrupted, &self.row_ids, self.state.statement_memory());
         run.read_committed = block.is_read_committed();
         run.lock_timeout = ready.lock_timeout;
         run.schema = Some(&self.state.schema);

@@ -266,7 +266,7 @@ impl Session<'_> {
                 let mut made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
                 made.by_sql = true;
                 self.plan(&made)?;
-                self.statements.insert(name, Arc::new(made));
+                self.statements.insert(name, Arc::new(made.kept_in(&self.state.memory)?));
                 "PREPARE".to_owned()
             }
             Statement::Execute { name: Some(name), parameters, .. } => {
@@ -508,7 +508,7 @@ impl Session<'_> {
         }
         if analyze {
             let started = std::time::Instant::now();
-            let mut kept = Collected::within(self.state.settings.ready.query_memory);
+            let mut kept = Collected::within(&self.state.statement_memory());
             let Tag(tag) = self.run(&prepared, &planned, parameters.values, Rows::Kept(&mut kept), client)?;
             lines.push(format!("Result: {tag}"));
             lines.push(format!("Execution Time: {:.3} ms", started.elapsed().as_secs_f64() * 1e3));
@@ -542,14 +542,16 @@ impl Session<'_> {
                 return Err(SqlError::new(SqlState::DUPLICATE_CURSOR, message));
             }
             let statement = Some(Parsed::sql(Statement::Query(query.clone())));
-            let prepared = Arc::new(Prepared::new(&query.to_string(), statement, parameters.given()));
+            let prepared = Prepared::new(&query.to_string(), statement, parameters.given());
+            let prepared = Arc::new(prepared.kept_in(&self.state.memory)?);
             let planned = self.plan(&prepared)?;
-            let mut kept = Collected::within(self.state.settings.ready.query_memory);
+            let mut kept = Collected::within(&self.state.statement_memory());
             let Tag(tag) = self.run(&prepared, &planned, parameters.values, Rows::Kept(&mut kept), client)?;
-            let rest = Some(Rest { rows: kept.0.into_iter(), tag });
+            let rest = Some(Rest { rows: kept.0.into_iter(), tag, kept: kept.1 });
             let declared = Some(prepared.made);
             let (parameters, formats) = Default::default();
-            self.portals.insert(name, Portal { prepared, parameters, formats, rest, done: true, declared });
+            let _kept = self.state.memory.reserve();
+            self.portals.insert(name, Portal { prepared, parameters, formats, rest, done: true, declared, _kept });
         }
         Ok(())
     }

@@ -251,7 +251,7 @@ impl View<'_> {
         );
         match function {
             F::AdvisoryTry | F::AdvisoryTryShared | F::AdvisoryTransactionTry | F::AdvisoryTransactionTryShared => {
-                Ok(Value::Bool(locks.try_lock(key, shared, transaction)))
+                Ok(Value::Bool(locks.try_lock(key, shared, transaction)?))
             }
             F::AdvisoryUnlock | F::AdvisoryUnlockShared => Ok(Value::Bool(locks.unlock(key, shared))),
             _ => {

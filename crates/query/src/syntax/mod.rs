@@ -59,9 +59,17 @@ fn bounded<T>(tokens: usize, parse: impl FnOnce() -> Result<T, SqlError>) -> Res
     if LEFT.get().is_some() {
         return parse();
     }
+    /// However parsing ends.
+    struct Counting;
+    impl Drop for Counting {
+        fn drop(&mut self) {
+            LEFT.set(None);
+        }
+    }
     LEFT.set(Some(FREE_STEPS + STEPS * tokens as u64));
+    let counting = Counting;
     let parsed = unless_too_long(parse);
-    LEFT.set(None);
+    drop(counting);
     parsed.unwrap_or_else(|| Err(too_complex("the statement is too complex: it takes too long to be parsed")))
 }
 

@@ -9,7 +9,10 @@ use std::{
 
 use freshet_engine::{Domain, Node, NodeConfig, Safety};
 use freshet_postgres::{Limits, Options, Server};
-use freshet_query::server::{Setup, SqlServer};
+use freshet_query::{
+    server::{General, Setup, SqlServer},
+    session::settings::Bounds,
+};
 use tokio_postgres::{Client, Config, NoTls};
 
 /// More than enough.
@@ -37,13 +40,22 @@ pub fn config(directory: Option<&Path>) -> NodeConfig {
 
 impl SqlNode {
     pub fn start(config: NodeConfig) -> Self {
+        Self::start_with(config, Arc::new(freshet_general::QueryEngine))
+    }
+
+    pub fn start_with(config: NodeConfig, general: Arc<dyn General>) -> Self {
+        Self::start_within(config, general, Bounds::default())
+    }
+
+    pub fn start_within(config: NodeConfig, general: Arc<dyn General>, bounds: Bounds) -> Self {
         let node = Node::start(config, |_| ()).unwrap();
         let limits = Limits { connections: 40, ..Limits::default() };
         let setup = Setup {
             node: Arc::clone(&node),
-            general: Some(std::sync::Arc::new(freshet_general::QueryEngine)),
+            general: Some(general),
             limits: limits.clone(),
             first_role: "freshet".to_owned(),
+            bounds,
             version: "test".to_owned(),
         };
         let server = SqlServer::new(setup).unwrap();

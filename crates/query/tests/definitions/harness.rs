@@ -292,7 +292,8 @@ impl<'b> Session<'b> {
             let context = EvalContext { names: Some(&view), session: Some(&view), ..EvalContext::default() };
             let binder = Binder::new(&schema, &self.path, self.role, &context);
             let environment = Environment { parameters: &[], firsts: &[], context: &context, session: &view };
-            let mut run = Run::new(transaction, environment, &interrupted, &self.row_ids, 1 << 30);
+            let mut run =
+                Run::new(transaction, environment, &interrupted, &self.row_ids, freshet_sql::memory::Pool::of(1 << 30));
             run.read_committed = self.read_committed;
             let mut found = Collected::default();
             let patience = Patience { deadline: None, interrupted: &interrupted };

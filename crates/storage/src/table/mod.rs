@@ -58,7 +58,7 @@ pub use self::{
     instantiate::Instantiated,
     read::{ReadContext, Visible},
     record::{InstallError, LoadError, Loaded, ReadError, RecordSource},
-    write::{Installed, Published},
+    write::{Change, Installed, Published},
 };
 use crate::{
     array::{IndirectionArray, Word},

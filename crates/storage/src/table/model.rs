@@ -9,7 +9,7 @@ use freshet_base::{
 };
 
 use super::{
-    Content, IndexList, Newest, ReadError, Reclaimed,
+    Change, Content, IndexList, Newest, ReadError, Reclaimed,
     free::FreeIds,
     scene::{FakeLog, context, see},
 };
@@ -107,7 +107,7 @@ fn a_reader_sees_a_commit_or_what_was_before() {
                 let (guard, snapshot) = scene.pin(&participant);
                 let owner = scene.owners.begin(1);
                 let context = context(&scene.owners, &scene.log, snapshot.0, 0);
-                let installed = scene.table.install(&guard, RID, owner, Some(b"second"), &context).unwrap();
+                let installed = scene.table.install(&guard, RID, owner, Change::Row(b"second"), &context).unwrap();
                 scene.commit(owner, [installed])
             })
         };
@@ -143,7 +143,7 @@ fn a_reader_sees_nothing_of_a_roll_back() {
                     let (guard, snapshot) = scene.pin(&participant);
                     let owner = scene.owners.begin(1);
                     let context = context(&scene.owners, &scene.log, snapshot.0, 0);
-                    let installed = scene.table.install(&guard, RID, owner, None, &context).unwrap();
+                    let installed = scene.table.install(&guard, RID, owner, Change::Gone, &context).unwrap();
                     scene.owners.decided(owner, false);
                     scene.table.roll_back(&guard, installed);
                 }
@@ -174,7 +174,7 @@ fn a_replaced_version_stands_for_its_replacement() {
             thread::spawn(move || {
                 let participant = scene.participants.join().unwrap();
                 let guard = participant.pin_without_snapshot();
-                scene.table.replace(&guard, &mut installed, owner, Some(b"second"));
+                scene.table.replace(&guard, &mut installed, owner, Change::Row(b"second"));
                 let stamp = scene.commit(owner, [installed]);
                 // The worker goes on.
                 scene.owners.begin(0);
@@ -218,7 +218,7 @@ fn the_first_of_two_writers_wins() {
             let (guard, snapshot) = scene.pin(&participant);
             let owner = scene.owners.begin(index);
             let context = context(&scene.owners, &scene.log, snapshot.0, 0);
-            let installed = scene.table.install(&guard, RID, owner, Some(row), &context).ok()?;
+            let installed = scene.table.install(&guard, RID, owner, Change::Row(row), &context).ok()?;
             Some((snapshot, scene.commit(owner, [installed])))
         };
         let other = {
@@ -246,7 +246,7 @@ fn trimming_leaves_what_readers_see() {
             let (guard, snapshot) = scene.pin(&participant);
             let owner = scene.owners.begin(1);
             let context = context(&scene.owners, &scene.log, snapshot.0, 0);
-            let installed = scene.table.install(&guard, RID, owner, None, &context).unwrap();
+            let installed = scene.table.install(&guard, RID, owner, Change::Gone, &context).unwrap();
             (owner, installed)
         };
         let trimmer = {

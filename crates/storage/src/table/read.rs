@@ -70,7 +70,21 @@ impl Content {
     ) -> Result<Option<Visible<'g>>, ReadError> {
         let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
         Version::prefetch_row(head.as_ptr());
-        self.walk(head, rid, context)
+        let Some((version, stamp)) = self.walk(head, rid, context)? else { return Ok(None) };
+        // SAFETY: reached under `guard`, which outlives 'g.
+        Ok(Some(Visible { stamp, row: unsafe { Version::row(version) } }))
+    }
+
+    /// Which record has the row of this one, for the context's snapshot, since another transaction has changed a key. Only while a
+    /// snapshot that saw the record is announced: later its id may be another's.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn moved_to(&self, guard: &Guard<'_>, rid: Rid, context: &ReadContext<'_>) -> Result<Option<Rid>, ReadError> {
+        let Some(head) = self.head(guard, rid, context)? else { return Ok(None) };
+        let Some((version, Some(_))) = self.walk(head, rid, context)? else { return Ok(None) };
+        // SAFETY: reached under `guard`.
+        Ok(unsafe { Version::moved_to(version) })
     }
 
     /// The head of the chain in memory, after loading what replay has announced.
@@ -127,18 +141,18 @@ impl Content {
         }
     }
 
-    /// From `head` to the version that the snapshot sees.
+    /// From `head` to the version that the snapshot sees, and its stamp; none of the reader's own.
     #[inline]
-    fn walk<'g>(
+    fn walk(
         &self,
         head: NonNull<Version>,
         rid: Rid,
         context: &ReadContext<'_>,
-    ) -> Result<Option<Visible<'g>>, ReadError> {
+    ) -> Result<Option<(*const Version, Option<Stamp>)>, ReadError> {
         let mut current: *const Version = head.as_ptr();
         let mut backoff = Backoff::new();
         loop {
-            // SAFETY: `current` was reached under the guard of our caller, which outlives 'g.
+            // SAFETY: `current` was reached under the guard of our caller.
             let visible = match unsafe { Self::state(current, context.me, context.owners) } {
                 State::Committed(stamp) if stamp < context.snapshot => Some(Some(stamp)),
                 State::Mine => Some(None),
@@ -154,8 +168,7 @@ impl Content {
                 }
             };
             if let Some(stamp) = visible {
-                // SAFETY: as above.
-                return Ok(Some(Visible { stamp, row: unsafe { Version::row(current) } }));
+                return Ok(Some((current, stamp)));
             }
             // SAFETY: as above. Acquire: pairs with whoever linked the older version.
             let next = unsafe { &(*current).next };

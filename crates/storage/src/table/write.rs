@@ -15,6 +15,32 @@ use crate::{
     version::Version,
 };
 
+/// What a new version says of its record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'r> {
+    /// It has this row.
+    Row(&'r [u8]),
+    /// It is deleted.
+    Gone,
+    /// It is deleted, and its row, changed, is another record's: a key has changed. Whoever has waited for the record finds the
+    /// row there. This is known in memory only, and for as long as a snapshot sees the record.
+    Moved(Rid),
+}
+
+impl Change<'_> {
+    fn version(self, stamp: u64, next: Word) -> NonNull<Version> {
+        match self {
+            Self::Row(row) => Version::create(stamp, next, Some(row)),
+            Self::Gone => Version::create(stamp, next, None),
+            Self::Moved(to) => Version::create_moved(stamp, next, to),
+        }
+    }
+
+    fn is_row(self) -> bool {
+        matches!(self, Self::Row(_))
+    }
+}
+
 /// An uncommitted version on top of a record: only its owner has this.
 #[must_use = "a version that is neither committed nor rolled back blocks its record for ever"]
 #[derive(Debug)]
@@ -46,6 +72,17 @@ impl Installed {
         // SAFETY: nobody frees an uncommitted version but its owner, through a method that takes
         // `self` or `&mut self`.
         unsafe { Version::row(self.version.as_ptr()) }.unwrap_or_default()
+    }
+
+    /// What it says of its record.
+    pub fn change(&self) -> Change<'_> {
+        // SAFETY: as in `row`.
+        let (row, to) = unsafe { (Version::row(self.version.as_ptr()), Version::moved_to(self.version.as_ptr())) };
+        match (row, to) {
+            (Some(row), _) => Change::Row(row),
+            (None, Some(to)) => Change::Moved(to),
+            (None, None) => Change::Gone,
+        }
     }
 
     /// What the log is to hold: the row, or for a tombstone the row that it deletes, so that
@@ -135,7 +172,7 @@ impl Content {
         Ok(Installed { version, rid: place.rid, kind: RecordKind::Insert, prev: place.tombstone })
     }
 
-    /// Puts a new uncommitted version on top of a record, a tombstone when `row` is `None`.
+    /// Puts a new uncommitted version on top of a record.
     /// Never waits for another writer: the first to come wins.
     ///
     /// # Errors
@@ -145,7 +182,7 @@ impl Content {
         guard: &Guard<'_>,
         rid: Rid,
         me: Owner,
-        row: Option<&[u8]>,
+        change: Change<'_>,
         context: &ReadContext<'_>,
     ) -> Result<Installed, InstallError> {
         let mut backoff = Backoff::new();
@@ -180,14 +217,14 @@ impl Content {
                 return Err(InstallError::Gone);
             }
             let below = Word::pointer(head.as_ptr());
-            let version = Version::create(me.stamp_bits(), below, row);
+            let version = change.version(me.stamp_bits(), below);
             let place = self.data.get(rid).expect("it has a head");
             // AcqRel: publishes the version. Failure: another writer came first, or a reader loaded something newer.
             if place
                 .compare_exchange(below.0, Word::pointer(version.as_ptr()).0, Ordering::AcqRel, Ordering::Relaxed)
                 .is_ok()
             {
-                let kind = if row.is_some() { RecordKind::Update } else { RecordKind::Delete };
+                let kind = if change.is_row() { RecordKind::Update } else { RecordKind::Delete };
                 return Ok(Installed { version, rid, kind, prev: Some(Stamp(prev)) });
             }
             // SAFETY: never published.
@@ -200,20 +237,20 @@ impl Content {
     ///
     /// # Panics
     /// When `installed` is not on top of its record: then it was not of this table.
-    pub fn replace(&self, guard: &Guard<'_>, installed: &mut Installed, me: Owner, row: Option<&[u8]>) {
+    pub fn replace(&self, guard: &Guard<'_>, installed: &mut Installed, me: Owner, change: Change<'_>) {
         let old = installed.version;
         // SAFETY: ours, see `Installed::row`. Acquire: its `next` may have been loaded or trimmed meanwhile.
         let below = Word(unsafe { old.as_ref() }.next.load(Ordering::Acquire));
-        let version = Version::create(me.stamp_bits(), below, row);
+        let version = change.version(me.stamp_bits(), below);
         self.exchange_own(installed.rid, old, Word::pointer(version.as_ptr()));
         // SAFETY: as above. Release: pairs with the acquire load in `state`; whoever finds it given up finds
         // another word than this version's. Without this it would keep the name of a transaction that ends.
         unsafe { old.as_ref() }.stamp.store(ABORTED, Ordering::Release);
         installed.version = version;
-        installed.kind = match (installed.kind, row) {
-            (_, None) => RecordKind::Delete,
-            (RecordKind::Insert, Some(_)) => RecordKind::Insert,
-            (_, Some(_)) => RecordKind::Update,
+        installed.kind = match (installed.kind, change.is_row()) {
+            (_, false) => RecordKind::Delete,
+            (RecordKind::Insert, true) => RecordKind::Insert,
+            (_, true) => RecordKind::Update,
         };
         // SAFETY: unlinked just now; what hangs below it now hangs below its replacement.
         unsafe { guard.retire(old.as_ptr().cast(), Version::free) };

@@ -10,7 +10,7 @@ use crate::{
     owner::{Owner, Owners},
     reclaim::{Guard, Participants},
     table::{
-        Content, InstallError, Installed, Newest, ReadContext, Reclaimed,
+        Change, Content, InstallError, Installed, Newest, ReadContext, Reclaimed,
         read::State,
         scene::{FakeLog, context, see},
     },
@@ -51,7 +51,7 @@ impl Primary {
     fn write(&self, guard: &Guard<'_>, stamp: u64, row: Option<&[u8]>) {
         let owner = self.owners.begin(0);
         let context = self.context(stamp, Some(owner));
-        let installed = self.table.install(guard, RID, owner, row, &context).unwrap();
+        let installed = self.table.install(guard, RID, owner, row.map_or(Change::Gone, Change::Row), &context).unwrap();
         self.commit(owner, stamp, installed);
     }
 }
@@ -63,15 +63,15 @@ fn a_writer_meets_who_was_first() {
     let guard = participant.pin_without_snapshot();
     let (one, other) = (primary.owners.begin(1), primary.owners.begin(2));
     let late = primary.context(15, Some(other));
-    assert_eq!(primary.table.install(&guard, RID, other, Some(A), &late).unwrap_err(), InstallError::Gone);
+    assert_eq!(primary.table.install(&guard, RID, other, Change::Row(A), &late).unwrap_err(), InstallError::Gone);
     primary.insert(&guard, 10, b"a10");
     primary.write(&guard, 20, Some(b"a20"));
-    assert_eq!(primary.table.install(&guard, RID, other, Some(A), &late).unwrap_err(), InstallError::Conflict);
-    let installed = primary.table.install(&guard, RID, one, None, &primary.context(25, Some(one))).unwrap();
+    assert_eq!(primary.table.install(&guard, RID, other, Change::Row(A), &late).unwrap_err(), InstallError::Conflict);
+    let installed = primary.table.install(&guard, RID, one, Change::Gone, &primary.context(25, Some(one))).unwrap();
     assert_eq!((installed.kind(), installed.prev(), installed.row()), (RecordKind::Delete, Some(Stamp(20)), &b""[..]));
     assert_eq!(installed.logged_row(&guard), b"a20");
     let now = primary.context(25, Some(other));
-    assert_eq!(primary.table.install(&guard, RID, other, Some(A), &now).unwrap_err(), InstallError::Conflict);
+    assert_eq!(primary.table.install(&guard, RID, other, Change::Row(A), &now).unwrap_err(), InstallError::Conflict);
     let newest = |context| primary.table.newest(&guard, RID, &context, |row| row.starts_with(A)).unwrap();
     assert_eq!(newest(primary.context(25, Some(other))), Some(Newest::Contested));
     assert_eq!(newest(primary.context(25, Some(one))), None, "its own deletion frees the key");
@@ -82,7 +82,7 @@ fn a_writer_meets_who_was_first() {
     assert_eq!(newest(primary.context(25, Some(other))), Some(Newest::Contested), "deleted since the snapshot");
     assert_eq!(newest(primary.context(35, Some(other))), None);
     let gone = primary.context(35, Some(other));
-    assert_eq!(primary.table.install(&guard, RID, other, Some(A), &gone).unwrap_err(), InstallError::Gone);
+    assert_eq!(primary.table.install(&guard, RID, other, Change::Row(A), &gone).unwrap_err(), InstallError::Gone);
     for (snapshot, row) in [(5, None), (15, Some(&b"a10"[..])), (25, Some(b"a20")), (35, None)] {
         assert_eq!(see(&primary.table, &guard, RID, &primary.context(snapshot, None)).unwrap(), row);
     }
@@ -105,7 +105,7 @@ fn a_replaced_version_is_given_up() {
     let owner = primary.owners.begin(0);
     let mut installed = primary.table.insert(Reclaimed { rid: RID, tombstone: None }, owner, b"a1").unwrap();
     let held = Word(primary.table.data.get(RID).unwrap().load(Ordering::Acquire)).as_pointer().unwrap();
-    primary.table.replace(&guard, &mut installed, owner, Some(b"a2"));
+    primary.table.replace(&guard, &mut installed, owner, Change::Row(b"a2"));
     primary.commit(owner, 10, installed);
     primary.owners.begin(0);
     // SAFETY: reached under the guard, which is still held.
@@ -152,8 +152,8 @@ fn memory_does_not_grow_with_updates_roll_backs_and_replacements() {
         let guard = participant.pin_without_snapshot();
         let owner = primary.owners.begin(1);
         let context = primary.context(stamp, Some(owner));
-        let mut installed = primary.table.install(&guard, RID, owner, Some(b"ab"), &context).unwrap();
-        primary.table.replace(&guard, &mut installed, owner, Some(b"abc"));
+        let mut installed = primary.table.install(&guard, RID, owner, Change::Row(b"ab"), &context).unwrap();
+        primary.table.replace(&guard, &mut installed, owner, Change::Row(b"abc"));
         if stamp % 2 == 0 {
             primary.owners.decided(owner, false);
             primary.table.roll_back(&guard, installed);

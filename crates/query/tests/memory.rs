@@ -1,0 +1,160 @@
+//! What statements, sessions and the server may keep in memory, which no role can lift.
+
+mod common;
+
+use std::{sync::Arc, time::Duration};
+
+use common::{Sql, SqlNode, config};
+use freshet_general::QueryEngine;
+use freshet_query::session::settings::Bounds;
+
+const MB: usize = 1 << 20;
+
+/// A statement may keep 8 MB, a session 16, all together 24.
+fn small() -> SqlNode {
+    let bounds = Bounds { memory: 24 * MB, session_memory: 16 * MB, statement_memory: 8 * MB, ..Bounds::default() };
+    SqlNode::start_within(config(None), Arc::new(QueryEngine), bounds)
+}
+
+/// About six and a half megabytes of rows.
+const ROWS: &str = "SELECT repeat('x', 6500) FROM generate_series(1, 1000)";
+
+fn cursors(sql: &Sql, from: usize) -> usize {
+    for number in from..from + 6 {
+        if let Err(error) = sql.query(&format!("SAVEPOINT s; DECLARE c{number} CURSOR FOR {ROWS}")) {
+            assert_eq!(error.code().unwrap().code(), "53200", "{error}");
+            sql.lines("ROLLBACK TO s");
+            return number - from;
+        }
+    }
+    6
+}
+
+#[test]
+fn a_role_cannot_lift_what_a_statement_may_keep() {
+    let node = small();
+    let sql = node.connect();
+    assert_eq!(sql.lines("SHOW freshet.query_memory"), [format!("{}B", 8 * MB)]);
+    for more in ["900TB", "9MB", "8193kB"] {
+        assert_eq!(sql.state(&format!("SET freshet.query_memory = '{more}'")), "22023", "{more}");
+        assert_eq!(sql.state(&format!("SET LOCAL freshet.query_memory = '{more}'")), "22023", "{more}");
+        assert_eq!(
+            sql.state(&format!("SELECT set_config('freshet.query_memory', '{more}', false)")),
+            "22023",
+            "{more}"
+        );
+    }
+    let sorted = "SELECT count(*) FROM (SELECT g FROM generate_series(1, 100000) g ORDER BY g DESC OFFSET 1) s";
+    sql.lines(sorted);
+    sql.lines("SET freshet.query_memory = '100kB'");
+    assert_eq!(sql.state(sorted), "53200");
+    // The session goes on.
+    sql.lines("RESET freshet.query_memory");
+    sql.lines(sorted);
+    // Whatever it is that is kept.
+    sql.lines("CREATE TABLE t (id int PRIMARY KEY, x text); CREATE TABLE u (id int PRIMARY KEY, x text)");
+    sql.lines("INSERT INTO t SELECT g, repeat('x', 1000) || g FROM generate_series(1, 5000) g");
+    sql.lines("INSERT INTO t SELECT g, repeat('x', 1000) || g FROM generate_series(5001, 10000) g");
+    for statement in [
+        "SELECT x FROM t ORDER BY x",
+        "SELECT DISTINCT x FROM t",
+        "SELECT count(DISTINCT x) FROM t",
+        "SELECT x, count(*) FROM t GROUP BY x",
+        "INSERT INTO u SELECT id, x FROM t",
+        "SELECT array_agg(x) FROM t",
+        "SELECT a.x FROM t a JOIN t b ON a.x = b.x",
+        "EXPLAIN ANALYZE SELECT x FROM t",
+        "SELECT x, sum(id) OVER (ORDER BY x) FROM t",
+    ] {
+        assert_eq!(sql.state(statement), "53200", "{statement}");
+        assert_eq!(sql.lines("SELECT 1"), ["1"]);
+    }
+    assert_eq!(sql.lines("SELECT count(*) FROM u"), ["0"]);
+    assert_eq!(node.server.shared().memory.used(), session_rest(&node), "all was given back");
+}
+
+/// What two idle sessions keep: their settings, and not more than two steps of a pool each.
+fn session_rest(node: &SqlNode) -> usize {
+    let used = node.server.shared().memory.used();
+    assert!(used <= 320 << 10, "{used} bytes are kept by sessions that do nothing");
+    used
+}
+
+#[test]
+fn cursors_are_bounded_by_session_and_by_server() {
+    let node = small();
+    let (one, other) = (node.connect(), node.connect());
+    for sql in [&one, &other] {
+        sql.lines("BEGIN");
+    }
+    assert_eq!(cursors(&one, 0), 2, "a session keeps 16 MB");
+    assert_eq!(cursors(&other, 0), 1, "the server keeps 24 MB");
+    // What is closed can be had again, by anybody.
+    one.lines("CLOSE c0");
+    assert_eq!(cursors(&other, 10), 1);
+    for sql in [&one, &other] {
+        sql.lines("ROLLBACK");
+        assert_eq!(sql.lines("SELECT 1"), ["1"]);
+    }
+    session_rest(&node);
+    drop((one, other));
+    common::eventually("sessions that are gone keep nothing", || node.server.shared().memory.used() == 0);
+}
+
+#[test]
+fn settings_and_prepared_statements_count() {
+    let node = small();
+    let sql = node.connect();
+    let long = "x".repeat(MB);
+    let refused = (0..40).find(|number| match sql.query(&format!("SET custom.s{number} = '{long}'")) {
+        Ok(_) => false,
+        Err(error) => {
+            assert_eq!(error.code().unwrap().code(), "53200", "{error}");
+            true
+        }
+    });
+    assert!(refused.is_some_and(|number| (4..=16).contains(&number)), "{refused:?}");
+    // The one that was refused is not there, and those before it can be shortened.
+    assert_eq!(sql.lines(&format!("SELECT current_setting('custom.s{}', true) IS NULL", refused.unwrap())), ["t"]);
+    for number in 0..refused.unwrap() {
+        sql.lines(&format!("SET custom.s{number} = ''"));
+    }
+    sql.lines(&format!("BEGIN; SET LOCAL custom.s1 = '{long}'; ROLLBACK"));
+    session_rest(&node);
+    let texts = "x".repeat(10_000);
+    let prepared = (0..40).find(|number| {
+        let prepared = sql.query(&format!("PREPARE p{number} AS SELECT '{texts}'"));
+        prepared.is_err_and(|error| error.code().unwrap().code() == "53200")
+    });
+    assert!(prepared.is_some_and(|number| (5..=30).contains(&number)), "{prepared:?}");
+    sql.lines("DEALLOCATE ALL");
+    let parameter = "y".repeat(5 * MB);
+    let done = sql.runtime.block_on(async {
+        let statement = sql.client.prepare("SELECT length($1::text)").await?;
+        sql.client.query_one(&statement, &[&parameter]).await
+    });
+    assert_eq!(done.unwrap().get::<_, i32>(0) as usize, parameter.len());
+    drop(sql);
+    common::eventually("nothing is kept", || node.server.shared().memory.used() == 0);
+}
+
+#[test]
+fn time_limits_have_defaults_that_the_server_sets() {
+    let bounds = Bounds {
+        statement_timeout: Duration::from_millis(50),
+        idle_in_transaction_timeout: Duration::from_millis(70),
+        idle_session_timeout: Duration::from_secs(3600),
+        ..Bounds::default()
+    };
+    let node = SqlNode::start_within(config(None), Arc::new(QueryEngine), bounds);
+    let sql = node.connect();
+    assert_eq!(sql.state("SELECT pg_sleep(100)"), "57014");
+    assert_eq!(sql.lines("SHOW statement_timeout"), ["50"]);
+    assert_eq!(sql.lines("SHOW idle_session_timeout"), ["3600000"]);
+    // A session may want something else, and go back to that.
+    sql.lines("SET statement_timeout = 0; SELECT pg_sleep(0.1)");
+    sql.lines("RESET statement_timeout");
+    assert_eq!(sql.lines("SHOW statement_timeout"), ["50"]);
+    sql.lines("SET statement_timeout = 0; BEGIN");
+    common::eventually("it was ended", || sql.client.is_closed());
+}
