@@ -1,12 +1,14 @@
 //! Nodes in processes of their own: how the demo, the benchmarks and the tests start, stop and kill them.
 //!
 //! Nobody is left behind: a node ends with its standard input, and so with the process that started it, and dropping a
-//! [`NodeProcess`] kills it.
+//! [`NodeProcess`] or a [`Process`] kills it.
 
 use std::{
     collections::VecDeque,
     ffi::OsString,
     io::{BufRead, BufReader},
+    ops::{Deref, DerefMut},
+    os::unix::process::CommandExt,
     path::Path,
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
@@ -66,10 +68,7 @@ pub struct Ready {
 /// A node in a process of its own, which ends with it.
 #[derive(Debug)]
 pub struct NodeProcess {
-    child: Child,
-    /// While it is open the node lives.
-    stdin: Option<ChildStdin>,
-    messages: Arc<Mutex<VecDeque<String>>>,
+    process: Process,
     ready: Ready,
 }
 
@@ -83,9 +82,69 @@ impl NodeProcess {
         I: IntoIterator,
         I::Item: Into<OsString>,
     {
+        let (mut process, receiver) = Process::spawn(program, flags)?;
+        match receiver.recv_timeout(patience) {
+            Ok(ready) => Ok(Self { process, ready }),
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                let _ = process.child.kill();
+                let status = process.child.wait().map_or_else(|cause| cause.to_string(), |status| status.to_string());
+                // Its last words may still be on their way.
+                thread::sleep(Duration::from_millis(50));
+                Err(SpawnError::Ended { status, messages: process.messages() })
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {
+                process.kill();
+                Err(SpawnError::Silent { patience, messages: process.messages() })
+            }
+        }
+    }
+
+    /// What it said when it could serve.
+    pub fn ready(&self) -> &Ready {
+        &self.ready
+    }
+}
+
+impl Deref for NodeProcess {
+    type Target = Process;
+
+    fn deref(&self) -> &Process {
+        &self.process
+    }
+}
+
+impl DerefMut for NodeProcess {
+    fn deref_mut(&mut self) -> &mut Process {
+        &mut self.process
+    }
+}
+
+/// A process that runs a node, whether or not it can serve yet. It is killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    /// While it is open the node lives.
+    stdin: Option<ChildStdin>,
+    messages: Arc<Mutex<VecDeque<String>>>,
+}
+
+impl Process {
+    /// Starts `program serve` with these flags, and does not wait: what it says when it can serve comes out of the receiver, which
+    /// ends without that when the process does.
+    ///
+    /// # Errors
+    /// [`SpawnError::Start`].
+    pub fn spawn<I>(program: &Path, flags: I) -> Result<(Self, mpsc::Receiver<Ready>), SpawnError>
+    where
+        I: IntoIterator,
+        I::Item: Into<OsString>,
+    {
         let mut command = Command::new(program);
         command.args(["serve", "--while-stdin"]).args(flags.into_iter().map(Into::into));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        // In a process group of its own: so it does not get the terminal's signals, and the kernel continues it, if it is
+        // stopped, when the process that started it has ended. Then it finds the end of its standard input.
+        command.process_group(0);
         // Flags alone decide; the environment is meant for nodes that a user starts.
         for (name, _) in std::env::vars_os() {
             if name.to_string_lossy().starts_with("FRESHET_") {
@@ -118,29 +177,7 @@ impl NodeProcess {
                 }
             });
         }
-        let said = |messages: &Mutex<VecDeque<String>>| {
-            Vec::from(messages.lock().unwrap_or_else(PoisonError::into_inner).clone()).join("\n")
-        };
-        match receiver.recv_timeout(patience) {
-            Ok(ready) => Ok(Self { child, stdin, messages, ready }),
-            Err(mpsc::RecvTimeoutError::Disconnected) => {
-                let _ = child.kill();
-                let status = child.wait().map_or_else(|cause| cause.to_string(), |status| status.to_string());
-                // Its last words may still be on their way.
-                thread::sleep(Duration::from_millis(50));
-                Err(SpawnError::Ended { status, messages: said(&messages) })
-            }
-            Err(mpsc::RecvTimeoutError::Timeout) => {
-                let _ = child.kill();
-                let _ = child.wait();
-                Err(SpawnError::Silent { patience, messages: said(&messages) })
-            }
-        }
-    }
-
-    /// What it said when it could serve.
-    pub fn ready(&self) -> &Ready {
-        &self.ready
+        Ok((Self { child, stdin, messages }, receiver))
     }
 
     /// What it has complained about so far.
@@ -210,7 +247,7 @@ impl NodeProcess {
     }
 }
 
-impl Drop for NodeProcess {
+impl Drop for Process {
     fn drop(&mut self) {
         self.kill();
     }

@@ -154,7 +154,7 @@ impl Shared {
             }
             interrupted()?;
             if Instant::now() >= deadline {
-                let message = format!("this standby does not show stamp {} yet", stamp.0 - 1);
+                let message = format!("this node does not show stamp {} yet", stamp.0 - 1);
                 let error = SqlError::new(SqlState::QUERY_CANCELED, message);
                 return Err(error.with_hint("See freshet.read_after_timeout, or read on the primary."));
             }

@@ -40,6 +40,20 @@ fn a_stamp_makes_a_standby_wait_for_what_it_stands_for() {
 }
 
 #[test]
+fn a_primary_that_does_not_have_a_stamp_does_not_pretend_to() {
+    let (primary, _standby, _directories) = pair();
+    let session = primary.connect();
+    session.lines("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)");
+    let stamp: u64 = session.lines("SHOW freshet.last_commit").remove(0).parse().unwrap();
+    session.lines(&format!("SET freshet.read_after_timeout = '20ms'; SET freshet.read_after = '{stamp}'"));
+    assert_eq!(session.lines("SELECT id FROM t"), ["1"]);
+    // As another primary's, of which this one has not heard: it stood still, for example.
+    session.lines(&format!("SET freshet.read_after = '{}'", stamp + (1 << 30)));
+    assert_eq!(session.state("SELECT id FROM t"), "57014");
+    assert_eq!(session.lines("RESET freshet.read_after; SELECT id FROM t"), ["1"]);
+}
+
+#[test]
 fn a_view_is_no_older_than_it_may_be() {
     let (primary, standby, _directories) = pair();
     let reader = standby.connect();

@@ -234,15 +234,29 @@ impl Node {
         self.database.wait_until(ticket, deadline)
     }
 
-    /// Blocks until transactions that begin here see everything below `stamp`; on a primary they do at once.
+    /// Blocks until transactions that begin here see everything below `stamp`; on a primary they do at once, unless the stamp is of
+    /// another one's reign, of which this one has not heard yet.
     ///
     /// # Errors
     /// [`WaitError`] when `deadline` passes first, or the node stops.
     pub fn wait_visible(&self, stamp: Stamp, deadline: Option<Instant>) -> Result<Stamp, WaitError> {
         let snapshots = &self.database.core().snapshots;
-        match snapshots.primary() {
-            Some(_) => Ok(snapshots.current()),
-            None => snapshots.visible().wait(stamp, deadline),
+        if snapshots.primary().is_none() {
+            return snapshots.visible().wait(stamp, deadline);
+        }
+        loop {
+            let current = snapshots.current();
+            if current >= stamp {
+                return Ok(current);
+            }
+            if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+                return Err(WaitError::Deadline);
+            }
+            if matches!(*self.composition(), Composition::Stopped | Composition::Failed) {
+                return Err(WaitError::Closed);
+            }
+            // Its log grows with its own transactions only, and nobody tells that.
+            std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
 

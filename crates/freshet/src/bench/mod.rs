@@ -12,6 +12,7 @@ mod report;
 mod restart;
 mod subject;
 mod tatp;
+mod torture;
 mod tpcb;
 mod tpcc;
 mod ycsb;
@@ -40,6 +41,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Backup(options) => return backup::run(options),
         Bench::Restart(options) => return restart::run(options),
         Bench::Join(options) => return join::run(options),
+        Bench::Torture(options) => return torture::run(options),
         Bench::Ratios(options) => return ratios::run(options),
     };
     if json {

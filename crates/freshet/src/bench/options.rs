@@ -7,7 +7,9 @@ use freshet_base::{Isolation, Safety};
 use freshet_engine::{Apply, FabricKind, ReplayMode};
 use freshet_workloads::ycsb::mix::Mix;
 
-use super::{backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions};
+use super::{
+    backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions, torture::TortureOptions,
+};
 use crate::{
     config::{DivideBy, Domain, GroupCommit, NudgeBy},
     pin::Pin,
@@ -30,6 +32,9 @@ pub(crate) enum Bench {
     Backup(BackupOptions),
     /// How long a standby takes to join a primary under TPC-C, and what that costs it.
     Join(JoinOptions),
+    /// Clusters of real processes under SQL load, whose nodes are killed, stopped, continued, restarted and promoted by seed, and whose
+    /// history is checked: nothing acknowledged is lost, and much more (docs/testing.md).
+    Torture(Box<TortureOptions>),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
     Ratios(RatiosOptions),
 }
@@ -238,7 +243,7 @@ pub(crate) struct YcsbOptions {
     pub(crate) common: Common,
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+pub(super) fn seconds(text: &str) -> Result<f64, String> {
     text.parse::<f64>()
         .ok()
         .filter(|seconds| (0.0..=86_400.0).contains(seconds))

@@ -107,7 +107,7 @@ impl Cluster {
     }
 
     fn pid(&self, number: usize) -> u32 {
-        self.nodes[number].process.as_ref().map_or(0, NodeProcess::pid)
+        self.nodes[number].process.as_ref().map_or(0, |process| process.pid())
     }
 
     pub(crate) fn connect(&self, number: usize) -> Result<Client, Failure> {
@@ -134,7 +134,7 @@ impl Cluster {
                 let messages: Vec<String> = self
                     .nodes
                     .iter()
-                    .filter_map(|node| node.process.as_ref().map(NodeProcess::messages))
+                    .filter_map(|node| node.process.as_ref().map(|process| process.messages()))
                     .filter(|messages| !messages.is_empty())
                     .collect();
                 return Err(Failure::new(format!(

@@ -68,7 +68,7 @@ pub(crate) struct Interruption(Arc<AtomicBool>);
 
 impl Interruption {
     /// Hears of Ctrl-C and SIGTERM; the second one ends the process at once.
-    fn listen() -> Result<Self, Failure> {
+    pub(crate) fn listen() -> Result<Self, Failure> {
         let flag = Arc::new(AtomicBool::new(false));
         for signal in [SIGINT, SIGTERM] {
             signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&flag))?;

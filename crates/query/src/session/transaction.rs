@@ -125,12 +125,10 @@ impl<'w> Session<'w> {
         Ok(())
     }
 
-    /// On a standby, waits until its read view has what the session asks for.
+    /// Waits until what is read here has what the session asks for. A primary may not have it either: it may have stood still while
+    /// another one came.
     fn wait_for_view(&self) -> Result<(), SqlError> {
         let settings = &self.state.settings;
-        if !self.shared.is_standby() {
-            return Ok(());
-        }
         let wanted = settings.get("freshet.read_after").unwrap_or_default();
         if !wanted.is_empty() {
             let stamp: u64 = wanted.parse().map_err(|_| {

@@ -1,0 +1,398 @@
+//! SQL clients at work: some write, on whichever node takes writers; one for each node reads there.
+
+use std::{
+    net::SocketAddr,
+    sync::atomic::{AtomicBool, Ordering},
+    thread,
+    time::Duration,
+};
+
+use freshet_workloads::random::Random;
+
+use super::{
+    history::{ACCOUNTS, BALANCE, Effect, Final, History, Id, KEYS, Outcome, PER_CLIENT, PIECES, PLACES, Read, Write},
+    sql::{Reply, Session, SqlFailure},
+};
+
+/// The superuser of a new database.
+pub(super) const USER: &str = "freshet";
+
+/// How long a client waits for any answer.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// How long it waits for a session.
+const CONNECT: Duration = Duration::from_secs(1);
+
+/// Errors that a client has to expect when nodes come and go, besides those of class 08: conflicts, deadlocks, open outcomes,
+/// standbys, nodes that end or are not ready, time-outs, too many sessions.
+const EXPECTED: [&str; 9] = ["40001", "40P01", "40003", "25006", "57P01", "57P03", "57014", "53300", "23505"];
+
+/// Of these, those after which the session is as good as before.
+const HARMLESS: [&str; 4] = ["40001", "40P01", "57014", "23505"];
+
+/// The statements that make what the load works on.
+pub(super) fn definitions() -> Vec<String> {
+    let values = |count: i64, row: &dyn Fn(i64) -> String| (0..count).map(row).collect::<Vec<_>>().join(", ");
+    let mut statements: Vec<String> = [
+        "CREATE TABLE journal (id bigint PRIMARY KEY, key bigint, version bigint, note text)",
+        "CREATE TABLE register (key bigint PRIMARY KEY, version bigint NOT NULL, writer bigint NOT NULL)",
+        "CREATE TABLE account (id bigint PRIMARY KEY, balance bigint NOT NULL)",
+        "CREATE TABLE piece (place bigint PRIMARY KEY, piece bigint NOT NULL, hops bigint NOT NULL)",
+        "CREATE UNIQUE INDEX piece_piece ON piece (piece)",
+    ]
+    .map(str::to_owned)
+    .to_vec();
+    statements.push(format!("INSERT INTO register VALUES {}", values(KEYS, &|key| format!("({key}, 0, 0)"))));
+    statements.push(format!("INSERT INTO account VALUES {}", values(ACCOUNTS, &|id| format!("({id}, {BALANCE})"))));
+    statements.push(format!("INSERT INTO piece VALUES {}", values(PIECES, &|piece| format!("({piece}, {piece}, 0)"))));
+    statements
+}
+
+fn number(text: &str) -> i64 {
+    text.parse().unwrap_or(i64::MIN)
+}
+
+fn numbers(rows: &[Vec<String>]) -> impl Iterator<Item = Vec<i64>> {
+    rows.iter().map(|row| row.iter().map(|value| number(value)).collect())
+}
+
+fn registers(rows: &[Vec<String>]) -> Vec<(i64, i64, Id)> {
+    numbers(rows).map(|row| (row[0], row[1], row[2])).collect()
+}
+
+/// How many rows a statement has changed.
+fn changed(reply: &Reply) -> i64 {
+    reply.tags.last().and_then(|tag| tag.rsplit(' ').next()).map_or(0, number)
+}
+
+/// Everything that a node shows.
+pub(super) fn all(address: SocketAddr, patience: Duration) -> Result<Final, SqlFailure> {
+    let mut session = Session::open(address, USER, patience)?;
+    let mut shown = Final::default();
+    for row in session.run("SELECT id, key, version FROM journal")?.rows {
+        let register = (!row[1].is_empty()).then(|| (number(&row[1]), number(&row[2])));
+        shown.journal.insert(number(&row[0]), register);
+    }
+    shown.registers = registers(&session.run("SELECT key, version, writer FROM register")?.rows).into_iter().collect();
+    let pairs = |rows: &[Vec<String>]| numbers(rows).map(|row| (row[0], row[1])).collect();
+    shown.accounts = pairs(&session.run("SELECT id, balance FROM account")?.rows);
+    shown.pieces = pairs(&session.run("SELECT piece, hops FROM piece")?.rows);
+    Ok(shown)
+}
+
+/// What all clients of a load share.
+pub(super) struct Load<'a> {
+    pub(super) history: &'a History,
+    /// Where each node's sessions are.
+    pub(super) addresses: &'a [SocketAddr],
+    pub(super) names: &'a [String],
+    pub(super) stop: &'a AtomicBool,
+    /// Whether pieces are moved.
+    pub(super) moves: bool,
+}
+
+impl Load<'_> {
+    fn goes_on(&self) -> bool {
+        // Relaxed: they stop some time soon.
+        !self.stop.load(Ordering::Relaxed)
+    }
+
+    /// Counts an error, and judges it.
+    fn heard(&self, failure: &SqlFailure, node: usize, whose: &str) {
+        let (key, unexpected) = match failure {
+            SqlFailure::Lost(_) => ("connection lost", false),
+            SqlFailure::Said { code, .. } => {
+                (code.as_str(), !EXPECTED.contains(&code.as_str()) && !code.starts_with("08"))
+            }
+        };
+        *self.history.book().errors.entry(key.to_owned()).or_default() += 1;
+        if unexpected {
+            self.history.violated(format!("an unexpected error: {whose} on node {} heard {failure}", self.names[node]));
+        }
+    }
+
+    fn open(&self, node: usize) -> Result<Session, SqlFailure> {
+        let mut session = Session::open(self.addresses[node], USER, CONNECT)?;
+        session.run("SET freshet.commit_stamps = on")?;
+        session.wait_for(PATIENCE)?;
+        Ok(session)
+    }
+
+    /// Writes, as client `number`, whose last transaction had the sequence number `last`; returns the new one.
+    pub(super) fn write(&self, number: i64, last: i64, random: Random) -> i64 {
+        let mut client = Client { load: self, number, sequence: last, random, connection: 0, node: 0 };
+        let mut session: Option<Session> = None;
+        while self.goes_on() {
+            let mut open = match session.take() {
+                Some(open) => open,
+                None => match client.connect() {
+                    Some(open) => open,
+                    None => {
+                        thread::sleep(Duration::from_millis(20));
+                        continue;
+                    }
+                },
+            };
+            if client.step(&mut open) {
+                session = Some(open);
+            }
+            thread::sleep(Duration::from_micros(client.random.below(6_000)));
+        }
+        client.sequence
+    }
+
+    /// Reads on one node.
+    pub(super) fn read(&self, node: usize, clients: i64, mut random: Random) {
+        while self.goes_on() {
+            let Ok(mut session) = self.open(node) else {
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            let connection = self.history.connection();
+            while self.goes_on() {
+                if let Err(failure) = self.look(&mut session, node, connection, clients, &mut random) {
+                    self.heard(&failure, node, "a reader");
+                    if !is_harmless(&failure) || session.run("ROLLBACK").is_err() {
+                        break;
+                    }
+                }
+                thread::sleep(Duration::from_millis(random.within(2, 30)));
+            }
+        }
+    }
+
+    /// One snapshot.
+    fn look(
+        &self,
+        session: &mut Session,
+        node: usize,
+        connection: u64,
+        clients: i64,
+        random: &mut Random,
+    ) -> Result<(), SqlFailure> {
+        let mut read = Read { node, connection, begun: self.history.now(), ..Read::default() };
+        if random.below(3) == 0 {
+            // As somebody who was told of a commit asks for it.
+            let stamp = self.history.book().last_stamp;
+            read.after = Some(stamp);
+            session.run(&format!("SET freshet.read_after = '{stamp}'"))?;
+        } else {
+            session.run("SET freshet.read_after = ''")?;
+        }
+        session.run("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
+        let registers_seen = session.run("SELECT key, version, writer FROM register")?;
+        let accounts = session.run("SELECT id, balance FROM account")?;
+        let pieces = session.run("SELECT piece, place FROM piece")?;
+        let client = random.below(clients.unsigned_abs()).cast_signed();
+        let from = {
+            let book = self.history.book();
+            let newest = book.writes.iter().rev().find(|write| write.id / PER_CLIENT == client);
+            newest.map_or(client * PER_CLIENT, |write| (write.id - 60).max(client * PER_CLIENT))
+        };
+        let below = (client + 1) * PER_CLIENT;
+        let journal =
+            session.run(&format!("SELECT id FROM journal WHERE id >= {from} AND id < {below} ORDER BY id"))?;
+        // On a primary what was read counts only when the end of the transaction says that it holds.
+        session.run("COMMIT")?;
+        read.ended = self.history.now();
+        read.current = session.takes_writers();
+        let whence = || format!("on node {}, connection {connection}", self.names[node]);
+        let sum: i64 = numbers(&accounts.rows).map(|row| row[1]).sum();
+        if sum != ACCOUNTS * BALANCE || accounts.rows.len() as i64 != ACCOUNTS {
+            self.history.violated(format!("half a transaction was seen {}: accounts {:?}", whence(), accounts.rows));
+        }
+        let mut found: Vec<i64> = numbers(&pieces.rows).map(|row| row[0]).collect();
+        found.sort_unstable();
+        if !found.iter().copied().eq(0..PIECES) {
+            self.history.violated(format!("a moved row is lost, seen {}: {:?}", whence(), pieces.rows));
+        }
+        read.registers = registers(&registers_seen.rows);
+        if read.registers.len() as i64 != KEYS {
+            self.history.violated(format!("registers are missing, seen {}: {:?}", whence(), read.registers));
+        }
+        let ids: Vec<Id> = numbers(&journal.rows).map(|row| row[0]).collect();
+        if !ids.is_sorted() || ids.iter().any(|id| !(from..below).contains(id)) {
+            self.history.violated(format!("ids from {from} to {below} were asked for {}: {ids:?}", whence()));
+            return Ok(());
+        }
+        read.journal = Some((from, ids));
+        self.history.book().reads.push(read);
+        Ok(())
+    }
+}
+
+/// What a transaction is about.
+#[derive(Clone, Copy)]
+enum Plan {
+    Journal,
+    Transfer,
+    Register,
+    Move,
+    Bump,
+}
+
+/// Who writes.
+struct Client<'a> {
+    load: &'a Load<'a>,
+    number: i64,
+    sequence: i64,
+    random: Random,
+    connection: u64,
+    node: usize,
+}
+
+impl Client<'_> {
+    /// Connects to a node that takes writers, as drivers do with target_session_attrs=read-write.
+    fn connect(&mut self) -> Option<Session> {
+        let mut order: Vec<usize> = (0..self.load.addresses.len()).collect();
+        self.random.shuffle(&mut order);
+        for node in order {
+            if !self.load.goes_on() {
+                return None;
+            }
+            if let Ok(session) = self.load.open(node)
+                && session.takes_writers()
+            {
+                (self.node, self.connection) = (node, self.load.history.connection());
+                return Some(session);
+            }
+        }
+        None
+    }
+
+    /// One transaction; returns whether the session can be used again.
+    fn step(&mut self, session: &mut Session) -> bool {
+        if self.random.below(12) == 0 {
+            let clients = self.number + 1;
+            let (load, node, connection) = (self.load, self.node, self.connection);
+            let looked = load.look(session, node, connection, clients, &mut self.random);
+            return match looked {
+                Ok(()) => true,
+                Err(failure) => {
+                    load.heard(&failure, node, &format!("client {}, reading,", self.number));
+                    is_harmless(&failure) && session.run("ROLLBACK").is_ok()
+                }
+            };
+        }
+        self.sequence += 1;
+        let id = self.number * PER_CLIENT + self.sequence;
+        let begun = self.load.history.now();
+        let mut effect = Effect::default();
+        let went = self.transaction(session, id, &mut effect);
+        let ended = self.load.history.now();
+        let (outcome, again) = match went {
+            Ok(stamp) => (Outcome::Committed(stamp), true),
+            Err((committing, failure)) => {
+                self.load.heard(&failure, self.node, &format!("client {}", self.number));
+                let harmless = is_harmless(&failure);
+                let open = match &failure {
+                    SqlFailure::Lost(_) => true,
+                    SqlFailure::Said { code, fatal, .. } => *fatal || code == "40003" || code.starts_with("08"),
+                };
+                let told = failure.to_string();
+                let outcome = if committing && open { Outcome::Open(told) } else { Outcome::Refused(told) };
+                (outcome, harmless && session.run("ROLLBACK").is_ok())
+            }
+        };
+        self.load.history.wrote(Write { id, node: self.node, begun, ended, outcome, effect });
+        again
+    }
+
+    /// Runs a transaction; returns its stamp, or why not and whether it was being committed.
+    fn transaction(&mut self, session: &mut Session, id: Id, effect: &mut Effect) -> Result<u64, (bool, SqlFailure)> {
+        let before = |failure: SqlFailure| (false, failure);
+        let level = self.random.below(3) as usize;
+        let levels = ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"];
+        let plan = match self.random.below(100) {
+            0..30 => Plan::Journal,
+            30..55 => Plan::Transfer,
+            55..82 => Plan::Register,
+            82..97 if self.load.moves => Plan::Move,
+            82..97 => Plan::Register,
+            _ => Plan::Bump,
+        };
+        session.run(&format!("BEGIN ISOLATION LEVEL {}", levels[level])).map_err(before)?;
+        match plan {
+            Plan::Journal => {}
+            Plan::Transfer => self.transfer(session, effect).map_err(before)?,
+            Plan::Register => self.register(session, id, level > 0, effect).map_err(before)?,
+            Plan::Move => self.move_piece(session, effect).map_err(before)?,
+            Plan::Bump => self.bump(session, levels[level], effect).map_err(before)?,
+        }
+        let register = effect.register.map_or("NULL, NULL".to_owned(), |(key, version)| format!("{key}, {version}"));
+        let note = match self.random.below(10) {
+            0 => format!("repeat('x', {})", self.random.within(1_000, 20_000)),
+            _ => "''".to_owned(),
+        };
+        session.run(&format!("INSERT INTO journal VALUES ({id}, {register}, {note})")).map_err(before)?;
+        let reply = session.run("COMMIT").map_err(|failure| (true, failure))?;
+        if reply.tags.last().map(String::as_str) != Some("COMMIT") {
+            let said =
+                SqlFailure::Said { code: "40001".to_owned(), message: format!("{:?}", reply.tags), fatal: false };
+            return Err((false, said));
+        }
+        let stamp = session.parameter("freshet.last_commit").and_then(|stamp| stamp.parse().ok());
+        stamp.ok_or_else(|| (true, SqlFailure::Lost("no stamp came with the commit".to_owned())))
+    }
+
+    fn transfer(&mut self, session: &mut Session, effect: &mut Effect) -> Result<(), SqlFailure> {
+        let (from, amount) = (self.random.below(ACCOUNTS as u64) as i64, self.random.within(1, 10) as i64);
+        let to = (from + self.random.within(1, ACCOUNTS as u64 - 1) as i64) % ACCOUNTS;
+        session.run(&format!("UPDATE account SET balance = balance - {amount} WHERE id = {from}"))?;
+        session.run(&format!("UPDATE account SET balance = balance + {amount} WHERE id = {to}"))?;
+        effect.transfer = Some((from, to, amount));
+        Ok(())
+    }
+
+    /// Makes the next version of a register: in one statement, after locking it, or, where the level prevents lost updates, after reading it.
+    fn register(
+        &mut self,
+        session: &mut Session,
+        id: Id,
+        prevents: bool,
+        effect: &mut Effect,
+    ) -> Result<(), SqlFailure> {
+        let key = self.random.below(KEYS as u64) as i64;
+        let first = |reply: &Reply| reply.rows.first().map_or(i64::MIN, |row| number(&row[0]));
+        let version = match self.random.below(3) {
+            0 => {
+                let update = "UPDATE register SET version = version + 1";
+                let update = format!("{update}, writer = {id} WHERE key = {key} RETURNING version");
+                first(&session.run(&update)?)
+            }
+            how => {
+                let lock = if how == 1 || !prevents { " FOR UPDATE" } else { "" };
+                let read = session.run(&format!("SELECT version FROM register WHERE key = {key}{lock}"))?;
+                let version = first(&read) + 1;
+                session.run(&format!("UPDATE register SET version = {version}, writer = {id} WHERE key = {key}"))?;
+                version
+            }
+        };
+        effect.register = Some((key, version));
+        Ok(())
+    }
+
+    /// Moves what is at some place to another one, by its key.
+    fn move_piece(&mut self, session: &mut Session, effect: &mut Effect) -> Result<(), SqlFailure> {
+        let mut place = || self.random.below(PLACES as u64);
+        let (from, to) = (place(), place());
+        let moved = session.run(&format!("UPDATE piece SET place = {to}, hops = hops + 1 WHERE place = {from}"))?;
+        effect.hops = changed(&moved);
+        Ok(())
+    }
+
+    /// Changes all pieces, wherever they move meanwhile.
+    fn bump(&mut self, session: &mut Session, level: &str, effect: &mut Effect) -> Result<(), SqlFailure> {
+        effect.hops = changed(&session.run("UPDATE piece SET hops = hops + 1")?);
+        if effect.hops != PIECES {
+            let (node, hops) = (&self.load.names[self.node], effect.hops);
+            self.load.history.violated(format!(
+                "a moved row is skipped: UPDATE of all {PIECES} pieces on node {node} ({level}) changed {hops}"
+            ));
+        }
+        Ok(())
+    }
+}
+
+fn is_harmless(failure: &SqlFailure) -> bool {
+    matches!(failure, SqlFailure::Said { code, fatal: false, .. } if HARMLESS.contains(&code.as_str()))
+}
