@@ -120,9 +120,10 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
         // What it shows grows old, and nobody is to take it for the present state.
         let _ = server.shut_down(if deposed { Duration::ZERO } else { sql::GRACE });
     }
+    let again = deposed && wait_for_successor(&node, &ending);
     let stopped = node.stop();
     drop(server);
-    if deposed {
+    if again {
         eprintln!("freshet: another node has become the primary, so this one starts again, to follow it");
         return Err(start_again(&bound));
     }
@@ -134,6 +135,16 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
 
 /// How often a primary looks whether it still is one.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Blocks while whoever has deposed this primary may need its log to take over, or until the node is to end: then it says `false`.
+fn wait_for_successor(node: &Node, ending: &Ending) -> bool {
+    while !node.is_succeeded() {
+        if ending.wait_for(LOOK_EVERY) {
+            return false;
+        }
+    }
+    true
+}
 
 /// Becomes a new run of this program, with the same process number, command line and addresses. Returns only when that fails.
 fn start_again(bound: &[(&str, Option<SocketAddr>)]) -> Failure {

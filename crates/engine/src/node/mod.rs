@@ -37,7 +37,9 @@ use freshet_log::{
     persist::{Medium as PersistMedium, Method as PersistMethod},
 };
 use freshet_replay::Replay;
-use freshet_replication::{endpoint::Endpoint, restart::Threshold, takeover::PromoteOptions, terms::Terms};
+use freshet_replication::{
+    endpoint::Endpoint, primary::Primary, restart::Threshold, takeover::PromoteOptions, terms::Terms,
+};
 use freshet_txn::{OutcomeOpen, Ticket};
 use thiserror::Error;
 
@@ -127,7 +129,7 @@ pub struct Node {
 }
 
 /// The shippers of a node that is a primary: they know what standbys still need of the log.
-type Shipping = Arc<Mutex<Option<Arc<freshet_replication::primary::Primary>>>>;
+type Shipping = Arc<Mutex<Option<Arc<Primary>>>>;
 
 impl std::fmt::Debug for Node {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -195,12 +197,22 @@ impl Node {
         }
     }
 
-    /// Whether it was the primary and another node's term has ended that: it commits nothing any more, and what it shows grows old. Started
-    /// again, it follows the other one. Never blocks.
+    /// Whether it was the primary and another node's term has ended that: it commits nothing any more, and what it shows grows old.
+    /// Never blocks.
     pub fn is_deposed(&self) -> bool {
-        // Who takes over at this moment is not.
+        self.is_reign(Primary::is_fenced)
+    }
+
+    /// Whether it is deposed and whoever takes over needs nothing more of it ([`Primary::is_succeeded`]): started again, it follows the
+    /// other one. Never blocks.
+    pub fn is_succeeded(&self) -> bool {
+        self.is_reign(Primary::is_succeeded)
+    }
+
+    fn is_reign(&self, so: impl FnOnce(&Primary) -> bool) -> bool {
+        // Who takes over at this moment is none.
         match self.composition.try_lock().as_deref() {
-            Ok(Composition::Primary(reign)) => reign.shipping.is_fenced(),
+            Ok(Composition::Primary(reign)) => so(&reign.shipping),
             _ => false,
         }
     }

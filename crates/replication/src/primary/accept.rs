@@ -1,5 +1,7 @@
 //! Accept: answers those who connect to a primary.
 
+use std::time::Instant;
+
 use freshet_base::{Stamp, Term, sync::Arc};
 use freshet_cluster::{
     commit_rule::{self, Event},
@@ -47,8 +49,9 @@ impl Service for PrimaryService {
             // The endpoint answers before it gets here.
             Purpose::Checkpoint { .. } => answer(connection, shared.who.term, &Reply::NoCheckpoint),
             Purpose::Announce { term, .. } => {
-                let reply = hear(shared, &hello, term).map_or_else(Reply::Refused, |()| Reply::Heard);
-                answer(connection, shared.who.term, &reply);
+                let heard = hear(shared, &hello, term);
+                shared.successor().reigns |= heard.is_ok();
+                answer(connection, shared.who.term, &heard.map_or_else(Reply::Refused, |()| Reply::Heard));
                 if term == shared.who.term && hello.node != shared.who.node {
                     let other = format!("{} at {} reigns in it too", hello.node, hello.address);
                     shared.contested(&other, shared.who.node < hello.node);
@@ -61,7 +64,11 @@ impl Service for PrimaryService {
                 // Fenced by now, but its log may be the most advanced.
                 let host = Host { term, end: log_end(shared), ..shared.host() };
                 let read = |at, into: &mut [u8]| shared.source.read(at, into);
+                shared.successor().fetching += 1;
                 serve_log(connection, &host, shared.config.partition, &hello, &log, read);
+                let mut successor = shared.successor();
+                successor.fetching -= 1;
+                successor.heard = Some(Instant::now());
             }
         }
     }

@@ -10,7 +10,7 @@ mod commit;
 use std::{
     collections::{BTreeMap, VecDeque},
     io,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use freshet_base::{
@@ -139,7 +139,22 @@ pub(crate) struct Shared {
     contested: AtomicBool,
     /// Where the log of this reign, which is over, ends for those who take over.
     final_end: Mutex<Option<Stamp>>,
+    successor: Mutex<Successor>,
 }
+
+/// What this primary has heard of the node whose later term has ended its reign.
+#[derive(Default)]
+struct Successor {
+    /// When it last said something on its way to the reign.
+    heard: Option<Instant>,
+    /// How many are fetching the end of this log.
+    fetching: u32,
+    /// It reigns.
+    reigns: bool,
+}
+
+/// Who takes over and has not been heard for so long has given up, or knows all that it needs from here.
+const TAKES_OVER_FOR: Duration = Duration::from_secs(3);
 
 /// A reigning primary.
 pub struct Primary {
@@ -194,6 +209,7 @@ impl Primary {
             recorded: AtomicU64::new(start),
             contested: AtomicBool::new(false),
             final_end: Mutex::new(None),
+            successor: Mutex::default(),
         });
         let primary = Self { shared };
         primary.shared.remember_peers();
@@ -255,6 +271,17 @@ impl Primary {
     /// Whether this reign has ended because another has begun, or stood down for one.
     pub fn is_fenced(&self) -> bool {
         self.shared.is_fenced()
+    }
+
+    /// Whether this node is to follow another: the reign has ended, and whoever takes over needs nothing more from this primary. That is
+    /// so when the successor has made itself known, or has said nothing for a while; until then it may have to fetch
+    /// the end of this log.
+    pub fn is_succeeded(&self) -> bool {
+        self.shared.is_fenced() && {
+            let successor = self.shared.successor();
+            let waits = |heard: Instant| heard.elapsed() < TAKES_OVER_FOR;
+            successor.reigns || (successor.fetching == 0 && !successor.heard.is_some_and(waits))
+        }
     }
 
     /// Ends this reign because another has begun: nothing is acknowledged any more.
@@ -340,8 +367,14 @@ impl Shared {
         if by <= self.who.term {
             return;
         }
+        // Before anybody can find that the reign is over.
+        self.successor().heard = Some(Instant::now());
         self.apply(Event::Fenced { by });
         self.feeds.end();
+    }
+
+    fn successor(&self) -> MutexGuard<'_, Successor> {
+        self.successor.lock().expect("no code panics under this mutex")
     }
 
     /// Somebody holds this reign's term to be another node's; `why` says who.

@@ -215,8 +215,18 @@ fn a_living_primary_is_deposed_without_loss() {
     assert_eq!(promoted.start, end, "the old primary was asked for what it held");
     assert!(matches!(old.primary.commit().standing(), Standing::Fenced { by: Term(2) }));
     let new = crown(a, &promoted, config(rule(Safety::OneSafe, 2)));
+    until("the old one knows that it is not needed any more", || old.primary.is_succeeded());
     let end = new.write(&[64]);
     b.shows(end);
+}
+
+/// It is fenced at once and goes on to answer, since its log may be what the candidate lacks; until that gives up.
+#[test]
+fn a_deposed_primary_stays_until_its_successor_has_what_it_needs() {
+    let (old, _a, _b) = trio(Safety::TwoSafe);
+    old.primary.fence(Term(2));
+    assert!(old.primary.is_fenced() && !old.primary.is_succeeded());
+    until("nobody says anything any more", || old.primary.is_succeeded());
 }
 
 #[test]
