@@ -37,11 +37,16 @@ fn one_was_put_out(directories: &[tempfile::TempDir]) -> (String, Arc<Node>, (u6
     put_out.wait_visible(end, soon()).unwrap();
     let before = hash(&put_out);
     put_out.stop().unwrap();
+    let out = put_out.id();
     drop(put_out);
     // That it is out is on record before any of these is acknowledged.
     let end = churn(primary.database(), &table, 1000, 1500);
-    // The other one has been told so.
+    // The other one has been told so, and that it is in effect, which nothing that is acknowledged waits for.
     stays.wait_visible(end, soon()).unwrap();
+    wait_for("the other one knows the set that is in effect", || {
+        let set = stays.status().in_sync_set;
+        set.is_some_and(|set| set.before.is_empty() && !set.may_have(out))
+    });
     let acknowledged = hash(&primary);
     assert_ne!(acknowledged, before);
     primary.stop().unwrap();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_cluster::in_sync::InSyncSet;
 use freshet_replication::status::{OwnStatus, PrimaryStatus};
 use serde::Serialize;
 
@@ -55,6 +56,9 @@ pub struct NodeStatus {
     pub cluster: ClusterId,
     /// The latest term it has heard of.
     pub term: Term,
+    /// Under 2-safe, the newest in-sync set that it knows of. While `before` names others, only the primary knows which of them is
+    /// in effect, and a take-over has to hear enough of each.
+    pub in_sync_set: Option<InSyncSet>,
     /// Where other nodes reach it.
     pub address: String,
     /// Where its log becomes persistent.
@@ -127,10 +131,12 @@ impl Node {
             Composition::Failed => RoleStatus::Failed,
             Composition::Stopped => RoleStatus::Stopped,
         };
+        let terms = self.terms.get();
         NodeStatus {
             node: self.id,
             cluster: self.cluster,
-            term: self.terms.get().fence.highest(),
+            term: terms.fence.highest(),
+            in_sync_set: terms.set,
             address: self.address.clone(),
             domain: self.config.domain,
             uptime: self.started.elapsed(),
