@@ -18,12 +18,12 @@ use freshet_recovery::{Manifest, Phase, Restart, RestoreError};
 use freshet_replay::{Deleted, LogBytes, Replay, Target};
 use freshet_replication::{
     checkpoints::FetchError,
-    endpoint::{CallError, Endpoint},
+    endpoint::{CallError, Endpoint, call},
     restart::{Threshold, who_reigns},
     standby::{Standby, StandbyConfig, Starting},
     takeover::{PromoteError as TakeOverError, PromoteOptions},
     terms::BeginError,
-    wire::Peer,
+    wire::{Hello, Peer, Purpose, Refusal},
 };
 use freshet_storage::{Catalog, Participants};
 use freshet_txn::{Core, Snapshots};
@@ -285,6 +285,11 @@ impl Parts {
                 PromoteError::TakeOver(cause) => match &**cause {
                     TakeOverError::TooFew { heard, needed, .. } | TakeOverError::SetUncertain { heard, needed, .. } => {
                         tell(Phase::Peers { heard: *heard, needed: *needed });
+                        if let Err(foreign) = returning.check_join(&node) {
+                            // What stops it is said already.
+                            let _ = node.stop();
+                            return Err(foreign.into());
+                        }
                         true
                     }
                     TakeOverError::Superseded { .. } => {
@@ -422,6 +427,17 @@ impl Returning {
             }
         }
         outcome
+    }
+
+    /// Whether who is to be joined is of this cluster, as far as it can be reached.
+    fn check_join(&self, node: &Node) -> Result<(), CallError> {
+        let Some(join) = &self.join else { return Ok(()) };
+        let purpose = Purpose::Identify;
+        let hello = Hello { cluster: Some(node.cluster), node: node.id, address: String::new(), purpose };
+        match call(join, &hello, Term(0), PATIENCE) {
+            Err(foreign @ CallError::Refused { refusal: Refusal::OtherCluster { .. }, .. }) => Err(foreign),
+            _ => Ok(()),
+        }
     }
 
     /// Goes on in a thread of its own as long as the node follows nobody: the one that has gone on without it may be down, or come back as a
