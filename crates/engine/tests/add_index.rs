@@ -551,6 +551,8 @@ fn what_a_take_over_cuts_off_was_neither_added_nor_dropped() {
                 drop(second);
                 start(NodeConfig { join: Some("127.0.0.1:1".into()), ..cluster(1) })
             };
+            // It has forgotten where the other one is, and so does not ask for its log.
+            std::fs::remove_file(directories[2].path().join("other-nodes")).unwrap();
             let nobody = Some("127.0.0.1:1".to_owned());
             let third = start(NodeConfig { join: nobody, safety: Safety::OneSafe, ..cluster(2) });
             third.promote(true).unwrap();
