@@ -1,7 +1,7 @@
 //! Who may follow whom, and from where: decided from what both sides say, without any I/O.
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
-use freshet_cluster::term::{Agreement, TermHistory};
+use freshet_cluster::term::{Agreement, Living, TermHistory};
 
 use crate::wire::{Continue, Refusal, Wait, Welcome};
 
@@ -97,6 +97,23 @@ pub fn check_cluster(host: &Host, cluster: Option<ClusterId>) -> Result<(), Refu
             Err(Refusal::OtherCluster { node: host.node, theirs: host.cluster, ours })
         }
         _ => Ok(()),
+    }
+}
+
+/// A primary that comes back by itself, having heard of terms up to `comes_back`, gives way to a living reign that outranks it
+/// ([`Living::outranks`]). For a node that was told to take over, `comes_back` is empty, and it never gives way.
+///
+/// # Errors
+/// [`Refusal::Reigned`], with the address of the one that reigns if it is known.
+pub(crate) fn check_comes_back(
+    node: NodeId,
+    comes_back: Option<Term>,
+    living: impl FnOnce() -> Option<(Living, Option<String>)>,
+) -> Result<(), Refusal> {
+    let Some(heard) = comes_back else { return Ok(()) };
+    match living().filter(|(reign, _)| reign.outranks(node, heard)) {
+        Some((Living { term, node }, leader)) => Err(Refusal::Reigned { node, term, leader }),
+        None => Ok(()),
     }
 }
 

@@ -42,6 +42,10 @@ pub enum Mutant {
     HalfTransactions,
     /// After a crash, what lies above the end stays in the files.
     NothingIsCut,
+    /// After a crash of the process, what the next one reads is taken for durable as it is.
+    FoundNotSynced,
+    /// After a crash, what is found is synced and not written again, although the last sync may have failed.
+    FoundNotRewritten,
     /// An epoch's results are released before its end is durable on record.
     EpochBeforeItsSync,
     /// A close takes what is reserved for flushed.
@@ -580,7 +584,15 @@ impl Files {
     }
 
     /// What is found when so many blocks of each stream, these notes, and this epoch are left; where the log ends.
-    fn recover(&self, left: &Left, kept: [u8; 2], notes: [Note; 2], committed: u8) -> Result<State, String> {
+    /// `sync_failed` says that the process has ended because of that.
+    fn recover(
+        &self,
+        left: &Left,
+        kept: [u8; 2],
+        notes: [Note; 2],
+        committed: u8,
+        sync_failed: bool,
+    ) -> Result<State, String> {
         let mut content = [0, 1].map(|stream: usize| {
             let file = &left.files[stream];
             std::array::from_fn(|at| if at < usize::from(kept[stream]) { file.now[at] } else { file.before[at] })
@@ -662,8 +674,14 @@ impl Files {
                 anchor: anchor.0,
                 anchor_position: anchor.1,
             };
-            *file =
-                File { before: content[stream], now: content[stream], written: place, synced: place, notes: [note; 2] };
+            // What is found is written again and synced before anybody is told. Without that a loss of power takes it: what only
+            // the system's cache has, and what a failed sync has left there as clean.
+            let lost = self.is(Mutant::FoundNotSynced) || (self.is(Mutant::FoundNotRewritten) && sync_failed);
+            let synced = if lost { file.synced.min(place) } else { place };
+            let mut before = content[stream];
+            let unsure = usize::from(synced)..usize::from(place);
+            before[unsure.clone()].copy_from_slice(&file.before[unsure]);
+            *file = File { before, now: content[stream], written: place, synced, notes: [note; 2] };
             file.now[usize::from(place)..].fill(None);
         }
         let next = Left { life: left.life + 1, truth, files, epoch: [end; 2], announced: end };
@@ -726,10 +744,15 @@ impl Model for Files {
         let [first, second] = left.files;
         for first_kept in first.synced..=first.written {
             for second_kept in second.synced..=second.written {
-                for choice in 0..8 {
+                for choice in 0..16 {
                     let notes = [first.notes[choice & 1], second.notes[choice >> 1 & 1]];
-                    let committed = left.epoch[choice >> 2];
-                    let found = self.recover(left, [first_kept, second_kept], notes, committed)?;
+                    let committed = left.epoch[choice >> 2 & 1];
+                    let sync_failed = choice >> 3 == 1;
+                    if sync_failed && !self.is(Mutant::FoundNotRewritten) {
+                        // What is found is treated alike, however the process has ended.
+                        break;
+                    }
+                    let found = self.recover(left, [first_kept, second_kept], notes, committed, sync_failed)?;
                     if found.left.life < self.lives {
                         into.push((("crash", choice), found));
                     }

@@ -117,6 +117,10 @@ fn every_broken_rule_is_noticed() {
     caught("HalfTransactions", &half, "half a transaction");
     let uncut = Files { mutant: Some(M::NothingIsCut), lives: 2, blocks: 3, ..PIPELINED };
     caught("NothingIsCut", &uncut, "of an earlier life");
+    for mutant in [M::FoundNotSynced, M::FoundNotRewritten] {
+        let found = Files { mutant: Some(mutant), lives: 2, blocks: 2, ..PIPELINED };
+        caught(&format!("{mutant:?}"), &found, "was announced");
+    }
     let epoch = Files { kind: Kind::Epoch, blocks: 2, ..PIPELINED };
     caught("EpochBeforeItsSync", &Files { mutant: Some(M::EpochBeforeItsSync), ..epoch }, "was announced");
     caught("EpochOfOneStream", &Files { mutant: Some(M::GreatestOfStreams), ..epoch }, "is missing below");

@@ -13,7 +13,7 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     feed::{Joining, join},
-    handshake::{Agreed, Host, check_cluster, consider},
+    handshake::{Agreed, Host, check_cluster, check_comes_back, consider},
     takeover::serve_log,
     wire::{Continue, Hello, Purpose, Refusal, Reply},
 };
@@ -110,11 +110,10 @@ fn consult(
     binding: bool,
     comes_back: Option<Term>,
 ) -> Result<LogState, Refusal> {
-    let reign = Living { term: shared.who.term, node: shared.who.node };
-    if comes_back.is_some_and(|heard| reign.outranks(hello.node, heard)) && !shared.is_fenced() {
-        let leader = Some(shared.who.address.clone());
-        return Err(Refusal::Reigned { node: reign.node, term: reign.term, leader });
-    }
+    check_comes_back(hello.node, comes_back, || {
+        let reign = Living { term: shared.who.term, node: shared.who.node };
+        (!shared.is_fenced()).then(|| (reign, Some(shared.who.address.clone())))
+    })?;
     if binding {
         hear(shared, hello, term)?;
     }

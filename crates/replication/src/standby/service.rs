@@ -9,7 +9,7 @@ use freshet_fabric::tcp::Connection;
 use super::{Shared, relay};
 use crate::{
     endpoint::{Service, answer, refuse},
-    handshake::Host,
+    handshake::{Host, check_comes_back},
     takeover::serve_log,
     wire::{Hello, Purpose, Refusal, Reply, Wait},
 };
@@ -122,11 +122,7 @@ fn consult(
     binding: bool,
     comes_back: Option<Term>,
 ) -> Result<LogState, Refusal> {
-    if let Some(heard) = comes_back
-        && let Some((reign, leader)) = shared.living().filter(|(reign, _)| reign.outranks(hello.node, heard))
-    {
-        return Err(Refusal::Reigned { node: reign.node, term: reign.term, leader });
-    }
+    check_comes_back(hello.node, comes_back, || shared.living())?;
     if binding {
         hear(shared, hello, term)?;
         if comes_back.is_none() {
