@@ -10,7 +10,7 @@ use super::{ConfigError, DivideBy, Domain, GroupCommit, NudgeBy, OnLoss, Setting
 use crate::pin::Cpus;
 
 /// Environment variables that are ours and no configuration keys.
-const OTHERS: [&str; 3] = ["FRESHET_SEED", "FRESHET_ROUNDS", "FRESHET_STRESS_SECONDS"];
+const OTHERS: [&str; 4] = ["FRESHET_SEED", "FRESHET_ROUNDS", "FRESHET_STRESS_SECONDS", "FRESHET_SKIPS"];
 
 /// What the command line and the environment say. What they leave open comes from the file, or is the default.
 #[derive(Clone, Debug, Default, Args)]
