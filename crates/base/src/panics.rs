@@ -55,7 +55,8 @@ impl Drop for Region {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Caught(pub String);
 
-/// From here on a panic of this thread ends `what`, and whoever catches it goes on. Within something vital it changes nothing.
+/// From here on a panic of this thread ends `what`, and the caller that catches it continues.
+/// Within something vital this changes nothing.
 pub fn containing(what: &'static str) -> Region {
     Region::enter(match PLACE.get() {
         Place::Outside | Place::Contained(_) => Place::Contained(what),
@@ -123,7 +124,7 @@ mod tests {
             }
             "vital" => drop(contained("a statement", || {
                 let _vital = vital("the log");
-                // Whoever is called back from there contains nothing.
+                // Code that is called back from there contains nothing.
                 drop(contained("a comparison", || panic!("fell")));
             })),
             "between" => {

@@ -1,8 +1,9 @@
 //! Those who have connected and not said yet who they are: not many at once, and none of them keeps others out.
 //!
-//! A door has so many places for strangers. Whoever comes when all are taken gets the place of the stranger who has had his for
-//! longest, once that one has had a fair time; until then he waits before the door, in the order in which people came. So a
-//! newcomer who says at once who he is gets through, however many others say nothing.
+//! A door has a limited number of places for strangers. A stranger that comes when all are taken
+//! gets the place of the stranger that has had its place for longest, once that one has had a fair
+//! time. Until then it waits before the door, in the order of arrival. So a newcomer that says at
+//! once who it is gets through, however many others say nothing.
 
 use std::{
     collections::VecDeque,
@@ -16,7 +17,7 @@ pub struct Strangers<T> {
     places: usize,
     fair: Duration,
     inner: Mutex<Inner<T>>,
-    /// A place is free, or nobody is let in any more.
+    /// A place is free, or the door is closed.
     changed: Condvar,
 }
 
@@ -46,7 +47,8 @@ impl<T> fmt::Debug for Place<T> {
 }
 
 impl<T> Strangers<T> {
-    /// A door with `places` for strangers, at least one; nobody loses his before he has had it for the time `fair`.
+    /// A door with `places` for strangers, at least one; no stranger loses its place before it has
+    /// had it for the time `fair`.
     pub fn new(places: usize, fair: Duration) -> Arc<Self> {
         let inner = Inner { here: VecDeque::new(), next: 0, closed: false };
         Arc::new(Self { places: places.max(1), fair, inner: Mutex::new(inner), changed: Condvar::new() })
@@ -79,7 +81,7 @@ impl<T> Strangers<T> {
         Some((Place { door: Arc::clone(self), number }, gone))
     }
 
-    /// Lets nobody in any more, and returns those who are here.
+    /// Lets no stranger in any more, and returns those that are here.
     pub fn close(&self) -> Vec<T> {
         let mut inner = self.lock();
         inner.closed = true;

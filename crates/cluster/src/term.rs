@@ -205,7 +205,8 @@ impl Fence {
     }
 }
 
-/// A reign that somebody lives under: the primary itself, who follows it, or who has heard from it a moment ago.
+/// A reign that a node lives under: the primary itself, a node that follows it, or one that has
+/// heard from it a moment ago.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Living {
     /// Its term.
@@ -215,16 +216,19 @@ pub struct Living {
 }
 
 impl Living {
-    /// Whether `asker`, a primary of before that has heard of no later term than `heard`, has to give way to this reign, and follow it. A
-    /// reign of an earlier term is over, though somebody does not know that yet.
+    /// Whether `asker`, a former primary that has heard of no later term than `heard`, has to give
+    /// way to this reign, and follow it. A reign of an earlier term is over, even if some node does
+    /// not know that yet.
     pub fn outranks(&self, asker: NodeId, heard: Term) -> bool {
         self.node != asker && self.term >= heard
     }
 }
 
-/// Whether the node `me` may come back as a primary without having been told to: nobody has promised itself to another since it reigned or asked for
-/// a reign, or the last reign that its history knows of was its own. Of the nodes that have heard of the latest term one is such a node, so
-/// if all of them start again, one of them reigns. It has to ask first ([`Candidacy::comes_back`]).
+/// Whether the node `me` may come back as a primary without having been told to: it has promised
+/// itself to no other node since it reigned or asked for a reign, or the last reign that its
+/// history knows of was its own. One of the nodes that have heard of the latest term is such a
+/// node, so if all of them start again, one of them reigns. It has to ask first
+/// ([`Candidacy::comes_back`]).
 pub fn may_come_back(me: NodeId, history: &TermHistory, fence: &Fence) -> bool {
     let reigned_last = history.reigns().last().is_some_and(|last| last.node == me);
     fence.holder() == Some(me) || fence.holder().is_some() && reigned_last
@@ -293,7 +297,8 @@ pub enum Plan {
     Follow {
         /// The other's reign.
         reign: Living,
-        /// Whether somebody lives under it now. Otherwise it is merely known to have gone on without the candidate.
+        /// Whether a node lives under it now. Otherwise it is only known to have continued without
+        /// the candidate.
         lives: bool,
     },
     /// Two nodes reigned in the same term: an operator must choose.
@@ -334,7 +339,7 @@ pub struct Candidacy {
     undisturbed: bool,
     /// In that reign an in-sync set took effect.
     effective: bool,
-    /// The candidate was a primary before, and nobody told it to take over.
+    /// The candidate was a primary before, and was not told to take over.
     comes_back: Option<ComesBack>,
     /// The latest living reign to which it has to give way.
     living: Option<Living>,
@@ -371,15 +376,16 @@ impl Candidacy {
         }
     }
 
-    /// The candidate was a primary before, and nobody told it to take over: it gives way to a living reign, and to one that has gone on without
-    /// it. With `asks` it does not reign before another node has answered. To be said before anybody is heard.
+    /// The candidate was a primary before, and was not told to take over: it gives way to a living
+    /// reign, and to one that has continued without it. With `asks` it does not reign before
+    /// another node has answered. To be said before any node is heard.
     #[must_use]
     pub fn comes_back(mut self, asks: bool) -> Self {
         self.comes_back = Some(ComesBack { asks, promised: self.fence.holder().filter(|holder| *holder != self.me) });
         self
     }
 
-    /// Somebody lives under `reign`, which [outranks](Living::outranks) this candidate.
+    /// A node lives under `reign`, which [outranks](Living::outranks) this candidate.
     pub fn told(&mut self, reign: Living) {
         if self.living.is_none_or(|known| known.term < reign.term) {
             self.living = Some(reign);
@@ -745,7 +751,7 @@ mod tests {
         assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::TooFew { heard: 2, needed: 3 });
         back.promised(NodeId(2), log(&[(1, 0)], 50, None));
         assert_eq!(back.plan(Safety::VerySafe, 2, false), Plan::Reign { term: Term(3) });
-        // Somebody at least, if it was told to join.
+        // At least one other node, if it was told to join.
         let fence = Fence::new(Term(1), Some(NodeId(1)));
         let mut back = Candidacy::new(NodeId(1), log(&[(1, 0)], 50, None), &fence).comes_back(true);
         assert_eq!(back.plan(Safety::OneSafe, 2, false), Plan::TooFew { heard: 1, needed: 2 });

@@ -142,8 +142,9 @@ impl Database {
         self.wait_until(ticket, None)
     }
 
-    /// Blocks until a commit holds, or `ended` says that nobody wants to wait any more. That is asked every 50 ms: the wait of whoever can be told to
-    /// stop, by a time-out, a request to cancel, or the end of its session.
+    /// Blocks until a commit holds, or `ended` says that the caller no longer wants to wait.
+    /// `ended` is asked every 50 ms. For a caller that can be told to stop, by a time-out, a
+    /// request to cancel, or the end of its session.
     ///
     /// # Errors
     /// [`OutcomeOpen`] when that cannot be known; [`OutcomeOpen::Deadline`] once `ended` has said so.
@@ -169,8 +170,9 @@ impl Database {
         primary.gate.wait(ticket.until, deadline)
     }
 
-    /// Blocks while as much of the log is uncommitted as the node allows, at most until `deadline`; `false` when it still
-    /// is. Whoever is going to commit waits here where he can be interrupted.
+    /// Blocks while as much of the log is uncommitted as the node allows, at most until `deadline`;
+    /// `false` when it still is. A caller that is going to commit waits here, where it can be
+    /// interrupted.
     pub fn wait_for_room(&self, deadline: Option<Instant>) -> bool {
         self.core.snapshots.primary().is_none_or(|primary| primary.gate.wait_for_room(deadline))
     }

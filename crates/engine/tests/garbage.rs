@@ -1,4 +1,5 @@
-//! What deleted records leave behind goes, although the session that has deleted them does nothing more, or goes on for ever.
+//! What deleted records leave behind goes, even if the session that has deleted them does nothing
+//! more, or never stops.
 
 mod common;
 
@@ -37,7 +38,7 @@ fn churn(database: &Database, worker: &Worker, table: &Table, records: u64) {
     database.wait(ticket).unwrap();
 }
 
-/// Everything that was deleted is gone, with nobody doing anything.
+/// Everything that was deleted is gone, while no session does anything.
 fn comes_clean(node: &Node, table: &Table) {
     wait_for("an empty table's index without entries", || entries(node.database(), table) == 0);
     let core = node.database().core();
@@ -116,7 +117,8 @@ fn garbage_does_not_wait_for_standbys_and_readers_know_what_they_miss() {
     assert!(database.outcome(last).is_none(), "nobody acknowledges anything");
     let reader = database.worker().unwrap();
     for isolation in [Isolation::Snapshot, Isolation::Serializable] {
-        // Whoever misses a record says so no earlier than that its deletion is committed: by key, and in a range.
+        // A reader that misses a record is not answered before the record's deletion is committed:
+        // by key, and in a range.
         let txn = reader.begin(isolation);
         assert!(txn.get(&table, 0, &499u64.to_be_bytes()).unwrap().is_none());
         let missed = txn.commit().unwrap();
@@ -176,7 +178,7 @@ fn writers_wait_while_too_much_is_uncommitted() {
     assert!(uncommitted < (1 << 20) + (64 << 10), "{uncommitted} bytes and no more than one transaction beyond");
     std::thread::scope(|scope| {
         let late = scope.spawn(|| write(&database.worker().unwrap(), next));
-        // Readers go on, and see what is there.
+        // Readers continue, and see what is there.
         let reader = database.worker().unwrap();
         assert!(reader.begin_read_only().get(&table, 0, &5u64.to_be_bytes()).unwrap().is_some());
         assert!(!database.wait_for_room(now()) && !late.is_finished());

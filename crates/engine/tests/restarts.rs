@@ -114,7 +114,8 @@ fn a_primary_that_was_succeeded_does_not_reign_again() {
     back.stop().unwrap();
 }
 
-/// Started again as it was, while another reigns: it follows that one, and finds it though nobody named it.
+/// Started again as it was, while another node reigns: it follows that node, and finds it without
+/// being told its name.
 #[test]
 fn a_primary_that_was_succeeded_follows_by_itself() {
     let directories = directories();
@@ -216,7 +217,8 @@ fn what_a_restart_finds_is_committed_when_enough_hold_it() {
     }
 }
 
-/// A take-over from a primary that lives and works: what it makes durable meanwhile is no part of what the candidate fetches.
+/// A take-over from a primary that lives and works: what the primary makes durable in the meantime
+/// is not part of what the candidate fetches.
 #[test]
 fn a_primary_under_load_is_succeeded() {
     let directories = directories();

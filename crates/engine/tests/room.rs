@@ -1,5 +1,5 @@
-//! A primary whose log finds no room for its next segment, here for want of descriptors: readers are answered with what is
-//! committed, writers are refused, and both go on when there is room.
+//! A primary whose log finds no room for its next segment, here for want of descriptors: readers
+//! are answered with what is committed, writers are refused, and both continue when there is room.
 
 mod common;
 
@@ -132,7 +132,7 @@ fn readers_are_answered_and_writers_refused_until_there_is_room() {
     scene.node.stop().unwrap();
 }
 
-/// What was under way when the log failed is seen by nobody who comes later.
+/// What was under way when the log failed is seen by no later reader.
 #[test]
 fn readers_are_answered_after_the_log_has_failed() {
     if !alone("readers_are_answered_after_the_log_has_failed") {

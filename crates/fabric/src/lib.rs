@@ -227,8 +227,9 @@ pub trait CompletionQueue: Send {
     /// succeeded before is in place, and [`CompletionQueue::next`] still tells of it, without waiting for more; after that it fails. What
     /// this side sends may still arrive.
     ///
-    /// Where the other side has mapped this memory it may go on to store there, although it is told that it failed. So whoever uses the memory
-    /// further moves it, once it has heard what there was to hear.
+    /// Where the other side has mapped this memory it may continue to store there, although it is
+    /// told that it failed. So a caller that uses the memory further moves it, once it has heard
+    /// what there was to hear.
     fn revoke(&mut self);
 }
 

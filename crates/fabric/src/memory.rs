@@ -71,8 +71,9 @@ impl SharedKey {
     /// Maps it.
     ///
     /// # Errors
-    /// When the process is not one of this machine and this user, the descriptor is not what it was, or the file is none that is there to be
-    /// shared: neither sealed, so that nobody can cut it off under this process, nor a log buffer in persistent memory.
+    /// When the process is not one of this machine and this user, the descriptor is not what it
+    /// was, or the file is not there to be shared: it is neither sealed, so that no process can
+    /// truncate it under this one, nor a log buffer in persistent memory.
     pub fn attach(&self) -> io::Result<SharedMemory> {
         let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
         let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
@@ -272,7 +273,8 @@ mod tests {
         assert!(SharedKey { length: 0, ..key }.attach().is_err());
     }
 
-    /// Whoever joins says which descriptor it is: it must not be one of the files of whoever is asked.
+    /// The side that joins says which descriptor it is: it must not be one of the files of the side
+    /// that is asked.
     #[test]
     fn a_file_that_is_not_there_to_be_shared_is_refused() {
         use std::{io::Write, os::fd::AsRawFd};

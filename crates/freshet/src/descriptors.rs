@@ -6,7 +6,7 @@ use serde::Serialize;
 /// As things stand; nothing where that cannot be found out.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Descriptors {
-    /// Without it there is none.
+    /// `None` where there is no limit.
     limit: Option<u64>,
     used: Option<u64>,
 }
@@ -19,8 +19,8 @@ impl Descriptors {
     }
 }
 
-/// Raises the soft limit to the hard one, and keeps some for the log. What cannot be done is told, and the node goes on with what
-/// it has.
+/// Raises the soft limit to the hard one, and keeps some for the log. What cannot be done is
+/// reported, and the node continues with what it has.
 pub fn take() {
     let limit = getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {

@@ -51,8 +51,9 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let ending = Ending::listen(options.while_stdin)?;
     // A limit on the size of files is an error like any other, and not to end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
-    // A node whose code has found itself to be wrong does not go on, but where that is contained: what is acknowledged is safe
-    // in its log, and a standby takes over or a restart brings it back.
+    // A node that has found its own code to be wrong does not continue, except where that is
+    // contained: what is acknowledged is safe in its log, and a standby takes over or a restart
+    // brings it back.
     freshet_base::panics::decide();
     descriptors::take();
 
@@ -117,7 +118,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
         ("--sql-listen", sql.as_ref().and_then(|server| server.addresses().first().copied())),
     ];
     if let Some(server) = sql {
-        // What it shows grows old, and nobody is to take it for the present state.
+        // What it shows grows old, and no client is to take it for the present state.
         let _ = server.shut_down(if deposed { Duration::ZERO } else { sql::GRACE });
     }
     let again = deposed && wait_for_successor(&node, &ending);
@@ -136,7 +137,8 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
 /// How often a primary looks whether it still is one.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// Blocks while whoever has deposed this primary may need its log to take over, or until the node is to end: then it says `false`.
+/// Blocks while the node that has deposed this primary may need its log to take over, or until this
+/// node is to end: then it says `false`.
 fn wait_for_successor(node: &Node, ending: &Ending) -> bool {
     while !node.is_succeeded() {
         if ending.wait_for(LOOK_EVERY) {

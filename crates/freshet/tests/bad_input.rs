@@ -228,7 +228,8 @@ fn directories_of_others_are_left_alone() {
         assert_eq!(left, [name]);
         fs::remove_dir_all(&theirs).unwrap();
     }
-    // What a crash leaves of a first start, and what a file system has of its own, are in nobody's way.
+    // What a crash leaves of a first start, and what a file system has of its own, are not in the
+    // way.
     fs::create_dir_all(theirs.join("lost+found")).unwrap();
     fs::write(theirs.join("lock"), "").unwrap();
     fs::write(theirs.join("control.new"), "half").unwrap();

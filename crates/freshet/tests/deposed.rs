@@ -1,6 +1,7 @@
-//! A primary that stands still in the middle of its work, is succeeded, and goes on as if nothing had happened; or that
-//! is killed. Where it writes into its standbys' memory itself, it still has that mapped. No log is damaged by it, what
-//! was acknowledged is everywhere, and all nodes hold the same.
+//! A primary that stands still in the middle of its work, is succeeded, and continues as if nothing
+//! had happened; or that is killed. Where it writes into its standbys' memory itself, it still has
+//! that mapped. No log is damaged by it, what was acknowledged is everywhere, and all nodes hold
+//! the same.
 //!
 //! A few rounds each; FRESHET_ROUNDS=200 for as many, FRESHET_SEED for the same ones.
 

@@ -99,7 +99,7 @@ impl Drop for Supervised {
     }
 }
 
-/// What somebody was told: when he asked, when it was acknowledged, and where it lies.
+/// What a client was told: when it asked, when the mark was acknowledged, and where that lies.
 struct Told {
     node: usize,
     asked: Instant,
@@ -240,7 +240,7 @@ fn whatever_ends_is_started_again_and_one_reigns() {
             }
         }
         if let Some((heir, Ok(Ok((term, _))))) = promoted {
-            // Nobody takes the reign back from a primary that lives.
+            // No node takes the reign back from a primary that lives.
             let until = last + Duration::from_millis(1500);
             while Instant::now() < until {
                 std::thread::sleep(Duration::from_millis(50));

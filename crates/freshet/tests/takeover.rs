@@ -36,7 +36,7 @@ fn what_a_partitioned_primary_sends_is_refused() {
     let again = client.promote(false, SOON).unwrap_err();
     assert!(matches!(&again, ClientError::Refused { reason, .. } if reason.contains("nothing to promote")), "{again}");
 
-    // It wakes up and goes on as if nothing had happened, and soon starts again, as a standby.
+    // It wakes up and continues as if nothing had happened, and soon starts again, as a standby.
     old.resume();
     let written = writer.join();
     assert!(written.open.len() + written.refused.len() > 0, "somebody was waiting when it stood still");
@@ -61,13 +61,14 @@ fn what_a_partitioned_primary_sends_is_refused() {
     let mark = freshet_workloads::journal::Mark { client: 3, sequence: 1 };
     assert_eq!(missing(&client, &[mark]), [mark]);
 
-    // It goes on as a standby, in the same process.
+    // It continues as a standby, in the same process.
     wait_until(&new, "everybody in sync", |status| in_sync(status) == 2);
     assert_same_state(&connect(&new), &connect(&old));
     assert_eq!(status(&old)["pid"], old.pid());
 }
 
-/// Blocks until a node that may start again meanwhile, and answers nobody then, has this status.
+/// Blocks until a node has this status. It may start again before that, and answers no client while
+/// it does.
 fn started_again(node: &NodeProcess, condition: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
     let deadline = std::time::Instant::now() + SOON;
     loop {

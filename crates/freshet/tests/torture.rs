@@ -33,7 +33,7 @@ fn with_a_stopped_node(directory: &Path) -> Child {
     let mut child = command.arg(directory).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
     let stopped = lines.any(|line| line.contains("SIGSTOP"));
-    // It goes on to tell its story.
+    // It continues to tell its story.
     std::thread::spawn(move || lines.for_each(drop));
     if !stopped {
         panic!("it ended before it stopped a node: {:?}", child.wait());

@@ -77,7 +77,8 @@ pub enum ControlError {
     /// There is a log in the directory already.
     #[error("{} holds a Freshet log already: use another directory, or empty this one", .0.display())]
     Exists(PathBuf),
-    /// The directory is somebody else's, or what is left of a node without its control file.
+    /// The directory belongs to something else, or is what is left of a node without its control
+    /// file.
     #[error(
         "{directory} is not empty and holds no Freshet log: there is {found} in it{guess}; name a new or an empty directory, or this node's \
          own; nothing was changed",
@@ -88,7 +89,7 @@ pub enum ControlError {
         directory: PathBuf,
         /// The name of something in it.
         found: PathBuf,
-        /// Whose it seems to be; empty when nobody can say.
+        /// What it seems to belong to; empty when that cannot be told.
         guess: &'static str,
     },
     /// Written by another version.
@@ -259,8 +260,8 @@ impl LogDirectory {
         Ok(Self { path: path.to_owned(), control: Mutex::new(control), _lock: lock })
     }
 
-    /// Whether nobody else uses the directory: it is not there, or there is nothing in it but what the making of a log
-    /// leaves that was interrupted, and empty directories; or a log.
+    /// Whether nothing else uses the directory: it is not there, or there is nothing in it but what
+    /// the interrupted making of a log leaves, and empty directories; or it holds a log.
     ///
     /// # Errors
     /// [`ControlError::Foreign`] if not; [`ControlError::Io`].
@@ -324,8 +325,8 @@ impl LogDirectory {
     /// Changes the control file, durably.
     ///
     /// # Errors
-    /// [`ControlError::Io`]; the old one stays then for as long as this process has the directory. A restart may find either,
-    /// so nobody may have been told of the change.
+    /// [`ControlError::Io`]; the old one stays then for as long as this process has the directory.
+    /// A restart may find either, so the change must not have been told to anyone.
     pub fn update(&self, change: impl FnOnce(&mut Control)) -> Result<(), ControlError> {
         let mut control = self.control.lock().unwrap_or_else(PoisonError::into_inner);
         let mut changed = control.clone();

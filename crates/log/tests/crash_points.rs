@@ -473,7 +473,7 @@ fn found(medium: &FaultyMedium, setting: Setting, story: &mut Story) -> Result<S
         return Err(format!("a transaction is torn at {}", tail.end));
     }
     story.transactions.split_off(&tail.end);
-    // Whoever asks is told that all of this is persistent.
+    // A client that asks is told that all of this is persistent.
     story.acknowledged = tail.end;
     Ok(tail.end)
 }
@@ -508,8 +508,9 @@ fn a_crash_at_every_operation_loses_nothing_acknowledged() {
     }
 }
 
-/// Restarts after the process died, some of which die as well or find syncs that fail, and more transactions in between: what a
-/// restart has found to be the log is there after the next loss of power.
+/// Restarts after the process died, and more transactions in between; some restarts die as well, or
+/// find syncs that fail. What a restart has found to be the log is there after the next loss of
+/// power.
 fn live_on(medium: &FaultyMedium, setting: Setting, random: &mut Random, mut story: Story, context: &str) {
     let mut medium = medium.left();
     for life in 0..3 {

@@ -146,7 +146,7 @@ fn a_deposed_writer_writes_nowhere() {
             }
         });
         for _ in 0..200 {
-            // Somebody has it each time: else nothing would move.
+            // Another side has the memory each time: otherwise nothing would move.
             Remote::new(&log);
             receiver.renew().unwrap();
         }
@@ -171,7 +171,8 @@ fn a_deposed_writer_writes_nowhere() {
     log.close().unwrap();
 }
 
-/// A primary that stood still, was succeeded, and goes on: it still has the memory mapped, and room that it was granted.
+/// A primary that stood still, was succeeded, and continues: it still has the memory mapped, and
+/// room that it was granted.
 #[test]
 fn a_deposed_writer_does_not_reach_the_log_of_the_next_reign() {
     let (log, mut receiver) = open();

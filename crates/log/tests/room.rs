@@ -1,4 +1,5 @@
-//! A log that finds no room, or no descriptor, for its next segment: it says so, waits, and goes on when there is some.
+//! A log that finds no room, or no descriptor, for its next segment: it says so, waits, and
+//! continues when it finds some.
 
 mod gate;
 
@@ -81,7 +82,8 @@ fn a_log_without_room_waits_and_goes_on() {
         let lack = log.lack().expect("it has no room");
         assert!(lack.to_string().contains("waits for room in memory:"), "{context}: {lack}");
         if state != State::Full {
-            // What is there is used up to its end, and still nobody may think that there is more.
+            // What is there is used up to its end, and still no writer may think that there is
+            // more.
             log.wait_durable(some, soon()).unwrap();
             assert!(!log.has_room(), "{context}");
         }
@@ -103,7 +105,7 @@ fn a_log_without_room_waits_and_goes_on() {
     }
 }
 
-/// A node that is to end need not have room for what nobody was told of.
+/// A node that is to end need not have room for what no client was told of.
 #[test]
 fn a_close_does_not_wait_for_room() {
     let medium = Arc::new(Gate::default());
@@ -213,7 +215,7 @@ fn a_log_without_descriptors_goes_on() {
         keep_descriptors().unwrap();
         let taken = take_all();
         log.wait_durable(put(8), soon()).unwrap();
-        // Whoever waits for one has not got those of the log meanwhile.
+        // Others that wait for a descriptor have not got those of the log in the meantime.
         drop(taken);
     } else {
         let taken = take_all();

@@ -290,7 +290,8 @@ fn a_persistent_ring_is_written_from_outside_and_taken_away() {
     }
 }
 
-/// A primary that stood still has mapped the ring, and goes on when the standby was promoted, or has been restarted.
+/// A primary that stood still has mapped the ring, and continues when the standby was promoted, or
+/// has been restarted.
 #[test]
 fn a_deposed_writer_reaches_neither_the_next_reign_nor_a_restarted_node() {
     let directory = tempfile::tempdir().unwrap();

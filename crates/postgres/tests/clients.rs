@@ -356,7 +356,7 @@ fn certificates_that_cannot_be_used_are_named() {
     assert!(error(&good, &other.path("key.pem")).contains("cannot be used"));
 }
 
-/// Runs a program of PostgreSQL's, or skips the test if there is none.
+/// Runs a program of PostgreSQL's, or skips the test if it is missing.
 fn tool(name: &str, arguments: &[&str], input: &str) -> Option<Output> {
     let started = Command::new(name)
         .args(arguments)

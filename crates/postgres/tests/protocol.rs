@@ -574,7 +574,8 @@ fn a_storm_of_connections_passes() {
     soon(|| server.sessions().count() == 0);
 }
 
-/// Logins that go half the way, or take it byte by byte, keep nobody out for long, and disturb no session.
+/// Logins that stop halfway, or proceed byte by byte, keep no client out for long, and disturb no
+/// session.
 #[test]
 fn a_login_gets_through_while_a_thousand_others_hold_on() {
     let (_server, address) = serve();

@@ -93,7 +93,7 @@ pub struct AdvisoryLocks {
 #[derive(Default)]
 struct State {
     held: HashMap<AdvisoryKey, Vec<Held>>,
-    /// The keys of which each session holds something.
+    /// The keys on which each session holds a lock.
     by_session: HashMap<usize, BTreeSet<AdvisoryKey>>,
     /// How many there are in `held`.
     count: usize,
@@ -157,7 +157,7 @@ impl State {
         found
     }
 
-    /// Grants a lock, to one whom nobody keeps from it.
+    /// Grants a lock that no other session blocks.
     fn grant(
         &mut self,
         key: AdvisoryKey,
@@ -316,7 +316,7 @@ impl SessionAdvisory {
         Ok(true)
     }
 
-    /// Takes a lock that nobody keeps it from.
+    /// Takes a lock that no other session blocks.
     fn take(&self, state: &mut State, key: AdvisoryKey, shared: bool, transaction: bool) -> Result<(), SqlError> {
         let mut taken = self.transaction.borrow_mut();
         if transaction && taken.len() >= self.locks.limits.all {

@@ -74,8 +74,9 @@ impl Shared {
     /// Waits until a commit holds as `level` says.
     ///
     /// # Errors
-    /// 40003 when nobody knows whether it will, also because `interrupted` ends the wait; what that says, if nothing was written;
-    /// 40001 for a transaction that has only read, and has seen what will not hold.
+    /// 40003 when it is unknown whether it will, also because `interrupted` ends the wait; what
+    /// that says, if nothing was written; 40001 for a transaction that has only read, and has seen
+    /// what will not hold.
     pub fn wait_for_commit(
         &self,
         ticket: Ticket,
@@ -83,7 +84,8 @@ impl Shared {
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<(), SqlError> {
         let ended = || interrupted().is_err();
-        // Of a reader, what it asked for ends; of a writer, nobody knows what becomes of it.
+        // For a reader, what it asked for ends; for a writer, what becomes of its commit is
+        // unknown.
         let open = |cause: OutcomeOpen| match (cause, interrupted()) {
             (OutcomeOpen::Deadline, Err(why)) if ticket.stamp.is_none() => why,
             (OutcomeOpen::Deadline, Err(why)) => unknown(&why),

@@ -48,7 +48,7 @@ fn a_role_cannot_lift_what_a_statement_may_keep() {
     sql.lines(sorted);
     sql.lines("SET freshet.query_memory = '100kB'");
     assert_eq!(sql.state(sorted), "53200");
-    // The session goes on.
+    // The session continues.
     sql.lines("RESET freshet.query_memory");
     sql.lines(sorted);
     // Whatever it is that is kept.

@@ -237,7 +237,8 @@ fn references_to_rows_that_move_are_kept() {
     judge(&scene, "references", &said);
 }
 
-/// What has moved, and is held by nobody any more, makes no NOWAIT fail and is not skipped.
+/// A row that has moved, and that no session holds any more, makes no NOWAIT fail and is not
+/// skipped.
 #[test]
 fn what_nobody_holds_any_more_is_neither_refused_nor_skipped() {
     let scene = Scene::new();

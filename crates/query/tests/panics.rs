@@ -100,7 +100,7 @@ fn a_panic_fails_its_statement_and_nothing_else() {
         assert_eq!(one.state(&format!("INSERT INTO t SELECT id + 10 FROM ({query}) q")), "XX000");
         assert_eq!(one.state(&format!("CREATE TABLE made AS {query}")), "XX000");
         assert_eq!(one.lines("SELECT count(*) FROM pg_class WHERE relname = 'made'"), ["0"]);
-        // The same session goes on, and nobody waits for it.
+        // The same session continues, and no other waits for it.
         assert_eq!(one.lines("SELECT * FROM t"), ["1"]);
         assert_eq!(other.lines("UPDATE t SET id = 1 RETURNING id"), ["1"]);
         other.lines("CREATE TABLE made (a int); DROP TABLE made; ALTER TABLE t ADD COLUMN c int; ALTER TABLE t DROP c");

@@ -47,7 +47,8 @@ fn a_primary_that_does_not_have_a_stamp_does_not_pretend_to() {
     let stamp: u64 = session.lines("SHOW freshet.last_commit").remove(0).parse().unwrap();
     session.lines(&format!("SET freshet.read_after_timeout = '20ms'; SET freshet.read_after = '{stamp}'"));
     assert_eq!(session.lines("SELECT id FROM t"), ["1"]);
-    // As another primary's, of which this one has not heard: it stood still, for example.
+    // As if from another primary that this one has not heard of, because this one stood still, for
+    // example.
     session.lines(&format!("SET freshet.read_after = '{}'", stamp + (1 << 30)));
     assert_eq!(session.state("SELECT id FROM t"), "57014");
     assert_eq!(session.lines("RESET freshet.read_after; SELECT id FROM t"), ["1"]);

@@ -40,7 +40,7 @@ fn a_time_out_ends_every_wait() {
     for session in [&writer, &reader] {
         session.lines("SET statement_timeout = '100ms'");
     }
-    // Nobody knows what becomes of it.
+    // What becomes of it is unknown.
     assert_eq!(ends(&writer, "INSERT INTO t VALUES (3, 3)"), "40003");
     writer.lines("BEGIN; UPDATE t SET v = 4 WHERE id = 2");
     assert_eq!(ends(&writer, "COMMIT"), "40003");

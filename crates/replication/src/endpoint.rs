@@ -20,7 +20,7 @@ use crate::wire::{self, DecodeError, Hello, Kind, Purpose, Refusal, Reply};
 const PATIENCE: Duration = Duration::from_secs(5);
 /// No more strangers are listened to at once: one more takes the place of the one who has been there for longest.
 const STRANGERS: usize = 64;
-/// But nobody loses his place before.
+/// But none loses its place before it has had it for this long.
 const FAIR: Duration = Duration::from_millis(250);
 /// No more are answered at once whose greeting was read: nodes that join, ask, or fetch the log or a checkpoint.
 const GUESTS: usize = 256;
@@ -122,7 +122,7 @@ fn listen(listener: &Listener, shared: &Arc<Shared>) {
 }
 
 fn greet(connection: Connection, shared: &Arc<Shared>) {
-    // Whoever cannot be sent away is not let in.
+    // A caller that cannot be sent away is not let in.
     let Ok(closer) = connection.closer() else { return };
     let Some((place, gone)) = shared.strangers.admit(closer) else { return };
     if let Some(gone) = gone {
@@ -139,7 +139,7 @@ fn greet(connection: Connection, shared: &Arc<Shared>) {
     });
 }
 
-/// Answers somebody who has said who he is.
+/// Answers a caller that has said who it is.
 fn serve(shared: &Shared, hello: Hello, connection: Connection) {
     let guest = Guest::new(&shared.guests);
     if guest.number > GUESTS {
@@ -158,7 +158,7 @@ fn serve(shared: &Shared, hello: Hello, connection: Connection) {
     }
 }
 
-/// Somebody who is being served.
+/// A caller that is being served.
 struct Guest<'g> {
     all: &'g AtomicUsize,
     /// How many there are with this one.

@@ -77,11 +77,12 @@ pub trait StandbyStore: Send + Sync {
     /// The ring's memory, for a primary that writes there itself: virtual byte `x` lies at `x` modulo its length.
     ///
     /// # Errors
-    /// [`StoreError`] when there is none to give.
+    /// [`StoreError`] when there is no memory to give.
     fn region(&self) -> Result<Region, StoreError>;
 
-    /// Takes the ring's memory back from whomever it was given to by [`StandbyStore::region`]: when this returns, nothing that they write can
-    /// become part of this log. What was received stays, and nothing beyond it. Costs nothing when nobody could have mapped it.
+    /// Takes the ring's memory back from those that [`StandbyStore::region`] gave it to: when this
+    /// returns, nothing that they write can become part of this log. What was received stays, and
+    /// nothing beyond it. Costs nothing when no other process could have mapped it.
     ///
     /// # Errors
     /// [`StoreError`] when the system refuses that; the log must not be used then for anything that they might write into.

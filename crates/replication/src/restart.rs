@@ -1,6 +1,8 @@
-//! Restart of a node that reigned before. If it has to ask before it reigns again, it waits as a standby that follows nobody, and takes over
-//! ([`crate::takeover`]) as soon as enough others answer and none of them lives under another reign. Those who would follow it knock at its door
-//! meanwhile, and so it learns where to ask. If it need not, it looks around once ([`who_reigns`]).
+//! Restart of a node that reigned before. If it has to ask before it reigns again, it waits as a
+//! standby that follows no other node, and takes over ([`crate::takeover`]) as soon as enough
+//! others answer and none of them lives under another reign. While it waits, nodes that would
+//! follow it knock at its door, and so it learns where to ask. If it need not, it looks around once
+//! ([`who_reigns`]).
 
 use std::{collections::BTreeMap, thread, time::Duration};
 
@@ -17,8 +19,9 @@ use crate::{
     wire::{Hello, Peer, Purpose, Refusal},
 };
 
-/// Who reigns, as one of those at `addresses` says, and where that node can be reached: asked for `node`, a node that was a primary before, or followed
-/// one. Blocks for `patience` at most if somebody is silent. Nobody promises anything.
+/// Which node reigns, as one of those at `addresses` says, and where that node can be reached.
+/// Asked on behalf of `node`, a node that was a primary before, or followed one. Blocks for
+/// `patience` at most if a node is silent. No node promises anything.
 pub fn who_reigns(
     node: NodeId,
     terms: &Terms,

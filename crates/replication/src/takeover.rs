@@ -47,8 +47,8 @@ pub struct PromoteOptions {
     pub configured: Option<(u32, Safety)>,
     /// Goes on although acknowledged commits may be lost.
     pub force: bool,
-    /// A primary of before comes back, and nobody told it to: it gives way to another that reigns, or has gone on since
-    /// ([`Candidacy::comes_back`]).
+    /// A former primary comes back without having been told to: it gives way to another that
+    /// reigns, or has continued since ([`Candidacy::comes_back`]).
     pub comes_back: bool,
     /// Of such a primary: it does not reign before another node has answered.
     pub asks: bool,
@@ -133,7 +133,7 @@ pub enum PromoteError {
         node: NodeId,
         /// Since when.
         term: Term,
-        /// Whether somebody lives under that reign now.
+        /// Whether a node lives under that reign now.
         lives: bool,
         /// Where its primary can be reached, if known.
         leader: Option<String>,
@@ -203,7 +203,8 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     if let Some(why) = shared.follow().failure() {
         return Err(PromoteError::Local(why));
     }
-    // Nobody of before can write here any more. What one has read back counts, so it is this log's before others are compared with it.
+    // No former primary can write here any more. What one has read back counts, so it is part of
+    // this log before others are compared with it.
     shared.settle(Instant::now() + options.deadline).map_err(PromoteError::Local)?;
     let promised = shared.promised_safety().or(options.configured);
     let safety = options.safety.or(promised.map(|promised| promised.1)).unwrap_or(Safety::OneSafe);

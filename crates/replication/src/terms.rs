@@ -124,7 +124,7 @@ impl Terms {
     pub(crate) fn remember(&self, peers: &[Peer], own: &str) {
         let addresses: BTreeSet<_> = peers.iter().map(|peer| peer.address.clone()).filter(|at| at != own).collect();
         let mut remembered = self.remembered.lock().expect("no code panics under this mutex");
-        // Who knows nobody has not been told yet.
+        // A node that knows no other has not been told yet.
         if !addresses.is_empty() && *remembered != addresses {
             self.store.remember(&addresses);
             *remembered = addresses;

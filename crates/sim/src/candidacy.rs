@@ -19,7 +19,7 @@ use crate::{
 
 /// How long a peer may take to answer, in microseconds.
 const PATIENCE: u64 = 15_000;
-/// So long somebody who reigns, or is about to, may be silent.
+/// How long a node that reigns, or is about to, may be silent.
 const SILENCE: u64 = 30_000;
 
 /// What one who was asked says.

@@ -11,15 +11,19 @@
 //! | `one_sided` | memory into which another node writes, and processes that stand still |
 //! | [`checks`] | the properties, a file each |
 //!
-//! Fault model. Messages are delayed, and a message that is lost ends its connection with everything in flight, as TCP would; the two ends
-//! notice at times of their own. Connections overtake one another. Pairs and single nodes are cut off. Any node crashes at any time:
-//! its machine loses power and keeps of the blocks that it had not synced any subset, of which recovery keeps what has no gap before it;
-//! or its process dies, the next one reads what was written, and a loss of power may follow. Syncs fail, which ends the process; what they covered
-//! is read by the next one, and no later sync makes it durable unless it is written again. Disks are slow
-//! and full, replay is slow. A process stands still for a while, and goes on as if nothing had happened; where primaries write into their
-//! standbys' memory themselves, first of all with what it was writing; with the appliance method what has arrived outlives a crash,
-//! and counts when it was read back. Somebody takes over while the primary is down, or while it lives on. Whatever ends is started
-//! again as it was: nobody tells it whom to follow. What was synced is never lost.
+//! Fault model. Messages are delayed, and a message that is lost ends its connection with
+//! everything in flight, as TCP would; the two ends notice at times of their own. Connections
+//! overtake one another. Pairs and single nodes are cut off. Any node crashes at any time. Either
+//! its machine loses power and keeps any subset of the blocks that it had not synced, and recovery
+//! keeps what has no gap before it; or its process dies, the next one reads what was written, and a
+//! loss of power may follow. Syncs fail, which ends the process; what they covered is read by the
+//! next one, and no later sync makes it durable unless it is written again. Disks are slow and
+//! full, replay is slow. A process stands still for a while, and continues as if nothing had
+//! happened; where primaries write into their standbys' memory themselves, it continues first of
+//! all with what it was writing. With the appliance method what has arrived outlives a crash, and
+//! counts when it was read back. A node takes over while the primary is down, or while it lives on.
+//! Whatever ends is started again as it was: it is not told which node to follow. What was synced
+//! is never lost.
 #![forbid(unsafe_code)]
 
 mod candidacy;

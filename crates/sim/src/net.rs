@@ -53,7 +53,7 @@ pub(crate) enum Message {
         /// Of a primary of before that comes back: the latest term that it has heard of.
         comes_back: Option<Term>,
     },
-    /// Somebody reigns, and a primary of before has to give way.
+    /// A node reigns, and a former primary has to give way.
     Reigned {
         reign: Living,
     },

@@ -109,7 +109,8 @@ pub(crate) struct Candidate {
     pub binding: bool,
     pub force: bool,
     pub round: u32,
-    /// Who restarts gives way to whoever reigns, in the latest term that it has heard of or a later one.
+    /// A node that restarts gives way to the node that reigns, in the latest term that it has heard
+    /// of or a later one.
     pub comes_back: Option<Term>,
     /// Who was named by somebody who refused.
     pub leader: Option<usize>,

@@ -63,7 +63,8 @@ impl World {
         node.disk.log.digest_with(&landed, at)
     }
 
-    /// What `node` says to a candidate when nobody can write there any more: all that was read back is in it.
+    /// What `node` says to a candidate when no primary can write there any more: all that was read
+    /// back is in it.
     pub(crate) fn revoked_state(&self, node: &Node) -> LogState {
         let mut state = node.log_state();
         if self.scenario.appliance && self.scenario.broken != Broken::AnsweredBeforeRevoked && node.reign().is_none() {
@@ -103,7 +104,7 @@ impl World {
         Ok(())
     }
 
-    /// Nobody writes here any more: what has landed is taken, and the memory moves.
+    /// No primary writes here any more: what has landed is taken, and the memory moves.
     pub(crate) fn revoke(&mut self, node: usize) -> Result<(), Violation> {
         let landed: Vec<Block> = self.nodes[node].landed().cloned().collect();
         let state = &mut self.nodes[node];
@@ -164,7 +165,8 @@ impl World {
         }
     }
 
-    /// The process stands still for a while, and goes on as if nothing had happened. Others may have given it up.
+    /// The process stands still for a while, and continues as if nothing had happened. Others may
+    /// have given it up.
     pub(crate) fn stop(&mut self, node: usize) {
         if !self.nodes[node].up || std::mem::replace(&mut self.nodes[node].memory.stopped, true) {
             return;
@@ -180,7 +182,8 @@ impl World {
         }
     }
 
-    /// The process goes on: first of all with what it was writing, into memory that it has mapped.
+    /// The process continues: first of all with what it was writing, into memory that it has
+    /// mapped.
     pub(crate) fn go_on(&mut self, node: usize) {
         self.nodes[node].memory.stopped = false;
         for what in std::mem::take(&mut self.nodes[node].memory.waiting) {

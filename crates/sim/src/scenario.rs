@@ -45,11 +45,13 @@ pub enum Broken {
     TailNotRewritten,
     /// Standbys answer a candidate before they have taken their memory back from the primary and what it has written there.
     AnsweredBeforeRevoked,
-    /// A standby's memory is taken from whoever has mapped it when it joins somebody, and not when it is promoted.
+    /// A standby's memory is taken from those that have mapped it when it joins a node, and not
+    /// when it is promoted.
     MovedAtJoinOnly,
     /// A primary that comes back by itself takes the reign from a living one.
     ReignPassedOver,
-    /// Who has promised itself to another, or asked for a promise in vain, does not come back by itself.
+    /// A node that has promised itself to another, or asked for a promise without success, does not
+    /// come back by itself.
     PromiseForgotten,
 }
 
@@ -70,7 +72,8 @@ pub struct Scenario {
     pub floor: u32,
     /// Whether the operator forces take-overs that are refused. What may be lost is not checked then.
     pub force: bool,
-    /// Primaries write into their standbys' memory, which they have mapped; and processes stand still and go on.
+    /// Primaries write into their standbys' memory, which they have mapped; and processes stand
+    /// still and continue.
     pub mapped: bool,
     /// What a primary has read back there counts, without a word of the standby (only with `mapped`).
     pub appliance: bool,

@@ -375,7 +375,8 @@ impl World {
         self.crash_of(node, how);
     }
 
-    /// Of what lies above `from` in its log, some blocks are left, of which recovery keeps those before the first gap.
+    /// Some of the blocks above `from` in its log are left; recovery keeps those before the first
+    /// gap.
     fn lose_above(&mut self, node: usize, from: u64) -> u64 {
         let odds = [0, 1, 2, 8, 1000][self.dice.below(5) as usize];
         if self.scenario.appliance {
@@ -464,7 +465,7 @@ impl World {
         let state = &mut self.nodes[node];
         let undisturbed = |last: &Reign| (last.node, last.term) == (state.id, state.disk.fence.highest());
         state.returns = match self.scenario.broken {
-            // As if whoever was told of a later term waited for somebody to tell it whom to follow.
+            // As if a node that was told of a later term waited to be told which node to follow.
             Broken::PromiseForgotten => state.disk.history.reigns().last().is_some_and(undisturbed),
             _ => may_come_back(state.id, &state.disk.history, &state.disk.fence),
         };
@@ -479,7 +480,8 @@ impl World {
         Ok(())
     }
 
-    /// Who looks after the cluster: lets somebody take over, and starts primaries of the past again, as they were.
+    /// Looks after the cluster: lets a node take over, and starts former primaries again, as they
+    /// were.
     fn operator(&mut self) -> Result<(), Violation> {
         let pause = self.dice.between(3000, 20_000);
         self.after(pause, What::Operator);
@@ -515,7 +517,8 @@ impl World {
         }
         self.idle = if reigning.is_empty() { self.idle + 1 } else { 0 };
         let coup = !self.calm && self.dice.one_in(25);
-        // In the end nobody has to tell them who reigns, unless what was forced has to be mended.
+        // In the end they do not have to be told which node reigns, unless what was forced has to
+        // be mended.
         let helps = self.idle > 2 && (!self.calm || self.scenario.force);
         if helps || coup {
             let candidates: Vec<usize> = (0..count)

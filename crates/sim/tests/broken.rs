@@ -100,7 +100,7 @@ fn a_restart_without_asking() {
     }
 }
 
-/// Somebody who was told of a living reign promises itself all the same.
+/// A node that was told of a living reign promises itself all the same.
 #[test]
 fn a_reign_that_is_taken_back() {
     for safety in [Safety::Quorum(2), Safety::TwoSafe, Safety::VerySafe] {
@@ -162,7 +162,7 @@ fn an_answer_before_the_memory_was_taken_back() {
     }
 }
 
-/// A primary that stood still goes on, and writes into the log of the one who has succeeded it.
+/// A primary that stood still continues, and writes into the log of its successor.
 #[test]
 fn memory_that_stays_where_it_is_at_a_promotion() {
     for safety in LEVELS {

@@ -69,7 +69,8 @@ fn with_cascaded_standbys() {
     }
 }
 
-/// Primaries write into their standbys' memory, stand still, and go on when they were succeeded.
+/// Primaries write into their standbys' memory, stand still, and continue after they were
+/// succeeded.
 #[test]
 fn one_sided() {
     for (safety, synchronous) in

@@ -1,8 +1,9 @@
 //! The memory that statements, sessions and the server take for queries, counted in one place.
 //!
-//! A [`Pool`] has a limit, and what is taken from it is taken from the pool above it, too: a statement's from its session's, a
-//! session's from the server's. Whoever keeps something holds a [`Reservation`] for as long. What is counted is what grows with data or
-//! with what clients send; the fixed sizes of structures are not.
+//! A [`Pool`] has a limit, and what is taken from it is taken from the pool above it, too: a
+//! statement's from its session's, a session's from the server's. A caller that keeps something
+//! holds a [`Reservation`] for as long. What is counted is what grows with data or with what
+//! clients send; the fixed sizes of structures are not.
 
 use std::{
     fmt,
@@ -172,7 +173,7 @@ impl Reservation {
         self.take(values.iter().map(size_of_value).sum())
     }
 
-    /// Takes, or gives back, what makes it so many bytes.
+    /// Takes or gives back what makes it `bytes` in all.
     ///
     /// # Errors
     /// As for [`Reservation::take`].

@@ -18,19 +18,18 @@
 //! | `Slot::claimed` | whoever joins (compare-exchange) and the owner when it leaves | all |
 //! | `Slot::epoch`, `Slot::snapshot` | the owner only | whoever reclaims |
 //! | `Participants::epoch` | `fetch_add` by whoever seals a batch of garbage | all |
-//! | `Participants::sealed` | under its mutex: the owner adds, whoever frees takes | the same |
+//! | `Participants::sealed` | under its mutex: the owner adds, the thread that frees takes | the same |
 //!
-//! Safety argument, epochs. A reader announces `e` and then executes fence R
-//! before it follows any pointer; a reclaimer unlinks, executes fence U, and
-//! tags its batch with the global epoch `t` it then reads. If R comes after U in
-//! the single order of SeqCst fences, the reader cannot find what was unlinked.
-//! If R comes before U, the reader's announcement is visible to every scan that
-//! follows U, with `e <= t` since the epoch was `t` only later: the batch waits for it.
-//! A reader with `e > t` read an epoch that was stored after `t` was read, so its
-//! R comes after U.
-//! Whoever frees the batch may be somebody else: a thread of its node that collects what its owner does not. It reads
-//! the global epoch as `n`, then scans, and frees only batches with `t < n`. The `fetch_add` that gave `t` comes
-//! before that reading in the single order of SeqCst operations, and so does U: the scan follows U as above.
+//! Safety argument, epochs. A reader announces `e` and then executes fence R before it follows any
+//! pointer; a reclaimer unlinks, executes fence U, and tags its batch with the global epoch `t` it
+//! then reads. If R comes after U in the single order of SeqCst fences, the reader cannot find what
+//! was unlinked. If R comes before U, the reader's announcement is visible to every scan that
+//! follows U, with `e <= t` since the epoch was `t` only later: the batch waits for it. A reader
+//! with `e > t` read an epoch that was stored after `t` was read, so its R comes after U. The batch
+//! may be freed by another thread: one of its node that collects what its owner does not. It reads
+//! the global epoch as `n`, then scans, and frees only batches with `t < n`. The `fetch_add` that
+//! gave `t` comes before that reading in the single order of SeqCst operations, and so does U: the
+//! scan follows U as above.
 //!
 //! Safety argument, snapshots. A reader announces a stamp `s0`, executes R, and
 //! then reads the current view again as its snapshot `s1 >= s0`. A reclaimer
@@ -360,7 +359,7 @@ impl Drop for Participant {
 impl Drop for Participants {
     fn drop(&mut self) {
         for place in 0..self.slots.len() {
-            // SAFETY: a pinned participant keeps `self` alive, so nobody is pinned any more.
+            // SAFETY: a pinned participant keeps `self` alive, so none is pinned any more.
             unsafe { self.free_sealed(place, IDLE) };
         }
     }

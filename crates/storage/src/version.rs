@@ -63,7 +63,8 @@ impl Version {
         Self::allocate(stamp, next, flag, row.unwrap_or_default())
     }
 
-    /// A new tombstone that nobody else knows, of a record whose row another record has from now on.
+    /// A new tombstone that no other thread knows, of a record whose row another record has from
+    /// now on.
     pub(crate) fn create_moved(stamp: u64, next: Word, to: Rid) -> NonNull<Self> {
         Self::allocate(stamp, next, TOMBSTONE, &to.0.to_ne_bytes())
     }
@@ -143,7 +144,8 @@ impl Version {
     /// Frees one version.
     ///
     /// # Safety
-    /// It came from [`Version::create`] or [`Version::create_moved`]; nobody can reach it any more.
+    /// It came from [`Version::create`] or [`Version::create_moved`]; no thread can reach it any
+    /// more.
     pub(crate) unsafe fn free(version: *mut u8) {
         let version = version.cast::<Self>();
         // SAFETY: alive until here, by this function's contract.

@@ -402,8 +402,8 @@ fn a_queue_does_not_grow() {
     assert!(participant.waiting() < 500, "{} nodes wait to be freed", participant.waiting());
 }
 
-/// Whoever misses a pair is told of the deletion that has taken it, whatever became of its leaf since, by whatever way he looks;
-/// and nobody is told of more than there was.
+/// A reader that misses a pair is told of the deletion that has taken it, whatever became of its
+/// leaf since, and whichever way it looks; and no reader is told of more than there was.
 #[test]
 fn who_misses_a_pair_hears_of_its_deletion() {
     let participants = Participants::new(1);

@@ -8,7 +8,7 @@ use std::{env, fmt::Display, fs::OpenOptions, io::Write};
 pub enum Missing {
     /// A program, or a right of this user: `./test` installs the one, and CI has the other.
     Tool,
-    /// Something of the machine's that nobody can install: an instruction of the processor, a device.
+    /// A part of the machine that cannot be installed: an instruction of the processor, a device.
     Hardware,
 }
 

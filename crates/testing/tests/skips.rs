@@ -1,5 +1,5 @@
-//! A skip is told to whoever counts, and is an error under CI. Each case runs in a process of its own, with its own
-//! environment.
+//! A skip is reported where skips are counted, and is an error under CI. Each case runs in a
+//! process of its own, with its own environment.
 
 use std::{env, fs, path::Path, process::Command};
 
@@ -27,6 +27,6 @@ fn a_skip_is_counted_and_an_error_under_ci() {
     let lines = fs::read_to_string(&file).unwrap();
     fs::remove_file(&file).unwrap();
     assert_eq!(lines, "a test: no tool\na test: no tool\na test: no device\n");
-    // Whoever counts would miss it.
+    // The count would miss it.
     assert!(!passes("tool", "", Path::new("/nowhere/skips")));
 }

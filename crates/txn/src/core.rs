@@ -57,8 +57,8 @@ impl Core {
         self.participants.horizon(|| self.snapshots.oldest_readable())
     }
 
-    /// Gives up what tables hold that were dropped, and that no snapshot sees any more. That waits until the drop is committed: a
-    /// table that is missing tells nobody why.
+    /// Gives up what tables hold that were dropped, and that no snapshot sees any more. That waits
+    /// until the drop is committed: a table that is missing tells no transaction why.
     pub fn clear_dropped(&self, guard: &Guard<'_>) {
         if self.catalog.has_dropped() {
             let oldest = self.oldest_needed();

@@ -38,8 +38,9 @@ const BACKLOG: usize = 64 << 10;
 const AT_ONCE: usize = 256;
 /// How long the collector rests between two rounds while there is something.
 const ROUND: Duration = Duration::from_millis(200);
-/// Allocators keep free memory for a second or so before they give it back to the system, and do that only when somebody
-/// uses them. So the collector does, so often and so many times after it has freed something, and with so many bytes at once.
+/// Allocators keep free memory for a second or so before they give it back to the system, and do
+/// that only when they are used. So the collector uses its allocator this often and this many times
+/// after it has freed something, and with this many bytes at once.
 const STIR_EVERY: Duration = Duration::from_millis(1200);
 const STIRS: u32 = 5;
 const STIR_BYTES: usize = 4 << 20;
@@ -107,7 +108,7 @@ pub(crate) struct Garbages {
     backlog: Mutex<VecDeque<GarbageQueue>>,
     /// How many records that are.
     waiting: AtomicUsize,
-    /// Whether somebody collects.
+    /// Whether there is a collector.
     attended: AtomicBool,
     /// Whether the collector will look by itself.
     awake: AtomicBool,
@@ -186,8 +187,9 @@ impl Garbages {
         freed > 0
     }
 
-    /// A worker does its share, up to `most` records, where the collector does not keep up, or where there is none: then what
-    /// those have left behind who have ended is freed by the others.
+    /// A worker does its share, up to `most` records, where the collector does not keep up, or
+    /// where there is no collector: then the other workers free what those that have ended have
+    /// left behind.
     pub(crate) fn share(&self, most: usize, core: &Core, guard: &Guard<'_>, horizon: Stamp, rids: &mut Rids) {
         // Relaxed: one that comes too late is made up for by the next.
         let waiting = self.waiting.load(Ordering::Relaxed);
@@ -196,7 +198,7 @@ impl Garbages {
         }
     }
 
-    /// Frees of what waits, of whomever, all that can go now.
+    /// Frees all that waits and can go now, whichever worker's it is.
     pub(crate) fn drain(&self, core: &Core, guard: &Guard<'_>, horizon: Stamp, rids: &mut Rids) {
         let mut tries = lock(&self.backlog).len();
         while tries > 0 {
@@ -205,14 +207,15 @@ impl Garbages {
         }
     }
 
-    /// How many records are noted that nobody has looked at.
+    /// How many records are noted and not yet looked at.
     fn count(&self) -> usize {
         let noted: usize = self.places.iter().map(|place| lock(&place.0).records.len()).sum();
         noted + self.waiting.load(Ordering::SeqCst)
     }
 }
 
-/// Collects what nobody else does. A node has one; its thread calls [`Collector::collect`] and [`Collector::rest`] by turns.
+/// Collects what no other thread does. A node has one; its thread calls [`Collector::collect`] and
+/// [`Collector::rest`] by turns.
 pub struct Collector {
     core: Arc<Core>,
     participant: Participant,
@@ -248,8 +251,8 @@ impl Collector {
         &self.participant
     }
 
-    /// One round: takes what workers that do nothing have noted, and frees of all that waits for it what nobody can see any
-    /// more, while `goes_on` says so. Does not block for readers.
+    /// One round: takes what workers that do nothing have noted, and frees what no transaction can
+    /// see any more of all that waits for it, while `goes_on` says so. Does not block for readers.
     pub fn collect(&mut self, goes_on: impl Fn() -> bool) {
         let core = &self.core;
         let garbage = &core.garbage;

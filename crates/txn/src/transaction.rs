@@ -157,7 +157,7 @@ impl<'w> Transaction<'w> {
     }
 
     fn holder(&self, (fid, rid): (Fid, Rid)) -> Option<Owner> {
-        // Of a table that is gone, nobody holds anything.
+        // No transaction holds anything in a table that is gone.
         let content = self.worker.core.catalog.get(&self.guard, fid).and_then(|table| table.content(&self.guard));
         content?.holder(&self.guard, rid, &self.context())
     }

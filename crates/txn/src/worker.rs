@@ -168,8 +168,9 @@ impl Worker {
         true
     }
 
-    /// Frees some of what nobody reads any more, at the end of a transaction that has made garbage for `made` records: at least as
-    /// much as that, if there is so much. Returns whether there may be more.
+    /// Frees some of what no transaction reads any more, at the end of a transaction that has made
+    /// garbage for `made` records: at least as much as that, if there is that much. Returns whether
+    /// there may be more.
     #[inline]
     pub(crate) fn tidy(&self, inner: &mut Inner, transaction: &Transaction<'_>, made: usize) -> bool {
         let core = &*self.core;
@@ -185,7 +186,8 @@ impl Worker {
         freed == most
     }
 
-    /// Frees all of this worker's garbage that nobody can see any more, and of what others have left. For idle moments.
+    /// Frees all that no transaction can see any more, of this worker's garbage and of what others
+    /// have left. For idle moments.
     ///
     /// # Panics
     /// When this worker has a transaction.

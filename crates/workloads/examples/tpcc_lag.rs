@@ -1,6 +1,6 @@
-//! What a slow standby costs its primary: TPC-C's mix on a primary whose standby gets no more than so many gigabits per second, and
-//! the processor time of the one thread that executes, per transaction, second by second, beside how much of the log is
-//! uncommitted.
+//! What a slow standby costs its primary: TPC-C's mix on a primary whose standby gets no more than
+//! a given number of gigabits per second, and the processor time of the one thread that executes,
+//! per transaction, second by second, beside how much of the log is uncommitted.
 //!
 //! `tpcc_lag [SECONDS [GIGABITS [UNCOMMITTED_BYTES]]]`; 0 gigabits: no limit. The nodes' directories are in $TMPDIR.
 

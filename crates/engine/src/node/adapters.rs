@@ -118,7 +118,8 @@ impl CommitGate for RuleGate {
         if self.committed() >= until {
             return true;
         }
-        // Some more than what is needed for one: who waits for every transaction anew pays for being woken.
+        // Some more than one transaction needs: a session that waits again for every transaction
+        // pays for each wake-up.
         let until = until.plus(self.uncommitted / 64);
         self.log.nudge(until);
         !matches!(self.shipping.commit().wait(until, deadline), Err(CommitError::Deadline))
@@ -202,7 +203,8 @@ impl StandbyStore for ReceivedLog {
     }
 
     fn revoke(&self) -> Result<(), StoreError> {
-        // Whoever has taken the receiver has promoted the log, which takes the memory back as well.
+        // If the receiver was taken, the log has been promoted, which takes the memory back as
+        // well.
         let outcome = self.with_receiver(Receiver::renew).unwrap_or(Ok(()));
         outcome.map_err(|cause| {
             let why = "cannot be moved to other memory, and a primary of before may still write there";

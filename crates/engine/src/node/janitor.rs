@@ -1,5 +1,6 @@
-//! A node's janitor: frees what nobody sees any more and nobody else frees. On a standby, what is left of deleted records, when every
-//! reader sees the deletion; on every node, dropped tables, and what workers leave undone ([`Collector`]).
+//! A node's janitor: frees what no transaction sees any more and no other thread frees. On a
+//! standby, that is what is left of deleted records, when every reader sees the deletion; on every
+//! node, dropped tables, and what workers leave undone ([`Collector`]).
 
 use std::{
     collections::VecDeque,
@@ -84,7 +85,7 @@ impl Janitor {
                 self.sweep(core, replay, collector.participant());
             }
             collector.collect(|| self.goes_on());
-            // What replay has come across, it tells nobody.
+            // Replay does not notify the janitor of what it has come across.
             collector.rest(replay.map(|_| PAUSE));
         }
     }

@@ -121,7 +121,8 @@ pub struct Node {
     /// Of a node with a directory.
     checkpointing: Option<Arc<Checkpointing>>,
     shipping: Shipping,
-    /// Of a node that was the primary, and follows nobody: asks whether it is to be that again.
+    /// Of a node that was the primary, and follows no other: asks whether it is to be the primary
+    /// again.
     returning: Mutex<Option<JoinHandle<()>>>,
     /// Time and bytes of the restart's phases checkpoint and log, time and entries of its phase indexes.
     restart: [(std::time::Duration, u64); 3],
@@ -203,8 +204,8 @@ impl Node {
         self.is_reign(Primary::is_fenced)
     }
 
-    /// Whether it is deposed and whoever takes over needs nothing more of it ([`Primary::is_succeeded`]): started again, it follows the
-    /// other one. Never blocks.
+    /// Whether it is deposed and the node that takes over needs nothing more of it
+    /// ([`Primary::is_succeeded`]): started again, it follows the other one. Never blocks.
     pub fn is_succeeded(&self) -> bool {
         self.is_reign(Primary::is_succeeded)
     }
@@ -246,8 +247,8 @@ impl Node {
         self.database.wait_until(ticket, deadline)
     }
 
-    /// Blocks until transactions that begin here see everything below `stamp`; on a primary they do at once, unless the stamp is of
-    /// another one's reign, of which this one has not heard yet.
+    /// Blocks until transactions that begin here see everything below `stamp`. On a primary they do
+    /// at once, unless the stamp is from another node's reign that this one has not heard of yet.
     ///
     /// # Errors
     /// [`WaitError`] when `deadline` passes first, or the node stops.
@@ -267,7 +268,7 @@ impl Node {
             if matches!(*self.composition(), Composition::Stopped | Composition::Failed) {
                 return Err(WaitError::Closed);
             }
-            // Its log grows with its own transactions only, and nobody tells that.
+            // Its log grows with its own transactions only, and nothing signals that.
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
     }
@@ -291,7 +292,8 @@ impl Node {
         Some(threshold)
     }
 
-    /// Of a standby: blocks until it has followed somebody, or `deadline` passes; says whether it has.
+    /// Of a standby: blocks until it has followed another node, or `deadline` passes; says whether
+    /// it has.
     fn wait_joined(&self, deadline: Instant) -> bool {
         match &*self.composition() {
             Composition::Standby(following) => following.standby.wait_joined(deadline).is_ok(),

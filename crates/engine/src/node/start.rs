@@ -49,7 +49,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// A primary that restarts asks the others this often.
 const ASK_EVERY: Duration = Duration::from_millis(200);
 
-/// And this often once it serves as a standby that follows nobody.
+/// And this often once it serves as a standby that follows no other node.
 const RETURN_EVERY: Duration = Duration::from_secs(2);
 
 /// How far the start of a node has come.
@@ -245,9 +245,10 @@ impl Parts {
             .node()
     }
 
-    /// Reigns as soon as enough others are heard and none of them lives under another reign: until then it is a standby that follows nobody. If
-    /// somebody does, or has gone on without this node, it becomes a standby; what is returned beside says how it goes on as long as it follows
-    /// nobody.
+    /// Reigns as soon as enough others are heard and none of them lives under another reign; until
+    /// then it is a standby that follows no other node. If one of them does, or has continued
+    /// without this node, it becomes a standby. The second value returned says how it continues as
+    /// long as it follows no other node.
     fn come_back(
         mut self,
         deleted: Vec<Deleted>,
@@ -267,7 +268,8 @@ impl Parts {
             safety: Some(self.config.safety),
             standbys: Some(self.config.standbys),
             comes_back: true,
-            // Who was told to join does not take itself for the primary before somebody has said who he is.
+            // A node that was told to join does not take itself for the primary before another node
+            // has said who it is.
             asks: join.is_some(),
             ..PromoteOptions::default()
         };
@@ -310,7 +312,7 @@ impl Parts {
         }
     }
 
-    /// Follows `leader`, or waits for somebody who makes himself known.
+    /// Follows `leader`, or waits for a node that makes itself known.
     fn follow(
         self,
         leader: Option<String>,
@@ -414,7 +416,7 @@ struct Returning {
 }
 
 impl Returning {
-    /// Reigns, or follows whoever does if somebody says that one does.
+    /// Reigns, or follows the node that does, if another node says that one does.
     fn attempt(&mut self, node: &Node) -> Result<(), PromoteError> {
         self.options.known = self.known.iter().cloned().chain(self.threshold.knocked()).collect();
         let outcome = node.take_over(&self.options).map(drop);
@@ -440,8 +442,8 @@ impl Returning {
         }
     }
 
-    /// Goes on in a thread of its own as long as the node follows nobody: the one that has gone on without it may be down, or come back as a
-    /// standby, as this one has.
+    /// Continues in a thread of its own as long as the node follows no other: the one that has
+    /// continued without it may be down, or may come back as a standby, as this one has.
     fn begin(mut self, node: &Arc<Node>) -> Result<(), StartError> {
         let weak = Arc::downgrade(node);
         let run = move || {

@@ -144,7 +144,8 @@ pub fn hash(node: &Node) -> (u64, u64) {
     (hash.hash, hash.records)
 }
 
-/// When a test gives up, also on a machine that is busy with other things; nothing is waited for in vain.
+/// When a test gives up, also on a machine that is busy with other things; no test waits for what
+/// does not come.
 pub fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(60))
 }

@@ -57,7 +57,8 @@ impl Bell {
         let _ = futex::wake(sleep, futex::Flags::empty(), 1);
     }
 
-    /// The listener's memory is taken back: whoever asks with [`Bell::is_revoked`] from now on hears of it, in whichever process.
+    /// The listener's memory is taken back: a caller of [`Bell::is_revoked`] hears of it from now
+    /// on, in either process.
     ///
     /// What the other process has stored before it asked, and heard nothing of this, is seen by this process after the return of this: of the
     /// two, which both store first, then pass a fence, and then look, at least one sees the other's store.

@@ -6,9 +6,11 @@
 //! The TCP connection on which the two met stays open beside it: when it ends, a thread that does nothing but wait for that wakes whoever
 //! sleeps here.
 //!
-//! Nobody can keep a process from storing into memory that it has mapped. So a side that takes its memory back says so in that memory
-//! ([`bell::Bell::revoke`]), and whoever reads, adds or completes looks there *after* it has done its part: what it was told to have succeeded was in
-//! place before. A process that is gone can say nothing; its connection has ended then, and that is looked at too.
+//! A process cannot be kept from storing into memory that it has mapped. So a side that takes its
+//! memory back says so in that memory ([`bell::Bell::revoke`]), and a side that reads, adds or
+//! completes looks there *after* it has done its part: what it was told to have succeeded was in
+//! place before. A process that is gone can say nothing; its connection has ended then, and that is
+//! checked too.
 
 pub mod bell;
 
@@ -130,7 +132,8 @@ impl ShmQueue {
         SendError::Lost { peer: self.peer, source: std::io::ErrorKind::BrokenPipe.into() }
     }
 
-    /// Says whether what was done counts: not when the other side took its memory back meanwhile, or is gone.
+    /// Says whether what was done counts: not when the other side has taken its memory back since,
+    /// or is gone.
     fn confirm(&self) -> Result<(), SendError> {
         if self.bell.is_revoked() || self.bell.is_closed() {
             return Err(self.lost());

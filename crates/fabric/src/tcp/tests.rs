@@ -121,7 +121,8 @@ fn a_closed_listener_lets_nobody_wait() {
     assert!(error.contains("cannot listen on 256.1.1.1:1"), "{error}");
 }
 
-/// Whoever drips bytes is patiently listened to by each of them, but not beyond the deadline.
+/// A sender that drips bytes is given the whole patience for each of them, but no time beyond the
+/// deadline.
 #[test]
 fn a_deadline_is_for_all_of_a_frame() {
     let (mut one, mut two) = pair();

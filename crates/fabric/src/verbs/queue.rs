@@ -445,7 +445,8 @@ impl CompletionQueue for VerbsCompletions {
 
     fn revoke(&mut self) {
         self.link.end();
-        // From here on the other side reaches nothing of ours, also if somebody else still holds the memory; the card says so to what it asks.
+        // From here on the other side reaches nothing of ours, even if another owner still holds
+        // the memory; the card tells it so at each request.
         self.pair.end();
     }
 }

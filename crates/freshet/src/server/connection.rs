@@ -1,8 +1,9 @@
 //! One client's connection: a thread that reads requests and, once the client has said hello, one that writes answers.
 //!
-//! Who connects is a stranger until he has said hello, for which he has a few seconds in all; strangers have places of their own
-//! ([`Strangers`](freshet_base::strangers::Strangers)). A client who wants nothing for long is sent away; sooner when all places for clients are taken and
-//! somebody else comes.
+//! A client is a stranger until it has said hello, for which it has a few seconds in all; strangers
+//! have places of their own ([`Strangers`](freshet_base::strangers::Strangers)). A client that
+//! wants nothing for long is sent away; sooner when all places for clients are taken and another
+//! client comes.
 //!
 //! The reader stops reading while so much is under way that the client had better read its answers first; so a
 //! connection's memory is bounded, whatever its client does.

@@ -37,13 +37,14 @@ use freshet_engine::Database;
 use self::{completion::Completions, procedures::Procedures, readers::Readers, work::Lane};
 use crate::{Failure, protocol::Watermarks};
 
-/// Clients at once. Whoever comes then takes the place of the one who has wanted nothing for longest.
+/// Clients at once. One more takes the place of the client that has wanted nothing for longest.
 const CLIENTS: usize = 512;
-/// Who is told what he wanted to know may want to know more: nobody loses his place before he has wanted nothing for so long.
+/// A client that has its answer may want to know more: it does not lose its place before it has
+/// wanted nothing for this long.
 const SETTLED: Duration = Duration::from_secs(1);
 /// Connections at once that have not said hello yet; one more takes the place of the one who has been there for longest.
 const STRANGERS: usize = 64;
-/// But nobody loses his place before.
+/// But none loses its place before it has had it for this long.
 const FAIR: Duration = Duration::from_millis(250);
 
 /// A node, as far as its clients are concerned.

@@ -199,8 +199,8 @@ fn a_server_that_ends_lets_nobody_wait() {
     assert!(client.status(Duration::from_secs(5)).is_err());
 }
 
-/// Whoever says hello at once gets through, however many say nothing, or begin to; and so do those whom nobody expects any more to
-/// say something.
+/// A client that says hello at once gets through, however many others say nothing, or only begin
+/// to; and so does one that is not expected to say anything any more.
 #[test]
 fn a_client_gets_through_while_strangers_hold_on() {
     let server = serve();

@@ -18,7 +18,7 @@ pub(crate) struct Mapped {
     flags: i32,
     /// Which file its number names changes in [`Mapped::replace`], and nowhere else.
     file: File,
-    /// Somebody was given the file, and may have mapped it.
+    /// The file was given to others, which may have mapped it.
     lent: AtomicBool,
 }
 

@@ -310,8 +310,8 @@ impl LogBuffer {
         self.memory.as_shared()
     }
 
-    /// Takes the memory away from whoever else has mapped it, if somebody may have: it moves, and what lies at and above
-    /// `at` is zero then. Nobody in this process writes meanwhile.
+    /// Takes the memory away from others, if any may have mapped it: it moves, and what lies at and
+    /// above `at` is zero then. No thread of this process writes in the meantime.
     #[cfg(not(loom))]
     pub(crate) fn renew(&self, at: Stamp) -> std::io::Result<()> {
         let Some(memory) = self.shared_memory().filter(RingMemory::is_lent) else { return Ok(()) };

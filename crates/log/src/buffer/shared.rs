@@ -110,9 +110,10 @@ impl RingMemory {
         }
     }
 
-    /// The file in which it is, and at which offset in bytes, for others to map: from now on somebody may write there
-    /// whom nobody sees, until the memory is [renewed](crate::Receiver::renew). The descriptor's number stays the same
-    /// then, and names the new file.
+    /// The file in which it is, and at which offset in bytes, for others to map: from now on
+    /// another process may write there unseen, until the memory is
+    /// [renewed](crate::Receiver::renew). The descriptor's number stays the same then, and names
+    /// the new file.
     pub fn file(&self) -> Option<(BorrowedFd<'_>, u64)> {
         Some(match &self.0 {
             Inner::Shared(memory) => (memory.mapped.lend(), 0),

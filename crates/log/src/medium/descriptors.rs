@@ -33,22 +33,23 @@ impl Reserve {
 /// is kept.
 ///
 /// # Errors
-/// When so many cannot be had now; they are taken when they can.
+/// When that many cannot be opened now; they are opened when they can be.
 pub fn keep_descriptors() -> io::Result<()> {
     let mut reserve = RESERVE.lock().unwrap_or_else(PoisonError::into_inner);
     reserve.wanted = KEPT;
     reserve.fill()
 }
 
-/// Does what needs descriptors; when there is none left, once more with those that are kept. Not to be called from within `open`.
+/// Does what needs descriptors; when none is left, once more with those that are kept. Not to be
+/// called from within `open`.
 pub(crate) fn with_descriptors<T>(mut open: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     let done = match open() {
         Err(error) if is_out_of_descriptors(&error) => {
-            // One at a time: whoever gives them up is to find them.
+            // One at a time: the thread that gives them up is to find them.
             let mut reserve = RESERVE.lock().unwrap_or_else(PoisonError::into_inner);
             reserve.files.clear();
             let done = open();
-            // As many as are left; the rest when somebody next comes by.
+            // As many as are left; the rest at the next call.
             let _ = reserve.fill();
             return done;
         }

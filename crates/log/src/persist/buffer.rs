@@ -138,7 +138,8 @@ impl PersistentBuffer {
         let io = |doing, source| BufferError::Io { doing, file: config.path.clone(), source };
         // A link stays what it is, and names the new file.
         let path = fs::canonicalize(&config.path).unwrap_or_else(|_| config.path.clone());
-        // A new file each time: a primary that stood still may have mapped the one of before, and go on writing there.
+        // A new file each time: a primary that stood still may have mapped the previous one, and
+        // may continue to write there.
         let unfinished = unfinished(&path);
         remove(&unfinished).map_err(|source| io("replace", source))?;
         let mapping =
@@ -153,7 +154,8 @@ impl PersistentBuffer {
         this.write_slot(start);
         this.mapping.store(0, &head(cluster, capacity as u64));
         this.mapping.persist(0, 40);
-        // It counts from here on, whole; a crash before leaves the old one, of which the segments have everything.
+        // It counts from here on, whole; a crash before leaves the old one, and the segments have
+        // everything that is in that.
         fs::rename(&unfinished, &this.path).map_err(|source| io("replace", source))?;
         sync_parent(&this.path).map_err(|source| io("sync", source))?;
         Ok(Arc::new(this))

@@ -340,7 +340,8 @@ impl SegmentStore {
         self.write(at.0, bytes)
     }
 
-    /// Writes `bytes` at `at`, whichever segments that is in. May wait for room, so others read meanwhile.
+    /// Writes `bytes` at `at`, whichever segments that is in. May wait for room, so others can read
+    /// in the meantime.
     fn write(&self, at: u64, bytes: &[u8]) -> Result<(), StoreError> {
         let (mut at, mut rest) = (at, bytes);
         while !rest.is_empty() {
@@ -554,15 +555,15 @@ impl SegmentStore {
 }
 
 impl Shared {
-    /// Ends the making of a segment ahead of need, waiting for it unless it waits for room. Then whoever calls makes it, or says that it is
-    /// not wanted any more.
+    /// Ends the making of a segment ahead of need, waiting for it unless it waits for room. Then
+    /// the caller makes the segment, or says that it is not wanted any more.
     fn finish_preparing(&self) {
         self.room.set_hurry(true);
         self.preparer.finish();
         self.room.set_hurry(false);
     }
 
-    /// Repeats what finds no room until there is some, while somebody wants it.
+    /// Repeats an attempt that finds no room until there is some, as long as it is `wanted`.
     fn with_room<T>(
         &self,
         need: Need,

@@ -62,7 +62,8 @@ impl SegmentStore {
         Ok(Some(said_by(&open(&*self.shared.medium)?)))
     }
 
-    /// Writes the file once more, as it is, durably: whoever wrote it last may have ended before he could sync it.
+    /// Writes the file once more, as it is, durably: the process that wrote it last may have ended
+    /// before it could sync it.
     pub(crate) fn renew_persistent_epoch(&self) -> Result<(), StoreError> {
         let mut file = self.open_persistent_epoch()?;
         file.persist(said_by(&file.slots))

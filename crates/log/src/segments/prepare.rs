@@ -69,10 +69,10 @@ pub(super) fn ahead(shared: &Arc<Shared>, start: u64) {
     }
     let store = Arc::clone(shared);
     let work = move || {
-        // Somebody besides this thread has the store.
+        // This thread is not the only one that has the store.
         let wanted = || Arc::strong_count(&store) > 1;
         match store.with_room(Need::Later, wanted, || store.make_segment(start)) {
-            // Given up by somebody who needs it now, or to be tried again later.
+            // Given up for a thread that needs the segment now, or to be tried again later.
             Err(error) if error.lacks_room() => {}
             Err(_) => store.preparer.failed.store(start, Ordering::Relaxed),
             Ok(()) => {}

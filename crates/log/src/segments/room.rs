@@ -1,9 +1,11 @@
-//! Waiting for room: on a file system that is full, or in a process that has no descriptor left, the next segment is made as
-//! soon as it can be, and the log goes on.
+//! Waiting for room: on a file system that is full, or in a process that has no descriptor left,
+//! the next segment is made as soon as it can be, and the log continues.
 //!
-//! Segments are made ahead of need, so room is missed while there is still half a segment for what is under way. From then
-//! on the store [lacks room](Lack); whoever writes is told so, and turned away. When the half is used up, appending waits, and the
-//! store [is stalled](Lack::stalled). Both end when the segment is made, or when waiting is [ended](Room::set_patient) by a close.
+//! Segments are made ahead of need, so room is missed while there is still half a segment for what
+//! is under way. From then on the store [lacks room](Lack); a transaction that writes is told so,
+//! and turned away. When the half is used up, appending waits, and the store
+//! [is stalled](Lack::stalled). Both end when the segment is made, or when waiting is
+//! [ended](Room::set_patient) by a close.
 //!
 //! This is not how a failed disk is treated: an attempt to make a segment that fails leaves nothing behind, and a write that finds
 //! no room has told so before any sync. A sync that fails is never tried again.
@@ -71,7 +73,7 @@ struct Waiting {
     lack: Option<Lack>,
     /// Whether an attempt is repeated.
     patient: bool,
-    /// Whoever waits for later is to leave it to who needs it now.
+    /// A thread that waits for what it needs later is to leave it to the one that needs it now.
     hurry: bool,
 }
 
@@ -83,7 +85,7 @@ impl Default for Room {
 }
 
 impl StoreError {
-    /// Whether the same may succeed later, when somebody has made room; nothing was done then.
+    /// Whether the same may succeed later, when there is room again; nothing was done then.
     pub(super) fn lacks_room(&self) -> bool {
         match self {
             Self::NoSpace { .. } => true,
@@ -163,11 +165,11 @@ impl Room {
             }
         }
         let level = if waiting.lack.as_ref().is_some_and(|lack| lack.stalled) { STALLED } else { LACKING };
-        // Relaxed: whoever wants to know more takes the lock.
+        // Relaxed: a reader that wants to know more takes the lock.
         self.level.store(level, Ordering::Relaxed);
     }
 
-    /// Nobody waits any more; with or without success.
+    /// The wait is over, with or without success.
     pub(super) fn end(&self, has_room: bool) {
         if self.level.load(Ordering::Relaxed) == ENOUGH {
             return;
@@ -180,7 +182,7 @@ impl Room {
         }
     }
 
-    /// Whoever waits for later leaves it to the caller, or may wait again.
+    /// A thread that waits for what it needs later leaves it to the caller, or may wait again.
     pub(super) fn set_hurry(&self, hurry: bool) {
         lock(&self.waiting).hurry = hurry;
         self.changed.notify_all();

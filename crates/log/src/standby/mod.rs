@@ -523,9 +523,9 @@ impl StandbyLog {
         self.store().finish();
     }
 
-    /// Turns this log into a primary's, in the reign `term`, at the place where it was received up to; everything
-    /// received is durable then. Readers go on. `config.capacity` is ignored: the ring stays, but whoever else has
-    /// mapped it loses it ([`Receiver::renew`]).
+    /// Turns this log into a primary's, in the reign `term`, at the place where it was received up
+    /// to; everything received is durable then. Readers continue. `config.capacity` is ignored: the
+    /// ring stays, but others that have mapped it lose it ([`Receiver::renew`]).
     ///
     /// # Errors
     /// [`LogOpenError`]; the log is closed then.
@@ -548,7 +548,7 @@ impl StandbyLog {
         let end = self.shared.received.get();
         assert_eq!(self.shared.core.durable.get(), end, "everything received was flushed");
         assert_eq!(self.shared.ends().last(), end, "half a transaction was cut off");
-        // Before the first block: the primary of before may still have the ring mapped, and go on.
+        // Before the first block: the former primary may still have the ring mapped, and continue.
         #[cfg(not(loom))]
         receiver.renew().map_err(LogOpenError::Memory)?;
         #[cfg(not(loom))]

@@ -212,10 +212,11 @@ impl Receiver {
         Ok(header)
     }
 
-    /// Takes the ring's memory away from whoever else may have mapped it, such as a primary that is none any more: it
-    /// moves to another file, with what was received and nothing beyond that, while readers go on. Whatever is granted
-    /// from now on is granted to those who map the new file ([`StandbyLog::shared_memory`]). When this returns, nothing
-    /// that they store can land in this log any more. Costs a copy of the ring; nothing, if nobody was given the file
+    /// Takes the ring's memory away from others that may have mapped it, such as a former primary:
+    /// it moves to another file, with what was received and nothing beyond that, while readers
+    /// continue. Whatever is granted from now on is granted to those that map the new file
+    /// ([`StandbyLog::shared_memory`]). When this returns, nothing that the others store can land
+    /// in this log any more. Costs a copy of the ring; nothing, if the file was not given away
     /// ([`crate::RingMemory::file`]) since the last time.
     ///
     /// # Errors

@@ -68,8 +68,9 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
     /// When the batch was handed over in which the log goes on at `from`, if that is known.
     fn handed_over(&self, from: Stamp) -> Option<Moment>;
 
-    /// Where the newest block of the log ends of which standbys have to take note before they acknowledge it; the largest stamp while that is not
-    /// known. Before a standby has said that it holds that, nothing counts that was only read back.
+    /// The end of the newest block in the log that standbys have to take note of before they
+    /// acknowledge it; the largest stamp while that is not known. Before a standby has said that it
+    /// holds that block, nothing that was only read back counts.
     fn noted_by_standbys(&self) -> Stamp {
         Stamp::ZERO
     }

@@ -74,8 +74,9 @@ impl Service for PrimaryService {
     }
 }
 
-/// Where this log ends for a candidate: what is durable. Of a reign that is over, what was so when a candidate first asked: what has become durable since was
-/// acknowledged to nobody, and a candidate that is still asking must not find another end each time.
+/// Where this log ends for a candidate: what is durable. Of a reign that is over, what was durable
+/// when a candidate first asked: what has become durable since was acknowledged to no client, and a
+/// candidate that is still asking must not find another end each time.
 fn log_end(shared: &Shared) -> Stamp {
     let fenced = shared.is_fenced();
     let durable = shared.commit.reading().1;

@@ -273,9 +273,9 @@ impl Primary {
         self.shared.is_fenced()
     }
 
-    /// Whether this node is to follow another: the reign has ended, and whoever takes over needs nothing more from this primary. That is
-    /// so when the successor has made itself known, or has said nothing for a while; until then it may have to fetch
-    /// the end of this log.
+    /// Whether this node is to follow another: the reign has ended, and the node that takes over
+    /// needs nothing more from this primary. That is so when the successor has made itself known,
+    /// or has said nothing for a while; until then it may have to fetch the end of this log.
     pub fn is_succeeded(&self) -> bool {
         self.shared.is_fenced() && {
             let successor = self.shared.successor();

@@ -46,7 +46,7 @@ struct State {
     closer: Option<Closer>,
     /// The order under which memory of this node is offered, from before the other side hears of it until it is revoked.
     offered: Option<u64>,
-    /// Whoever was offered memory under an earlier order has been succeeded.
+    /// A primary that was offered memory under an earlier order has been succeeded.
     succeeded: u64,
     following: Option<NodeId>,
     /// In which term.
@@ -104,8 +104,8 @@ impl Follow {
         self.changed.notify_all();
     }
 
-    /// Tries `leader` next, after the customary pause, unless somebody has named another since `order`. Nobody has told this node to follow that one: it
-    /// may know who reigns.
+    /// Tries `leader` next, after the customary pause, unless another leader was named since
+    /// `order`. This node was not told to follow that one, which may know which node reigns.
     pub fn look_elsewhere(&self, order: u64, leader: &str) {
         let mut state = self.lock();
         if state.order == order {
@@ -115,7 +115,7 @@ impl Follow {
         }
     }
 
-    /// Whether nobody has told this node to follow the one whom it tries.
+    /// Whether this node was not told to follow the one that it tries.
     pub fn is_sought(&self) -> bool {
         self.lock().sought
     }
@@ -160,9 +160,10 @@ impl Follow {
         (state.primary, state.leader.clone().filter(|_| !state.relay))
     }
 
-    /// A later term is in force, since just now if it has `risen`. Gives up the present connection then, and in any case blocks until nobody can
-    /// write into this node's memory who could before; what those had written is part of the log then. False when that has not come about by
-    /// `deadline`.
+    /// A later term is in force, since just now if it has `risen`. Gives up the present connection
+    /// then, and in any case blocks until no primary that could write into this node's memory
+    /// before can do so any more; what those had written is part of the log then. False when that
+    /// has not come about by `deadline`.
     pub fn revoke(&self, risen: bool, deadline: Instant) -> bool {
         let mut state = self.lock();
         if risen {
@@ -191,7 +192,7 @@ impl Follow {
         wanted
     }
 
-    /// Nobody can write into this node's memory.
+    /// No other node can write into this node's memory.
     pub fn revoked(&self) {
         self.lock().offered = None;
         self.changed.notify_all();

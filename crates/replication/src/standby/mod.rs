@@ -187,7 +187,7 @@ pub(crate) struct Shared {
     ack_cpu: Meter,
     replay_cpu: Meter,
     stopping: AtomicBool,
-    /// Held while somebody raises the fence.
+    /// Held while a thread raises the fence.
     hearing: Mutex<()>,
     /// An in-sync set was received and could not be noted.
     unnoted: AtomicBool,
@@ -309,7 +309,8 @@ impl Standby {
         self.shared.follow.lead(Some(address.to_owned()));
     }
 
-    /// Asks the nodes that it knows, one after the other, for somebody to follow. Without effect while there is one.
+    /// Asks the nodes that it knows, one after the other, for a node to follow. Without effect
+    /// while it has one.
     pub fn look_around(&self) {
         let follow = self.shared.follow();
         let order = follow.order();
@@ -483,8 +484,9 @@ impl Shared {
         }
     }
 
-    /// With the appliance method, the primary takes what it has read back for persistent, and asks nobody: blocks until all is that was received.
-    /// To be called when nobody can write here any more.
+    /// With the appliance method, the primary takes what it has read back for persistent, without
+    /// asking: blocks until all that was received is persistent. To be called when no primary can
+    /// write here any more.
     ///
     /// # Errors
     /// Why it is not by `deadline`.

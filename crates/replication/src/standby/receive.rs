@@ -94,7 +94,8 @@ fn live(shared: &Arc<Shared>, leader: &str, order: u64) -> Result<Infallible, Se
         return Err(SessionError::Interrupted);
     }
     let outcome = offered(shared, leader, connection);
-    // The connection has been revoked, but the other side may have mapped the memory, and go on to write there.
+    // The connection has been revoked, but the other side may have mapped the memory, and may
+    // continue to write there.
     shared.store.revoke()?;
     shared.follow.revoked();
     outcome
@@ -165,7 +166,7 @@ fn through_relay(shared: &Shared, welcome: &Welcome, terms: &TermState) -> Resul
     if welcome.above.contains(&shared.node) {
         return Err(SessionError::Refused(Refusal::Circle { node: welcome.node, above: shared.node }));
     }
-    // Nobody has told it to follow a relay, if it has come upon this one by itself.
+    // It was not told to follow a relay, if it has come upon this one by itself.
     if terms.set.as_ref().is_some_and(|set| set.may_have(shared.node)) || shared.follow.is_sought() {
         let peers = shared.peers();
         let address = peers.iter().find(|peer| peer.node == Some(primary)).map(|peer| peer.address.clone());
@@ -199,7 +200,7 @@ pub(crate) fn fetch(
     Ok(())
 }
 
-/// Connects, unless this node is told to do something else meanwhile.
+/// Connects, unless this node is told to do something else in the meantime.
 fn connect(shared: &Shared, address: &str, order: u64) -> Result<Connection, SessionError> {
     let mut connection = freshet_fabric::tcp::connect(address, shared.config.patience).map_err(CallError::Connect)?;
     let system = |source| CallError::System { address: address.to_owned(), source };
@@ -301,12 +302,14 @@ struct Session<'a> {
 }
 
 impl Session<'_> {
-    /// Nothing that the primary writes counts from now on; but what it may believe to have arrived becomes part of the log, although a later
-    /// term may be in force: nobody has been told yet what this log is like in that. (With the appliance method, Query Fresh section 2.3, it has
-    /// read that back, and may have acknowledged it.) What is damaged or does not follow ends it, as nothing behind that was ever of use.
+    /// Nothing that the primary writes counts from now on; but what it may believe to have arrived
+    /// becomes part of the log, although a later term may be in force: no candidate has been told
+    /// yet what this log is like in that. (With the appliance method, Query Fresh section 2.3, it
+    /// has read that back, and may have acknowledged it.) What is damaged or does not follow ends
+    /// it, as nothing behind that was ever of use.
     ///
     /// # Errors
-    /// [`SessionError::Local`] when this node cannot go on.
+    /// [`SessionError::Local`] when this node cannot continue.
     fn revoke(mut self, stint: &mut Stint<'_>) -> Result<(), SessionError> {
         self.receiver.revoke();
         loop {

@@ -85,12 +85,14 @@ impl Service for StandbyService {
     }
 }
 
-/// Promises `term` to whoever says `hello`. When this returns, no primary of an earlier term can write into this node's memory, and what one may
-/// believe to have arrived here is part of the log; if that counts as persistent to the primary, it is.
+/// Promises `term` to the node that says `hello`. When this returns, no primary of an earlier term
+/// can write into this node's memory, and what such a primary may believe to have arrived here is
+/// part of the log; if that counts as persistent to the primary, it is.
 fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
     let deadline = Instant::now() + shared.config.patience;
     let revoked = {
-        // Whoever finds the term in force also finds that what it revokes is being revoked.
+        // A thread that finds the term in force also finds that what the term revokes is being
+        // revoked.
         let _one_by_one = shared.hearing.lock().expect("no code panics under this mutex");
         match shared.terms.hear(term, hello.node) {
             Ok(Verdict::Raised) => {

@@ -178,7 +178,7 @@ impl LogSource for MemoryLog {
 
 impl StandbyStore for MemoryLog {
     fn revoke(&self) -> Result<(), StoreError> {
-        // Nobody accepts anything from there any more.
+        // Nothing from there is accepted any more.
         self.lock().ring = None;
         Ok(())
     }

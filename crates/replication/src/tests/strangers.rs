@@ -22,7 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// More than there are places for strangers, many times over.
 const MANY: usize = 300;
 
-/// Answers whoever asks for the cluster, and keeps whoever fetches the log until it is told to let go.
+/// Answers a caller that asks for the cluster, and keeps a caller that fetches the log until it is
+/// told to let go.
 struct Host {
     kept: Mutex<Sender<()>>,
     let_go: Mutex<Receiver<()>>,

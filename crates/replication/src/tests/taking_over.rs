@@ -220,7 +220,8 @@ fn a_living_primary_is_deposed_without_loss() {
     b.shows(end);
 }
 
-/// It is fenced at once and goes on to answer, since its log may be what the candidate lacks; until that gives up.
+/// It is fenced at once and continues to answer, since its log may be what the candidate lacks,
+/// until the candidate gives up.
 #[test]
 fn a_deposed_primary_stays_until_its_successor_has_what_it_needs() {
     let (old, _a, _b) = trio(Safety::TwoSafe);
@@ -309,7 +310,7 @@ fn what_was_read_back_is_in_the_answer_to_a_candidate() {
         until("it is received", || StandbyStore::received(&*standby.log) == first);
         let mut counts = first;
         if kind == FabricKind::Shm {
-            // Nobody over there is asked.
+            // The other side is not asked.
             standby.log.hold(true);
             for _ in 0..2 {
                 counts = place(&mut sender, counts);

@@ -100,8 +100,9 @@ pub struct LeafVersion<'g> {
 }
 
 impl LeafVersion<'_> {
-    /// Whoever finds nothing in the leaf, or less than there once was, depends on no deletion with a larger stamp: what records that were
-    /// deleted later had here is still there, and leads to their tombstones.
+    /// A reader that finds nothing in the leaf, or less than there once was, depends on no deletion
+    /// with a larger stamp: the pairs here of records that were deleted later are still there, and
+    /// lead to their tombstones.
     #[inline]
     pub fn removed(&self) -> Stamp {
         self.removed

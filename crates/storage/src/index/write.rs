@@ -219,10 +219,11 @@ impl BTree {
         self.remove_if(guard, key, rid, Stamp::ZERO, || true)
     }
 
-    /// Removes a pair if it is there and `condition` holds, and says whether it did. The condition is evaluated
-    /// at most once, under the latch of the pair's leaf, and so at a moment at which nobody inserts this pair: it must not block
-    /// and must not call this tree. Whoever misses the pair from now on finds that a deletion at `deleted` may be why
-    /// ([`LeafVersion::removed`](super::LeafVersion::removed)); zero when nobody needs to know.
+    /// Removes a pair if it is there and `condition` holds, and says whether it did. The condition
+    /// is evaluated at most once, under the latch of the pair's leaf, and so at a moment at which
+    /// no thread inserts this pair: it must not block and must not call this tree. A reader that
+    /// misses the pair from now on finds that a deletion at `deleted` may be why
+    /// ([`LeafVersion::removed`](super::LeafVersion::removed)); zero when no reader needs to know.
     pub fn remove_if(
         &self,
         guard: &Guard<'_>,

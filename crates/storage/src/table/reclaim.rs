@@ -171,8 +171,9 @@ impl Content {
             if !is_older {
                 return;
             }
-            // AcqRel: whoever gets the chain sees it whole. Failure, acquire as above: a reader has just put on top what
-            // it has read in the log, which may be this very tombstone; nothing else would come back for the id.
+            // AcqRel: the thread that gets the chain sees it whole. Failure, acquire as above: a
+            // reader has just put on top what it has read in the log, which may be this very
+            // tombstone; nothing else would come back for the id.
             let gone = Word::gone(tombstone).0;
             match place.compare_exchange(word.0, gone, Ordering::AcqRel, Ordering::Acquire) {
                 Ok(_) => {

@@ -22,8 +22,9 @@ pub enum Change<'r> {
     Row(&'r [u8]),
     /// It is deleted.
     Gone,
-    /// It is deleted, and its row, changed, is another record's: a key has changed. Whoever has waited for the record finds the
-    /// row there. This is known in memory only, and for as long as a snapshot sees the record.
+    /// It is deleted, and its row, changed, is another record's: a key has changed. A transaction
+    /// that has waited for the record finds the row there. This is known in memory only, and for as
+    /// long as a snapshot sees the record.
     Moved(Rid),
 }
 

@@ -164,7 +164,8 @@ fn versions(shown: &Final) -> HashMap<(i64, i64), Id> {
     versions
 }
 
-/// What anybody has seen anywhere is there for good; nobody has seen a transaction without those before it.
+/// What a session has seen on any node is there for good; no session has seen a transaction without
+/// those before it.
 fn seen(
     book: &Book,
     by_id: &HashMap<Id, &Write>,

@@ -62,7 +62,7 @@ pub(super) struct Cluster<'a> {
     names: Vec<String>,
     specs: Vec<Spec>,
     slots: Vec<Mutex<Slot>>,
-    /// Who was the primary when somebody last looked.
+    /// Which node was the primary at the last look.
     last_primary: AtomicU64,
     over: AtomicBool,
     /// How many nodes have ended by themselves.
@@ -162,7 +162,7 @@ impl<'a> Cluster<'a> {
         let mut all = fs::read_to_string(&path).unwrap_or_default();
         let at = self.history.now().as_secs_f64();
         let _ = writeln!(all, "{}\n== {how} at {at:.3} s (pid {})", process.messages(), process.pid());
-        // They are for people, and the story goes on without them.
+        // The messages are for people, and the run continues without them.
         let _ = fs::write(path, all);
     }
 
@@ -181,7 +181,8 @@ impl<'a> Cluster<'a> {
                 if !slot.wanted || slot.process.is_some() || !due {
                     continue;
                 }
-                // Whoever is told who reigns has to ask the others first. The nemesis may kill meanwhile, not start.
+                // To tell a node which one reigns, the others have to be asked first. In the
+                // meantime the nemesis may kill, but not start.
                 drop(slot);
                 let flags = self.flags(node);
                 let mut slot = self.slot(node);

@@ -171,7 +171,7 @@ impl Load<'_> {
     ) -> Result<(), SqlFailure> {
         let mut read = Read { node, connection, begun: self.history.now(), ..Read::default() };
         if random.below(3) == 0 {
-            // As somebody who was told of a commit asks for it.
+            // As a client that was told of a commit asks for it.
             let stamp = self.history.book().last_stamp;
             read.after = Some(stamp);
             session.run(&format!("SET freshet.read_after = '{stamp}'"))?;
@@ -380,7 +380,7 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Changes all pieces, wherever they move meanwhile.
+    /// Changes all pieces, wherever they move in the meantime.
     fn bump(&mut self, session: &mut Session, level: &str, effect: &mut Effect) -> Result<(), SqlFailure> {
         effect.hops = changed(&session.run("UPDATE piece SET hops = hops + 1")?);
         if effect.hops != PIECES {

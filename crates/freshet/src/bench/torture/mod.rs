@@ -62,9 +62,10 @@ pub(crate) enum Fault {
     TakeOver,
     /// The same, but the old one is already coming back when the standby is promoted.
     TakeOverAtOnce,
-    /// The primary stands still, a standby is promoted, and then the old one goes on as if nothing had happened.
+    /// The primary stands still, a standby is promoted, and then the old one continues as if
+    /// nothing had happened.
     Depose,
-    /// The same, and just when it goes on the old one is killed, and comes back as it was.
+    /// The same, but the old one is killed just when it continues, and comes back as it was.
     DeposeAndKill,
     /// A standby is promoted while the primary lives and works.
     Promote,
@@ -89,7 +90,7 @@ pub(crate) struct TortureOptions {
     /// Rounds of a cluster: load with faults, peace, and the checks.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// No round begins when so many seconds have passed.
+    /// No round begins once this many seconds have passed.
     #[arg(long, value_name = "S", value_parser = super::options::seconds)]
     seconds: Option<f64>,
     /// Nodes of a cluster.

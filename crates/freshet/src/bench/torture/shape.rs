@@ -83,7 +83,8 @@ impl Shape {
             ("--sql-connections", "60".to_owned()),
         ];
         if self.safety == Safety::TwoSafe {
-            // Without it a standby cannot know whether the primary went on alone, and nobody may take over.
+            // Without it a standby cannot know whether the primary continued alone, and no node may
+            // take over.
             flags.push(("--least-in-sync", "1".to_owned()));
         }
         if self.fabric == Fabric::ShmAppliance {

@@ -48,8 +48,8 @@ pub(super) struct Reply {
     pub(super) tags: Vec<String>,
 }
 
-/// A session. Whoever waits for an answer waits for as long as its patience at most; the connection is of no use after
-/// a failure that is not [`SqlFailure::Said`], or is fatal.
+/// A session. A wait for an answer lasts as long as its patience at most; the connection is of no
+/// use after a failure that is not [`SqlFailure::Said`], or is fatal.
 pub(super) struct Session {
     stream: BufReader<TcpStream>,
     parameters: HashMap<String, String>,
