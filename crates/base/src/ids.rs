@@ -121,7 +121,8 @@ impl fmt::Debug for NodeId {
     }
 }
 
-/// For people, also in JSON, an id is its hexadecimal digits, as [`fmt::Display`] writes them; among nodes it is a number.
+/// For people, also in JSON, an id is its hexadecimal digits, as [`fmt::Display`] writes them;
+/// among nodes it is a number.
 macro_rules! hexadecimal {
     ($id:ident, $number:ident) => {
         impl Serialize for $id {

@@ -1,13 +1,14 @@
 //! What a panic ends: a statement, a session, or the process.
 //!
-//! A panic says that our own code is wrong. Where it can have touched nothing that others share, it ends what it happened in, and
-//! nothing else: a thread says so with [`contained`], around parsing, binding, planning and evaluating, and catches the panic. Within
-//! such a region a thread may come to what others share: latches, uncommitted versions, the log. It says so with [`vital`], and a
-//! panic there ends the process, as one in a thread does that never said anything: what is acknowledged is safe in the
-//! log, and what is in memory may be wrong.
+//! A panic says that our own code is wrong. Where it can have touched nothing that others share, it
+//! ends what it happened in, and nothing else: a thread says so with [`contained`], around parsing,
+//! binding, planning and evaluating, and catches the panic. Within such a region a thread may come
+//! to what others share: latches, uncommitted versions, the log. It says so with [`vital`], and a
+//! panic there ends the process, as one in a thread does that never said anything: what is
+//! acknowledged is safe in the log, and what is in memory may be wrong.
 //!
-//! The hook that [`decide`] installs does the deciding, when the panic happens, before anything unwinds. Without it (in
-//! tests, which want to see their panics) all panics unwind.
+//! The hook that [`decide`] installs does the deciding, when the panic happens, before anything
+//! unwinds. Without it (in tests, which want to see their panics) all panics unwind.
 
 use std::{
     cell::Cell,
@@ -64,13 +65,14 @@ pub fn containing(what: &'static str) -> Region {
     })
 }
 
-/// From here on a panic of this thread ends the process, since `what` is shared with others or must not be left half done.
+/// From here on a panic of this thread ends the process, since `what` is shared with others or must
+/// not be left half done.
 pub fn vital(what: &'static str) -> Region {
     Region::enter(Place::Vital(what))
 }
 
-/// Does `work`, a panic in which ends `what` and nothing else. Whatever `work` shares with others must be
-/// [`vital`] while it is not whole.
+/// Does `work`, a panic in which ends `what` and nothing else. Whatever `work` shares with others
+/// must be [`vital`] while it is not whole.
 ///
 /// # Errors
 /// [`Caught`] when it panics.
@@ -82,7 +84,8 @@ pub fn contained<T>(what: &'static str, work: impl FnOnce() -> T) -> Result<T, C
     })
 }
 
-/// From now on panics end what they happen in: the process, but where that is contained. Once in a process.
+/// From now on panics end what they happen in: the process, but where that is contained. Once in a
+/// process.
 pub fn decide() {
     let report = panic::take_hook();
     panic::set_hook(Box::new(move |info| {

@@ -1,4 +1,5 @@
-//! Those who have connected and not said yet who they are: not many at once, and none of them keeps others out.
+//! Those who have connected and not said yet who they are: not many at once, and none of them keeps
+//! others out.
 //!
 //! A door has a limited number of places for strangers. A stranger that comes when all are taken
 //! gets the place of the stranger that has had its place for longest, once that one has had a fair
@@ -58,8 +59,9 @@ impl<T> Strangers<T> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lets a stranger in, if need be in the place of another, who is returned: the caller ends his connection. Blocks
-    /// while all others have come too recently, at most for the fair time. `None` when the door is closed.
+    /// Lets a stranger in, if need be in the place of another, who is returned: the caller ends his
+    /// connection. Blocks while all others have come too recently, at most for the fair time.
+    /// `None` when the door is closed.
     pub fn admit(self: &Arc<Self>, stranger: T) -> Option<(Place<T>, Option<T>)> {
         let mut inner = self.lock();
         let mut gone = None;

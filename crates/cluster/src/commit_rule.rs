@@ -520,7 +520,8 @@ impl CommitRule {
         before != (self.degraded_since, self.blocked_since, self.refusing)
     }
 
-    /// Whether commits wait for this member, which does not keep up and is on record: without it the next set could be taken for another.
+    /// Whether commits wait for this member, which does not keep up and is on record: without it
+    /// the next set could be taken for another.
     fn is_missed(&self, node: NodeId, member: &Member) -> bool {
         let bound = self.sets.as_ref().is_some_and(|sets| sets.binds(node));
         bound && member.stalls && member.place != Place::Leaving

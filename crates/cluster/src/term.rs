@@ -293,7 +293,8 @@ pub enum Plan {
         /// Where that node's log ends.
         upto: Stamp,
     },
-    /// The candidate was a primary before, and another reigns, or has reigned, since: it follows that one.
+    /// The candidate was a primary before, and another reigns, or has reigned, since: it follows
+    /// that one.
     Follow {
         /// The other's reign.
         reign: Living,
@@ -324,8 +325,9 @@ pub enum Plan {
 /// count for nothing; one of them may be the candidate under 1-safe and 2-safe. Very safe and quorum rest on a number of synchronous nodes, which would
 /// change if it became the primary.
 ///
-/// A primary that restarts is a candidate like any other, but for one thing: while it was away, another may have begun to reign. It gives
-/// way to that one ([`Candidacy::comes_back`]), while a candidate that was told to take over does not.
+/// A primary that restarts is a candidate like any other, but for one thing: while it was away,
+/// another may have begun to reign. It gives way to that one ([`Candidacy::comes_back`]), while a
+/// candidate that was told to take over does not.
 #[derive(Clone, Debug)]
 pub struct Candidacy {
     term: Term,
@@ -350,7 +352,8 @@ pub struct Candidacy {
 struct ComesBack {
     /// At least one other node has to answer, whatever the level.
     asks: bool,
-    /// Another node was promised a later term: it has to answer, where no number of others would do.
+    /// Another node was promised a later term: it has to answer, where no number of others would
+    /// do.
     promised: Option<NodeId>,
 }
 
@@ -447,9 +450,10 @@ impl Candidacy {
         self.mine = mine;
     }
 
-    /// A reign of another node that has gone on where the candidate's own log knows nothing of it: the latest that anybody who was heard has
-    /// written something in, if his log is more advanced. Who takes over need not mind. Who only comes back may find that one reigning, unless it
-    /// was heard itself and does not say so.
+    /// A reign of another node that has gone on where the candidate's own log knows nothing of it:
+    /// the latest that anybody who was heard has written something in, if his log is more advanced.
+    /// Who takes over need not mind. Who only comes back may find that one reigning, unless it was
+    /// heard itself and does not say so.
     fn superseded(&self) -> Option<Reign> {
         let known = self.mine.history.cut(self.mine.end);
         let ahead = self.heard.values().filter(|log| log.rank() > self.mine.rank());
@@ -531,8 +535,8 @@ impl Candidacy {
         self.heard.values().fold(self.mine.set.clone(), |known, log| InSyncSet::newer(known, log.set.clone()))
     }
 
-    /// What of the candidate's log is known to be committed, by what it knows itself and by what the others have said of the part that
-    /// its log shares with theirs.
+    /// What of the candidate's log is known to be committed, by what it knows itself and by what
+    /// the others have said of the part that its log shares with theirs.
     pub fn known_committed(&self) -> Stamp {
         let shared = |log: &LogState| match self.mine.history.agreement(self.mine.end, &log.history, log.end) {
             Agreement::Upto(upto) => log.committed.min(upto),

@@ -147,7 +147,8 @@ impl Database {
     /// request to cancel, or the end of its session.
     ///
     /// # Errors
-    /// [`OutcomeOpen`] when that cannot be known; [`OutcomeOpen::Deadline`] once `ended` has said so.
+    /// [`OutcomeOpen`] when that cannot be known; [`OutcomeOpen::Deadline`] once `ended` has said
+    /// so.
     pub fn wait_unless(&self, ticket: Ticket, ended: &dyn Fn() -> bool) -> Result<(), OutcomeOpen> {
         loop {
             match self.wait_until(ticket, Some(Instant::now() + LOOK_EVERY)) {

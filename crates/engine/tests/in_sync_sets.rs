@@ -41,7 +41,8 @@ fn one_was_put_out(directories: &[tempfile::TempDir]) -> (String, Arc<Node>, (u6
     drop(put_out);
     // That it is out is on record before any of these is acknowledged.
     let end = churn(primary.database(), &table, 1000, 1500);
-    // The other one has been told so, and that it is in effect, which nothing that is acknowledged waits for.
+    // The other one has been told so, and that it is in effect, which nothing that is acknowledged
+    // waits for.
     stays.wait_visible(end, soon()).unwrap();
     wait_for("the other one knows the set that is in effect", || {
         let set = stays.status().in_sync_set;
@@ -73,7 +74,8 @@ fn who_was_put_out_does_not_take_over_alone() {
     let directories = directories();
     let of = |n: usize| two_safe(&directories[n], 2, 1);
     let (address, stays, acknowledged, _) = one_was_put_out(&directories);
-    // As far as it knows, the other two may have gone on; and they have. It has forgotten where they are.
+    // As far as it knows, the other two may have gone on; and they have. It has forgotten where
+    // they are.
     std::fs::remove_file(directories[1].path().join("other-nodes")).unwrap();
     let put_out = start(joining(&address, of(1)));
     let refused = put_out.promote(false).unwrap_err().to_string();
@@ -106,7 +108,8 @@ fn who_was_put_out_takes_over_with_the_log_of_who_stayed() {
     let put_out = start(config);
     put_out.promote(false).unwrap();
     assert_eq!((put_out.role(), hash(&put_out)), (Role::Primary, acknowledged));
-    // What was committed is read at once, though nothing else commits: it says so, and for whom it waits.
+    // What was committed is read at once, though nothing else commits: it says so, and for whom it
+    // waits.
     assert_eq!(read_at_once(&put_out), acknowledged);
     wait_for("it says for whom it waits", || match standing(&put_out) {
         Standing::Blocked { waits_for, .. } => waits_for == [gone],

@@ -98,7 +98,8 @@ fn a_primary_that_was_succeeded_does_not_reign_again() {
         let why = refused(alone());
         assert!(why.contains("1 of the 2 nodes answered") && why.contains("force-reign"), "{why}");
     }
-    // One of those who know: it is a standby from then on, also if it is started again, whether anybody reigns or not.
+    // One of those who know: it is a standby from then on, also if it is started again, whether
+    // anybody reigns or not.
     let third = joining("127.0.0.1:1", &directories[2]);
     for _ in 0..2 {
         let back = start(NodeConfig { peers: vec![third.address().to_owned()], ..alone() });
@@ -138,7 +139,8 @@ fn a_primary_that_was_succeeded_follows_by_itself() {
         for node in [&second, &third] {
             node.wait_visible(end, soon()).unwrap();
         }
-        // It lives when it is succeeded: then everybody knows. And it is down before it can hear more than that.
+        // It lives when it is succeeded: then everybody knows. And it is down before it can hear
+        // more than that.
         second.promote(false).unwrap();
         old.stop().unwrap();
         drop((old, table));
@@ -149,7 +151,8 @@ fn a_primary_that_was_succeeded_follows_by_itself() {
             back.wait_visible(end, soon()).unwrap();
             back.stop().unwrap();
         }
-        // The new one is started again as it was, too, with the address of the first. It reigns again, and the first follows.
+        // The new one is started again as it was, too, with the address of the first. It reigns
+        // again, and the first follows.
         let back = start(as_it_was(0, &addresses[0]));
         back.wait_visible(second.database().core().snapshots.current(), soon()).unwrap();
         second.stop().unwrap();

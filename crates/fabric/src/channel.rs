@@ -338,9 +338,10 @@ impl Receiver {
         }
     }
 
-    /// Ends it for the other side ([`CompletionQueue::revoke`]): of what it has sent, [`Receiver::next`] gives what it may believe to have
-    /// arrived, without waiting for more, and then fails. Mailbox and status words are of no use to anybody then; a log buffer that the other
-    /// side may have mapped has to be moved.
+    /// Ends it for the other side ([`CompletionQueue::revoke`]): of what it has sent,
+    /// [`Receiver::next`] gives what it may believe to have arrived, without waiting for more, and
+    /// then fails. Mailbox and status words are of no use to anybody then; a log buffer that the
+    /// other side may have mapped has to be moved.
     pub fn revoke(&mut self) {
         self.completions.revoke();
     }

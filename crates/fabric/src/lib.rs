@@ -223,9 +223,10 @@ pub trait CompletionQueue: Send {
     /// [`ReceiveError`].
     fn next(&mut self, patience: Duration) -> Result<Option<u32>, ReceiveError>;
 
-    /// Ends it for the other side: from the return of this on, nothing that it asks for succeeds, neither reads nor completions. What has
-    /// succeeded before is in place, and [`CompletionQueue::next`] still tells of it, without waiting for more; after that it fails. What
-    /// this side sends may still arrive.
+    /// Ends it for the other side: from the return of this on, nothing that it asks for succeeds,
+    /// neither reads nor completions. What has succeeded before is in place, and
+    /// [`CompletionQueue::next`] still tells of it, without waiting for more; after that it fails.
+    /// What this side sends may still arrive.
     ///
     /// Where the other side has mapped this memory it may continue to store there, although it is
     /// told that it failed. So a caller that uses the memory further moves it, once it has heard

@@ -98,7 +98,8 @@ impl SharedKey {
     }
 }
 
-/// What a log buffer in persistent memory begins with (crate `log`, `persist/buffer.rs`). Such a file cannot be sealed.
+/// What a log buffer in persistent memory begins with (crate `log`, `persist/buffer.rs`). Such a
+/// file cannot be sealed.
 const LOG_BUFFER: &[u8; 8] = b"FRESHBUF";
 
 fn is_log_buffer(file: &fs::File) -> io::Result<bool> {

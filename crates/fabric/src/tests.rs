@@ -115,7 +115,8 @@ fn memory_is_read_and_added_to_from_afar() {
     }
 }
 
-/// The one writes, announces, reads back, and believes that it counts; the other revokes at any moment. (Query Fresh, section 2.3.)
+/// The one writes, announces, reads back, and believes that it counts; the other revokes at any
+/// moment. (Query Fresh, section 2.3.)
 #[test]
 fn what_was_read_back_was_there_before_it_was_revoked() {
     const SLOTS: u64 = 1 << 15;

@@ -129,8 +129,8 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts `program serve` with these flags, and does not wait: what it says when it can serve comes out of the receiver, which
-    /// ends without that when the process does.
+    /// Starts `program serve` with these flags, and does not wait: what it says when it can serve
+    /// comes out of the receiver, which ends without that when the process does.
     ///
     /// # Errors
     /// [`SpawnError::Start`].
@@ -142,8 +142,9 @@ impl Process {
         let mut command = Command::new(program);
         command.args(["serve", "--while-stdin"]).args(flags.into_iter().map(Into::into));
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        // In a process group of its own: so it does not get the terminal's signals, and the kernel continues it, if it is
-        // stopped, when the process that started it has ended. Then it finds the end of its standard input.
+        // In a process group of its own: so it does not get the terminal's signals, and the kernel
+        // continues it, if it is stopped, when the process that started it has ended. Then it finds
+        // the end of its standard input.
         command.process_group(0);
         // Flags alone decide; the environment is meant for nodes that a user starts.
         for (name, _) in std::env::vars_os() {

@@ -19,8 +19,8 @@ pub(crate) fn resident_bytes() -> u64 {
     status_field("VmRSS").unwrap_or(0)
 }
 
-/// The memory that this process could have at most, in bytes: the machine's, or what its control group is limited to; 0 where
-/// it is not known.
+/// The memory that this process could have at most, in bytes: the machine's, or what its control
+/// group is limited to; 0 where it is not known.
 pub(crate) fn available_bytes() -> u64 {
     let first = |text: String| text.split_whitespace().find_map(|word| word.parse::<u64>().ok());
     let machine = fs::read_to_string("/proc/meminfo").ok();

@@ -1,4 +1,5 @@
-//! `freshet serve`: a node and its server, until a signal ends them. A primary that another has succeeded starts again, in the same process.
+//! `freshet serve`: a node and its server, until a signal ends them. A primary that another has
+//! succeeded starts again, in the same process.
 
 use std::{
     env,
@@ -148,7 +149,8 @@ fn wait_for_successor(node: &Node, ending: &Ending) -> bool {
     true
 }
 
-/// Becomes a new run of this program, with the same process number, command line and addresses. Returns only when that fails.
+/// Becomes a new run of this program, with the same process number, command line and addresses.
+/// Returns only when that fails.
 fn start_again(bound: &[(&str, Option<SocketAddr>)]) -> Failure {
     let mut command = Command::new("/proc/self/exe");
     let mut given = env::args_os();

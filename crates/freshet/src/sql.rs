@@ -36,7 +36,8 @@ fn general() -> Option<Arc<dyn General>> {
     None
 }
 
-/// What serving them needs that may not be there, found before a node is started, or made, for them.
+/// What serving them needs that may not be there, found before a node is started, or made, for
+/// them.
 pub(crate) struct Prepared {
     address: SocketAddr,
     tls: Option<Tls>,
@@ -45,7 +46,8 @@ pub(crate) struct Prepared {
 }
 
 impl Prepared {
-    /// The port is free for others again: who comes before the node serves is to be refused, and not to wait.
+    /// The port is free for others again: who comes before the node serves is to be refused, and
+    /// not to wait.
     pub(crate) fn let_port_go(&mut self) {
         self.listener = None;
     }

@@ -209,7 +209,8 @@ fn a_port_in_use_leaves_nothing_behind() {
     drop(start(&own, &[]));
 }
 
-/// A node makes its files in an empty directory, or in one where a start of its own had ended early.
+/// A node makes its files in an empty directory, or in one where a start of its own had ended
+/// early.
 #[test]
 fn directories_of_others_are_left_alone() {
     let directory = tempfile::tempdir().unwrap();

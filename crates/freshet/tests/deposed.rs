@@ -37,8 +37,8 @@ fn wait_for(writers: &[Writer], marks: u64) {
     writers.iter().zip(from).for_each(|(writer, from)| writer.wait_for(from + marks));
 }
 
-/// Three nodes take turns: in each round the primary is stopped, and continued when another reigns and works, or is
-/// killed; then it comes back as a standby.
+/// Three nodes take turns: in each round the primary is stopped, and continued when another reigns
+/// and works, or is killed; then it comes back as a standby.
 fn turns(rounds: u64, more: &[&str], kills: bool) {
     let mut random = random();
     let directory = tempfile::tempdir().unwrap();
@@ -77,7 +77,8 @@ fn turns(rounds: u64, more: &[&str], kills: bool) {
         wait_for(&next, random.within(1, 200));
         acknowledged.extend(writers.into_iter().flat_map(|writer| writer.join().acknowledged));
         acknowledged.extend(next.into_iter().flat_map(|writer| writer.stop().acknowledged));
-        // It starts again by itself, and follows; whether it has come so far or not, it may be killed.
+        // It starts again by itself, and follows; whether it has come so far or not, it may be
+        // killed.
         nodes[reigns] = if killed || random.within(0, 1) == 0 {
             old.kill();
             drop(old);

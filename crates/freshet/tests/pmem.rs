@@ -116,7 +116,8 @@ fn whoever_is_killed_of_a_primary_and_its_standby_nothing_acknowledged_is_lost()
         let mut acknowledged = writer.join().acknowledged;
         let client = connect(&standby);
         client.promote(false, SOON).unwrap();
-        // Very safe: until the new primary has a standby, it answers no read of what the old one may not have committed.
+        // Very safe: until the new primary has a standby, it answers no read of what the old one
+        // may not have committed.
         let mut back = start("a", &["--join", &standby.ready().listen]);
         wait_until(&standby, "the old primary in sync", |status| in_sync(status) == 1);
         assert_eq!(missing(&client, &acknowledged), [], "{method}: after the take-over");

@@ -54,7 +54,8 @@ fn ids<'v>(value: &'v serde_json::Value, found: &mut Vec<(&'v str, &'v serde_jso
     value.as_array().into_iter().flatten().for_each(|value| ids(value, found));
 }
 
-/// In JSON as for people, and as in the control file: a number of that size is another one where numbers are floating-point.
+/// In JSON as for people, and as in the control file: a number of that size is another one where
+/// numbers are floating-point.
 #[test]
 fn ids_have_one_form_everywhere() {
     let pair = pair(&[]);

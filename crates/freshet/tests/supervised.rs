@@ -1,5 +1,6 @@
-//! Three nodes under a supervisor that starts again whatever ends, with the very same command line, as `Restart=always` does; and an
-//! operator who promotes a standby when the primary dies. `FRESHET_ROUNDS` says how many deaths there are.
+//! Three nodes under a supervisor that starts again whatever ends, with the very same command line,
+//! as `Restart=always` does; and an operator who promotes a standby when the primary dies.
+//! `FRESHET_ROUNDS` says how many deaths there are.
 
 mod common;
 
@@ -146,7 +147,8 @@ fn commits(told: &Mutex<Vec<Told>>, since: Instant, patience: Duration) -> Resul
     }
 }
 
-/// Of any two that were acknowledged one after the other, the later one lies further in the one log: so at no moment two nodes commit.
+/// Of any two that were acknowledged one after the other, the later one lies further in the one
+/// log: so at no moment two nodes commit.
 fn assert_one_log(told: &mut [Told]) {
     told.sort_by_key(|told| told.at);
     let mut by_asked: Vec<usize> = (0..told.len()).collect();

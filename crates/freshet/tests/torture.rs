@@ -1,4 +1,5 @@
-//! `freshet bench torture` leaves no process behind, however it ends. What it finds is for `./test` to run.
+//! `freshet bench torture` leaves no process behind, however it ends. What it finds is for `./test`
+//! to run.
 
 mod common;
 

@@ -246,8 +246,8 @@ impl LogDirectory {
     /// Makes a new log directory, with its parents.
     ///
     /// # Errors
-    /// [`ControlError`]; [`ControlError::Exists`] when there is a log in it, [`ControlError::Foreign`] when there is
-    /// anything else.
+    /// [`ControlError`]; [`ControlError::Exists`] when there is a log in it,
+    /// [`ControlError::Foreign`] when there is anything else.
     pub fn create(path: &Path, control: Control) -> Result<Self, ControlError> {
         Self::check_unused(path)?;
         make_directory(path).map_err(|source| io_error("make the directory", path, source))?;
@@ -306,7 +306,8 @@ impl LogDirectory {
         drop(control);
         // Again: it may have changed until the lock was ours.
         let control = read_control(path)?;
-        // Its content was durable before it got its name; who gave it the name may have ended before that was durable, too.
+        // Its content was durable before it got its name; who gave it the name may have ended
+        // before that was durable, too.
         let synced = File::open(path).and_then(|directory| directory.sync_all());
         synced.map_err(|source| io_error("sync", path, source))?;
         Ok(Self { path: path.to_owned(), control: Mutex::new(control), _lock: lock })
@@ -464,7 +465,8 @@ fn take_lock(directory: &Path) -> Result<File, ControlError> {
     }
 }
 
-/// Whether a process owns the log directory now. When none does, this one has a share of the lock for a moment.
+/// Whether a process owns the log directory now. When none does, this one has a share of the lock
+/// for a moment.
 pub(crate) fn is_owned(directory: &Path) -> bool {
     let lock = File::open(directory.join(LOCK));
     lock.is_ok_and(|lock| matches!(lock.try_lock_shared(), Err(TryLockError::WouldBlock)))

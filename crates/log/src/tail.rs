@@ -13,8 +13,9 @@
 //!
 //! Damage stops the node. Nothing is ever skipped.
 //!
-//! What is found above the watermark may be nowhere but in the page cache: its process ended before the sync, or the sync
-//! failed. So before anybody is told of it, it is written again where it lies, synced, and noted ([`renew`]).
+//! What is found above the watermark may be nowhere but in the page cache: its process ended before
+//! the sync, or the sync failed. So before anybody is told of it, it is written again where it
+//! lies, synced, and noted ([`renew`]).
 
 use std::path::PathBuf;
 
@@ -50,8 +51,9 @@ impl Tail {
         Self { cut: self.cut.map(beyond).filter(|torn| torn.bytes > 0), ..self }
     }
 
-    /// Makes the log end here: cuts off what is torn, durably, and makes durable what is left. Do it before anything is appended, or the
-    /// remains could be taken for blocks one day, and before anybody is told what the log has.
+    /// Makes the log end here: cuts off what is torn, durably, and makes durable what is left. Do
+    /// it before anything is appended, or the remains could be taken for blocks one day, and before
+    /// anybody is told what the log has.
     ///
     /// # Errors
     /// [`TailError`] when it cannot be cut, or written.
@@ -69,9 +71,9 @@ impl Tail {
     }
 }
 
-/// Writes the blocks from `from` to `to`, both boundaries of blocks, to the places in `store` where they were read by way of
-/// `source`, and makes them durable. A block that is not what it was when the end was looked for is damage: nothing is written
-/// over it.
+/// Writes the blocks from `from` to `to`, both boundaries of blocks, to the places in `store` where
+/// they were read by way of `source`, and makes them durable. A block that is not what it was when
+/// the end was looked for is damage: nothing is written over it.
 pub(crate) fn renew(source: &dyn LogSource, store: &SegmentStore, from: Stamp, to: Stamp) -> Result<(), TailError> {
     let mut scanner = BlockScanner::new(source, from, to, u64::MAX / 2);
     let mut reuse = Chunk::default();

@@ -1,17 +1,21 @@
 //! A crash at every operation on the medium, with what was not synced lost, kept or torn by pages: the log that is found
 //! afterwards is a prefix of what was written, and covers everything that was acknowledged.
 //!
-//! The fault model. A file is what lies on the disk, what is read (the page cache), and a list of the pages (512 bytes) that were
-//! written since the last sync. A crash makes every later operation fail. It is one of two:
-//! - the machine loses power: of each file's unsynced pages some are on the disk, chosen at random, and only the disk is left;
-//! - the process dies: everything that was written is read as before, and what was not synced is lost in a later loss of
-//!   power, unless it is synced before.
+//! The fault model. A file is what lies on the disk, what is read (the page cache), and a list of
+//! the pages (512 bytes) that were written since the last sync. A crash makes every later operation
+//! fail. It is one of two:
+//! - the machine loses power: of each file's unsynced pages some are on the disk, chosen at random,
+//!   and only the disk is left;
+//! - the process dies: everything that was written is read as before, and what was not synced is
+//!   lost in a later loss of power, unless it is synced before.
 //!
-//! A sync that fails puts some of its pages on the disk, and none is written later, whatever is synced: a page that is still
-//! read as it was written is written again only when it is written to again (as on Linux).
+//! A sync that fails puts some of its pages on the disk, and none is written later, whatever is
+//! synced: a page that is still read as it was written is written again only when it is written to
+//! again (as on Linux).
 //!
-//! Making and removing files is durable at once, as the contract of `Medium` says. Several streams share one machine: they crash
-//! together, and one may lose what another keeps. FRESHET_SEED repeats a run.
+//! Making and removing files is durable at once, as the contract of `Medium` says. Several streams
+//! share one machine: they crash together, and one may lose what another keeps. FRESHET_SEED
+//! repeats a run.
 
 use std::{
     collections::BTreeMap,
@@ -39,7 +43,8 @@ enum Fault {
     ShortWrite,
     /// This operation finds the medium full.
     Full,
-    /// This sync fails; the writes before it are neither lost nor safe, and no later sync makes them safe.
+    /// This sync fails; the writes before it are neither lost nor safe, and no later sync makes
+    /// them safe.
     Sync,
 }
 
@@ -64,7 +69,8 @@ enum Lazy {
     RewritingAndSyncs,
 }
 
-/// A file of a machine: what is on its disk, what is read, and what of that was written since the last sync.
+/// A file of a machine: what is on its disk, what is read, and what of that was written since the
+/// last sync.
 #[derive(Clone, Default)]
 struct FileState {
     disk: Vec<u8>,
@@ -543,8 +549,9 @@ fn live_on(medium: &FaultyMedium, setting: Setting, random: &mut Random, mut sto
     check(&medium.image(random), setting, &mut story, &format!("{context}, without power"));
 }
 
-/// As Linux has it: what was not synced is there after a crash of the process and gone after a loss of power, and what a failed sync
-/// covered is not on the disk although a later sync succeeds. What a restart says to be the log must be persistent.
+/// As Linux has it: what was not synced is there after a crash of the process and gone after a loss
+/// of power, and what a failed sync covered is not on the disk although a later sync succeeds. What
+/// a restart says to be the log must be persistent.
 #[test]
 fn what_a_restart_tells_is_there_after_the_next_loss_of_power() {
     let seed = seed();
@@ -563,8 +570,9 @@ fn what_a_restart_tells_is_there_after_the_next_loss_of_power() {
     }
 }
 
-/// The faults are such that leaving out what a restart does about them is noticed: a sync without writing again is enough after a
-/// process that died, and not after a sync that failed; doing nothing is enough after neither.
+/// The faults are such that leaving out what a restart does about them is noticed: a sync without
+/// writing again is enough after a process that died, and not after a sync that failed; doing
+/// nothing is enough after neither.
 #[test]
 fn a_restart_that_does_not_write_again_is_noticed() {
     let seed = seed();
@@ -587,8 +595,8 @@ fn a_restart_that_does_not_write_again_is_noticed() {
             };
             let first = (1..60).find_map(lost);
             println!("{setting:?}, {lazy:?} after {fault:?}: {first:?}");
-            // By epochs, nothing is kept that was not synced before the epoch was put on record; and that record is renewed by a
-            // write that does change something.
+            // By epochs, nothing is kept that was not synced before the epoch was put on record;
+            // and that record is renewed by a write that does change something.
             let noticed = noticed && setting.group_commit == GroupCommitKind::Pipelined;
             assert_eq!(first.is_some(), noticed, "seed {seed}, {setting:?}, {lazy:?} after {fault:?}: {first:?}");
         }

@@ -188,7 +188,8 @@ fn take_all() -> Vec<File> {
     taken
 }
 
-/// Connections may have taken all descriptors: the log has some of its own, and where it has none it waits.
+/// Connections may have taken all descriptors: the log has some of its own, and where it has none
+/// it waits.
 #[test]
 fn a_log_without_descriptors_goes_on() {
     let name = "a_log_without_descriptors_goes_on";

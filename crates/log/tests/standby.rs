@@ -28,8 +28,8 @@ fn batch(from: Stamp, count: u64, term: u32) -> Vec<u8> {
     (0..count).flat_map(|i| block(from.plus(208 * i), 208, term)).collect()
 }
 
-/// Its threads may just have looked for something, and be about to sleep: more of them than processors, so that they are
-/// interrupted there now and then.
+/// Its threads may just have looked for something, and be about to sleep: more of them than
+/// processors, so that they are interrupted there now and then.
 #[test]
 fn what_has_arrived_before_the_end_is_in_the_store() {
     let round = || {

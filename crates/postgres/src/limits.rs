@@ -9,8 +9,9 @@ pub struct Limits {
     pub connections: usize,
     /// So many of them are for superusers only.
     pub reserved: usize,
-    /// Connections at once that have not proved yet who they are. When there are as many, further ones wait in the
-    /// system's queue, and those that take more than half a second, or a tenth of `start_up`, are sent away.
+    /// Connections at once that have not proved yet who they are. When there are as many, further
+    /// ones wait in the system's queue, and those that take more than half a second, or a tenth of
+    /// `start_up`, are sent away.
     pub starting: usize,
     /// How long a client may take from connecting to its proof.
     pub start_up: Duration,

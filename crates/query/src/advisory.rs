@@ -4,8 +4,8 @@
 //! its transaction until that ends; a session may hold one several times, and has to release it as often. Who waits stands in
 //! line: nobody overtakes whom it would keep waiting.
 //!
-//! Locks are kept by their keys, and a session knows which are its own, so nothing looks through the locks of others. How many there
-//! may be is bounded ([`AdvisoryLimits`]).
+//! Locks are kept by their keys, and a session knows which are its own, so nothing looks through
+//! the locks of others. How many there may be is bounded ([`AdvisoryLimits`]).
 //!
 //! # Deadlocks
 //!

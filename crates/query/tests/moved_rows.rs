@@ -1,8 +1,9 @@
-//! Rows whose keys another transaction changes while a statement waits for it: each of many changes against each of many
-//! statements, at two levels, over three kinds of index.
+//! Rows whose keys another transaction changes while a statement waits for it: each of many changes
+//! against each of many statements, at two levels, over three kinds of index.
 //!
-//! What is expected was said by PostgreSQL 15. `FRESHET_POSTGRES=127.0.0.1:5432` runs the same scripts on a PostgreSQL there
-//! (role and database `freshet`, nothing else going on), and writes what it says to `moved_rows.txt`.
+//! What is expected was said by PostgreSQL 15. `FRESHET_POSTGRES=127.0.0.1:5432` runs the same
+//! scripts on a PostgreSQL there (role and database `freshet`, nothing else going on), and writes
+//! what it says to `moved_rows.txt`.
 
 mod common;
 
@@ -91,8 +92,8 @@ impl Scene {
         Self { node, sessions }
     }
 
-    /// Runs `statement` while a transaction that has done `change` is open, ends that with `end`, and tells what became of the
-    /// statement and of the tables.
+    /// Runs `statement` while a transaction that has done `change` is open, ends that with `end`,
+    /// and tells what became of the statement and of the tables.
     fn run(&self, level: &str, (change, end): (&str, &str), statement: &str, tables: &[&str]) -> String {
         let [one, other, watcher] = &self.sessions;
         other.lines(&format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM {}", tables[0]));
@@ -169,8 +170,8 @@ fn all_of(section: &str, create: &str, level: &str) {
     let mut said = Vec::new();
     for change in CHANGES {
         for statement in STATEMENTS {
-            // Without a unique key nothing conflicts. And a key that was given up since the snapshot is a conflict at REPEATABLE
-            // READ, which PostgreSQL does not see.
+            // Without a unique key nothing conflicts. And a key that was given up since the
+            // snapshot is a conflict at REPEATABLE READ, which PostgreSQL does not see.
             if statement.starts_with("INSERT") && (section == "plain" || level == "REPEATABLE READ") {
                 continue;
             }
@@ -274,7 +275,8 @@ fn what_nobody_holds_any_more_is_neither_refused_nor_skipped() {
     judge(&scene, "held by nobody", &said);
 }
 
-/// REPEATABLE READ: over a row that its snapshot does not see, doing nothing would say something that is not so.
+/// REPEATABLE READ: over a row that its snapshot does not see, doing nothing would say something
+/// that is not so.
 #[test]
 fn on_conflict_do_nothing_tells_of_rows_that_its_snapshot_does_not_see() {
     let scene = Scene::new();
@@ -316,8 +318,9 @@ fn on_conflict_do_nothing_tells_of_rows_that_its_snapshot_does_not_see() {
     judge(&scene, "do nothing", &said);
 }
 
-/// Increments of all rows beside sessions that change keys, now and then take that back, and move rows twice: each statement has
-/// met each row, once, so that in the end the sum says how many there were.
+/// Increments of all rows beside sessions that change keys, now and then take that back, and move
+/// rows twice: each statement has met each row, once, so that in the end the sum says how many
+/// there were.
 #[test]
 fn no_increment_is_lost_while_keys_change() {
     let seed: u64 = std::env::var("SEED").map_or_else(|_| std::process::id().into(), |seed| seed.parse().unwrap());
@@ -345,7 +348,8 @@ fn no_increment_is_lost_while_keys_change() {
                         (random >> 33) % below
                     };
                     while !done.load(std::sync::atomic::Ordering::SeqCst) {
-                        // Each row has a thousand keys of its own, so that nothing but waits is in the way.
+                        // Each row has a thousand keys of its own, so that nothing but waits is in
+                        // the way.
                         let row = (1 + next(ROWS)) * 1000;
                         let to = |offset: u64| {
                             format!("UPDATE kk SET id = {} WHERE id BETWEEN {row} AND {}", row + offset, row + 999)
@@ -381,7 +385,8 @@ fn no_increment_is_lost_while_keys_change() {
                                     added += 1;
                                 }
                                 Err(error) => {
-                                    // Two that lock many rows in different orders may wait for each other.
+                                    // Two that lock many rows in different orders may wait for each
+                                    // other.
                                     assert_eq!(error.code().unwrap().code(), "40P01", "{error}");
                                     sql.lines("ROLLBACK");
                                 }

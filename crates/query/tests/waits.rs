@@ -1,4 +1,5 @@
-//! What a session waits for ends by a time-out, by a request to cancel, and with the session; and reads of what is committed do not wait.
+//! What a session waits for ends by a time-out, by a request to cancel, and with the session; and
+//! reads of what is committed do not wait.
 
 mod common;
 
@@ -7,7 +8,8 @@ use std::time::{Duration, Instant};
 use common::{SOON, Sql, SqlNode, config};
 use freshet_engine::{NodeConfig, Safety};
 
-/// A primary under very-safe whose standby is gone: nothing commits any more. There is a table with two rows, and a sequence.
+/// A primary under very-safe whose standby is gone: nothing commits any more. There is a table with
+/// two rows, and a sequence.
 fn blocked() -> (SqlNode, [tempfile::TempDir; 2]) {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let of = |number: usize| NodeConfig {

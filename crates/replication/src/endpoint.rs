@@ -16,13 +16,16 @@ use freshet_fabric::tcp::{Closer, Connection, ListenError, Listener, ListenerClo
 
 use crate::wire::{self, DecodeError, Hello, Kind, Purpose, Refusal, Reply};
 
-/// A stranger has this long to say who it is, all in all; then each step of what it wants may take as long.
+/// A stranger has this long to say who it is, all in all; then each step of what it wants may take
+/// as long.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// No more strangers are listened to at once: one more takes the place of the one who has been there for longest.
+/// No more strangers are listened to at once: one more takes the place of the one who has been
+/// there for longest.
 const STRANGERS: usize = 64;
 /// But none loses its place before it has had it for this long.
 const FAIR: Duration = Duration::from_millis(250);
-/// No more are answered at once whose greeting was read: nodes that join, ask, or fetch the log or a checkpoint.
+/// No more are answered at once whose greeting was read: nodes that join, ask, or fetch the log or
+/// a checkpoint.
 const GUESTS: usize = 256;
 
 /// A role: answers those who connect. Called in a thread of its own, which may block.

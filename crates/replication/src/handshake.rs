@@ -100,8 +100,9 @@ pub fn check_cluster(host: &Host, cluster: Option<ClusterId>) -> Result<(), Refu
     }
 }
 
-/// A primary that comes back by itself, having heard of terms up to `comes_back`, gives way to a living reign that outranks it
-/// ([`Living::outranks`]). For a node that was told to take over, `comes_back` is empty, and it never gives way.
+/// A primary that comes back by itself, having heard of terms up to `comes_back`, gives way to a
+/// living reign that outranks it ([`Living::outranks`]). For a node that was told to take over,
+/// `comes_back` is empty, and it never gives way.
 ///
 /// # Errors
 /// [`Refusal::Reigned`], with the address of the one that reigns if it is known.

@@ -59,8 +59,10 @@ pub type OnMembers = Box<dyn Fn(&[u8]) + Send + Sync>;
 
 /// A standby's log: a ring that is written by its primary, or by one receiving thread, and persisted behind its back.
 ///
-/// Only the receiving thread calls [`StandbyStore::region`], [`StandbyStore::revoke`], [`StandbyStore::write`], [`StandbyStore::accept`] and
-/// [`StandbyStore::mark_received`], only the replay coordinator [`StandbyStore::mark_replayed`]; [`StandbyStore::cut`] is called while both rest.
+/// Only the receiving thread calls [`StandbyStore::region`], [`StandbyStore::revoke`],
+/// [`StandbyStore::write`], [`StandbyStore::accept`] and [`StandbyStore::mark_received`], only the
+/// replay coordinator [`StandbyStore::mark_replayed`]; [`StandbyStore::cut`] is called while both
+/// rest.
 pub trait StandbyStore: Send + Sync {
     /// The end of the log, persistent or not.
     fn received(&self) -> Stamp;
@@ -74,7 +76,8 @@ pub trait StandbyStore: Send + Sync {
     /// Where the ring has room up to: min(persisted, replayed) + capacity.
     fn free_until(&self) -> Stamp;
 
-    /// The ring's memory, for a primary that writes there itself: virtual byte `x` lies at `x` modulo its length.
+    /// The ring's memory, for a primary that writes there itself: virtual byte `x` lies at `x`
+    /// modulo its length.
     ///
     /// # Errors
     /// [`StoreError`] when there is no memory to give.
@@ -85,7 +88,8 @@ pub trait StandbyStore: Send + Sync {
     /// nothing beyond it. Costs nothing when no other process could have mapped it.
     ///
     /// # Errors
-    /// [`StoreError`] when the system refuses that; the log must not be used then for anything that they might write into.
+    /// [`StoreError`] when the system refuses that; the log must not be used then for anything that
+    /// they might write into.
     fn revoke(&self) -> Result<(), StoreError>;
 
     /// Lets the primary write up to the stamp that is returned; at most as [`StandbyStore::free_until`] says, and not so far that readers

@@ -83,7 +83,8 @@ pub struct Promoted {
     pub term: Term,
     /// Where it begins: the end of the log, persistent and replayed.
     pub start: Stamp,
-    /// What of the log is known to be committed: what the old primary told this node, or one of those that were heard.
+    /// What of the log is known to be committed: what the old primary told this node, or one of
+    /// those that were heard.
     pub committed: Stamp,
     /// All terms of the log, the new one included.
     pub history: TermHistory,

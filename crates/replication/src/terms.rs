@@ -63,7 +63,8 @@ pub trait TermStore: Send + Sync {
     /// [`TermStoreError`] when that fails; the earlier state is then still there.
     fn save(&self, state: &TermState) -> Result<(), TermStoreError>;
 
-    /// Notes where other nodes were reached last, for a restart. Only a hint: it need not be durable, and may be lost.
+    /// Notes where other nodes were reached last, for a restart. Only a hint: it need not be
+    /// durable, and may be lost.
     fn remember(&self, _addresses: &BTreeSet<String>) {}
 }
 

@@ -113,8 +113,8 @@ pub enum Purpose {
         term: Term,
         /// Whether the answer is a promise to refuse every earlier term.
         binding: bool,
-        /// Of a primary of before that comes back by itself: the latest term that it has heard of. It is refused by those who live under a reign
-        /// that is not older.
+        /// Of a primary of before that comes back by itself: the latest term that it has heard of.
+        /// It is refused by those who live under a reign that is not older.
         comes_back: Option<Term>,
     },
     /// Somebody wants to know which cluster this is: a node that is about to join it with an empty directory.

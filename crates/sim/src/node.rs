@@ -56,7 +56,8 @@ pub(crate) struct Disk {
     pub synced: u64,
     /// A loss of power leaves everything below.
     pub sure: u64,
-    /// A sync has failed: what lies above is read as it was written, and no sync makes it durable unless it is written again.
+    /// A sync has failed: what lies above is read as it was written, and no sync makes it durable
+    /// unless it is written again.
     pub dropped: bool,
     /// The next sync fails.
     pub failing: bool,

@@ -1,6 +1,7 @@
-//! Memory into which another node writes: a primary writes into its standbys' rings and mailboxes, whatever these are doing;
-//! it may have been stopped for long when it does; and with the appliance method (Query Fresh, section 2.3) what it has read
-//! back counts for it, whether the standby has taken it or not.
+//! Memory into which another node writes: a primary writes into its standbys' rings and mailboxes,
+//! whatever these are doing; it may have been stopped for long when it does; and with the appliance
+//! method (Query Fresh, section 2.3) what it has read back counts for it, whether the standby has
+//! taken it or not.
 
 use std::collections::VecDeque;
 
@@ -53,7 +54,8 @@ impl Node {
 }
 
 impl World {
-    /// How far `node` holds the log for good: what is synced, or in persistent memory; and what stands for its bytes up to `at`.
+    /// How far `node` holds the log for good: what is synced, or in persistent memory; and what
+    /// stands for its bytes up to `at`.
     pub(crate) fn holds(&self, node: usize, at: u64) -> Option<u64> {
         let node = &self.nodes[node];
         if !self.scenario.appliance || node.reign().is_some() {
@@ -119,8 +121,8 @@ impl World {
         Ok(())
     }
 
-    /// The primary hears that its bytes have arrived: that is all the acknowledgement that it takes, but for what a standby has to take note
-    /// of.
+    /// The primary hears that its bytes have arrived: that is all the acknowledgement that it
+    /// takes, but for what a standby has to take note of.
     pub(crate) fn read_back(&mut self, node: usize, id: ConnectionId, to: u64) -> Result<(), Violation> {
         let state = &mut self.nodes[node];
         let recorded = state.recorded;
@@ -138,7 +140,8 @@ impl World {
         Ok(())
     }
 
-    /// Answers a candidate: at once, unless something that counts for a primary is not persistent yet.
+    /// Answers a candidate: at once, unless something that counts for a primary is not persistent
+    /// yet.
     pub(crate) fn answer(&mut self, node: usize, id: ConnectionId, binding: bool) {
         let state = &mut self.nodes[node];
         let waits = self.scenario.appliance && self.scenario.broken != Broken::AnsweredBeforeRevoked;
@@ -191,7 +194,8 @@ impl World {
         }
     }
 
-    /// Blocks are written to a node that has ended the connection: into memory that is its ring, if that has not moved.
+    /// Blocks are written to a node that has ended the connection: into memory that is its ring, if
+    /// that has not moved.
     pub(crate) fn land_late(&mut self, node: usize, file: u64, blocks: &[Block]) -> Result<(), Violation> {
         let (Some(first), Some(last)) = (blocks.first(), blocks.last()) else { return Ok(()) };
         let state = &mut self.nodes[node];
@@ -202,7 +206,8 @@ impl World {
         Ok(())
     }
 
-    /// Keeps what happens to a stopped process, or is done by one, for later; gives back what is not.
+    /// Keeps what happens to a stopped process, or is done by one, for later; gives back what is
+    /// not.
     pub(crate) fn unless_stopped(&mut self, what: What) -> Option<What> {
         let node = match &what {
             What::Deliver { connection, to, message } => {

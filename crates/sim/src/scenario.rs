@@ -43,7 +43,8 @@ pub enum Broken {
     TailNotSynced,
     /// After a restart, what was written before is synced and not written again.
     TailNotRewritten,
-    /// Standbys answer a candidate before they have taken their memory back from the primary and what it has written there.
+    /// Standbys answer a candidate before they have taken their memory back from the primary and
+    /// what it has written there.
     AnsweredBeforeRevoked,
     /// A standby's memory is taken from those that have mapped it when it joins a node, and not
     /// when it is promoted.
@@ -75,7 +76,8 @@ pub struct Scenario {
     /// Primaries write into their standbys' memory, which they have mapped; and processes stand
     /// still and continue.
     pub mapped: bool,
-    /// What a primary has read back there counts, without a word of the standby (only with `mapped`).
+    /// What a primary has read back there counts, without a word of the standby (only with
+    /// `mapped`).
     pub appliance: bool,
     /// How long faults go on, in microseconds.
     pub chaos: u64,

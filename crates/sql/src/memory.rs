@@ -42,7 +42,8 @@ impl fmt::Debug for Pool {
 }
 
 impl Pool {
-    /// A pool of `limit` bytes. `what` it is of, and the `remedy` when it is too small, are said in errors.
+    /// A pool of `limit` bytes. `what` it is of, and the `remedy` when it is too small, are said in
+    /// errors.
     pub fn new(what: &'static str, limit: usize, remedy: &'static str) -> Arc<Self> {
         Arc::new(Self { what, limit, remedy, taken: Mutex::default(), above: None })
     }

@@ -73,8 +73,8 @@ struct Slot {
 pub struct Participants {
     epoch: AtomicU64,
     slots: Box<[CachePadded<Slot>]>,
-    /// For each place the garbage of its participant that waits for readers, oldest first, and what those who had the
-    /// place before have left.
+    /// For each place the garbage of its participant that waits for readers, oldest first, and what
+    /// those who had the place before have left.
     sealed: Box<[CachePadded<Mutex<VecDeque<Batch>>>]>,
 }
 
@@ -161,8 +161,8 @@ impl Participants {
         self.sealed[place].lock().expect("no code panics under this mutex")
     }
 
-    /// Frees of the garbage of place `place` what was sealed before epoch `before`. What is freed is not held under
-    /// the mutex.
+    /// Frees of the garbage of place `place` what was sealed before epoch `before`. What is freed
+    /// is not held under the mutex.
     ///
     /// # Safety
     /// No pinned participant has an epoch below `before`, nor will one.
@@ -182,14 +182,15 @@ impl Participants {
         }
     }
 
-    /// Frees all sealed garbage that no reader can hold, whosever it is. Never blocks for readers. What a
-    /// participant has not sealed yet, fewer pieces than a batch, is its own.
+    /// Frees all sealed garbage that no reader can hold, whosever it is. Never blocks for readers.
+    /// What a participant has not sealed yet, fewer pieces than a batch, is its own.
     pub fn collect(&self) {
         let now = self.epoch.load(Ordering::SeqCst);
         let before = self.oldest_epoch().min(now);
         for place in 0..self.slots.len() {
-            // SAFETY: pinned epochs are at least `before`, and later pins cannot reach what was sealed before it: the
-            // module's safety argument, for those who free what others have sealed.
+            // SAFETY: pinned epochs are at least `before`, and later pins cannot reach what was
+            // sealed before it: the module's safety argument, for those who free what others have
+            // sealed.
             unsafe { self.free_sealed(place, before) };
         }
     }
@@ -329,8 +330,9 @@ impl Participant {
     fn seal_and_free(&self) {
         self.seal();
         let oldest = self.all.oldest_epoch();
-        // SAFETY: every pinned epoch is at least `oldest`, larger than that of the batches, which this thread has
-        // sealed, or those have from whom it has the place; later pins cannot reach them (module's safety argument).
+        // SAFETY: every pinned epoch is at least `oldest`, larger than that of the batches, which
+        // this thread has sealed, or those have from whom it has the place; later pins cannot reach
+        // them (module's safety argument).
         unsafe { self.all.free_sealed(self.index, oldest) };
     }
 

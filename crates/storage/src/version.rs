@@ -5,7 +5,8 @@
 //! A version is written by whoever makes it, then published by a release store
 //! into an indirection word or into a newer version's `next`. From then on
 //!
-//! - its row, length and tombstone flag never change, nor does what a tombstone says of where the row has gone;
+//! - its row, length and tombstone flag never change, nor does what a tombstone says of where the
+//!   row has gone;
 //! - `stamp` is written by its owner only: from owner to final stamp, or to aborted;
 //! - `next` is written by its maker before publication, by whoever loads the
 //!   version that a log address in it stands for (compare-exchange), and by whoever trims the chain (swap to empty);
@@ -131,7 +132,8 @@ impl Version {
     /// # Safety
     /// As for [`Version::row`].
     pub(crate) unsafe fn moved_to(version: *const Self) -> Option<Rid> {
-        // SAFETY: alive, by this function's contract; of a tombstone of this length the bytes are there.
+        // SAFETY: alive, by this function's contract; of a tombstone of this length the bytes are
+        // there.
         unsafe {
             if (*version).length != TOMBSTONE | size_of::<u64>() as u32 {
                 return None;

@@ -415,7 +415,8 @@ fn who_misses_a_pair_hears_of_its_deletion() {
     for n in 0..PAIRS {
         tree.insert(&guard, &key(n), Rid(n)).unwrap();
     }
-    // In an order in which leaves become sparse, and are merged, at different times; and others come and split them again.
+    // In an order in which leaves become sparse, and are merged, at different times; and others
+    // come and split them again.
     for n in 0..PAIRS {
         let n = n * 7919 % PAIRS;
         if !n.is_multiple_of(10) {

@@ -1,4 +1,5 @@
-//! What tests of all crates share. A test that cannot run here says so by [`skip`], so that no test passes silently.
+//! What tests of all crates share. A test that cannot run here says so by [`skip`], so that no test
+//! passes silently.
 #![forbid(unsafe_code)]
 
 use std::{env, fmt::Display, fs::OpenOptions, io::Write};
@@ -12,11 +13,13 @@ pub enum Missing {
     Hardware,
 }
 
-/// Says that a test, or the part of it that `what` names, does not run because something is missing. The caller leaves that
-/// part out. The line goes to the file that FRESHET_SKIPS names, whose lines `./test` prints and counts.
+/// Says that a test, or the part of it that `what` names, does not run because something is
+/// missing. The caller leaves that part out. The line goes to the file that FRESHET_SKIPS names,
+/// whose lines `./test` prints and counts.
 ///
 /// # Panics
-/// Under CI (the variable CI is set), unless it is hardware that is missing; and when the file cannot be written.
+/// Under CI (the variable CI is set), unless it is hardware that is missing; and when the file
+/// cannot be written.
 pub fn skip(missing: Missing, what: &str, why: &str) {
     let line = format!("{what}: {why}\n");
     print!("skipped: {line}");
@@ -30,7 +33,8 @@ pub fn skip(missing: Missing, what: &str, why: &str) {
     }
 }
 
-/// Those of `all` that this machine has, as `has` knows. `what` is done with each; for the others that is skipped.
+/// Those of `all` that this machine has, as `has` knows. `what` is done with each; for the others
+/// that is skipped.
 ///
 /// # Panics
 /// As [`skip`].

@@ -51,8 +51,8 @@ impl Core {
         Arc::new(Self { participants, owners, catalog, snapshots, source, waits, garbage })
     }
 
-    /// The stamp at and above which versions are still needed, whether what is below it is committed or not (see
-    /// [`Content::trim`]).
+    /// The stamp at and above which versions are still needed, whether what is below it is
+    /// committed or not (see [`Content::trim`]).
     pub fn oldest_needed(&self) -> Stamp {
         self.participants.horizon(|| self.snapshots.oldest_readable())
     }

@@ -1,7 +1,8 @@
 //! Versions and records that go when nobody can see them any more.
 //!
-//! A worker notes what its transactions replace, and frees a part of that whenever it ends one. That is enough for as long as
-//! transactions are small and come one after another. What is left over has another owner, the node's [`Collector`]:
+//! A worker notes what its transactions replace, and frees a part of that whenever it ends one.
+//! That is enough for as long as transactions are small and come one after another. What is left
+//! over has another owner, the node's [`Collector`]:
 //!
 //! | what | becomes the collector's |
 //! |---|---|
@@ -9,12 +10,13 @@
 //! | that of a worker that does nothing | when it has ended no transaction for one round of the collector |
 //! | that of a worker that has left | at once |
 //!
-//! A worker that makes garbage faster than the collector frees it helps: where more than [`BACKLOG`] waits for the collector,
-//! a transaction frees as much as it has made. So what waits is bounded, but for what a reader may still see.
+//! A worker that makes garbage faster than the collector frees it helps: where more than
+//! [`BACKLOG`] waits for the collector, a transaction frees as much as it has made. So what waits
+//! is bounded, but for what a reader may still see.
 //!
-//! The collector sleeps while there is nothing. A worker that notes something rings, unless the collector is awake; the
-//! collector says that it is going to sleep, looks once more, and sleeps then: who notes something after that look finds
-//! it asleep.
+//! The collector sleeps while there is nothing. A worker that notes something rings, unless the
+//! collector is awake; the collector says that it is going to sleep, looks once more, and sleeps
+//! then: who notes something after that look finds it asleep.
 
 use std::{
     collections::VecDeque,
@@ -67,8 +69,8 @@ impl GarbageQueue {
         self.noted += 1;
     }
 
-    /// Frees up to `most` records' old versions that are older than `horizon`, and keeps the record ids that get free.
-    /// Returns how many records it looked at.
+    /// Frees up to `most` records' old versions that are older than `horizon`, and keeps the record
+    /// ids that get free. Returns how many records it looked at.
     pub(crate) fn free(
         &mut self,
         most: usize,
@@ -101,8 +103,8 @@ struct Place(Mutex<GarbageQueue>);
 /// The garbage of a node's workers.
 #[derive(Debug)]
 pub(crate) struct Garbages {
-    /// Each worker's, by its place. A worker holds its own for as long as it notes or frees; others look only where that does not
-    /// make them wait.
+    /// Each worker's, by its place. A worker holds its own for as long as it notes or frees; others
+    /// look only where that does not make them wait.
     places: Box<[Place]>,
     /// What waits for the collector.
     backlog: Mutex<VecDeque<GarbageQueue>>,
@@ -139,7 +141,8 @@ impl Garbages {
         lock(&self.places[place].0)
     }
 
-    /// A worker has noted something in its `queue`: the collector will look at it, if its worker does not.
+    /// A worker has noted something in its `queue`: the collector will look at it, if its worker
+    /// does not.
     pub(crate) fn note(&self, queue: &mut GarbageQueue) {
         // Relaxed: who begins to collect looks at what was noted before.
         if !self.attended.load(Ordering::Relaxed) {
@@ -174,7 +177,8 @@ impl Garbages {
         self.bell.notify_one();
     }
 
-    /// Frees up to `most` records of what waits for the collector. Returns whether there was anything to free.
+    /// Frees up to `most` records of what waits for the collector. Returns whether there was
+    /// anything to free.
     fn help(&self, most: usize, core: &Core, guard: &Guard<'_>, horizon: Stamp, rids: &mut Rids) -> bool {
         let Some(mut queue) = lock(&self.backlog).pop_front() else { return false };
         let freed = queue.free(most, core, guard, horizon, rids);
@@ -292,8 +296,8 @@ impl Collector {
         (*left > 0).then(|| next.saturating_duration_since(Instant::now()))
     }
 
-    /// Blocks until there may be something to collect: without end while there is nothing, and no longer than `longest`.
-    /// Returns early when [`Core::wake_collector`] is called.
+    /// Blocks until there may be something to collect: without end while there is nothing, and no
+    /// longer than `longest`. Returns early when [`Core::wake_collector`] is called.
     pub fn rest(&mut self, longest: Option<Duration>) {
         let stirs = self.stir();
         let core = &self.core;

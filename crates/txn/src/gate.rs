@@ -57,9 +57,10 @@ pub trait CommitGate: Send + Sync {
     /// Why not; it is rolled back then.
     fn admit(&self) -> Result<(), String>;
 
-    /// Blocks while as much of the log is uncommitted as the node allows, so that those who write go no faster than those who
-    /// commit: standbys, or this node's disk. `false` when that lasts beyond `deadline`. When the reign ends, that is no
-    /// reason to wait; [`CommitGate::admit`] says so. Cheap while there is room.
+    /// Blocks while as much of the log is uncommitted as the node allows, so that those who write
+    /// go no faster than those who commit: standbys, or this node's disk. `false` when that lasts
+    /// beyond `deadline`. When the reign ends, that is no reason to wait; [`CommitGate::admit`]
+    /// says so. Cheap while there is room.
     fn wait_for_room(&self, _deadline: Option<Instant>) -> bool {
         true
     }

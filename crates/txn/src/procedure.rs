@@ -13,9 +13,10 @@ const QUICK: u32 = 32;
 
 impl Worker {
     /// Runs a procedure as one transaction and commits it. When it loses a race against another
-    /// transaction it is rolled back and run again, up to [`RETRIES`] times. Does not wait for the commit to be
-    /// persistent: the ticket tells. But it begins only when no more of the log is uncommitted than the
-    /// node allows ([`CommitGate::wait_for_room`](crate::CommitGate::wait_for_room)), and blocks until then.
+    /// transaction it is rolled back and run again, up to [`RETRIES`] times. Does not wait for the
+    /// commit to be persistent: the ticket tells. But it begins only when no more of the log is
+    /// uncommitted than the node allows
+    /// ([`CommitGate::wait_for_room`](crate::CommitGate::wait_for_room)), and blocks until then.
     ///
     /// # Errors
     /// What the procedure returned, or why its commit failed; it has left no trace then.

@@ -61,10 +61,11 @@ impl Snapshots {
         }
     }
 
-    /// The stamp at which a transaction that begins now, or takes another snapshot, reads: [`Snapshots::current`], unless nothing
-    /// becomes durable at the moment, or ever again, because the log waits for room or has failed. Then it is
-    /// [`Snapshots::oldest_readable`], so that readers are answered as soon as standbys have that too. That may lie below what an
-    /// earlier snapshot saw.
+    /// The stamp at which a transaction that begins now, or takes another snapshot, reads:
+    /// [`Snapshots::current`], unless nothing becomes durable at the moment, or ever again, because
+    /// the log waits for room or has failed. Then it is [`Snapshots::oldest_readable`], so that
+    /// readers are answered as soon as standbys have that too. That may lie below what an earlier
+    /// snapshot saw.
     #[inline]
     pub fn readable(&self) -> Stamp {
         match self.primary.get() {
@@ -73,11 +74,13 @@ impl Snapshots {
         }
     }
 
-    /// The oldest stamp at which a transaction may begin that has not begun yet, whatever happens to the log: what it has made
-    /// durable here. Never goes back. What such a transaction would see must not be reclaimed.
+    /// The oldest stamp at which a transaction may begin that has not begun yet, whatever happens
+    /// to the log: what it has made durable here. Never goes back. What such a transaction would
+    /// see must not be reclaimed.
     pub fn oldest_readable(&self) -> Stamp {
         match self.primary.get() {
-            // The reign's beginning: of what was inherited only the newest versions may be in memory.
+            // The reign's beginning: of what was inherited only the newest versions may be in
+            // memory.
             Some(primary) if !primary.log.is_volatile() => primary.log.durable().max(primary.log.start()),
             _ => self.current(),
         }

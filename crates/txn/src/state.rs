@@ -24,7 +24,8 @@ pub(crate) struct Write {
     pub(crate) lock_only: bool,
     /// The row of a record that was inserted and deleted again, while its index entries stay: there is a savepoint to go back to.
     pub(crate) entered: Option<Vec<u8>>,
-    /// Of a record inserted since a key has changed: the record that others know, whose tombstone says that the row is here.
+    /// Of a record inserted since a key has changed: the record that others know, whose tombstone
+    /// says that the row is here.
     pub(crate) origin: Option<Rid>,
 }
 

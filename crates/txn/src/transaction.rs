@@ -105,8 +105,10 @@ impl<'w> Transaction<'w> {
         self.isolation
     }
 
-    /// Takes a newer snapshot: what has committed since is visible from now on, as READ COMMITTED wants it for each
-    /// statement. Records that were found before must not be looked at any more: their ids may be others'. What was read before stays as it was read. Not for serializable transactions, which are validated against one snapshot.
+    /// Takes a newer snapshot: what has committed since is visible from now on, as READ COMMITTED
+    /// wants it for each statement. Records that were found before must not be looked at any more:
+    /// their ids may be others'. What was read before stays as it was read. Not for serializable
+    /// transactions, which are validated against one snapshot.
     ///
     /// # Panics
     /// When the transaction is serializable and may write.
@@ -117,9 +119,10 @@ impl<'w> Transaction<'w> {
         self.snapshot.set(self.guard.advance(|| snapshots.readable().max(before)));
     }
 
-    /// Does something with a snapshot of this moment: as READ COMMITTED wants it for a row that has been changed while a
-    /// statement waited for it. The transaction's own snapshot stays announced and is in force again afterwards, so that whatever it has
-    /// found can be looked at, and followed ([`Transaction::follow`]). Not for serializable transactions, which are validated
+    /// Does something with a snapshot of this moment: as READ COMMITTED wants it for a row that has
+    /// been changed while a statement waited for it. The transaction's own snapshot stays announced
+    /// and is in force again afterwards, so that whatever it has found can be looked at, and
+    /// followed ([`Transaction::follow`]). Not for serializable transactions, which are validated
     /// against one snapshot.
     ///
     /// # Panics
@@ -132,8 +135,9 @@ impl<'w> Transaction<'w> {
         done
     }
 
-    /// The row that a record had when this transaction found it, as the snapshot sees it: in the same record, or in
-    /// another one, since a transaction has changed one of its keys; nothing if it was deleted. With [`Transaction::at_present`].
+    /// The row that a record had when this transaction found it, as the snapshot sees it: in the
+    /// same record, or in another one, since a transaction has changed one of its keys; nothing if
+    /// it was deleted. With [`Transaction::at_present`].
     ///
     /// # Errors
     /// See [`ReadError`].
@@ -150,8 +154,8 @@ impl<'w> Transaction<'w> {
         }
     }
 
-    /// Whether another transaction holds the record that kept the last write of this one from being done
-    /// ([`WriteError::Conflict`]): if not, it has changed it since the snapshot.
+    /// Whether another transaction holds the record that kept the last write of this one from being
+    /// done ([`WriteError::Conflict`]): if not, it has changed it since the snapshot.
     pub fn is_held(&self) -> bool {
         self.worker.contested.get().is_some_and(|contested| self.holder(contested).is_some())
     }
@@ -162,7 +166,8 @@ impl<'w> Transaction<'w> {
         content?.holder(&self.guard, rid, &self.context())
     }
 
-    /// Whether the record that has the key of the last [`WriteError::UniqueViolation`] has come since the snapshot.
+    /// Whether the record that has the key of the last [`WriteError::UniqueViolation`] has come
+    /// since the snapshot.
     pub fn violated_since(&self) -> bool {
         self.worker.violated_since.get()
     }
@@ -567,7 +572,8 @@ impl<'w> Transaction<'w> {
         Ok(new)
     }
 
-    /// Whether this transaction has inserted a record that it is going to delete, and which record's row that is.
+    /// Whether this transaction has inserted a record that it is going to delete, and which
+    /// record's row that is.
     fn own_insertion(&self, content: &Content, rid: Rid, own: bool) -> (bool, Option<Rid>) {
         if !own {
             return (false, None);

@@ -16,7 +16,8 @@ use crate::{CommitError, ProcedureError, Transaction, WriteError, core::Core, ri
 
 /// How many transactions a worker ends between two looks at what the others still read.
 const HORIZON_EVERY: u32 = 16;
-/// How many records' garbage a worker frees at most when it ends a transaction; more when the transaction has made more.
+/// How many records' garbage a worker frees at most when it ends a transaction; more when the
+/// transaction has made more.
 const FREE_AT_ONCE: usize = 512;
 
 /// Why there is no worker.
@@ -62,7 +63,8 @@ pub struct Worker {
     pub(crate) owner: Cell<Option<Owner>>,
     /// The record that the running transaction could not write since somebody else came first.
     pub(crate) contested: Cell<Option<(Fid, Rid)>>,
-    /// Whether the record that has the key of the last unique violation has come since the snapshot.
+    /// Whether the record that has the key of the last unique violation has come since the
+    /// snapshot.
     pub(crate) violated_since: Cell<bool>,
     /// How many changes of tables were seen when the running transaction first wrote.
     pub(crate) changes: Cell<u64>,

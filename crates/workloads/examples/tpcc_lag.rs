@@ -2,7 +2,8 @@
 //! a given number of gigabits per second, and the processor time of the one thread that executes,
 //! per transaction, second by second, beside how much of the log is uncommitted.
 //!
-//! `tpcc_lag [SECONDS [GIGABITS [UNCOMMITTED_BYTES]]]`; 0 gigabits: no limit. The nodes' directories are in $TMPDIR.
+//! `tpcc_lag [SECONDS [GIGABITS [UNCOMMITTED_BYTES]]]`; 0 gigabits: no limit. The nodes'
+//! directories are in $TMPDIR.
 
 use std::time::{Duration, Instant};
 

@@ -256,7 +256,8 @@ fn of_two_reigns_in_one_term_the_one_that_commits_goes_on() {
     assert_eq!(alone.fenced(), Some(Term(2)));
 }
 
-/// A former laggard has taken over with one member of the set: without the other nothing commits, and it says so, and for whom it waits.
+/// A former laggard has taken over with one member of the set: without the other nothing commits,
+/// and it says so, and for whom it waits.
 #[test]
 fn who_may_not_be_left_out_blocks_and_is_named() {
     let config = RuleConfig {

@@ -378,10 +378,12 @@ impl TermStore for ControlTerms {
     }
 }
 
-/// Where other nodes were reached last: a line for each address. Without it, or with part of it, a node that starts may not find the others by itself.
+/// Where other nodes were reached last: a line for each address. Without it, or with part of it, a
+/// node that starts may not find the others by itself.
 const OTHER_NODES: &str = "other-nodes";
 
-/// Notes where other nodes are. Nothing depends on it, so an error is passed over, and nothing is synced.
+/// Notes where other nodes are. Nothing depends on it, so an error is passed over, and nothing is
+/// synced.
 fn remember_nodes(directory: &Path, addresses: &BTreeSet<String>) {
     let text: String = addresses.iter().map(|address| format!("{address}\n")).collect();
     let unfinished = directory.join("other-nodes.new");

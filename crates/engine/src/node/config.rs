@@ -146,8 +146,8 @@ pub struct LogSettings {
     /// How many bytes of log one transaction may write, from 4096 on. A transaction that does not fit the buffer is put there part by part, and
     /// others that commit wait meanwhile.
     pub transaction_bytes: u64,
-    /// How many bytes of log may be uncommitted when a transaction commits: beyond that it waits until standbys, or this
-    /// node's disk, have caught up.
+    /// How many bytes of log may be uncommitted when a transaction commits: beyond that it waits
+    /// until standbys, or this node's disk, have caught up.
     pub uncommitted_bytes: u64,
     /// Size of a log segment in bytes, a multiple of 4096; fixed when the directory is made.
     pub segment_bytes: u64,

@@ -7,8 +7,9 @@
 //!   `term`), opens the log there, and lets the group commit ship to standbys.
 //! - A standby opens its log for receiving, follows its primary, and replays.
 //!
-//! A standby that is [promoted](Node::promote) becomes the first kind without a restart, and readers that were there go on
-//! (Query Fresh, section 3.4.4). The other way goes through a restart, without options: who was succeeded follows.
+//! A standby that is [promoted](Node::promote) becomes the first kind without a restart, and
+//! readers that were there go on (Query Fresh, section 3.4.4). The other way goes through a
+//! restart, without options: who was succeeded follows.
 
 mod adapters;
 pub mod archive;
@@ -198,8 +199,8 @@ impl Node {
         }
     }
 
-    /// Whether it was the primary and another node's term has ended that: it commits nothing any more, and what it shows grows old.
-    /// Never blocks.
+    /// Whether it was the primary and another node's term has ended that: it commits nothing any
+    /// more, and what it shows grows old. Never blocks.
     pub fn is_deposed(&self) -> bool {
         self.is_reign(Primary::is_fenced)
     }

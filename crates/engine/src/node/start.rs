@@ -129,8 +129,8 @@ impl Node {
             return Err(StartError::Config(format!("a log has 1 to {MAX_STREAMS} streams, not {streams}")));
         }
         config.rule()?;
-        // Nothing is made for a node that cannot listen. It does so when it has something to say: who comes before is to be
-        // refused, and not to wait.
+        // Nothing is made for a node that cannot listen. It does so when it has something to say:
+        // who comes before is to be refused, and not to wait.
         drop(Listener::bind(&config.listen)?);
         let ground = Ground::find(&config)?;
         let progress = Mutex::new(&mut progress);
@@ -557,13 +557,15 @@ enum Course {
     Reign,
     /// It was the primary, and asks whether it is to be that again.
     ComeBack,
-    /// As a standby of the node there; if that is not known, of the first that makes itself known, or that one of the others names.
+    /// As a standby of the node there; if that is not known, of the first that makes itself known,
+    /// or that one of the others names.
     Follow(Option<String>),
 }
 
 impl Course {
-    /// What follows from the configuration and from what the node remembers. `join` decides only where that says nothing else: a node that was
-    /// promoted comes back as the primary, and one that was succeeded follows, however they were started at first.
+    /// What follows from the configuration and from what the node remembers. `join` decides only
+    /// where that says nothing else: a node that was promoted comes back as the primary, and one
+    /// that was succeeded follows, however they were started at first.
     fn of(config: &NodeConfig, ground: &Ground, end: Stamp) -> Self {
         let state = ground.terms.get();
         let told = || config.join.clone();

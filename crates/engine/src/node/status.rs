@@ -56,8 +56,8 @@ pub struct NodeStatus {
     pub cluster: ClusterId,
     /// The latest term it has heard of.
     pub term: Term,
-    /// Under 2-safe, the newest in-sync set that it knows of. While `before` names others, only the primary knows which of them is
-    /// in effect, and a take-over has to hear enough of each.
+    /// Under 2-safe, the newest in-sync set that it knows of. While `before` names others, only the
+    /// primary knows which of them is in effect, and a take-over has to hear enough of each.
     pub in_sync_set: Option<InSyncSet>,
     /// Where other nodes reach it.
     pub address: String,

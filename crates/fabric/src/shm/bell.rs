@@ -60,8 +60,9 @@ impl Bell {
     /// The listener's memory is taken back: a caller of [`Bell::is_revoked`] hears of it from now
     /// on, in either process.
     ///
-    /// What the other process has stored before it asked, and heard nothing of this, is seen by this process after the return of this: of the
-    /// two, which both store first, then pass a fence, and then look, at least one sees the other's store.
+    /// What the other process has stored before it asked, and heard nothing of this, is seen by
+    /// this process after the return of this: of the two, which both store first, then pass a
+    /// fence, and then look, at least one sees the other's store.
     pub fn revoke(&self) {
         self.memory.words()[REVOKED].store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);

@@ -138,7 +138,8 @@ impl ShmQueue {
         if self.bell.is_revoked() || self.bell.is_closed() {
             return Err(self.lost());
         }
-        // This process may have been stopped for long, and the thread that hears of the end may not have run yet.
+        // This process may have been stopped for long, and the thread that hears of the end may not
+        // have run yet.
         match rustix::net::recv(&self.stream, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
             _ => Err(self.lost()),

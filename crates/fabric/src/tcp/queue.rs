@@ -445,7 +445,8 @@ impl CompletionQueue for TcpCompletions {
     }
 
     fn revoke(&mut self) {
-        // This thread is the one that writes, answers and tells, one after another: all that it has answered was told before.
+        // This thread is the one that writes, answers and tells, one after another: all that it has
+        // answered was told before.
         self.revoked = true;
         self.answers.end();
     }

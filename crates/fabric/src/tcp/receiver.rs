@@ -69,8 +69,8 @@ impl Receiver {
         self.stream.set_read_timeout(patience)
     }
 
-    /// Gives the other side until `deadline` for all that is received from now on, in as many pieces as it likes; with
-    /// `None`, its patience for each piece again.
+    /// Gives the other side until `deadline` for all that is received from now on, in as many
+    /// pieces as it likes; with `None`, its patience for each piece again.
     ///
     /// # Errors
     /// What the system says.

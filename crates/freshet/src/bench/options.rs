@@ -32,8 +32,9 @@ pub(crate) enum Bench {
     Backup(BackupOptions),
     /// How long a standby takes to join a primary under TPC-C, and what that costs it.
     Join(JoinOptions),
-    /// Clusters of real processes under SQL load, whose nodes are killed, stopped, continued, restarted and promoted by seed, and whose
-    /// history is checked: nothing acknowledged is lost, and much more (docs/testing.md).
+    /// Clusters of real processes under SQL load, whose nodes are killed, stopped, continued,
+    /// restarted and promoted by seed, and whose history is checked: nothing acknowledged is lost,
+    /// and much more (docs/testing.md).
     Torture(Box<TortureOptions>),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
     Ratios(RatiosOptions),

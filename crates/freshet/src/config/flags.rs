@@ -26,8 +26,9 @@ pub(crate) struct Flags {
     /// Where other nodes connect: address and port; port 0 takes a free one. [default: 127.0.0.1:7401]
     #[arg(long, value_name = "ADDRESS", env = "FRESHET_LISTEN", help_heading = "Addresses")]
     pub(crate) listen: Option<SocketAddr>,
-    /// Makes this node a standby: the `listen` address of the primary, host:port. A node that was promoted since comes back as the primary all the same,
-    /// and one that was succeeded follows without this. [default: none, a primary]
+    /// Makes this node a standby: the `listen` address of the primary, host:port. A node that was
+    /// promoted since comes back as the primary all the same, and one that was succeeded follows
+    /// without this. [default: none, a primary]
     #[arg(long, value_name = "ADDRESS", env = "FRESHET_JOIN", help_heading = "Addresses")]
     pub(crate) join: Option<String>,
     /// How other nodes reach this one, host:port, when that is not the `listen` address. [default: as listen]
@@ -49,7 +50,8 @@ pub(crate) struct Flags {
     /// How many bytes of log one transaction may write. [default: 1073741824]
     #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_TRANSACTION_BYTES", help_heading = "Log")]
     pub(crate) log_transaction_bytes: Option<u64>,
-    /// How many bytes of log may be uncommitted when a transaction commits; beyond that it waits. [default: 67108864]
+    /// How many bytes of log may be uncommitted when a transaction commits; beyond that it waits.
+    /// [default: 67108864]
     #[arg(long, value_name = "BYTES", env = "FRESHET_LOG_UNCOMMITTED_BYTES", help_heading = "Log")]
     pub(crate) log_uncommitted_bytes: Option<u64>,
     /// The size of a log file, in bytes, a multiple of 4096; fixed when the log is made. [default: 67108864]
@@ -231,20 +233,23 @@ pub(crate) struct Flags {
     /// The key that belongs to them, in PEM. [default: none]
     #[arg(long, value_name = "FILE", env = "FRESHET_SQL_TLS_KEY", help_heading = "SQL")]
     pub(crate) sql_tls_key: Option<PathBuf>,
-    /// How many bytes all sessions may keep together, for sorts, groups, cursors and the like; 0 for a quarter of the machine's
-    /// memory. [default: 0]
+    /// How many bytes all sessions may keep together, for sorts, groups, cursors and the like; 0
+    /// for a quarter of the machine's memory. [default: 0]
     #[arg(long, value_name = "BYTES", env = "FRESHET_SQL_MEMORY_BYTES", help_heading = "SQL")]
     pub(crate) sql_memory_bytes: Option<u64>,
-    /// How many one session may keep, its settings, cursors and prepared statements included. [default: 1073741824]
+    /// How many one session may keep, its settings, cursors and prepared statements included.
+    /// [default: 1073741824]
     #[arg(long, value_name = "BYTES", env = "FRESHET_SQL_SESSION_MEMORY_BYTES", help_heading = "SQL")]
     pub(crate) sql_session_memory_bytes: Option<u64>,
-    /// How many a statement or a cursor may keep: freshet.query_memory, which no role can set higher. [default: 268435456]
+    /// How many a statement or a cursor may keep: freshet.query_memory, which no role can set
+    /// higher. [default: 268435456]
     #[arg(long, value_name = "BYTES", env = "FRESHET_SQL_STATEMENT_MEMORY_BYTES", help_heading = "SQL")]
     pub(crate) sql_statement_memory_bytes: Option<u64>,
     /// What statement_timeout is in sessions that do not set it; 0 for none. [default: 0]
     #[arg(long, value_name = "MS", env = "FRESHET_SQL_STATEMENT_TIMEOUT_MS", help_heading = "SQL")]
     pub(crate) sql_statement_timeout_ms: Option<u64>,
-    /// What idle_in_transaction_session_timeout is in sessions that do not set it; 0 for none. [default: 0]
+    /// What idle_in_transaction_session_timeout is in sessions that do not set it; 0 for none.
+    /// [default: 0]
     #[arg(long, value_name = "MS", env = "FRESHET_SQL_IDLE_IN_TRANSACTION_TIMEOUT_MS", help_heading = "SQL")]
     pub(crate) sql_idle_in_transaction_timeout_ms: Option<u64>,
     /// What idle_session_timeout is in sessions that do not set it; 0 for none. [default: 0]

@@ -221,7 +221,8 @@ pub(crate) struct SqlSettings {
 }
 
 impl SqlSettings {
-    /// What sessions begin with, and may not exceed, where the machine has `available` bytes of memory.
+    /// What sessions begin with, and may not exceed, where the machine has `available` bytes of
+    /// memory.
     pub(crate) fn bounds(&self, available: u64) -> Bounds {
         let memory = match self.memory_bytes {
             0 if available == 0 => Bounds::default().memory,
@@ -497,7 +498,8 @@ impl Settings {
             let remedy = "set domain to pmem: elsewhere what has arrived is not persistent".to_owned();
             return Err(ConfigError::Value { key: "fabric.appliance", value: "true".to_owned(), remedy });
         }
-        // The primary acknowledges by itself then, and knows of nothing but that its bytes have arrived.
+        // The primary acknowledges by itself then, and knows of nothing but that its bytes have
+        // arrived.
         if self.fabric.appliance && self.replay == ReplayMode::Synchronous {
             let remedy =
                 "leave it out, or set replay to pipelined: the primary does not wait for replay then".to_owned();

@@ -1,4 +1,5 @@
-//! One client's connection: a thread that reads requests and, once the client has said hello, one that writes answers.
+//! One client's connection: a thread that reads requests and, once the client has said hello, one
+//! that writes answers.
 //!
 //! A client is a stranger until it has said hello, for which it has a few seconds in all; strangers
 //! have places of their own ([`Strangers`](freshet_base::strangers::Strangers)). A client that

@@ -42,7 +42,8 @@ const CLIENTS: usize = 512;
 /// A client that has its answer may want to know more: it does not lose its place before it has
 /// wanted nothing for this long.
 const SETTLED: Duration = Duration::from_secs(1);
-/// Connections at once that have not said hello yet; one more takes the place of the one who has been there for longest.
+/// Connections at once that have not said hello yet; one more takes the place of the one who has
+/// been there for longest.
 const STRANGERS: usize = 64;
 /// But none loses its place before it has had it for this long.
 const FAIR: Duration = Duration::from_millis(250);
@@ -105,7 +106,8 @@ impl Shared {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A stranger becomes a client; if need be, an idle one is sent away. `false` when there is no place for it.
+    /// A stranger becomes a client; if need be, an idle one is sent away. `false` when there is no
+    /// place for it.
     fn enter(&self, number: u64, stream: &Arc<TcpStream>, connection: &Arc<connection::Connection>) -> bool {
         let mut clients = self.clients();
         // Looked at under the lock: who ends the server finds every client that is served.

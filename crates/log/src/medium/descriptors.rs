@@ -1,4 +1,5 @@
-//! Descriptors that are kept for the log: connections that take all the process may have do not keep a segment from being made.
+//! Descriptors that are kept for the log: connections that take all the process may have do not
+//! keep a segment from being made.
 
 use std::{
     fs::File,
@@ -8,7 +9,8 @@ use std::{
 
 use crate::segments::is_out_of_descriptors;
 
-/// How many are kept. A segment that is made takes one for good and one more for a moment, in each of 8 streams at most.
+/// How many are kept. A segment that is made takes one for good and one more for a moment, in each
+/// of 8 streams at most.
 const KEPT: usize = 16;
 
 #[derive(Default)]
@@ -29,8 +31,8 @@ impl Reserve {
     }
 }
 
-/// Opens as many descriptors to nothing as are kept for the log. To be called once, when a node starts; without it nothing
-/// is kept.
+/// Opens as many descriptors to nothing as are kept for the log. To be called once, when a node
+/// starts; without it nothing is kept.
 ///
 /// # Errors
 /// When that many cannot be opened now; they are opened when they can be.

@@ -5,9 +5,10 @@
 //! after a sync that succeeded, all earlier writes to that file are durable; a file that
 //! [`Medium::create`] returned is durable with its name, its length and its first bytes.
 //!
-//! A process that ends leaves its unsynced writes to be read by the next one, as durable or not as they were. After a sync
-//! that failed, what it covered is read as it was written for as long as the machine runs, need not be on the disk, and is not
-//! put there by a later sync that succeeds. Only writing it again and then syncing makes it durable.
+//! A process that ends leaves its unsynced writes to be read by the next one, as durable or not as
+//! they were. After a sync that failed, what it covered is read as it was written for as long as
+//! the machine runs, need not be on the disk, and is not put there by a later sync that succeeds.
+//! Only writing it again and then syncing makes it durable.
 
 mod descriptors;
 mod file;
@@ -47,7 +48,8 @@ pub trait Medium: Send + Sync + fmt::Debug {
     /// When it cannot be removed.
     fn remove(&self, name: &str) -> io::Result<()>;
 
-    /// Makes durable what files there are, and under which names: of an earlier process that ended before it could.
+    /// Makes durable what files there are, and under which names: of an earlier process that ended
+    /// before it could.
     ///
     /// # Errors
     /// When that is not promised.

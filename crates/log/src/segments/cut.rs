@@ -2,8 +2,9 @@
 //!
 //! Order of operations matters:
 //! 1. a note of the cut becomes durable, so that a crash in the middle is completed at the next opening;
-//! 2. the watermark goes down to the cut, durably: what lies above is no longer promised. It is written even where it is low
-//!    enough, since an earlier attempt may have lowered it and not made that durable;
+//! 2. the watermark goes down to the cut, durably: what lies above is no longer promised. It is
+//!    written even where it is low enough, since an earlier attempt may have lowered it and not
+//!    made that durable;
 //! 3. segments that start above the cut go, newest first, so that there is never a gap;
 //! 4. the rest of the segment that holds the cut becomes zeros, durably;
 //! 5. the note goes.

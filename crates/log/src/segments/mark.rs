@@ -3,11 +3,13 @@
 //! It is written after every group commit, without a sync of its own ([`super::slots`]). So it never claims more than is true, and
 //! after a loss of power it may claim less: it is synced whenever a segment is full and at a clean close.
 //!
-//! It may be believed however old it is, because it is written after a sync of what it tells of, and never after one that
-//! failed: then the store takes nothing more, and the next process notes nothing before it has written again what lies above
-//! the note (module `tail`). Two things make an old note wrong. A cut takes back what a note tells of: the lower note is
-//! made durable first, again if a crash came between (module `cut`). And segments below it go: before that, and when a log
-//! is settled after a restart, the note is synced, and if that fails the store takes nothing more.
+//! It may be believed however old it is, because it is written after a sync of what it tells of,
+//! and never after one that failed: then the store takes nothing more, and the next process notes
+//! nothing before it has written again what lies above the note (module `tail`). Two things make an
+//! old note wrong. A cut takes back what a note tells of: the lower note is made durable first,
+//! again if a crash came between (module `cut`). And segments below it go: before that, and when a
+//! log is settled after a restart, the note is synced, and if that fails the store takes nothing
+//! more.
 //!
 //! | word | |
 //! |---|---|

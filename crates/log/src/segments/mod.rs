@@ -135,7 +135,8 @@ impl SegmentStore {
     pub fn open(medium: Arc<dyn Medium>, config: StoreConfig) -> Result<Self, StoreError> {
         assert!(config.segment_size >= MIN_SEGMENT && config.segment_size.is_multiple_of(MIN_SEGMENT));
         let names = list(&*medium)?;
-        // An earlier process may have ended between making a file, or removing one, and making that durable.
+        // An earlier process may have ended between making a file, or removing one, and making that
+        // durable.
         medium.sync().map_err(|source| StoreError::io("sync", medium.path(""), 0, 0, source))?;
         let mark = open_mark(&*medium, &names)?;
         let store = Self::open_segments(medium, &names, config, mark)?;
@@ -332,9 +333,9 @@ impl SegmentStore {
         Ok(())
     }
 
-    /// Writes `bytes`, which were read at `at`, to the same place again: whatever became of their first writing, they are
-    /// durable after the next [`SegmentStore::sync`]. A crash on the way changes nothing, since every page has the same bytes
-    /// before and after.
+    /// Writes `bytes`, which were read at `at`, to the same place again: whatever became of their
+    /// first writing, they are durable after the next [`SegmentStore::sync`]. A crash on the way
+    /// changes nothing, since every page has the same bytes before and after.
     pub(crate) fn rewrite(&self, at: Stamp, bytes: &[u8]) -> Result<(), StoreError> {
         self.check()?;
         self.write(at.0, bytes)
@@ -423,8 +424,8 @@ impl SegmentStore {
         self.change_mark(change, true).map_err(|error| self.fail(error))
     }
 
-    /// Notes, durably, that everything up to the end of the log is durable: for a log that was found after a restart and
-    /// [written again](SegmentStore::rewrite).
+    /// Notes, durably, that everything up to the end of the log is durable: for a log that was
+    /// found after a restart and [written again](SegmentStore::rewrite).
     pub(crate) fn note_settled(&self, note: Note) -> Result<(), StoreError> {
         self.check()?;
         self.change_mark(|_| note, true).map_err(|error| self.fail(error))
@@ -464,8 +465,8 @@ impl SegmentStore {
         self.shared.room.is_stalled()
     }
 
-    /// Whether room is waited for, as it is unless this says otherwise. Without patience what lacks room fails, and waits under
-    /// way end so: for a close.
+    /// Whether room is waited for, as it is unless this says otherwise. Without patience what lacks
+    /// room fails, and waits under way end so: for a close.
     pub(crate) fn set_patient(&self, patient: bool) {
         self.shared.room.set_patient(patient);
     }

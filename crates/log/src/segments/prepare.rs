@@ -1,4 +1,5 @@
-//! Making the next segment while the current one is written. When there is no room for it, that is waited for (module `room`).
+//! Making the next segment while the current one is written. When there is no room for it, that is
+//! waited for (module `room`).
 
 use std::{
     sync::{

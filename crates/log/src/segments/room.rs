@@ -7,8 +7,9 @@
 //! [is stalled](Lack::stalled). Both end when the segment is made, or when waiting is
 //! [ended](Room::set_patient) by a close.
 //!
-//! This is not how a failed disk is treated: an attempt to make a segment that fails leaves nothing behind, and a write that finds
-//! no room has told so before any sync. A sync that fails is never tried again.
+//! This is not how a failed disk is treated: an attempt to make a segment that fails leaves nothing
+//! behind, and a write that finds no room has told so before any sync. A sync that fails is never
+//! tried again.
 
 use std::{
     fmt, io,
@@ -34,7 +35,8 @@ pub struct Lack {
     pub error: String,
     /// Since when.
     pub since: Instant,
-    /// Whether anything waits to be written already; else there is some room left for what is under way.
+    /// Whether anything waits to be written already; else there is some room left for what is under
+    /// way.
     pub stalled: bool,
 }
 
@@ -60,7 +62,8 @@ pub(super) enum Need {
 pub(super) struct Room {
     waiting: Mutex<Waiting>,
     changed: Condvar,
-    /// [`ENOUGH`], [`LACKING`] or [`STALLED`]: what `waiting` says, to be looked at without its lock.
+    /// [`ENOUGH`], [`LACKING`] or [`STALLED`]: what `waiting` says, to be looked at without its
+    /// lock.
     level: AtomicU8,
 }
 
@@ -110,8 +113,8 @@ pub(crate) fn is_out_of_descriptors(error: &io::Error) -> bool {
 }
 
 impl Room {
-    /// Tries until it succeeds, fails for another reason than room, or is not to be tried any more. `directory` is for
-    /// messages; `wanted` says whether anybody is left who wants it.
+    /// Tries until it succeeds, fails for another reason than room, or is not to be tried any more.
+    /// `directory` is for messages; `wanted` says whether anybody is left who wants it.
     ///
     /// # Errors
     /// Those of the last attempt.

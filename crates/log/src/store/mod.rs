@@ -159,9 +159,9 @@ impl LogStore {
         self.stream(stream).locate(position)
     }
 
-    /// Finds the end of the log after a restart and cuts off, durably, what a crash tore and what lies above the first
-    /// gap or the persistent epoch. All that is left is durable when this returns, whatever the process before had synced.
-    /// Call it once, before anything else.
+    /// Finds the end of the log after a restart and cuts off, durably, what a crash tore and what
+    /// lies above the first gap or the persistent epoch. All that is left is durable when this
+    /// returns, whatever the process before had synced. Call it once, before anything else.
     ///
     /// # Errors
     /// [`TailError`] when something is missing that was durable.
@@ -326,7 +326,8 @@ impl LogStore {
         self.shared.streams.iter().any(|stream| stream.store.is_stalled())
     }
 
-    /// Whether room is waited for. Without patience what lacks room fails, and waits under way end so: for a close.
+    /// Whether room is waited for. Without patience what lacks room fails, and waits under way end
+    /// so: for a close.
     pub(crate) fn set_patient(&self, patient: bool) {
         self.shared.streams.iter().for_each(|stream| stream.store.set_patient(patient));
     }

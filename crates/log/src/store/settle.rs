@@ -10,8 +10,8 @@
 //! The comparison starts at the largest anchor: below it all streams were durable. A gap below
 //! the bound that every stream had noted is damage.
 //!
-//! What is kept above the notes is written again and synced in every stream, and only then noted in any: an anchor speaks for
-//! all streams.
+//! What is kept above the notes is written again and synced in every stream, and only then noted in
+//! any: an anchor speaks for all streams.
 
 use freshet_base::Stamp;
 

@@ -726,7 +726,8 @@ impl Log {
         self.shared.core.store.as_ref().is_none_or(LogStore::has_room)
     }
 
-    /// Whether nothing becomes durable at the moment, or ever again: the log waits for room, or has failed. Cheap.
+    /// Whether nothing becomes durable at the moment, or ever again: the log waits for room, or has
+    /// failed. Cheap.
     #[inline]
     pub fn is_stalled(&self) -> bool {
         self.shared.core.failure().is_some() || self.shared.core.store.as_ref().is_some_and(LogStore::is_stalled)
@@ -781,8 +782,9 @@ impl Log {
         writer.mark(MARK_BLOCK, |stamp| term_block(stamp, self.shared.term, node))
     }
 
-    /// Takes no more reservations, flushes what was reserved, makes the watermark durable and ends the group commit.
-    /// Blocks until every reservation under way is filled or dropped. Room on the medium is not waited for any more.
+    /// Takes no more reservations, flushes what was reserved, makes the watermark durable and ends
+    /// the group commit. Blocks until every reservation under way is filled or dropped. Room on the
+    /// medium is not waited for any more.
     ///
     /// # Errors
     /// [`LogFailure`] when the log failed, now or before.

@@ -44,7 +44,8 @@ pub enum Mutant {
     NothingIsCut,
     /// After a crash of the process, what the next one reads is taken for durable as it is.
     FoundNotSynced,
-    /// After a crash, what is found is synced and not written again, although the last sync may have failed.
+    /// After a crash, what is found is synced and not written again, although the last sync may
+    /// have failed.
     FoundNotRewritten,
     /// An epoch's results are released before its end is durable on record.
     EpochBeforeItsSync,
@@ -674,8 +675,9 @@ impl Files {
                 anchor: anchor.0,
                 anchor_position: anchor.1,
             };
-            // What is found is written again and synced before anybody is told. Without that a loss of power takes it: what only
-            // the system's cache has, and what a failed sync has left there as clean.
+            // What is found is written again and synced before anybody is told. Without that a loss
+            // of power takes it: what only the system's cache has, and what a failed sync has left
+            // there as clean.
             let lost = self.is(Mutant::FoundNotSynced) || (self.is(Mutant::FoundNotRewritten) && sync_failed);
             let synced = if lost { file.synced.min(place) } else { place };
             let mut before = content[stream];

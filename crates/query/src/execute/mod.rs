@@ -63,8 +63,9 @@ pub struct Run<'a, 'w> {
     pub schema: Option<&'a Schema>,
     /// What has become of rows that have references or are referred to.
     changes: RefCell<Vec<RowChange>>,
-    /// Records, with their tables' OIDs, to which rows have moved that a SELECT has locked. They are its transaction's own now,
-    /// so its scans may meet them, though they came after its snapshot.
+    /// Records, with their tables' OIDs, to which rows have moved that a SELECT has locked. They
+    /// are its transaction's own now, so its scans may meet them, though they came after its
+    /// snapshot.
     moved: RefCell<HashSet<(u32, Rid)>>,
     until_look: Cell<u32>,
     keys: RefCell<Vec<Vec<u8>>>,

@@ -257,7 +257,8 @@ impl<'a> Run<'a, '_> {
                         && let Some(there) = self.transaction.read(&scan.table.rows, record.rid).map_err(read_error)?
                         && there.row != row
                     {
-                        // It was locked for another combination of rows, and had been changed by then.
+                        // It was locked for another combination of rows, and had been changed by
+                        // then.
                         changed.set(true);
                         row = there.row;
                     }

@@ -18,7 +18,8 @@ pub(super) const TRIES: u32 = 64;
 pub enum Written<T> {
     /// It is done.
     Done(T),
-    /// READ COMMITTED only: the record is not held any more, was changed since the snapshot, and has to be looked at again.
+    /// READ COMMITTED only: the record is not held any more, was changed since the snapshot, and
+    /// has to be looked at again.
     Changed,
     /// It is not there any more.
     Gone,
@@ -29,8 +30,8 @@ pub enum Written<T> {
 impl<'a> Run<'a, '_> {
     /// Writes a record. Blocks while another transaction holds it, if `when` says so.
     ///
-    /// At READ COMMITTED the caller then looks at the record again, with a newer snapshot; the other levels fail if the holder
-    /// has changed it (40001).
+    /// At READ COMMITTED the caller then looks at the record again, with a newer snapshot; the
+    /// other levels fail if the holder has changed it (40001).
     ///
     /// # Errors
     /// 40001, 40P01, 55P03, 57014, and what the engine says.
@@ -66,8 +67,9 @@ impl<'a> Run<'a, '_> {
         }
     }
 
-    /// Does `one` with a record that the statement has found; at READ COMMITTED, as long as that says that it has changed, with
-    /// what has become of it since, wherever it has moved, if it still `fits`: what PostgreSQL's EvalPlanQual does.
+    /// Does `one` with a record that the statement has found; at READ COMMITTED, as long as that
+    /// says that it has changed, with what has become of it since, wherever it has moved, if it
+    /// still `fits`: what PostgreSQL's EvalPlanQual does.
     ///
     /// # Errors
     /// What goes wrong in reading, in `fits`, in `one`; 57014.

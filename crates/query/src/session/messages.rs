@@ -274,7 +274,8 @@ impl Session<'_> {
     }
 }
 
-/// Does something for a client. A panic in it fails the statement, and with that its transaction, and nothing else.
+/// Does something for a client. A panic in it fails the statement, and with that its transaction,
+/// and nothing else.
 fn contained<T>(work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, Report> {
     let done = panics::contained("a statement", work);
     done.unwrap_or_else(|caught| Err(unforeseen(caught))).map_err(report)

@@ -119,7 +119,8 @@ pub struct Settings {
 pub struct Bounds {
     /// How many bytes all sessions may keep together.
     pub memory: usize,
-    /// How many one session may keep: in its cursors, portals, prepared statements, settings, and in the statement that it runs.
+    /// How many one session may keep: in its cursors, portals, prepared statements, settings, and
+    /// in the statement that it runs.
     pub session_memory: usize,
     /// How many a statement or a cursor may keep: freshet.query_memory, which cannot be set higher.
     pub statement_memory: usize,
@@ -480,7 +481,8 @@ impl Settings {
             let local: usize = self.local.iter().map(|(name, value)| size_of_one(name, value.as_ref())).sum();
             let before: usize = self.before.iter().map(|(name, value)| size_of_one(name, value.as_ref())).sum();
             let all = local + before + size_of_all(&self.changed) + size_of_all(&self.start);
-            // What is there is there; it never is more than was taken, but for what the server itself says.
+            // What is there is there; it never is more than was taken, but for what the server
+            // itself says.
             let _ = kept.set(all);
         }
     }

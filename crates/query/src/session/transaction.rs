@@ -125,8 +125,8 @@ impl<'w> Session<'w> {
         Ok(())
     }
 
-    /// Waits until what is read here has what the session asks for. A primary may not have it either: it may have stood still while
-    /// another one came.
+    /// Waits until what is read here has what the session asks for. A primary may not have it
+    /// either: it may have stood still while another one came.
     fn wait_for_view(&self) -> Result<(), SqlError> {
         let settings = &self.state.settings;
         let wanted = settings.get("freshet.read_after").unwrap_or_default();

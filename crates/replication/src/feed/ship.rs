@@ -411,7 +411,8 @@ impl<F: Feeder> Ship<'_, F> {
         Ok(())
     }
 
-    /// Whether what was read back counts without a word of the standby: not before it has said so of all that it has to take note of.
+    /// Whether what was read back counts without a word of the standby: not before it has said so
+    /// of all that it has to take note of.
     fn counts_unasked(&self) -> bool {
         self.shipper.flow().persisted() >= self.feeder.noted_by_standbys()
     }

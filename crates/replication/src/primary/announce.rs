@@ -1,7 +1,8 @@
 //! Announce: tells every node that is not connected who reigns, again and again while it is not.
 //!
-//! A standby that missed the take-over would try its old primary for ever, and an old primary that was
-//! partitioned must learn that it is one. A node that has heard may be started again, and knows only whom it was told to join.
+//! A standby that missed the take-over would try its old primary for ever, and an old primary that
+//! was partitioned must learn that it is one. A node that has heard may be started again, and knows
+//! only whom it was told to join.
 
 use std::{
     collections::BTreeSet,
@@ -64,7 +65,8 @@ fn announce(shared: &Shared, address: &str) {
         return;
     };
     if highest == shared.who.term && holder.is_some_and(|holder| holder != shared.who.node) {
-        // Until one of the two reigns in a later term, it will say the same; until then this reign may prove void.
+        // Until one of the two reigns in a later term, it will say the same; until then this reign
+        // may prove void.
         shared.contested(&format!("the node at {address} has promised it to another"), false);
     } else {
         shared.fence(highest);

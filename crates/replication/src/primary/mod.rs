@@ -133,7 +133,8 @@ pub(crate) struct Shared {
     announce: Bell,
     release: Mutex<Option<Release>>,
     record: Mutex<Option<RecordSet>>,
-    /// Where the newest record of an in-sync set ends; the largest stamp while one is being written.
+    /// Where the newest record of an in-sync set ends; the largest stamp while one is being
+    /// written.
     recorded: AtomicU64,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
@@ -153,7 +154,8 @@ struct Successor {
     reigns: bool,
 }
 
-/// Who takes over and has not been heard for so long has given up, or knows all that it needs from here.
+/// Who takes over and has not been heard for so long has given up, or knows all that it needs from
+/// here.
 const TAKES_OVER_FOR: Duration = Duration::from_secs(3);
 
 /// A reigning primary.

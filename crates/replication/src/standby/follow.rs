@@ -44,7 +44,8 @@ struct State {
     resting: bool,
     stopped: bool,
     closer: Option<Closer>,
-    /// The order under which memory of this node is offered, from before the other side hears of it until it is revoked.
+    /// The order under which memory of this node is offered, from before the other side hears of it
+    /// until it is revoked.
     offered: Option<u64>,
     /// A primary that was offered memory under an earlier order has been succeeded.
     succeeded: u64,
@@ -182,7 +183,8 @@ impl Follow {
         true
     }
 
-    /// Memory of this node is about to be offered on the connection of this `order`, until [`Follow::revoked`]; false if it is not wanted any more.
+    /// Memory of this node is about to be offered on the connection of this `order`, until
+    /// [`Follow::revoked`]; false if it is not wanted any more.
     pub fn offer(&self, order: u64) -> bool {
         let mut state = self.lock();
         let wanted = state.order == order && !state.stopped;

@@ -142,7 +142,8 @@ impl Default for StandbyConfig {
 }
 
 impl StandbyConfig {
-    /// With the appliance method the primary acknowledges by itself, when its bytes have arrived: nothing else can be promised then.
+    /// With the appliance method the primary acknowledges by itself, when its bytes have arrived:
+    /// nothing else can be promised then.
     ///
     /// # Errors
     /// What is promised that cannot be.
@@ -226,8 +227,9 @@ impl Standby {
     /// Starts to follow. `store` holds the log as it was recovered, `terms` what it says of itself.
     ///
     /// # Errors
-    /// What the system says when a thread cannot be started. [`io::ErrorKind::InvalidInput`] when the primary would acknowledge by itself what
-    /// this node is to acknowledge later ([`StandbyConfig::check`]).
+    /// What the system says when a thread cannot be started. [`io::ErrorKind::InvalidInput`] when
+    /// the primary would acknowledge by itself what this node is to acknowledge later
+    /// ([`StandbyConfig::check`]).
     pub fn start(
         starting: Starting,
         config: StandbyConfig,
@@ -442,8 +444,8 @@ impl Shared {
         *self.heard_of.lock().expect("no code panics under this mutex") = Some(heard);
     }
 
-    /// The reign under which this node lives, and where its primary is, as far as that is known: its log flows here, or it was heard of no longer ago
-    /// than a primary may be silent.
+    /// The reign under which this node lives, and where its primary is, as far as that is known:
+    /// its log flows here, or it was heard of no longer ago than a primary may be silent.
     pub(crate) fn living(&self) -> Option<(Living, Option<String>)> {
         let fence = self.terms.get().fence;
         let reign = Living { term: fence.highest(), node: fence.holder()? };
@@ -508,8 +510,9 @@ impl Shared {
         Ok(())
     }
 
-    /// What this log is like, for a candidate. To be read after the fence has risen, and no primary of before can write here any more: nothing
-    /// persisted later is acknowledged to an earlier term.
+    /// What this log is like, for a candidate. To be read after the fence has risen, and no primary
+    /// of before can write here any more: nothing persisted later is acknowledged to an earlier
+    /// term.
     pub(crate) fn log_state(&self) -> LogState {
         LogState {
             history: self.terms.get().history,

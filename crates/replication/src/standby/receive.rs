@@ -147,7 +147,8 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
         piece: Vec::new(),
     };
     let error = loop {
-        // What it takes in until then, it has taken in before it answers anybody who speaks for a later term.
+        // What it takes in until then, it has taken in before it answers anybody who speaks for a
+        // later term.
         if !shared.terms.admits(session.term) {
             break fenced(shared, session.term);
         }
@@ -192,7 +193,8 @@ pub(crate) fn fetch(
     begin(shared, AckSender::Frames(sender), welcome.term);
     shared.acknowledge(true);
     let mut scratch = vec![0; SCRATCH];
-    // The other node may have made more of its log persistent since it said where that ends: then it sends that, too.
+    // The other node may have made more of its log persistent since it said where that ends: then
+    // it sends that, too.
     let end = until.max(welcome.end);
     while shared.store.received() < until {
         fetched(shared, &mut receiver, welcome.term, &mut scratch, end)?;

@@ -283,7 +283,8 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     (standby, sender, receiver)
 }
 
-/// Writes a batch of one block and says that it is there; as a primary does with the appliance method, before it reads it back.
+/// Writes a batch of one block and says that it is there; as a primary does with the appliance
+/// method, before it reads it back.
 fn place(sender: &mut Sender, at: Stamp) -> Stamp {
     let (bytes, ends) = blocks(at, &[64]);
     let (global, time, end) = (Stamp(0), Moment(1), ends[0]);
@@ -297,7 +298,8 @@ fn appliance(kind: FabricKind) -> StandbyConfig {
     StandbyConfig { fabric: StandbyFabric { kind, appliance: true, ..StandbyFabric::default() }, ..over(kind) }
 }
 
-/// Its receiving thread is behind when the candidate comes; and whatever the primary does then, it learns that it counts for nothing.
+/// Its receiving thread is behind when the candidate comes; and whatever the primary does then, it
+/// learns that it counts for nothing.
 #[test]
 fn what_was_read_back_is_in_the_answer_to_a_candidate() {
     for kind in FABRICS {

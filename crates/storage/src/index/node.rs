@@ -34,8 +34,8 @@ pub(super) struct Header {
 pub(super) struct Leaf {
     pub(super) header: Header,
     pub(super) next: AtomicPtr<Header>,
-    /// No entry that was removed from what the leaf covers belonged to a record whose deletion has a larger stamp. Read and written
-    /// as the page is: relaxed, and ordered by the latch.
+    /// No entry that was removed from what the leaf covers belonged to a record whose deletion has
+    /// a larger stamp. Read and written as the page is: relaxed, and ordered by the latch.
     removed: AtomicU64,
     pub(super) page: Page<LEAF_WORDS>,
 }
@@ -96,15 +96,15 @@ impl Leaf {
         NonNull::from(Box::leak(leaf))
     }
 
-    /// The largest stamp of a deletion whose entry is gone from here. Optimistic: means something once the latch's version was
-    /// validated.
+    /// The largest stamp of a deletion whose entry is gone from here. Optimistic: means something
+    /// once the latch's version was validated.
     #[inline(always)]
     pub(super) fn removed(&self) -> Stamp {
         Stamp(self.removed.load(Ordering::Relaxed))
     }
 
-    /// An entry goes, or came here with what another leaf covered, of a record that was deleted at `stamp`. Under the latch,
-    /// after it was said that the leaf changes.
+    /// An entry goes, or came here with what another leaf covered, of a record that was deleted at
+    /// `stamp`. Under the latch, after it was said that the leaf changes.
     pub(super) fn note_removed(&self, stamp: Stamp) {
         if stamp > self.removed() {
             self.removed.store(stamp.0, Ordering::Relaxed);

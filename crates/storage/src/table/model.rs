@@ -352,7 +352,8 @@ fn a_cut_is_never_seen() {
     });
 }
 
-/// A record's remains go while a reader makes versions of what replay announces: when both are done, its id is free.
+/// A record's remains go while a reader makes versions of what replay announces: when both are
+/// done, its id is free.
 #[test]
 fn a_reader_takes_no_id_from_those_that_are_free() {
     explore(3, || {

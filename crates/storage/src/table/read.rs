@@ -75,8 +75,9 @@ impl Content {
         Ok(Some(Visible { stamp, row: unsafe { Version::row(version) } }))
     }
 
-    /// Which record has the row of this one, for the context's snapshot, since another transaction has changed a key. Only while a
-    /// snapshot that saw the record is announced: later its id may be another's.
+    /// Which record has the row of this one, for the context's snapshot, since another transaction
+    /// has changed a key. Only while a snapshot that saw the record is announced: later its id may
+    /// be another's.
     ///
     /// # Errors
     /// See [`ReadError`].

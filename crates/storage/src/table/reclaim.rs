@@ -51,13 +51,16 @@ impl Content {
     /// On the primary: as [`Content::trim_versions`] says, and when what stays is a tombstone and the newest version, the
     /// record itself goes, its index entries with it, and its id is free.
     ///
-    /// Neither waits until the newer version, or the deletion, is committed. No snapshot of this node reads what is below it, and this
-    /// node never goes back: a log that is cut below an uncommitted commit is that of another node, or of this one after a restart,
-    /// and both rebuild what there was from checkpoint and log. A checkpoint that has missed the old version counts only when the
-    /// log up to its end is committed, and with that the newer one. What remains is the reader who finds nothing: his
-    /// answer must wait until the deletion is committed, and the tombstone, which would tell him, is gone. So the leaf
-    /// in which he looks tells ([`LeafVersion::removed`](crate::index::LeafVersion::removed)). Records are read by id only where an index has
-    /// led to it under the same snapshot, and that snapshot keeps what it has found.
+    /// Neither waits until the newer version, or the deletion, is committed. No snapshot of this
+    /// node reads what is below it, and this node never goes back: a log that is cut below an
+    /// uncommitted commit is that of another node, or of this one after a restart, and both rebuild
+    /// what there was from checkpoint and log. A checkpoint that has missed the old version counts
+    /// only when the log up to its end is committed, and with that the newer one. What remains is
+    /// the reader who finds nothing: his answer must wait until the deletion is committed, and the
+    /// tombstone, which would tell him, is gone. So the leaf in which he looks tells
+    /// ([`LeafVersion::removed`](crate::index::LeafVersion::removed)). Records are read by id only
+    /// where an index has led to it under the same snapshot, and that snapshot keeps what it has
+    /// found.
     pub fn trim(&self, guard: &Guard<'_>, rid: Rid, horizon: Stamp) -> Option<Reclaimed> {
         let place = self.data.get(rid)?;
         // Acquire: pairs with the release of whoever installed the head.
@@ -91,11 +94,12 @@ impl Content {
         reclaimed
     }
 
-    /// Takes away the index entries that `row` of the dead record has, which was deleted at `deleted`, unless the id has been given to
-    /// a record for which `keep(index, key)` says that it needs the same entry. On a standby,
-    /// replay may give the id to another record at any moment: it announces that before it enters the indexes,
-    /// and whether what `keep` knows of is `still` the newest is looked at under the latch of the entry's leaf; when it
-    /// is not, the entry stays.
+    /// Takes away the index entries that `row` of the dead record has, which was deleted at
+    /// `deleted`, unless the id has been given to a record for which `keep(index, key)` says that
+    /// it needs the same entry. On a standby, replay may give the id to another record at any
+    /// moment: it announces that before it enters the indexes, and whether what `keep` knows of is
+    /// `still` the newest is looked at under the latch of the entry's leaf; when it is not, the
+    /// entry stays.
     fn forget(
         &self,
         guard: &Guard<'_>,
@@ -151,7 +155,8 @@ impl Content {
         Ok(())
     }
 
-    /// Says in the word that the record is gone since `tombstone`, unless the id has another record since.
+    /// Says in the word that the record is gone since `tombstone`, unless the id has another record
+    /// since.
     fn mark_gone(&self, guard: &Guard<'_>, rid: Rid, tombstone: Stamp) {
         // What is in memory is the tombstone and older, or nothing yet.
         let Some(place) = self.data.get_or_grow(rid) else { return };
@@ -160,9 +165,11 @@ impl Content {
         loop {
             let head = word.as_pointer();
             let is_older = match head {
-                // SAFETY: reached under `guard`. Acquire: pairs with the release of its publication.
+                // SAFETY: reached under `guard`. Acquire: pairs with the release of its
+                // publication.
                 Some(head) => unsafe { &*head }.stamp.load(Ordering::Acquire) <= tombstone.0,
-                // A worker that has the id already has forgotten what was announced, and emptied the word after that.
+                // A worker that has the id already has forgotten what was announced, and emptied
+                // the word after that.
                 None => {
                     word.as_address().or(word.as_gone()).is_none_or(|there| there < tombstone)
                         && self.replayed(rid).is_some_and(|announced| announced >= tombstone)

@@ -1,4 +1,5 @@
-//! What a history must satisfy. Pure: from what clients know and what nodes show in the end to what is wrong.
+//! What a history must satisfy. Pure: from what clients know and what nodes show in the end to what
+//! is wrong.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -7,8 +8,8 @@ use std::{
 
 use super::history::{ACCOUNTS, BALANCE, Book, Deed, Final, Id, KEYS, Outcome, PER_CLIENT, PIECES, Register, Write};
 
-/// A primary that was stopped does not know for a moment that another reigns: there are no leases. For so long after it was
-/// continued it may show what is old; it may not commit.
+/// A primary that was stopped does not know for a moment that another reigns: there are no leases.
+/// For so long after it was continued it may show what is old; it may not commit.
 const UNAWARE: Duration = Duration::from_secs(5);
 
 /// Violations of one kind that are told.
@@ -224,8 +225,9 @@ fn acknowledged_versions(book: &Book, versions: &HashMap<(i64, i64), Id>, names:
     }
 }
 
-/// Stamps follow real time: what begins after something was acknowledged comes after it, whichever nodes they are. With two primaries that both
-/// commit this fails, since neither knows of the other's stamps.
+/// Stamps follow real time: what begins after something was acknowledged comes after it, whichever
+/// nodes they are. With two primaries that both commit this fails, since neither knows of the
+/// other's stamps.
 fn stamps(book: &Book, names: &[String], verdicts: &mut Verdicts) {
     let mut committed: Vec<(u64, &Write)> = Vec::new();
     for write in &book.writes {
@@ -313,7 +315,8 @@ fn newest<T>(versions: Option<&Vec<(T, i64)>>, is_before: impl Fn(&T) -> bool) -
     count.checked_sub(1).map_or(0, |last| versions[last].1)
 }
 
-/// A primary shows what was acknowledged, and writes come after what was acknowledged; a standby that was asked for a stamp shows what has it.
+/// A primary shows what was acknowledged, and writes come after what was acknowledged; a standby
+/// that was asked for a stamp shows what has it.
 fn fresh(book: &Book, names: &[String], verdicts: &mut Verdicts) {
     let acknowledged = Acknowledged::of(book);
     for write in &book.writes {

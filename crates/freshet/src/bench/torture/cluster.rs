@@ -1,4 +1,5 @@
-//! The nodes of a torture: processes with fixed command lines, and a supervisor that starts whatever ends again.
+//! The nodes of a torture: processes with fixed command lines, and a supervisor that starts
+//! whatever ends again.
 
 use std::{
     fmt::Write as _,

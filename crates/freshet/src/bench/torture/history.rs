@@ -1,7 +1,7 @@
 //! What clients did and saw, as they know it: the matter that [`checks`](super::checks) judge.
 //!
-//! Each writing transaction puts a row with its own id into the table `journal`, so that this tells what was committed.
-//! All times are since the beginning of the run, by one clock.
+//! Each writing transaction puts a row with its own id into the table `journal`, so that this tells
+//! what was committed. All times are since the beginning of the run, by one clock.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

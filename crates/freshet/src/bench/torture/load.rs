@@ -22,8 +22,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// How long it waits for a session.
 const CONNECT: Duration = Duration::from_secs(1);
 
-/// Errors that a client has to expect when nodes come and go, besides those of class 08: conflicts, deadlocks, open outcomes,
-/// standbys, nodes that end or are not ready, time-outs, too many sessions.
+/// Errors that a client has to expect when nodes come and go, besides those of class 08: conflicts,
+/// deadlocks, open outcomes, standbys, nodes that end or are not ready, time-outs, too many
+/// sessions.
 const EXPECTED: [&str; 9] = ["40001", "40P01", "40003", "25006", "57P01", "57P03", "57014", "53300", "23505"];
 
 /// Of these, those after which the session is as good as before.
@@ -117,7 +118,8 @@ impl Load<'_> {
         Ok(session)
     }
 
-    /// Writes, as client `number`, whose last transaction had the sequence number `last`; returns the new one.
+    /// Writes, as client `number`, whose last transaction had the sequence number `last`; returns
+    /// the new one.
     pub(super) fn write(&self, number: i64, last: i64, random: Random) -> i64 {
         let mut client = Client { load: self, number, sequence: last, random, connection: 0, node: 0 };
         let mut session: Option<Session> = None;
@@ -191,7 +193,8 @@ impl Load<'_> {
         let below = (client + 1) * PER_CLIENT;
         let journal =
             session.run(&format!("SELECT id FROM journal WHERE id >= {from} AND id < {below} ORDER BY id"))?;
-        // On a primary what was read counts only when the end of the transaction says that it holds.
+        // On a primary what was read counts only when the end of the transaction says that it
+        // holds.
         session.run("COMMIT")?;
         read.ended = self.history.now();
         read.current = session.takes_writers();
@@ -343,7 +346,8 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Makes the next version of a register: in one statement, after locking it, or, where the level prevents lost updates, after reading it.
+    /// Makes the next version of a register: in one statement, after locking it, or, where the
+    /// level prevents lost updates, after reading it.
     fn register(
         &mut self,
         session: &mut Session,

@@ -1,5 +1,5 @@
-//! `freshet bench torture`: clusters of real processes under SQL load that are killed, stopped, continued, restarted and promoted, and a
-//! history that is checked.
+//! `freshet bench torture`: clusters of real processes under SQL load that are killed, stopped,
+//! continued, restarted and promoted, and a history that is checked.
 //!
 //! | module | is |
 //! |---|---|
@@ -80,11 +80,12 @@ pub(crate) enum Fault {
 /// Options of `freshet bench torture`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TortureOptions {
-    /// The seed of the first cluster; the next one has the next. [default: from the clock, and printed]
+    /// The seed of the first cluster; the next one has the next. [default: from the clock, and
+    /// printed]
     #[arg(long, value_name = "SEED", env = "FRESHET_SEED")]
     seed: Option<u64>,
-    /// How many clusters, one after another: nine in a row have all fabrics with all safety levels. [default: 9, or as many
-    /// as --seconds permit]
+    /// How many clusters, one after another: nine in a row have all fabrics with all safety levels.
+    /// [default: 9, or as many as --seconds permit]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     clusters: Option<u32>,
     /// Rounds of a cluster: load with faults, peace, and the checks.
@@ -114,7 +115,8 @@ pub(crate) struct TortureOptions {
     /// A fault that there is, and no others. Can be given several times.
     #[arg(long, value_name = "FAULT", value_enum, value_delimiter = ',')]
     only: Vec<Fault>,
-    /// Nodes that restart are told by --join who reigns, as by an operator. Otherwise they restart as they were started.
+    /// Nodes that restart are told by --join who reigns, as by an operator. Otherwise they restart
+    /// as they were started.
     #[arg(long)]
     told: bool,
     /// The load does not change keys of rows.
@@ -123,7 +125,8 @@ pub(crate) struct TortureOptions {
     /// How soon after the last fault something must commit, in seconds.
     #[arg(long, value_name = "S", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=3600))]
     recover_within: u64,
-    /// Where nodes are kept; a directory within it is made, and kept when something is wrong. [default: where temporary files go]
+    /// Where nodes are kept; a directory within it is made, and kept when something is wrong.
+    /// [default: where temporary files go]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
     /// Print one JSON object at the end; the story goes to standard error.
@@ -153,7 +156,8 @@ struct Summary {
     errors: BTreeMap<String, u64>,
     /// The longest time without an acknowledgement, under load.
     longest_unavailable_seconds: f64,
-    /// The longest time from the last fault of a round to the beginning of the first transaction that was acknowledged then.
+    /// The longest time from the last fault of a round to the beginning of the first transaction
+    /// that was acknowledged then.
     longest_recovery_seconds: f64,
     violations: Vec<String>,
     /// How to run the cluster again in which they were found.
@@ -396,7 +400,8 @@ impl Round<'_> {
         self.judge()
     }
 
-    /// Lets everybody be, and waits until something commits; how long that took, or nothing when it took too long.
+    /// Lets everybody be, and waits until something commits; how long that took, or nothing when it
+    /// took too long.
     fn recover(&self) -> Result<Option<Duration>, Failure> {
         self.cluster.heal();
         let healed = self.history.now();

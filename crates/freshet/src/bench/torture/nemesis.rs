@@ -1,4 +1,5 @@
-//! What is done to nodes, by seed: a schedule is drawn before the first deed, and carried out as far as the nodes' state permits.
+//! What is done to nodes, by seed: a schedule is drawn before the first deed, and carried out as
+//! far as the nodes' state permits.
 
 use std::{fmt, time::Duration};
 
@@ -18,7 +19,8 @@ pub(super) struct Deal {
     fault: Fault,
     /// The load before it.
     before: Duration,
-    /// From its beginning to its middle (the take-over, the second node), and from there to its end.
+    /// From its beginning to its middle (the take-over, the second node), and from there to its
+    /// end.
     first: Duration,
     second: Duration,
     /// Chooses among the nodes that it could be done to.

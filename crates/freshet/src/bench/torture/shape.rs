@@ -1,4 +1,5 @@
-//! What clusters there are: fabric, safety level and policies, drawn by seed where the user leaves them open.
+//! What clusters there are: fabric, safety level and policies, drawn by seed where the user leaves
+//! them open.
 
 use freshet_base::Safety;
 use freshet_engine::ReplayMode;
@@ -14,7 +15,8 @@ pub(crate) enum Fabric {
     Tcp,
     /// Through shared memory.
     Shm,
-    /// Through shared memory, in domain pmem, where what the primary has read back needs no acknowledgement.
+    /// Through shared memory, in domain pmem, where what the primary has read back needs no
+    /// acknowledgement.
     ShmAppliance,
     /// By RDMA, in a program built for it.
     Verbs,
@@ -34,7 +36,8 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    /// The shape that belongs to a seed. Nine seeds in a row have all fabrics with all safety levels.
+    /// The shape that belongs to a seed. Nine seeds in a row have all fabrics with all safety
+    /// levels.
     pub(super) fn draw(seed: u64, options: &TortureOptions) -> Result<Self, Failure> {
         let nodes = usize::from(options.nodes);
         let majority = u32::from(options.nodes) / 2 + 1;

@@ -25,7 +25,8 @@ pub(super) enum SqlFailure {
         /// The session has ended with it.
         fatal: bool,
     },
-    /// There is no connection, or not any more, or no answer came in time: what was under way may or may not be done.
+    /// There is no connection, or not any more, or no answer came in time: what was under way may
+    /// or may not be done.
     #[error("connection lost: {0}")]
     Lost(String),
 }
