@@ -12,10 +12,11 @@ use freshet_engine::{NodeConfig, Safety};
 /// two rows, and a sequence.
 fn blocked() -> (SqlNode, [tempfile::TempDir; 2]) {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let of = |number: usize| NodeConfig {
-        safety: Safety::VerySafe,
-        standbys: 1,
-        ..config(Some(directories[number].path()))
+    let of = |number: usize| {
+        let mut config =
+            NodeConfig { safety: Safety::VerySafe, standbys: 1, ..config(Some(directories[number].path())) };
+        config.log.uncommitted_bytes = 256 << 10;
+        config
     };
     let primary = SqlNode::start(of(0));
     let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
@@ -88,4 +89,27 @@ fn a_request_to_cancel_ends_a_wait_and_so_does_the_end_of_the_session() {
         });
         assert!(session.query("SELECT 1").is_err(), "the session is over");
     }
+}
+
+/// Nothing has happened yet when a commit waits for room, so the outcome is known.
+#[test]
+fn who_has_no_room_for_more_that_is_uncommitted_can_be_ended() {
+    let (primary, _directories) = blocked();
+    let writer = primary.connect();
+    writer.lines("SET synchronous_commit = off; SET statement_timeout = '1s'");
+    let mut rows = 0;
+    let state = loop {
+        // Some 100 KB of log.
+        let insert = format!("INSERT INTO u SELECT {rows} FROM generate_series(1, 2000)");
+        if writer.query(&insert).is_err() {
+            break ends(&writer, &insert);
+        }
+        rows += 1;
+        assert!(rows < 100, "nothing is committed, and everything is taken");
+    };
+    assert_eq!(state, "57014");
+    writer.lines("SET synchronous_commit = local");
+    let reader = primary.connect();
+    reader.lines("SET synchronous_commit = off");
+    assert_eq!(reader.lines("SELECT count(*) FROM u"), [(rows * 2000).to_string()]);
 }
