@@ -35,6 +35,7 @@ pub struct Backoff {
 
 impl Backoff {
     /// Rounds that only pause the processor before the thread starts to yield.
+    #[cfg(not(loom))]
     const SPINS: u32 = 6;
 
     /// A fresh back-off that begins with the shortest pause.
