@@ -54,6 +54,16 @@ fn a_time_out_ends_every_wait() {
     assert_eq!(ends(&reader, "SELECT v FROM t WHERE id = 2"), "57014");
     assert_eq!(reader.lines("SELECT v FROM t WHERE id = 1"), ["1"]);
     assert_eq!(reader.lines("SELECT 1"), ["1"]);
+    // That a key is taken is said of what is kept, and not of what may be lost.
+    for insert in ["INSERT INTO t VALUES (3, 4)", "INSERT INTO t VALUES (3, 4) ON CONFLICT DO NOTHING"] {
+        assert_eq!(ends(&reader, insert), "57014", "{insert}");
+        reader.lines("BEGIN ISOLATION LEVEL SERIALIZABLE");
+        let ended = reader.query(insert).is_err() || reader.query("COMMIT").is_err();
+        assert!(ended, "{insert}");
+        let _ = reader.query("ROLLBACK");
+    }
+    assert_eq!(ends(&reader, "INSERT INTO t VALUES (1, 4)"), "23505");
+    reader.lines("INSERT INTO t VALUES (1, 4) ON CONFLICT DO NOTHING");
     // What is to be logged before it is given out, and definitions, which wait in between.
     assert_eq!(ends(&writer, "SELECT nextval('s')"), "57014");
     assert_eq!(ends(&writer, "CREATE INDEX t_v ON t (v)"), "57014");

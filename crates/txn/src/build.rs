@@ -118,8 +118,8 @@ impl Transaction<'_> {
             let has_key = |row: &[u8]| definition.matches(row, key);
             match content.newest(self.guard(), other, &self.context(), has_key) {
                 Ok(None) => Ok(()),
-                Ok(Some(Newest::Committed)) => Err(Refused::Taken),
-                Ok(Some(Newest::CommittedSince | Newest::Contested)) | Err(ReadError::Stalled) => {
+                Ok(Some(Newest::Committed(_))) => Err(Refused::Taken),
+                Ok(Some(Newest::CommittedSince(_) | Newest::Contested)) | Err(ReadError::Stalled) => {
                     Err(Refused::Contested)
                 }
                 Err(cause) => Err(Refused::Read(cause)),

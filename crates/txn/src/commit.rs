@@ -83,6 +83,14 @@ impl Transaction<'_> {
         Ok(ticket)
     }
 
+    /// What an answer has to wait for that tells of what this transaction has read by now, and of nothing that it has written.
+    pub fn seen(&self) -> Ticket {
+        match self.worker.core.snapshots.primary() {
+            Some(primary) => self.read_only_ticket(primary),
+            None => Ticket { stamp: None, until: Stamp::ZERO },
+        }
+    }
+
     /// A reader's answer waits until what it has read is persistent (invariant 1).
     fn read_only_ticket(&self, primary: &Primary) -> Ticket {
         let seen = self.worker.seen.get();

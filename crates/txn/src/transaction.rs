@@ -252,20 +252,24 @@ impl<'w> Transaction<'w> {
             self.worker.state.borrow_mut().reads.push((content.fid(), rid));
         }
         let Some(visible) = visible else { return Ok(None) };
-        if let Some(stamp) = visible.stamp
+        self.saw(visible.stamp);
+        Ok(visible.row.map(|row| Record { rid, row }))
+    }
+
+    /// A version of this stamp was found, and the answer tells of it; its own versions have none.
+    #[inline]
+    fn saw(&self, stamp: Option<Stamp>) {
+        if let Some(stamp) = stamp
             && stamp > self.worker.seen.get()
         {
             self.worker.seen.set(stamp);
         }
-        Ok(visible.row.map(|row| Record { rid, row }))
     }
 
     /// What was read may lack records that were deleted up to `removed`.
     #[inline]
     fn miss(&self, removed: Stamp) {
-        if removed > self.worker.seen.get() {
-            self.worker.seen.set(removed);
-        }
+        self.saw(Some(removed));
     }
 
     /// The record with exactly this key in the table's index number `index`; the first one,
@@ -461,21 +465,25 @@ impl<'w> Transaction<'w> {
     fn admit(&self, content: &Content, definition: &IndexDefinition, key: &[u8], other: Rid) -> Result<(), WriteError> {
         let newest = content.newest(&self.guard, other, &self.context(), |row| definition.matches(row, key))?;
         let violation = || {
-            self.worker.violated_since.set(newest == Some(Newest::CommittedSince));
+            self.worker.violated_since.set(matches!(newest, Some(Newest::CommittedSince(_))));
             WriteError::UniqueViolation { index: definition.name.clone() }
         };
         match newest {
             None => Ok(()),
-            Some(Newest::Committed) => {
+            Some(Newest::Committed(stamp)) => {
                 // That the record is there is something that the transaction has read.
+                self.saw(stamp);
                 if self.validates() {
                     self.worker.state.borrow_mut().reads.push((content.fid(), other));
                 }
                 Err(violation())
             }
             // A serializable transaction must not know of it.
-            Some(Newest::CommittedSince) if self.validates() => Err(self.contested(content, other)),
-            Some(Newest::CommittedSince) => Err(violation()),
+            Some(Newest::CommittedSince(_)) if self.validates() => Err(self.contested(content, other)),
+            Some(Newest::CommittedSince(stamp)) => {
+                self.saw(Some(stamp));
+                Err(violation())
+            }
             Some(Newest::Contested) => Err(self.contested(content, other)),
         }
     }
@@ -549,7 +557,10 @@ impl<'w> Transaction<'w> {
         let new = match self.insert_instead(writing, row, Some(rid)) {
             // Who is too late hears that, and not that what came instead of the record has its unique keys.
             Err(WriteError::UniqueViolation { .. })
-                if content.newest(&self.guard, rid, &self.context(), |_| true)? != Some(Newest::Committed) =>
+                if !matches!(
+                    content.newest(&self.guard, rid, &self.context(), |_| true)?,
+                    Some(Newest::Committed(_))
+                ) =>
             {
                 return Err(self.contested(content, rid));
             }

@@ -284,7 +284,7 @@ fn contained<T>(work: impl FnOnce() -> Result<T, SqlError>) -> Result<T, Report>
 impl postgres::Session for Session<'_> {
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
         self.note_statement(shown(sql).into());
-        let outcome = contained(|| self.statements_of(sql, client));
+        let outcome = contained(|| self.statements_of(sql, client).map_err(|error| self.when_kept(error)));
         self.note_rest();
         outcome
     }
@@ -363,7 +363,7 @@ impl postgres::Session for Session<'_> {
         limit: Option<NonZeroU32>,
         client: &mut Client<'_>,
     ) -> Result<Executed, Report> {
-        contained(|| self.execute_portal(portal, limit, client))
+        contained(|| self.execute_portal(portal, limit, client).map_err(|error| self.when_kept(error)))
     }
 
     fn close_statement(&mut self, name: &str) -> Result<(), Report> {

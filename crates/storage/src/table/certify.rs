@@ -16,10 +16,10 @@ use crate::{
 /// What stands in the way of a unique key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Newest {
-    /// A record that the snapshot sees, or our own.
-    Committed,
-    /// A record that has come since the snapshot.
-    CommittedSince,
+    /// A record that the snapshot sees, of this stamp, or our own, which has none yet.
+    Committed(Option<Stamp>),
+    /// A record that has come since the snapshot, at this stamp.
+    CommittedSince(Stamp),
     /// A record that another transaction is about to make, change or delete, or has deleted since the snapshot: there
     /// the first to come wins.
     Contested,
@@ -101,10 +101,12 @@ impl Content {
                 let (state, row) = unsafe { (Self::state(current, context.me, context.owners), Version::row(current)) };
                 let has = row.is_some_and(&mut has_key);
                 match state {
-                    State::Mine => return Ok(has.then_some(Newest::Committed)),
+                    State::Mine => return Ok(has.then_some(Newest::Committed(None))),
                     State::Committed(_) if has && going => return Ok(Some(Newest::Contested)),
-                    State::Committed(stamp) if has && stamp < context.snapshot => return Ok(Some(Newest::Committed)),
-                    State::Committed(_) if has => return Ok(Some(Newest::CommittedSince)),
+                    State::Committed(stamp) if has && stamp < context.snapshot => {
+                        return Ok(Some(Newest::Committed(Some(stamp))));
+                    }
+                    State::Committed(stamp) if has => return Ok(Some(Newest::CommittedSince(stamp))),
                     State::Committed(stamp) if stamp < context.snapshot => return Ok(None),
                     State::Later | State::Committing(_) if has => return Ok(Some(Newest::Contested)),
                     State::Committed(_) | State::Later | State::Committing(_) => going = true,

@@ -189,7 +189,8 @@ fn a_replaced_version_stands_for_its_replacement() {
             assert!(
                 matches!(
                     newest,
-                    Ok(Some(Newest::Contested | Newest::CommittedSince | Newest::Committed)) | Err(ReadError::Stalled)
+                    Ok(Some(Newest::Contested | Newest::CommittedSince(_) | Newest::Committed(_)))
+                        | Err(ReadError::Stalled)
                 ),
                 "{newest:?}"
             );

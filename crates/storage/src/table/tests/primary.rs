@@ -76,8 +76,8 @@ fn a_writer_meets_who_was_first() {
     assert_eq!(newest(primary.context(25, Some(other))), Some(Newest::Contested));
     assert_eq!(newest(primary.context(25, Some(one))), None, "its own deletion frees the key");
     primary.table.roll_back(&guard, installed);
-    assert_eq!(newest(primary.context(25, Some(other))), Some(Newest::Committed));
-    assert_eq!(newest(primary.context(15, Some(other))), Some(Newest::CommittedSince));
+    assert_eq!(newest(primary.context(25, Some(other))), Some(Newest::Committed(Some(Stamp(20)))));
+    assert_eq!(newest(primary.context(15, Some(other))), Some(Newest::CommittedSince(Stamp(20))));
     primary.write(&guard, 30, None);
     assert_eq!(newest(primary.context(25, Some(other))), Some(Newest::Contested), "deleted since the snapshot");
     assert_eq!(newest(primary.context(35, Some(other))), None);
