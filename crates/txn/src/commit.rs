@@ -83,7 +83,8 @@ impl Transaction<'_> {
         Ok(ticket)
     }
 
-    /// What an answer has to wait for that tells of what this transaction has read by now, and of nothing that it has written.
+    /// What an answer has to wait for that tells of what this transaction has read by now, and of
+    /// nothing that it has written.
     pub fn seen(&self) -> Ticket {
         match self.worker.core.snapshots.primary() {
             Some(primary) => self.read_only_ticket(primary),

@@ -203,9 +203,9 @@ impl<'w> Session<'w> {
         Ok(true)
     }
 
-    /// An error that tells what is in a table is told when that is kept, like any other answer (invariant 1): a client that is told
-    /// that its key is taken would else believe it to be there for good. Blocks as a commit does; if that is ended, what ended it is
-    /// the error.
+    /// An error that tells what is in a table is told when that is kept, like any other answer
+    /// (invariant 1): a client that is told that its key is taken would else believe it to be there
+    /// for good. Blocks as a commit does; if that is ended, what ended it is the error.
     pub(super) fn when_kept(&self, error: SqlError) -> SqlError {
         let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
         let Some(transaction) = transaction.filter(|_| error.state.class() == "23") else { return error };
