@@ -22,7 +22,26 @@ fn cut_note(at: Stamp, stamp: Stamp) -> Note {
     Note { position: at, bound: stamp, anchor: stamp, anchor_position: at }
 }
 
+/// The same note, as it may still be said of a log that ends at `stamp`, of which `at` is the
+/// position.
+fn lowered(noted: Note, at: Stamp, stamp: Stamp) -> Note {
+    let mut lowered = Note { bound: noted.bound.min(stamp), ..noted };
+    if noted.anchor > stamp {
+        (lowered.anchor, lowered.anchor_position) = (stamp, at);
+    }
+    lowered
+}
+
 impl SegmentStore {
+    /// Takes back, durably, what the note says of other streams from `stamp` on, `at` in this one.
+    /// It has to be taken back in every stream before one of them is cut: a restart takes
+    /// everything below any stream's anchor for durable in all of them.
+    pub(crate) fn lower_bounds(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
+        self.check()?;
+        self.finish();
+        self.change_mark(|noted| lowered(noted, at, stamp), true).map_err(|error| self.fail(error))
+    }
+
     /// Takes back everything at or above `at`, which becomes the end. Durable when this returns. Nobody appends meanwhile.
     ///
     /// # Errors
@@ -51,16 +70,7 @@ impl SegmentStore {
     }
 
     fn carry_out_cut(&self, at: Stamp, stamp: Stamp) -> Result<(), StoreError> {
-        let lower = |noted: Note| {
-            let mut lowered = noted;
-            lowered.position = noted.position.min(at);
-            lowered.bound = noted.bound.min(stamp);
-            if noted.anchor > stamp {
-                (lowered.anchor, lowered.anchor_position) = (stamp, at);
-            }
-            lowered
-        };
-        self.change_mark(lower, true)?;
+        self.change_mark(|noted| Note { position: noted.position.min(at), ..lowered(noted, at, stamp) }, true)?;
         loop {
             let newest = {
                 let segments = self.segments();

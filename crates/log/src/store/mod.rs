@@ -263,6 +263,9 @@ impl LogStore {
         let positions =
             (0..self.streams()).map(|stream| self.position(stream, at)).collect::<Result<Vec<_>, StoreError>>()?;
         self.shared.written.fetch_min(at.0, Ordering::AcqRel);
+        for (stream, position) in self.shared.streams.iter().zip(&positions) {
+            stream.store.lower_bounds(*position, at)?;
+        }
         for (stream, position) in self.shared.streams.iter().zip(positions) {
             stream.landmarks.cut(at);
             stream.store.cut_stream(position, at)?;
