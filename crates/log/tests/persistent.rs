@@ -140,12 +140,25 @@ fn a_buffer_that_is_not_this_logs_is_refused() {
     let store = store(directory.path(), 1);
     let found = store.settle_before_buffer().unwrap();
     let good = std::fs::read(&path).unwrap();
-    for (at, what) in [(0, "header"), (10, "header"), (20, "header"), (36, "header")] {
+    for (at, what) in [(10, "header"), (20, "header"), (36, "header")] {
         let mut bad = good.clone();
         bad[at] ^= 1;
         std::fs::write(&path, bad).unwrap();
         let error = recover_buffer(&path, &store, &found, &[], false).unwrap_err();
         assert!(matches!(error, BufferError::Damaged { .. }) && error.to_string().contains(what), "{error}");
+    }
+    let mut foreign = good.clone();
+    foreign[0] ^= 1;
+    let mut image = good.clone();
+    image[..1024].fill(0);
+    for foreign in [foreign, image, b"short".to_vec()] {
+        std::fs::write(&path, &foreign).unwrap();
+        let error = recover_buffer(&path, &store, &found, &[], false).unwrap_err();
+        assert!(matches!(&error, BufferError::Foreign(file) if *file == path), "{error}");
+        // It was one: then it is damaged.
+        let error = recover_buffer(&path, &store, &found, &[], true).unwrap_err();
+        assert!(matches!(error, BufferError::Damaged { .. }), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), foreign);
     }
     let mut bad = good.clone();
     bad[2048..2176].fill(0);

@@ -527,6 +527,12 @@ impl NodeConfig {
         }
     }
 
+    /// Those of them that are not below the node's directory by default.
+    pub(crate) fn named_checkpoint_devices(&self) -> Vec<PathBuf> {
+        let default = Self { checkpoint: CheckpointSettings::default(), ..self.clone() }.checkpoint_devices();
+        self.checkpoint.dir.iter().filter(|device| !default.contains(device)).cloned().collect()
+    }
+
     /// Places for workers, replay threads and the engine's own.
     pub(crate) fn participants(&self) -> usize {
         self.workers + 3 * self.replay_threads.max(1) + self.checkpoint.dir.len().max(1) + 5

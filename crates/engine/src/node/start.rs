@@ -219,6 +219,7 @@ impl Parts {
             }
             (_, store) => Log::open(config.log_config(), store, end, term)?,
         };
+        ground.log_has_begun(&config)?;
         source.open(log.reader());
         let visible = Arc::new(freshet_base::Watermark::new(end));
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);
@@ -329,6 +330,7 @@ impl Parts {
         }
         let ring = config.standby_ring().map_err(StartError::Config)?;
         let (log, receiver) = StandbyLog::open_on(&ring, config.log.buffer_bytes, store, end)?;
+        ground.log_has_begun(&config)?;
         if let (StandbyRing::Persistent { persistence, .. }, Some(directory)) = (&ring, &ground.directory) {
             // Before anything is received.
             BufferInUse::write(directory.path(), &persistence.path)?;

@@ -12,7 +12,8 @@
 //! | 4096..     | the ring: virtual byte `x` lies at `4096 + x mod capacity` |
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::{
@@ -83,6 +84,13 @@ pub enum BufferError {
         /// What does not hold.
         what: String,
     },
+    /// Something else is there.
+    #[error(
+        "{file} is no log buffer of a Freshet node, and it is not empty: name another file (log-buffer-file), or one that is empty; \
+         nothing was changed",
+        file = .0.display()
+    )]
+    Foreign(PathBuf),
     /// It is not there, or was never used, and it held the end of the log.
     #[error(
         "{file} is missing or empty, and the end of the log was in it when this node ended: bring it back; without it the node \
@@ -141,6 +149,11 @@ impl PersistentBuffer {
         // A new file each time: a primary that stood still may have mapped the previous one, and
         // may continue to write there.
         let unfinished = unfinished(&path);
+        for file in [&path, &unfinished] {
+            if !may_be_buffer(file).map_err(|source| io("look at", source))? {
+                return Err(BufferError::Foreign(file.clone()));
+            }
+        }
         remove(&unfinished).map_err(|source| io("replace", source))?;
         let mapping =
             Mapping::open(&unfinished, HEADER + capacity, config.method).map_err(|source| io("map", source))?;
@@ -265,6 +278,21 @@ fn unfinished(path: &Path) -> PathBuf {
     path.with_added_extension("new")
 }
 
+/// Whether nothing but a log buffer can be at `path`, by its first bytes: a regular file that begins as one does, an empty one,
+/// one that was never finished, or none.
+fn may_be_buffer(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+        // To read another kind may never end.
+        Ok(found) if !found.is_file() => return Ok(false),
+        Ok(_) => {}
+    }
+    let mut first = Vec::new();
+    fs::File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut first)?;
+    Ok(first.is_empty() || first == MAGIC || first == [0; MAGIC.len()])
+}
+
 /// What an earlier attempt may have left.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
@@ -297,14 +325,22 @@ pub fn recover_buffer(
 ) -> Result<Stamp, BufferError> {
     let end = tail.blocks_end;
     let missing = || if expected { Err(BufferError::Missing(path.to_owned())) } else { Ok(end) };
+    let failed = |source| BufferError::Io { doing: "read", file: path.to_owned(), source };
+    // One that was in use may be damaged; anything else is another's.
+    if !expected && !may_be_buffer(path).map_err(failed)? {
+        return Err(BufferError::Foreign(path.to_owned()));
+    }
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return missing(),
-        Err(source) => return Err(BufferError::Io { doing: "read", file: path.to_owned(), source }),
+        Err(source) => return Err(failed(source)),
     };
-    if bytes.get(..40).is_none_or(|head| head.iter().all(|byte| *byte == 0)) {
-        // Its making was interrupted.
+    if bytes.iter().all(|byte| *byte == 0) {
+        // Room for one: nothing was ever in it.
         return missing();
+    }
+    if !expected && !bytes.starts_with(MAGIC) {
+        return Err(BufferError::Foreign(path.to_owned()));
     }
     let damaged = |what: &str| BufferError::Damaged { file: path.to_owned(), what: what.to_owned() };
     let capacity = bytes.len().saturating_sub(HEADER);
