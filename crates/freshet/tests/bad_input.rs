@@ -502,4 +502,9 @@ fn a_file_that_is_no_log_buffer_is_left_alone() {
     for _ in 0..2 {
         drop(start(&path("pmem"), &more));
     }
+    let buffer = fs::read(&file).unwrap();
+    let message = refused(&path("another"), &more);
+    assert!(message.contains(file.to_str().unwrap()) && message.contains("no log buffer of this node"), "{message}");
+    assert!(fs::read(&file).unwrap() == buffer);
+    drop(start(&path("pmem"), &more));
 }

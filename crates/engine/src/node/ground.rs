@@ -168,7 +168,7 @@ impl Ground {
         };
         let tail = freshet_recovery::settle_tail_before_buffer(store)?;
         let terms: Vec<_> = directory.control().terms.iter().map(|(term, start, _)| (*term, *start)).collect();
-        let end = recover_buffer(&file, store, &tail, &terms, in_use.is_some())?;
+        let end = recover_buffer(&file, self.id, store, &tail, &terms, in_use.is_some())?;
         // Everything is in the segments now.
         BufferInUse::remove(directory.path())?;
         let half = tail.end < tail.blocks_end && end == tail.blocks_end;
