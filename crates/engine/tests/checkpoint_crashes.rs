@@ -293,7 +293,8 @@ fn goes_on(node: Arc<Node>, settings: NodeConfig, mut model: Model, random: &mut
     assert_eq!(status(&node).failure, None, "{context}");
     let directory = settings.directory.clone().unwrap();
     for device in devices(&directory) {
-        assert_eq!(names(&device), [format!("checkpoint-{:020}", start_of_it.0)], "{context}");
+        let there = [format!("checkpoint-{:020}", start_of_it.0), "checkpoint-device".into()];
+        assert_eq!(names(&device), there, "{context}");
     }
     let left: Vec<_> = names(&directory).into_iter().filter(|name| name.starts_with("checkpoint-")).collect();
     assert_eq!(left, [format!("checkpoint-{:020}.manifest", start_of_it.0)], "{context}");
@@ -662,6 +663,7 @@ fn a_standby_that_died_while_it_began_from_a_checkpoint_joins_in_the_end() {
             let log = names(&stream).into_iter().filter(|name| name.ends_with(".segment") || name == "watermark");
             log.for_each(|name| fs::remove_file(stream.join(name)).unwrap());
         }
+        freshet_log::LogDirectory::open(begun.path()).unwrap().update(|control| control.log = None).unwrap();
         let control = freshet_log::control::read_control(begun.path()).unwrap();
         let segments = |directory: &Path| {
             fs::create_dir_all(directory).unwrap();

@@ -132,7 +132,8 @@ fn checkpoints_under_load_lose_nothing_and_invent_nothing() {
         assert!(by_group > 0);
         drop(txn);
         node.stop().unwrap();
-        assert!(devices.iter().all(|device| fs::read_dir(device).unwrap().count() == 1), "older ones are gone");
+        // Beside the file that says whose they are.
+        assert!(devices.iter().all(|device| fs::read_dir(device).unwrap().count() == 2), "older ones are gone");
     }
 }
 
@@ -203,6 +204,48 @@ fn a_bad_checkpoint_is_refused_or_replaced_by_the_log() {
         assert_eq!(hash(&node), before);
         node.stop().unwrap();
     }
+}
+
+/// All of the log below the end of an installed checkpoint was durable once. If less of it is there,
+/// the log alone is not the database, even from its beginning.
+#[test]
+fn a_checkpoint_whose_log_is_missing_is_not_passed_over() {
+    let (directory, rows) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let old = tempfile::tempdir().unwrap();
+    let mut settings = quiet(directory.path(), Shape::OneStream);
+    settings.checkpoint.dir = vec![rows.path().to_owned()];
+    settings.checkpoint.keep_log_bytes = u64::MAX;
+    let node = start(settings.clone());
+    let table = node.database().create_table(&definition()).unwrap().clone();
+    churn(node.database(), &table, 0, 100);
+    node.stop().unwrap();
+    drop(node);
+    let copy = |from: &Path, to: &Path| {
+        for entry in fs::read_dir(from).unwrap() {
+            let entry = entry.unwrap();
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    };
+    copy(directory.path(), old.path());
+    let node = start(settings.clone());
+    churn(node.database(), &node.database().table("things").unwrap(), 1000, 1100);
+    let before = hash(&node);
+    node.checkpoint(CheckpointKind::Fuzzy).unwrap();
+    node.stop().unwrap();
+    drop(node);
+    let manifest = manifest(directory.path());
+    let name = manifest.file_name().unwrap();
+    fs::copy(&manifest, old.path().join(name)).unwrap();
+    let behind = NodeConfig { directory: Some(old.path().to_owned()), ..settings.clone() };
+    for _ in 0..2 {
+        let error = refused(behind.clone());
+        assert!(error.contains(name.to_str().unwrap()) && error.contains("needs the log from"), "{error}");
+    }
+    assert!(old.path().join(name).exists());
+    // With its log it is all that is needed.
+    let node = start(settings);
+    assert_eq!(hash(&node), before);
+    node.stop().unwrap();
 }
 
 #[test]

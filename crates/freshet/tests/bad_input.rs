@@ -323,3 +323,188 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(missing(&client, &acknowledged), []);
     write(&client, 2, 1, SOON).unwrap();
 }
+
+/// What is in a directory.
+fn names(directory: &Path) -> Vec<String> {
+    let entries = fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let mut names: Vec<String> = entries.collect();
+    names.sort();
+    names
+}
+
+fn checkpoint(node: &NodeProcess) {
+    let command = Command::new(program()).args(["checkpoint", "--address", &node.ready().address]).output().unwrap();
+    assert!(command.status.success(), "{command:?}");
+}
+
+/// A device that is not mounted looks like an empty directory, and a node that is started without
+/// its `--log-dir` looks where its log never was: neither is a new node.
+#[test]
+fn a_log_that_is_not_there_is_no_new_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let (data, log, away, second) = (path("data"), path("log"), path("away"), path("second"));
+    let named = ["--log-dir", log.to_str().unwrap()];
+    let marks = filled(&data, &named);
+    for with_checkpoint in [false, true] {
+        if with_checkpoint {
+            let node = start(&data, &named);
+            checkpoint(&node);
+            // As a crash ends it.
+            drop(node);
+        }
+        let before = names(&data);
+        fs::rename(&log, &away).unwrap();
+        for there in [false, true] {
+            if there {
+                fs::create_dir(&log).unwrap();
+            }
+            let message = refused(&data, &named);
+            assert!(message.contains(log.to_str().unwrap()) && message.contains("mount"), "{message}");
+        }
+        assert_eq!(names(&log), [""; 0]);
+        let message = refused(&data, &[]);
+        assert!(message.contains(data.to_str().unwrap()) && message.contains("log-dir"), "{message}");
+        refused(&data, &["--log-dir", second.to_str().unwrap()]);
+        assert!(!second.exists());
+        assert_eq!(names(&data), before);
+        fs::remove_dir(&log).unwrap();
+        fs::rename(&away, &log).unwrap();
+        let mut node = start(&data, &named);
+        assert_eq!(missing(&connect(&node), &marks), []);
+        assert!(node.stop(SOON).unwrap().success());
+    }
+}
+
+/// The same where the log is in the node's directory.
+#[test]
+fn a_log_that_is_gone_from_the_nodes_directory_is_no_new_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (data, other) = (directory.path().join("data"), directory.path().join("other"));
+    let marks = filled(&data, &[]);
+    let message = refused(&data, &["--log-dir", other.to_str().unwrap()]);
+    assert!(message.contains(data.to_str().unwrap()) && message.contains("log-dir"), "{message}");
+    assert!(!other.exists());
+    let away = directory.path().join("away");
+    fs::create_dir(&away).unwrap();
+    let gone: Vec<_> =
+        names(&data).into_iter().filter(|name| name.ends_with(".segment") || name == "watermark").collect();
+    assert!(gone.len() > 1);
+    for name in &gone {
+        fs::rename(data.join(name), away.join(name)).unwrap();
+    }
+    let message = refused(&data, &[]);
+    assert!(message.contains(data.to_str().unwrap()) && message.contains("join"), "{message}");
+    for name in &gone {
+        fs::rename(away.join(name), data.join(name)).unwrap();
+    }
+    let node = start(&data, &[]);
+    assert_eq!(missing(&connect(&node), &marks), []);
+}
+
+/// Checkpoints go where nothing else is, and stay alone there.
+#[test]
+fn checkpoint_directories_belong_to_one_node() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let shared = path("shared");
+    let named = ["--checkpoint-dir", shared.to_str().unwrap()];
+    let node = start(&path("first"), &named);
+    create_journal(&connect(&node));
+    write(&connect(&node), 1, 1, SOON).unwrap();
+    checkpoint(&node);
+    let before = names(&shared);
+    let message = refused(&path("second"), &named);
+    assert!(message.contains(shared.to_str().unwrap()) && message.contains("another node"), "{message}");
+    assert!(!path("second").exists(), "nothing is made before all is looked at");
+    assert_eq!(names(&shared), before);
+    // A node that is there already is refused in the same way.
+    drop(start(&path("second"), &[]));
+    let message = refused(&path("second"), &named);
+    assert!(message.contains("another node"), "{message}");
+    assert_eq!(names(&shared), before);
+    drop(node);
+    let node = start(&path("first"), &named);
+    let marks = [Mark { client: 1, sequence: 1 }];
+    assert_eq!(missing(&connect(&node), &marks), []);
+    let status = common::status(&node);
+    assert!(status["checkpoint"]["start"].is_number(), "it came back from its checkpoint: {status:#}");
+    drop(node);
+
+    // What strangers have, whatever its name is.
+    let theirs = path("theirs");
+    for name in ["checkpoint-00000000000000000001", "checkpoint-mine", "photographs"] {
+        fs::create_dir_all(theirs.join(name)).unwrap();
+        fs::write(theirs.join(name).join("file"), "theirs").unwrap();
+        let message = refused(&path("third"), &["--checkpoint-dir", theirs.to_str().unwrap()]);
+        assert!(message.contains(name) && message.contains(theirs.to_str().unwrap()), "{message}");
+        assert!(theirs.join(name).join("file").exists() && names(&theirs) == [name]);
+        fs::remove_dir_all(&theirs).unwrap();
+    }
+
+    // Rows that were moved to another device are the node's own.
+    let moved = path("moved");
+    fs::create_dir(&moved).unwrap();
+    for name in names(&shared).iter().filter(|name| name.starts_with("checkpoint-0")) {
+        fs::rename(shared.join(name), moved.join(name)).unwrap();
+    }
+    let node = start(&path("first"), &["--checkpoint-dir", moved.to_str().unwrap()]);
+    assert_eq!(missing(&connect(&node), &marks), []);
+    assert!(common::status(&node)["checkpoint"]["start"].is_number());
+}
+
+/// A node that is refused another node's directory for its log leaves nothing in it.
+#[test]
+fn a_refused_log_directory_stays_as_it_was() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let (other, good, theirs) = (path("other"), path("good"), path("theirs"));
+    let node = start(&other, &[]);
+    fs::create_dir(&theirs).unwrap();
+    fs::write(theirs.join("photograph"), "theirs").unwrap();
+    // The node may be at work on its own files.
+    let kept = || names(&other).into_iter().filter(|name| !name.ends_with(".new")).collect::<Vec<_>>();
+    let before = kept();
+    for foreign in [&other, &theirs] {
+        let (good, foreign) = (good.to_str().unwrap(), foreign.to_str().unwrap());
+        for more in [&["--log-dir", foreign][..], &["--log-dir", good, "--log-dir", foreign]] {
+            let message = refused(&path("new"), more);
+            assert!(message.contains(foreign) && message.contains("nothing was changed"), "{message}");
+            assert!(!path("new").exists() && !Path::new(good).exists());
+        }
+    }
+    assert_eq!((kept(), names(&theirs)), (before, vec!["photograph".to_owned()]));
+    let twice = ["--log-dir", good.to_str().unwrap(), "--log-dir", good.to_str().unwrap()];
+    assert!(refused(&path("new"), &twice).contains(good.to_str().unwrap()));
+    assert!(!path("new").exists() && !good.exists());
+    drop(node);
+    drop(start(&other, &[]));
+}
+
+/// The file of the log's buffer is made new at each start: in the place of its own, and of no other.
+#[test]
+fn a_file_that_is_no_log_buffer_is_left_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let file = path("named");
+    for text in ["precious", &"precious ".repeat(10_000)] {
+        fs::write(&file, text).unwrap();
+        for domain in ["pmem", "file"] {
+            let more = ["--domain", domain, "--log-buffer-file", file.to_str().unwrap()];
+            let message = refused(&path(domain), &more);
+            assert!(message.contains(file.to_str().unwrap()) && message.contains("no log buffer"), "{message}");
+            assert_eq!(fs::read_to_string(&file).unwrap(), text);
+        }
+    }
+    // An empty one is taken, and one's own.
+    fs::write(&file, "").unwrap();
+    let more = ["--domain", "pmem", "--log-buffer-file", file.to_str().unwrap()];
+    for _ in 0..2 {
+        drop(start(&path("pmem"), &more));
+    }
+    let buffer = fs::read(&file).unwrap();
+    let message = refused(&path("another"), &more);
+    assert!(message.contains(file.to_str().unwrap()) && message.contains("no log buffer of this node"), "{message}");
+    assert!(fs::read(&file).unwrap() == buffer);
+    drop(start(&path("pmem"), &more));
+}

@@ -13,12 +13,15 @@
 //! term 2 81234 8899aabbccddeeff
 //! in-sync 0102030405
 //! reigned 1
+//! log here
 //! crc 89abcdef
 //! ```
 //!
 //! `heard` is the latest term the node knows of, and who reigns in it (`-` if unknown). Each `term` line says at which
 //! stamp a term began, and who reigned. `in-sync`, where there is such a line, is the newest in-sync set that the node knows of, in the words of replication, and
-//! `reigned` the latest reign of its own in which such a set took effect. The last line is the CRC-32C of all bytes before it. The file
+//! `reigned` the latest reign of its own in which such a set took effect. `log`, where there is such a line, says that the node
+//! has begun its log, and whether it is `here`, in this directory, or `elsewhere`: a log that is not there is missing from then
+//! on, and no new one. The last line is the CRC-32C of all bytes before it. The file
 //! is never changed in place: a new one is written, synced and renamed over it.
 
 use std::{
@@ -32,17 +35,27 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 
 use crate::{
     block::MAX_STREAMS,
+    identity::{Claim, first_foreign},
     medium::{make_directory, with_descriptors},
     segments::{MIN_SEGMENT, StoreConfig, StoreError},
     store::LogStore,
 };
 
-const CONTROL: &str = "control";
+pub(crate) const CONTROL: &str = "control";
 const LOCK: &str = "lock";
 /// A control file that is being written.
 const UNFINISHED: &str = "control.new";
 const HEAD: &str = "freshet control ";
 const FORMAT: u32 = 2;
+
+/// Where a node keeps its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogPlace {
+    /// In its directory.
+    Here,
+    /// In directories that were named (`log-dir`).
+    Elsewhere,
+}
 
 /// What the control file says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -63,6 +76,8 @@ pub struct Control {
     pub in_sync: Option<Vec<u8>>,
     /// The latest reign of this node itself in which an in-sync set took effect.
     pub reigned: Option<Term>,
+    /// Where the log is, once it was begun.
+    pub log: Option<LogPlace>,
 }
 
 /// Why a log directory could not be used.
@@ -80,7 +95,7 @@ pub enum ControlError {
     /// The directory belongs to something else, or is what is left of a node without its control
     /// file.
     #[error(
-        "{directory} is not empty and holds no Freshet log: there is {found} in it{guess}; name a new or an empty directory, or this node's \
+        "{directory} is not empty, and not this node's: there is {found} in it{guess}; name a new or an empty directory, or this node's \
          own; nothing was changed",
         directory = .directory.display(), found = .found.display()
     )]
@@ -91,6 +106,29 @@ pub enum ControlError {
         found: PathBuf,
         /// What it seems to belong to; empty when that cannot be told.
         guess: &'static str,
+    },
+    /// The log was begun, and is not there.
+    #[error(
+        "the log of this node is not in {missing}, where it was begun: if a device is not mounted there, mount it; if log-dir names \
+         other directories than before, name those again; if the log is lost, empty {directory} and let the node join its cluster \
+         again; nothing was changed",
+        missing = .missing.display(), directory = .directory.display()
+    )]
+    LogGone {
+        /// Where it should be.
+        missing: PathBuf,
+        /// The node's directory.
+        directory: PathBuf,
+    },
+    /// The log is not where it is looked for.
+    #[error("{what}: the log of the node in {directory} was begun {place}; nothing was changed", directory = .directory.display())]
+    Place {
+        /// The node's directory.
+        directory: PathBuf,
+        /// What is wrong with log-dir.
+        what: &'static str,
+        /// Where the log is.
+        place: &'static str,
     },
     /// Written by another version.
     #[error("{file} has format {found}, this version reads {FORMAT}: start the version that wrote it", file = .file.display())]
@@ -120,6 +158,21 @@ pub enum ControlError {
     },
 }
 
+impl ControlError {
+    /// There is `found` in a directory that is to be this node's.
+    pub(crate) fn foreign(directory: &Path, found: PathBuf) -> Self {
+        let guess = match found.to_str() {
+            Some("PG_VERSION" | "postgresql.conf" | "pg_wal") => ", as in a data directory of PostgreSQL",
+            Some(name) if name.ends_with(".segment") || name.starts_with("stream") => {
+                ", as of a node whose control file is gone: bring that back from a backup, or empty the directory and let the \
+                 node join its cluster again"
+            }
+            _ => "",
+        };
+        Self::Foreign { directory: directory.to_owned(), found, guess }
+    }
+}
+
 impl Control {
     fn encode(&self) -> String {
         let mut text = format!("{HEAD}{FORMAT}\ncluster {}\nnode {}\n", self.cluster, self.node);
@@ -135,6 +188,11 @@ impl Control {
         }
         if let Some(reigned) = self.reigned {
             text.push_str(&format!("reigned {reigned}\n"));
+        }
+        match self.log {
+            Some(LogPlace::Here) => text.push_str("log here\n"),
+            Some(LogPlace::Elsewhere) => text.push_str("log elsewhere\n"),
+            None => {}
         }
         let crc = crc32c::crc32c(text.as_bytes());
         text.push_str(&format!("crc {crc:08x}\n"));
@@ -176,8 +234,16 @@ impl Control {
         };
         let heard = (Term(heard.0.parse().map_err(|_| bad("latest term"))?), holder);
         let mut terms: Vec<(Term, Stamp, NodeId)> = Vec::new();
-        let (mut in_sync, mut reigned) = (None, None);
+        let (mut in_sync, mut reigned, mut log) = (None, None, None);
         for line in lines {
+            if let Some(place) = line.strip_prefix("log ") {
+                log = Some(match place {
+                    "here" => LogPlace::Here,
+                    "elsewhere" => LogPlace::Elsewhere,
+                    _ => return Err(bad("log's place")),
+                });
+                continue;
+            }
             if let Some(hex) = line.strip_prefix("in-sync ") {
                 in_sync = Some(from_hex(hex).ok_or_else(|| bad("in-sync set"))?);
                 continue;
@@ -193,7 +259,7 @@ impl Control {
             terms.push(term);
         }
         let (cluster, node) = (ClusterId(cluster), NodeId(node));
-        Ok(Self { cluster, node, segment_size, streams, terms, heard, in_sync, reigned })
+        Ok(Self { cluster, node, segment_size, streams, terms, heard, in_sync, reigned, log })
     }
 
     /// The newest term; zero before the first.
@@ -270,29 +336,10 @@ impl LogDirectory {
         if path.join(CONTROL).try_exists().map_err(failed)? {
             return Ok(());
         }
-        let entries = match fs::read_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries.map_err(failed)?,
-        };
-        for entry in entries {
-            let entry = entry.map_err(failed)?;
-            let name = entry.file_name();
-            let is_ours = [LOCK, UNFINISHED, "lost+found"].iter().any(|ours| name == **ours);
-            // A place where something is to be mounted, or a device of this node's is.
-            let is_empty = || fs::read_dir(entry.path()).is_ok_and(|mut entries| entries.next().is_none());
-            if !is_ours && !is_empty() {
-                let guess = match name.to_str() {
-                    Some("PG_VERSION" | "postgresql.conf" | "pg_wal") => ", as in a data directory of PostgreSQL",
-                    Some(name) if name.ends_with(".segment") || name.starts_with("stream") => {
-                        ", as of a node whose control file is gone: bring that back from a backup, or empty the directory and let the \
-                         node join its cluster again"
-                    }
-                    _ => "",
-                };
-                return Err(ControlError::Foreign { directory: path.to_owned(), found: name.into(), guess });
-            }
+        match first_foreign(path, &|name| name == LOCK || name == UNFINISHED)? {
+            Some(found) => Err(ControlError::foreign(path, found)),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Opens a log directory.
@@ -338,100 +385,144 @@ impl LogDirectory {
     }
 
     /// Opens the streams of the log: in `directories`, one for each, in their order; or, when none are given, in this
-    /// directory, if there is one stream, else in `stream-0`, `stream-1` and so on below it. They are made when they are not there.
+    /// directory, if there is one stream, else in `stream-0`, `stream-1` and so on below it. They are made when they are not
+    /// there, unless the log [has begun](Self::log_has_begun). Nothing is written before all of them were looked at.
     ///
     /// # Errors
-    /// As [`SegmentStore::open`]; [`StoreError::Stream`] when a directory is another stream's.
+    /// As [`SegmentStore::open`](crate::SegmentStore::open); [`StoreError::Stream`] when a directory is another stream's,
+    /// [`StoreError::Directory`] when it is not this node's, or the log that has begun is not there.
     pub fn open_store(&self, directories: &[PathBuf]) -> Result<LogStore, StoreError> {
         let control = self.control();
-        if directories.is_empty() && control.streams == 1 {
-            return LogStore::open_directory(&self.path, control.store_config());
+        let streams = stream_directories(&self.path, &control, directories)?;
+        let store = if streams.is_empty() {
+            LogStore::open_directory(&self.path, control.store_config())?
+        } else {
+            for claim in check_streams(&self.path, &control, &streams)? {
+                claim.make()?;
+            }
+            LogStore::open_directories(&streams, control.store_config())?
+        };
+        // The note of how far it is durable is the first that is made of a log, and stays.
+        if control.log.is_some()
+            && let Some(stream) = (0..store.streams()).find(|stream| !store.stream(*stream).is_begun())
+        {
+            let missing = streams.get(stream).unwrap_or(&self.path).clone();
+            return Err(ControlError::LogGone { missing, directory: self.path.clone() }.into());
         }
-        let below = (0..control.streams).map(|stream| self.path.join(format!("stream-{stream}")));
-        let directories = if directories.is_empty() { below.collect() } else { directories.to_vec() };
-        if directories.len() != control.streams {
-            let what = format!("{} directories are given, the log has {} streams", directories.len(), control.streams);
-            return Err(StoreError::Stream { file: self.path.join(CONTROL), what });
-        }
-        for (stream, directory) in directories.iter().enumerate() {
-            own_stream(directory, stream, &control)?;
-        }
-        LogStore::open_directories(&directories, control.store_config())
-    }
-}
-
-/// The file in a stream's directory that says whose it is.
-const STREAM: &str = "stream";
-
-/// What that file says.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct StreamIdentity {
-    pub(crate) stream: usize,
-    /// How many streams the log has.
-    pub(crate) streams: usize,
-    pub(crate) cluster: ClusterId,
-    pub(crate) node: NodeId,
-}
-
-impl StreamIdentity {
-    fn encode(&self) -> String {
-        let Self { stream, streams, cluster, node } = self;
-        format!("freshet stream {stream} of {streams}\ncluster {cluster}\nnode {node}\n")
+        Ok(store)
     }
 
-    fn decode(text: &str) -> Option<Self> {
-        let mut lines = text.lines();
-        let (stream, streams) = lines.next()?.strip_prefix("freshet stream ")?.split_once(" of ")?;
-        let (stream, streams) = (stream.parse().ok()?, streams.parse().ok()?);
-        let cluster = ClusterId(u128::from_str_radix(lines.next()?.strip_prefix("cluster ")?, 16).ok()?);
-        let node = NodeId(u64::from_str_radix(lines.next()?.strip_prefix("node ")?, 16).ok()?);
-        (stream < streams && streams <= MAX_STREAMS).then_some(Self { stream, streams, cluster, node })
-    }
-
-    /// Whose the stream in `directory` is; none when nothing there says so.
+    /// Notes, durably and once, that the log is there now: in `directories`, which were [opened](Self::open_store), or when
+    /// there are none in this directory. To be called when it can be appended to, before anything in it counts.
     ///
     /// # Errors
-    /// [`StoreError`] when the file cannot be read or understood.
-    pub(crate) fn read(directory: &Path) -> Result<Option<Self>, StoreError> {
-        let file = directory.join(STREAM);
-        match fs::read_to_string(&file) {
-            Ok(text) => match Self::decode(&text) {
-                Some(identity) => Ok(Some(identity)),
-                None => Err(StoreError::Header { file, what: "it does not say whose stream this is".to_owned() }),
-            },
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StoreError::io("read", file, 0, 0, error)),
+    /// [`ControlError::Io`].
+    pub fn log_has_begun(&self, directories: &[PathBuf]) -> Result<(), ControlError> {
+        if self.control().log.is_some() {
+            return Ok(());
         }
+        let place = if directories.is_empty() { LogPlace::Here } else { LogPlace::Elsewhere };
+        self.update(|control| control.log = Some(place))
+    }
+
+    /// Takes directories for the rows of checkpoints. `known` are names of what is this node's in them, although nothing
+    /// there says so.
+    ///
+    /// # Errors
+    /// [`StoreError::Directory`] when one is not this node's: no other is changed then. [`StoreError::Io`].
+    pub fn take_checkpoint_devices(
+        &self,
+        directories: &[PathBuf],
+        known: &dyn Fn(&str) -> bool,
+    ) -> Result<(), StoreError> {
+        let control = self.control();
+        for claim in check_checkpoint_devices(&control, directories, known)? {
+            claim.make()?;
+        }
+        Ok(())
     }
 }
 
-/// Makes a stream's directory, or checks that it is that one.
-fn own_stream(directory: &Path, stream: usize, control: &Control) -> Result<(), StoreError> {
-    let file = directory.join(STREAM);
-    let io = |doing, source| StoreError::io(doing, file.clone(), 0, 0, source);
-    let Control { streams, cluster, node, .. } = *control;
-    let own = StreamIdentity { stream, streams, cluster, node }.encode();
-    match fs::read_to_string(&file) {
-        Ok(found) if found == own => Ok(()),
-        Ok(found) => {
-            let found = found.lines().collect::<Vec<_>>().join(", ");
-            Err(StoreError::Stream { file, what: format!("it is of {found:?}, not of {own:?}") })
+/// Whether a node of this name, with its directory at `path`, can have its log in `logs` and the rows of its checkpoints in
+/// `checkpoints`: nothing else is in them. Changes nothing; for a node that is not there yet, and before the first of them is
+/// taken.
+///
+/// # Errors
+/// As [`LogDirectory::open_store`] and [`LogDirectory::take_checkpoint_devices`].
+pub fn check_devices(
+    path: &Path,
+    control: &Control,
+    logs: &[PathBuf],
+    checkpoints: &[PathBuf],
+    known: &dyn Fn(&str) -> bool,
+) -> Result<(), StoreError> {
+    let streams = stream_directories(path, control, logs)?;
+    check_streams(path, control, &streams)?;
+    check_checkpoint_devices(control, checkpoints, known)?;
+    Ok(())
+}
+
+/// Where the streams are that have directories of their own.
+fn stream_directories(path: &Path, control: &Control, directories: &[PathBuf]) -> Result<Vec<PathBuf>, StoreError> {
+    let wrong = |what, place| Err(ControlError::Place { directory: path.to_owned(), what, place }.into());
+    match (control.log, directories) {
+        (Some(LogPlace::Here), [_, ..]) => return wrong("log-dir is to be left out", "in that directory"),
+        (Some(LogPlace::Elsewhere), []) => {
+            return wrong("log-dir is missing", "in directories that log-dir named: name them again");
         }
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {
-            make_directory(directory).map_err(|source| io("make", source))?;
-            // Under another name first: half of it would be taken for another stream's at the next start.
-            let unfinished = directory.join("stream.new");
-            let write = || {
-                let mut new = File::create(&unfinished)?;
-                new.write_all(own.as_bytes())?;
-                new.sync_all()?;
-                fs::rename(&unfinished, &file)?;
-                File::open(directory)?.sync_all()
-            };
-            write().map_err(|source| io("write", source))
-        }
-        Err(source) => Err(io("read", source)),
+        _ => {}
     }
+    if directories.is_empty() {
+        let below = 0..if control.streams > 1 { control.streams } else { 0 };
+        return Ok(below.map(|stream| path.join(format!("stream-{stream}"))).collect());
+    }
+    let stream_error = |what| Err(StoreError::Stream { file: path.join(CONTROL), what });
+    if directories.len() != control.streams {
+        let given = directories.len();
+        return stream_error(format!("{given} directories are given, the log has {} streams", control.streams));
+    }
+    let whole = |directory: &PathBuf| fs::canonicalize(directory).unwrap_or_else(|_| directory.clone());
+    let places: Vec<_> = directories.iter().map(whole).collect();
+    if let Some(twice) = (1..places.len()).find(|at| places[..*at].contains(&places[*at])) {
+        return stream_error(format!("{} is given twice", directories[twice].display()));
+    }
+    Ok(directories.to_vec())
+}
+
+/// Those of the streams' directories that are to be taken.
+fn check_streams<'c>(
+    path: &Path,
+    control: &'c Control,
+    directories: &'c [PathBuf],
+) -> Result<Vec<Claim<'c>>, StoreError> {
+    let mut claims = Vec::new();
+    for (stream, directory) in directories.iter().enumerate() {
+        let claim = Claim::stream(directory, stream, control);
+        if claim.check(&|_| false)? {
+            continue;
+        }
+        if control.log.is_some() {
+            return Err(ControlError::LogGone { missing: directory.clone(), directory: path.to_owned() }.into());
+        }
+        claims.push(claim);
+    }
+    Ok(claims)
+}
+
+/// Those of the directories for checkpoints that are to be taken.
+fn check_checkpoint_devices<'c>(
+    control: &'c Control,
+    directories: &'c [PathBuf],
+    known: &dyn Fn(&str) -> bool,
+) -> Result<Vec<Claim<'c>>, StoreError> {
+    let mut claims = Vec::new();
+    for directory in directories {
+        let claim = Claim::checkpoints(directory, control);
+        if !claim.check(known)? {
+            claims.push(claim);
+        }
+    }
+    Ok(claims)
 }
 
 /// Reads the control file of a directory without owning it: for looking only.
@@ -450,7 +541,7 @@ pub fn read_control(directory: &Path) -> Result<Control, ControlError> {
     }
 }
 
-fn io_error(doing: &'static str, file: &Path, source: io::Error) -> ControlError {
+pub(crate) fn io_error(doing: &'static str, file: &Path, source: io::Error) -> ControlError {
     ControlError::Io { doing, file: file.to_owned(), source }
 }
 
@@ -499,6 +590,7 @@ mod tests {
             heard: (Term(4), Some(NodeId(9))),
             in_sync: Some(vec![1, 0xAB, 0]),
             reigned: Some(Term(3)),
+            log: Some(LogPlace::Elsewhere),
         }
     }
 
@@ -555,7 +647,7 @@ mod tests {
     fn the_making_of_streams_can_be_interrupted_anywhere() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log");
-        let made = LogDirectory::create(&path, Control { streams: 3, ..control() }).unwrap();
+        let made = LogDirectory::create(&path, Control { streams: 3, log: None, ..control() }).unwrap();
         let names = ["stream-0", "stream-1", "stream-2"].map(|name| path.join(name));
         for (number, name) in names.iter().enumerate() {
             fs::create_dir(name).unwrap();
@@ -570,9 +662,61 @@ mod tests {
         }
         assert_eq!(made.open_store(&[]).unwrap().streams(), 3);
         assert_eq!(made.open_store(&[]).unwrap().streams(), 3);
-        fs::rename(names[0].join(STREAM), names[1].join(STREAM)).unwrap();
+        fs::rename(names[0].join("stream"), names[1].join("stream")).unwrap();
         let error = made.open_store(&[]).unwrap_err();
         assert!(matches!(&error, StoreError::Stream { .. }), "{error}");
+    }
+
+    /// Before the log was begun a crash, or a loss of what is there, leaves a new node; from then on the log is missed.
+    #[test]
+    fn a_log_that_was_begun_is_missed() {
+        let directory = tempfile::tempdir().unwrap();
+        for (streams, named) in [(1, false), (1, true), (2, false), (2, true)] {
+            let path = directory.path().join(format!("{streams}-{named}"));
+            let own = Control { streams, log: None, ..control() };
+            let node = LogDirectory::create(&path, own).unwrap();
+            let places: Vec<_> = (0..streams).map(|n| path.join(format!("given-{n}"))).collect();
+            let given = if named { &places[..] } else { &[] };
+            let below = |n| if streams == 1 { path.clone() } else { path.join(format!("stream-{n}")) };
+            let place = |n: usize| if named { places[n].clone() } else { below(n) };
+            let empty = |n: usize| {
+                let files = fs::read_dir(place(n)).unwrap().map(|entry| entry.unwrap());
+                let ours = |name: &str| name == "stream" || name == "watermark" || name.ends_with(".segment");
+                let log = files.filter(|file| ours(file.file_name().to_str().unwrap()));
+                log.for_each(|file| fs::remove_file(file.path()).unwrap());
+            };
+            for begins in [false, true] {
+                drop(node.open_store(given).unwrap());
+                let store = node.open_store(given).unwrap();
+                if begins {
+                    store.resume(Stamp(1000)).unwrap();
+                }
+                drop(store);
+                (0..streams).for_each(empty);
+            }
+            let store = node.open_store(given).unwrap();
+            store.resume(Stamp(0)).unwrap();
+            drop(store);
+            node.log_has_begun(given).unwrap();
+            node.log_has_begun(given).unwrap();
+            drop(node.open_store(given).unwrap());
+            let elsewhere: Vec<_> = (0..streams).map(|n| path.join(format!("other-{n}"))).collect();
+            let wrong = node.open_store(&elsewhere).unwrap_err();
+            match named {
+                true => assert!(matches!(wrong, StoreError::Directory(ControlError::LogGone { .. })), "{wrong}"),
+                false => assert!(matches!(wrong, StoreError::Directory(ControlError::Place { .. })), "{wrong}"),
+            }
+            assert!(!elsewhere[0].exists());
+            if named {
+                let missing = node.open_store(&[]).unwrap_err();
+                assert!(matches!(missing, StoreError::Directory(ControlError::Place { .. })), "{missing}");
+            }
+            empty(streams - 1);
+            match node.open_store(given).unwrap_err() {
+                StoreError::Directory(ControlError::LogGone { missing, .. }) => assert_eq!(missing, place(streams - 1)),
+                error => panic!("{error}"),
+            }
+        }
     }
 
     #[test]
@@ -590,15 +734,6 @@ mod tests {
         }
         for length in 0..text.len() {
             assert!(Control::decode(&text[..length], file).is_err());
-        }
-    }
-
-    #[test]
-    fn a_stream_says_whose_it_is() {
-        let identity = StreamIdentity { stream: 2, streams: 3, cluster: ClusterId(0x0102), node: NodeId(9) };
-        assert_eq!(StreamIdentity::decode(&identity.encode()), Some(identity));
-        for text in ["", "freshet stream 3 of 3\ncluster 1\nnode 1\n", "freshet stream 0 of 1\ncluster x\nnode 1\n"] {
-            assert_eq!(StreamIdentity::decode(text), None);
         }
     }
 

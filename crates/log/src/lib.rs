@@ -18,6 +18,7 @@ pub mod block;
 pub mod buffer;
 pub mod control;
 mod core;
+mod identity;
 pub mod inspect;
 pub mod medium;
 #[cfg(all(test, loom))]
@@ -38,7 +39,7 @@ pub use crate::buffer::RingMemory;
 pub use crate::core::{LogFailure, LogReader, LogStatistics, ReadError};
 pub use crate::{
     block::{Block, BlockBuilder, BlockError, BlockHeader, BlockKind, RecordHeader, RecordKind, RecordRef},
-    control::{Control, ControlError, LogDirectory},
+    control::{Control, ControlError, LogDirectory, LogPlace, check_devices},
     scan::{BlockScanner, Chunk, LogSource},
     segments::{Lack, SegmentStore, StoreConfig, StoreError},
     standby::{AcceptError, Accepted, ReceiveError, Receiver, StandbyLog, StandbyRing, Writable},

@@ -28,6 +28,7 @@ fn control(streams: usize) -> Control {
         terms: vec![(Term(3), Stamp(0), NodeId(1))],
         in_sync: None,
         reigned: None,
+        log: None,
         heard: (Term(3), Some(NODE)),
     }
 }

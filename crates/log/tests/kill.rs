@@ -65,6 +65,7 @@ fn what_a_killed_process_acknowledged_is_there() {
         terms: vec![(Term(1), Stamp(0), NodeId(1))],
         in_sync: None,
         reigned: None,
+        log: None,
         heard: (Term(1), Some(NodeId(1))),
     };
     drop(LogDirectory::create(&path, control).unwrap());

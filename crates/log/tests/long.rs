@@ -10,7 +10,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{Fid, Rid, Stamp, Term};
+use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
     Batch, Block, BlockBuilder, BlockHeader, BlockKind, GroupCommitKind, Log, LogConfig, LogReader, LogStore, Nudge,
     RecordKind, ReserveError, Sink, StandbyLog, Writer,
@@ -270,7 +270,13 @@ fn one_that_a_crash_interrupts_never_was() {
 
 fn persistence(directory: &Path) -> PersistenceConfig {
     let method = Method::best().expect("this processor has one");
-    PersistenceConfig { path: directory.join("buffer"), method, delay: Duration::ZERO, delay_per_kib: Duration::ZERO }
+    PersistenceConfig {
+        path: directory.join("buffer"),
+        owner: NodeId(7),
+        method,
+        delay: Duration::ZERO,
+        delay_per_kib: Duration::ZERO,
+    }
 }
 
 /// The same with a buffer in persistent memory, of which a part is in the segments and a part is not; and one that is whole,
@@ -285,7 +291,8 @@ fn one_in_persistent_memory_is_there_or_not() {
             for round in 0..3u64 {
                 let store = store(directory.path(), streams);
                 let tail = store.settle_before_buffer().unwrap();
-                let mut end = recover_buffer(&directory.path().join("buffer"), &store, &tail, &[], false).unwrap();
+                let mut end =
+                    recover_buffer(&directory.path().join("buffer"), NodeId(7), &store, &tail, &[], false).unwrap();
                 if tail.end < tail.blocks_end && end == tail.blocks_end {
                     std::fs::remove_file(directory.path().join("buffer")).unwrap();
                     end = store.settle().unwrap().end;

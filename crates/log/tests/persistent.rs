@@ -5,7 +5,7 @@ mod stores;
 
 use std::{path::Path, time::Duration};
 
-use freshet_base::{Fid, Rid, Stamp, Term};
+use freshet_base::{Fid, NodeId, Rid, Stamp, Term};
 use freshet_log::{
     Block, BlockBuilder, BlockKind, GroupCommitKind, Log, LogConfig, Nudge, RecordKind, Writer,
     persist::{BufferError, Medium, Method, PersistenceConfig, recover_buffer},
@@ -16,13 +16,19 @@ use stores::store;
 const RING: usize = 64 << 10;
 
 fn persistence(directory: &Path, method: Method) -> PersistenceConfig {
-    PersistenceConfig { path: directory.join("buffer"), method, delay: Duration::ZERO, delay_per_kib: Duration::ZERO }
+    PersistenceConfig {
+        path: directory.join("buffer"),
+        owner: NodeId(7),
+        method,
+        delay: Duration::ZERO,
+        delay_per_kib: Duration::ZERO,
+    }
 }
 
 fn open(directory: &Path, streams: usize, method: Method, kind: GroupCommitKind) -> (Log, Stamp) {
     let store = store(directory, streams);
     let tail = store.settle_before_buffer().unwrap();
-    let end = recover_buffer(&directory.join("buffer"), &store, &tail, &[], false).unwrap();
+    let end = recover_buffer(&directory.join("buffer"), NodeId(7), &store, &tail, &[], false).unwrap();
     let config = LogConfig { capacity: RING, partition: 4096, group_commit: kind, ..LogConfig::default() };
     let log = Log::open_persistent(config, &persistence(directory, method), store, end, Term(1)).unwrap();
     if std::env::var_os("FRESHET_DAX").is_some() {
@@ -82,7 +88,7 @@ fn what_was_acknowledged_is_there_after_the_process_ended() {
             }
             let store = store(directory.path(), streams);
             let tail = store.settle_before_buffer().unwrap();
-            let end = recover_buffer(&directory.path().join("buffer"), &store, &tail, &[], false).unwrap();
+            let end = recover_buffer(&directory.path().join("buffer"), NodeId(7), &store, &tail, &[], false).unwrap();
             assert_eq!(end, written.last().unwrap().1);
             for (stamp, end, rid) in written {
                 let mut bytes = vec![0; end.since(stamp) as usize];
@@ -140,32 +146,53 @@ fn a_buffer_that_is_not_this_logs_is_refused() {
     let store = store(directory.path(), 1);
     let found = store.settle_before_buffer().unwrap();
     let good = std::fs::read(&path).unwrap();
-    for (at, what) in [(0, "header"), (10, "header"), (20, "header"), (36, "header")] {
+    for (at, what) in [(10, "header"), (20, "header"), (36, "header"), (44, "header")] {
         let mut bad = good.clone();
         bad[at] ^= 1;
         std::fs::write(&path, bad).unwrap();
-        let error = recover_buffer(&path, &store, &found, &[], false).unwrap_err();
+        let error = recover_buffer(&path, NodeId(7), &store, &found, &[], false).unwrap_err();
         assert!(matches!(error, BufferError::Damaged { .. }) && error.to_string().contains(what), "{error}");
     }
+    let mut foreign = good.clone();
+    foreign[0] ^= 1;
+    let mut image = good.clone();
+    image[..1024].fill(0);
+    for foreign in [foreign, image, b"short".to_vec()] {
+        std::fs::write(&path, &foreign).unwrap();
+        let error = recover_buffer(&path, NodeId(7), &store, &found, &[], false).unwrap_err();
+        assert!(matches!(&error, BufferError::Foreign(file) if *file == path), "{error}");
+        // It was one: then it is damaged.
+        let error = recover_buffer(&path, NodeId(7), &store, &found, &[], true).unwrap_err();
+        assert!(matches!(error, BufferError::Damaged { .. }), "{error}");
+        assert_eq!(std::fs::read(&path).unwrap(), foreign);
+    }
+    // Another node's, of the same cluster.
+    std::fs::write(&path, &good).unwrap();
+    let error = recover_buffer(&path, NodeId(8), &store, &found, &[], false).unwrap_err();
+    assert!(matches!(&error, BufferError::Foreign(file) if *file == path), "{error}");
+    assert_eq!(std::fs::read(&path).unwrap(), good);
     let mut bad = good.clone();
     bad[2048..2176].fill(0);
     std::fs::write(&path, bad).unwrap();
     assert!(
-        recover_buffer(&path, &store, &found, &[], false).unwrap_err().to_string().contains("how far the segments are")
+        recover_buffer(&path, NodeId(7), &store, &found, &[], false)
+            .unwrap_err()
+            .to_string()
+            .contains("how far the segments are")
     );
     std::fs::write(&path, &good[..good.len() - 4096]).unwrap();
-    assert!(recover_buffer(&path, &store, &found, &[], false).unwrap_err().to_string().contains("length"));
+    assert!(recover_buffer(&path, NodeId(7), &store, &found, &[], false).unwrap_err().to_string().contains("length"));
     // A torn end is no damage: it was not acknowledged.
     let mut torn = good.clone();
     torn[4096 + 40] ^= 1;
     std::fs::write(&path, torn).unwrap();
-    assert_eq!(recover_buffer(&path, &store, &found, &[], false).unwrap(), found.end);
+    assert_eq!(recover_buffer(&path, NodeId(7), &store, &found, &[], false).unwrap(), found.end);
     std::fs::write(&path, good).unwrap();
-    assert_eq!(recover_buffer(&path, &store, &found, &[], false).unwrap(), end);
+    assert_eq!(recover_buffer(&path, NodeId(7), &store, &found, &[], false).unwrap(), end);
     let again = store.settle_before_buffer().unwrap();
     assert_eq!(again.end, end);
-    assert_eq!(recover_buffer(&path, &store, &again, &[], false).unwrap(), end, "twice does no harm");
-    assert_eq!(recover_buffer(&directory.path().join("none"), &store, &again, &[], false).unwrap(), end);
+    assert_eq!(recover_buffer(&path, NodeId(7), &store, &again, &[], false).unwrap(), end, "twice does no harm");
+    assert_eq!(recover_buffer(&directory.path().join("none"), NodeId(7), &store, &again, &[], false).unwrap(), end);
 }
 
 /// A block that was filled in behind one that was not is no part of the log, and does not become one when another crash finds

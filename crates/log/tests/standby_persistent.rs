@@ -21,12 +21,12 @@ const LENGTH: u64 = 208;
 
 fn persistence(directory: &Path, method: Method) -> PersistenceConfig {
     let path = directory.join("buffer");
-    PersistenceConfig { path, method, delay: Duration::ZERO, delay_per_kib: Duration::ZERO }
+    PersistenceConfig { path, owner: NodeId(7), method, delay: Duration::ZERO, delay_per_kib: Duration::ZERO }
 }
 
 fn recover(directory: &Path, store: &LogStore, terms: &[(Term, Stamp)]) -> Stamp {
     let tail = store.settle_before_buffer().unwrap();
-    recover_buffer(&directory.join("buffer"), store, &tail, terms, false).unwrap()
+    recover_buffer(&directory.join("buffer"), NodeId(7), store, &tail, terms, false).unwrap()
 }
 
 /// A standby's log on `store`, where a restart finds its end.

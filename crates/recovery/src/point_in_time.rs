@@ -279,6 +279,7 @@ impl PointInTime {
             heard,
             in_sync: None,
             reigned: None,
+            log: None,
         };
         let directory = LogDirectory::create(&self.directory, control)?;
         self.copy_log(&directory, source.as_ref(), start, &goal)?;
@@ -348,6 +349,7 @@ impl PointInTime {
     ) -> Result<(), PointInTimeError> {
         let ring = RING.max(2 * (goal.longest + PIECE)).next_power_of_two();
         let (log, mut receiver) = StandbyLog::open(ring, directory.open_store(&[])?, start)?;
+        directory.log_has_begun(&[])?;
         let mut piece = Vec::with_capacity(PIECE);
         let mut append = |piece: &mut Vec<u8>| -> Result<(), PointInTimeError> {
             let to = receiver.received().plus(piece.len() as u64);

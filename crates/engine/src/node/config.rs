@@ -2,7 +2,7 @@
 
 use std::{path::PathBuf, sync::Arc, time::Duration};
 
-use freshet_base::Safety;
+use freshet_base::{NodeId, Safety};
 use freshet_cluster::{
     commit_rule::{AbsurdRule, RuleConfig, WhenMissing},
     relay::RelayAck,
@@ -485,8 +485,8 @@ impl NodeConfig {
         self.log.buffer_file.clone().or_else(default)
     }
 
-    /// The log buffer in persistent memory, in domain `pmem`.
-    pub(crate) fn persistence(&self) -> Result<Option<PersistenceConfig>, String> {
+    /// The log buffer of `owner` in persistent memory, in domain `pmem`.
+    pub(crate) fn persistence(&self, owner: NodeId) -> Result<Option<PersistenceConfig>, String> {
         if self.domain != Domain::Pmem {
             return Ok(None);
         }
@@ -504,12 +504,12 @@ impl NodeConfig {
             }
         };
         let delay = Duration::from_nanos(self.log.persist_delay_ns);
-        Ok(Some(PersistenceConfig { path, method, delay, delay_per_kib }))
+        Ok(Some(PersistenceConfig { path, owner, method, delay, delay_per_kib }))
     }
 
-    /// The log buffer of a standby.
-    pub(crate) fn standby_ring(&self) -> Result<StandbyRing, String> {
-        Ok(match self.persistence()? {
+    /// The log buffer of `owner` as a standby.
+    pub(crate) fn standby_ring(&self, owner: NodeId) -> Result<StandbyRing, String> {
+        Ok(match self.persistence(owner)? {
             Some(persistence) => {
                 // Who does not replay has nobody to do it then.
                 let upon_replay = self.log.persist_upon_replay && self.replay != ReplayMode::None;
@@ -525,6 +525,12 @@ impl NodeConfig {
             (Some(directory), []) => vec![directory.join("checkpoints")],
             (_, devices) => devices.to_vec(),
         }
+    }
+
+    /// Those of them that are not below the node's directory by default.
+    pub(crate) fn named_checkpoint_devices(&self) -> Vec<PathBuf> {
+        let default = Self { checkpoint: CheckpointSettings::default(), ..self.clone() }.checkpoint_devices();
+        self.checkpoint.dir.iter().filter(|device| !default.contains(device)).cloned().collect()
     }
 
     /// Places for workers, replay threads and the engine's own.

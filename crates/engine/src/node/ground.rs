@@ -9,7 +9,10 @@ use std::{
 };
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
-use freshet_log::{Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, persist::recover_buffer};
+use freshet_log::{
+    Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, check_devices, persist::recover_buffer,
+};
+use freshet_recovery::{Manifest, RestoreError, checkpoint::folder};
 use freshet_replication::{
     endpoint::{CallError, call},
     terms::{TermState, Terms, VolatileTerms},
@@ -110,7 +113,10 @@ impl Ground {
                     heard,
                     in_sync: None,
                     reigned: None,
+                    log: None,
                 };
+                // Nothing is made for a node whose devices are another's.
+                check_devices(path, &control, &config.log.dir, &config.named_checkpoint_devices(), &|_| false)?;
                 Self::existing(LogDirectory::create(path, control)?, config)
             }
             Err(error) => Err(error.into()),
@@ -120,7 +126,14 @@ impl Ground {
     fn existing(directory: LogDirectory, config: &NodeConfig) -> Result<Self, StartError> {
         let control = directory.control();
         let state = term_state(&control).map_err(StartError::Config)?;
+        // Rows that were moved to another device are this node's there, too.
+        let installed = Manifest::installed(directory.path()).map_err(RestoreError::from)?;
+        let folders: Vec<_> = installed.into_iter().map(|start| folder(Path::new(""), start)).collect();
+        let known = |name: &str| folders.iter().any(|folder| folder == Path::new(name));
+        let devices = config.named_checkpoint_devices();
+        check_devices(directory.path(), &control, &config.log.dir, &devices, &known)?;
         let store = directory.open_store(&config.log.dir)?;
+        directory.take_checkpoint_devices(&devices, &known)?;
         let directory = Arc::new(directory);
         let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
         let (id, cluster) = (control.node, control.cluster);
@@ -137,6 +150,12 @@ impl Ground {
         Ok(Self { directory: None, store, id, cluster, terms })
     }
 
+    /// To be called when the log is open, before anything is written to it: from now on it is missed when it is not there.
+    pub fn log_has_begun(&self, config: &NodeConfig) -> Result<(), StartError> {
+        let begun = self.directory.as_ref().map_or(Ok(()), |directory| directory.log_has_begun(&config.log.dir));
+        begun.map_err(StartError::from)
+    }
+
     /// Finds the end of the log and cuts off what a crash tore. What a buffer in persistent memory holds beyond the segments is put there
     /// first, whatever the domain is now. Returns where the log ends then, and what was cut off.
     pub fn settle(&self, config: &NodeConfig, store: &LogStore) -> Result<(Stamp, Option<Torn>), StartError> {
@@ -149,7 +168,7 @@ impl Ground {
         };
         let tail = freshet_recovery::settle_tail_before_buffer(store)?;
         let terms: Vec<_> = directory.control().terms.iter().map(|(term, start, _)| (*term, *start)).collect();
-        let end = recover_buffer(&file, store, &tail, &terms, in_use.is_some())?;
+        let end = recover_buffer(&file, self.id, store, &tail, &terms, in_use.is_some())?;
         // Everything is in the segments now.
         BufferInUse::remove(directory.path())?;
         let half = tail.end < tail.blocks_end && end == tail.blocks_end;

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_base::{Stamp, Term};
+use freshet_base::{NodeId, Stamp, Term};
 use freshet_cluster::{
     commit_rule::AbsurdRule,
     term::{Candidacy, LogState, Plan, TermHistory, may_come_back},
@@ -122,7 +122,7 @@ impl Node {
         mut progress: impl FnMut(Phase) + Send,
     ) -> Result<Arc<Self>, StartError> {
         config.log_config().check()?;
-        config.persistence().map_err(StartError::Config)?;
+        config.persistence(NodeId(0)).map_err(StartError::Config)?;
         config.fabric.primary().and_then(|_| config.fabric.standby(config.domain)).map_err(StartError::Config)?;
         let streams = config.log.stream_count();
         if streams == 0 || streams > MAX_STREAMS {
@@ -209,7 +209,7 @@ impl Parts {
         let term = Term(state.fence.highest().max(state.history.last_term()).0 + 1);
         let succession = alone(&ground, end).succession(config.force_reign);
         ground.terms.begin(term, ground.id, end, end)?;
-        let log = match (config.persistence().map_err(StartError::Config)?, ground.store.clone()) {
+        let log = match (config.persistence(ground.id).map_err(StartError::Config)?, ground.store.clone()) {
             (Some(persistence), Some(store)) => {
                 let log = Log::open_persistent(config.log_config(), &persistence, store, end, term)?;
                 if let Some(directory) = &ground.directory {
@@ -219,6 +219,7 @@ impl Parts {
             }
             (_, store) => Log::open(config.log_config(), store, end, term)?,
         };
+        ground.log_has_begun(&config)?;
         source.open(log.reader());
         let visible = Arc::new(freshet_base::Watermark::new(end));
         let core = Core::new(participants, catalog, Snapshots::standby(visible), Arc::clone(&source) as _);
@@ -327,8 +328,9 @@ impl Parts {
             let adopted = ground.terms.adopt(ground.cluster, state.history.cut(end));
             adopted.map_err(|cause| StartError::System(cause.to_string()))?;
         }
-        let ring = config.standby_ring().map_err(StartError::Config)?;
+        let ring = config.standby_ring(ground.id).map_err(StartError::Config)?;
         let (log, receiver) = StandbyLog::open_on(&ring, config.log.buffer_bytes, store, end)?;
+        ground.log_has_begun(&config)?;
         if let (StandbyRing::Persistent { persistence, .. }, Some(directory)) = (&ring, &ground.directory) {
             // Before anything is received.
             BufferInUse::write(directory.path(), &persistence.path)?;

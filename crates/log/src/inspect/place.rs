@@ -9,7 +9,8 @@ use freshet_base::Stamp;
 
 use super::{Inspection, Stream, StreamNotes, View, saved::SavedTail, walk::Walk};
 use crate::{
-    control::{Control, ControlError, StreamIdentity, read_control},
+    control::{Control, ControlError, read_control},
+    identity::StreamIdentity,
     medium::{FileMedium, Medium},
     scan::{LogSource, Positions},
     segments::{SegmentStore, StoreError, look_at_epoch},

@@ -5,14 +5,16 @@
 //! |---|---|
 //! | 0..8       | `FRESHBUF` |
 //! | 8..12      | format version |
-//! | 12..16     | CRC-32C of bytes 16..40 |
+//! | 12..16     | CRC-32C of bytes 16..48 |
 //! | 16..32     | cluster id |
 //! | 32..40     | capacity of the ring in bytes |
+//! | 40..48     | node id |
 //! | 2048..2176 | how far the log is in the segments, durably ([`super::slots`]) |
 //! | 4096..     | the ring: virtual byte `x` lies at `4096 + x mod capacity` |
 
 use std::{
-    fs, io,
+    fs,
+    io::{self, Read},
     os::fd::BorrowedFd,
     path::{Path, PathBuf},
     sync::{
@@ -22,7 +24,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Stamp, Term};
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
 
 use super::{
     Delay, Lines, Medium, Method,
@@ -36,7 +38,7 @@ use crate::{
 
 /// Other nodes look for it before they map the file (crate `fabric`, `memory.rs`).
 const MAGIC: &[u8; 8] = b"FRESHBUF";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const HEADER: usize = 4096;
 const SLOTS: usize = 2048;
 
@@ -45,6 +47,8 @@ const SLOTS: usize = 2048;
 pub struct PersistenceConfig {
     /// The file; on a DAX file system for the real thing.
     pub path: PathBuf,
+    /// Whose buffer it is: no other node's is replaced.
+    pub owner: NodeId,
     /// How stores become durable.
     pub method: Method,
     /// Waited for at each insertion of a primary, and by each thread for its share on a standby, to stand for slower
@@ -83,6 +87,13 @@ pub enum BufferError {
         /// What does not hold.
         what: String,
     },
+    /// Something else is there.
+    #[error(
+        "{file} is not empty, and no log buffer of this node: name another file (log-buffer-file), or one that is empty; \
+         nothing was changed",
+        file = .0.display()
+    )]
+    Foreign(PathBuf),
     /// It is not there, or was never used, and it held the end of the log.
     #[error(
         "{file} is missing or empty, and the end of the log was in it when this node ended: bring it back; without it the node \
@@ -109,15 +120,26 @@ pub(crate) struct PersistentBuffer {
     destaged: AtomicU64,
 }
 
-fn head(cluster: ClusterId, capacity: u64) -> [u8; 40] {
-    let mut bytes = [0; 40];
+/// How many bytes of the header are used.
+const HEAD: usize = 48;
+
+fn head(cluster: ClusterId, owner: NodeId, capacity: u64) -> [u8; HEAD] {
+    let mut bytes = [0; HEAD];
     bytes[..8].copy_from_slice(MAGIC);
     bytes[8..12].copy_from_slice(&FORMAT.to_le_bytes());
     bytes[16..32].copy_from_slice(&cluster.0.to_le_bytes());
     bytes[32..40].copy_from_slice(&capacity.to_le_bytes());
+    bytes[40..48].copy_from_slice(&owner.0.to_le_bytes());
     let crc = crc32c::crc32c(&bytes[16..]);
     bytes[12..16].copy_from_slice(&crc.to_le_bytes());
     bytes
+}
+
+/// Whether a whole header says that the buffer is that of another node than `owner` in `cluster`.
+fn is_anothers(found: &[u8], cluster: ClusterId, owner: NodeId) -> bool {
+    let capacity = u64::from_le_bytes(std::array::from_fn(|at| found[32 + at]));
+    let whole = found[8..12] == FORMAT.to_le_bytes() && found[12..16] == crc32c::crc32c(&found[16..HEAD]).to_le_bytes();
+    whole && found[..HEAD] != head(cluster, owner, capacity)
 }
 
 impl PersistentBuffer {
@@ -141,6 +163,11 @@ impl PersistentBuffer {
         // A new file each time: a primary that stood still may have mapped the previous one, and
         // may continue to write there.
         let unfinished = unfinished(&path);
+        for file in [&path, &unfinished] {
+            if !may_be_buffer(file).map_err(|source| io("look at", source))? {
+                return Err(BufferError::Foreign(file.clone()));
+            }
+        }
         remove(&unfinished).map_err(|source| io("replace", source))?;
         let mapping =
             Mapping::open(&unfinished, HEADER + capacity, config.method).map_err(|source| io("map", source))?;
@@ -152,8 +179,8 @@ impl PersistentBuffer {
             destaged: start.0.into(),
         };
         this.write_slot(start);
-        this.mapping.store(0, &head(cluster, capacity as u64));
-        this.mapping.persist(0, 40);
+        this.mapping.store(0, &head(cluster, config.owner, capacity as u64));
+        this.mapping.persist(0, HEAD);
         // It counts from here on, whole; a crash before leaves the old one, and the segments have
         // everything that is in that.
         fs::rename(&unfinished, &this.path).map_err(|source| io("replace", source))?;
@@ -265,6 +292,21 @@ fn unfinished(path: &Path) -> PathBuf {
     path.with_added_extension("new")
 }
 
+/// Whether nothing but a log buffer can be at `path`, by its first bytes: a regular file that begins as one does, an empty one,
+/// one that was never finished, or none.
+fn may_be_buffer(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
+        Err(error) => return Err(error),
+        // To read another kind may never end.
+        Ok(found) if !found.is_file() => return Ok(false),
+        Ok(_) => {}
+    }
+    let mut first = Vec::new();
+    fs::File::open(path)?.take(MAGIC.len() as u64).read_to_end(&mut first)?;
+    Ok(first.is_empty() || first == MAGIC || first == [0; MAGIC.len()])
+}
+
 /// What an earlier attempt may have left.
 fn remove(path: &Path) -> io::Result<()> {
     match fs::remove_file(path) {
@@ -278,7 +320,8 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 }
 
 /// After a crash: puts what the buffer in the file at `path` holds beyond the end of the segments, which is `tail`, into `store`,
-/// and returns where the log's blocks end then. Does nothing when there is no such file, unless it is `expected`.
+/// and returns where the log's blocks end then. Does nothing when there is no such file, unless it is `expected`. `owner` is the
+/// node whose buffer it is to be.
 ///
 /// `terms` is the history of terms: each, and where it began. Of a block that says another term than reigned at its
 /// place, nothing is taken: a primary that was deposed may have left it there. Without any, that is not asked.
@@ -290,6 +333,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 /// [`BufferError`]; nothing was changed then, or it can be done again.
 pub fn recover_buffer(
     path: &Path,
+    owner: NodeId,
     store: &LogStore,
     tail: &Tail,
     terms: &[(Term, Stamp)],
@@ -297,22 +341,37 @@ pub fn recover_buffer(
 ) -> Result<Stamp, BufferError> {
     let end = tail.blocks_end;
     let missing = || if expected { Err(BufferError::Missing(path.to_owned())) } else { Ok(end) };
+    let failed = |source| BufferError::Io { doing: "read", file: path.to_owned(), source };
+    // One that was in use may be damaged; anything else is another's.
+    if !expected && !may_be_buffer(path).map_err(failed)? {
+        return Err(BufferError::Foreign(path.to_owned()));
+    }
     let bytes = match fs::read(path) {
         Ok(bytes) => bytes,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return missing(),
-        Err(source) => return Err(BufferError::Io { doing: "read", file: path.to_owned(), source }),
+        Err(source) => return Err(failed(source)),
     };
-    if bytes.get(..40).is_none_or(|head| head.iter().all(|byte| *byte == 0)) {
-        // Its making was interrupted.
+    if bytes.iter().all(|byte| *byte == 0) {
+        // Room for one: nothing was ever in it.
         return missing();
+    }
+    if !expected && !bytes.starts_with(MAGIC) {
+        return Err(BufferError::Foreign(path.to_owned()));
     }
     let damaged = |what: &str| BufferError::Damaged { file: path.to_owned(), what: what.to_owned() };
     let capacity = bytes.len().saturating_sub(HEADER);
     if bytes.len() < HEADER || !capacity.is_power_of_two() {
         return Err(damaged("its length is none of a buffer"));
     }
-    if bytes[..40] != head(store.config().cluster, capacity as u64) {
-        return Err(damaged("its header is not that of this cluster's buffer of this size"));
+    let cluster = store.config().cluster;
+    if !expected && is_anothers(&bytes, cluster, owner) {
+        return Err(BufferError::Foreign(path.to_owned()));
+    }
+    if bytes[8..12] != FORMAT.to_le_bytes() {
+        return Err(damaged(&format!("its header is not that of format {FORMAT}, which this version reads")));
+    }
+    if bytes[..HEAD] != head(cluster, owner, capacity as u64) {
+        return Err(damaged("its header is not that of this node's buffer of this size"));
     }
     let slots_bytes = bytes[SLOTS..SLOTS + slots::BYTES].try_into().expect("it has that length");
     let (_, destaged) = slots::read(&slots_bytes).ok_or_else(|| damaged("it does not say how far the segments are"))?;

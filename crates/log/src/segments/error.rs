@@ -5,6 +5,7 @@ use std::{io, path::PathBuf};
 use freshet_base::{ClusterId, Stamp};
 
 use super::header::FORMAT;
+use crate::control::ControlError;
 
 /// Why a store did not do what it was asked.
 #[derive(Debug, thiserror::Error)]
@@ -60,6 +61,9 @@ pub enum StoreError {
         /// What does not fit.
         what: String,
     },
+    /// A directory that is not this node's, or where a log is missing.
+    #[error(transparent)]
+    Directory(#[from] ControlError),
     /// What was named for an inspection cannot be looked at.
     #[error("{path}: {what}", path = .path.display())]
     Look {

@@ -239,6 +239,11 @@ impl SegmentStore {
         (!segments.0.is_empty()).then(|| (Stamp(segments.first()), Stamp(segments.end(self.size()))))
     }
 
+    /// Whether the log was ever [resumed](Self::resume): from then on there is a note of how far it is durable.
+    pub(crate) fn is_begun(&self) -> bool {
+        lock(&self.shared.mark).is_some()
+    }
+
     /// How far the log was durable, by the last note of it. Zero for an empty log.
     pub fn watermark(&self) -> Stamp {
         self.noted().position
