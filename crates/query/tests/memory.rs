@@ -158,3 +158,45 @@ fn time_limits_have_defaults_that_the_server_sets() {
     sql.lines("SET statement_timeout = 0; BEGIN");
     common::eventually("it was ended", || sql.client.is_closed());
 }
+
+/// What would take minutes or longer in one call of a function, each with what it needs before.
+const LONG: &[&str] = &[
+    "SELECT repeat('ab', 3000000) LIKE '%_' || repeat('ab', 100000) || 'c%'",
+    "SELECT repeat('ab', 3000000)::bytea LIKE ('%_' || repeat('ab', 100000) || 'c%')::bytea",
+    "SELECT count(*) FROM generate_series(1, 2000000) g WHERE g = ANY (array_fill(0, ARRAY[1000000]))",
+    "SELECT count(*) FROM generate_series(1, 2000000) g WHERE array_position(array_fill(0, ARRAY[1000000]), g) > 0",
+    "SELECT jsonb_agg(g) @> jsonb_agg(-g) FROM generate_series(1, 200000) g",
+    "SELECT jsonb_agg('x' || g) @> jsonb_agg('y' || g) FROM generate_series(1, 200000) g",
+    "SELECT count(*) FROM regexp_matches(repeat('a', 3000000), 'a*b|a', 'g')",
+    "SELECT regexp_count(repeat('a', 3000000), 'a*b|a')",
+    "SELECT length(regexp_replace(repeat('a', 3000000), 'a*b|a', '', 'g'))",
+    "SELECT cardinality(regexp_split_to_array(repeat('a', 3000000), 'a*b|a'))",
+    "SELECT sum(length(s || g)) FROM generate_series(1, 1000000) g, (SELECT repeat('x', 3000000) s OFFSET 0) q",
+];
+
+#[test]
+fn a_single_call_ends_when_its_time_is_over() {
+    let node = SqlNode::start(config(None));
+    let sql = node.connect();
+    sql.lines("CREATE TABLE t (id int PRIMARY KEY, x text, y text)");
+    sql.lines("INSERT INTO t SELECT 1, repeat('ab', 300000), '%_' || repeat('ab', 100000) || 'c%'");
+    sql.lines("SET statement_timeout = '200ms'");
+    for statement in LONG.iter().chain(&["SELECT id FROM t WHERE x LIKE y"]) {
+        assert_eq!(sql.state(statement), "57014", "{statement}");
+    }
+    sql.lines("RESET statement_timeout");
+    // These are linear.
+    for (statement, answer) in [
+        ("SELECT repeat('ab', 3000000) LIKE '%' || repeat('ab', 100000) || 'c%'", "f"),
+        ("SELECT repeat('a', 1000000) LIKE repeat('%a', 50) || '%b'", "f"),
+        ("SELECT array_agg(g) && array_agg(-g) FROM generate_series(1, 100000) g", "f"),
+        ("SELECT array_agg(g) @> array_agg(g) FROM generate_series(1, 100000) g", "t"),
+        ("SELECT array_agg(g) <@ array_agg(g + 1) FROM generate_series(1, 100000) g", "f"),
+        (
+            "SELECT length(translate(repeat('z', 1000000), string_agg(chr(g), ''), '')) FROM generate_series(256, 50000) g",
+            "1000000",
+        ),
+    ] {
+        assert_eq!(sql.lines(statement), [answer], "{statement}");
+    }
+}

@@ -58,6 +58,10 @@ fn text(value: &Value) -> &str {
 }
 
 impl SessionCalls for View<'_> {
+    fn check(&self) -> Result<(), SqlError> {
+        self.state.flag.check(self.state.deadline)
+    }
+
     fn call(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
         let State { settings, schema, .. } = self.state;
         let oid = |place: usize| arguments.get(place).and_then(Value::as_i64).and_then(|oid| Oid::try_from(oid).ok());
@@ -202,10 +206,6 @@ impl SessionView for View<'_> {
 }
 
 impl View<'_> {
-    fn check(&self) -> Result<(), SqlError> {
-        self.state.flag.check(self.state.deadline)
-    }
-
     /// The sequence of this id, if the role has one of these privileges on it. `writes` names the function, if it changes the sequence.
     fn sequence(&self, oid: Option<Oid>, writes: &str, wanted: u16) -> Result<Option<&schema::Sequence>, SqlError> {
         let Some(oid) = oid else { return Ok(None) };
