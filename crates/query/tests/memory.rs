@@ -200,3 +200,41 @@ fn a_single_call_ends_when_its_time_is_over() {
         assert_eq!(sql.lines(statement), [answer], "{statement}");
     }
 }
+
+#[test]
+fn what_functions_make_counts_while_it_is_there() {
+    let node = SqlNode::start(config(None));
+    let sql = node.connect();
+    sql.lines("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 50)");
+    let many = |what: &str| vec![what; 20].join(", ");
+    let constant = "repeat('x', 30000000)";
+    let computed = "repeat('x', id + 30000000)";
+    for statement in [
+        format!("SELECT {}", many(constant)),
+        format!("SELECT ARRAY[{}]", many(constant)),
+        format!("SELECT jsonb_build_array({})", many(constant)),
+        format!("SELECT {} FROM t", many(computed)),
+        format!("SELECT ARRAY[{}] FROM t", many(computed)),
+        format!("SELECT jsonb_build_array({}) FROM t", many(computed)),
+        format!("SELECT count(*) FROM t WHERE concat({}) = ''", many(computed)),
+        format!("INSERT INTO t VALUES (length(concat({})))", many(constant)),
+    ] {
+        assert_eq!(sql.state(&statement), "53200", "{}", &statement[..80]);
+        assert_eq!(sql.lines("SELECT 1"), ["1"]);
+    }
+    // Each row by itself needs little enough.
+    assert_eq!(
+        sql.lines(&format!("SELECT max(length({computed})) FROM t WHERE length({computed}) > 30000049")),
+        ["30000050"]
+    );
+    assert_eq!(sql.lines("SELECT id FROM t WHERE length(repeat('x', id + 30000000)) < 0"), [""; 0]);
+    // No value is larger than a client can send.
+    for statement in [
+        "SELECT jsonb_build_array(repeat('x', 40000000), repeat('x', 40000000))",
+        "SELECT ARRAY[repeat('x', 40000000), repeat('x', 40000000)]",
+    ] {
+        assert_eq!(sql.state(statement), "54000", "{statement}");
+    }
+    sql.lines("DEALLOCATE ALL");
+    session_rest(&node);
+}

@@ -32,7 +32,7 @@ use freshet_postgres::TransactionStatus;
 use freshet_sql::{
     SqlError, SqlState, Value,
     memory::{Pool, Reservation},
-    types::{EvalContext, Timestamp},
+    types::{EvalContext, Large, Timestamp},
 };
 
 use crate::{
@@ -151,6 +151,17 @@ impl State {
         };
         path.extend(self.settings.search_path(&self.user).iter().filter_map(named));
         path
+    }
+
+    /// The session as a statement's functions know it: the large values that they make are taken from
+    /// its memory.
+    pub fn context_within<'a>(
+        &self,
+        view: Option<&'a View<'a>>,
+        begun: Timestamp,
+        memory: &Arc<Pool>,
+    ) -> EvalContext<'a> {
+        EvalContext { large: Large::of(memory), ..self.context(view, begun) }
     }
 
     /// The session as functions know it.

@@ -66,6 +66,22 @@ use crate::{
 /// long as the longest that a client can send.
 const MAX_EXTENT: usize = 64 << 20;
 
+/// A value that was made, counted if it is large.
+///
+/// # Errors
+/// 54000 when it is too large for any value, 53200 when it is too large for its statement.
+#[inline]
+pub fn made(value: Value, context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    let extent = extent(&value);
+    if extent >= LARGE {
+        if extent > MAX_EXTENT {
+            return Err(string::too_long());
+        }
+        context.large.made(&value)?;
+    }
+    Ok(value)
+}
+
 /// How a function is evaluated. Its arguments are of the kinds that it declares, or null.
 pub type Eval = fn(&[Value], &EvalContext<'_>) -> Result<Value, SqlError>;
 
@@ -144,15 +160,7 @@ impl Function {
         if arguments.iter().any(|argument| extent(argument) >= LARGE) {
             context.check()?;
         }
-        let value = (self.eval)(arguments, context)?;
-        let extent = extent(&value);
-        if extent >= LARGE {
-            if extent > MAX_EXTENT {
-                return Err(string::too_long());
-            }
-            context.large.made(&value)?;
-        }
-        Ok(value)
+        made((self.eval)(arguments, context)?, context)
     }
 }
 

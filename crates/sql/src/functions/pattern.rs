@@ -289,3 +289,54 @@ fn starts_with(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
     take!(arguments: Text(text), Text(prefix));
     Ok(Value::Bool(text.starts_with(&**prefix)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same, as simply as it can be said.
+    fn simple(text: &[char], pattern: &[char]) -> Result<bool, ()> {
+        match pattern {
+            [] => Ok(text.is_empty()),
+            ['%', rest @ ..] => {
+                for at in 0..=text.len() {
+                    if simple(&text[at..], rest)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            _ if text.is_empty() => Ok(false),
+            ['\\'] => Err(()),
+            ['_', rest @ ..] => simple(&text[1..], rest),
+            ['\\', wanted, rest @ ..] | [wanted, rest @ ..] => {
+                if text[0] == *wanted {
+                    simple(&text[1..], rest)
+                } else {
+                    Ok(false)
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_like_patterns_as_defined() {
+        let mut seed = getrandom::u64().unwrap();
+        println!("seed {seed}");
+        let mut next = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % below
+        };
+        let mut matched = 0;
+        for _ in 0..200_000 {
+            let text: Vec<char> = (0..next(8)).map(|_| ['a', 'b', 'ä', '%', '_', '\\'][next(6)]).collect();
+            let pattern: Vec<char> = (0..next(8)).map(|_| ['a', 'b', 'ä', '%', '%', '_', '_', '\\'][next(8)]).collect();
+            let expected = simple(&text, &pattern);
+            let (text, pattern) = (String::from_iter(text), String::from_iter(pattern));
+            let found = like(text.as_bytes(), pattern.as_bytes(), true, &EvalContext::default());
+            assert_eq!(found.map_err(|_| ()), expected, "{text:?} LIKE {pattern:?}");
+            matched += usize::from(expected == Ok(true));
+        }
+        assert!(matched > 10_000, "{matched}");
+    }
+}
