@@ -238,3 +238,28 @@ fn what_functions_make_counts_while_it_is_there() {
     sql.lines("DEALLOCATE ALL");
     session_rest(&node);
 }
+
+#[test]
+fn long_statements_count_before_they_are_planned() {
+    let node = small();
+    let sql = node.connect();
+    sql.lines("CREATE TABLE t (id int PRIMARY KEY, x text)");
+    let rows = |count: usize| (0..count).map(|n| format!("({n},'x')")).collect::<Vec<_>>().join(",");
+    let statements = |count: usize| {
+        [
+            format!("SELECT count(*) FROM (VALUES {}) v", rows(count)),
+            format!("INSERT INTO t VALUES {}", rows(count)),
+            format!("SELECT 1 WHERE 5 IN ({})", (0..count * 3).map(|n| n.to_string()).collect::<Vec<_>>().join(",")),
+        ]
+    };
+    for statement in statements(10_000) {
+        assert_eq!(sql.state(&statement), "53200", "{}", &statement[..60]);
+        let prepared = sql.runtime.block_on(sql.client.prepare(&statement));
+        assert_eq!(prepared.unwrap_err().code().unwrap().code(), "53200", "{}", &statement[..60]);
+        assert_eq!(sql.lines("SELECT 1"), ["1"]);
+    }
+    for statement in statements(1000) {
+        sql.lines(&statement);
+    }
+    session_rest(&node);
+}
