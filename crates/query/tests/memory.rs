@@ -263,3 +263,42 @@ fn long_statements_count_before_they_are_planned() {
     }
     session_rest(&node);
 }
+
+#[test]
+fn savepoints_count_and_their_names_are_short() {
+    let node = small();
+    let sql = node.connect();
+    sql.lines("BEGIN");
+    let many = "SAVEPOINT s;".repeat(2000);
+    let refused = (0..40).find(|_| match sql.query(&many) {
+        Ok(_) => false,
+        Err(error) => {
+            assert_eq!(error.code().unwrap().code(), "53200", "{error}");
+            true
+        }
+    });
+    assert!(refused.is_some_and(|count| count > 5), "{refused:?}");
+    sql.lines("ROLLBACK");
+    session_rest(&node);
+    let long = "s".repeat(MB);
+    sql.lines("BEGIN");
+    for _ in 0..40 {
+        sql.lines(&format!("SAVEPOINT {long}"));
+    }
+    session_rest(&node);
+    sql.lines(&format!("ROLLBACK TO {}; COMMIT", &long[..63]));
+}
+
+#[test]
+fn settings_have_the_values_that_they_can_have() {
+    let node = small();
+    let sql = node.connect();
+    for none in ["0", "0kB", "-1"] {
+        assert_eq!(sql.state(&format!("SET freshet.query_memory = '{none}'")), "22023", "{none}");
+    }
+    assert_eq!(sql.lines("SHOW freshet.query_memory"), [format!("{}B", 8 * MB)]);
+    sql.lines("SET application_name = E'a\tb\u{e4}~'");
+    assert_eq!(sql.lines("SHOW application_name"), ["a?b??~"]);
+    sql.lines(&format!("SET application_name = '{}'", "x".repeat(100)));
+    assert_eq!(sql.lines("SHOW application_name"), ["x".repeat(63)]);
+}

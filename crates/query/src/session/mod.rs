@@ -111,6 +111,8 @@ pub struct State {
     pub statement_start: Timestamp,
     /// Settings that functions want to have changed.
     pub wanted: RefCell<Vec<(String, String, bool)>>,
+    /// What functions want the client to be warned of.
+    pub warnings: RefCell<Vec<&'static str>>,
 }
 
 /// A statement with its parameters, in the middle of being run or before.
@@ -233,6 +235,7 @@ impl<'w> Session<'w> {
                 read_only: false,
                 statement_start: Timestamp::now(),
                 wanted: RefCell::default(),
+                warnings: RefCell::default(),
             },
             statements: HashMap::new(),
             portals: HashMap::new(),

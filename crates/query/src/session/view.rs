@@ -253,13 +253,30 @@ impl View<'_> {
             F::AdvisoryTry | F::AdvisoryTryShared | F::AdvisoryTransactionTry | F::AdvisoryTransactionTryShared => {
                 Ok(Value::Bool(locks.try_lock(key, shared, transaction)?))
             }
-            F::AdvisoryUnlock | F::AdvisoryUnlockShared => Ok(Value::Bool(locks.unlock(key, shared))),
+            F::AdvisoryUnlock | F::AdvisoryUnlockShared => {
+                let held = locks.unlock(key, shared);
+                if !held {
+                    self.warn(match shared {
+                        true => "you don't own a lock of type ShareLock",
+                        false => "you don't own a lock of type ExclusiveLock",
+                    });
+                }
+                Ok(Value::Bool(held))
+            }
             _ => {
                 let timeout = self.state.settings.ready.lock_timeout;
                 let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
                 locks.lock(key, shared, transaction, Patience { deadline, interrupted: &|| self.check() })?;
                 Ok(Value::text(""))
             }
+        }
+    }
+
+    /// Has the client warned when the statement is done; not more often than it can be of use.
+    fn warn(&self, message: &'static str) {
+        let mut warnings = self.state.warnings.borrow_mut();
+        if warnings.len() < 100 {
+            warnings.push(message);
         }
     }
 
