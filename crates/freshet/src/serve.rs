@@ -118,11 +118,23 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
         ("--listen", Some(node.bound_address())),
         ("--sql-listen", sql.as_ref().and_then(|server| server.addresses().first().copied())),
     ];
-    if let Some(server) = sql {
+    let stuck = sql.map_or(0, |server| {
         // What it shows grows old, and no client is to take it for the present state.
-        let _ = server.shut_down(if deposed { Duration::ZERO } else { sql::GRACE });
-    }
+        server.shut_down(if deposed { Duration::ZERO } else { sql::GRACE })
+    });
     let again = deposed && wait_for_successor(&node, &ending);
+    if stuck > 0 {
+        // The node cannot stop while they use it. What is acknowledged is safe in its log, so it ends
+        // as by a crash.
+        eprintln!(
+            "freshet: {stuck} sessions did not end what they do in time; the node ends all the same, \
+             and reads its log when it starts again"
+        );
+        if again {
+            return Err(start_again(&bound));
+        }
+        std::process::exit(1);
+    }
     let stopped = node.stop();
     drop(server);
     if again {

@@ -27,6 +27,9 @@ use crate::{
     session,
 };
 
+/// After how many rows of a batch it is asked whether the statement is to end.
+const LOOK_EVERY: usize = 16;
+
 /// What is done with each row's values.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
@@ -223,6 +226,10 @@ impl RowFunction {
             }
             let mut builder = Builder::new(self.result, rows);
             for row in 0..rows {
+                // Each of them may do much.
+                if row % LOOK_EVERY == LOOK_EVERY - 1 {
+                    session.check()?;
+                }
                 let value = evaluate(row).map_err(external)?;
                 builder.append(value.as_ref()).map_err(external)?;
             }

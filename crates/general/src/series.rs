@@ -206,7 +206,7 @@ impl Series {
             (Self::RegexpMatches, [text, pattern, rest @ ..]) => {
                 let flags = rest.first().and_then(Value::as_str).unwrap_or_default();
                 let (text, pattern) = (text.as_str().unwrap_or_default(), pattern.as_str().unwrap_or_default());
-                Ok(Box::new(regexp_matches(text, pattern, flags)?.into_iter().map(|groups| Ok(vec![groups]))))
+                Ok(Box::new(regexp_matches(text, pattern, flags, context)?.into_iter().map(|groups| Ok(vec![groups]))))
             }
             (Self::Set(function), _) => Ok(Box::new(function.rows(&arguments, context)?.into_iter().map(Ok))),
             (Self::Single, [value]) => Ok(Box::new(std::iter::once(Ok(vec![value.clone()])))),

@@ -239,7 +239,10 @@ impl Expression {
     /// What goes wrong in it.
     #[inline]
     pub fn holds(&self, rows: &[Source<'_>], environment: &Environment<'_>) -> Result<bool, SqlError> {
-        Ok(self.evaluate(rows, environment)?.as_bool() == Some(true))
+        let held = environment.context.large.held();
+        let holds = self.evaluate(rows, environment)?.as_bool() == Some(true);
+        environment.context.large.back_to(held);
+        Ok(holds)
     }
 
     /// Evaluates it.
@@ -256,14 +259,24 @@ impl Expression {
             }
             Self::Column { source, column: number } => column(rows, *source, *number)?.to_value(),
             Self::Call(function, arguments) => {
+                let large = &environment.context.large;
+                let held = large.held();
                 let values: SmallVec<[Value; 3]> = arguments.iter().map(compute).collect::<Result<_, _>>()?;
-                function.call(&values, environment.context)?
+                let value = function.call(&values, environment.context)?;
+                if large.held() > held {
+                    // The arguments are gone then.
+                    large.back_to(held);
+                    large.made(&value)?;
+                }
+                value
             }
             Self::Session(function, arguments) => {
                 let values: SmallVec<[Value; 3]> = arguments.iter().map(compute).collect::<Result<_, _>>()?;
                 environment.session.call(*function, &values)?
             }
-            Self::Cast(cast, operand) => cast.apply(compute(operand)?, environment.context)?,
+            Self::Cast(cast, operand) => {
+                functions::made(cast.apply(compute(operand)?, environment.context)?, environment.context)?
+            }
             Self::Compare(comparison, operands) => {
                 let (mut one, mut other) = (Value::Null, Value::Null);
                 let one = operands.0.look(rows, environment, &mut one)?;
@@ -365,7 +378,7 @@ impl Expression {
             }
             Self::Array(kind, elements) => {
                 let values = elements.iter().map(compute).collect::<Result<Vec<_>, _>>()?;
-                Value::array(Array::new(*kind, values))
+                functions::made(Value::array(Array::new(*kind, values)), environment.context)?
             }
         })
     }

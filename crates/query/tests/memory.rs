@@ -158,3 +158,147 @@ fn time_limits_have_defaults_that_the_server_sets() {
     sql.lines("SET statement_timeout = 0; BEGIN");
     common::eventually("it was ended", || sql.client.is_closed());
 }
+
+/// What would take minutes or longer in one call of a function, each with what it needs before.
+const LONG: &[&str] = &[
+    "SELECT repeat('ab', 3000000) LIKE '%_' || repeat('ab', 100000) || 'c%'",
+    "SELECT repeat('ab', 3000000)::bytea LIKE ('%_' || repeat('ab', 100000) || 'c%')::bytea",
+    "SELECT count(*) FROM generate_series(1, 2000000) g WHERE g = ANY (array_fill(0, ARRAY[1000000]))",
+    "SELECT count(*) FROM generate_series(1, 2000000) g WHERE array_position(array_fill(0, ARRAY[1000000]), g) > 0",
+    "SELECT jsonb_agg(g) @> jsonb_agg(-g) FROM generate_series(1, 200000) g",
+    "SELECT jsonb_agg('x' || g) @> jsonb_agg('y' || g) FROM generate_series(1, 200000) g",
+    "SELECT count(*) FROM regexp_matches(repeat('a', 3000000), 'a*b|a', 'g')",
+    "SELECT regexp_count(repeat('a', 3000000), 'a*b|a')",
+    "SELECT length(regexp_replace(repeat('a', 3000000), 'a*b|a', '', 'g'))",
+    "SELECT cardinality(regexp_split_to_array(repeat('a', 3000000), 'a*b|a'))",
+    "SELECT sum(length(s || g)) FROM generate_series(1, 1000000) g, (SELECT repeat('x', 3000000) s OFFSET 0) q",
+];
+
+#[test]
+fn a_single_call_ends_when_its_time_is_over() {
+    let node = SqlNode::start(config(None));
+    let sql = node.connect();
+    sql.lines("CREATE TABLE t (id int PRIMARY KEY, x text, y text)");
+    sql.lines("INSERT INTO t SELECT 1, repeat('ab', 300000), '%_' || repeat('ab', 100000) || 'c%'");
+    sql.lines("SET statement_timeout = '200ms'");
+    for statement in LONG.iter().chain(&["SELECT id FROM t WHERE x LIKE y"]) {
+        assert_eq!(sql.state(statement), "57014", "{statement}");
+    }
+    sql.lines("RESET statement_timeout");
+    // These are linear.
+    for (statement, answer) in [
+        ("SELECT repeat('ab', 3000000) LIKE '%' || repeat('ab', 100000) || 'c%'", "f"),
+        ("SELECT repeat('a', 1000000) LIKE repeat('%a', 50) || '%b'", "f"),
+        ("SELECT array_agg(g) && array_agg(-g) FROM generate_series(1, 100000) g", "f"),
+        ("SELECT array_agg(g) @> array_agg(g) FROM generate_series(1, 100000) g", "t"),
+        ("SELECT array_agg(g) <@ array_agg(g + 1) FROM generate_series(1, 100000) g", "f"),
+        (
+            "SELECT length(translate(repeat('z', 1000000), string_agg(chr(g), ''), '')) FROM generate_series(256, 50000) g",
+            "1000000",
+        ),
+    ] {
+        assert_eq!(sql.lines(statement), [answer], "{statement}");
+    }
+}
+
+#[test]
+fn what_functions_make_counts_while_it_is_there() {
+    let node = SqlNode::start(config(None));
+    let sql = node.connect();
+    sql.lines("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t SELECT generate_series(1, 50)");
+    let many = |what: &str| vec![what; 20].join(", ");
+    let constant = "repeat('x', 30000000)";
+    let computed = "repeat('x', id + 30000000)";
+    for statement in [
+        format!("SELECT {}", many(constant)),
+        format!("SELECT ARRAY[{}]", many(constant)),
+        format!("SELECT jsonb_build_array({})", many(constant)),
+        format!("SELECT {} FROM t", many(computed)),
+        format!("SELECT ARRAY[{}] FROM t", many(computed)),
+        format!("SELECT jsonb_build_array({}) FROM t", many(computed)),
+        format!("SELECT count(*) FROM t WHERE concat({}) = ''", many(computed)),
+        format!("INSERT INTO t VALUES (length(concat({})))", many(constant)),
+    ] {
+        assert_eq!(sql.state(&statement), "53200", "{}", &statement[..80]);
+        assert_eq!(sql.lines("SELECT 1"), ["1"]);
+    }
+    // Each row by itself needs little enough.
+    assert_eq!(
+        sql.lines(&format!("SELECT max(length({computed})) FROM t WHERE length({computed}) > 30000049")),
+        ["30000050"]
+    );
+    assert_eq!(sql.lines("SELECT id FROM t WHERE length(repeat('x', id + 30000000)) < 0"), [""; 0]);
+    // No value is larger than a client can send.
+    for statement in [
+        "SELECT jsonb_build_array(repeat('x', 40000000), repeat('x', 40000000))",
+        "SELECT ARRAY[repeat('x', 40000000), repeat('x', 40000000)]",
+    ] {
+        assert_eq!(sql.state(statement), "54000", "{statement}");
+    }
+    sql.lines("DEALLOCATE ALL");
+    session_rest(&node);
+}
+
+#[test]
+fn long_statements_count_before_they_are_planned() {
+    let node = small();
+    let sql = node.connect();
+    sql.lines("CREATE TABLE t (id int PRIMARY KEY, x text)");
+    let rows = |count: usize| (0..count).map(|n| format!("({n},'x')")).collect::<Vec<_>>().join(",");
+    let statements = |count: usize| {
+        [
+            format!("SELECT count(*) FROM (VALUES {}) v", rows(count)),
+            format!("INSERT INTO t VALUES {}", rows(count)),
+            format!("SELECT 1 WHERE 5 IN ({})", (0..count * 3).map(|n| n.to_string()).collect::<Vec<_>>().join(",")),
+        ]
+    };
+    for statement in statements(10_000) {
+        assert_eq!(sql.state(&statement), "53200", "{}", &statement[..60]);
+        let prepared = sql.runtime.block_on(sql.client.prepare(&statement));
+        assert_eq!(prepared.unwrap_err().code().unwrap().code(), "53200", "{}", &statement[..60]);
+        assert_eq!(sql.lines("SELECT 1"), ["1"]);
+    }
+    for statement in statements(1000) {
+        sql.lines(&statement);
+    }
+    session_rest(&node);
+}
+
+#[test]
+fn savepoints_count_and_their_names_are_short() {
+    let node = small();
+    let sql = node.connect();
+    sql.lines("BEGIN");
+    let many = "SAVEPOINT s;".repeat(2000);
+    let refused = (0..40).find(|_| match sql.query(&many) {
+        Ok(_) => false,
+        Err(error) => {
+            assert_eq!(error.code().unwrap().code(), "53200", "{error}");
+            true
+        }
+    });
+    assert!(refused.is_some_and(|count| count > 5), "{refused:?}");
+    sql.lines("ROLLBACK");
+    session_rest(&node);
+    let long = "s".repeat(MB);
+    sql.lines("BEGIN");
+    for _ in 0..40 {
+        sql.lines(&format!("SAVEPOINT {long}"));
+    }
+    session_rest(&node);
+    sql.lines(&format!("ROLLBACK TO {}; COMMIT", &long[..63]));
+}
+
+#[test]
+fn settings_have_the_values_that_they_can_have() {
+    let node = small();
+    let sql = node.connect();
+    for none in ["0", "0kB", "-1"] {
+        assert_eq!(sql.state(&format!("SET freshet.query_memory = '{none}'")), "22023", "{none}");
+    }
+    assert_eq!(sql.lines("SHOW freshet.query_memory"), [format!("{}B", 8 * MB)]);
+    sql.lines("SET application_name = E'a\tb\u{e4}~'");
+    assert_eq!(sql.lines("SHOW application_name"), ["a?b??~"]);
+    sql.lines(&format!("SET application_name = '{}'", "x".repeat(100)));
+    assert_eq!(sql.lines("SHOW application_name"), ["x".repeat(63)]);
+}

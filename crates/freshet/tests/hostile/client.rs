@@ -108,6 +108,19 @@ impl Client {
         }
     }
 
+    /// The notices of statements that succeed: states and messages.
+    pub fn notices(&mut self, sql: &str) -> Vec<(String, String)> {
+        self.say(&query(sql.as_bytes()));
+        let mut notices = Vec::new();
+        for (kind, body) in self.answers() {
+            assert!(kind != b'E', "{sql}: {:?}", field(&body, b'M'));
+            if kind == b'N' {
+                notices.push((field(&body, b'C').unwrap_or_default(), field(&body, b'M').unwrap_or_default()));
+            }
+        }
+        notices
+    }
+
     /// The rows of a statement that succeeds, as text.
     pub fn rows(&mut self, sql: &str) -> Vec<Vec<String>> {
         assert!(self.say(&query(sql.as_bytes())), "{sql}: nobody is there");

@@ -165,3 +165,24 @@ fn clients_that_do_not_read_hold_up_nobody_else() {
     other.terminate();
     subject.assert_unharmed();
 }
+
+#[test]
+fn a_node_ends_though_a_session_does_not() {
+    let mut subject = Subject::start(10);
+    let mut client = subject.connect();
+    // One match of an expression whose automaton has too many states to be kept. Nothing is asked
+    // within a match.
+    let text = "(SELECT string_agg(md5(g::text), '') FROM generate_series(1, 60000) g)";
+    let expression = "[0-7][0-9a-f]{250}[^0-9a-f]";
+    client.run(&format!("CREATE TABLE texts (x text); INSERT INTO texts {text}"));
+    client.say(&query(format!("SELECT repeat(x, 10) ~ '{expression}' FROM texts").as_bytes()));
+    eventually("the statement runs", || {
+        subject.connect().rows("SELECT count(*) FROM pg_stat_activity WHERE state = 'active'") == [["2"]]
+    });
+    let mut other = subject.connect();
+    other.run("INSERT INTO t VALUES (77, 77, 'kept')");
+    let said = subject.end();
+    assert!(said.contains("1 sessions did not end what they do in time"), "{said}");
+    subject.start_again();
+    assert_eq!(subject.connect().rows("SELECT b FROM t WHERE id = 77"), [["kept"]]);
+}

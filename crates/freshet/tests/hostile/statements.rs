@@ -104,3 +104,20 @@ fn queries_that_need_too_much_memory_end_in_errors() {
     let grown = subject.memory().saturating_sub(before) >> 20;
     assert!(grown < 300, "{grown} MiB are still held");
 }
+
+#[test]
+fn clients_are_warned_as_by_postgresql() {
+    let mut subject = Subject::start(10);
+    let mut client = subject.connect();
+    let unlock = "SELECT pg_advisory_unlock(5), pg_advisory_unlock_shared(6)";
+    let warned = ["you don't own a lock of type ExclusiveLock", "you don't own a lock of type ShareLock"];
+    assert_eq!(client.notices(unlock), warned.map(|message| ("01000".to_owned(), message.to_owned())));
+    assert_eq!(client.notices("SELECT pg_advisory_lock(5), pg_advisory_unlock(5)"), []);
+    let (long, short) = ("\u{e4}".repeat(40), "\u{e4}".repeat(31));
+    let said: Vec<String> =
+        client.notices(&format!("BEGIN; SAVEPOINT {long}")).into_iter().map(|(_, message)| message).collect();
+    assert_eq!(said, [format!("identifier \"{long}\" will be truncated to \"{short}\"")], "{said:?}");
+    client.run(&format!("ROLLBACK TO {long}; RELEASE {short}; ROLLBACK"));
+    client.terminate();
+    subject.assert_unharmed();
+}

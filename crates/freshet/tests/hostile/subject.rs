@@ -16,7 +16,7 @@ use crate::{
 /// A node, and what it held when nobody was connected.
 pub struct Subject {
     node: NodeProcess,
-    _directory: tempfile::TempDir,
+    directory: tempfile::TempDir,
     before: Held,
 }
 
@@ -33,7 +33,7 @@ impl Subject {
         let directory = tempfile::tempdir().unwrap();
         let connections = connections.to_string();
         let node = start(directory.path(), &["--sql-listen", "127.0.0.1:0", "--sql-connections", &connections]);
-        let mut subject = Self { node, _directory: directory, before: Held { threads: 0, descriptors: 0 } };
+        let mut subject = Self { node, directory: directory, before: Held { threads: 0, descriptors: 0 } };
         // What is made with the first session stays.
         let mut client = subject.connect();
         client.run(
@@ -72,6 +72,21 @@ impl Subject {
         let status = fs::read_to_string(format!("/proc/{}/status", self.node.pid())).unwrap();
         let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
         line.trim().strip_suffix(" kB").unwrap().parse::<u64>().unwrap() << 10
+    }
+
+    /// Asks the node to end by a signal, and returns what it has said.
+    ///
+    /// # Panics
+    /// When it does not end, or as if all had been well.
+    pub fn end(&mut self) -> String {
+        let status = self.node.stop(SOON).unwrap();
+        assert_eq!(status.code(), Some(1), "{status}: {}", self.node.messages());
+        self.node.messages()
+    }
+
+    /// Starts a node that has ended again.
+    pub fn start_again(&mut self) {
+        self.node = start(self.directory.path(), &["--sql-listen", "127.0.0.1:0"]);
     }
 
     /// The node answers, has said nothing of a panic, and holds no more than at first.

@@ -3,12 +3,12 @@
 use std::{fmt, sync::Arc};
 
 use arrow::{
-    array::{ArrayRef, RecordBatch, RecordBatchOptions},
-    compute::concat,
+    array::{RecordBatch, RecordBatchOptions, new_empty_array},
     datatypes::{Schema, SchemaRef},
 };
-use datafusion_common::Result;
+use datafusion_common::{Result, ScalarValue};
 use datafusion_execution::{SendableRecordBatchStream, TaskContext};
+use datafusion_expr::ColumnarValue;
 use datafusion_physical_expr::PhysicalExpr;
 use datafusion_physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, PlanProperties,
@@ -40,21 +40,26 @@ impl ValuesExec {
     pub fn batch(&self) -> Result<RecordBatch> {
         let options = RecordBatchOptions::new().with_row_count(Some(1));
         let row = RecordBatch::try_new_with_options(Arc::new(Schema::empty()), Vec::new(), &options)?;
-        let mut columns: Vec<Vec<ArrayRef>> =
+        // An array for each value would take kilobytes.
+        let mut columns: Vec<Vec<ScalarValue>> =
             self.schema.fields().iter().map(|_| Vec::with_capacity(self.rows.len())).collect();
         for (at, exprs) in self.rows.iter().enumerate() {
             if at % 1024 == 0 {
                 session::check()?;
             }
             for (column, expr) in columns.iter_mut().zip(exprs) {
-                column.push(expr.evaluate(&row)?.into_array(1)?);
+                column.push(match expr.evaluate(&row)? {
+                    ColumnarValue::Scalar(scalar) => scalar,
+                    ColumnarValue::Array(array) => ScalarValue::try_from_array(&array, 0)?,
+                });
             }
         }
         let columns = columns
-            .iter()
-            .map(|column| {
-                let arrays: Vec<&dyn arrow::array::Array> = column.iter().map(AsRef::as_ref).collect();
-                concat(&arrays)
+            .into_iter()
+            .zip(self.schema.fields())
+            .map(|(column, field)| match column.is_empty() {
+                true => Ok(new_empty_array(field.data_type())),
+                false => ScalarValue::iter_to_array(column),
             })
             .collect::<Result<Vec<_>, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(self.rows.len()));

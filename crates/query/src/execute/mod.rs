@@ -149,6 +149,7 @@ impl<'a, 'w> Run<'a, 'w> {
     /// If so.
     #[inline]
     pub fn step(&self) -> Result<(), SqlError> {
+        self.row_is_done();
         match self.until_look.get().checked_sub(1) {
             Some(left) => {
                 self.until_look.set(left);
@@ -159,6 +160,12 @@ impl<'a, 'w> Run<'a, 'w> {
                 (self.interrupted)()
             }
         }
+    }
+
+    /// What functions have made for a row is gone, or counted where it is kept.
+    #[inline]
+    pub fn row_is_done(&self) {
+        self.environment.context.large.back_to(0);
     }
 
     /// When a wait that begins now has lasted long enough.

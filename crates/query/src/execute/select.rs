@@ -133,6 +133,7 @@ impl<'a> Run<'a, '_> {
         if !plan.values.is_empty() {
             for row in &plan.values {
                 let Some(show) = window.next() else { break };
+                self.row_is_done();
                 if show {
                     let values = row.iter().map(|value| value.evaluate(&[], &self.environment));
                     shown += 1;

@@ -9,12 +9,13 @@ use freshet_postgres::{
 };
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
+    memory::Reservation,
     types::{Kind, binary, text},
 };
 
 use super::{
     Portal, Rest, Session,
-    parse::{Parsed, parse},
+    parse::{Parsed, parse_within},
     prepare::{Planned, Prepared},
     statement::{Rows, Tag},
     wire::{Wire, fields, format_of, report, undelivered},
@@ -79,7 +80,9 @@ impl Session<'_> {
 
     /// The statements of a simple query.
     fn statements_of(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), SqlError> {
-        let statements = parse(sql)?;
+        // Held until all of them have been run.
+        let kept = self.state.statement_memory().reserve();
+        let statements = parse_within(sql, &kept)?;
         // The unnamed portal and statement go with a simple query.
         self.statements.remove("");
         self.portals.remove("");
@@ -95,8 +98,8 @@ impl Session<'_> {
         self.end_of_statement(client)
     }
 
-    fn understand(&self, sql: &str, types: Types<'_>) -> Result<Prepared, SqlError> {
-        let mut statements = parse(sql)?;
+    fn understand(&self, sql: &str, types: Types<'_>, kept: &Reservation) -> Result<Prepared, SqlError> {
+        let mut statements = parse_within(sql, kept)?;
         if statements.len() > 1 {
             let message = "cannot insert multiple commands into a prepared statement";
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, message));
@@ -304,7 +307,9 @@ impl postgres::Session for Session<'_> {
             return Ok(());
         }
         contained(|| {
-            let prepared = Arc::new(self.understand(sql, types)?.kept_in(&self.state.memory)?);
+            // What planning takes besides what is kept is given back behind it.
+            let kept = self.state.statement_memory().reserve();
+            let prepared = Arc::new(self.understand(sql, types, &kept)?.kept_in(&self.state.memory)?);
             if self.transaction_status() == TransactionStatus::Failed {
                 if prepared.statement.as_ref().is_some_and(|statement| !statement.is_transaction_control()) {
                     self.block_for_statement()?;

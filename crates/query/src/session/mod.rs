@@ -32,7 +32,7 @@ use freshet_postgres::TransactionStatus;
 use freshet_sql::{
     SqlError, SqlState, Value,
     memory::{Pool, Reservation},
-    types::{EvalContext, Timestamp},
+    types::{EvalContext, Large, Timestamp},
 };
 
 use crate::{
@@ -111,6 +111,8 @@ pub struct State {
     pub statement_start: Timestamp,
     /// Settings that functions want to have changed.
     pub wanted: RefCell<Vec<(String, String, bool)>>,
+    /// What functions want the client to be warned of.
+    pub warnings: RefCell<Vec<&'static str>>,
 }
 
 /// A statement with its parameters, in the middle of being run or before.
@@ -151,6 +153,17 @@ impl State {
         };
         path.extend(self.settings.search_path(&self.user).iter().filter_map(named));
         path
+    }
+
+    /// The session as a statement's functions know it: the large values that they make are taken from
+    /// its memory.
+    pub fn context_within<'a>(
+        &self,
+        view: Option<&'a View<'a>>,
+        begun: Timestamp,
+        memory: &Arc<Pool>,
+    ) -> EvalContext<'a> {
+        EvalContext { large: Large::of(memory), ..self.context(view, begun) }
     }
 
     /// The session as functions know it.
@@ -222,6 +235,7 @@ impl<'w> Session<'w> {
                 read_only: false,
                 statement_start: Timestamp::now(),
                 wanted: RefCell::default(),
+                warnings: RefCell::default(),
             },
             statements: HashMap::new(),
             portals: HashMap::new(),

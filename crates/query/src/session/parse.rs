@@ -1,6 +1,6 @@
 //! Text to statements.
 
-use freshet_sql::SqlError;
+use freshet_sql::{SqlError, memory::Reservation};
 use sqlparser::{ast::Statement, keywords::Keyword, parser::Parser, tokenizer::Token};
 
 use crate::{
@@ -39,6 +39,14 @@ fn word(token: &Token) -> Option<&str> {
 /// 42601, 54001.
 pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
     syntax::read(sql, |parser| statements(parser, sql))
+}
+
+/// The same, of a client's text: what they take until they have been run is taken from `memory`.
+///
+/// # Errors
+/// As for [`parse`], and 53200.
+pub fn parse_within(sql: &str, memory: &Reservation) -> Result<Vec<Parsed>, SqlError> {
+    syntax::read_within(sql, |bytes| memory.take(bytes), |parser| statements(parser, sql))
 }
 
 fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlError> {

@@ -53,6 +53,8 @@ pub struct Prepared {
 /// A statement, ready to be run.
 #[derive(Debug)]
 pub struct Planned {
+    /// What its constants take of its session's memory.
+    _kept: Reservation,
     version: SchemaVersion,
     role: Oid,
     path: Vec<Oid>,
@@ -207,7 +209,8 @@ impl Session<'_> {
     fn make_plan(&self, prepared: &Prepared) -> Result<Planned, SqlError> {
         let path = self.state.path();
         let view = View::new(&self.shared, &self.state);
-        let context = self.state.context(Some(&view), freshet_sql::types::Timestamp::now());
+        let memory = self.state.statement_memory();
+        let context = self.state.context_within(Some(&view), freshet_sql::types::Timestamp::now(), &memory);
         let planner = SessionPlanner { shared: &self.shared, state: &self.state };
         let binder = Binder {
             parameters: prepared.given.clone().into(),
@@ -234,7 +237,11 @@ impl Session<'_> {
             // Nothing says what it is.
             _ => Type::TEXT,
         });
+        // What functions have made of constants is in the plan.
+        let kept = self.state.memory.reserve();
+        kept.take(context.large.held())?;
         Ok(Planned {
+            _kept: kept,
             version: self.state.schema.version,
             role: self.state.role,
             path,

@@ -241,6 +241,13 @@ fn number_and_unit(value: &str) -> Option<(f64, &str)> {
     Some((number.parse().ok()?, unit.trim()))
 }
 
+/// As much of a name as names can have: 63 bytes, and no part of a character.
+pub fn clipped(name: &str) -> &str {
+    const LONGEST: usize = 63;
+    let end = name.char_indices().map(|(at, character)| at + character.len_utf8());
+    &name[..end.take_while(|end| *end <= LONGEST).last().unwrap_or(0)]
+}
+
 fn duration(value: &str) -> Option<Duration> {
     let (number, unit) = number_and_unit(value)?;
     let milliseconds = match unit {
@@ -390,6 +397,11 @@ impl Settings {
                 let message = format!("parameter \"{name}\" cannot be changed");
                 return Err(SqlError::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, message));
             }
+            // As PostgreSQL has it: a name, in signs that can be printed.
+            Kind::Text if name == "application_name" => clipped(value)
+                .bytes()
+                .map(|byte| if (32..127).contains(&byte) { char::from(byte) } else { '?' })
+                .collect(),
             Kind::Text => value.to_owned(),
             Kind::Bool => match truth(value) {
                 Some(true) => "on".to_owned(),
@@ -402,9 +414,9 @@ impl Settings {
             Kind::Time => duration(value).map(|_| value.to_owned()).ok_or_else(invalid)?,
             Kind::Memory => {
                 let wanted = bytes(value).ok_or_else(invalid)?;
-                if name == "freshet.query_memory" && wanted > self.most_memory {
+                if name == "freshet.query_memory" && (wanted == 0 || wanted > self.most_memory) {
                     let hint = format!(
-                        "This server lets a statement keep {} bytes (its setting sql.statement-memory-bytes).",
+                        "This server lets a statement keep from 1 to {} bytes (its setting sql.statement-memory-bytes).",
                         self.most_memory
                     );
                     return Err(invalid().with_hint(hint));

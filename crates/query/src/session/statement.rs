@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use freshet_engine::Transaction;
 use freshet_postgres::{Client, Format};
-use freshet_sql::{SqlError, SqlState, Value, types::Timestamp};
+use freshet_sql::{SqlError, SqlState, Value, memory::Pool, types::Timestamp};
 
 use super::{
     Block, Session,
@@ -106,15 +106,16 @@ impl Session<'_> {
         let transaction =
             block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let view = View::new(&self.shared, &self.state).with(&self.statements, &self.portals);
-        let context = self.state.context(Some(&view), block.begun);
+        let memory = self.state.statement_memory();
+        let context = self.state.context_within(Some(&view), block.begun, &memory);
         let mut values = Vec::new();
         for first in firsts {
             let environment = Environment { parameters, firsts: &values, context: &context, session: &view };
-            let value = self.new_run(block, transaction, environment, &interrupted).first(first)?;
+            let value = self.new_run(block, transaction, environment, &interrupted, &memory).first(first)?;
             values.push(value);
         }
         let environment = Environment { parameters, firsts: &values, context: &context, session: &view };
-        what(&self.new_run(block, transaction, environment, &interrupted), plan)
+        what(&self.new_run(block, transaction, environment, &interrupted, &memory), plan)
     }
 
     fn new_run<'a, 'w>(
@@ -123,9 +124,10 @@ impl Session<'_> {
         transaction: &'a Transaction<'w>,
         environment: Environment<'a>,
         interrupted: &'a dyn Fn() -> Result<(), SqlError>,
+        memory: &Arc<Pool>,
     ) -> Run<'a, 'w> {
         let ready = &self.state.settings.ready;
-        let mut run = Run::new(transaction, environment, interrupted, &self.row_ids, self.state.statement_memory());
+        let mut run = Run::new(transaction, environment, interrupted, &self.row_ids, Arc::clone(memory));
         run.read_committed = block.is_read_committed();
         run.lock_timeout = ready.lock_timeout;
         run.schema = Some(&self.state.schema);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use freshet_engine::{Savepoint, Stamp, Transaction};
 use freshet_postgres::{Out, TransactionStatus};
-use freshet_sql::{SqlError, SqlState, types::Timestamp};
+use freshet_sql::{SqlError, SqlState, memory::Reservation, types::Timestamp};
 
 use super::{Session, parse::Parsed, settings};
 use crate::{error::commit_error, locks::LockMark, server::Shared};
@@ -27,9 +27,13 @@ pub struct Block<'w> {
     pub used: bool,
     /// How many portals were run in it.
     pub statements: u32,
-    /// With how many locks on tables and on numbers were held then.
-    savepoints: Vec<(String, Savepoint, (LockMark, usize))>,
+    /// With how many locks on tables and on numbers were held then, and what each takes of the
+    /// session's memory.
+    savepoints: Vec<(String, Savepoint, (LockMark, usize), Reservation)>,
 }
+
+/// About how many bytes a savepoint takes besides its name.
+const SAVEPOINT: usize = 256;
 
 impl Block<'_> {
     /// Whether each statement sees what has committed before it.
@@ -263,14 +267,16 @@ impl<'w> Session<'w> {
     /// SAVEPOINT.
     ///
     /// # Errors
-    /// 25P01 outside of a transaction.
+    /// 25P01 outside of a transaction, 53200.
     pub(super) fn savepoint(&mut self, name: String) -> Result<(), SqlError> {
         self.need_block("SAVEPOINT")?;
         self.block_for_statement()?;
+        let kept = self.state.memory.reserve();
+        kept.take(SAVEPOINT + name.len())?;
         let block = self.block.as_mut().expect("there is one");
         let savepoint = block.transaction.as_ref().expect("a statement's transaction").savepoint();
         let locks = (self.locks.mark(), self.state.advisory.mark());
-        block.savepoints.push((name, savepoint, locks));
+        block.savepoints.push((name, savepoint, locks, kept));
         Ok(())
     }
 

@@ -13,7 +13,7 @@ use super::{
     Portal, Rest, Session,
     parse::Parsed,
     prepare::{Plan, Planned, Prepared},
-    settings::{self, canonical, display_name},
+    settings::{self, canonical, clipped, display_name},
     statement::{Rows, Tag},
     wire::{ResultColumn, Wire},
 };
@@ -58,6 +58,18 @@ fn warning(state: SqlState, message: &str) -> freshet_postgres::Report {
     freshet_postgres::Report::warning(freshet_postgres::SqlState::new(state.code()), message)
 }
 
+/// A name as long as names can be; the client is told if it was longer.
+fn shortened(name: String, out: &mut Out) -> String {
+    let short = clipped(&name);
+    if short.len() == name.len() {
+        return name;
+    }
+    let said =
+        SqlError::new(SqlState::NAME_TOO_LONG, format!("identifier \"{name}\" will be truncated to \"{short}\""));
+    out.notice(&super::wire::notice(said));
+    short.to_owned()
+}
+
 impl Session<'_> {
     /// BEGIN, COMMIT and the like: done, with the tag; nothing for other statements.
     ///
@@ -98,15 +110,15 @@ impl Session<'_> {
                 "ROLLBACK".to_owned()
             }
             Statement::Rollback { savepoint: Some(name), .. } => {
-                self.roll_back_to(&name_of(name))?;
+                self.roll_back_to(&shortened(name_of(name), out))?;
                 "ROLLBACK".to_owned()
             }
             Statement::Savepoint { name } => {
-                self.savepoint(name_of(name))?;
+                self.savepoint(shortened(name_of(name), out))?;
                 "SAVEPOINT".to_owned()
             }
             Statement::ReleaseSavepoint { name } => {
-                self.release(&name_of(name))?;
+                self.release(&shortened(name_of(name), out))?;
                 "RELEASE".to_owned()
             }
             Statement::Set(Set::SetTransaction { modes, session: false, snapshot: None }) => {
@@ -451,11 +463,15 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// Changes the settings that functions of the statement wanted to have changed.
+    /// Says what functions of the statement wanted to have said, and changes the settings that they
+    /// wanted to have changed.
     ///
     /// # Errors
     /// When there is no such setting, or it cannot have the value.
     pub(super) fn apply_wanted(&mut self, out: &mut Out) -> Result<(), SqlError> {
+        for message in self.state.warnings.take() {
+            out.notice(&warning(SqlState::WARNING, message));
+        }
         for (name, value, local) in self.state.wanted.take() {
             if let Some((name, value)) = self.state.settings.set(&name, &value, local)? {
                 out.parameter_status(name, &value);

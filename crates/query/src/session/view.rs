@@ -58,6 +58,10 @@ fn text(value: &Value) -> &str {
 }
 
 impl SessionCalls for View<'_> {
+    fn check(&self) -> Result<(), SqlError> {
+        self.state.flag.check(self.state.deadline)
+    }
+
     fn call(&self, function: F, arguments: &[Value]) -> Result<Value, SqlError> {
         let State { settings, schema, .. } = self.state;
         let oid = |place: usize| arguments.get(place).and_then(Value::as_i64).and_then(|oid| Oid::try_from(oid).ok());
@@ -202,10 +206,6 @@ impl SessionView for View<'_> {
 }
 
 impl View<'_> {
-    fn check(&self) -> Result<(), SqlError> {
-        self.state.flag.check(self.state.deadline)
-    }
-
     /// The sequence of this id, if the role has one of these privileges on it. `writes` names the function, if it changes the sequence.
     fn sequence(&self, oid: Option<Oid>, writes: &str, wanted: u16) -> Result<Option<&schema::Sequence>, SqlError> {
         let Some(oid) = oid else { return Ok(None) };
@@ -253,13 +253,30 @@ impl View<'_> {
             F::AdvisoryTry | F::AdvisoryTryShared | F::AdvisoryTransactionTry | F::AdvisoryTransactionTryShared => {
                 Ok(Value::Bool(locks.try_lock(key, shared, transaction)?))
             }
-            F::AdvisoryUnlock | F::AdvisoryUnlockShared => Ok(Value::Bool(locks.unlock(key, shared))),
+            F::AdvisoryUnlock | F::AdvisoryUnlockShared => {
+                let held = locks.unlock(key, shared);
+                if !held {
+                    self.warn(match shared {
+                        true => "you don't own a lock of type ShareLock",
+                        false => "you don't own a lock of type ExclusiveLock",
+                    });
+                }
+                Ok(Value::Bool(held))
+            }
             _ => {
                 let timeout = self.state.settings.ready.lock_timeout;
                 let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
                 locks.lock(key, shared, transaction, Patience { deadline, interrupted: &|| self.check() })?;
                 Ok(Value::text(""))
             }
+        }
+    }
+
+    /// Has the client warned when the statement is done; not more often than it can be of use.
+    fn warn(&self, message: &'static str) {
+        let mut warnings = self.state.warnings.borrow_mut();
+        if warnings.len() < 100 {
+            warnings.push(message);
         }
     }
 

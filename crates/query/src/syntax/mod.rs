@@ -275,13 +275,31 @@ const DEEP: usize = 40;
 const PARTS: usize = 30_000;
 /// Nor more tokens, blanks among them: each takes some hundred bytes.
 const TOKENS: usize = 4_000_000;
+/// What each takes, with the syntax and the plan that are made of it: measured with long lists of
+/// values, which have the most plan for their tokens.
+const TOKEN_BYTES: usize = 640;
+/// So many are counted together: a statement of fewer costs no more than a session does anyway.
+const TOKENS_AT_A_TIME: usize = 500;
 
 /// Reads a text whose chains are not too long.
 ///
 /// # Errors
 /// What `parse` returns; 42601 when there is something that is no token; 54001.
 pub fn read<T>(sql: &str, parse: impl FnOnce(&mut Parser<'_>) -> Result<T, SqlError>) -> Result<T, SqlError> {
-    let tokens = tokens(sql)?;
+    read_within(sql, |_| Ok(()), parse)
+}
+
+/// The same, by a client's leave: `take` is told of the bytes that the text takes until it is run,
+/// before they are taken.
+///
+/// # Errors
+/// As for [`read`], and those of `take`.
+pub fn read_within<T>(
+    sql: &str,
+    take: impl FnMut(usize) -> Result<(), SqlError>,
+    parse: impl FnOnce(&mut Parser<'_>) -> Result<T, SqlError>,
+) -> Result<T, SqlError> {
+    let tokens = tokens(sql, take)?;
     let chains = chains(&tokens);
     if chains.parts > PARTS {
         return Err(too_complex("the text is too long: it has too many statements and queries"));
@@ -387,17 +405,27 @@ pub fn expression(sql: &str) -> Result<Expr, SqlError> {
 /// The tokens of a text.
 ///
 /// # Errors
-/// 42601 when it has something that is no token, 54001 when there are too many.
-fn tokens(sql: &str) -> Result<Vec<TokenWithSpan>, SqlError> {
+/// 42601 when it has something that is no token, 54001 when there are too many, and those of `take`.
+fn tokens(sql: &str, mut take: impl FnMut(usize) -> Result<(), SqlError>) -> Result<Vec<TokenWithSpan>, SqlError> {
     let mut tokens = Vec::new();
     let mut left = TOKENS;
+    let mut refused = None;
     let read = unless_too_long(|| {
         let count = |token| {
             left = left.checked_sub(1).unwrap_or_else(|| resume_unwind(Box::new(TooLong)));
+            if left % TOKENS_AT_A_TIME == 0
+                && let Err(error) = take(TOKENS_AT_A_TIME * TOKEN_BYTES)
+            {
+                refused = Some(error);
+                resume_unwind(Box::new(TooLong));
+            }
             token
         };
         Tokenizer::new(&PostgreSql, sql).tokenize_with_location_into_buf_with_mapper(&mut tokens, count)
     });
+    if let Some(error) = refused {
+        return Err(error);
+    }
     match read {
         Some(Ok(())) => Ok(spelt_out(tokens)),
         Some(Err(error)) => Err(wrong(error.into(), sql)),

@@ -1,10 +1,12 @@
 //! Functions of arrays.
 
+use std::collections::HashSet;
+
 use super::{Function, mismatch, string::checked_length, take};
 use crate::{
     SqlError, SqlState,
     types::{
-        Array, Dimension, EvalContext, Kind, Value,
+        Array, Dimension, EvalContext, Kind, Steps, Value,
         array::{MAX_ELEMENTS, checked_count},
         text,
     },
@@ -194,39 +196,63 @@ fn array_replace(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlE
     }
 }
 
-/// Subscripts of the elements that equal a value.
-fn positions<'a>(array: &'a Array, wanted: &'a Value) -> Result<impl Iterator<Item = i32> + 'a, SqlError> {
+/// Subscripts of the elements that equal a value, no more than `most`, from `from` on.
+fn positions(
+    array: &Array,
+    wanted: &Value,
+    from: i32,
+    most: usize,
+    context: &EvalContext<'_>,
+) -> Result<Vec<i32>, SqlError> {
+    searchable(array)?;
+    let lower = array.dimensions().first().map_or(1, |dimension| dimension.lower);
+    let mut steps = context.steps();
+    let mut found = Vec::new();
+    for (at, value) in array.values().iter().enumerate() {
+        steps.take(1)?;
+        let at = lower.saturating_add(at as i32);
+        if at >= from && value == wanted {
+            found.push(at);
+            if found.len() == most {
+                break;
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// An array of many dimensions cannot be searched.
+fn searchable(array: &Array) -> Result<(), SqlError> {
     if array.dimensions().len() > 1 {
         return Err(SqlError::new(
             SqlState::FEATURE_NOT_SUPPORTED,
             "searching for elements in multidimensional arrays is not supported",
         ));
     }
-    let lower = array.dimensions().first().map_or(1, |dimension| dimension.lower);
-    let equal = move |(at, value): (usize, &Value)| (value == wanted).then(|| lower.saturating_add(at as i32));
-    Ok(array.values().iter().enumerate().filter_map(equal))
+    Ok(())
 }
 
-fn array_position(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn array_position(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let (array, wanted, from) = match arguments {
         [Value::Null, ..] => return Ok(Value::Null),
         [Value::Array(array), wanted] => (array, wanted, i32::MIN),
         [Value::Array(array), wanted, Value::Int4(from)] => (array, wanted, *from),
-        [Value::Array(array), wanted, Value::Null] => {
+        [Value::Array(array), _, Value::Null] => {
             // Whether the array can be searched at all comes first.
-            positions(array, wanted).map(drop)?;
+            searchable(array)?;
             return Err(SqlError::new(SqlState::NULL_VALUE_NOT_ALLOWED, "initial position must not be null"));
         }
         _ => return Err(mismatch(arguments)),
     };
-    Ok(positions(array, wanted)?.find(|at| *at >= from).into())
+    Ok(positions(array, wanted, from, 1, context)?.first().copied().into())
 }
 
-fn array_positions(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn array_positions(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     match arguments {
         [Value::Null, _] => Ok(Value::Null),
         [Value::Array(array), wanted] => {
-            let found = positions(array, wanted)?.map(Value::Int4).collect();
+            let found = positions(array, wanted, i32::MIN, usize::MAX, context)?;
+            let found = found.into_iter().map(Value::Int4).collect();
             Ok(Value::array(Array::new(Kind::Int4, found)))
         }
         _ => Err(mismatch(arguments)),
@@ -352,22 +378,62 @@ fn width_bucket(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlEr
     Ok(Value::Int4(thresholds.values().partition_point(|threshold| threshold <= value) as i32))
 }
 
-/// Whether each element of one, nulls never, is in the other.
-fn all_in(one: &Array, other: &Array) -> bool {
-    one.values().iter().all(|value| !value.is_null() && other.values().contains(value))
+/// Whether so many comparisons are fewer than a set of the values is worth.
+const FEW: usize = 256;
+
+/// The elements of an array, to be looked for: one by one where that is quicker than a set.
+enum Elements<'a> {
+    Few(&'a [Value]),
+    Many(HashSet<&'a Value>),
 }
 
-fn contains(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Array(one), Array(two));
-    Ok(Value::Bool(all_in(two, one)))
+impl<'a> Elements<'a> {
+    fn of(array: &'a Array, looked_for: &Array, steps: &mut Steps<'_>) -> Result<Self, SqlError> {
+        let values = array.values();
+        if values.len().saturating_mul(looked_for.values().len()) <= FEW {
+            return Ok(Self::Few(values));
+        }
+        let mut all = HashSet::with_capacity(values.len());
+        for value in values {
+            steps.take(1)?;
+            all.insert(value);
+        }
+        Ok(Self::Many(all))
+    }
+
+    fn contain(&self, value: &Value) -> bool {
+        !value.is_null()
+            && match self {
+                Self::Few(values) => values.contains(value),
+                Self::Many(values) => values.contains(value),
+            }
+    }
 }
 
-fn contained(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Array(one), Array(two));
-    Ok(Value::Bool(all_in(one, two)))
+/// Whether an element of one, nulls never, is in the other, or is not, as `wanted` says.
+fn one_is_in(one: &Array, other: &Array, wanted: bool, context: &EvalContext<'_>) -> Result<bool, SqlError> {
+    let mut steps = context.steps();
+    let elements = Elements::of(other, one, &mut steps)?;
+    for value in one.values() {
+        steps.take(1)?;
+        if elements.contain(value) == wanted {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
-fn overlaps(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn contains(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Array(one), Array(two));
-    Ok(Value::Bool(one.values().iter().any(|value| !value.is_null() && two.values().contains(value))))
+    Ok(Value::Bool(!one_is_in(two, one, false, context)?))
+}
+
+fn contained(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    take!(arguments: Array(one), Array(two));
+    Ok(Value::Bool(!one_is_in(one, two, false, context)?))
+}
+
+fn overlaps(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    take!(arguments: Array(one), Array(two));
+    one_is_in(one, two, true, context).map(Value::Bool)
 }

@@ -39,7 +39,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("?", &[JB, T], B, exists),
     Function::new("?|", &[JB, TEXTS], B, |arguments, _| exists_of(arguments, false)),
     Function::new("?&", &[JB, TEXTS], B, |arguments, _| exists_of(arguments, true)),
-    Function::new("@>", &[JB, JB], B, |arguments, _| contains(arguments)),
+    Function::new("@>", &[JB, JB], B, contains),
     Function::new("<@", &[JB, JB], B, contained),
     Function::new("||", &[JB, JB], JB, concat),
     Function::new("json_object_field", &[J, T], J, get),
@@ -53,7 +53,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("jsonb_exists", &[JB, T], B, exists),
     Function::new("jsonb_exists_any", &[JB, TEXTS], B, |arguments, _| exists_of(arguments, false)),
     Function::new("jsonb_exists_all", &[JB, TEXTS], B, |arguments, _| exists_of(arguments, true)),
-    Function::new("jsonb_contains", &[JB, JB], B, |arguments, _| contains(arguments)),
+    Function::new("jsonb_contains", &[JB, JB], B, contains),
     Function::new("jsonb_contained", &[JB, JB], B, contained),
     Function::new("jsonb_concat", &[JB, JB], JB, concat),
     Function::new("json_object", &[TEXTS], J, |arguments, _| object(arguments, false)),
@@ -202,14 +202,14 @@ fn exists_of(arguments: &[Value], all: bool) -> Result<Value, SqlError> {
     Ok(Value::Bool(if all { wanted.all(|key| has_key(&value, key)) } else { wanted.any(|key| has_key(&value, key)) }))
 }
 
-fn contains(arguments: &[Value]) -> Result<Value, SqlError> {
+fn contains(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Jsonb(one), Jsonb(two));
-    Ok(Value::Bool(Json::parse(one)?.contains(&Json::parse(two)?)))
+    Ok(Value::Bool(Json::parse(one)?.contains(&Json::parse(two)?, &mut context.steps())?))
 }
 
-fn contained(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn contained(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     match arguments {
-        [one, two] => contains(&[two.clone(), one.clone()]),
+        [one, two] => contains(&[two.clone(), one.clone()], context),
         _ => Err(mismatch(arguments)),
     }
 }

@@ -77,7 +77,9 @@ fn quantified(
     };
     let mut arguments = [left.clone(), Value::Null];
     let mut unknown = false;
+    let mut steps = context.steps();
     for element in array.values() {
+        steps.take(1)?;
         arguments[1] = element.clone();
         match operator.call(&arguments, context)? {
             Value::Bool(truth) if truth == decisive => return Ok(Value::Bool(decisive)),

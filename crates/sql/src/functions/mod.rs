@@ -59,8 +59,28 @@ pub use set::{Declared as SetDeclared, SetFunction};
 
 use crate::{
     SqlError,
-    types::{EvalContext, Kind, Value},
+    types::{EvalContext, Kind, LARGE, Value, extent},
 };
+
+/// No function makes a value of more bytes: those of a text, and of all elements of an array. As
+/// long as the longest that a client can send.
+const MAX_EXTENT: usize = 64 << 20;
+
+/// A value that was made, counted if it is large.
+///
+/// # Errors
+/// 54000 when it is too large for any value, 53200 when it is too large for its statement.
+#[inline]
+pub fn made(value: Value, context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    let extent = extent(&value);
+    if extent >= LARGE {
+        if extent > MAX_EXTENT {
+            return Err(string::too_long());
+        }
+        context.large.made(&value)?;
+    }
+    Ok(value)
+}
 
 /// How a function is evaluated. Its arguments are of the kinds that it declares, or null.
 pub type Eval = fn(&[Value], &EvalContext<'_>) -> Result<Value, SqlError>;
@@ -136,7 +156,11 @@ impl Function {
         if self.strict && arguments.iter().any(Value::is_null) {
             return Ok(Value::Null);
         }
-        (self.eval)(arguments, context)
+        // What is done with large values may take long by itself.
+        if arguments.iter().any(|argument| extent(argument) >= LARGE) {
+            context.check()?;
+        }
+        made((self.eval)(arguments, context)?, context)
     }
 }
 

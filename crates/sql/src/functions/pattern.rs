@@ -1,25 +1,29 @@
 //! LIKE.
 
+use std::borrow::Cow;
+
+use memchr::{memchr3, memmem};
+
 use super::{Function, string::lower, take};
 use crate::{
     SqlError, SqlState,
-    types::{EvalContext, Kind, Value},
+    types::{EvalContext, Kind, Steps, Value},
 };
 
 const T: Kind = Kind::Text;
 const B: Kind = Kind::Bool;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("~~", &[T, T], B, |arguments, _| like_operator(arguments, false)),
-    Function::new("!~~", &[T, T], B, |arguments, _| negate(like_operator(arguments, false))),
-    Function::new("~~*", &[T, T], B, |arguments, _| like_operator(arguments, true)),
-    Function::new("!~~*", &[T, T], B, |arguments, _| negate(like_operator(arguments, true))),
-    Function::new("~~", &[Kind::Char, T], B, |arguments, _| like_operator(arguments, false)),
-    Function::new("!~~", &[Kind::Char, T], B, |arguments, _| negate(like_operator(arguments, false))),
-    Function::new("~~*", &[Kind::Char, T], B, |arguments, _| like_operator(arguments, true)),
-    Function::new("!~~*", &[Kind::Char, T], B, |arguments, _| negate(like_operator(arguments, true))),
-    Function::new("~~", &[Kind::Bytea, Kind::Bytea], B, |arguments, _| like_bytes(arguments)),
-    Function::new("!~~", &[Kind::Bytea, Kind::Bytea], B, |arguments, _| negate(like_bytes(arguments))),
+    Function::new("~~", &[T, T], B, |arguments, context| like_operator(arguments, false, context)),
+    Function::new("!~~", &[T, T], B, |arguments, context| negate(like_operator(arguments, false, context))),
+    Function::new("~~*", &[T, T], B, |arguments, context| like_operator(arguments, true, context)),
+    Function::new("!~~*", &[T, T], B, |arguments, context| negate(like_operator(arguments, true, context))),
+    Function::new("~~", &[Kind::Char, T], B, |arguments, context| like_operator(arguments, false, context)),
+    Function::new("!~~", &[Kind::Char, T], B, |arguments, context| negate(like_operator(arguments, false, context))),
+    Function::new("~~*", &[Kind::Char, T], B, |arguments, context| like_operator(arguments, true, context)),
+    Function::new("!~~*", &[Kind::Char, T], B, |arguments, context| negate(like_operator(arguments, true, context))),
+    Function::new("~~", &[Kind::Bytea, Kind::Bytea], B, like_bytes),
+    Function::new("!~~", &[Kind::Bytea, Kind::Bytea], B, |arguments, context| negate(like_bytes(arguments, context))),
     Function::new("like_escape", &[T, T], T, like_escape),
     Function::new("starts_with", &[T, T], B, starts_with),
     Function::new("^@", &[T, T], B, starts_with),
@@ -48,79 +52,194 @@ pub(super) fn two_strings(arguments: &[Value]) -> Result<(&str, &str), SqlError>
     .ok_or_else(|| super::mismatch(arguments))
 }
 
-fn like_operator(arguments: &[Value], any_case: bool) -> Result<Value, SqlError> {
+fn like_operator(arguments: &[Value], any_case: bool, context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let (text, pattern) = two_strings(arguments)?;
     let matched = if any_case {
-        like(lower(text).as_bytes(), lower(pattern).as_bytes(), true)?
+        like(lower(text).as_bytes(), lower(pattern).as_bytes(), true, context)?
     } else {
-        like(text.as_bytes(), pattern.as_bytes(), true)?
+        like(text.as_bytes(), pattern.as_bytes(), true, context)?
     };
     Ok(Value::Bool(matched))
 }
 
-fn like_bytes(arguments: &[Value]) -> Result<Value, SqlError> {
+fn like_bytes(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Bytea(bytes), Bytea(pattern));
-    like(bytes, pattern, false).map(Value::Bool)
+    like(bytes, pattern, false, context).map(Value::Bool)
 }
 
-/// How many bytes the character has that begins here.
-fn width(text: &[u8], utf8: bool) -> usize {
-    match text.first() {
-        Some(0xc0..=0xdf) if utf8 => 2,
-        Some(0xe0..=0xef) if utf8 => 3,
-        Some(0xf0..) if utf8 => 4,
-        _ => 1,
-    }
-    .min(text.len())
+/// A piece of a pattern between two `%`.
+struct Piece<'p> {
+    parts: Vec<Part<'p>>,
+    /// Whether it ends with an escape character that escapes nothing.
+    dangling: bool,
+    utf8: bool,
 }
 
-/// Whether text is like a pattern.
-fn like(text: &[u8], pattern: &[u8], utf8: bool) -> Result<bool, SqlError> {
-    let (mut text, mut pattern) = (text, pattern);
-    // Where to go on when what follows the last % does not match: one character further in the text.
-    let mut retry: Option<(&[u8], &[u8])> = None;
-    loop {
-        let matched = match (pattern, text) {
-            ([b'%', rest @ ..], _) => {
-                if rest.is_empty() {
-                    return Ok(true);
+enum Part<'p> {
+    Literal(Cow<'p, [u8]>),
+    /// So many characters, whatever they are: `_`.
+    Any(usize),
+}
+
+#[cold]
+fn dangling_escape() -> SqlError {
+    SqlError::new(SqlState::INVALID_ESCAPE_SEQUENCE, "LIKE pattern must not end with escape character")
+}
+
+impl<'p> Piece<'p> {
+    /// Reads one. Returns what follows it, from its `%` on.
+    fn read(pattern: &'p [u8], utf8: bool) -> (Self, &'p [u8]) {
+        let mut piece = Self { parts: Vec::new(), dangling: false, utf8 };
+        let mut rest = pattern;
+        loop {
+            let plain = memchr3(b'%', b'_', b'\\', rest).unwrap_or(rest.len());
+            let (literal, behind) = rest.split_at(plain);
+            piece.literal(literal);
+            rest = match behind {
+                [] | [b'%', ..] => return (piece, behind),
+                [b'_', behind @ ..] => {
+                    match piece.parts.last_mut() {
+                        Some(Part::Any(count)) => *count += 1,
+                        _ => piece.parts.push(Part::Any(1)),
+                    }
+                    behind
                 }
-                pattern = rest;
-                retry = Some((text, rest));
-                true
-            }
-            ([b'_', rest @ ..], [_, ..]) => {
-                text = &text[width(text, utf8)..];
-                pattern = rest;
-                true
-            }
-            ([b'\\'], [_, ..]) => {
-                return Err(SqlError::new(
-                    SqlState::INVALID_ESCAPE_SEQUENCE,
-                    "LIKE pattern must not end with escape character",
-                ));
-            }
-            ([b'\\', wanted, rest @ ..] | [wanted, rest @ ..], [found, after @ ..]) if wanted == found => {
-                text = after;
-                pattern = rest;
-                true
-            }
-            ([], []) => return Ok(true),
-            _ => false,
-        };
-        if matched {
-            continue;
-        }
-        match retry {
-            Some((from, rest)) if !from.is_empty() => {
-                let from = &from[width(from, utf8)..];
-                retry = Some((from, rest));
-                text = from;
-                pattern = rest;
-            }
-            _ => return Ok(false),
+                [_] => {
+                    piece.dangling = true;
+                    return (piece, &[]);
+                }
+                [_, behind @ ..] => {
+                    // The first byte of what is escaped; others of its character follow.
+                    piece.literal(&behind[..1]);
+                    &behind[1..]
+                }
+            };
         }
     }
+
+    fn literal(&mut self, bytes: &'p [u8]) {
+        match self.parts.last_mut() {
+            _ if bytes.is_empty() => {}
+            Some(Part::Literal(before)) => before.to_mut().extend_from_slice(bytes),
+            _ => self.parts.push(Part::Literal(Cow::Borrowed(bytes))),
+        }
+    }
+
+    /// Where the character ends that begins at `from`, if one does.
+    fn next(&self, text: &[u8], from: usize) -> Option<usize> {
+        let width = match text.get(from)? {
+            0xc0..=0xdf if self.utf8 => 2,
+            0xe0..=0xef if self.utf8 => 3,
+            0xf0.. if self.utf8 => 4,
+            _ => 1,
+        };
+        Some((from + width).min(text.len()))
+    }
+
+    /// Where it ends in a text, if it is there from `from` on.
+    fn end_at(&self, text: &[u8], from: usize, steps: &mut Steps<'_>) -> Result<Option<usize>, SqlError> {
+        let mut at = from;
+        for part in &self.parts {
+            match part {
+                Part::Literal(literal) => {
+                    steps.take(1 + literal.len() / 64)?;
+                    if !text[at..].starts_with(literal) {
+                        return Ok(None);
+                    }
+                    at += literal.len();
+                }
+                Part::Any(count) => {
+                    for _ in 0..*count {
+                        steps.take(1)?;
+                        match self.next(text, at) {
+                            Some(next) => at = next,
+                            None => return Ok(None),
+                        }
+                    }
+                }
+            }
+        }
+        Ok(Some(at))
+    }
+
+    /// Where it ends in a text for the first time, if it is somewhere in it.
+    fn first_end(&self, text: &[u8], steps: &mut Steps<'_>) -> Result<Option<usize>, SqlError> {
+        match &self.parts[..] {
+            [] => Ok(Some(0)),
+            [Part::Literal(literal)] => Ok(memmem::find(text, literal).map(|at| at + literal.len())),
+            [Part::Literal(literal), ..] => {
+                let finder = memmem::Finder::new(literal);
+                let mut from = 0;
+                while let Some(at) = finder.find(&text[from..]) {
+                    if let Some(end) = self.end_at(text, from + at, steps)? {
+                        return Ok(Some(end));
+                    }
+                    from += at + 1;
+                }
+                Ok(None)
+            }
+            [Part::Any(_), ..] => {
+                let mut from = Some(0);
+                while let Some(at) = from {
+                    if let Some(end) = self.end_at(text, at, steps)? {
+                        return Ok(Some(end));
+                    }
+                    from = self.next(text, at);
+                }
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether a text ends with it.
+    fn ends(&self, text: &[u8]) -> bool {
+        let mut text = text;
+        for part in self.parts.iter().rev() {
+            match part {
+                Part::Literal(literal) => match text.strip_suffix(&**literal) {
+                    Some(before) => text = before,
+                    None => return false,
+                },
+                Part::Any(count) => {
+                    for _ in 0..*count {
+                        let Some(last) = text.len().checked_sub(1) else { return false };
+                        let begins = |at: &usize| !self.utf8 || text[*at] & 0xc0 != 0x80;
+                        text = &text[..(0..=last).rev().find(begins).unwrap_or(0)];
+                    }
+                }
+            }
+        }
+        true
+    }
+}
+
+/// Whether text is like a pattern. Takes about as many steps as both are long, unless there are many
+/// `_` between two `%`.
+fn like(text: &[u8], pattern: &[u8], utf8: bool, context: &EvalContext<'_>) -> Result<bool, SqlError> {
+    let mut steps = context.steps();
+    let (first, mut pattern) = Piece::read(pattern, utf8);
+    let Some(end) = first.end_at(text, 0, &mut steps)? else { return Ok(false) };
+    let mut text = &text[end..];
+    if first.dangling {
+        return if text.is_empty() { Ok(false) } else { Err(dangling_escape()) };
+    }
+    if pattern.is_empty() {
+        return Ok(text.is_empty());
+    }
+    while let [b'%', rest @ ..] = pattern {
+        let (piece, behind) = Piece::read(rest, utf8);
+        pattern = behind;
+        if behind.is_empty() && !piece.dangling {
+            return Ok(piece.ends(text));
+        }
+        // The first place is as good as any: what follows may begin anywhere behind it.
+        let Some(end) = piece.first_end(text, &mut steps)? else { return Ok(false) };
+        text = &text[end..];
+        if piece.dangling {
+            return if text.is_empty() { Ok(false) } else { Err(dangling_escape()) };
+        }
+    }
+    Ok(true)
 }
 
 /// What everything that is like a pattern begins with, and whether nothing but that is.
@@ -169,4 +288,55 @@ fn like_escape(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
 fn starts_with(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(text), Text(prefix));
     Ok(Value::Bool(text.starts_with(&**prefix)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The same, as simply as it can be said.
+    fn simple(text: &[char], pattern: &[char]) -> Result<bool, ()> {
+        match pattern {
+            [] => Ok(text.is_empty()),
+            ['%', rest @ ..] => {
+                for at in 0..=text.len() {
+                    if simple(&text[at..], rest)? {
+                        return Ok(true);
+                    }
+                }
+                Ok(false)
+            }
+            _ if text.is_empty() => Ok(false),
+            ['\\'] => Err(()),
+            ['_', rest @ ..] => simple(&text[1..], rest),
+            ['\\', wanted, rest @ ..] | [wanted, rest @ ..] => {
+                if text[0] == *wanted {
+                    simple(&text[1..], rest)
+                } else {
+                    Ok(false)
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn texts_are_like_patterns_as_defined() {
+        let mut seed = getrandom::u64().unwrap();
+        println!("seed {seed}");
+        let mut next = |below: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (seed >> 33) as usize % below
+        };
+        let mut matched = 0;
+        for _ in 0..200_000 {
+            let text: Vec<char> = (0..next(8)).map(|_| ['a', 'b', 'ä', '%', '_', '\\'][next(6)]).collect();
+            let pattern: Vec<char> = (0..next(8)).map(|_| ['a', 'b', 'ä', '%', '%', '_', '_', '\\'][next(8)]).collect();
+            let expected = simple(&text, &pattern);
+            let (text, pattern) = (String::from_iter(text), String::from_iter(pattern));
+            let found = like(text.as_bytes(), pattern.as_bytes(), true, &EvalContext::default());
+            assert_eq!(found.map_err(|_| ()), expected, "{text:?} LIKE {pattern:?}");
+            matched += usize::from(expected == Ok(true));
+        }
+        assert!(matched > 10_000, "{matched}");
+    }
 }

@@ -126,23 +126,46 @@ impl<'a> Call<'a> {
 }
 
 /// The matches of an expression, one after the other. Behind an empty one, the search goes on one character further,
-/// as it does in PostgreSQL; other matches may be followed by an empty one.
-fn matches<'r, 't>(
-    regex: &'r Regex,
+/// as it does in PostgreSQL; other matches may be followed by an empty one. Before each is looked for, which may
+/// take as long as the text is, it is asked whether the statement is to end; that is an error, the last item.
+fn matches<'a, 't>(
+    regex: &'a Regex,
     text: &'t str,
     from: Option<usize>,
-) -> impl Iterator<Item = regex::Captures<'t>> + use<'r, 't> {
+    context: &'a EvalContext<'_>,
+) -> impl Iterator<Item = Result<regex::Captures<'t>, SqlError>> {
     let mut next = from;
     std::iter::from_fn(move || {
-        let captures = regex.0.captures_at(text, next.take()?)?;
+        let from = next.take()?;
+        if let Err(error) = context.check() {
+            return Some(Err(error));
+        }
+        let captures = regex.0.captures_at(text, from)?;
         let all = captures.get(0)?;
         next = if all.is_empty() {
             text[all.end()..].chars().next().map(|character| all.end() + character.len_utf8())
         } else {
             Some(all.end())
         };
-        Some(captures)
+        Some(Ok(captures))
     })
+}
+
+/// One of the matches, by its number from 1.
+fn nth_match<'t>(
+    regex: &Regex,
+    text: &'t str,
+    start: Option<usize>,
+    number: usize,
+    context: &EvalContext<'_>,
+) -> Result<Option<regex::Captures<'t>>, SqlError> {
+    for (at, captures) in matches(regex, text, start, context).enumerate() {
+        let captures = captures?;
+        if at + 1 == number {
+            return Ok(Some(captures));
+        }
+    }
+    Ok(None)
 }
 
 fn regexp_like(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -151,15 +174,20 @@ fn regexp_like(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
     Ok(Value::Bool(compiled(call.text(1)?, flags)?.is_match(call.text(0)?)))
 }
 
-fn regexp_count(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_count(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let start = call.start(2)?;
     let regex = compiled(call.text(1)?, no_global("regexp_count", call.flags(3)?)?)?;
-    Ok(Value::Int4(matches(&regex, call.text(0)?, start).count() as i32))
+    let mut count = 0;
+    for captures in matches(&regex, call.text(0)?, start, context) {
+        captures?;
+        count += 1;
+    }
+    Ok(Value::Int4(count))
 }
 
 /// The place of a match, or of a group of it, from 1; or the place behind it.
-fn regexp_instr(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_instr(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let text = call.text(0)?;
     let start = call.start(2)?;
@@ -173,20 +201,22 @@ fn regexp_instr(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlEr
     }
     let group = call.number(6, "subexpr", 0, 0)?;
     let regex = compiled(call.text(1)?, no_global("regexp_instr", call.flags(5)?)?)?;
-    let found = matches(&regex, text, start).nth(number - 1).and_then(|captures| captures.get(group));
+    let found = nth_match(&regex, text, start, number, context)?;
+    let found = found.and_then(|captures| captures.get(group));
     Ok(Value::Int4(found.map_or(0, |found| {
         let at = if end == 1 { found.end() } else { found.start() };
         text[..at].chars().count() as i32 + 1
     })))
 }
 
-fn regexp_substr(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_substr(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let start = call.start(2)?;
     let number = call.number(3, "n", 1, 1)?;
     let group = call.number(5, "subexpr", 0, 0)?;
     let regex = compiled(call.text(1)?, no_global("regexp_substr", call.flags(4)?)?)?;
-    let found = matches(&regex, call.text(0)?, start).nth(number - 1).and_then(|captures| captures.get(group));
+    let found = nth_match(&regex, call.text(0)?, start, number, context)?;
+    let found = found.and_then(|captures| captures.get(group));
     Ok(found.map(|found| found.as_str()).into())
 }
 
@@ -219,11 +249,16 @@ fn replaced(
     replacement: &str,
     start: Option<usize>,
     number: Option<usize>,
+    context: &EvalContext<'_>,
 ) -> Result<String, SqlError> {
     let mut out = String::with_capacity(text.len());
     let mut done = 0;
     let (skip, take) = number.map_or((0, usize::MAX), |number| (number - 1, 1));
-    for captures in matches(regex, text, start).skip(skip).take(take) {
+    for (at, captures) in matches(regex, text, start, context).enumerate().take(skip.saturating_add(take)) {
+        let captures = captures?;
+        if at < skip {
+            continue;
+        }
         let Some(all) = captures.get(0) else { continue };
         out.push_str(&text[done..all.start()]);
         done = all.end();
@@ -253,7 +288,7 @@ fn replaced(
     Ok(out)
 }
 
-fn regexp_replace(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_replace(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let flags = call.flags(3)?;
     if let Some(digit) = flags.chars().next().filter(char::is_ascii_digit) {
@@ -268,27 +303,28 @@ fn regexp_replace(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, Sql
     }
     let (flags, global) = split_flags(flags);
     let regex = compiled(call.text(1)?, &flags)?;
-    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, Some(0), if global { None } else { Some(1) })?))
+    let number = if global { None } else { Some(1) };
+    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, Some(0), number, context)?))
 }
 
 /// `regexp_replace` with the place to start from, the number of the match, 0 for all, and flags.
-fn regexp_replace_from(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_replace_from(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let start = call.start(3)?;
     let (flags, global) = split_flags(call.flags(5)?);
     let number = call.number(4, "n", if global { 0 } else { 1 }, 0)?;
     let regex = compiled(call.text(1)?, &flags)?;
     let number = (number > 0).then_some(number);
-    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, start, number)?))
+    Ok(Value::text(replaced(call.text(0)?, &regex, call.text(2)?, start, number, context)?))
 }
 
 /// What lies between the matches of an expression. Empty matches at either end, and right behind another, do not
 /// split.
-fn split<'t>(regex: &Regex, text: &'t str) -> Vec<&'t str> {
+fn split<'t>(regex: &Regex, text: &'t str, context: &EvalContext<'_>) -> Result<Vec<&'t str>, SqlError> {
     let mut parts = Vec::new();
     let (mut from, mut last_end) = (0, 0);
-    for captures in matches(regex, text, Some(0)) {
-        let Some(found) = captures.get(0) else { continue };
+    for captures in matches(regex, text, Some(0), context) {
+        let Some(found) = captures?.get(0) else { continue };
         if found.start() < text.len() && found.end() > last_end {
             parts.push(&text[from..found.start()]);
             from = found.end();
@@ -296,13 +332,13 @@ fn split<'t>(regex: &Regex, text: &'t str) -> Vec<&'t str> {
         last_end = found.end();
     }
     parts.push(&text[from..]);
-    parts
+    Ok(parts)
 }
 
-fn regexp_split_to_array(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_split_to_array(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let regex = compiled(call.text(1)?, no_global("regexp_split_to_array", call.flags(2)?)?)?;
-    let parts = split(&regex, call.text(0)?);
+    let parts = split(&regex, call.text(0)?, context)?;
     checked_count(parts.len())?;
     let parts = parts.into_iter().map(Value::from).collect();
     Ok(Value::array(Array::new(Kind::Text, parts)))
@@ -312,13 +348,18 @@ fn regexp_split_to_array(arguments: &[Value], _: &EvalContext<'_>) -> Result<Val
 /// each.
 ///
 /// # Errors
-/// 2201B when the expression is none, 22023 when a flag is unknown.
-pub fn regexp_matches(text: &str, pattern: &str, flags: &str) -> Result<Vec<Value>, SqlError> {
+/// 2201B when the expression is none, 22023 when a flag is unknown; 57014, 57P01.
+pub fn regexp_matches(
+    text: &str,
+    pattern: &str,
+    flags: &str,
+    context: &EvalContext<'_>,
+) -> Result<Vec<Value>, SqlError> {
     let (flags, global) = split_flags(flags);
     let regex = compiled(pattern, &flags)?;
     let count = if global { usize::MAX } else { 1 };
-    let found = matches(&regex, text, Some(0)).take(count.min(MAX_ELEMENTS + 1)).map(|captures| groups(&captures));
-    let found: Vec<_> = found.collect();
+    let found = matches(&regex, text, Some(0), context).take(count.min(MAX_ELEMENTS + 1));
+    let found = found.map(|captures| Ok(groups(&captures?))).collect::<Result<Vec<_>, SqlError>>()?;
     checked_count(found.len())?;
     Ok(found)
 }

@@ -23,6 +23,14 @@ pub trait SessionCalls {
     /// # Errors
     /// Whatever there is to say against it.
     fn rows(&self, function: SetFunction, arguments: &[Value]) -> Result<Vec<Vec<Value>>, SqlError>;
+
+    /// Fails when the statement that runs is to end.
+    ///
+    /// # Errors
+    /// 57014, 57P01.
+    fn check(&self) -> Result<(), SqlError> {
+        Ok(())
+    }
 }
 
 fn call(function: SessionFunction, arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {

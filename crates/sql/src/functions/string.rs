@@ -1,6 +1,9 @@
 //! Functions of text and of bytes.
 
-use std::fmt::Write;
+use std::{
+    collections::{HashMap, HashSet},
+    fmt::Write,
+};
 
 use super::{Function, mismatch, take};
 use crate::{
@@ -11,9 +14,6 @@ use crate::{
 const T: Kind = Kind::Text;
 const I: Kind = Kind::Int4;
 const BYTES: Kind = Kind::Bytea;
-
-/// The longest text or `bytea` that a function makes: as long as the longest that a client can send.
-const MAX_LENGTH: usize = 64 << 20;
 
 pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("||", &[T, T], T, concat_two),
@@ -69,12 +69,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 #[cold]
-fn too_long() -> SqlError {
+pub(super) fn too_long() -> SqlError {
     SqlError::new(SqlState::PROGRAM_LIMIT_EXCEEDED, "requested length too large")
 }
 
 pub(super) fn checked_length(length: usize) -> Result<usize, SqlError> {
-    if length > MAX_LENGTH { Err(too_long()) } else { Ok(length) }
+    if length > super::MAX_EXTENT { Err(too_long()) } else { Ok(length) }
 }
 
 fn map(arguments: &[Value], function: fn(&str) -> String) -> Result<Value, SqlError> {
@@ -235,7 +235,8 @@ fn trim(arguments: &[Value], front: bool, back: bool) -> Result<Value, SqlError>
         [Value::Text(text), Value::Text(characters)] => (text, &**characters),
         _ => return Err(mismatch(arguments)),
     };
-    let among = |character: char| characters.contains(character);
+    let among: HashSet<char> = characters.chars().collect();
+    let among = |character: char| among.contains(&character);
     let mut trimmed = &**text;
     if front {
         trimmed = trimmed.trim_start_matches(among);
@@ -301,14 +302,16 @@ fn replace(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> 
 
 fn translate(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(text), Text(from), Text(to));
-    let to: Vec<char> = to.chars().collect();
-    let translated: String = text
-        .chars()
-        .filter_map(|character| match from.chars().position(|known| known == character) {
-            Some(at) => to.get(at).copied(),
-            None => Some(character),
-        })
-        .collect();
+    let mut into = HashMap::new();
+    let mut to = to.chars();
+    for known in from.chars() {
+        // The first of several counts.
+        let becomes = to.next();
+        into.entry(known).or_insert(becomes);
+    }
+    let translated = text.chars().filter_map(|character| into.get(&character).copied().unwrap_or(Some(character)));
+    let translated: String = translated.collect();
+    checked_length(translated.len())?;
     Ok(Value::text(translated))
 }
 

@@ -1,12 +1,16 @@
 //! What functions know of the session that they are evaluated in.
 
-use std::{cell::Cell, fmt};
+use std::{cell::Cell, fmt, sync::Arc};
 
 use super::{
     Kind,
     datetime::{Moment, TimeZone, Timestamp},
 };
-use crate::functions::SessionCalls;
+use crate::{
+    SqlError, Value,
+    functions::SessionCalls,
+    memory::{Pool, size_of_value},
+};
 
 /// Names of objects, for `regclass` and its like.
 pub trait ObjectNames {
@@ -34,12 +38,141 @@ pub struct EvalContext<'a> {
     pub session: Option<&'a dyn SessionCalls>,
     /// What `random()` goes on from; 0 for a seed from the system.
     pub random: Cell<u64>,
+    /// The large values that functions have made, and the memory that they are taken from.
+    pub large: Large,
 }
 
 impl EvalContext<'_> {
     /// What words like `now` refer to.
     pub const fn moment(&self) -> Moment {
         Moment { now: self.transaction_start, zone: self.zone }
+    }
+
+    /// Fails when the statement that is evaluated is to end. A function whose work grows with its
+    /// arguments faster than they can be read asks this, by [`EvalContext::steps`].
+    ///
+    /// # Errors
+    /// 57014, 57P01.
+    pub fn check(&self) -> Result<(), SqlError> {
+        self.session.map_or(Ok(()), SessionCalls::check)
+    }
+
+    /// Counts the steps of a loop over what clients send.
+    pub const fn steps(&self) -> Steps<'_> {
+        Steps { context: self, left: Steps::EVERY }
+    }
+}
+
+/// The steps of a loop, which asks now and then whether the statement is to end.
+#[derive(Debug)]
+pub struct Steps<'c> {
+    context: &'c EvalContext<'c>,
+    left: usize,
+}
+
+impl Steps<'_> {
+    /// After so many steps it is asked.
+    const EVERY: usize = 4096;
+
+    /// Does so many steps, each about as long as a comparison of two short values.
+    ///
+    /// # Errors
+    /// As for [`EvalContext::check`].
+    #[inline]
+    pub fn take(&mut self, steps: usize) -> Result<(), SqlError> {
+        match self.left.checked_sub(steps) {
+            Some(left) => {
+                self.left = left;
+                Ok(())
+            }
+            None => {
+                self.left = Self::EVERY;
+                self.context.check()
+            }
+        }
+    }
+}
+
+/// Counts the large values that functions make, from when they are made until the evaluation of the
+/// expression, of the row or of the plan ends that they were made for.
+#[derive(Debug, Default)]
+pub struct Large {
+    pool: Option<Arc<Pool>>,
+    held: Cell<usize>,
+}
+
+/// Values are large from so many bytes on. Smaller ones are not counted: a row has no more than some
+/// thousands.
+pub(crate) const LARGE: usize = 64 << 10;
+
+/// How many bytes a value has beyond those that each has; an array, all its elements together.
+#[inline]
+pub(crate) fn extent(value: &Value) -> usize {
+    match value {
+        Value::Text(text) | Value::Char(text) | Value::Json(text) | Value::Jsonb(text) => text.len(),
+        Value::Bytea(bytes) => bytes.len(),
+        Value::Array(array) => array.values().iter().map(|value| 4 + extent(value)).sum(),
+        _ => 0,
+    }
+}
+
+impl Large {
+    /// They are taken from this pool.
+    pub fn of(pool: &Arc<Pool>) -> Self {
+        Self { pool: Some(Arc::clone(pool)), held: Cell::new(0) }
+    }
+
+    /// How many bytes are counted now.
+    #[inline]
+    pub fn held(&self) -> usize {
+        self.held.get()
+    }
+
+    /// Counts a value that was made, if it is large.
+    ///
+    /// # Errors
+    /// 53200.
+    #[inline]
+    pub fn made(&self, value: &Value) -> Result<(), SqlError> {
+        if extent(value) < LARGE { Ok(()) } else { self.count(size_of_value(value)) }
+    }
+
+    #[cold]
+    fn count(&self, bytes: usize) -> Result<(), SqlError> {
+        if let Some(pool) = &self.pool {
+            pool.take(bytes)?;
+            self.held.set(self.held.get() + bytes);
+        }
+        Ok(())
+    }
+
+    /// What was counted since `held` bytes were is gone.
+    #[inline]
+    pub fn back_to(&self, held: usize) {
+        if self.held.get() > held {
+            self.give(held);
+        }
+    }
+
+    #[cold]
+    fn give(&self, held: usize) {
+        if let Some(pool) = &self.pool {
+            pool.give(self.held.get() - held);
+        }
+        self.held.set(held);
+    }
+}
+
+/// Counts for itself.
+impl Clone for Large {
+    fn clone(&self) -> Self {
+        Self { pool: self.pool.clone(), held: Cell::new(0) }
+    }
+}
+
+impl Drop for Large {
+    fn drop(&mut self) {
+        self.back_to(0);
     }
 }
 
@@ -55,6 +188,7 @@ impl Default for EvalContext<'_> {
             names: None,
             session: None,
             random: Cell::new(0),
+            large: Large::default(),
         }
     }
 }

@@ -6,7 +6,7 @@ use super::{
     MAX_DEPTH,
     scan::{Scanner, Token, invalid, too_deep},
 };
-use crate::{SqlError, SqlState};
+use crate::{SqlError, SqlState, types::Steps};
 
 /// A JSON value.
 #[derive(Clone, Debug)]
@@ -216,24 +216,53 @@ impl<'a> Json<'a> {
     }
 
     /// Whether it contains another: its members and elements, at their level.
-    pub fn contains(&self, other: &Self) -> bool {
+    ///
+    /// # Errors
+    /// Those of `steps`: each element may have to be compared with each.
+    pub fn contains(&self, other: &Self, steps: &mut Steps<'_>) -> Result<bool, SqlError> {
         match (self, other) {
             (Self::Object(_), Self::Object(members)) => {
-                members.iter().all(|(key, value)| self.member(key).is_some_and(|own| own.contains_within(value)))
+                for (key, value) in members {
+                    let Some(own) = self.member(key) else { return Ok(false) };
+                    if !own.contains_within(value, steps)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
             }
             (Self::Array(own), Self::Array(elements)) => {
-                elements.iter().all(|element| own.iter().any(|own| own.contains_within(element)))
+                for element in elements {
+                    if !Self::one_contains(own, element, steps)? {
+                        return Ok(false);
+                    }
+                }
+                Ok(true)
             }
             // An array contains a scalar that is an element, at the top level only.
-            (Self::Array(own), scalar) if scalar.rank() < 4 => own.iter().any(|own| own.contains_within(scalar)),
-            _ => self.contains_within(other),
+            (Self::Array(own), scalar) if scalar.rank() < 4 => Self::one_contains(own, scalar, steps),
+            _ => self.contains_within(other, steps),
         }
     }
 
-    fn contains_within(&self, other: &Self) -> bool {
+    fn one_contains(own: &[Self], wanted: &Self, steps: &mut Steps<'_>) -> Result<bool, SqlError> {
+        for own in own {
+            if own.contains_within(wanted, steps)? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    fn contains_within(&self, other: &Self, steps: &mut Steps<'_>) -> Result<bool, SqlError> {
         match (self, other) {
-            (Self::Object(_), Self::Object(_)) | (Self::Array(_), Self::Array(_)) => self.contains(other),
-            _ => self.compare_within(other).is_eq() && self.rank() == other.rank(),
+            (Self::Object(_), Self::Object(_)) | (Self::Array(_), Self::Array(_)) => self.contains(other, steps),
+            _ => {
+                steps.take(match other {
+                    Self::String(text) | Self::Number(text) => 1 + text.len() / 64,
+                    _ => 1,
+                })?;
+                Ok(self.compare_within(other).is_eq() && self.rank() == other.rank())
+            }
         }
     }
 }
