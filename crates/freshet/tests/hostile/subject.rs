@@ -33,7 +33,7 @@ impl Subject {
         let directory = tempfile::tempdir().unwrap();
         let connections = connections.to_string();
         let node = start(directory.path(), &["--sql-listen", "127.0.0.1:0", "--sql-connections", &connections]);
-        let mut subject = Self { node, directory: directory, before: Held { threads: 0, descriptors: 0 } };
+        let mut subject = Self { node, directory, before: Held { threads: 0, descriptors: 0 } };
         // What is made with the first session stays.
         let mut client = subject.connect();
         client.run(
