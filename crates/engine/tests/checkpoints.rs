@@ -206,8 +206,8 @@ fn a_bad_checkpoint_is_refused_or_replaced_by_the_log() {
     }
 }
 
-/// All of the log below the end of an installed checkpoint was durable once. If less of it is there,
-/// the log alone is not the database, even from its beginning.
+/// All of the log below the end of an installed checkpoint was durable once. If less of it is
+/// there, the log alone is not the database, even from its beginning.
 #[test]
 fn a_checkpoint_whose_log_is_missing_is_not_passed_over() {
     let (directory, rows) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());

@@ -481,7 +481,8 @@ fn a_refused_log_directory_stays_as_it_was() {
     drop(start(&other, &[]));
 }
 
-/// The file of the log's buffer is made new at each start: in the place of its own, and of no other.
+/// The file of the log's buffer is made new at each start: in the place of its own, and of no
+/// other.
 #[test]
 fn a_file_that_is_no_log_buffer_is_left_alone() {
     let directory = tempfile::tempdir().unwrap();

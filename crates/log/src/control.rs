@@ -19,9 +19,10 @@
 //!
 //! `heard` is the latest term the node knows of, and who reigns in it (`-` if unknown). Each `term` line says at which
 //! stamp a term began, and who reigned. `in-sync`, where there is such a line, is the newest in-sync set that the node knows of, in the words of replication, and
-//! `reigned` the latest reign of its own in which such a set took effect. `log`, where there is such a line, says that the node
-//! has begun its log, and whether it is `here`, in this directory, or `elsewhere`: a log that is not there is missing from then
-//! on, and no new one. The last line is the CRC-32C of all bytes before it. The file
+//! `reigned` the latest reign of its own in which such a set took effect. `log`, where there is
+//! such a line, says that the node has begun its log, and whether it is `here`, in this directory,
+//! or `elsewhere`: a log that is not there is missing from then on, and no new one. The last line
+//! is the CRC-32C of all bytes before it. The file
 //! is never changed in place: a new one is written, synced and renamed over it.
 
 use std::{
@@ -385,12 +386,14 @@ impl LogDirectory {
     }
 
     /// Opens the streams of the log: in `directories`, one for each, in their order; or, when none are given, in this
-    /// directory, if there is one stream, else in `stream-0`, `stream-1` and so on below it. They are made when they are not
-    /// there, unless the log [has begun](Self::log_has_begun). Nothing is written before all of them were looked at.
+    /// directory, if there is one stream, else in `stream-0`, `stream-1` and so on below it. They
+    /// are made when they are not there, unless the log [has begun](Self::log_has_begun). Nothing
+    /// is written before all of them were looked at.
     ///
     /// # Errors
-    /// As [`SegmentStore::open`](crate::SegmentStore::open); [`StoreError::Stream`] when a directory is another stream's,
-    /// [`StoreError::Directory`] when it is not this node's, or the log that has begun is not there.
+    /// As [`SegmentStore::open`](crate::SegmentStore::open); [`StoreError::Stream`] when a
+    /// directory is another stream's, [`StoreError::Directory`] when it is not this node's, or the
+    /// log that has begun is not there.
     pub fn open_store(&self, directories: &[PathBuf]) -> Result<LogStore, StoreError> {
         let control = self.control();
         let streams = stream_directories(&self.path, &control, directories)?;
@@ -412,8 +415,9 @@ impl LogDirectory {
         Ok(store)
     }
 
-    /// Notes, durably and once, that the log is there now: in `directories`, which were [opened](Self::open_store), or when
-    /// there are none in this directory. To be called when it can be appended to, before anything in it counts.
+    /// Notes, durably and once, that the log is there now: in `directories`, which were
+    /// [opened](Self::open_store), or when there are none in this directory. To be called when it
+    /// can be appended to, before anything in it counts.
     ///
     /// # Errors
     /// [`ControlError::Io`].
@@ -425,11 +429,12 @@ impl LogDirectory {
         self.update(|control| control.log = Some(place))
     }
 
-    /// Takes directories for the rows of checkpoints. `known` are names of what is this node's in them, although nothing
-    /// there says so.
+    /// Takes directories for the rows of checkpoints. `known` are names of what is this node's in
+    /// them, although nothing there says so.
     ///
     /// # Errors
-    /// [`StoreError::Directory`] when one is not this node's: no other is changed then. [`StoreError::Io`].
+    /// [`StoreError::Directory`] when one is not this node's: no other is changed then.
+    /// [`StoreError::Io`].
     pub fn take_checkpoint_devices(
         &self,
         directories: &[PathBuf],
@@ -443,9 +448,9 @@ impl LogDirectory {
     }
 }
 
-/// Whether a node of this name, with its directory at `path`, can have its log in `logs` and the rows of its checkpoints in
-/// `checkpoints`: nothing else is in them. Changes nothing; for a node that is not there yet, and before the first of them is
-/// taken.
+/// Whether a node of this name, with its directory at `path`, can have its log in `logs` and the
+/// rows of its checkpoints in `checkpoints`: nothing else is in them. Changes nothing; for a node
+/// that is not there yet, and before the first of them is taken.
 ///
 /// # Errors
 /// As [`LogDirectory::open_store`] and [`LogDirectory::take_checkpoint_devices`].
@@ -667,7 +672,8 @@ mod tests {
         assert!(matches!(&error, StoreError::Stream { .. }), "{error}");
     }
 
-    /// Before the log was begun a crash, or a loss of what is there, leaves a new node; from then on the log is missed.
+    /// Before the log was begun a crash, or a loss of what is there, leaves a new node; from then
+    /// on the log is missed.
     #[test]
     fn a_log_that_was_begun_is_missed() {
         let directory = tempfile::tempdir().unwrap();

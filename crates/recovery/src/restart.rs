@@ -208,10 +208,11 @@ impl Restart<'_> {
                     let passed_over = first_error.map(|error| error.to_string());
                     return Ok(Restored { passed_over, ..restored });
                 }
-                // A foreign file is a mistake of the operator, and no reason to look for something older.
+                // A foreign file is a mistake of the operator, and no reason to look for something
+                // older.
                 Err(error @ RestoreError::Checkpoint(CheckpointError::ForeignCluster { .. })) => return Err(error),
-                // All log below the end of an installed checkpoint was durable: what is older is not the database either, and
-                // the next checkpoint would remove this one.
+                // All log below the end of an installed checkpoint was durable: what is older is
+                // not the database either, and the next checkpoint would remove this one.
                 Err(error @ RestoreError::LogMissing { .. }) => return Err(error),
                 Err(error @ RestoreError::Checkpoint(_)) => {
                     first_error.get_or_insert(error);

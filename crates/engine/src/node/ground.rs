@@ -150,7 +150,8 @@ impl Ground {
         Ok(Self { directory: None, store, id, cluster, terms })
     }
 
-    /// To be called when the log is open, before anything is written to it: from now on it is missed when it is not there.
+    /// To be called when the log is open, before anything is written to it: from now on it is
+    /// missed when it is not there.
     pub fn log_has_begun(&self, config: &NodeConfig) -> Result<(), StartError> {
         let begun = self.directory.as_ref().map_or(Ok(()), |directory| directory.log_has_begun(&config.log.dir));
         begun.map_err(StartError::from)

@@ -292,8 +292,8 @@ fn unfinished(path: &Path) -> PathBuf {
     path.with_added_extension("new")
 }
 
-/// Whether nothing but a log buffer can be at `path`, by its first bytes: a regular file that begins as one does, an empty one,
-/// one that was never finished, or none.
+/// Whether nothing but a log buffer can be at `path`, by its first bytes: a regular file that
+/// begins as one does, an empty one, one that was never finished, or none.
 fn may_be_buffer(path: &Path) -> io::Result<bool> {
     match fs::metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(true),
@@ -320,8 +320,8 @@ fn sync_parent(path: &Path) -> io::Result<()> {
 }
 
 /// After a crash: puts what the buffer in the file at `path` holds beyond the end of the segments, which is `tail`, into `store`,
-/// and returns where the log's blocks end then. Does nothing when there is no such file, unless it is `expected`. `owner` is the
-/// node whose buffer it is to be.
+/// and returns where the log's blocks end then. Does nothing when there is no such file, unless it
+/// is `expected`. `owner` is the node whose buffer it is to be.
 ///
 /// `terms` is the history of terms: each, and where it began. Of a block that says another term than reigned at its
 /// place, nothing is taken: a primary that was deposed may have left it there. Without any, that is not asked.

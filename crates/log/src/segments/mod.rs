@@ -239,7 +239,8 @@ impl SegmentStore {
         (!segments.0.is_empty()).then(|| (Stamp(segments.first()), Stamp(segments.end(self.size()))))
     }
 
-    /// Whether the log was ever [resumed](Self::resume): from then on there is a note of how far it is durable.
+    /// Whether the log was ever [resumed](Self::resume): from then on there is a note of how far it
+    /// is durable.
     pub(crate) fn is_begun(&self) -> bool {
         lock(&self.shared.mark).is_some()
     }
