@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use arrow::datatypes::DataType;
+use arrow::{array::UInt32Array, compute::take, datatypes::DataType};
 use datafusion_common::{DataFusionError, Result, ScalarValue};
 use datafusion_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, expr::ScalarFunction,
@@ -16,6 +16,7 @@ use datafusion_expr::{
 use freshet_sql::{
     Kind, SqlError, Type, Value,
     functions::{self, Function},
+    memory::size_of_value,
     types::{Array, Cast, CastContext, EvalContext, json},
 };
 
@@ -29,6 +30,10 @@ use crate::{
 
 /// After how many rows of a batch it is asked whether the statement is to end.
 const LOOK_EVERY: usize = 16;
+
+/// Arrays that functions make count with the statement's memory from so many bytes on: smaller ones
+/// are no more than a query has columns.
+const COUNTED: usize = 256 << 10;
 
 /// What is done with each row's values.
 #[derive(Clone, Debug)]
@@ -86,8 +91,9 @@ impl Work {
     /// # Errors
     /// What functions and casts return.
     pub fn evaluate(&self, arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
-        match (self, arguments) {
-            (Self::Call(function), _) => function.call(arguments, context),
+        let made = match (self, arguments) {
+            // It counts for itself.
+            (Self::Call(function), _) => return function.call(arguments, context),
             (Self::Cast(cast), [value]) => cast.apply(value.clone(), context),
             (Self::Any(operator), [left, array]) => functions::any(operator, left, array, context),
             (Self::All(operator), [left, array]) => functions::all(operator, left, array, context),
@@ -115,7 +121,8 @@ impl Work {
             }
             (Self::Record, _) => record(arguments, context),
             _ => Err(SqlError::internal(format!("{} takes another number of arguments", self.name()))),
-        }
+        };
+        functions::made(made?, context)
     }
 
     /// The functions that it stands for, by which it is told from others.
@@ -218,22 +225,42 @@ impl RowFunction {
                 for (value, input) in values.iter_mut().zip(&inputs) {
                     *value = input.value(row)?;
                 }
-                self.work.evaluate(&values, session.context)
+                let large = &session.context.large;
+                let held = large.held();
+                let value = self.work.evaluate(&values, session.context);
+                // What it takes in an array counts there.
+                large.back_to(held);
+                value
             };
+            let mut builder = Builder::new(self.result, rows);
             if constant && self.signature.volatility != Volatility::Volatile {
                 let value = evaluate(0).map_err(external)?;
-                return Ok(ColumnarValue::Scalar(to_scalar(self.result, &value).map_err(external)?));
+                if size_of_value(&value) < COUNTED {
+                    return Ok(ColumnarValue::Scalar(to_scalar(self.result, &value).map_err(external)?));
+                }
+                // All rows share it, where it counts.
+                let kept = session.state.reserve();
+                kept.try_grow(size_of_value(&value))?;
+                builder.append(value.as_ref()).map_err(external)?;
+                let one = builder.finish_counted(kept)?;
+                return Ok(ColumnarValue::Array(take(&one, &UInt32Array::from(vec![0; rows]), None)?));
             }
-            let mut builder = Builder::new(self.result, rows);
+            let kept = session.state.reserve();
+            let mut bytes = 0;
             for row in 0..rows {
                 // Each of them may do much.
                 if row % LOOK_EVERY == LOOK_EVERY - 1 {
                     session.check()?;
                 }
                 let value = evaluate(row).map_err(external)?;
+                bytes += size_of_value(&value);
+                if bytes > kept.size().max(COUNTED) {
+                    kept.try_grow(bytes.next_multiple_of(COUNTED) - kept.size())?;
+                }
                 builder.append(value.as_ref()).map_err(external)?;
             }
-            Ok(ColumnarValue::Array(builder.finish()))
+            session.state.have_made(rows, bytes);
+            if kept.size() == 0 { Ok(builder.finish()) } else { builder.finish_counted(kept) }.map(ColumnarValue::Array)
         })
     }
 }

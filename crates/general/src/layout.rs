@@ -26,10 +26,11 @@ use arrow::{
         Float64Builder, Int16Array, Int16Builder, Int32Array, Int32Builder, Int64Array, Int64Builder, StringViewArray,
         StringViewBuilder, UInt8Array, UInt8Builder, UInt32Array, UInt32Builder,
     },
-    buffer::NullBuffer,
+    buffer::{Buffer, NullBuffer},
     datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef},
 };
 use datafusion_common::{Result, ScalarValue};
+use datafusion_execution::memory_pool::MemoryReservation;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value, ValueRef,
     types::{Date, EvalContext, Interval, Numeric, Time, Timestamp, binary, fit, without_blanks},
@@ -233,6 +234,28 @@ fn text_value(kind: Kind, text: &str, ty: Type) -> Result<Value, SqlError> {
     })
 }
 
+/// A buffer and the memory that was reserved for it.
+struct Counted {
+    buffer: Buffer,
+    _kept: MemoryReservation,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.buffer
+    }
+}
+
+/// The same buffers, with what was reserved for all of them.
+fn counted(buffers: &[Buffer], kept: MemoryReservation) -> Vec<Buffer> {
+    let mut buffers = buffers.to_vec();
+    if let Some(first) = buffers.first_mut() {
+        let counted = Counted { buffer: first.clone(), _kept: kept };
+        *first = Buffer::from(bytes::Bytes::from_owner(counted));
+    }
+    buffers
+}
+
 /// Collects values into an array.
 pub(crate) struct Builder {
     ty: Type,
@@ -346,6 +369,26 @@ impl Builder {
             CellsBuilder::Text(builder) => builder.append_null(),
             CellsBuilder::Binary(builder) => builder.append_null(),
         }
+    }
+
+    /// The array of all that was appended, which keeps what was reserved for it as long as anything
+    /// has its texts.
+    ///
+    /// # Errors
+    /// When the array is not whole: a mistake here.
+    pub fn finish_counted(&mut self, kept: MemoryReservation) -> Result<ArrayRef> {
+        Ok(match &mut self.cells {
+            CellsBuilder::Text(builder) => {
+                let (views, buffers, nulls) = builder.finish().into_parts();
+                Arc::new(StringViewArray::try_new(views, counted(&buffers, kept), nulls)?)
+            }
+            CellsBuilder::Binary(builder) => {
+                let (views, buffers, nulls) = builder.finish().into_parts();
+                Arc::new(BinaryViewArray::try_new(views, counted(&buffers, kept), nulls)?)
+            }
+            // These have nothing to keep it with, and are not large.
+            _ => self.finish(),
+        })
     }
 
     /// The array of all that was appended.

@@ -6,6 +6,7 @@ use std::{
     sync::{Arc, LazyLock},
 };
 
+use arrow::array::RecordBatch;
 use datafusion_common::Result;
 use datafusion_execution::{
     SendableRecordBatchStream, TaskContext,
@@ -20,7 +21,7 @@ use freshet_base::panics;
 use freshet_sql::{
     SqlError, Type, Value,
     general::{Column, GeneralPlan, GeneralRows, Relations, Run},
-    memory::Pool,
+    memory::{Pool, size_of_value},
     types::EvalContext,
 };
 use sqlparser::ast::Query;
@@ -154,7 +155,12 @@ pub(crate) struct Running<'r> {
     state: State,
     types: Vec<Type>,
     stream: Option<SendableRecordBatchStream>,
+    /// A batch of which rows from this one on are still to be given.
+    rest: Option<(RecordBatch, usize)>,
 }
+
+/// Rows of more bytes are given one after another, not a whole batch at once.
+const ROWS_BYTES: usize = 1 << 20;
 
 impl<'r> Running<'r> {
     fn new(planned: &Arc<Planned>, run: &Run<'r>) -> Result<Self, SqlError> {
@@ -170,7 +176,7 @@ impl<'r> Running<'r> {
         }
         let state = State::new(Arc::clone(planned), task(run.memory)?);
         let types = planned.columns.iter().map(|column| column.ty).collect();
-        Ok(Self { run: *run, state, types, stream: None })
+        Ok(Self { run: *run, state, types, stream: None, rest: None })
     }
 
     /// Does something as part of the run.
@@ -199,28 +205,42 @@ impl<'r> Running<'r> {
 impl GeneralRows for Running<'_> {
     fn next(&mut self, rows: &mut Vec<Vec<Value>>) -> Result<(), SqlError> {
         let before = rows.len();
-        while let Some(mut stream) = self.stream.take() {
-            let batch = self.enter(|| {
-                crate::session::check()?;
-                next_batch(&mut stream)
-            })?;
-            let Some(batch) = batch else { return Ok(()) };
-            self.stream = Some(stream);
+        loop {
+            let (batch, first) = match self.rest.take() {
+                Some(rest) => rest,
+                None => {
+                    let Some(mut stream) = self.stream.take() else { return Ok(()) };
+                    let batch = self.enter(|| {
+                        crate::session::check()?;
+                        next_batch(&mut stream)
+                    })?;
+                    let Some(batch) = batch else { return Ok(()) };
+                    self.stream = Some(stream);
+                    (batch, 0)
+                }
+            };
             let readers = self
                 .types
                 .iter()
                 .zip(batch.columns())
                 .map(|(ty, column)| Reader::new(*ty, column))
                 .collect::<Result<Vec<_>, _>>()?;
-            rows.reserve(batch.num_rows());
-            for row in 0..batch.num_rows() {
-                rows.push(readers.iter().map(|reader| reader.value(row)).collect::<Result<_, _>>()?);
+            rows.reserve(batch.num_rows() - first);
+            let mut bytes = 0;
+            for row in first..batch.num_rows() {
+                let values = readers.iter().map(|reader| reader.value(row)).collect::<Result<Vec<_>, _>>()?;
+                bytes += values.iter().map(size_of_value).sum::<usize>();
+                rows.push(values);
+                if bytes > ROWS_BYTES && row + 1 < batch.num_rows() {
+                    drop(readers);
+                    self.rest = Some((batch, row + 1));
+                    return Ok(());
+                }
             }
             if rows.len() > before {
                 return Ok(());
             }
         }
-        Ok(())
     }
 }
 

@@ -1,7 +1,7 @@
 //! Subqueries as functions of the row around them, and what a running query keeps.
 
 use std::{
-    cell::RefCell,
+    cell::{Cell, RefCell},
     collections::{HashMap, HashSet},
     hash::{Hash, Hasher},
     sync::Arc,
@@ -26,7 +26,7 @@ use freshet_sql::{
 
 use crate::{
     error::external,
-    exec::next_batch,
+    exec::{BATCH_ROWS, next_batch},
     function::call,
     layout::{Builder, Reader, data_type, from_scalar, to_scalar},
     plan::Planned,
@@ -316,13 +316,45 @@ pub(crate) struct State {
     runs: RefCell<Vec<Run>>,
     shared: RefCell<HashMap<usize, SharedRows>>,
     work: RefCell<HashMap<usize, Arc<Vec<RecordBatch>>>>,
+    /// No more rows are to be read at once, while functions make large values of them.
+    rows_at_once: Cell<usize>,
 }
+
+/// Of a batch of rows a function should not make more.
+const BATCH_BYTES: usize = 1 << 20;
 
 impl State {
     pub fn new(planned: Arc<Planned>, task: Arc<TaskContext>) -> Self {
         let mut runs = Vec::new();
         runs.resize_with(planned.subqueries.len(), Run::default);
-        Self { planned, task, runs: RefCell::new(runs), shared: RefCell::default(), work: RefCell::default() }
+        Self {
+            planned,
+            task,
+            runs: RefCell::new(runs),
+            shared: RefCell::default(),
+            work: RefCell::default(),
+            rows_at_once: Cell::new(BATCH_ROWS),
+        }
+    }
+
+    /// Memory of the statement, to be taken.
+    pub fn reserve(&self) -> MemoryReservation {
+        MemoryConsumer::new("values").register(self.task.memory_pool())
+    }
+
+    /// A function has made so many bytes of so many rows.
+    pub fn have_made(&self, rows: usize, bytes: usize) {
+        if bytes > BATCH_BYTES {
+            let fewer = rows.saturating_mul(BATCH_BYTES) / bytes;
+            self.rows_at_once.set(self.rows_at_once.get().min(fewer).max(1));
+        }
+    }
+
+    /// How many rows are to be read at once.
+    pub fn rows_at_once(&self) -> usize {
+        let now = self.rows_at_once.get();
+        self.rows_at_once.set((now * 2).min(BATCH_ROWS));
+        now
     }
 
     /// What a running subquery has captured.

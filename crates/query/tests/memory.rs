@@ -302,3 +302,37 @@ fn settings_have_the_values_that_they_can_have() {
     sql.lines(&format!("SET application_name = '{}'", "x".repeat(100)));
     assert_eq!(sql.lines("SHOW application_name"), ["x".repeat(63)]);
 }
+
+#[test]
+fn what_functions_make_of_general_queries_rows_counts_while_it_is_there() {
+    let node = SqlNode::start(config(None));
+    let sql = node.connect();
+    // Each another one: a query computes the same expression once.
+    let many = |what: &str| {
+        (0..20).map(|n| what.replace("30000000", &format!("{}", 30_000_000 + n))).collect::<Vec<_>>().join(", ")
+    };
+    let computed = "repeat('x', g + 30000000)";
+    for statement in [
+        format!("SELECT {} FROM generate_series(1, 3) g", many(computed)),
+        format!("SELECT ARRAY[{}] FROM generate_series(1, 3) g", many(computed)),
+        format!("SELECT jsonb_build_array({}) FROM generate_series(1, 3) g", many(computed)),
+        format!("SELECT {} FROM generate_series(1, 3) g", many("concat('y', repeat('x', 30000000))")),
+        "SELECT repeat('x', g + 60000000) x FROM generate_series(1, 50) g ORDER BY x".to_owned(),
+    ] {
+        let error = sql.query(&statement).map(|_| ()).expect_err(&statement[..60]);
+        assert!(matches!(error.code().unwrap().code(), "53200" | "54000"), "{error}: {}", &statement[..60]);
+        assert_eq!(sql.lines("SELECT 1"), ["1"]);
+    }
+    // Many rows whose values are large together, one after another.
+    for (statement, answer) in [
+        ("SELECT sum(length(repeat('x', 100000 + g % 2))) FROM generate_series(1, 20000) g", "2000010000"),
+        ("SELECT max(length(x)) FROM (SELECT repeat('x', 20000 + g) x FROM generate_series(1, 30000) g) q", "50000"),
+    ] {
+        assert_eq!(sql.lines(statement), [answer], "{statement}");
+    }
+    // A constant is shared among its rows.
+    let shared = sql.lines("SELECT repeat('x', 10000000) FROM generate_series(1, 30) g");
+    assert!(shared.len() == 30 && shared.iter().all(|line| line.len() == 10_000_000));
+    drop(shared);
+    session_rest(&node);
+}

@@ -17,7 +17,7 @@ use datafusion_physical_plan::{
 };
 use freshet_sql::{Type, Value};
 
-use super::{BATCH_ROWS, next_batch, operator, properties, stepping};
+use super::{BATCH_ROWS, FIRST_ROWS, next_batch, operator, properties, stepping};
 use crate::{
     error::external,
     layout::{Builder, from_scalar},
@@ -104,13 +104,15 @@ impl ExpandExec {
     }
 
     /// Fills a batch.
-    fn fill(&self, batch: &mut Batch) -> Result<Option<RecordBatch>> {
+    fn fill(&self, batch: &mut Batch, count: &mut usize) -> Result<Option<RecordBatch>> {
         session::check()?;
+        let most = (*count).min(session::with(|session| Ok(session.state.rows_at_once()))?);
+        *count = (*count * 4).min(BATCH_ROWS);
         let mut rows: Vec<u32> = Vec::new();
         let mut builders: Vec<Vec<Builder>> =
             self.calls.iter().map(|call| call.columns.iter().map(|ty| Builder::new(*ty, 64)).collect()).collect();
         let mut numbers = Builder::new(Type::INT8, 64);
-        while rows.len() < BATCH_ROWS {
+        while rows.len() < most {
             let mut current = match batch.current.take() {
                 Some(current) => current,
                 None if batch.next < batch.batch.num_rows() => {
@@ -169,11 +171,11 @@ impl ExecutionPlan for ExpandExec {
         let metrics = BaselineMetrics::new(&self.metrics, partition);
         let input = self.input.execute(partition, context)?;
         let expand = self.clone();
-        let state: (SendableRecordBatchStream, Option<Batch>) = (input, None);
-        Ok(stepping(Arc::clone(&self.schema), metrics, state, move |(input, batch)| {
+        let state: (SendableRecordBatchStream, Option<Batch>, usize) = (input, None, FIRST_ROWS);
+        Ok(stepping(Arc::clone(&self.schema), metrics, state, move |(input, batch, count)| {
             loop {
                 if let Some(current) = batch {
-                    if let Some(result) = expand.fill(current)? {
+                    if let Some(result) = expand.fill(current, count)? {
                         return Ok(Some(result));
                     }
                     *batch = None;

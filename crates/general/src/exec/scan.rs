@@ -18,7 +18,7 @@ use freshet_sql::{
     general::{Filter, Relation, Rows, Scan, Test},
 };
 
-use super::{BATCH_ROWS, FoundKeys, operator, properties, stepping};
+use super::{BATCH_ROWS, FIRST_ROWS, FoundKeys, operator, properties, stepping};
 use crate::{
     error::external,
     filter::{Condition, Resolved, passes},
@@ -27,7 +27,6 @@ use crate::{
 };
 
 /// Rows in the first batch: a query that needs few rows should not read many.
-const FIRST_ROWS: usize = 128;
 
 /// Reads a relation.
 #[derive(Clone)]
@@ -129,7 +128,8 @@ impl Reading {
     fn next(&mut self, schema: &SchemaRef) -> Result<Option<RecordBatch>> {
         while self.more && self.left != Some(0) {
             session::check()?;
-            let mut builders: Vec<Builder> = self.types.iter().map(|ty| Builder::new(*ty, self.count)).collect();
+            let count = self.count.min(session::with(|session| Ok(session.state.rows_at_once()))?);
+            let mut builders: Vec<Builder> = self.types.iter().map(|ty| Builder::new(*ty, count)).collect();
             let mut taken = 0;
             let (tests, left) = (&self.tests, self.left.unwrap_or(usize::MAX));
             let mut sink = |cells: &dyn freshet_sql::general::Cells| -> Result<(), SqlError> {
@@ -147,7 +147,7 @@ impl Reading {
                 taken += 1;
                 Ok(())
             };
-            self.more = self.rows.next(self.count, &mut sink).map_err(external)?;
+            self.more = self.rows.next(count, &mut sink).map_err(external)?;
             self.count = (self.count * 4).min(BATCH_ROWS);
             if let Some(left) = &mut self.left {
                 *left -= taken;
