@@ -413,7 +413,7 @@ fn tokens(sql: &str, mut take: impl FnMut(usize) -> Result<(), SqlError>) -> Res
     let read = unless_too_long(|| {
         let count = |token| {
             left = left.checked_sub(1).unwrap_or_else(|| resume_unwind(Box::new(TooLong)));
-            if left % TOKENS_AT_A_TIME == 0
+            if left.is_multiple_of(TOKENS_AT_A_TIME)
                 && let Err(error) = take(TOKENS_AT_A_TIME * TOKEN_BYTES)
             {
                 refused = Some(error);
