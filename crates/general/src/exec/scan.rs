@@ -26,8 +26,6 @@ use crate::{
     session,
 };
 
-/// Rows in the first batch: a query that needs few rows should not read many.
-
 /// Reads a relation.
 #[derive(Clone)]
 pub(crate) struct ScanExec {
