@@ -88,9 +88,7 @@ impl NodeProcess {
             Err(mpsc::RecvTimeoutError::Disconnected) => {
                 let _ = process.child.kill();
                 let status = process.child.wait().map_or_else(|cause| cause.to_string(), |status| status.to_string());
-                // Its last words may still be on their way.
-                thread::sleep(Duration::from_millis(50));
-                Err(SpawnError::Ended { status, messages: process.messages() })
+                Err(SpawnError::Ended { status, messages: process.last_words() })
             }
             Err(mpsc::RecvTimeoutError::Timeout) => {
                 process.kill();
@@ -126,7 +124,13 @@ pub struct Process {
     /// While it is open the node lives.
     stdin: Option<ChildStdin>,
     messages: Arc<Mutex<VecDeque<String>>>,
+    /// Ends when everything that it has said has been read.
+    said: Mutex<mpsc::Receiver<()>>,
 }
+
+/// How long the messages of a process that has ended may take. Only another process that has its
+/// standard error takes so long.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 impl Process {
     /// Starts `program serve` with these flags, and does not wait: what it says when it can serve
@@ -156,9 +160,11 @@ impl Process {
             command.spawn().map_err(|cause| SpawnError::Start { program: program.display().to_string(), cause })?;
         let messages = Arc::new(Mutex::new(VecDeque::new()));
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
+        let (all_said, said) = mpsc::channel();
         if let Some(stderr) = stderr {
             let messages = Arc::clone(&messages);
             thread::spawn(move || {
+                let _until_the_end: mpsc::Sender<()> = all_said;
                 for line in BufReader::new(stderr).lines().map_while(Result::ok) {
                     let mut messages = messages.lock().unwrap_or_else(PoisonError::into_inner);
                     if messages.len() == LINES {
@@ -178,12 +184,18 @@ impl Process {
                 }
             });
         }
-        Ok((Self { child, stdin, messages }, receiver))
+        Ok((Self { child, stdin, messages, said: Mutex::new(said) }, receiver))
     }
 
     /// What it has complained about so far.
     pub fn messages(&self) -> String {
         Vec::from(self.messages.lock().unwrap_or_else(PoisonError::into_inner).clone()).join("\n")
+    }
+
+    /// The same of a process that has ended, to the last line.
+    fn last_words(&self) -> String {
+        let _ = self.said.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(LAST_WORDS);
+        self.messages()
     }
 
     /// Its process number.
