@@ -124,8 +124,8 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     });
     let again = deposed && wait_for_successor(&node, &ending);
     if stuck > 0 {
-        // The node cannot stop while they use it. What is acknowledged is safe in its log, so it ends
-        // as by a crash.
+        // The node cannot stop while they use it. What is acknowledged is safe in its log, so it
+        // ends as by a crash.
         eprintln!(
             "freshet: {stuck} sessions did not end what they do in time; the node ends all the same, \
              and reads its log when it starts again"

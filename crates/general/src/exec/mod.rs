@@ -47,8 +47,8 @@ pub(crate) use self::{
 
 /// Rows in a batch.
 pub(crate) const BATCH_ROWS: usize = 4096;
-/// How many rows are read at first: a query that needs few rows should not read many, and what comes
-/// of them shows how many may be read at once.
+/// How many rows are read at first: a query that needs few rows should not read many, and what
+/// comes of them shows how many may be read at once.
 const FIRST_ROWS: usize = 128;
 
 /// Remembers that it was called.

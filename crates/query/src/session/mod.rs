@@ -155,8 +155,8 @@ impl State {
         path
     }
 
-    /// The session as a statement's functions know it: the large values that they make are taken from
-    /// its memory.
+    /// The session as a statement's functions know it: the large values that they make are taken
+    /// from its memory.
     pub fn context_within<'a>(
         &self,
         view: Option<&'a View<'a>>,

@@ -405,7 +405,8 @@ pub fn expression(sql: &str) -> Result<Expr, SqlError> {
 /// The tokens of a text.
 ///
 /// # Errors
-/// 42601 when it has something that is no token, 54001 when there are too many, and those of `take`.
+/// 42601 when it has something that is no token, 54001 when there are too many, and those of
+/// `take`.
 fn tokens(sql: &str, mut take: impl FnMut(usize) -> Result<(), SqlError>) -> Result<Vec<TokenWithSpan>, SqlError> {
     let mut tokens = Vec::new();
     let mut left = TOKENS;

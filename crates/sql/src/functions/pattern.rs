@@ -213,8 +213,8 @@ impl<'p> Piece<'p> {
     }
 }
 
-/// Whether text is like a pattern. Takes about as many steps as both are long, unless there are many
-/// `_` between two `%`.
+/// Whether text is like a pattern. Takes about as many steps as both are long, unless there are
+/// many `_` between two `%`.
 fn like(text: &[u8], pattern: &[u8], utf8: bool, context: &EvalContext<'_>) -> Result<bool, SqlError> {
     let mut steps = context.steps();
     let (first, mut pattern) = Piece::read(pattern, utf8);

@@ -126,8 +126,9 @@ impl<'a> Call<'a> {
 }
 
 /// The matches of an expression, one after the other. Behind an empty one, the search goes on one character further,
-/// as it does in PostgreSQL; other matches may be followed by an empty one. Before each is looked for, which may
-/// take as long as the text is, it is asked whether the statement is to end; that is an error, the last item.
+/// as it does in PostgreSQL; other matches may be followed by an empty one. Before each is looked
+/// for, which may take as long as the text is, it is asked whether the statement is to end; that is
+/// an error, the last item.
 fn matches<'a, 't>(
     regex: &'a Regex,
     text: &'t str,

@@ -101,8 +101,8 @@ pub struct Large {
     held: Cell<usize>,
 }
 
-/// Values are large from so many bytes on. Smaller ones are not counted: a row has no more than some
-/// thousands.
+/// Values are large from so many bytes on. Smaller ones are not counted: a row has no more than
+/// some thousands.
 pub(crate) const LARGE: usize = 64 << 10;
 
 /// How many bytes a value has beyond those that each has; an array, all its elements together.
