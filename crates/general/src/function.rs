@@ -31,8 +31,8 @@ use crate::{
 /// After how many rows of a batch it is asked whether the statement is to end.
 const LOOK_EVERY: usize = 16;
 
-/// Arrays that functions make count with the statement's memory from so many bytes on: smaller ones
-/// are no more than a query has columns.
+/// Arrays that functions make count with the statement's memory from this number of bytes on:
+/// smaller ones are no more than a query has columns.
 const COUNTED: usize = 256 << 10;
 
 /// What is done with each row's values.

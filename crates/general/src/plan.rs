@@ -155,7 +155,7 @@ pub(crate) struct Running<'r> {
     state: State,
     types: Vec<Type>,
     stream: Option<SendableRecordBatchStream>,
-    /// A batch of which rows from this one on are still to be given.
+    /// A batch whose rows from this one on are still to be given.
     rest: Option<(RecordBatch, usize)>,
 }
 

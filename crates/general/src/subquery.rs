@@ -342,7 +342,7 @@ impl State {
         MemoryConsumer::new("values").register(self.task.memory_pool())
     }
 
-    /// A function has made so many bytes of so many rows.
+    /// A function has made this number of bytes for this number of rows.
     pub fn have_made(&self, rows: usize, bytes: usize) {
         if bytes > BATCH_BYTES {
             let fewer = rows.saturating_mul(BATCH_BYTES) / bytes;

@@ -8,7 +8,7 @@
 //! - A standby opens its log for receiving, follows its primary, and replays.
 //!
 //! A standby that is [promoted](Node::promote) becomes the first kind without a restart, and
-//! readers that were there go on (Query Fresh, section 3.4.4). The other way goes through a
+//! readers that were there continue (Query Fresh, section 3.4.4). The other way goes through a
 //! restart, without options: who was succeeded follows.
 
 mod adapters;

@@ -278,7 +278,7 @@ const TOKENS: usize = 4_000_000;
 /// What each takes, with the syntax and the plan that are made of it: measured with long lists of
 /// values, which have the most plan for their tokens.
 const TOKEN_BYTES: usize = 640;
-/// So many are counted together: a statement of fewer costs no more than a session does anyway.
+/// This many are counted together: a statement of fewer costs no more than a session does anyway.
 const TOKENS_AT_A_TIME: usize = 500;
 
 /// Reads a text whose chains are not too long.

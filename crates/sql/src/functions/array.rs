@@ -378,7 +378,7 @@ fn width_bucket(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlEr
     Ok(Value::Int4(thresholds.values().partition_point(|threshold| threshold <= value) as i32))
 }
 
-/// Whether so many comparisons are fewer than a set of the values is worth.
+/// Whether this number of comparisons is smaller than a set of the values is worth.
 const FEW: usize = 256;
 
 /// The elements of an array, to be looked for: one by one where that is quicker than a set.

@@ -77,7 +77,7 @@ struct Piece<'p> {
 
 enum Part<'p> {
     Literal(Cow<'p, [u8]>),
-    /// So many characters, whatever they are: `_`.
+    /// This number of characters, whatever they are: `_`.
     Any(usize),
 }
 

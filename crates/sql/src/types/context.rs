@@ -71,10 +71,10 @@ pub struct Steps<'c> {
 }
 
 impl Steps<'_> {
-    /// After so many steps it is asked.
+    /// After this many steps it is asked.
     const EVERY: usize = 4096;
 
-    /// Does so many steps, each about as long as a comparison of two short values.
+    /// Does this many steps, each about as long as a comparison of two short values.
     ///
     /// # Errors
     /// As for [`EvalContext::check`].
@@ -101,8 +101,8 @@ pub struct Large {
     held: Cell<usize>,
 }
 
-/// Values are large from so many bytes on. Smaller ones are not counted: a row has no more than
-/// some thousands.
+/// Values are large from this number of bytes on. Smaller ones are not counted: a row has no more
+/// than some thousands.
 pub(crate) const LARGE: usize = 64 << 10;
 
 /// How many bytes a value has beyond those that each has; an array, all its elements together.
