@@ -244,75 +244,97 @@ fn interrupted(primary: &Arc<Node>, standby: &Node, table: &Table, interrupt: im
 #[test]
 fn a_take_over_takes_no_part_of_one() {
     for shape in SHAPES {
-        let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
-        let cluster =
-            |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..of(shape, n, directories[n].path()) };
-        let old = start(cluster(0));
-        let join = Some(old.address().to_owned());
-        let second = start(NodeConfig { join: join.clone(), ..cluster(1) });
-        let third = start(NodeConfig { join, ..cluster(2) });
-        let table = old.database().create_table(&definition()).unwrap().clone();
-        let end = churn(old.database(), &table, 0, 500);
-        for node in [&second, &third] {
-            node.wait_visible(end, soon()).unwrap();
-        }
-        let before = hash(&old);
-        let lost = interrupted(&old, &second, &table, || old.log().unwrap().crash_for_test());
-        drop(table);
-        drop(old);
-        assert!(received(&second) < lost, "{shape:?}: it was there as a whole");
-        let promotion = second.promote(false).unwrap();
-        assert!(promotion.at >= end && promotion.at < lost);
-        assert_eq!((second.role(), hash(&second)), (Role::Primary, before), "{shape:?}");
-        let table = second.database().table("things").unwrap().clone();
-        // The same once more, and this time it comes to its end.
-        let ticket = long(second.database(), &table, 0..9000, 1 << 50);
-        second.database().wait(ticket).unwrap();
-        let end = churn(second.database(), &table, 10_000, 10_200);
-        let back = start(NodeConfig { join: Some(second.address().into()), ..cluster(0) });
-        for node in [&third, &back] {
-            node.wait_visible(end, soon()).unwrap();
-            assert_eq!(hash(node), hash(&second), "{shape:?}");
-            assert_eq!(count(node, 1 << 50), 9000);
-        }
-        for node in [back, third, second] {
-            node.stop().unwrap();
-        }
+        // On a busy machine the crash may come when all of it has arrived.
+        assert!((0..5).any(|_| take_over_takes_no_part_of_one(shape)), "{shape:?}: the crash is always too late");
     }
+}
+
+/// Says `false` when the crash came too late: all of the transaction had arrived.
+fn take_over_takes_no_part_of_one(shape: Shape) -> bool {
+    let directories: Vec<_> = (0..3).map(|_| tempfile::tempdir().unwrap()).collect();
+    let cluster =
+        |n: usize| NodeConfig { safety: Safety::Quorum(2), standbys: 2, ..of(shape, n, directories[n].path()) };
+    let old = start(cluster(0));
+    let join = Some(old.address().to_owned());
+    let second = start(NodeConfig { join: join.clone(), ..cluster(1) });
+    let third = start(NodeConfig { join, ..cluster(2) });
+    let table = old.database().create_table(&definition()).unwrap().clone();
+    let end = churn(old.database(), &table, 0, 500);
+    for node in [&second, &third] {
+        node.wait_visible(end, soon()).unwrap();
+    }
+    let before = hash(&old);
+    let lost = interrupted(&old, &second, &table, || old.log().unwrap().crash_for_test());
+    drop(table);
+    drop(old);
+    if received(&second) >= lost {
+        second.stop().unwrap();
+        third.stop().unwrap();
+        return false;
+    }
+    let promotion = second.promote(false).unwrap();
+    assert!(promotion.at >= end && promotion.at < lost);
+    assert_eq!((second.role(), hash(&second)), (Role::Primary, before), "{shape:?}");
+    let table = second.database().table("things").unwrap().clone();
+    // The same once more, and this time it comes to its end.
+    let ticket = long(second.database(), &table, 0..9000, 1 << 50);
+    second.database().wait(ticket).unwrap();
+    let end = churn(second.database(), &table, 10_000, 10_200);
+    let back = start(NodeConfig { join: Some(second.address().into()), ..cluster(0) });
+    for node in [&third, &back] {
+        node.wait_visible(end, soon()).unwrap();
+        assert_eq!(hash(node), hash(&second), "{shape:?}");
+        assert_eq!(count(node, 1 << 50), 9000);
+    }
+    for node in [back, third, second] {
+        node.stop().unwrap();
+    }
+    true
 }
 
 /// The primary dies while it writes one, and comes back: its log ends before that, and so do those of its standbys.
 #[test]
 fn a_restart_takes_no_part_of_one() {
     for shape in SHAPES {
-        let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
-        let cluster =
-            |n: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..of(shape, n, directories[n].path()) };
-        let mut primary = start(cluster(0));
-        let address = primary.address().to_owned();
-        let standby = start(NodeConfig { join: Some(address.clone()), ..cluster(1) });
-        let table = primary.database().create_table(&definition()).unwrap().clone();
-        let end = churn(primary.database(), &table, 0, 500);
-        standby.wait_visible(end, soon()).unwrap();
-        drop(table);
-        for round in 1..4u64 {
-            let before = hash(&primary);
-            let table = primary.database().table("things").unwrap().clone();
-            interrupted(&primary, &standby, &table, || primary.log().unwrap().crash_for_test());
-            drop((primary, table));
-            primary = start(NodeConfig { listen: address.clone(), ..cluster(0) });
-            assert_eq!(hash(&primary), before, "{shape:?}");
-            let table = primary.database().table("things").unwrap().clone();
-            let end = churn(primary.database(), &table, round * 1000, round * 1000 + 50);
-            standby
-                .wait_visible(end, soon())
-                .unwrap_or_else(|error| panic!("{shape:?}: {error}: {:#?} {:#?}", primary.status(), standby.status()));
-            assert_eq!(hash(&standby), hash(&primary), "{shape:?}");
-            assert_eq!(count(&standby, 1 << 50), 0);
-        }
-        primary.stop().unwrap();
-        standby.stop().unwrap();
+        // On a busy machine the crash may come when all of it is there.
+        assert!((0..5).any(|_| restarts_take_no_part_of_one(shape)), "{shape:?}: the crash is always too late");
     }
+}
+
+/// Says `false` when a crash came too late: all of the transaction was there, and is there after the restart.
+fn restarts_take_no_part_of_one(shape: Shape) -> bool {
+    let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
+    let cluster = |n: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..of(shape, n, directories[n].path()) };
+    let mut primary = start(cluster(0));
+    let address = primary.address().to_owned();
+    let standby = start(NodeConfig { join: Some(address.clone()), ..cluster(1) });
+    let table = primary.database().create_table(&definition()).unwrap().clone();
+    let end = churn(primary.database(), &table, 0, 500);
+    standby.wait_visible(end, soon()).unwrap();
+    drop(table);
+    let mut in_time = true;
+    for round in 1..4u64 {
+        let before = hash(&primary);
+        let table = primary.database().table("things").unwrap().clone();
+        interrupted(&primary, &standby, &table, || primary.log().unwrap().crash_for_test());
+        drop((primary, table));
+        primary = start(NodeConfig { listen: address.clone(), ..cluster(0) });
+        if count(&primary, 1 << 50) == 100_000 {
+            in_time = false;
+            break;
+        }
+        assert_eq!(hash(&primary), before, "{shape:?}");
+        let table = primary.database().table("things").unwrap().clone();
+        let end = churn(primary.database(), &table, round * 1000, round * 1000 + 50);
+        standby
+            .wait_visible(end, soon())
+            .unwrap_or_else(|error| panic!("{shape:?}: {error}: {:#?} {:#?}", primary.status(), standby.status()));
+        assert_eq!(hash(&standby), hash(&primary), "{shape:?}");
+        assert_eq!(count(&standby, 1 << 50), 0);
+    }
+    primary.stop().unwrap();
+    standby.stop().unwrap();
+    in_time
 }
 
 /// A standby ends while one arrives, and begins again: what it has of it counts for nothing, and all of it comes.
