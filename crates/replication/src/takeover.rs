@@ -185,6 +185,9 @@ enum Voice {
     Silent { why: String },
 }
 
+/// So often a candidate tries again to fetch the end of another log.
+const FETCHES: u32 = 2;
+
 /// Turns a standby into the primary of a new term; afterwards it rests for good and is to be stopped. When it fails the standby follows its primary
 /// again, which may have been fenced by then.
 ///
@@ -223,6 +226,7 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
     }
     let heard_before = options.comes_back.then(|| state.fence.highest());
     let mut binding = false;
+    let mut failed_fetches = 0;
     for _round in 0..16 {
         if binding {
             shared.terms.raise_for(&mut candidacy).map_err(|error| PromoteError::Local(error.to_string()))?;
@@ -274,7 +278,14 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
             }
             Plan::Fetch { from, upto, .. } => {
                 let from = name(from).unwrap_or_default();
-                fetch(standby, &from, candidacy.term(), upto).map_err(|source| PromoteError::Fetch { from, source })?;
+                if let Err(source) = fetch(standby, &from, candidacy.term(), upto) {
+                    // It may have been slow, or have gone: that shows when it is asked again.
+                    failed_fetches += 1;
+                    if failed_fetches > FETCHES {
+                        return Err(PromoteError::Fetch { from, source });
+                    }
+                    continue;
+                }
                 // What was fetched must be persistent before it counts as held.
                 finish(standby, options.deadline)?;
             }
