@@ -301,7 +301,8 @@ fn a_restart_takes_no_part_of_one() {
     }
 }
 
-/// Says `false` when a crash came too late: all of the transaction was there, and is there after the restart.
+/// Says `false` when a crash came too late: all of the transaction was there, and is there after
+/// the restart.
 fn restarts_take_no_part_of_one(shape: Shape) -> bool {
     let directories: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
     let cluster = |n: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..of(shape, n, directories[n].path()) };

@@ -101,8 +101,13 @@ impl Scene {
         found
     }
 
-    fn is_stalled(&self) -> bool {
-        self.node.log().unwrap().is_stalled()
+    /// Takes all descriptors, and waits until the log lacks one for what it is given then. The
+    /// ticket is that of what waits.
+    fn stall(&self, worker: &Worker) -> (Vec<File>, Ticket) {
+        let taken = take_all();
+        let ticket = self.insert(worker, MANY).unwrap();
+        wait_for("the stall", || self.node.log().unwrap().is_stalled());
+        (taken, ticket)
     }
 }
 
@@ -113,9 +118,7 @@ fn readers_are_answered_and_writers_refused_until_there_is_room() {
     }
     let scene = Scene::new();
     let (worker, reader) = (scene.worker(), scene.worker());
-    let taken = take_all();
-    let ticket = scene.insert(&worker, MANY).unwrap();
-    wait_for("the stall", || scene.is_stalled());
+    let (taken, ticket) = scene.stall(&worker);
     assert!(scene.node.log_lack().unwrap().to_string().contains("waits for room"), "{:?}", scene.node.log_lack());
     assert!(scene.finds(&reader, 1) && !scene.finds(&reader, 150));
     match scene.insert(&worker, 2..3) {
@@ -140,9 +143,7 @@ fn readers_are_answered_after_the_log_has_failed() {
     }
     let scene = Scene::new();
     let (worker, reader) = (scene.worker(), scene.worker());
-    let taken = take_all();
-    let ticket = scene.insert(&worker, MANY).unwrap();
-    wait_for("the stall", || scene.is_stalled());
+    let (taken, ticket) = scene.stall(&worker);
     scene.node.log().unwrap().crash_for_test();
     assert!(scene.node.log().unwrap().failure().is_some());
     drop(taken);

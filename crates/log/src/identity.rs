@@ -172,7 +172,7 @@ impl<'c> Claim<'c> {
 }
 
 /// The name of something in a directory that is not `ours`, if there is such a thing. Empty
-/// directories are nobody's: something is to be mounted there, or they are devices of this node.
+/// directories have no owner: something is to be mounted there, or they are devices of this node.
 pub(crate) fn first_foreign(directory: &Path, ours: &dyn Fn(&str) -> bool) -> Result<Option<PathBuf>, ControlError> {
     let failed = |source| io_error("look into", directory, source);
     let entries = match fs::read_dir(directory) {

@@ -22,8 +22,7 @@ fn cut_note(at: Stamp, stamp: Stamp) -> Note {
     Note { position: at, bound: stamp, anchor: stamp, anchor_position: at }
 }
 
-/// The same note, as it may still be said of a log that ends at `stamp`, of which `at` is the
-/// position.
+/// The note that still holds when the log ends at `stamp`, which is at position `at` of the stream.
 fn lowered(noted: Note, at: Stamp, stamp: Stamp) -> Note {
     let mut lowered = Note { bound: noted.bound.min(stamp), ..noted };
     if noted.anchor > stamp {
