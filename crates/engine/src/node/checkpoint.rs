@@ -8,7 +8,7 @@
 //! | step | what |
 //! |---|---|
 //! | start | `start` is the end of the log: what is changed from here on need not be in the checkpoint |
-//! | walk | rows, but for those with a stamp at or above `start`; words that are log addresses become versions; then the ids of records that are gone |
+//! | walk | rows and deletions, but for those with a stamp at or above `start`; words that are log addresses become versions; then the ids of records that are gone |
 //! | end | `end` is the end of the log: nothing that was seen is younger |
 //! | wait | until everything below `end` is committed: no take-over can cut the log below it any more |
 //! | install | the manifest makes it count |
@@ -418,11 +418,20 @@ impl Checkpointing {
                     let seen = content.read(&guard, rid, &context);
                     let seen =
                         seen.map_err(|cause| CheckpointFailure::Read { table: walk.table.name().to_owned(), cause })?;
-                    let Some((stamp, row)) = seen.and_then(|seen| Some((seen.stamp?, seen.row?))) else { continue };
-                    // Entries are hints: the record must have the key, else another entry leads to it.
-                    if stamp < walk.start && content.indexes(&guard).primary().definition().matches(row, key) {
-                        full |= writer.push(rid, stamp, row);
-                        self.written.fetch_add(row.len() as u64, Ordering::Relaxed);
+                    let Some((stamp, row)) = seen.and_then(|seen| Some((seen.stamp?, seen.row))) else { continue };
+                    if stamp >= walk.start {
+                        continue;
+                    }
+                    match row {
+                        // Entries are hints: the record must have the key, else another entry leads to it.
+                        Some(row) if content.indexes(&guard).primary().definition().matches(row, key) => {
+                            full |= writer.push(rid, stamp, row);
+                            self.written.fetch_add(row.len() as u64, Ordering::Relaxed);
+                        }
+                        Some(_) => {}
+                        // A reader still holds it back. The log with the tombstone may go, so the checkpoint says that the
+                        // id is free; several entries may say it.
+                        None => full |= writer.push_gone(rid, stamp),
                     }
                 }
             }
