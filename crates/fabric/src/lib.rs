@@ -21,8 +21,10 @@ pub mod channel;
 mod error;
 pub mod frame;
 pub mod limit;
+pub mod local;
 pub mod memory;
 pub mod shm;
+pub mod stream;
 pub mod tcp;
 #[cfg(feature = "verbs")]
 pub mod verbs;

@@ -34,16 +34,9 @@ const PAGE: usize = 4096;
 /// Bytes of a huge page.
 const HUGE: usize = 2 << 20;
 
-/// Where another process finds a mapping.
+/// Where memory lies in the file whose descriptor is passed to another process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharedKey {
-    /// The process that has it.
-    process: u32,
-    /// Its descriptor there.
-    descriptor: i32,
-    /// Which file that must be.
-    device: u64,
-    inode: u64,
     /// Where in the file the memory begins.
     at: u64,
     /// Its length in bytes.
@@ -51,40 +44,23 @@ pub struct SharedKey {
 }
 
 impl SharedKey {
-    /// How others find `region`; none unless it is a mapping of a file.
-    ///
-    /// # Errors
-    /// What the system says of its file.
-    pub fn of(region: &dyn Registered) -> io::Result<Option<Self>> {
-        let Some((file, at)) = region.file() else { return Ok(None) };
-        let state = rustix::fs::fstat(file)?;
-        Ok(Some(Self {
-            process: std::process::id(),
-            descriptor: file.as_raw_fd(),
-            device: state.st_dev,
-            inode: state.st_ino,
-            at,
-            length: (region.words().len() * 8) as u64,
-        }))
+    /// How others find `region` in its file; none unless it is a mapping of a file.
+    pub fn of(region: &dyn Registered) -> Option<Self> {
+        region.file().map(|(_, at)| Self { at, length: (region.words().len() * 8) as u64 })
     }
 
-    /// Maps it.
+    /// Maps it, in the file that the other process has passed.
     ///
     /// # Errors
-    /// When the process is not one of this machine and this user, the descriptor is not what it
-    /// was, or the file is not there to be shared: it is neither sealed, so that no process can
-    /// truncate it under this one, nor a log buffer in persistent memory.
-    pub fn attach(&self) -> io::Result<SharedMemory> {
-        let path = format!("/proc/{}/fd/{}", self.process, self.descriptor);
-        let file = fs::OpenOptions::new().read(true).write(true).open(path)?;
+    /// When the file is not as long, or is not there to be shared: it is neither sealed, so that no
+    /// process can truncate it under this one, nor a log buffer in persistent memory.
+    pub(crate) fn attach(&self, file: OwnedFd) -> io::Result<SharedMemory> {
+        let file = fs::File::from(file);
         let state = rustix::fs::fstat(&file)?;
-        if (state.st_dev, state.st_ino) != (self.device, self.inode) {
-            return Err(io::Error::other("the other process has another file under that descriptor now"));
-        }
         let sealed =
             rustix::fs::fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK | SealFlags::GROW));
         if !sealed && !is_log_buffer(&file)? {
-            return Err(io::Error::other("the other process's descriptor names a file that is not there to be shared"));
+            return Err(io::Error::other("the other process has passed a file that is not there to be shared"));
         }
         let end = self.at.checked_add(self.length).ok_or_else(|| io::Error::other("an impossible length"))?;
         if (state.st_size as u64) < end
@@ -246,11 +222,15 @@ mod tests {
 
     use super::*;
 
+    /// As the other process gets it.
+    fn passed(memory: &SharedMemory) -> OwnedFd {
+        memory.file.try_clone().unwrap()
+    }
+
     #[test]
     fn two_mappings_are_one_memory() {
         let memory = SharedMemory::new(10_000, true).unwrap();
-        let key = SharedKey::of(&memory).unwrap().unwrap();
-        let other = key.attach().unwrap();
+        let other = SharedKey::of(&memory).unwrap().attach(passed(&memory)).unwrap();
         assert_eq!(other.words().len(), 1250);
         words::store(memory.words(), 9_990, b"0123456789");
         let mut back = [0; 10];
@@ -264,31 +244,27 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_any_more_is_refused() {
+    fn what_is_not_as_long_is_refused() {
         let memory = SharedMemory::new(64, false).unwrap();
-        let key = SharedKey::of(&memory).unwrap().unwrap();
-        assert!(SharedKey { inode: key.inode + 1, ..key.clone() }.attach().is_err());
-        assert!(SharedKey { length: 8 << 20, ..key.clone() }.attach().is_err());
-        assert!(SharedKey { at: u64::MAX, ..key.clone() }.attach().is_err());
-        assert!(SharedKey { process: u32::MAX, ..key.clone() }.attach().is_err());
-        assert!(SharedKey { length: 0, ..key }.attach().is_err());
+        let key = SharedKey::of(&memory).unwrap();
+        assert!(SharedKey { length: 8 << 20, ..key.clone() }.attach(passed(&memory)).is_err());
+        assert!(SharedKey { at: u64::MAX, ..key.clone() }.attach(passed(&memory)).is_err());
+        assert!(SharedKey { at: 4, ..key.clone() }.attach(passed(&memory)).is_err());
+        assert!(SharedKey { length: 0, ..key }.attach(passed(&memory)).is_err());
     }
 
-    /// The side that joins says which descriptor it is: it must not be one of the files of the side
-    /// that is asked.
+    /// The side that joins passes what it likes: it must be memory that no process can truncate.
     #[test]
     fn a_file_that_is_not_there_to_be_shared_is_refused() {
-        use std::{io::Write, os::fd::AsRawFd};
+        use std::io::Write;
         let path = std::env::temp_dir().join(format!("freshet-fabric-{}", std::process::id()));
         let mut file = fs::OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
         fs::remove_file(&path).unwrap();
         file.write_all(&[7; 4096]).unwrap();
-        let state = rustix::fs::fstat(&file).unwrap();
-        let descriptor = file.as_raw_fd();
-        let (device, inode) = (state.st_dev, state.st_ino);
-        let key = SharedKey { process: std::process::id(), descriptor, device, inode, at: 0, length: 4096 };
-        assert!(key.attach().unwrap_err().to_string().contains("not there to be shared"));
+        let key = SharedKey { at: 0, length: 4096 };
+        let passed = || file.try_clone().unwrap().into();
+        assert!(key.attach(passed()).unwrap_err().to_string().contains("not there to be shared"));
         std::os::unix::fs::FileExt::write_all_at(&file, LOG_BUFFER, 0).unwrap();
-        assert!(key.attach().is_ok(), "a log buffer cannot be sealed");
+        assert!(key.attach(passed()).is_ok(), "a log buffer cannot be sealed");
     }
 }

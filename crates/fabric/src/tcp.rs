@@ -4,8 +4,9 @@
 //! from any thread. Nothing here starts a thread.
 
 use std::{
-    io::{self, IoSlice, Read, Write},
+    io::{self, IoSlice},
     net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs},
+    os::unix::net::UnixStream,
     time::{Duration, Instant},
 };
 
@@ -19,7 +20,10 @@ mod receiver;
 
 pub use self::receiver::Receiver;
 pub use crate::error::{ConnectError, ListenError, ReceiveError, SendError};
-use crate::frame::{Header, MAX_IMMEDIATE};
+use crate::{
+    frame::{Header, MAX_IMMEDIATE},
+    stream::Stream,
+};
 
 /// What went over one connection.
 #[derive(Debug, Default)]
@@ -71,21 +75,9 @@ fn timed_out(error: &io::Error) -> bool {
 }
 
 /// Says that nothing more will be sent, and waits until the other side has closed too, at most for `patience`.
-fn drain(mut stream: &TcpStream, patience: Duration) {
-    // An error means that it is closed already.
-    let _ = stream.shutdown(Shutdown::Write);
-    let deadline = Instant::now() + patience;
-    let mut discarded = [0; 4096];
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || stream.set_read_timeout(Some(left)).is_err() {
-            return;
-        }
-        match stream.read(&mut discarded) {
-            Ok(0) | Err(_) => return,
-            Ok(_) => {}
-        }
-    }
+fn drain(stream: &Stream, patience: Duration) {
+    stream.shut_down(Shutdown::Write);
+    stream.discard(Instant::now() + patience);
 }
 
 /// Waits for connections.
@@ -138,7 +130,7 @@ impl Listener {
         if self.closed.load(Ordering::SeqCst) {
             return Ok(None);
         }
-        Connection::new(stream, peer).map(Some)
+        Connection::over(stream, peer).map(Some)
     }
 }
 
@@ -163,17 +155,18 @@ impl ListenerCloser {
 pub struct Connection {
     sender: Sender,
     receiver: Receiver,
+    /// Between two processes of one machine and one user: descriptors are passed there.
+    passage: Option<UnixStream>,
 }
 
 /// Ends a connection from any thread: whoever sends or receives on it gets an error.
 #[derive(Debug)]
-pub struct Closer(TcpStream);
+pub struct Closer(Stream);
 
 impl Closer {
     /// Ends it; a second time does nothing.
     pub fn close(&self) {
-        // An error means that it is closed already.
-        let _ = self.0.shutdown(Shutdown::Both);
+        self.0.shut_down(Shutdown::Both);
     }
 }
 
@@ -185,7 +178,7 @@ pub fn connect(address: &str, patience: Duration) -> Result<Connection, ConnectE
     let resolve = |source| ConnectError::Resolve { address: address.to_owned(), source };
     let mut last = io::Error::new(io::ErrorKind::NotFound, "it stands for no address");
     for peer in address.to_socket_addrs().map_err(resolve)? {
-        match TcpStream::connect_timeout(&peer, patience).and_then(|stream| Connection::new(stream, peer)) {
+        match TcpStream::connect_timeout(&peer, patience).and_then(|stream| Connection::over(stream, peer)) {
             Ok(connection) => return Ok(connection),
             Err(error) => last = error,
         }
@@ -194,23 +187,68 @@ pub fn connect(address: &str, patience: Duration) -> Result<Connection, ConnectE
 }
 
 impl Connection {
-    fn new(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
+    /// Over a socket of TCP.
+    fn over(stream: TcpStream, peer: SocketAddr) -> io::Result<Self> {
         // A batch is sent whole; waiting for more would only add latency.
         stream.set_nodelay(true)?;
+        Ok(Self::new(stream.into(), peer))
+    }
+
+    /// Over a stream to `peer`.
+    pub fn new(stream: Stream, peer: SocketAddr) -> Self {
         let counters = Arc::new(Counters::default());
         let sender = Sender {
-            stream: stream.try_clone()?,
+            stream: stream.clone(),
             peer,
             patience: None,
             head: Vec::with_capacity(256),
             counters: Arc::clone(&counters),
         };
-        let receiver = Receiver::new(stream, peer, counters);
-        Ok(Self { sender, receiver })
+        Self { sender, receiver: Receiver::new(stream, peer, counters), passage: None }
+    }
+
+    /// Another stream in place of this one's, before anything was said on it: with TLS.
+    ///
+    /// # Errors
+    /// What `secure` says.
+    pub fn secured(self, secure: impl FnOnce(Stream) -> io::Result<Stream>) -> io::Result<Self> {
+        let Self { sender, receiver, passage } = self;
+        let peer = sender.peer;
+        drop(sender);
+        let (stream, _) = receiver.into_parts();
+        Ok(Self { passage, ..Self::new(secure(stream)?, peer) })
+    }
+
+    /// Beside it, descriptors are passed on `passage`.
+    pub fn beside(self, passage: UnixStream) -> Self {
+        Self { passage: Some(passage), ..self }
+    }
+
+    /// From now on without TLS, if both sides have agreed on that.
+    pub fn bare(self) -> Self {
+        let Self { sender, receiver, passage } = self;
+        let peer = sender.peer;
+        drop(sender);
+        let (stream, mut ahead) = receiver.into_parts();
+        let (stream, sealed) = stream.bare();
+        ahead.extend(sealed);
+        let mut connection = Self { passage, ..Self::new(stream, peer) };
+        connection.receiver.ahead_of(ahead);
+        connection
+    }
+
+    /// The stream.
+    pub fn stream(&self) -> &Stream {
+        &self.sender.stream
+    }
+
+    /// Where descriptors are passed, if there is such a place.
+    pub(crate) fn take_passage(&mut self) -> Option<UnixStream> {
+        self.passage.take()
     }
 
     /// The socket, what was read ahead of what was asked for, and the counters, for another protocol on the same connection.
-    pub(crate) fn into_parts(self) -> (TcpStream, SocketAddr, Vec<u8>, Arc<Counters>) {
+    pub(crate) fn into_parts(self) -> (Stream, SocketAddr, Vec<u8>, Arc<Counters>) {
         let counters = self.sender.counters();
         let (stream, ahead) = self.receiver.into_parts();
         (stream, self.sender.peer, ahead, counters)
@@ -227,11 +265,8 @@ impl Connection {
     }
 
     /// A handle that ends the connection.
-    ///
-    /// # Errors
-    /// What the system says (too many open files).
-    pub fn closer(&self) -> io::Result<Closer> {
-        self.sender.stream.try_clone().map(Closer)
+    pub fn closer(&self) -> Closer {
+        Closer(self.sender.stream.clone())
     }
 
     /// Gives the other side at most `patience` to take something in and to say something.
@@ -257,7 +292,7 @@ impl Connection {
 /// The sending half.
 #[derive(Debug)]
 pub struct Sender {
-    stream: TcpStream,
+    stream: Stream,
     peer: SocketAddr,
     patience: Option<Duration>,
     head: Vec<u8>,
@@ -286,8 +321,7 @@ impl Sender {
 
     /// Says that nothing more will be sent; what was sent still arrives.
     pub fn finish(&self) {
-        // An error means that it is closed already.
-        let _ = self.stream.shutdown(Shutdown::Write);
+        self.stream.shut_down(Shutdown::Write);
     }
 
     /// Ends the connection such that the last message arrives: a connection that is closed over unread bytes is
@@ -341,21 +375,16 @@ impl Sender {
 
     fn write_all(&mut self, payload: [&[u8]; 2]) -> Result<(), SendError> {
         let mut slices = [IoSlice::new(&self.head), IoSlice::new(payload[0]), IoSlice::new(payload[1])];
-        let mut rest = &mut slices[..];
-        // Leading empty slices would make a write of zero bytes look like the end.
-        IoSlice::advance_slices(&mut rest, 0);
-        while !rest.is_empty() {
-            match self.stream.write_vectored(rest) {
-                Ok(0) => return Err(SendError::Lost { peer: self.peer, source: io::ErrorKind::WriteZero.into() }),
-                Ok(written) => IoSlice::advance_slices(&mut rest, written),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if timed_out(&error) => {
-                    return Err(SendError::Stalled { peer: self.peer, patience: patient(self.patience) });
-                }
-                Err(source) => return Err(SendError::Lost { peer: self.peer, source }),
-            }
-        }
-        Ok(())
+        self.stream.write_all(&mut slices, false).map_err(|source| lost(source, self.peer, self.patience))
+    }
+}
+
+/// Why nothing more can be sent.
+fn lost(source: io::Error, peer: SocketAddr, patience: Option<Duration>) -> SendError {
+    if timed_out(&source) {
+        SendError::Stalled { peer, patience: patient(patience) }
+    } else {
+        SendError::Lost { peer, source }
     }
 }
 

@@ -1,6 +1,8 @@
 //! The TCP connection beside a fabric: nothing is said on it, and when it ends, so does everything.
 
-use std::{io, io::Read, net::TcpStream, thread};
+use std::{io, thread};
+
+use crate::stream::Stream;
 
 /// Starts a thread that does nothing but wait for the end of `stream`, and then calls `ended`. What the other side says before that is given
 /// to `said`, a byte at a time; where it returns false, the byte is none that may be said, and ends the connection too.
@@ -8,12 +10,12 @@ use std::{io, io::Read, net::TcpStream, thread};
 /// # Errors
 /// What the system says: too many open files or threads.
 pub(crate) fn watch(
-    stream: &TcpStream,
+    stream: &Stream,
     mut said: impl FnMut(u8) -> bool + Send + 'static,
     ended: impl FnOnce() + Send + 'static,
 ) -> io::Result<()> {
     stream.set_read_timeout(None)?;
-    let mut watched = stream.try_clone()?;
+    let watched = stream.clone();
     thread::Builder::new().name("fabric-watch".into()).spawn(move || {
         let mut byte = [0];
         loop {

@@ -128,7 +128,7 @@ impl Other {
 
     fn connect(&self) -> (Sender, Receiver, Closer) {
         let mut connection = connect(&self.address, PATIENCE).unwrap();
-        let closer = connection.closer().unwrap();
+        let closer = connection.closer();
         let side = Side::new(FabricKind::Verbs, config(0, CONFIGURED), None).unwrap();
         let theirs = greet(&mut connection, side.offer());
         let (sender, receiver) = side.connect(&theirs, connection, None, CONFIGURED).unwrap();

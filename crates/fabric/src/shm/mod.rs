@@ -3,6 +3,9 @@
 //! A write is a copy by the writer; the other side's processor has no part in it. Immediate values go through a ring in shared memory
 //! ([`bell`]), at which the other side sleeps when it has nothing to do.
 //!
+//! The two pass each other the descriptors of what they have registered, over a socket between processes of
+//! one user ([`local`](crate::local)): neither says by which number or name its memory is to be found.
+//!
 //! The TCP connection on which the two met stays open beside it: when it ends, a thread that does nothing but wait for that wakes whoever
 //! sleeps here.
 //!
@@ -15,7 +18,8 @@
 pub mod bell;
 
 use std::{
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr},
+    os::fd::AsFd,
     thread,
     time::{Duration, Instant},
 };
@@ -30,8 +34,9 @@ use rustix::net::RecvFlags;
 use self::bell::Bell;
 use crate::{
     Access, CompletionQueue, Connected, FabricConfig, FabricKind, Offer, OpenError, Place, QueuePair, ReceiveError,
-    RegionKey, SendError, fits,
+    RegionKey, SendError, fits, local,
     memory::{Region, Registered, SharedKey, SharedMemory, store_around},
+    stream::Stream,
     tcp::{Connection, Counters},
     watch::watch,
 };
@@ -55,14 +60,14 @@ impl Prepared {
     pub(crate) fn new(regions: Vec<Region>, config: &FabricConfig) -> Result<(Self, Offer), OpenError> {
         let mut keys = Vec::new();
         for region in &regions {
-            let key = SharedKey::of(&**region).map_err(system)?.ok_or_else(|| OpenError::Missing {
+            let key = SharedKey::of(&**region).ok_or_else(|| OpenError::Missing {
                 kind: FabricKind::Shm,
                 why: "memory that is to be shared is not a mapping of a file".into(),
             })?;
             keys.push(RegionKey { length: (region.words().len() * 8) as u64, access: Access::Shm(key) });
         }
         let bell = Arc::new(SharedMemory::new(bell::BYTES, config.huge_pages).map_err(system)?);
-        let key = SharedKey::of(&*bell).map_err(system)?.expect("it is a mapping of a file");
+        let key = SharedKey::of(&*bell).expect("it is a mapping of a file");
         Ok((Self { regions, bell }, Offer { regions: keys, bell: crate::Bell::Shm(key) }))
     }
 
@@ -70,10 +75,23 @@ impl Prepared {
         self,
         theirs: &Offer,
         bell: &SharedKey,
-        connection: Connection,
+        mut connection: Connection,
         config: &FabricConfig,
     ) -> Result<Connected, OpenError> {
-        let attach = |key: &SharedKey| key.attach().map_err(OpenError::Attach);
+        let missing = |why: &str| OpenError::Missing { kind: FabricKind::Shm, why: why.to_owned() };
+        let passage = connection.take_passage();
+        let passage =
+            passage.ok_or_else(|| missing("the other side is no process of this machine and of this user"))?;
+        let files = self.regions.iter().filter_map(|region| region.file()).map(|(file, _)| file);
+        let files: Vec<_> = files.chain([self.bell.file().expect("it is a mapping of a file").0]).collect();
+        local::pass(&passage, &files).map_err(OpenError::Attach)?;
+        let passed = local::take(&passage, config.patience).map_err(OpenError::Attach)?;
+        if passed.len() != theirs.regions.len() + 1 {
+            return Err(missing("the other process has not passed all that it offers"));
+        }
+        let mut passed = passed.into_iter();
+        let mut attach =
+            |key: &SharedKey| key.attach(passed.next().expect("they were counted")).map_err(OpenError::Attach);
         let mut mapped = Vec::new();
         for region in &theirs.regions {
             let Access::Shm(key) = &region.access else {
@@ -81,9 +99,9 @@ impl Prepared {
             };
             mapped.push(attach(key)?);
         }
+        let other = Arc::new(Bell::new(Arc::new(attach(bell)?)).map_err(OpenError::Attach)?);
         let (stream, peer, _, counters) = connection.into_parts();
         let own = Arc::new(Bell::new(self.bell).map_err(OpenError::Attach)?);
-        let other = Arc::new(Bell::new(Arc::new(attach(bell)?)).map_err(OpenError::Attach)?);
         let bells = (Arc::clone(&own), Arc::clone(&other));
         let ended = move || {
             bells.0.close();
@@ -96,7 +114,7 @@ impl Prepared {
             bell: Arc::clone(&other),
             peer,
             patience: config.patience,
-            stream: stream.try_clone().map_err(system)?,
+            stream: stream.clone(),
             counters: Arc::clone(&counters),
         };
         let completions = ShmCompletions {
@@ -117,7 +135,7 @@ struct ShmQueue {
     peer: SocketAddr,
     patience: Duration,
     /// Ends with the other process.
-    stream: TcpStream,
+    stream: Stream,
     counters: Arc<Counters>,
 }
 
@@ -140,7 +158,7 @@ impl ShmQueue {
         }
         // This process may have been stopped for long, and the thread that hears of the end may not
         // have run yet.
-        match rustix::net::recv(&self.stream, &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        match rustix::net::recv(self.stream.socket().as_fd(), &mut [0; 1], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(()),
             _ => Err(self.lost()),
         }
@@ -223,7 +241,7 @@ struct ShmCompletions {
     bell: Arc<Bell>,
     peer: SocketAddr,
     spin: Duration,
-    stream: TcpStream,
+    stream: Stream,
     _regions: Vec<Region>,
     counters: Arc<Counters>,
 }
@@ -248,7 +266,7 @@ impl CompletionQueue for ShmCompletions {
 
 impl Drop for ShmCompletions {
     fn drop(&mut self) {
-        // Ends the watching thread, here and on the other side. An error means that it is closed already.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        // Ends the watching thread, here and on the other side.
+        self.stream.shut_down(Shutdown::Both);
     }
 }

@@ -20,8 +20,8 @@
 //! The data carries no checksum of its own: what replication writes has one, computed by whoever made it.
 
 use std::{
-    io::{self, IoSlice, Read},
-    net::{Shutdown, SocketAddr, TcpStream},
+    io::{self, IoSlice},
+    net::{Shutdown, SocketAddr},
     time::{Duration, Instant},
 };
 
@@ -29,12 +29,12 @@ use freshet_base::{
     sync::{Arc, Condvar, Mutex, Ordering},
     words,
 };
-use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 
 use super::{Connection, Counters, timed_out};
 use crate::{
     CompletionQueue, Connected, FabricConfig, Offer, OpenError, Place, QueuePair, ReceiveError, SendError, fits,
     memory::Region,
+    stream::Stream,
 };
 
 const HEADER: usize = 32;
@@ -104,7 +104,7 @@ impl Header {
 /// What both threads of a side send through.
 #[derive(Debug)]
 struct Writer {
-    stream: TcpStream,
+    stream: Stream,
     peer: SocketAddr,
     patience: Duration,
     counters: Arc<Counters>,
@@ -121,20 +121,8 @@ impl Writer {
         }
         // More will follow what nobody is to hear of.
         let heard = header.immediate.is_some() || header.operation != Operation::Write;
-        let flags = if heard { SendFlags::NOSIGNAL } else { SendFlags::NOSIGNAL | SendFlags::MORE };
-        let mut rest = &mut slices[..=pieces.len()];
-        IoSlice::advance_slices(&mut rest, 0);
-        while !rest.is_empty() {
-            match sendmsg(&self.stream, rest, &mut SendAncillaryBuffer::default(), flags).map_err(io::Error::from) {
-                Ok(0) => return Err(SendError::Lost { peer: self.peer, source: io::ErrorKind::WriteZero.into() }),
-                Ok(written) => IoSlice::advance_slices(&mut rest, written),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) if timed_out(&error) => {
-                    return Err(SendError::Stalled { peer: self.peer, patience: self.patience });
-                }
-                Err(source) => return Err(SendError::Lost { peer: self.peer, source }),
-            }
-        }
+        let sent = self.stream.write_all(&mut slices[..=pieces.len()], !heard);
+        sent.map_err(|source| super::lost(source, self.peer, Some(self.patience)))?;
         self.counters.sent((HEADER + pieces.iter().map(|piece| piece.len()).sum::<usize>()) as u64);
         Ok(())
     }
@@ -265,7 +253,7 @@ impl QueuePair for TcpQueue {
 }
 
 struct TcpCompletions {
-    stream: TcpStream,
+    stream: Stream,
     peer: SocketAddr,
     regions: Vec<Region>,
     writer: Arc<Mutex<Writer>>,
@@ -460,9 +448,9 @@ impl Drop for TcpCompletions {
 
 impl Drop for TcpQueue {
     fn drop(&mut self) {
-        // What was written still arrives. An error means that it is closed already.
+        // What was written still arrives.
         if let Ok(writer) = self.writer.lock() {
-            let _ = writer.stream.shutdown(Shutdown::Write);
+            writer.stream.shut_down(Shutdown::Write);
         }
     }
 }
@@ -477,8 +465,7 @@ pub(crate) fn connect(
     let system = |source| OpenError::System { kind: crate::FabricKind::Tcp, source };
     stream.set_write_timeout(Some(config.patience)).map_err(system)?;
     stream.set_read_timeout(Some(config.patience)).map_err(system)?;
-    let sending = stream.try_clone().map_err(system)?;
-    let writer = Writer { stream: sending, peer, patience: config.patience, counters: Arc::clone(&counters) };
+    let writer = Writer { stream: stream.clone(), peer, patience: config.patience, counters: Arc::clone(&counters) };
     let writer = Arc::new(Mutex::new(writer));
     let answers = Arc::new(Answers::default());
     let queue = TcpQueue {

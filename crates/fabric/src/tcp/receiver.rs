@@ -1,13 +1,16 @@
 use std::{
-    io::{self, Read},
-    net::{SocketAddr, TcpStream},
+    io,
+    net::SocketAddr,
     time::{Duration, Instant},
 };
 
 use freshet_base::sync::{Arc, Ordering};
 
 use super::{Counters, ReceiveError, patient, timed_out};
-use crate::frame::{HEADER, Header};
+use crate::{
+    frame::{HEADER, Header},
+    stream::Stream,
+};
 
 /// Read ahead of what was asked for: a header and its immediate value come with one system call,
 /// and at most this much of a payload is copied once more.
@@ -16,7 +19,7 @@ const AHEAD: usize = 512;
 /// The receiving half.
 #[derive(Debug)]
 pub struct Receiver {
-    stream: TcpStream,
+    stream: Stream,
     peer: SocketAddr,
     patience: Option<Duration>,
     /// When everything must have been said that is waited for, whatever the patience.
@@ -33,7 +36,7 @@ pub struct Receiver {
 }
 
 impl Receiver {
-    pub(super) fn new(stream: TcpStream, peer: SocketAddr, counters: Arc<Counters>) -> Self {
+    pub(super) fn new(stream: Stream, peer: SocketAddr, counters: Arc<Counters>) -> Self {
         Self {
             stream,
             peer,
@@ -51,8 +54,14 @@ impl Receiver {
     }
 
     /// The socket, and what was read ahead.
-    pub(super) fn into_parts(self) -> (TcpStream, Vec<u8>) {
+    pub(super) fn into_parts(self) -> (Stream, Vec<u8>) {
         (self.stream, self.ahead[self.start..self.end].to_vec())
+    }
+
+    /// What was read ahead by another.
+    pub(super) fn ahead_of(&mut self, bytes: Vec<u8>) {
+        (self.start, self.end) = (0, bytes.len());
+        self.ahead = bytes.into_boxed_slice();
     }
 
     /// The other side's address.

@@ -60,8 +60,8 @@ fn damage_is_noticed_wherever_it_strikes() {
         let (mut one, two) = pair();
         let mut bad = good.clone();
         bad[at] ^= 0x40;
-        one.sender().stream.write_all(&bad).unwrap();
-        one.sender().stream.shutdown(Shutdown::Write).unwrap();
+        one.sender().stream.write_all(&mut [io::IoSlice::new(&bad)], false).unwrap();
+        one.sender().stream.shut_down(Shutdown::Write);
         let (_, mut receiver) = two.split();
         let outcome = receiver.receive().and_then(|header| {
             let mut region = vec![0; header.payload as usize];
@@ -78,11 +78,11 @@ fn damage_is_noticed_wherever_it_strikes() {
 #[test]
 fn a_truncated_frame_and_a_stranger_end_in_a_message() {
     let (mut one, two) = pair();
-    one.sender().stream.write_all(b"GET / HTTP/1.1\r\nHost: example\r\nAccept: */*\r\n\r\n").unwrap();
+    one.sender().stream.write_all(&mut [io::IoSlice::new(b"GET / HTTP/1.1\r\nHost: example\r\nAccept: */*\r\n\r\n")], false).unwrap();
     let error = two.split().1.receive().unwrap_err().to_string();
     assert!(error.contains("not a Freshet node"), "{error}");
     let (mut one, two) = pair();
-    one.sender().stream.write_all(b"FRSH").unwrap();
+    one.sender().stream.write_all(&mut [io::IoSlice::new(b"FRSH")], false).unwrap();
     drop(one);
     assert!(matches!(two.split().1.receive(), Err(ReceiveError::Lost { .. })));
 }
@@ -90,7 +90,7 @@ fn a_truncated_frame_and_a_stranger_end_in_a_message() {
 #[test]
 fn another_thread_can_end_it() {
     let (one, two) = pair();
-    let closer = one.closer().unwrap();
+    let closer = one.closer();
     let (_, mut receiver) = one.split();
     let waiting = std::thread::spawn(move || receiver.receive());
     closer.close();
@@ -139,8 +139,8 @@ fn a_deadline_is_for_all_of_a_frame() {
             payload_crc: 0,
             immediate_crc: 0,
         };
-        one.sender().stream.write_all(&head.encode()).unwrap();
-        while one.sender().stream.write_all(b"x").is_ok() {
+        one.sender().stream.write_all(&mut [io::IoSlice::new(&head.encode())], false).unwrap();
+        while one.sender().stream.write_all(&mut [io::IoSlice::new(b"x")], false).is_ok() {
             std::thread::sleep(Duration::from_millis(5));
         }
     });

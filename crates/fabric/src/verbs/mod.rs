@@ -23,7 +23,7 @@ mod sys;
 use std::{
     collections::VecDeque,
     hash::{BuildHasher, RandomState},
-    io::{self, Write},
+    io::{self, IoSlice},
     os::fd::OwnedFd,
     time::{Duration, Instant},
 };
@@ -113,10 +113,10 @@ impl Prepared {
         };
         let (ring, arrivals) = (own(RING)?, own(ARRIVALS)?);
         self.pair.connect(&other, self.sequence, timeout(config.patience))?;
-        let (mut stream, peer, ahead, counters) = connection.into_parts();
+        let (stream, peer, ahead, counters) = connection.into_parts();
         let link = Arc::new(Link::new().map_err(system)?);
         let pair = Arc::new(self.pair);
-        stream.write_all(&[READY]).map_err(system)?;
+        stream.write_all(&mut [IoSlice::new(&[READY])], false).map_err(system)?;
         for byte in ahead {
             if !link.say(byte) {
                 link.end();

@@ -7,7 +7,7 @@
 use std::{
     collections::VecDeque,
     io,
-    net::{Shutdown, SocketAddr, TcpStream},
+    net::{Shutdown, SocketAddr},
     os::fd::AsFd,
     time::{Duration, Instant},
 };
@@ -23,7 +23,7 @@ use super::{
     pair::{Completions, Pair, Stretch, Work},
     sys::{self, WorkCompletion},
 };
-use crate::{CompletionQueue, Place, QueuePair, ReceiveError, SendError, fits, tcp::Counters};
+use crate::{CompletionQueue, Place, QueuePair, ReceiveError, SendError, fits, stream::Stream, tcp::Counters};
 
 /// No work request carries more bytes: so a ring of several such is always in use by the card while the next is copied.
 pub const LONGEST: usize = 256 << 10;
@@ -345,7 +345,7 @@ impl Drop for VerbsQueue {
 pub(super) struct VerbsCompletions {
     pub pair: Arc<Pair>,
     pub link: Arc<Link>,
-    pub stream: TcpStream,
+    pub stream: Stream,
     pub peer: SocketAddr,
     pub spin: Duration,
     pub counters: Arc<Counters>,
@@ -455,7 +455,7 @@ impl Drop for VerbsCompletions {
     fn drop(&mut self) {
         self.revoke();
         // Ends the watching thread, here and on the other side. An error means that it is closed already.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        self.stream.shut_down(Shutdown::Both);
     }
 }
 

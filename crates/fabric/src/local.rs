@@ -1,0 +1,136 @@
+//! Between processes of one machine and one user: sockets without a place in the file system, whose
+//! two ends know each other's user.
+//!
+//! A socket's name is made of what it belongs to and the address of the TCP port that it stands
+//! beside. Like that port it is one of the network namespace, it goes with its process, and no
+//! other process can have it at the same time. Everybody may connect; whom the socket belongs to,
+//! and who has connected, the system tells, and other users' are turned away.
+
+use std::{
+    io::{self, IoSlice, IoSliceMut},
+    mem::MaybeUninit,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    os::{
+        fd::{BorrowedFd, OwnedFd},
+        linux::net::SocketAddrExt,
+        unix::net::{self, UnixListener, UnixStream},
+    },
+    time::Duration,
+};
+
+use rustix::{
+    net::{
+        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
+        recvmsg, sendmsg, sockopt::socket_peercred,
+    },
+    process::geteuid,
+};
+
+/// No more descriptors are passed at once.
+pub(crate) const MAX_PASSED: usize = 8;
+
+fn name(what: &str, address: SocketAddr) -> io::Result<net::SocketAddr> {
+    net::SocketAddr::from_abstract_name(format!("freshet-{what}-{address}"))
+}
+
+/// Whether the process at the other end is of this user. Root is everybody.
+fn same_user(stream: &UnixStream) -> io::Result<bool> {
+    let user = socket_peercred(stream)?.uid;
+    Ok(user == geteuid() || user.is_root())
+}
+
+/// Listens for processes of this user.
+#[derive(Debug)]
+pub struct LocalListener(UnixListener);
+
+impl LocalListener {
+    /// Listens for what is to do with `what` at the TCP port `address`.
+    ///
+    /// # Errors
+    /// What the system says: another process has the name.
+    pub fn bind(what: &str, address: SocketAddr) -> io::Result<Self> {
+        UnixListener::bind_addr(&name(what, address)?).map(Self)
+    }
+
+    /// Blocks until a process of this user connects; others are turned away.
+    ///
+    /// # Errors
+    /// What the system says; a later call may succeed.
+    pub fn accept(&self) -> io::Result<UnixStream> {
+        loop {
+            let (stream, _) = self.0.accept()?;
+            if same_user(&stream)? {
+                return Ok(stream);
+            }
+        }
+    }
+}
+
+/// Connects with the process of this user that listens for `what` at `address`, if that is an
+/// address of this machine. None when no such process listens.
+///
+/// # Errors
+/// What the system says; a socket of another user is an error.
+pub fn connect(what: &str, address: SocketAddr) -> io::Result<Option<UnixStream>> {
+    if !is_here(address.ip()) {
+        return Ok(None);
+    }
+    let any: IpAddr = match address.ip() {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    for ip in [address.ip(), any, Ipv6Addr::UNSPECIFIED.into()] {
+        match UnixStream::connect_addr(&name(what, SocketAddr::new(ip, address.port()))?) {
+            Ok(stream) if same_user(&stream)? => return Ok(Some(stream)),
+            Ok(_) => {
+                let why = format!("the process that listens at {address} is another user's");
+                return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+            }
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(None)
+}
+
+/// Whether an address is one of this machine.
+fn is_here(ip: IpAddr) -> bool {
+    ip.is_loopback() || UdpSocket::bind((ip, 0)).is_ok()
+}
+
+/// Passes descriptors to the other end. Does not block.
+///
+/// # Errors
+/// What the system says.
+pub(crate) fn pass(stream: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PASSED))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(io::Error::other("too many descriptors at once"));
+    }
+    sendmsg(stream, &[IoSlice::new(&[descriptors.len() as u8])], &mut ancillary, SendFlags::NOSIGNAL)?;
+    Ok(())
+}
+
+/// Takes the descriptors that the other end passes. Blocks at most for `patience`.
+///
+/// # Errors
+/// What the system says; the other end has ended, or passed something else.
+pub(crate) fn take(stream: &UnixStream, patience: Duration) -> io::Result<Vec<OwnedFd>> {
+    stream.set_read_timeout(Some(patience))?;
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PASSED))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut count = [0];
+    let received =
+        recvmsg(stream, &mut [IoSliceMut::new(&mut count)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut passed = Vec::new();
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            passed.extend(descriptors);
+        }
+    }
+    if received.bytes != 1 || passed.len() != usize::from(count[0]) {
+        return Err(io::Error::other("the other process has not passed its memory"));
+    }
+    Ok(passed)
+}

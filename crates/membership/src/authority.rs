@@ -1,0 +1,120 @@
+//! The key that signs for a cluster.
+
+use freshet_base::ClusterId;
+use rcgen::{
+    BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
+    PKCS_ECDSA_P256_SHA256, PublicKeyData, SignatureAlgorithm,
+};
+
+use crate::{Identity, credentials::CredentialsError};
+
+/// A cluster's authority: certificate and key.
+pub struct Authority {
+    certificate: String,
+    key: KeyPair,
+}
+
+/// A key that was just made, and is to be certified. The private half stays here.
+pub struct NewKey(KeyPair);
+
+/// The public half of another node's key: a point of the curve P-256, not compressed.
+struct PublicKey(Vec<u8>);
+
+impl PublicKeyData for PublicKey {
+    fn der_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn algorithm(&self) -> &'static SignatureAlgorithm {
+        &PKCS_ECDSA_P256_SHA256
+    }
+}
+
+impl NewKey {
+    /// Makes one.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn generate() -> Result<Self, CredentialsError> {
+        Ok(Self(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?))
+    }
+
+    /// What the authority has to know to certify it.
+    pub fn public(&self) -> Vec<u8> {
+        self.0.public_key_raw().to_vec()
+    }
+
+    /// The private key in PEM form. Secret.
+    pub fn to_pem(&self) -> String {
+        self.0.serialize_pem()
+    }
+}
+
+/// What a certificate of any authority says of its subject: nothing depends on it but the chain.
+fn subject() -> CertificateParams {
+    let mut subject = CertificateParams::default();
+    subject.distinguished_name = rcgen::DistinguishedName::new();
+    subject.distinguished_name.push(DnType::OrganizationName, "Freshet cluster authority");
+    subject.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    subject.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
+    subject
+}
+
+impl Authority {
+    /// Makes one for a cluster.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn new(cluster: ClusterId) -> Result<Self, CredentialsError> {
+        let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
+        let mut own = subject();
+        // For people who look at it; issued certificates name the organization alone.
+        own.subject_alt_names =
+            vec![rcgen::SanType::DnsName(format!("{cluster}.cluster.freshet").try_into().expect("it is ASCII"))];
+        let certificate = own.self_signed(&key)?.pem();
+        Ok(Self { certificate, key })
+    }
+
+    /// Puts together what was read, both in PEM form.
+    ///
+    /// # Errors
+    /// When the key is none.
+    pub fn from_pem(certificate: &str, key: &str) -> Result<Self, CredentialsError> {
+        Ok(Self { certificate: certificate.to_owned(), key: KeyPair::from_pem(key)? })
+    }
+
+    /// Its certificate in PEM form.
+    pub fn certificate(&self) -> &str {
+        &self.certificate
+    }
+
+    /// Its key in PEM form. Secret.
+    pub fn key(&self) -> String {
+        self.key.serialize_pem()
+    }
+
+    /// Signs that the holder of the key whose public half is `public` is `identity`. Returns the
+    /// certificate in PEM form.
+    ///
+    /// # Errors
+    /// [`CredentialsError::PublicKey`] when that is no public key.
+    pub fn issue(&self, identity: Identity, public: &[u8]) -> Result<String, CredentialsError> {
+        if public.len() != 65 || public[0] != 4 {
+            return Err(CredentialsError::PublicKey);
+        }
+        let mut certificate = CertificateParams::new(identity.names())?;
+        certificate.distinguished_name = rcgen::DistinguishedName::new();
+        certificate.distinguished_name.push(DnType::CommonName, identity.to_string());
+        certificate.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        certificate.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ClientAuth, ExtendedKeyUsagePurpose::ServerAuth];
+        let issuer = Issuer::new(subject(), &self.key);
+        Ok(certificate.signed_by(&PublicKey(public.to_vec()), &issuer)?.pem())
+    }
+}
+
+impl std::fmt::Debug for Authority {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Authority").finish_non_exhaustive()
+    }
+}

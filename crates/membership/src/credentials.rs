@@ -1,0 +1,459 @@
+//! A node's certificate, its key and its cluster's authority: on disk, and as what TLS needs.
+
+use std::{
+    fmt,
+    fs::{self, DirBuilder, File, OpenOptions},
+    io::{self, Write},
+    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use freshet_base::{ClusterId, NodeId, sync::Arc};
+use ring::rand::{SecureRandom, SystemRandom};
+use rustls::{
+    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::{
+        CryptoProvider,
+        ring::{
+            cipher_suite::{TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256},
+            default_provider,
+        },
+    },
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    server::{NoServerSessionStorage, WebPkiClientVerifier},
+    version::TLS13,
+};
+use thiserror::Error;
+
+use crate::{
+    authority::{Authority, NewKey},
+    identity::{Identity, NODE},
+    token::{Enrolled, Enrolment, EnrolmentError, Grant, Token, Tokens, fingerprint},
+};
+
+/// Why there are no credentials.
+#[derive(Debug, Error)]
+pub enum CredentialsError {
+    /// A file cannot be read or written.
+    #[error("cannot {doing} {}: {source}", .path.display())]
+    Io {
+        /// What was being done.
+        doing: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file is not what it should be.
+    #[error("{} holds no {what} in PEM form: {why}", .path.display())]
+    Pem {
+        /// Which file.
+        path: PathBuf,
+        /// What it should hold.
+        what: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// A certificate that was read or received names no node.
+    #[error(
+        "the certificate names no node: among its alternative names must be one of kind DNS of the form \
+         <16 hexadecimal digits>.{NODE}, and {NODE}"
+    )]
+    Nameless,
+    /// It names another node.
+    #[error("the certificate is that of node {found}, but this is node {expected}")]
+    OtherNode {
+        /// Whom it names.
+        found: NodeId,
+        /// Whom it should name.
+        expected: NodeId,
+    },
+    /// What is to be certified is no public key.
+    #[error("what is to be certified is no public key of curve P-256")]
+    PublicKey,
+    /// Certificate, key and authority do not belong together.
+    #[error("certificate, key and authority cannot be used: {0}")]
+    Unusable(#[from] rustls::Error),
+    /// As above.
+    #[error("the authority's certificate cannot be used: {0}")]
+    Authority(#[from] rustls::server::VerifierBuilderError),
+    /// A certificate cannot be made.
+    #[error("a certificate cannot be made: {0}")]
+    Generate(#[from] rcgen::Error),
+    /// The system's randomness is not there.
+    #[error("the system has no randomness")]
+    NoRandomness,
+    /// Too many tokens were not used.
+    #[error("{0} tokens were given out and not used: wait until they expire")]
+    TooManyTokens(usize),
+}
+
+/// Where credentials lie.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Files {
+    /// The node's certificate, and those between it and the authority's.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authority's certificate.
+    pub authority: PathBuf,
+    /// The authority's private key, if this node may sign.
+    pub authority_key: Option<PathBuf>,
+}
+
+/// The folder in a node's directory.
+const FOLDER: &str = "membership";
+
+impl Files {
+    /// Those that Freshet keeps in a node's directory.
+    pub fn in_directory(directory: &Path) -> Self {
+        let folder = directory.join(FOLDER);
+        Self {
+            certificate: folder.join("node.crt"),
+            key: folder.join("node.key"),
+            authority: folder.join("authority.crt"),
+            authority_key: Some(folder.join("authority.key")),
+        }
+    }
+
+    /// Whether there are any.
+    pub fn exist(&self) -> bool {
+        self.certificate.exists()
+    }
+}
+
+/// What a node shows, and what it checks others by. Cheap to clone.
+#[derive(Clone)]
+pub struct Credentials(Arc<Inner>);
+
+struct Inner {
+    cluster: ClusterId,
+    identity: Identity,
+    authority_certificate: CertificateDer<'static>,
+    authority: Option<Authority>,
+    certificate: String,
+    key: String,
+    authority_pem: String,
+    server: Arc<ServerConfig>,
+    client: Arc<ClientConfig>,
+    tokens: Tokens,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credentials(of {})", self.0.identity)
+    }
+}
+
+/// TLS 1.3 with the cheapest cipher first: 128 bits are enough for what goes over a wire.
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![TLS13_AES_128_GCM_SHA256, TLS13_AES_256_GCM_SHA384, TLS13_CHACHA20_POLY1305_SHA256],
+        ..default_provider()
+    })
+}
+
+fn certificates(pem: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, CredentialsError> {
+    let failed = |why: String| CredentialsError::Pem { path: path.to_owned(), what: "certificate", why };
+    let found: Vec<_> = CertificateDer::pem_slice_iter(pem.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|error| failed(error.to_string()))?;
+    if found.is_empty() { Err(failed("there is none".into())) } else { Ok(found) }
+}
+
+fn private_key(pem: &str, path: &Path) -> Result<PrivateKeyDer<'static>, CredentialsError> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).map_err(|error| CredentialsError::Pem {
+        path: path.to_owned(),
+        what: "private key",
+        why: error.to_string(),
+    })
+}
+
+/// For what did not come from a file.
+fn received() -> &'static Path {
+    Path::new("what was received")
+}
+
+impl Credentials {
+    /// Those of the first node of a cluster, with a new authority.
+    ///
+    /// # Errors
+    /// When the system has no randomness.
+    pub fn found(cluster: ClusterId, node: NodeId) -> Result<Self, CredentialsError> {
+        let authority = Authority::new(cluster)?;
+        let key = NewKey::generate()?;
+        let identity = Identity::Node(node);
+        let certificate = authority.issue(identity, &key.public())?;
+        let (authority, authority_key) = (authority.certificate().to_owned(), Some(authority.key()));
+        Self::enrolled(Enrolled { cluster, identity, certificate, authority, authority_key }, &key)
+    }
+
+    /// Those that a member has signed, for the key that was made for them.
+    ///
+    /// # Errors
+    /// [`CredentialsError`] when they do not fit.
+    pub fn enrolled(enrolled: Enrolled, key: &NewKey) -> Result<Self, CredentialsError> {
+        let Enrolled { cluster, identity, certificate, authority, authority_key } = enrolled;
+        Self::assemble(cluster, received(), certificate, key.to_pem(), authority, authority_key).and_then(|it| {
+            if it.identity() == identity { Ok(it) } else { Err(CredentialsError::Nameless) }
+        })
+    }
+
+    /// Reads them. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`CredentialsError`].
+    pub fn read(files: &Files, cluster: ClusterId) -> Result<Self, CredentialsError> {
+        let read = |path: &Path| {
+            fs::read_to_string(path).map_err(|source| CredentialsError::Io {
+                doing: "read",
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let (certificate, key, authority) = (read(&files.certificate)?, read(&files.key)?, read(&files.authority)?);
+        let authority_key = files.authority_key.as_deref().filter(|path| path.exists()).map(read).transpose()?;
+        Self::assemble(cluster, &files.certificate, certificate, key, authority, authority_key)
+    }
+
+    fn assemble(
+        cluster: ClusterId,
+        path: &Path,
+        certificate: String,
+        key: String,
+        authority_pem: String,
+        authority_key: Option<String>,
+    ) -> Result<Self, CredentialsError> {
+        let mut chain = certificates(&certificate, path)?;
+        let identity = Identity::of(&chain[0]).ok_or(CredentialsError::Nameless)?;
+        let authority_certificate = certificates(&authority_pem, path)?.swap_remove(0);
+        let authority = authority_key.map(|key| Authority::from_pem(&authority_pem, &key)).transpose()?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority_certificate.clone())?;
+        let roots = Arc::new(roots);
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
+        // Who shows no certificate can ask for one, and nothing else.
+        let verifier = verifier.allow_unauthenticated().build()?;
+        let client = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .with_root_certificates(roots)
+            .with_client_auth_cert(chain.clone(), private_key(&key, path)?)?;
+        // A newcomer knows the authority by its fingerprint only.
+        chain.push(authority_certificate.clone());
+        let mut server = ServerConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .with_client_cert_verifier(verifier)
+            .with_single_cert(chain, private_key(&key, path)?)?;
+        // Connections last long and are never resumed.
+        server.session_storage = Arc::new(NoServerSessionStorage {});
+        server.send_tls13_tickets = 0;
+        Ok(Self(Arc::new(Inner {
+            cluster,
+            identity,
+            authority_certificate,
+            authority,
+            certificate,
+            key,
+            authority_pem,
+            server: Arc::new(server),
+            client: Arc::new(client),
+            tokens: Tokens::default(),
+        })))
+    }
+
+    /// Puts them into a node's directory, all or none, and durably. Blocks on the disk.
+    ///
+    /// # Errors
+    /// [`CredentialsError::Io`].
+    pub fn write(&self, directory: &Path) -> Result<(), CredentialsError> {
+        let (folder, unfinished) = (directory.join(FOLDER), directory.join("membership.new"));
+        let io = |doing, path: &Path| {
+            let path = path.to_owned();
+            move |source| CredentialsError::Io { doing, path, source }
+        };
+        match fs::remove_dir_all(&unfinished) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(io("remove", &unfinished)(source));
+            }
+            _ => {}
+        }
+        DirBuilder::new().mode(0o700).create(&unfinished).map_err(io("make", &unfinished))?;
+        let key = self.0.authority.as_ref().map(Authority::key);
+        let contents = [
+            ("node.crt", Some(&self.0.certificate)),
+            ("node.key", Some(&self.0.key)),
+            ("authority.crt", Some(&self.0.authority_pem)),
+            ("authority.key", key.as_ref()),
+        ];
+        for (name, content) in contents {
+            let Some(content) = content else { continue };
+            let path = unfinished.join(name);
+            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
+            let written = file.and_then(|mut file| {
+                file.write_all(content.as_bytes())?;
+                file.sync_all()
+            });
+            written.map_err(io("write", &path))?;
+        }
+        let sync = |path: &Path| File::open(path).and_then(|folder| folder.sync_all()).map_err(io("sync", path));
+        sync(&unfinished)?;
+        match fs::remove_dir_all(&folder) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => return Err(io("replace", &folder)(source)),
+            _ => {}
+        }
+        fs::rename(&unfinished, &folder).map_err(io("name", &folder))?;
+        sync(directory)
+    }
+
+    /// Whose they are.
+    pub fn identity(&self) -> Identity {
+        self.0.identity
+    }
+
+    /// Which node's they are.
+    ///
+    /// # Errors
+    /// [`CredentialsError::Nameless`] when they are no node's.
+    pub fn node(&self) -> Result<NodeId, CredentialsError> {
+        match self.0.identity {
+            Identity::Node(node) => Ok(node),
+            _ => Err(CredentialsError::Nameless),
+        }
+    }
+
+    /// Which cluster's.
+    pub fn cluster(&self) -> ClusterId {
+        self.0.cluster
+    }
+
+    /// For the side that is connected to.
+    pub fn server(&self) -> Arc<ServerConfig> {
+        Arc::clone(&self.0.server)
+    }
+
+    /// For the side that connects.
+    pub fn client(&self) -> Arc<ClientConfig> {
+        Arc::clone(&self.0.client)
+    }
+
+    /// What the side that connects expects the certificate of the other side to say.
+    pub fn expected() -> ServerName<'static> {
+        ServerName::try_from(NODE).expect("it is a name")
+    }
+
+    /// For a newcomer that knows the authority by its token only, and has no certificate.
+    ///
+    /// # Errors
+    /// [`CredentialsError::Unusable`].
+    pub fn of_newcomer(token: &Token) -> Result<Arc<ClientConfig>, CredentialsError> {
+        let verifier = ByFingerprint { authority: token.authority, provider: provider() };
+        let config = ClientConfig::builder_with_provider(provider())
+            .with_protocol_versions(&[&TLS13])?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
+            .with_no_client_auth();
+        Ok(Arc::new(config))
+    }
+
+    /// Gives out a token that may be used once, until `valid` has passed, on this node, until it
+    /// restarts.
+    ///
+    /// # Errors
+    /// [`EnrolmentError`] when this node signs nothing.
+    pub fn give_token(&self, grant: Grant, valid: Duration) -> Result<Token, EnrolmentError> {
+        if self.0.authority.is_none() {
+            return Err(EnrolmentError::NotAuthorised);
+        }
+        Ok(self.0.tokens.give(&self.0.authority_certificate, grant, Instant::now(), valid)?)
+    }
+
+    /// Lets a newcomer in. `same_user`: it is on this machine, and of this user.
+    ///
+    /// # Errors
+    /// [`EnrolmentError`].
+    pub fn enrol(&self, newcomer: &Enrolment, same_user: bool) -> Result<Enrolled, EnrolmentError> {
+        let Some(authority) = &self.0.authority else { return Err(EnrolmentError::NotAuthorised) };
+        let grant = match newcomer.secret {
+            Some(secret) => self.0.tokens.take(&secret, Instant::now())?,
+            // Who could read this node's files could sign for itself.
+            None if same_user => Grant::Node(newcomer.node),
+            None => return Err(EnrolmentError::NoToken),
+        };
+        let identity = match grant {
+            Grant::Client(identity) => identity,
+            Grant::Node(Some(node)) => match newcomer.node {
+                Some(own) if own != node => return Err(EnrolmentError::Taken(own)),
+                _ => Identity::Node(node),
+            },
+            Grant::Node(None) => match newcomer.node {
+                // Nobody chooses an id that another node may have.
+                Some(own) => return Err(EnrolmentError::Taken(own)),
+                None => Identity::Node(new_id()?),
+            },
+        };
+        let certificate = authority.issue(identity, &newcomer.public_key)?;
+        let authority_key = matches!(identity, Identity::Node(_)).then(|| authority.key());
+        let authority = self.0.authority_pem.clone();
+        Ok(Enrolled { cluster: self.0.cluster, identity, certificate, authority, authority_key })
+    }
+}
+
+fn new_id() -> Result<NodeId, CredentialsError> {
+    let mut bytes = [0; 8];
+    SystemRandom::new().fill(&mut bytes).map_err(|_| CredentialsError::NoRandomness)?;
+    Ok(NodeId(u64::from_le_bytes(bytes)))
+}
+
+/// Believes a server whose chain ends in the authority with this fingerprint.
+#[derive(Debug)]
+struct ByFingerprint {
+    authority: [u8; 32],
+    provider: Arc<CryptoProvider>,
+}
+
+impl ServerCertVerifier for ByFingerprint {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        let unknown = rustls::Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer);
+        let authority = intermediates.iter().find(|it| fingerprint(it) == self.authority).ok_or(unknown)?;
+        let mut roots = RootCertStore::empty();
+        roots.add(authority.clone().into_owned())?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&self.provider));
+        let verifier = verifier.build().map_err(|error| rustls::Error::General(error.to_string()))?;
+        verifier.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now)
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        _: &[u8],
+        _: &CertificateDer<'_>,
+        _: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        Err(rustls::Error::General("TLS 1.2 is not spoken here".into()))
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.provider.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,31 @@
+//! Who belongs to a cluster, and how a node proves it.
+//!
+//! A cluster has an *authority* of its own, which its first node makes: a key whose certificate all
+//! nodes hold. It signs a certificate for each node, in which the node's id stands, so that no node
+//! can speak under the id of another. Node and control port speak TLS 1.3 only, and believe nothing
+//! that comes from outside of a session whose certificate the authority has signed.
+//!
+//! | how a node gets its certificate | what it has to show |
+//! |---|---|
+//! | on the machine of a member, as the same user | nothing: the member sees by its socket who asks |
+//! | from another machine | a [`Token`], which a member gave out: once, and not for long |
+//! | brought by the operator | the files: then the cluster's nodes sign nothing |
+//!
+//! A node that joins gets the authority's key too, so that after a take-over every node can let
+//! others in. So members trust one another as far as who is a member; the id in a certificate keeps
+//! a node from speaking for another by mistake or by a defect, and keeps all others out.
+//!
+//! Certificates do not expire: the clock of a node that is back after years is not to keep it out.
+#![forbid(unsafe_code)]
+
+mod authority;
+mod credentials;
+mod identity;
+mod token;
+
+pub use self::{
+    authority::{Authority, NewKey},
+    credentials::{Credentials, CredentialsError, Files},
+    identity::Identity,
+    token::{BadToken, Enrolled, Enrolment, EnrolmentError, Grant, Token, Tokens},
+};

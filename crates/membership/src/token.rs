@@ -1,0 +1,208 @@
+//! One-time tokens: how a node from another machine is let in.
+//!
+//! A token names the authority by its fingerprint, so that the newcomer knows to whom it talks
+//! before it holds any certificate, and carries a secret that the member which gave it out
+//! remembers. (kubeadm's discovery tokens do the same.)
+
+use std::{
+    collections::HashMap,
+    fmt,
+    str::FromStr,
+    time::{Duration, Instant},
+};
+
+use freshet_base::{ClusterId, NodeId, sync::Mutex};
+use ring::{
+    digest::{SHA256, digest},
+    rand::{SecureRandom, SystemRandom},
+};
+use rustls::pki_types::CertificateDer;
+use serde::{Deserialize, Serialize};
+
+use crate::{Identity, credentials::CredentialsError};
+
+/// What a token begins with.
+const PREFIX: &str = "freshet-token-";
+/// A member remembers no more tokens that were not used.
+const OUTSTANDING: usize = 1024;
+
+/// A one-time token. Whoever has it can become a member: it is secret until it was used.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Token {
+    /// The fingerprint of the authority's certificate.
+    pub(crate) authority: [u8; 32],
+    /// What the member remembers.
+    pub(crate) secret: [u8; 16],
+}
+
+/// A text is no token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this is no token: make one with `freshet token` on a member of the cluster")]
+pub struct BadToken;
+
+/// The fingerprint of a certificate: SHA-256.
+pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> [u8; 32] {
+    digest(&SHA256, certificate).as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * N || !digits.iter().all(u8::is_ascii_hexdigit) {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+impl fmt::Display for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{PREFIX}{}{}", hex(&self.authority), hex(&self.secret))
+    }
+}
+
+/// Without the secret: it must not get into a log.
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Token(of authority {})", hex(&self.authority))
+    }
+}
+
+impl FromStr for Token {
+    type Err = BadToken;
+
+    fn from_str(text: &str) -> Result<Self, BadToken> {
+        let digits = text.trim().strip_prefix(PREFIX).ok_or(BadToken)?;
+        let (authority, secret) = digits.split_at_checked(64).ok_or(BadToken)?;
+        Ok(Self { authority: unhex(authority).ok_or(BadToken)?, secret: unhex(secret).ok_or(BadToken)? })
+    }
+}
+
+/// What the holder of a token may become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Grant {
+    /// A node: the one with this id, otherwise a new one.
+    Node(Option<NodeId>),
+    /// A client of the control port.
+    Client(Identity),
+}
+
+/// What a newcomer asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enrolment {
+    /// The public half of its key.
+    pub public_key: Vec<u8>,
+    /// Its id, if it has one already.
+    pub node: Option<NodeId>,
+    /// Of its token; none from the same user on the same machine.
+    pub secret: Option<[u8; 16]>,
+}
+
+/// What it gets.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Enrolled {
+    /// The cluster.
+    pub cluster: ClusterId,
+    /// Who it is from now on.
+    pub identity: Identity,
+    /// Its certificate in PEM form.
+    pub certificate: String,
+    /// The authority's certificate in PEM form.
+    pub authority: String,
+    /// The authority's key in PEM form, for a node. Secret.
+    pub authority_key: Option<String>,
+}
+
+/// Without the key.
+impl fmt::Debug for Enrolled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Enrolled")
+            .field("cluster", &self.cluster)
+            .field("identity", &self.identity)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a newcomer is not let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum EnrolmentError {
+    /// It has no token, or not one that this node gave out.
+    #[error(
+        "no certificate without a token that this node gave out and that was not used yet: make one with \
+         `freshet token` on that node"
+    )]
+    NoToken,
+    /// Its token was given out too long ago.
+    #[error("the token has expired: make another with `freshet token`")]
+    Expired,
+    /// The token is not for this id.
+    #[error("the token is not one for node {0}: make one with `freshet token --node {0}`")]
+    Taken(NodeId),
+    /// This cluster's certificates are made elsewhere.
+    #[error("the certificates of this cluster are brought by its operator: this node signs none")]
+    NotAuthorised,
+    /// The key cannot be signed.
+    #[error("the certificate cannot be made: {0}")]
+    Failed(String),
+}
+
+impl From<CredentialsError> for EnrolmentError {
+    fn from(error: CredentialsError) -> Self {
+        Self::Failed(error.to_string())
+    }
+}
+
+/// The tokens that a node has given out. They do not outlive its process.
+#[derive(Debug, Default)]
+pub struct Tokens {
+    /// By the hash of the secret: a look-up tells nothing by how long it takes.
+    given: Mutex<HashMap<[u8; 32], (Grant, Instant)>>,
+}
+
+fn hash(secret: &[u8; 16]) -> [u8; 32] {
+    digest(&SHA256, secret).as_ref().try_into().expect("SHA-256 has 32 bytes")
+}
+
+impl Tokens {
+    /// Gives out a token of this authority that may be used once until `now + valid`. Blocks for the
+    /// system's randomness.
+    ///
+    /// # Errors
+    /// When there is no randomness, or too many tokens were given out and not used.
+    pub fn give(
+        &self,
+        authority: &CertificateDer<'_>,
+        grant: Grant,
+        now: Instant,
+        valid: Duration,
+    ) -> Result<Token, CredentialsError> {
+        let mut secret = [0; 16];
+        SystemRandom::new().fill(&mut secret).map_err(|_| CredentialsError::NoRandomness)?;
+        let mut given = self.given.lock().expect("no code panics under this mutex");
+        given.retain(|_, (_, until)| *until > now);
+        if given.len() >= OUTSTANDING {
+            return Err(CredentialsError::TooManyTokens(OUTSTANDING));
+        }
+        given.insert(hash(&secret), (grant, now + valid));
+        Ok(Token { authority: fingerprint(authority), secret })
+    }
+
+    /// Uses a token up.
+    ///
+    /// # Errors
+    /// [`EnrolmentError`] when it is none, or was used, or has expired.
+    pub fn take(&self, secret: &[u8; 16], now: Instant) -> Result<Grant, EnrolmentError> {
+        let taken = self.given.lock().expect("no code panics under this mutex").remove(&hash(secret));
+        match taken {
+            None => Err(EnrolmentError::NoToken),
+            Some((_, until)) if until <= now => Err(EnrolmentError::Expired),
+            Some((grant, _)) => Ok(grant),
+        }
+    }
+}
