@@ -25,6 +25,7 @@ pub use freshet_txn::{
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};
 pub use node::{
-    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, CommandExecutor, DivideBy, Domain, FabricSettings,
-    GroupCommit, LogSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss, ReplayMode, Role,
+    Apply, CheckpointKind, CheckpointSettings, CheckpointStatus, CommandExecutor, DivideBy, Domain, FabricEncryption,
+    FabricSettings, GroupCommit, LogSettings, MembershipSettings, Node, NodeConfig, NodeStatus, NudgeBy, OnLoss,
+    ReplayMode, Role,
 };

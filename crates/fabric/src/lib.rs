@@ -80,13 +80,15 @@ pub struct FabricConfig {
     pub huge_pages: bool,
     /// The other side may take this long to take something in.
     pub patience: Duration,
+    /// What goes over TCP does so without TLS, once both sides have shown who they are; if both want it so.
+    pub bare: bool,
     /// The RDMA device, its port and the index of its address; none: the first device that is up.
     pub device: Option<(String, u8, u8)>,
 }
 
 impl Default for FabricConfig {
     fn default() -> Self {
-        Self { spin: Duration::ZERO, huge_pages: false, patience: Duration::from_secs(5), device: None }
+        Self { spin: Duration::ZERO, huge_pages: false, patience: Duration::from_secs(5), bare: false, device: None }
     }
 }
 

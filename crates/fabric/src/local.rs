@@ -121,8 +121,7 @@ pub(crate) fn take(stream: &UnixStream, patience: Duration) -> io::Result<Vec<Ow
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_PASSED))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
     let mut count = [0];
-    let received =
-        recvmsg(stream, &mut [IoSliceMut::new(&mut count)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let received = recvmsg(stream, &mut [IoSliceMut::new(&mut count)], &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
     let mut passed = Vec::new();
     for message in ancillary.drain() {
         if let RecvAncillaryMessage::ScmRights(descriptors) = message {

@@ -161,8 +161,7 @@ impl Tls {
         let mut sealed = self.writing.lock().expect("no code panics under this mutex");
         {
             let mut connection = self.connection();
-            let mut written =
-                if slices.is_empty() { 0 } else { connection.writer().write_vectored(slices)? };
+            let mut written = if slices.is_empty() { 0 } else { connection.writer().write_vectored(slices)? };
             for slice in slices {
                 // The writer has no limit; were there one, the rest would follow here.
                 let taken = written.min(slice.len());

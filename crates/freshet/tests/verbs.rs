@@ -52,7 +52,7 @@ impl Drop for Cut {
 }
 
 fn primary(directory: &Path, more: &[&str]) -> NodeProcess {
-    common::start(directory, &[&["--fabric-device", &device(0)], &SAFE[..], more].concat())
+    common::start(directory, &[&["--fabric-kind", "verbs", "--fabric-device", &device(0)], &SAFE[..], more].concat())
 }
 
 fn join(primary: &NodeProcess, directory: &Path, side: usize, more: &[&str]) -> NodeProcess {

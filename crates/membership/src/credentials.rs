@@ -199,9 +199,8 @@ impl Credentials {
     /// [`CredentialsError`] when they do not fit.
     pub fn enrolled(enrolled: Enrolled, key: &NewKey) -> Result<Self, CredentialsError> {
         let Enrolled { cluster, identity, certificate, authority, authority_key } = enrolled;
-        Self::assemble(cluster, received(), certificate, key.to_pem(), authority, authority_key).and_then(|it| {
-            if it.identity() == identity { Ok(it) } else { Err(CredentialsError::Nameless) }
-        })
+        Self::assemble(cluster, received(), certificate, key.to_pem(), authority, authority_key)
+            .and_then(|it| if it.identity() == identity { Ok(it) } else { Err(CredentialsError::Nameless) })
     }
 
     /// Reads them. Blocks on the disk.
@@ -393,7 +392,7 @@ impl Credentials {
             Grant::Node(None) => match newcomer.node {
                 // Nobody chooses an id that another node may have.
                 Some(own) => return Err(EnrolmentError::Taken(own)),
-                None => Identity::Node(new_id()?),
+                None => Identity::Node(NodeId(random()?)),
             },
         };
         let certificate = authority.issue(identity, &newcomer.public_key)?;
@@ -403,10 +402,14 @@ impl Credentials {
     }
 }
 
-fn new_id() -> Result<NodeId, CredentialsError> {
+/// A number by chance. Blocks for the system's randomness.
+///
+/// # Errors
+/// [`CredentialsError::NoRandomness`].
+pub fn random() -> Result<u64, CredentialsError> {
     let mut bytes = [0; 8];
     SystemRandom::new().fill(&mut bytes).map_err(|_| CredentialsError::NoRandomness)?;
-    Ok(NodeId(u64::from_le_bytes(bytes)))
+    Ok(u64::from_le_bytes(bytes))
 }
 
 /// Believes a server whose chain ends in the authority with this fingerprint.

@@ -25,7 +25,7 @@ mod token;
 
 pub use self::{
     authority::{Authority, NewKey},
-    credentials::{Credentials, CredentialsError, Files},
+    credentials::{Credentials, CredentialsError, Files, random},
     identity::Identity,
     token::{BadToken, Enrolled, Enrolment, EnrolmentError, Grant, Token, Tokens},
 };

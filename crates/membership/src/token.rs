@@ -35,6 +35,13 @@ pub struct Token {
     pub(crate) secret: [u8; 16],
 }
 
+impl Token {
+    /// What the member remembers.
+    pub fn secret(&self) -> [u8; 16] {
+        self.secret
+    }
+}
+
 /// A text is no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no token: make one with `freshet token` on a member of the cluster")]

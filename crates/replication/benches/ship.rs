@@ -1,7 +1,7 @@
 //! What shipping costs: processor time per MiB on both sides over the loopback, logs in memory.
 //!
-//! `cargo bench -p freshet-replication` (MiB=2048 BATCH=262144 to change the amount and the batch; FABRIC=shm SPIN=50 for shared memory,
-//! where whoever waits looks for 50 µs before it sleeps).
+//! `cargo bench -p freshet-replication` (MiB=2048 BATCH=262144 to change the amount and the batch; BARE=1 for the log without
+//! TLS; FABRIC=shm SPIN=50 for shared memory, where whoever waits looks for 50 µs before it sleeps).
 
 use std::{
     path::PathBuf,
@@ -17,6 +17,7 @@ use freshet_fabric::{
     FabricConfig, FabricKind,
     memory::{Region, SharedMemory},
 };
+use freshet_membership::{Credentials, Enrolment, NewKey};
 use freshet_replication::{
     endpoint::Endpoint,
     log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
@@ -133,12 +134,20 @@ fn number(name: &str, otherwise: u64) -> u64 {
 fn main() {
     let (total, batch) = (number("MiB", 2048) << 20, number("BATCH", 256 << 10));
     let cluster = ClusterId(1);
-    let open = |node| Endpoint::open(NodeId(node), "127.0.0.1:0").expect("the loopback is there");
-    let (at_primary, at_standby) = (open(1), open(2));
+    let founder = Credentials::found(cluster, NodeId(1)).expect("there is randomness");
+    let key = NewKey::generate().expect("there is randomness");
+    let newcomer = Enrolment { public_key: key.public(), node: Some(NodeId(2)), secret: None };
+    let second = founder.enrol(&newcomer, true).map(|enrolled| Credentials::enrolled(enrolled, &key));
+    let second = second.expect("it is the same user").expect("what was signed can be used");
+    let open = |node, credentials: &Credentials| {
+        Endpoint::open(NodeId(node), credentials.clone(), "127.0.0.1:0").expect("the loopback is there")
+    };
+    let (at_primary, at_standby) = (open(1, &founder), open(2, &second));
     let terms = Terms::new(TermState::of(cluster, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
     let who = Reigning {
         cluster,
         node: NodeId(1),
+        credentials: founder,
         address: at_primary.address().to_string(),
         term: Term(1),
         start: Stamp(0),
@@ -146,14 +155,17 @@ fn main() {
         succession: None,
     };
     let spin = Duration::from_micros(number("SPIN", 0));
-    let config = FabricConfig { spin, ..FabricConfig::default() };
-    let fabric = PrimaryFabric { config, ..PrimaryFabric::default() };
+    let kind = std::env::var("FABRIC").map_or(Ok(FabricKind::Tcp), |name| name.parse()).expect("a fabric");
+    let bare = std::env::var_os("BARE").is_some();
+    let config = FabricConfig { spin, bare, ..FabricConfig::default() };
+    let fabric = PrimaryFabric { kind, config, ..PrimaryFabric::default() };
     let config =
         PrimaryConfig { largest_block: 1 << 20, fabric, ..PrimaryConfig::new(RuleConfig::new(Safety::VerySafe, 1)) };
     let primary = Primary::start(who, config, Ring::new(), terms).expect("threads can be started");
     at_primary.set_service(Some(primary.service()));
     let starting = Starting {
         node: NodeId(2),
+        credentials: second,
         address: at_standby.address().to_string(),
         leader: Some(at_primary.address().to_string()),
         replayed: Stamp(0),
@@ -161,9 +173,8 @@ fn main() {
         floor: Stamp(0),
     };
     let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
-    let kind = std::env::var("FABRIC").map_or(Ok(FabricKind::Tcp), |name| name.parse()).expect("a fabric");
     let spin = Duration::from_micros(number("SPIN", 0));
-    let config = FabricConfig { spin, ..FabricConfig::default() };
+    let config = FabricConfig { spin, bare, ..FabricConfig::default() };
     let fabric = StandbyFabric { kind, config, ..StandbyFabric::default() };
     let standby_config = StandbyConfig { fabric, ..StandbyConfig::default() };
     let standby = Standby::start(starting, standby_config, Ring::new(), Arc::new(NoReplay), terms)

@@ -16,6 +16,7 @@ use std::{
 use freshet_base::{Stamp, Term};
 use freshet_cluster::term::TermHistory;
 use freshet_fabric::tcp::Connection;
+use freshet_membership::Credentials;
 use serde::{Deserialize, Serialize};
 
 use crate::{
@@ -173,8 +174,14 @@ pub trait Keeper {
 ///
 /// # Errors
 /// See [`FetchError`].
-pub fn fetch(address: &str, hello: &Hello, patience: Duration, keeper: &mut dyn Keeper) -> Result<bool, FetchError> {
-    let (mut reply, mut connection) = call(address, hello, Term(0), patience)?;
+pub fn fetch(
+    credentials: &Credentials,
+    address: &str,
+    hello: &Hello,
+    patience: Duration,
+    keeper: &mut dyn Keeper,
+) -> Result<bool, FetchError> {
+    let (mut reply, mut connection) = call(credentials, address, hello, Term(0), patience)?;
     let violation = |what: String| FetchError::Violation { address: address.to_owned(), what };
     let (history, files) = loop {
         match reply {

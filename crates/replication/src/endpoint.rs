@@ -1,8 +1,15 @@
-//! Where a node listens. It stays open when the node changes its role.
+//! Where a node listens, and how one calls another. It stays open when the node changes its role.
+//!
+//! There are two doors. Over TCP TLS comes first, and who has shown no certificate of this cluster's
+//! authority may ask for one and for nothing else. Who has shown one speaks under the id in it. The
+//! other door is for processes of the same user on this machine ([`freshet_fabric::local`]): they
+//! are certified without a token, and pass the descriptors of shared memory.
 
 use std::{
+    collections::VecDeque,
     io,
-    net::SocketAddr,
+    net::{SocketAddr, ToSocketAddrs},
+    os::unix::net::UnixStream,
     thread::{self, JoinHandle},
     time::{Duration, Instant},
 };
@@ -10,11 +17,21 @@ use std::{
 use freshet_base::{
     NodeId, Term,
     strangers::Strangers,
-    sync::{Arc, AtomicUsize, Mutex, Ordering},
+    sync::{Arc, AtomicBool, AtomicUsize, Mutex, Ordering},
 };
-use freshet_fabric::tcp::{Closer, Connection, ListenError, Listener, ListenerCloser};
+use freshet_fabric::{
+    local::{self, LocalListener},
+    stream::{Stream, tls_error},
+    tcp::{Closer, Connection, ListenError, Listener, ListenerCloser},
+};
+use freshet_membership::{Credentials, Enrolled, Enrolment, Identity, NewKey, Token};
 
 use crate::wire::{self, DecodeError, Hello, Kind, Purpose, Refusal, Reply};
+
+/// What the door for processes of this user belongs to.
+const LOCAL: &str = "node";
+/// No more passages wait for the one who joins.
+const PASSAGES: usize = 64;
 
 /// A stranger has this long to say who it is, all in all; then each step of what it wants may take
 /// as long.
@@ -39,11 +56,15 @@ pub struct Endpoint {
     shared: Arc<Shared>,
     address: SocketAddr,
     closer: ListenerCloser,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 struct Shared {
     node: NodeId,
+    credentials: Credentials,
+    closed: AtomicBool,
+    /// Where descriptors will be passed, by the number under which a node will join.
+    passages: Mutex<VecDeque<(u64, UnixStream)>>,
     service: Mutex<Option<Arc<dyn Service>>>,
     /// Whoever asks for a checkpoint is answered whatever the node's role.
     checkpoints: Mutex<Option<Arc<dyn Service>>>,
@@ -58,28 +79,37 @@ impl std::fmt::Debug for Endpoint {
 }
 
 impl Endpoint {
-    /// Listens on `address` ("host:port"; port 0 lets the system choose) for `node`.
+    /// Listens on `address` ("host:port"; port 0 lets the system choose) for the node that holds
+    /// `credentials`.
     ///
     /// # Errors
     /// [`ListenError`] when the address is not ours or in use.
-    pub fn open(node: NodeId, address: &str) -> Result<Self, ListenError> {
+    pub fn open(node: NodeId, credentials: Credentials, address: &str) -> Result<Self, ListenError> {
         let failed = |source: io::Error| ListenError { address: address.to_owned(), source };
         let listener = Listener::bind(address)?;
         let bound = listener.address().map_err(failed)?;
         let closer = listener.closer().map_err(failed)?;
+        let local = LocalListener::bind(LOCAL, bound).map_err(failed)?;
         let shared = Arc::new(Shared {
             node,
+            credentials,
+            closed: AtomicBool::new(false),
+            passages: Mutex::default(),
             service: Mutex::new(None),
             checkpoints: Mutex::new(None),
             strangers: Strangers::new(STRANGERS, FAIR),
             guests: AtomicUsize::new(0),
         });
-        let for_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new()
-            .name("listen".into())
-            .spawn(move || listen(&listener, &for_thread))
-            .map_err(failed)?;
-        Ok(Self { shared, address: bound, closer, thread: Some(thread) })
+        let mut endpoint = Self { shared, address: bound, closer, threads: Vec::new() };
+        let (far, near) = (Arc::clone(&endpoint.shared), Arc::clone(&endpoint.shared));
+        let mut spawn = |name: &str, run: Box<dyn FnOnce() + Send>| {
+            let thread = thread::Builder::new().name(name.into()).spawn(run).map_err(failed)?;
+            endpoint.threads.push(thread);
+            Ok::<_, ListenError>(())
+        };
+        spawn("listen", Box::new(move || listen(&listener, &far)))?;
+        spawn("listen-local", Box::new(move || listen_locally(&local, bound, &near)))?;
+        Ok(endpoint)
     }
 
     /// Where it listens.
@@ -102,39 +132,72 @@ impl Endpoint {
 
 impl Drop for Endpoint {
     fn drop(&mut self) {
+        self.shared.closed.store(true, Ordering::SeqCst);
         self.set_service(None);
         self.set_checkpoints(None);
         self.shared.strangers.close().iter().for_each(Closer::close);
         self.closer.close();
-        if let Some(thread) = self.thread.take() {
+        // Knocks at the other door.
+        drop(local::connect(LOCAL, self.address));
+        for thread in self.threads.drain(..) {
             // A panic there was reported already.
             let _ = thread.join();
         }
     }
 }
 
+/// Too many open files, or a connection that ended before it was accepted: the next may do better.
+const PAUSE: Duration = Duration::from_millis(20);
+
 fn listen(listener: &Listener, shared: &Arc<Shared>) {
     loop {
         match listener.accept() {
             Ok(None) => return,
-            Ok(Some(connection)) => greet(connection, shared),
-            // Too many open files, or a connection that ended before it was accepted: the next may do better.
-            Err(_) => thread::sleep(Duration::from_millis(20)),
+            Ok(Some(connection)) => greet(connection, Door::Tcp, shared),
+            Err(_) => thread::sleep(PAUSE),
         }
     }
 }
 
-fn greet(connection: Connection, shared: &Arc<Shared>) {
-    // A caller that cannot be sent away is not let in.
-    let Ok(closer) = connection.closer() else { return };
-    let Some((place, gone)) = shared.strangers.admit(closer) else { return };
+fn listen_locally(listener: &LocalListener, address: SocketAddr, shared: &Arc<Shared>) {
+    loop {
+        let accepted = listener.accept();
+        if shared.closed.load(Ordering::SeqCst) {
+            return;
+        }
+        let Ok(stream) = accepted else {
+            thread::sleep(PAUSE);
+            continue;
+        };
+        match stream.try_clone() {
+            Ok(same) => greet(Connection::new(stream.into(), address), Door::Local(same), shared),
+            Err(_) => thread::sleep(PAUSE),
+        }
+    }
+}
+
+/// By which door a caller came.
+enum Door {
+    Tcp,
+    /// The socket, to pass descriptors on it.
+    Local(UnixStream),
+}
+
+fn greet(connection: Connection, door: Door, shared: &Arc<Shared>) {
+    let Some((place, gone)) = shared.strangers.admit(connection.closer()) else { return };
     if let Some(gone) = gone {
         gone.close();
     }
     let for_thread = Arc::clone(shared);
     // Without a thread both connection and place are dropped.
     let _ = thread::Builder::new().name("greet".into()).spawn(move || {
-        let introduced = introduce(connection);
+        let introduced = match door {
+            Door::Tcp => introduce(connection, &for_thread),
+            Door::Local(socket) => {
+                introduce_locally(connection, socket, &for_thread);
+                None
+            }
+        };
         drop(place);
         if let Some((hello, connection)) = introduced {
             serve(&for_thread, hello, connection);
@@ -180,9 +243,10 @@ impl Drop for Guest<'_> {
     }
 }
 
-fn introduce(mut connection: Connection) -> Option<(Hello, Connection)> {
+/// The greeting, by `deadline`; without one that can be understood, the connection is over.
+fn greeting(mut connection: Connection, deadline: Instant) -> Option<(Hello, Connection)> {
     connection.set_patience(Some(PATIENCE)).ok()?;
-    connection.receiver().set_deadline(Some(Instant::now() + PATIENCE)).ok()?;
+    connection.receiver().set_deadline(Some(deadline)).ok()?;
     let header = connection.receiver().receive().ok()?;
     if header.kind != Kind::Hello as u8 || header.payload != 0 {
         return None;
@@ -194,6 +258,80 @@ fn introduce(mut connection: Connection) -> Option<(Hello, Connection)> {
             refuse(connection, Refusal::Violation(error.to_string()));
             None
         }
+    }
+}
+
+/// Who comes over TCP, and what it wants, if that is to be answered at all.
+fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connection)> {
+    let deadline = Instant::now() + PATIENCE;
+    let credentials = &shared.credentials;
+    let connection = connection.secured(|stream| stream.secure_server(credentials.server(), deadline)).ok()?;
+    let identity = connection.stream().certificate().map(|certificate| Identity::of(&certificate));
+    let (mut hello, connection) = greeting(connection, deadline)?;
+    match (identity, &mut hello.purpose) {
+        (None, Purpose::Enrol(newcomer)) => {
+            answer(connection, Term(0), &certify(credentials, newcomer, false));
+            None
+        }
+        // Nothing is certified twice, and descriptors come by the other door.
+        (Some(Some(Identity::Node(node))), purpose)
+            if node == hello.node && !matches!(purpose, Purpose::Enrol(_) | Purpose::Passage { .. }) =>
+        {
+            match purpose {
+                Purpose::Join { passage: Some(number), .. } => {
+                    let passage = shared.take_passage(*number);
+                    Some((hello, passage.into_iter().fold(connection, Connection::beside)))
+                }
+                _ => Some((hello, connection)),
+            }
+        }
+        // A backup changes nothing.
+        (Some(Some(Identity::Operator)), Purpose::Checkpoint { .. }) => Some((hello, connection)),
+        (identity, _) => {
+            let why = match identity {
+                None => "no certificate was shown; `freshet token` on a member makes what a newcomer needs".to_owned(),
+                Some(None) => "the certificate names nobody".to_owned(),
+                Some(Some(identity)) => format!("the certificate is that of {identity}, who may not ask this"),
+            };
+            refuse(connection, Refusal::NotMember(why));
+            None
+        }
+    }
+}
+
+/// Answers a process of this user on this machine.
+fn introduce_locally(connection: Connection, socket: UnixStream, shared: &Shared) {
+    let Some((hello, connection)) = greeting(connection, Instant::now() + PATIENCE) else { return };
+    match hello.purpose {
+        Purpose::Enrol(newcomer) => answer(connection, Term(0), &certify(&shared.credentials, &newcomer, true)),
+        Purpose::Passage { number } => {
+            shared.keep_passage(number, socket);
+            answer(connection, Term(0), &Reply::Heard);
+        }
+        _ => refuse(connection, Refusal::Violation("this is asked over TCP".into())),
+    }
+}
+
+fn certify(credentials: &Credentials, newcomer: &Enrolment, same_user: bool) -> Reply {
+    match credentials.enrol(newcomer, same_user) {
+        Ok(enrolled) => Reply::Enrolled(enrolled),
+        Err(error) => Reply::Refused(error.into()),
+    }
+}
+
+impl Shared {
+    fn keep_passage(&self, number: u64, passage: UnixStream) {
+        let mut passages = self.passages.lock().expect("no code panics under this mutex");
+        if passages.len() >= PASSAGES {
+            passages.pop_front();
+        }
+        passages.push_back((number, passage));
+    }
+
+    fn take_passage(&self, number: u64) -> Option<UnixStream> {
+        let mut passages = self.passages.lock().expect("no code panics under this mutex");
+        let place = passages.iter().position(|(other, _)| *other == number)?;
+        passages.remove(place).map(|(_, passage)| passage)
     }
 }
 
@@ -214,6 +352,28 @@ pub enum CallError {
     /// It cannot be reached.
     #[error(transparent)]
     Connect(#[from] freshet_fabric::tcp::ConnectError),
+    /// It has no certificate of this cluster's authority.
+    #[error(
+        "{address} is not a member of this node's cluster: {why}; check the address, or start with an empty directory"
+    )]
+    Foreign {
+        /// Who.
+        address: String,
+        /// What its certificate lacks.
+        why: String,
+    },
+    /// There is no way to become a member.
+    #[error(
+        "{address} is no process of this user on this machine, and to join it takes a token: put what `freshet token` \
+         prints on a member into a file, and name that with --member-token-file"
+    )]
+    NoToken {
+        /// Where the member is.
+        address: String,
+    },
+    /// What is needed for a certificate cannot be made or used.
+    #[error(transparent)]
+    Credentials(#[from] freshet_membership::CredentialsError),
     /// It went away.
     #[error(transparent)]
     Send(#[from] freshet_fabric::tcp::SendError),
@@ -252,15 +412,112 @@ pub enum CallError {
     },
 }
 
+/// A connection to the node at `address`, over which TLS has shown both that the other is a member
+/// of the same cluster. At most `patience` for each step.
+///
+/// # Errors
+/// [`CallError`].
+pub fn connect(credentials: &Credentials, address: &str, patience: Duration) -> Result<Connection, CallError> {
+    let secure =
+        |stream: Stream| stream.secure_client(credentials.client(), Credentials::expected(), Instant::now() + patience);
+    secured(address, patience, secure)
+}
+
+fn secured(
+    address: &str,
+    patience: Duration,
+    secure: impl FnOnce(Stream) -> io::Result<Stream>,
+) -> Result<Connection, CallError> {
+    let connection = freshet_fabric::tcp::connect(address, patience)?;
+    let system = |source| CallError::System { address: address.to_owned(), source };
+    let mut connection = connection.secured(secure).map_err(|error| match tls_error(&error) {
+        Some(why) => CallError::Foreign { address: address.to_owned(), why: why.to_string() },
+        None => system(error),
+    })?;
+    connection.set_patience(Some(patience)).map_err(system)?;
+    Ok(connection)
+}
+
+/// A socket to the process of this user that listens at `address`, if that is on this machine.
+fn near(address: &str, patience: Duration) -> Result<Option<(UnixStream, Connection)>, CallError> {
+    let system = |source| CallError::System { address: address.to_owned(), source };
+    for resolved in address.to_socket_addrs().map_err(system)? {
+        if let Some(socket) = local::connect(LOCAL, resolved).map_err(system)? {
+            let same = socket.try_clone().map_err(system)?;
+            let mut connection = Connection::new(same.into(), resolved);
+            connection.set_patience(Some(patience)).map_err(system)?;
+            return Ok(Some((socket, connection)));
+        }
+    }
+    Ok(None)
+}
+
+/// Has this process certified by the member at `address`: without a token as a process of the same
+/// user on the same machine, otherwise with `token`. A node that has an id already says it.
+///
+/// # Errors
+/// [`CallError`]; a refusal is one.
+pub fn enrol(
+    address: &str,
+    token: Option<&Token>,
+    node: Option<NodeId>,
+    patience: Duration,
+) -> Result<(Enrolled, NewKey), CallError> {
+    let mut connection = match token {
+        None => {
+            let near = near(address, patience)?.map(|(_, connection)| connection);
+            match near {
+                Some(near) => near,
+                // Whether anybody is there at all is what matters first.
+                None => {
+                    drop(freshet_fabric::tcp::connect(address, patience)?);
+                    return Err(CallError::NoToken { address: address.to_owned() });
+                }
+            }
+        }
+        Some(token) => {
+            let config = Credentials::of_newcomer(token)?;
+            let deadline = Instant::now() + patience;
+            secured(address, patience, |stream| stream.secure_client(config, Credentials::expected(), deadline))?
+        }
+    };
+    let key = NewKey::generate()?;
+    let newcomer = Enrolment { public_key: key.public(), node, secret: token.map(Token::secret) };
+    let purpose = Purpose::Enrol(newcomer);
+    let hello = Hello { cluster: None, node: node.unwrap_or(NodeId(0)), address: String::new(), purpose };
+    match ask(&mut connection, address, &hello, Term(0))? {
+        Reply::Enrolled(enrolled) => Ok((enrolled, key)),
+        _ => Err(CallError::Unexpected { address: address.to_owned() }),
+    }
+}
+
+/// Opens a passage for descriptors to the node at `address`, and says under which number. None when
+/// that is no process of this user on this machine.
+///
+/// # Errors
+/// [`CallError`]; a refusal is one.
+pub fn passage(hello: &Hello, address: &str, patience: Duration) -> Result<Option<(u64, UnixStream)>, CallError> {
+    let Some((socket, mut connection)) = near(address, patience)? else { return Ok(None) };
+    let number = freshet_membership::random().map_err(CallError::Credentials)?;
+    let hello = Hello { purpose: Purpose::Passage { number }, ..hello.clone() };
+    match ask(&mut connection, address, &hello, Term(0))? {
+        Reply::Heard => Ok(Some((number, socket))),
+        _ => Err(CallError::Unexpected { address: address.to_owned() }),
+    }
+}
+
 /// Connects, introduces itself, and waits for the answer; at most `patience` for each step.
 ///
 /// # Errors
 /// [`CallError`]; a refusal is one.
-pub fn call(address: &str, hello: &Hello, term: Term, patience: Duration) -> Result<(Reply, Connection), CallError> {
-    let mut connection = freshet_fabric::tcp::connect(address, patience)?;
-    connection
-        .set_patience(Some(patience))
-        .map_err(|source| CallError::System { address: address.to_owned(), source })?;
+pub fn call(
+    credentials: &Credentials,
+    address: &str,
+    hello: &Hello,
+    term: Term,
+    patience: Duration,
+) -> Result<(Reply, Connection), CallError> {
+    let mut connection = connect(credentials, address, patience)?;
     let reply = ask(&mut connection, address, hello, term)?;
     Ok((reply, connection))
 }

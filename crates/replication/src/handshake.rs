@@ -83,6 +83,7 @@ pub fn consider(
             end: host.end,
             keep_alive_ms: host.keep_alive_ms,
             offer: None,
+            bare: false,
         },
     })
 }

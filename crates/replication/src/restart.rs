@@ -12,6 +12,7 @@ use freshet_base::{
 };
 use freshet_cluster::term::Living;
 use freshet_fabric::tcp::Connection;
+use freshet_membership::Credentials;
 
 use crate::{
     endpoint::{CallError, Service, call},
@@ -24,6 +25,7 @@ use crate::{
 /// `patience` at most if a node is silent. No node promises anything.
 pub fn who_reigns(
     node: NodeId,
+    credentials: &Credentials,
     terms: &Terms,
     addresses: &[String],
     patience: Duration,
@@ -32,7 +34,7 @@ pub fn who_reigns(
     let heard = state.fence.highest();
     let purpose = Purpose::Consult { term: heard, binding: false, comes_back: Some(heard) };
     let hello = Hello { cluster: state.cluster, node, address: String::new(), purpose };
-    let ask = |address: &str| match call(address, &hello, heard, patience) {
+    let ask = |address: &str| match call(credentials, address, &hello, heard, patience) {
         Err(CallError::Refused { refusal: Refusal::Reigned { node, term, leader }, .. }) => {
             Some((Living { term, node }, leader))
         }

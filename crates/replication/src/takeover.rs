@@ -319,13 +319,7 @@ fn consult(standby: &Standby, peers: &[Peer], term: Term, question: &Purpose, pa
 
 fn ask(standby: &Standby, peer: &Peer, term: Term, question: &Purpose, patience: Duration) -> Voice {
     let shared = &standby.shared;
-    let hello = Hello {
-        cluster: shared.terms.get().cluster,
-        node: shared.node,
-        address: shared.address.clone(),
-        purpose: question.clone(),
-    };
-    match call(&peer.address, &hello, term, patience) {
+    match call(&shared.credentials, &peer.address, &shared.hello(question.clone()), term, patience) {
         Ok((Reply::Log { node, log }, _)) => {
             Voice::Log { peer: Peer { node: Some(node), address: peer.address.clone() }, log }
         }

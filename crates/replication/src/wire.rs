@@ -9,10 +9,11 @@ use freshet_cluster::{
     term::{LogState, TermHistory},
 };
 use freshet_fabric::{Offer, channel::STATUS_WORDS};
+use freshet_membership::{Enrolled, Enrolment, EnrolmentError};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 6;
+pub const PROTOCOL: u16 = 7;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +100,10 @@ pub enum Purpose {
         offer: Offer,
         /// What has arrived in its log buffer is persistent: the primary reads back what it wrote, and waits for no acknowledgement.
         appliance: bool,
+        /// Under this number it has opened a [`Purpose::Passage`] before.
+        passage: Option<u64>,
+        /// Whether it would have the log sent without TLS.
+        bare: bool,
     },
     /// A candidate wants to have the log as far as it goes.
     Fetch {
@@ -131,6 +136,13 @@ pub enum Purpose {
         /// Where to follow it.
         address: String,
     },
+    /// A newcomer wants to be certified. All else is answered to those only who have shown a certificate.
+    Enrol(Enrolment),
+    /// Of a process of this user on this machine: here descriptors are passed for the one who joins with this number.
+    Passage {
+        /// Chosen by chance.
+        number: u64,
+    },
 }
 
 /// The answer to a [`Hello`].
@@ -158,8 +170,10 @@ pub enum Reply {
     Working,
     /// To Checkpoint: there is none; the log is there from its beginning.
     NoCheckpoint,
-    /// To Announce.
+    /// To Announce and Passage.
     Heard,
+    /// To Enrol.
+    Enrolled(Enrolled),
     /// To anything.
     Refused(Refusal),
 }
@@ -185,6 +199,8 @@ pub struct Welcome {
     pub keep_alive_ms: u32,
     /// To Join: the sender's mailbox and status words. Nothing more is said on this connection; all is written.
     pub offer: Option<Offer>,
+    /// To Join: from here on this connection does without TLS.
+    pub bare: bool,
 }
 
 /// Why a connection is refused or ended.
@@ -283,6 +299,22 @@ pub enum Refusal {
         node: NodeId,
         /// What has to happen first.
         why: Wait,
+    },
+    /// Who asks has not proved to be who it says it is, or to be one who may ask this.
+    #[error("not a member of this cluster: {0}")]
+    NotMember(String),
+    /// A newcomer is not let in.
+    #[error(transparent)]
+    NotEnrolled(#[from] EnrolmentError),
+    /// No honest node can have come to such a term.
+    #[error(
+        "term {asked} cannot be: the latest that this node knows of is {highest}; see \"A wrong term\" in docs/operations.md"
+    )]
+    Leap {
+        /// The term that was spoken for.
+        asked: Term,
+        /// The latest one known here.
+        highest: Term,
     },
     /// The other side did what it should not.
     #[error("protocol violation: {0}")]

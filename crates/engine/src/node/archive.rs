@@ -73,8 +73,8 @@ fn backup_onto(ground: &Ground, settings: &NodeConfig, config: &ArchiveConfig) -
         let adopted = if unused { ground.terms.adopt(ground.cluster, history) } else { Ok(()) };
         adopted.map_err(|cause| cause.to_string())
     };
-    let (names, kind) = ((ground.id, ground.cluster), CheckpointKind::Consistent);
-    let fetched = fetch_checkpoint(&config.node, names, kind, &settings.checkpoint_devices(), begun)?;
+    let (devices, kind) = (settings.checkpoint_devices(), CheckpointKind::Consistent);
+    let fetched = fetch_checkpoint(&config.node, &ground.credentials, ground.cluster, kind, &devices, begun)?;
     let manifest = fetched.ok_or_else(|| StartError::System(format!("{} keeps nothing on disk", config.node)))?;
     manifest.install(&config.directory).map_err(RestoreError::from)?;
     Ok(BackedUp { at: manifest.start(), rows: manifest.rows(), bytes: manifest.bytes() })

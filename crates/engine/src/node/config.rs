@@ -1,6 +1,6 @@
 //! How a node is set up. Every key has a default; unknown keys are errors.
 
-use std::{path::PathBuf, sync::Arc, time::Duration};
+use std::{path::PathBuf, str::FromStr, sync::Arc, time::Duration};
 
 use freshet_base::{NodeId, Safety};
 use freshet_cluster::{
@@ -17,6 +17,8 @@ use freshet_replication::{
     standby::{RelayConfig, ReplayMode, StandbyFabric},
 };
 use serde::{Deserialize, Serialize};
+
+use super::membership::MembershipSettings;
 
 /// Where the log becomes persistent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -231,7 +233,8 @@ impl LogSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct FabricSettings {
-    /// On a standby: by which fabric the log comes.
+    /// On a standby: by which fabric the log comes. On a primary: by which one standbys may ask for
+    /// it, beside TCP.
     pub kind: FabricKind,
     /// Whoever waits for the other side looks for its word this many microseconds before going to sleep (shm, verbs): only worth
     /// anything where a processor is idle.
@@ -247,6 +250,33 @@ pub struct FabricSettings {
     pub appliance: bool,
     /// The RDMA device, "NAME:PORT:GID-INDEX"; empty: the first that is up (verbs).
     pub device: String,
+    /// Whether what goes over TCP is sealed by TLS also after two nodes have shown who they are.
+    pub encryption: FabricEncryption,
+}
+
+/// Whether what two nodes write into one another's memory over TCP is sealed. Other fabrics do not
+/// go over TCP.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum FabricEncryption {
+    /// By TLS.
+    #[default]
+    Tls,
+    /// Not, where both nodes say so. They still prove to one another who they are, but whoever
+    /// controls the network between them can read and change what they send.
+    None,
+}
+
+impl FromStr for FabricEncryption {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "tls" => Ok(Self::Tls),
+            "none" => Ok(Self::None),
+            _ => Err(format!("unknown encryption {text:?}: use tls or none")),
+        }
+    }
 }
 
 impl Default for FabricSettings {
@@ -259,6 +289,7 @@ impl Default for FabricSettings {
             compress: false,
             appliance: false,
             device: String::new(),
+            encryption: FabricEncryption::default(),
         }
     }
 }
@@ -278,7 +309,8 @@ impl FabricSettings {
             }
         };
         let spin = Duration::from_micros(self.spin_us);
-        Ok(FabricConfig { spin, huge_pages: self.huge_pages, device, ..FabricConfig::default() })
+        let bare = self.encryption == FabricEncryption::None;
+        Ok(FabricConfig { spin, huge_pages: self.huge_pages, device, bare, ..FabricConfig::default() })
     }
 
     fn limit(&self) -> Result<Option<Arc<TokenBucket>>, String> {
@@ -289,7 +321,7 @@ impl FabricSettings {
     }
 
     pub(crate) fn primary(&self) -> Result<PrimaryFabric, String> {
-        Ok(PrimaryFabric { config: self.config()?, limit: self.limit()?, compress: self.compress })
+        Ok(PrimaryFabric { kind: self.kind, config: self.config()?, limit: self.limit()?, compress: self.compress })
     }
 
     pub(crate) fn standby(&self, domain: Domain) -> Result<StandbyFabric, String> {
@@ -389,6 +421,8 @@ pub struct NodeConfig {
     pub checkpoint: CheckpointSettings,
     /// How nodes write into one another's memory.
     pub fabric: FabricSettings,
+    /// By what this node is a member of its cluster.
+    pub membership: MembershipSettings,
 }
 
 impl Default for NodeConfig {
@@ -418,6 +452,7 @@ impl Default for NodeConfig {
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
             fabric: FabricSettings::default(),
+            membership: MembershipSettings::default(),
         }
     }
 }

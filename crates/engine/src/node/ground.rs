@@ -12,18 +12,16 @@ use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_log::{
     Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, check_devices, persist::recover_buffer,
 };
+use freshet_membership::Credentials;
 use freshet_recovery::{Manifest, RestoreError, checkpoint::folder};
-use freshet_replication::{
-    endpoint::{CallError, call},
-    terms::{TermState, Terms, VolatileTerms},
-    wire::{Hello, Purpose, Reply},
-};
+use freshet_replication::terms::{TermState, Terms, VolatileTerms};
 
 use super::{
     adapters::{ControlTerms, remembered_nodes, term_state},
     config::{Domain, NodeConfig},
     join::{self, Unfinished},
-    start::{PATIENCE, StartError},
+    membership,
+    start::StartError,
 };
 
 /// What lies on disk, or nothing.
@@ -32,6 +30,7 @@ pub(super) struct Ground {
     pub store: Option<LogStore>,
     pub id: NodeId,
     pub cluster: ClusterId,
+    pub credentials: Credentials,
     pub terms: Terms,
 }
 
@@ -102,7 +101,7 @@ impl Ground {
             Ok(directory) => Self::existing(directory, config),
             Err(ControlError::NoLog(_)) => {
                 LogDirectory::check_unused(path)?;
-                let (id, cluster) = Self::names(config)?;
+                let (id, cluster, credentials) = membership::of_new_node(config)?;
                 let heard = (Term(0), None);
                 let control = Control {
                     cluster,
@@ -117,7 +116,11 @@ impl Ground {
                 };
                 // Nothing is made for a node whose devices are another's.
                 check_devices(path, &control, &config.log.dir, &config.named_checkpoint_devices(), &|_| false)?;
-                Self::existing(LogDirectory::create(path, control)?, config)
+                let directory = LogDirectory::create(path, control)?;
+                if !config.membership.is_brought() {
+                    credentials.write(path)?;
+                }
+                Self::existing(directory, config)
             }
             Err(error) => Err(error.into()),
         }
@@ -137,17 +140,18 @@ impl Ground {
         let directory = Arc::new(directory);
         let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
         let (id, cluster) = (control.node, control.cluster);
-        Ok(Self { directory: Some(directory), store: Some(store), id, cluster, terms })
+        let credentials = membership::of_node(config, directory.path(), (id, cluster))?;
+        Ok(Self { directory: Some(directory), store: Some(store), id, cluster, credentials, terms })
     }
 
     fn in_memory(config: &NodeConfig) -> Result<Self, StartError> {
-        let (id, cluster) = Self::names(config)?;
+        let (id, cluster, credentials) = membership::of_new_node(config)?;
         let store_config = StoreConfig { cluster, segment_size: config.log.segment_bytes };
         // A standby's log is its database; a primary's is only on its way.
         let store = config.join.as_ref().map(|_| LogStore::in_memory(store_config));
         let state = TermState { cluster: Some(cluster), ..TermState::empty() };
         let terms = Terms::new(state, Arc::new(VolatileTerms));
-        Ok(Self { directory: None, store, id, cluster, terms })
+        Ok(Self { directory: None, store, id, cluster, credentials, terms })
     }
 
     /// To be called when the log is open, before anything is written to it: from now on it is
@@ -208,16 +212,5 @@ impl Ground {
         known.sort();
         known.dedup();
         known
-    }
-
-    /// A new node's own name, and that of its cluster: a new one, or its primary's.
-    fn names(config: &NodeConfig) -> Result<(NodeId, ClusterId), StartError> {
-        let id = NodeId(random()? as u64);
-        let Some(primary) = &config.join else { return Ok((id, ClusterId(random()?))) };
-        let hello = Hello { cluster: None, node: id, address: config.listen.clone(), purpose: Purpose::Identify };
-        match call(primary, &hello, Term(0), PATIENCE)? {
-            (Reply::Cluster(cluster), _) => Ok((id, cluster)),
-            _ => Err(CallError::Unexpected { address: primary.clone() }.into()),
-        }
     }
 }

@@ -13,9 +13,10 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp};
+use freshet_base::{ClusterId, Stamp};
 use freshet_cluster::term::TermHistory;
 use freshet_fabric::tcp::Connection;
+use freshet_membership::Credentials;
 use freshet_recovery::{Manifest, RestoreError, checkpoint::folder};
 use freshet_replication::{
     checkpoints::{FetchError, Keeper, fetch, serve},
@@ -138,17 +139,19 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
 /// See [`FetchError`]; what has come does not count then.
 pub(super) fn fetch_checkpoint(
     primary: &str,
-    (node, cluster): (NodeId, ClusterId),
+    credentials: &Credentials,
+    cluster: ClusterId,
     kind: CheckpointKind,
     devices: &[PathBuf],
     begun: impl FnMut(&Manifest, TermHistory) -> Result<(), String>,
 ) -> Result<Option<Manifest>, FetchError> {
     let purpose = Purpose::Checkpoint { consistent: kind == CheckpointKind::Consistent };
+    let node = credentials.node().map_err(|cause| FetchError::Keep(cause.to_string()))?;
     let hello = Hello { cluster: Some(cluster), node, address: String::new(), purpose };
     let (head, history) = (Vec::new(), TermHistory::default());
     let mut arriving =
         Arriving { cluster, devices, begun, history, head, manifest: None, places: Vec::new(), file: None, bytes: 0 };
-    fetch(primary, &hello, PATIENCE, &mut arriving)?;
+    fetch(credentials, primary, &hello, PATIENCE, &mut arriving)?;
     let Some(manifest) = arriving.manifest else { return Ok(None) };
     if arriving.bytes != manifest.bytes() {
         return Err(FetchError::Keep(format!("{} bytes came, its manifest says {}", arriving.bytes, manifest.bytes())));
@@ -236,8 +239,9 @@ pub(super) fn join_from_checkpoint(
         Ok(())
     };
     let devices = config.checkpoint_devices();
-    let names = (ground.id, ground.cluster);
-    let Some(manifest) = fetch_checkpoint(primary, names, CheckpointKind::Fuzzy, &devices, begun)? else {
+    let (credentials, kind) = (&ground.credentials, CheckpointKind::Fuzzy);
+    let fetched = fetch_checkpoint(primary, credentials, ground.cluster, kind, &devices, begun)?;
+    let Some(manifest) = fetched else {
         return match earlier {
             // The whole log is there.
             None => Ok(Stamp::ZERO),

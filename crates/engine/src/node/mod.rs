@@ -19,6 +19,7 @@ mod config;
 mod ground;
 mod janitor;
 mod join;
+mod membership;
 mod observer;
 mod reign;
 mod standby;
@@ -37,6 +38,7 @@ use freshet_log::{
     Log, LogDirectory, Torn,
     persist::{Medium as PersistMedium, Method as PersistMethod},
 };
+use freshet_membership::Credentials;
 use freshet_replay::Replay;
 use freshet_replication::{
     endpoint::Endpoint, primary::Primary, restart::Threshold, takeover::PromoteOptions, terms::Terms,
@@ -51,9 +53,10 @@ pub use self::{
     checkpoint::{CheckpointKind, CheckpointStatus},
     commands::CommandExecutor,
     config::{
-        Apply, CheckpointSettings, DivideBy, Domain, FabricSettings, GroupCommit, LogSettings, NodeConfig, NudgeBy,
-        OnLoss,
+        Apply, CheckpointSettings, DivideBy, Domain, FabricEncryption, FabricSettings, GroupCommit, LogSettings,
+        NodeConfig, NudgeBy, OnLoss,
     },
+    membership::MembershipSettings,
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
@@ -106,6 +109,7 @@ pub enum PromoteError {
 pub struct Node {
     config: NodeConfig,
     id: NodeId,
+    credentials: Credentials,
     cluster: ClusterId,
     address: String,
     database: Database,

@@ -53,6 +53,7 @@ impl Observer {
         let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, Stamp::ZERO));
         let starting = Starting {
             node: ground.id,
+            credentials: ground.credentials.clone(),
             address: String::new(),
             leader: Some(primary.to_owned()),
             replayed: from,

@@ -5,6 +5,7 @@ use std::{sync::Arc, thread::JoinHandle};
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::in_sync::Succession;
 use freshet_log::{Log, SinkHandle};
+use freshet_membership::Credentials;
 use freshet_replication::{
     endpoint::Endpoint,
     primary::{Primary as Shipping, PrimaryConfig, Reigning},
@@ -35,6 +36,7 @@ pub(super) struct Reign {
 pub(super) struct Throne<'n> {
     pub config: &'n NodeConfig,
     pub node: NodeId,
+    pub credentials: &'n Credentials,
     pub cluster: ClusterId,
     pub address: &'n str,
     pub terms: &'n Terms,
@@ -70,6 +72,7 @@ impl Reign {
         let who = Reigning {
             cluster: throne.cluster,
             node: throne.node,
+            credentials: throne.credentials.clone(),
             address: throne.address.to_owned(),
             term,
             start,

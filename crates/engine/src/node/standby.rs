@@ -31,6 +31,7 @@ impl Following {
         let throne = Throne {
             config: &node.config,
             node: node.id,
+            credentials: &node.credentials,
             cluster: node.cluster,
             address: own,
             terms: &node.terms,

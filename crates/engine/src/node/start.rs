@@ -97,6 +97,9 @@ pub enum StartError {
          `peers`; `force-reign` reigns all the same, and may lose acknowledged commits"
     )]
     Unheard(Box<super::PromoteError>),
+    /// The node cannot show that it is a member.
+    #[error(transparent)]
+    Credentials(#[from] freshet_membership::CredentialsError),
     /// The operating system gave no thread, or the like.
     #[error("{0}")]
     System(String),
@@ -157,7 +160,7 @@ impl Node {
             restored = Some(restart.run(&tell)?);
         }
         let source = Arc::new(LogSource::default());
-        let endpoint = Endpoint::open(ground.id, &config.listen)?;
+        let endpoint = Endpoint::open(ground.id, ground.credentials.clone(), &config.listen)?;
         let address = config.advertise.clone().unwrap_or_else(|| endpoint.address().to_string());
         let restart = restored.as_ref().map(|restored| restored.phases).unwrap_or_default();
         let mut passed_over = None;
@@ -226,6 +229,7 @@ impl Parts {
         let throne = Throne {
             config: &config,
             node: ground.id,
+            credentials: &ground.credentials,
             cluster: ground.cluster,
             address: &address,
             terms: &ground.terms,
@@ -368,6 +372,7 @@ impl Parts {
         let log = Arc::new(ReceivedLog::new(log, receiver, directory, config.log.buffer_bytes, floor));
         let starting = Starting {
             node: ground.id,
+            credentials: ground.credentials.clone(),
             address: address.clone(),
             leader,
             replayed: end,
@@ -438,8 +443,11 @@ impl Returning {
         let Some(join) = &self.join else { return Ok(()) };
         let purpose = Purpose::Identify;
         let hello = Hello { cluster: Some(node.cluster), node: node.id, address: String::new(), purpose };
-        match call(join, &hello, Term(0), PATIENCE) {
-            Err(foreign @ CallError::Refused { refusal: Refusal::OtherCluster { .. }, .. }) => Err(foreign),
+        match call(&node.credentials, join, &hello, Term(0), PATIENCE) {
+            Err(
+                foreign
+                @ (CallError::Foreign { .. } | CallError::Refused { refusal: Refusal::OtherCluster { .. }, .. }),
+            ) => Err(foreign),
             _ => Ok(()),
         }
     }
@@ -507,6 +515,7 @@ impl Whole {
         }
         Ok(Node {
             id: ground.id,
+            credentials: ground.credentials,
             cluster: ground.cluster,
             terms: ground.terms,
             _directory: ground.directory,
@@ -578,7 +587,7 @@ impl Course {
             // It is new, or restored from a backup, with which a cluster begins.
             return if config.join.is_some() { Self::Follow(told()) } else { Self::Reign };
         }
-        let reigns = || who_reigns(ground.id, &ground.terms, &ground.known(config), PATIENCE);
+        let reigns = || who_reigns(ground.id, &ground.credentials, &ground.terms, &ground.known(config), PATIENCE);
         if config.join.is_some() && config.asynchronous || !may_come_back(ground.id, &state.history, &state.fence) {
             return Self::Follow(told().or_else(|| reigns().and_then(|(_, address)| address)));
         }

@@ -8,8 +8,8 @@ use std::{
 };
 
 use freshet_engine::{
-    Apply, Database, DivideBy, Domain, FabricKind, GroupCommit, IndexDefinition, Isolation, KeyPart, Node, NodeConfig,
-    Stamp, StateHash, Table, TableDefinition,
+    Apply, Database, DivideBy, Domain, FabricEncryption, FabricKind, GroupCommit, IndexDefinition, Isolation, KeyPart,
+    Node, NodeConfig, Stamp, StateHash, Table, TableDefinition,
 };
 
 pub fn definition() -> TableDefinition {
@@ -61,8 +61,14 @@ impl Shape {
         if matches!(self, Self::Persistent) {
             config.domain = Domain::Pmem;
         }
-        // Some standbys are reached over TCP, others through shared memory; some primaries compress.
-        config.fabric.kind = if n % 2 == 1 { FabricKind::Shm } else { FabricKind::Tcp };
+        // Some clusters use TCP, sealed or not, others shared memory; some compress.
+        config.fabric.kind = match self {
+            Self::OneStream | Self::Epochs => FabricKind::Tcp,
+            _ => FabricKind::Shm,
+        };
+        if matches!(self, Self::Epochs) {
+            config.fabric.encryption = FabricEncryption::None;
+        }
         config.fabric.compress = matches!(self, Self::ThreeStreams);
         let log = &mut config.log;
         match self {

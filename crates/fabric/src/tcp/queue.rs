@@ -33,8 +33,7 @@ use freshet_base::{
 use super::{Connection, Counters, timed_out};
 use crate::{
     CompletionQueue, Connected, FabricConfig, Offer, OpenError, Place, QueuePair, ReceiveError, SendError, fits,
-    memory::Region,
-    stream::Stream,
+    memory::Region, stream::Stream,
 };
 
 const HEADER: usize = 32;

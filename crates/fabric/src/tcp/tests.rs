@@ -78,7 +78,10 @@ fn damage_is_noticed_wherever_it_strikes() {
 #[test]
 fn a_truncated_frame_and_a_stranger_end_in_a_message() {
     let (mut one, two) = pair();
-    one.sender().stream.write_all(&mut [io::IoSlice::new(b"GET / HTTP/1.1\r\nHost: example\r\nAccept: */*\r\n\r\n")], false).unwrap();
+    one.sender()
+        .stream
+        .write_all(&mut [io::IoSlice::new(b"GET / HTTP/1.1\r\nHost: example\r\nAccept: */*\r\n\r\n")], false)
+        .unwrap();
     let error = two.split().1.receive().unwrap_err().to_string();
     assert!(error.contains("not a Freshet node"), "{error}");
     let (mut one, two) = pair();

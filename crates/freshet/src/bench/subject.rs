@@ -131,6 +131,7 @@ impl Subject {
         config.checkpoint.interval_s = common.checkpoint_interval_s;
         config.checkpoint.sync_bytes = common.checkpoint_sync_bytes;
         config.checkpoint.cpu_percent = common.checkpoint_cpu_percent;
+        config.fabric.kind = common.fabric;
         config.fabric.spin_us = common.spin_us;
         config.fabric.bandwidth_gbit = common.bandwidth_gbit;
         config.fabric.compress = common.compress;

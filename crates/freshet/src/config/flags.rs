@@ -4,7 +4,7 @@ use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory};
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{Apply, FabricKind, RelayAck, ReplayMode};
+use freshet_engine::{Apply, FabricEncryption, FabricKind, RelayAck, ReplayMode};
 
 use super::{ConfigError, DivideBy, Domain, GroupCommit, NudgeBy, OnLoss, Settings, SqlListen};
 use crate::pin::Cpus;
@@ -16,7 +16,7 @@ const OTHERS: [&str; 4] = ["FRESHET_SEED", "FRESHET_ROUNDS", "FRESHET_STRESS_SEC
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Flags {
     /// TOML file with the same keys as the flags, without the dashes in front; those that begin with log-,
-    /// checkpoint-, fabric- or sql- are in the tables of these names. The environment beats the file, and flags beat both. Unknown keys are errors.
+    /// checkpoint-, fabric-, member- or sql- are in the tables of these names. The environment beats the file, and flags beat both. Unknown keys are errors.
     #[arg(long, value_name = "FILE", env = "FRESHET_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
@@ -134,6 +134,25 @@ pub(crate) struct Flags {
     /// The RDMA device, NAME:PORT:GID-INDEX; empty for the first that is up (verbs). [default: ]
     #[arg(long, value_name = "DEVICE", env = "FRESHET_FABRIC_DEVICE", help_heading = "Fabric")]
     pub(crate) fabric_device: Option<String>,
+
+    /// Whether what goes over TCP between nodes is sealed by TLS also after both have shown who they are: tls, or none
+    /// where both nodes say so. [default: tls]
+    #[arg(long, value_name = "HOW", env = "FRESHET_FABRIC_ENCRYPTION", help_heading = "Fabric")]
+    pub(crate) fabric_encryption: Option<FabricEncryption>,
+
+    /// A file with the token that `freshet token` has printed on a member: with it a new node is let into a cluster on
+    /// another machine. [default: none]
+    #[arg(long, value_name = "FILE", env = "FRESHET_MEMBER_TOKEN_FILE", help_heading = "Membership")]
+    pub(crate) member_token_file: Option<PathBuf>,
+    /// This node's certificate, in PEM, where the operator brings it. [default: made by Freshet]
+    #[arg(long, value_name = "FILE", env = "FRESHET_MEMBER_CERTIFICATE", help_heading = "Membership")]
+    pub(crate) member_certificate: Option<PathBuf>,
+    /// The key that belongs to it, in PEM. [default: made by Freshet]
+    #[arg(long, value_name = "FILE", env = "FRESHET_MEMBER_KEY", help_heading = "Membership")]
+    pub(crate) member_key: Option<PathBuf>,
+    /// The certificate of the authority that has signed for all members. [default: made by Freshet]
+    #[arg(long, value_name = "FILE", env = "FRESHET_MEMBER_AUTHORITY", help_heading = "Membership")]
+    pub(crate) member_authority: Option<PathBuf>,
 
     /// A directory for the rows of checkpoints; repeat it for every device. [default: none]
     #[arg(
@@ -274,6 +293,7 @@ impl Flags {
         let checkpoint = &mut settings.checkpoint;
         let fabric = &mut settings.fabric;
         let sql = &mut settings.sql;
+        let member = &mut settings.member;
         overlay! {
             self.address => settings.address,
             self.listen => settings.listen,
@@ -327,6 +347,11 @@ impl Flags {
             self.fabric_compress => fabric.compress,
             self.fabric_appliance => fabric.appliance,
             self.fabric_device => fabric.device,
+            self.fabric_encryption => fabric.encryption,
+            self.member_token_file => member.token_file,
+            self.member_certificate => member.certificate,
+            self.member_key => member.key,
+            self.member_authority => member.authority,
             self.sql_listen => sql.listen,
             self.sql_connections => sql.connections,
             self.sql_user => sql.user,

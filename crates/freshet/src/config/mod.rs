@@ -18,7 +18,8 @@ use std::{
 use clap::ValueEnum;
 use freshet_base::{Isolation, Safety};
 use freshet_engine::{
-    Apply, CheckpointSettings, FabricSettings, NodeConfig, PersistMethod as Method, RelayAck, ReplayMode,
+    Apply, CheckpointSettings, FabricSettings, MembershipSettings, NodeConfig, PersistMethod as Method, RelayAck,
+    ReplayMode,
 };
 use freshet_query::session::settings::Bounds;
 use serde::{Deserialize, Serialize};
@@ -147,6 +148,8 @@ pub(crate) struct Settings {
     pub(crate) checkpoint: CheckpointSettings,
     /// How nodes write into one another's memory.
     pub(crate) fabric: FabricSettings,
+    /// By what this node is a member of its cluster.
+    pub(crate) member: MembershipSettings,
     /// The PostgreSQL protocol.
     pub(crate) sql: SqlSettings,
 }
@@ -337,6 +340,7 @@ impl Default for Settings {
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
             fabric: FabricSettings::default(),
+            member: MembershipSettings::default(),
             sql: SqlSettings::default(),
         }
     }
@@ -567,6 +571,7 @@ impl Settings {
             workers,
             checkpoint: self.checkpoint.clone(),
             fabric: self.fabric.clone(),
+            membership: self.member.clone(),
             log: freshet_engine::LogSettings {
                 buffer_bytes: usize::try_from(self.log.buffer_bytes).unwrap_or(usize::MAX),
                 transaction_bytes: self.log.transaction_bytes,

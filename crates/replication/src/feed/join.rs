@@ -5,7 +5,7 @@ use freshet_base::{
     sync::{Arc, Ordering},
 };
 use freshet_cluster::{commit_rule::Event, flow::Flow};
-use freshet_fabric::{Offer, channel::Side, tcp::Connection};
+use freshet_fabric::{FabricKind, Offer, OpenError, channel::Side, tcp::Connection};
 
 use super::{Feeder, Shipper, ack, ship};
 use crate::{
@@ -20,6 +20,8 @@ pub(crate) struct Joining {
     pub synchronous: bool,
     pub appliance: bool,
     pub offer: Offer,
+    /// It would do without TLS.
+    pub bare: bool,
     /// It has room up to there, which tells how far it has replayed.
     pub replayed: Stamp,
     pub agreed: Agreed,
@@ -27,13 +29,19 @@ pub(crate) struct Joining {
 
 /// Counts the standby, welcomes it, and starts its two threads.
 pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, mut connection: Connection) {
-    let Joining { member, synchronous, appliance, offer, replayed, mut agreed } = joining;
+    let Joining { member, synchronous, appliance, offer, bare, replayed, mut agreed } = joining;
     let feeds = feeder.feeds();
-    let closer = match connection.set_patience(Some(feeds.config.patience)).and_then(|()| connection.closer()) {
-        Ok(closer) => closer,
-        Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
-    };
+    if let Err(error) = connection.set_patience(Some(feeds.config.patience)) {
+        return refuse(connection, Refusal::Failed(error.to_string()));
+    }
+    let closer = connection.closer();
     let fabric = &feeds.config.fabric;
+    if offer.kind() != FabricKind::Tcp && offer.kind() != fabric.kind {
+        let why = OpenError::OtherFabric { ours: fabric.kind, theirs: offer.kind() };
+        return refuse(connection, Refusal::Failed(why.to_string()));
+    }
+    agreed.welcome.bare = bare && fabric.config.bare && offer.kind() == FabricKind::Tcp;
+    let bare = agreed.welcome.bare;
     let side = match Side::new(offer.kind(), fabric.config.clone(), None) {
         Ok(side) => side,
         Err(error) => return refuse(connection, Refusal::Failed(error.to_string())),
@@ -53,6 +61,9 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, 
     let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));
     if let Err(error) = connection.sender().send(Kind::Reply as u8, feeds.term, &welcome) {
         return feeder.lost(&shipper, error.to_string());
+    }
+    if bare {
+        connection = connection.bare();
     }
     let (sender, receiver) = match side.connect(&offer, connection, fabric.limit.clone(), feeds.config.patience) {
         Ok(halves) => halves,

@@ -30,11 +30,18 @@ impl Service for PrimaryService {
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
-            Purpose::Join { fence, log, member, synchronous, offer, appliance } => {
+            Purpose::Join { fence, log, member, synchronous, offer, appliance, bare, .. } => {
                 match agree(shared, &hello, fence, &log) {
                     Ok(agreed) => {
-                        let joining =
-                            Joining { member, synchronous, appliance, offer, replayed: log.may_send_until, agreed };
+                        let joining = Joining {
+                            member,
+                            synchronous,
+                            appliance,
+                            offer,
+                            bare,
+                            replayed: log.may_send_until,
+                            agreed,
+                        };
                         join(shared, &hello, joining, connection);
                     }
                     Err(refusal) => refuse(connection, refusal),
@@ -47,6 +54,9 @@ impl Service for PrimaryService {
             }
             Purpose::Identify => answer(connection, shared.who.term, &Reply::Cluster(shared.who.cluster)),
             // The endpoint answers before it gets here.
+            Purpose::Enrol(_) | Purpose::Passage { .. } => {
+                refuse(connection, Refusal::Violation("this is no question to a role".into()));
+            }
             Purpose::Checkpoint { .. } => answer(connection, shared.who.term, &Reply::NoCheckpoint),
             Purpose::Announce { term, .. } => {
                 let heard = hear(shared, &hello, term);

@@ -60,7 +60,7 @@ fn announce(shared: &Shared, address: &str) {
         purpose: Purpose::Announce { term: shared.who.term, address: shared.who.address.clone() },
     };
     let Err(CallError::Refused { refusal: Refusal::Fenced { highest, holder, .. }, .. }) =
-        call(address, &hello, shared.who.term, PATIENCE)
+        call(&shared.who.credentials, address, &hello, shared.who.term, PATIENCE)
     else {
         return;
     };

@@ -24,7 +24,8 @@ use freshet_cluster::{
     in_sync::Succession,
     term::TermHistory,
 };
-use freshet_fabric::{FabricConfig, limit::TokenBucket};
+use freshet_fabric::{FabricConfig, FabricKind, limit::TokenBucket};
+use freshet_membership::Credentials;
 
 pub use self::commit::{CommitError, CommitStage};
 use crate::{
@@ -60,9 +61,12 @@ pub struct PrimaryConfig {
     pub fabric: PrimaryFabric,
 }
 
-/// How a primary writes into its standbys' memory. By which fabric, each standby says.
+/// How a primary writes into its standbys' memory. By which fabric, each standby says: TCP, or the
+/// one that the primary is configured with.
 #[derive(Clone, Debug, Default)]
 pub struct PrimaryFabric {
+    /// The fabric that standbys may ask for beside TCP.
+    pub kind: FabricKind,
     /// How fabrics are used.
     pub config: FabricConfig,
     /// What goes to all standbys together keeps to this.
@@ -97,6 +101,8 @@ pub struct Reigning {
     pub cluster: ClusterId,
     /// This node.
     pub node: NodeId,
+    /// What it shows to others.
+    pub credentials: Credentials,
     /// Where other nodes reach it.
     pub address: String,
     /// Its term.

@@ -30,6 +30,7 @@ use freshet_cluster::{
     term::{Living, LogState},
 };
 use freshet_fabric::{FabricConfig, FabricKind, cpu::Meter, limit::TokenBucket};
+use freshet_membership::Credentials;
 use serde::{Deserialize, Serialize};
 
 use self::{
@@ -48,7 +49,7 @@ use crate::{
     log_access::StandbyStore,
     status::OwnStatus,
     terms::Terms,
-    wire::{Continue, Peer, Peers},
+    wire::{Continue, Hello, Peer, Peers, Purpose},
 };
 
 /// When a standby replays what it receives, and when it acknowledges it (Query Fresh, sections 3.2 and 4.6).
@@ -166,6 +167,8 @@ impl StandbyConfig {
 
 pub(crate) struct Shared {
     pub node: NodeId,
+    /// What this node shows to others.
+    pub credentials: Credentials,
     /// Where other nodes reach this one.
     pub address: String,
     pub config: StandbyConfig,
@@ -211,6 +214,8 @@ impl std::fmt::Debug for Standby {
 pub struct Starting {
     /// This node.
     pub node: NodeId,
+    /// What it shows to others.
+    pub credentials: Credentials,
     /// Where other nodes reach it.
     pub address: String,
     /// Whom to follow; `None` to wait until it is told.
@@ -251,6 +256,7 @@ impl Standby {
         };
         let shared = Arc::new(Shared {
             node: starting.node,
+            credentials: starting.credentials,
             address: starting.address,
             follow: Follow::new(starting.leader),
             acks: AckStage::default(),
@@ -373,6 +379,11 @@ fn note_set(terms: &Terms, bytes: &[u8]) -> Result<InSyncSet, String> {
 }
 
 impl Shared {
+    /// How this node introduces itself.
+    pub(crate) fn hello(&self, purpose: Purpose) -> Hello {
+        Hello { cluster: self.terms.get().cluster, node: self.node, address: self.address.clone(), purpose }
+    }
+
     /// An in-sync set has arrived.
     fn noted(&self, set: Result<InSyncSet, String>) {
         match set {

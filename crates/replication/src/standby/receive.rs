@@ -14,11 +14,11 @@ use freshet_fabric::{
 
 use super::{Shared, ack::AckSender, replay};
 use crate::{
-    endpoint::{CallError, ask},
+    endpoint::{CallError, ask, passage},
     handshake::check_welcome,
     log_access::{AcceptError, StoreError},
     terms::TermState,
-    wire::{self, BatchNote, Continue, DecodeError, Hello, Kind, Peers, Purpose, Refusal, Reply, Welcome},
+    wire::{self, BatchNote, Continue, DecodeError, Kind, Peers, Purpose, Refusal, Reply, Welcome},
 };
 
 /// Why a connection to a primary, or the attempt at one, ended.
@@ -107,6 +107,10 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
     let terms = shared.terms.get();
     let ring = shared.store.region()?;
     let side = Side::new(fabric.kind, fabric.config.clone(), Some(ring))?;
+    let passage = match fabric.kind {
+        FabricKind::Shm => passage(&shared.hello(Purpose::Identify), leader, shared.config.patience)?,
+        _ => None,
+    };
     let purpose = Purpose::Join {
         fence: terms.fence.highest(),
         log: Continue { persisted: shared.to_acknowledge().min(shared.store.received()), ..shared.continuation() },
@@ -114,8 +118,10 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
         synchronous: shared.config.synchronous,
         offer: side.offer().clone(),
         appliance: fabric.appliance,
+        passage: passage.as_ref().map(|(number, _)| *number),
+        bare: fabric.config.bare,
     };
-    let (welcome, connection) = introduce(shared, leader, connection, purpose, terms.fence.highest())?;
+    let (welcome, mut connection) = introduce(shared, leader, connection, purpose, terms.fence.highest())?;
     let Some(offer) = welcome.offer.clone() else {
         return Err(SessionError::Refused(Refusal::Violation("the primary has offered no mailbox".into())));
     };
@@ -130,6 +136,12 @@ fn offered(shared: &Arc<Shared>, leader: &str, connection: Connection) -> Result
     }
     let keep_alive = Duration::from_millis(u64::from(welcome.keep_alive_ms));
     let patience = shared.config.patience.max(keep_alive * 5);
+    if let Some((_, socket)) = passage {
+        connection = connection.beside(socket);
+    }
+    if welcome.bare && fabric.config.bare {
+        connection = connection.bare();
+    }
     let (sender, receiver) = side.connect(&offer, connection, fabric.limit.clone(), patience)?;
     begin(shared, AckSender::Channel(sender), welcome.term);
     shared.follow.joined(welcome.node, &welcome.above, welcome.term);
@@ -204,10 +216,8 @@ pub(crate) fn fetch(
 
 /// Connects, unless this node is told to do something else in the meantime.
 fn connect(shared: &Shared, address: &str, order: u64) -> Result<Connection, SessionError> {
-    let mut connection = freshet_fabric::tcp::connect(address, shared.config.patience).map_err(CallError::Connect)?;
-    let system = |source| CallError::System { address: address.to_owned(), source };
-    connection.set_patience(Some(shared.config.patience)).map_err(system)?;
-    if !shared.follow.connected(order, connection.closer().map_err(system)?) {
+    let connection = crate::endpoint::connect(&shared.credentials, address, shared.config.patience)?;
+    if !shared.follow.connected(order, connection.closer()) {
         return Err(SessionError::Interrupted);
     }
     Ok(connection)
@@ -221,9 +231,7 @@ fn introduce(
     purpose: Purpose,
     term: Term,
 ) -> Result<(Welcome, Connection), SessionError> {
-    let cluster = shared.terms.get().cluster;
-    let hello = Hello { cluster, node: shared.node, address: shared.address.clone(), purpose };
-    match ask(&mut connection, address, &hello, term)? {
+    match ask(&mut connection, address, &shared.hello(purpose), term)? {
         Reply::Welcome(welcome) => Ok((welcome, connection)),
         _ => Err(CallError::Unexpected { address: address.to_owned() }.into()),
     }

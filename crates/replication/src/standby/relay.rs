@@ -360,6 +360,7 @@ pub(super) struct Asking {
     pub synchronous: bool,
     pub offer: Offer,
     pub appliance: bool,
+    pub bare: bool,
 }
 
 /// Feeds `hello`'s node from now on, or says why not.
@@ -373,6 +374,7 @@ pub(super) fn serve(shared: &Arc<Shared>, hello: &Hello, asking: Asking, connect
                 synchronous: true,
                 appliance: asking.appliance,
                 offer: asking.offer,
+                bare: asking.bare,
                 replayed: asking.log.may_send_until,
                 agreed,
             };

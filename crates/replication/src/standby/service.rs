@@ -26,8 +26,8 @@ impl Service for StandbyService {
             return refuse(connection, Refusal::OtherCluster { node: shared.node, theirs, ours });
         }
         match hello.purpose.clone() {
-            Purpose::Join { fence, log, member, synchronous, offer, appliance } => {
-                let asking = relay::Asking { fence, log, member, synchronous, offer, appliance };
+            Purpose::Join { fence, log, member, synchronous, offer, appliance, bare, .. } => {
+                let asking = relay::Asking { fence, log, member, synchronous, offer, appliance, bare };
                 relay::serve(shared, &hello, asking, connection);
             }
             Purpose::Consult { term, binding, comes_back } => {
@@ -40,6 +40,9 @@ impl Service for StandbyService {
                 None => refuse(connection, Refusal::NotPrimary { node: shared.node, leader: None }),
             },
             // The endpoint answers before it gets here.
+            Purpose::Enrol(_) | Purpose::Passage { .. } => {
+                refuse(connection, Refusal::Violation("this is no question to a role".into()));
+            }
             Purpose::Checkpoint { .. } => answer(connection, Term(0), &Reply::NoCheckpoint),
             Purpose::Announce { term, address } => {
                 let reply = match hear(shared, &hello, term) {

@@ -1,5 +1,6 @@
 use std::{
     path::PathBuf,
+    sync::LazyLock,
     time::{Duration, Instant},
 };
 
@@ -16,16 +17,18 @@ use freshet_cluster::{
 use freshet_fabric::{
     FabricKind,
     memory::{Region, Registered, SharedMemory},
+    tcp::Connection,
 };
 use freshet_log::BlockHeader;
+use freshet_membership::{Credentials, Enrolment, NewKey};
 
 use crate::{
-    endpoint::Endpoint,
+    endpoint::{CallError, Endpoint},
     log_access::{AcceptError, LogReadError, LogSource, OnMembers, StandbyStore, StoreError},
-    primary::{Primary, PrimaryConfig, Reigning},
+    primary::{Primary, PrimaryConfig, PrimaryFabric, Reigning},
     standby::{ReplayError, ReplayTarget, Standby, StandbyConfig, StandbyFabric, Starting},
     terms::{TermState, Terms, VolatileTerms},
-    wire,
+    wire::{self, Hello, Reply},
 };
 
 pub const CLUSTER: ClusterId = ClusterId(0xC0FFEE);
@@ -415,13 +418,15 @@ pub fn rule(safety: Safety, standbys: u32) -> RuleConfig {
 }
 
 pub fn config(rule: RuleConfig) -> PrimaryConfig {
-    PrimaryConfig { partition: 512, largest_block: 1024, ..PrimaryConfig::new(rule) }
+    // Standbys may ask for shared memory as well.
+    let fabric = PrimaryFabric { kind: FabricKind::Shm, ..PrimaryFabric::default() };
+    PrimaryConfig { partition: 512, largest_block: 1024, fabric, ..PrimaryConfig::new(rule) }
 }
 
 impl PrimaryNode {
     /// A primary in its first term.
     pub fn first(config: PrimaryConfig) -> Self {
-        let endpoint = Endpoint::open(NodeId(1), "127.0.0.1:0").unwrap();
+        let endpoint = open(1);
         let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
         Self::reign(endpoint, NodeId(1), config, Arc::new(MemoryLog::default()), terms)
     }
@@ -454,6 +459,7 @@ impl PrimaryNode {
         let who = Reigning {
             cluster: CLUSTER,
             node,
+            credentials: credentials(node),
             address: endpoint.address().to_string(),
             term: terms.get().history.last_term(),
             start: Stamp(log.lock().received),
@@ -569,7 +575,7 @@ impl StandbyNode {
         log: Arc<MemoryLog>,
         terms: Terms,
     ) -> Self {
-        Self::at(Endpoint::open(node, "127.0.0.1:0").unwrap(), node, leader, config, log, terms)
+        Self::at(open(node.0), node, leader, config, log, terms)
     }
 
     pub fn at(
@@ -586,6 +592,7 @@ impl StandbyNode {
         tape.state.lock().unwrap().upto = replayed.0;
         let starting = Starting {
             node,
+            credentials: credentials(node),
             address: endpoint.address().to_string(),
             leader,
             replayed,
@@ -615,4 +622,27 @@ impl StandbyNode {
             .wait(to, Some(Instant::now() + PATIENCE))
             .unwrap_or_else(|error| panic!("{to} never became visible ({error}): {:#?}", self.standby.status()));
     }
+}
+
+/// What a node of [`CLUSTER`] shows.
+pub fn credentials(node: NodeId) -> Credentials {
+    static FOUNDER: LazyLock<Credentials> = LazyLock::new(|| Credentials::found(CLUSTER, NodeId(0)).unwrap());
+    let key = NewKey::generate().unwrap();
+    let newcomer = Enrolment { public_key: key.public(), node: Some(node), secret: None };
+    Credentials::enrolled(FOUNDER.enrol(&newcomer, true).unwrap(), &key).unwrap()
+}
+
+/// Where a node of [`CLUSTER`] listens.
+pub fn open(node: u64) -> Endpoint {
+    Endpoint::open(NodeId(node), credentials(NodeId(node)), "127.0.0.1:0").unwrap()
+}
+
+/// As the node that introduces itself.
+pub fn call(address: &str, hello: &Hello, term: Term, patience: Duration) -> Result<(Reply, Connection), CallError> {
+    crate::endpoint::call(&credentials(hello.node), address, hello, term, patience)
+}
+
+/// A connection on which nothing was said, over which TLS has shown that `node` is there.
+pub fn connected(node: u64, address: &str) -> Connection {
+    crate::endpoint::connect(&credentials(NodeId(node)), address, PATIENCE).unwrap()
 }

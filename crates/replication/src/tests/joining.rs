@@ -1,12 +1,14 @@
 use std::time::{Duration, Instant};
 
+use std::sync::atomic::Ordering;
+
 use freshet_base::{ClusterId, NodeId, Safety, Stamp, Term, sync::Arc};
 use freshet_cluster::{commit_rule::Standing, flow::Mode, term::TermHistory};
-use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemory, tcp::connect};
+use freshet_fabric::{FabricConfig, FabricKind, channel::Side, memory::SharedMemory};
 
 use super::fixture::*;
 use crate::{
-    endpoint::{CallError, Endpoint, call},
+    endpoint::{CallError, Endpoint},
     log_access::StandbyStore,
     primary::PrimaryConfig,
     standby::StandbyConfig,
@@ -20,7 +22,9 @@ pub fn joining(log: Continue) -> (Purpose, Side) {
     let ring = Arc::new(SharedMemory::new(CAPACITY as usize, false).unwrap());
     let side = Side::new(FabricKind::Tcp, FabricConfig::default(), Some(ring)).unwrap();
     let offer = side.offer().clone();
-    (Purpose::Join { fence: Term(0), log, member: true, synchronous: true, offer, appliance: false }, side)
+    let (member, synchronous, appliance, bare) = (true, true, false, false);
+    let purpose = Purpose::Join { fence: Term(0), log, member, synchronous, offer, appliance, passage: None, bare };
+    (purpose, side)
 }
 
 pub fn hello(node: u64, purpose: Purpose) -> Hello {
@@ -128,7 +132,17 @@ fn the_reconnecting_standby_of_a_restarted_primary_waits_for_it() {
 
 #[test]
 fn a_corrupted_batch_is_never_acknowledged() {
-    let primary = PrimaryNode::first(config(rule(Safety::VerySafe, 1)));
+    for bare in [true, false] {
+        corrupted(bare);
+    }
+}
+
+fn corrupted(bare: bool) {
+    let mut settings = config(rule(Safety::VerySafe, 1));
+    settings.fabric.config.bare = bare;
+    let primary = PrimaryNode::first(settings);
+    let flip = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let flips = std::sync::Arc::clone(&flip);
     // Between the two sits somebody who flips one bit of a payload, once.
     let meddler = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let through = meddler.local_addr().unwrap().to_string();
@@ -139,13 +153,16 @@ fn a_corrupted_batch_is_never_acknowledged() {
             let mut from_primary = std::net::TcpStream::connect(&target).unwrap();
             let (mut a, mut b) = (from_standby.try_clone().unwrap(), from_primary.try_clone().unwrap());
             std::thread::spawn(move || std::io::copy(&mut a, &mut b));
+            let flips = std::sync::Arc::clone(&flips);
             std::thread::spawn(move || {
                 use std::io::{Read, Write};
                 let mut buffer = [0; 4096];
                 while let Ok(count @ 1..) = from_primary.read(&mut buffer) {
-                    // The blocks below are filled with this byte, and nothing else has ten of them.
+                    // The blocks below are filled with this byte, and nothing else has ten of them. Sealed
+                    // they cannot be seen.
                     let spot = buffer[..count].windows(10).position(|window| window == [8; 10]);
-                    if let Some(spot) = spot.filter(|_| connection == 0) {
+                    let spot = if bare { spot } else { (count > 100).then_some(count / 2) };
+                    if let Some(spot) = spot.filter(|_| connection == 0 && flips.swap(false, Ordering::SeqCst)) {
                         buffer[spot + 5] ^= 1;
                     }
                     if from_standby.write_all(&buffer[..count]).is_err() {
@@ -157,8 +174,11 @@ fn a_corrupted_batch_is_never_acknowledged() {
             });
         }
     });
-    let standby = StandbyNode::empty(2, &through);
+    let mut settings = StandbyConfig::default();
+    settings.fabric.config.bare = bare;
+    let standby = StandbyNode::with(2, Some(through), settings, MemoryLog::with_capacity(CAPACITY));
     standby.joined();
+    flip.store(true, Ordering::SeqCst);
     primary.write(&[64]);
     let end = primary.write(&[200]);
     primary.commits(end);
@@ -180,7 +200,7 @@ fn strangers_are_told_why_they_are_not_let_in() {
     assert!(matches!(ask(&hello(2, join(empty_log(100)))), Refusal::BufferTooSmall { capacity: 100, needed: 2048 }));
     assert!(matches!(ask(&hello(1, join(empty_log(CAPACITY)))), Refusal::Myself { node: NodeId(1) }));
     // Another version gets a readable answer too.
-    let mut connection = connect(&primary.address(), PATIENCE).unwrap();
+    let mut connection = connected(2, &primary.address());
     let greeting = wire::encode_first_as(99, &hello(2, join(empty_log(CAPACITY))));
     connection.sender().send(Kind::Hello as u8, Term(0), &greeting).unwrap();
     connection.receiver().receive().unwrap();
@@ -293,7 +313,7 @@ fn more_synchronous_standbys_than_configured_are_refused() {
         let end = primary.write(&[64; 4]);
         assert_eq!(primary.primary.commit().outcome(end), None);
         // Who comes from its address is there in its place.
-        let endpoint = Endpoint::open(NodeId(6), &address).unwrap();
+        let endpoint = Endpoint::open(NodeId(6), credentials(NodeId(6)), &address).unwrap();
         let terms = Terms::new(TermState::empty(), Arc::new(VolatileTerms));
         let log = MemoryLog::with_capacity(CAPACITY);
         let successor = StandbyNode::at(endpoint, NodeId(6), leader, StandbyConfig::default(), log, terms);

@@ -12,8 +12,9 @@ use super::{
     taking_over::crown,
 };
 use crate::{
-    endpoint::{CallError, call},
+    endpoint::CallError,
     log_access::StandbyStore,
+    primary::PrimaryFabric,
     standby::{RelayConfig, StandbyConfig},
     status::{Lag, LinkStatus, RelayStatus},
     takeover::{PromoteOptions, promote},
@@ -27,6 +28,7 @@ fn relaying(kind: FabricKind, ack: RelayAck, timeout: Duration) -> StandbyConfig
         partition: 512,
         largest_block: 1024,
         boundaries: 8,
+        fabric: PrimaryFabric { kind: FabricKind::Shm, ..PrimaryFabric::default() },
         ..RelayConfig::new(ack, 1)
     };
     StandbyConfig { relay: Some(relay), ..over(kind) }

@@ -14,7 +14,7 @@ use freshet_base::{
 use freshet_fabric::tcp::Connection;
 
 use crate::{
-    endpoint::{Endpoint, Service, answer, call},
+    endpoint::{Endpoint, Service, answer},
     wire::{Hello, Purpose, Reply},
 };
 
@@ -44,7 +44,7 @@ fn hello(purpose: Purpose) -> Hello {
 }
 
 fn open() -> (Endpoint, Receiver<()>, Sender<()>) {
-    let endpoint = Endpoint::open(NodeId(1), "127.0.0.1:0").unwrap();
+    let endpoint = super::fixture::open(1);
     let ((kept, comes), (goes, let_go)) = (channel(), channel());
     endpoint.set_service(Some(Arc::new(Host { kept: Mutex::new(kept), let_go: Mutex::new(let_go) })));
     (endpoint, comes, goes)
@@ -52,7 +52,7 @@ fn open() -> (Endpoint, Receiver<()>, Sender<()>) {
 
 fn identify(endpoint: &Endpoint) -> Reply {
     let address = endpoint.address().to_string();
-    call(&address, &hello(Purpose::Identify), Term(0), PATIENCE).unwrap().0
+    super::fixture::call(&address, &hello(Purpose::Identify), Term(0), PATIENCE).unwrap().0
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn whoever_is_served_takes_no_place_from_strangers() {
     // As many as there are places.
     let guests: Vec<_> = (0..100)
         .map(|_| {
-            let mut guest = freshet_fabric::tcp::connect(&address, PATIENCE).unwrap();
+            let mut guest = super::fixture::connected(7, &address);
             let asked = hello(Purpose::Announce { term: Term(1), address: String::new() });
             let bytes = crate::wire::encode_first(&asked);
             guest.sender().send(crate::wire::Kind::Hello as u8, Term(0), &bytes).unwrap();

@@ -11,11 +11,12 @@ use freshet_cluster::{
 use freshet_fabric::{
     FabricConfig, FabricKind,
     channel::{Arrival, Receiver, Sender, Side},
+    local::LocalListener,
+    tcp::Connection,
 };
 
 use super::fixture::*;
 use crate::{
-    endpoint::{Endpoint, call},
     log_access::StandbyStore,
     primary::{CommitError, PrimaryConfig},
     standby::{RelayConfig, ReplayMode, StandbyConfig, StandbyFabric},
@@ -116,7 +117,7 @@ fn of_term_two(node: u64, peer: &str, timeout: Duration) -> PrimaryNode {
     terms.begin(Term(2), NodeId(node), Stamp(0), Stamp(1)).unwrap();
     let rule = RuleConfig { standby_timeout: timeout, ..rule(Safety::Quorum(2), 2) };
     let config = PrimaryConfig { peers: vec![peer.to_owned()], ..config(rule) };
-    let endpoint = Endpoint::open(NodeId(node), "127.0.0.1:0").unwrap();
+    let endpoint = open(node);
     PrimaryNode::reign(endpoint, NodeId(node), config, Arc::new(MemoryLog::default()), terms)
 }
 
@@ -255,9 +256,21 @@ fn impostor() -> (StandbyNode, Sender, Receiver) {
 
 fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
     let listener = freshet_fabric::tcp::Listener::bind("127.0.0.1:0").unwrap();
-    let leader = listener.address().unwrap().to_string();
-    let standby = StandbyNode::with(2, Some(leader), config, MemoryLog::with_capacity(CAPACITY));
-    let mut connection = listener.accept().unwrap().unwrap();
+    let leader = listener.address().unwrap();
+    let local = LocalListener::bind("node", leader).unwrap();
+    let kind = config.fabric.kind;
+    let standby = StandbyNode::with(2, Some(leader.to_string()), config, MemoryLog::with_capacity(CAPACITY));
+    let deadline = std::time::Instant::now() + PATIENCE;
+    let server = credentials(NodeId(1)).server();
+    let connection = listener.accept().unwrap().unwrap();
+    let mut connection = connection.secured(|stream| stream.secure_server(server, deadline)).unwrap();
+    if kind == FabricKind::Shm {
+        let socket = local.accept().unwrap();
+        let mut passage = Connection::new(socket.try_clone().unwrap().into(), leader);
+        passage.receiver().receive().unwrap();
+        passage.sender().send(Kind::Reply as u8, Term(0), &wire::encode_first(&Reply::Heard)).unwrap();
+        connection = connection.beside(socket);
+    }
     connection.receiver().receive().unwrap();
     let hello: Hello = wire::decode_first("greeting", connection.receiver().immediate()).unwrap();
     let Purpose::Join { offer, .. } = hello.purpose else { panic!("{hello:?}") };
@@ -272,6 +285,7 @@ fn impostor_for(config: StandbyConfig) -> (StandbyNode, Sender, Receiver) {
         end: Stamp(0),
         keep_alive_ms: 60_000,
         offer: Some(side.offer().clone()),
+        bare: false,
     });
     connection.sender().send(Kind::Reply as u8, Term(3), &wire::encode_first(&welcome)).unwrap();
     let (sender, mut receiver) = side.connect(&offer, connection, None, PATIENCE).unwrap();
@@ -355,7 +369,7 @@ fn what_a_primary_cannot_know_it_does_not_acknowledge() {
         assert!(why.contains("general-purpose"), "{why}");
     }
     // A record of an in-sync set counts when the standby has noted it, and so does what follows.
-    let endpoint = Endpoint::open(NodeId(1), "127.0.0.1:0").unwrap();
+    let endpoint = open(1);
     let terms = Terms::new(TermState::of(CLUSTER, TermHistory::first(Term(1), NodeId(1))), Arc::new(VolatileTerms));
     let (rule, sets) = (config(rule(Safety::TwoSafe, 1)), (Stamp(0), Some(Succession::New(1))));
     let primary = PrimaryNode::start(endpoint, NodeId(1), rule, Arc::new(MemoryLog::default()), terms, sets);

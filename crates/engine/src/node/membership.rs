@@ -1,0 +1,128 @@
+//! How a node comes to its certificate.
+
+use std::{
+    fs,
+    path::{Path, PathBuf},
+};
+
+use freshet_base::{ClusterId, NodeId, Term};
+use freshet_membership::{BadToken, Credentials, Files, Token};
+use freshet_replication::{
+    endpoint::{CallError, call, enrol},
+    wire::{Hello, Purpose, Reply},
+};
+use serde::{Deserialize, Serialize};
+
+use super::{
+    config::NodeConfig,
+    ground::random,
+    start::{PATIENCE, StartError},
+};
+
+/// By what a node is a member. Without any of it Freshet makes the certificates itself.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct MembershipSettings {
+    /// A file with a token from a member on another machine, for a node that has no certificate yet.
+    pub token_file: Option<PathBuf>,
+    /// The certificate that the operator brings, in PEM, and those between it and the authority's.
+    pub certificate: Option<PathBuf>,
+    /// The key that belongs to it.
+    pub key: Option<PathBuf>,
+    /// The certificate of the authority that signs for all members.
+    pub authority: Option<PathBuf>,
+}
+
+impl MembershipSettings {
+    /// The operator's files, if there are any.
+    ///
+    /// # Errors
+    /// When one is missing.
+    fn files(&self) -> Result<Option<Files>, StartError> {
+        match (&self.certificate, &self.key, &self.authority) {
+            (None, None, None) => Ok(None),
+            (Some(certificate), Some(key), Some(authority)) => Ok(Some(Files {
+                certificate: certificate.clone(),
+                key: key.clone(),
+                authority: authority.clone(),
+                authority_key: None,
+            })),
+            _ => Err(StartError::Config(
+                "member.certificate, member.key and member.authority belong together: give all three, or none".into(),
+            )),
+        }
+    }
+
+    fn token(&self) -> Result<Option<Token>, StartError> {
+        let Some(path) = &self.token_file else { return Ok(None) };
+        let failed = |why: String| StartError::Config(format!("{}: {why}", path.display()));
+        let text = fs::read_to_string(path).map_err(|cause| failed(cause.to_string()))?;
+        text.parse().map(Some).map_err(|bad: BadToken| failed(bad.to_string()))
+    }
+
+    /// Whether the certificates are the operator's.
+    pub(super) fn is_brought(&self) -> bool {
+        self.certificate.is_some()
+    }
+}
+
+/// A new node's own name, that of its cluster, and its certificate: of a new cluster, or of its
+/// primary's. Nothing is written.
+pub(super) fn of_new_node(config: &NodeConfig) -> Result<(NodeId, ClusterId, Credentials), StartError> {
+    if let Some(files) = config.membership.files()? {
+        let credentials = Credentials::read(&files, ClusterId(0))?;
+        let node = credentials.node()?;
+        let cluster = match &config.join {
+            None => ClusterId(random()?),
+            Some(primary) => ask_cluster(&credentials, node, primary)?,
+        };
+        return Ok((node, cluster, credentials));
+    }
+    let credentials = match &config.join {
+        Some(primary) => enrolled(config, primary, None)?,
+        None => Credentials::found(ClusterId(random()?), NodeId(random()? as u64))?,
+    };
+    Ok((credentials.node()?, credentials.cluster(), credentials))
+}
+
+/// The certificate of a node that has a name already, from its `directory` if it has one. One that
+/// has lost it is certified again.
+pub(super) fn of_node(
+    config: &NodeConfig,
+    directory: &Path,
+    (node, cluster): (NodeId, ClusterId),
+) -> Result<Credentials, StartError> {
+    let own = Files::in_directory(directory);
+    let credentials = match (config.membership.files()?, &config.join) {
+        (Some(files), _) => Credentials::read(&files, cluster)?,
+        (None, _) if own.exist() => Credentials::read(&own, cluster)?,
+        (None, Some(primary)) => {
+            let credentials = enrolled(config, primary, Some(node))?;
+            credentials.write(directory)?;
+            credentials
+        }
+        // Restored from a backup: a cluster begins with it.
+        (None, None) => {
+            let credentials = Credentials::found(cluster, node)?;
+            credentials.write(directory)?;
+            credentials
+        }
+    };
+    match credentials.node()? {
+        found if found == node => Ok(credentials),
+        found => Err(freshet_membership::CredentialsError::OtherNode { found, expected: node }.into()),
+    }
+}
+
+fn enrolled(config: &NodeConfig, member: &str, node: Option<NodeId>) -> Result<Credentials, StartError> {
+    let (enrolled, key) = enrol(member, config.membership.token()?.as_ref(), node, PATIENCE)?;
+    Ok(Credentials::enrolled(enrolled, &key)?)
+}
+
+fn ask_cluster(credentials: &Credentials, node: NodeId, primary: &str) -> Result<ClusterId, StartError> {
+    let hello = Hello { cluster: None, node, address: String::new(), purpose: Purpose::Identify };
+    match call(credentials, primary, &hello, Term(0), PATIENCE)? {
+        (Reply::Cluster(cluster), _) => Ok(cluster),
+        _ => Err(CallError::Unexpected { address: primary.to_owned() }.into()),
+    }
+}
