@@ -82,6 +82,15 @@ pub enum RecordKind {
 #[serde(transparent)]
 pub struct Term(pub u32);
 
+impl Term {
+    /// The next one. The last one has none, and is returned itself: no reign can begin in it again,
+    /// and whoever tries is refused.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self(self.0.saturating_add(1))
+    }
+}
+
 impl fmt::Display for Term {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.0)

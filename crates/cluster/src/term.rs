@@ -167,7 +167,22 @@ pub enum Verdict {
     },
 }
 
+/// So many terms can pass while a node hears nothing of its cluster, and no more: as many take-overs.
+/// What is said of a later term is not believed. (One message must not use up the terms of a cluster.)
+pub const LEAP: u32 = 1 << 16;
+
+/// All terms were used up: none can begin any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("term {0} was promised to another node, and no later one can be: see \"A wrong term\" in docs/operations.md")]
+pub struct LastTerm(pub Term);
+
 impl Fence {
+    /// Whether an honest node can have come to `term`, as far as this one knows. A node that has
+    /// heard of no term believes any.
+    pub fn believes(&self, term: Term) -> bool {
+        self.highest == Term(0) || term.0 <= self.highest.0.saturating_add(LEAP)
+    }
+
     /// A node that has heard of nothing later than `highest`.
     pub fn new(highest: Term, holder: Option<NodeId>) -> Self {
         Self { highest, holder }
@@ -183,9 +198,10 @@ impl Fence {
         self.holder
     }
 
-    /// `node` speaks as the primary, or as a candidate, of `term`.
+    /// `node` speaks as the primary, or as a candidate, of `term`. One that cannot be
+    /// [believed](Fence::believes) is refused, although it is later than the one in force.
     pub fn hear(&mut self, term: Term, node: NodeId) -> Verdict {
-        if term > self.highest {
+        if term > self.highest && self.believes(term) {
             *self = Self { highest: term, holder: Some(node) };
             return Verdict::Raised;
         }
@@ -360,7 +376,7 @@ struct ComesBack {
 impl Candidacy {
     /// A candidate that asks for a term above everything it has heard of.
     pub fn new(me: NodeId, mine: LogState, fence: &Fence) -> Self {
-        let term = Term(fence.highest().max(mine.history.last_term()).0 + 1);
+        let term = fence.highest().max(mine.history.last_term()).next();
         let last = mine.history.reigns().last();
         let undisturbed = last.is_some_and(|last| {
             (last.node, last.term) == (me, fence.highest()) && fence.holder().is_none_or(|holder| holder == me)
@@ -423,14 +439,20 @@ impl Candidacy {
     /// Raises the candidate's own `fence` to its term, before it asks others for a promise; the fence must be persistent before anybody is asked. Begins
     /// again with a larger term if this one was promised to another meanwhile. What was promised since the candidacy began is not forgotten
     /// either: the other may reign by now, and the candidate no longer knows that nobody has since it did.
-    pub fn raise(&mut self, fence: &mut Fence) {
+    ///
+    /// # Errors
+    /// When there is no larger term.
+    pub fn raise(&mut self, fence: &mut Fence) -> Result<(), LastTerm> {
         self.undisturbed &= *fence == self.fence;
         if let Verdict::Refused { highest, .. } = fence.hear(self.term, self.me) {
-            self.again(Term(highest.0 + 1));
-            // Above everything that was heard: it cannot be refused.
-            let _ = fence.hear(self.term, self.me);
+            self.again(highest.next());
+            // Above everything that was heard it is refused only where nothing is above.
+            if let Verdict::Refused { highest, .. } = fence.hear(self.term, self.me) {
+                return Err(LastTerm(highest));
+            }
         }
         self.fence = *fence;
+        Ok(())
     }
 
     /// Begins again with the same term: whoever was only sounded out is now asked for a promise.
@@ -441,7 +463,7 @@ impl Candidacy {
 
     /// Begins again with a larger term: every promise has to be asked for again.
     pub fn again(&mut self, at_least: Term) {
-        self.term = Term(at_least.0.max(self.term.0 + 1));
+        self.term = at_least.max(self.term.next());
         self.in_earnest();
     }
 
@@ -479,12 +501,12 @@ impl Candidacy {
             return Plan::Follow { reign, lives: true };
         }
         if let Some(higher) = self.higher.filter(|higher| *higher >= self.term) {
-            return Plan::HigherTerm { at_least: Term(higher.0 + 1) };
+            return Plan::HigherTerm { at_least: higher.next() };
         }
         // Whoever has blocks of a term has heard of it, and so has who fetches them.
         let written = self.heard.values().map(|log| log.rank().0).max().unwrap_or_default();
         if written >= self.term {
-            return Plan::HigherTerm { at_least: Term(written.0 + 1) };
+            return Plan::HigherTerm { at_least: written.next() };
         }
         if let Some(comes_back) = self.comes_back {
             let gone_on = self.superseded().map(|reign| Living { term: reign.term, node: reign.node });
@@ -644,6 +666,16 @@ mod tests {
         assert_eq!(fence.hear(Term(4), b), Verdict::Raised);
         assert!(!fence.admits(Term(3)));
         assert_eq!(fence.hear(Term(3), a), Verdict::Refused { highest: Term(4), holder: Some(b) });
+        // No honest node can have come so far; and after the last one there is none.
+        let refused = Verdict::Refused { highest: Term(4), holder: Some(b) };
+        assert_eq!(fence.hear(Term(u32::MAX), a), refused);
+        assert_eq!(fence.hear(Term(4 + LEAP + 1), a), refused);
+        assert_eq!(fence.hear(Term(4 + LEAP), a), Verdict::Raised);
+        let mut fence = Fence::new(Term(0), None);
+        assert_eq!(fence.hear(Term(u32::MAX), b), Verdict::Raised);
+        let (history, committed) = (TermHistory::default(), Stamp(0));
+        let log = LogState { history, end: Stamp(0), set: None, synchronous: true, committed };
+        assert_eq!(Candidacy::new(a, log, &fence).raise(&mut fence), Err(LastTerm(Term(u32::MAX))));
     }
 
     #[test]
@@ -670,13 +702,13 @@ mod tests {
         let mut candidate = Candidacy::new(NodeId(1), mine, &fence).reigned(Some(Term(1)));
         assert_eq!(candidate.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
         let mut undisturbed = (candidate.clone(), fence);
-        undisturbed.0.raise(&mut undisturbed.1);
-        undisturbed.0.raise(&mut undisturbed.1);
+        undisturbed.0.raise(&mut undisturbed.1).unwrap();
+        undisturbed.0.raise(&mut undisturbed.1).unwrap();
         assert_eq!(undisturbed.0.plan(Safety::TwoSafe, 2, false), Plan::Reign { term: Term(2) });
 
         // The other member asks first, and may reign by now.
         assert_eq!(fence.hear(Term(2), NodeId(2)), Verdict::Raised);
-        candidate.raise(&mut fence);
+        candidate.raise(&mut fence).unwrap();
         assert_eq!((candidate.term(), fence), (Term(3), Fence::new(Term(3), Some(NodeId(1)))));
         let plan = candidate.plan(Safety::TwoSafe, 2, false);
         assert!(matches!(plan, Plan::SetUncertain { heard: 1, needed: 2, .. }), "{plan:?}");

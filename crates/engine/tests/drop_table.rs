@@ -87,7 +87,8 @@ fn they_are_gone_after_restarts_and_their_names_are_free() {
                 assert!(database.table("passing").is_none());
                 assert!(is_empty(database, &old), "nobody reads it");
                 check_handle(database, &old);
-                assert_eq!(Arc::strong_count(&old), 1);
+                // The collector may be looking at it.
+                common::wait_for("only this test has it", || Arc::strong_count(&old) == 1);
             }
             if round % 3 == 1 {
                 node.checkpoint(CheckpointKind::Fuzzy).unwrap();

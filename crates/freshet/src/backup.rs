@@ -22,6 +22,7 @@ pub(crate) fn backup(options: &BackupOptions) -> Result<ExitCode, Failure> {
     let backed_up = archive::backup(&ArchiveConfig {
         directory: options.directory.clone(),
         node: options.node.clone(),
+        token_file: options.token_file.clone(),
         peers: Vec::new(),
         buffer_bytes: freshet_engine::LogSettings::default().buffer_bytes,
     })?;
@@ -41,6 +42,7 @@ pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
     let archive = Archive::start(&ArchiveConfig {
         directory: options.directory.clone(),
         node: options.node.clone(),
+        token_file: options.token_file.clone(),
         peers: options.peer.clone(),
         buffer_bytes: options.log_buffer_bytes,
     })?;

@@ -5,14 +5,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{Failure, cli::CheckpointOptions, client::Client, units};
+use crate::{Failure, cli::CheckpointOptions, units};
 
 /// How long a node may take to accept a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Asks for a checkpoint and waits for it.
 pub(crate) fn run(options: &CheckpointOptions) -> Result<ExitCode, Failure> {
-    let client = Client::connect(&options.address, CONNECT)?;
+    let client = options.shows.connect(&options.address, CONNECT)?;
     let begun = Instant::now();
     let (start, end, bytes, rows) = client.checkpoint(options.consistent, Duration::from_secs(options.patience))?;
     println!(

@@ -1,15 +1,17 @@
 //! What a user may say.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, time::Duration};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use freshet_base::NodeId;
 
 use crate::{
     Failure, backup, bench, checkpoint,
+    client::{Client, ClientError},
     config::Flags,
     demo::{self, DemoOptions},
     experiment::{self, ExperimentOptions},
-    inspect, promote, serve, status,
+    inspect, membership, promote, serve, status,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the client hears of
@@ -63,6 +65,18 @@ pub(crate) enum Command {
     ///
     /// The node is the first of a new cluster: start it with `freshet serve --directory`, and standbys that join it.
     Restore(RestoreOptions),
+    /// Make a token with which a node on another machine is let into the cluster, once.
+    ///
+    /// Put what is printed into a file there, and start the node with `--join` and `--member-token-file`. On this machine and for this
+    /// user none is needed. The node that has made it must still be running when it is used, at its `listen` address.
+    Token(TokenOptions),
+    /// Get the certificate of an operator or a monitor, with a token that was made for one: what `--credentials` is given.
+    Enrol(EnrolOptions),
+    /// Have a node that is not running forget all terms later than the last in its log.
+    ///
+    /// The way back when a node refuses all others because it has heard of a term that cannot be. Only when all nodes of the cluster
+    /// are stopped, and for all of them: see "A wrong term" in docs/operations.md.
+    ResetTerms(ResetTermsOptions),
     /// Look into files: a log, the tail of one that a node has saved, or checkpoints. Nodes may be at work on them.
     #[command(subcommand)]
     Inspect(Inspect),
@@ -89,6 +103,76 @@ pub(crate) struct Serve {
     pub(crate) while_stdin: bool,
 }
 
+/// What a client shows to a node that is not its own user's on its own machine.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Shows {
+    /// Where `freshet enrol` has put a certificate. [default: none; on the node's machine as the node's user none is needed]
+    #[arg(long, value_name = "DIR", env = "FRESHET_CREDENTIALS")]
+    pub(crate) credentials: Option<PathBuf>,
+}
+
+impl Shows {
+    /// Connects to the node whose clients connect at `address`.
+    pub(crate) fn connect(&self, address: &str, patience: Duration) -> Result<Client, ClientError> {
+        Client::connect_with(address, self.credentials.as_deref(), patience)
+    }
+}
+
+/// Options of `freshet token`.
+#[derive(Debug, Args)]
+pub(crate) struct TokenOptions {
+    /// Where the member's clients connect: host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
+    pub(crate) address: String,
+    /// For the node with this id, which has lost its certificate. [default: a new node]
+    #[arg(long, value_name = "ID", value_parser = node_id, conflicts_with = "role")]
+    pub(crate) node: Option<NodeId>,
+    /// Not for a node, but for a client of the control port.
+    #[arg(long, value_name = "ROLE")]
+    pub(crate) role: Option<Role>,
+    /// How long it may be used, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 3600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) valid: u64,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
+}
+
+/// What a client of the control port may be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Role {
+    /// May do everything.
+    Operator,
+    /// May ask for the status.
+    Monitor,
+}
+
+/// Options of `freshet enrol`.
+#[derive(Debug, Args)]
+pub(crate) struct EnrolOptions {
+    /// Where other nodes reach the member that has made the token: host:port.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
+    pub(crate) node: String,
+    /// The file with the token.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: PathBuf,
+    /// Where to keep the certificate; it is made.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+/// Options of `freshet reset-terms`.
+#[derive(Debug, Args)]
+pub(crate) struct ResetTermsOptions {
+    /// The node's directory.
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+}
+
+fn node_id(text: &str) -> Result<NodeId, String> {
+    let id = (text.len() == 16).then(|| u64::from_str_radix(text, 16).ok()).flatten();
+    id.map(NodeId).ok_or_else(|| "an id has 16 hexadecimal digits, as `freshet status` shows it".to_owned())
+}
+
 /// Options of `freshet status`.
 #[derive(Debug, Args)]
 pub(crate) struct StatusOptions {
@@ -98,6 +182,8 @@ pub(crate) struct StatusOptions {
     /// Print the node's own JSON object instead of a table.
     #[arg(long)]
     pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 5)]
     pub(crate) patience: u64,
@@ -112,6 +198,8 @@ pub(crate) struct PromoteOptions {
     /// Take over even when that may lose acknowledged commits.
     #[arg(long)]
     pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
     /// How long to wait for the answer, in seconds.
     #[arg(long, value_name = "S", default_value_t = 600)]
     pub(crate) patience: u64,
@@ -126,6 +214,8 @@ pub(crate) struct CheckpointOptions {
     /// Write a picture of one moment. Costs memory for what changes meanwhile.
     #[arg(long)]
     pub(crate) consistent: bool,
+    #[command(flatten)]
+    pub(crate) shows: Shows,
     /// How long to wait for it, in seconds.
     #[arg(long, value_name = "S", default_value_t = 3600)]
     pub(crate) patience: u64,
@@ -137,6 +227,9 @@ pub(crate) struct BackupOptions {
     /// Where other nodes reach the node that is asked: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
     pub(crate) node: String,
+    /// A file with a token of that node, if it is on another machine or another user's.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Where to put it.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
@@ -148,6 +241,9 @@ pub(crate) struct ArchiveOptions {
     /// Where other nodes reach the primary: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
     pub(crate) node: String,
+    /// A file with a token of that node, if it is on another machine or another user's, and the directory holds no backup yet.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// Another node that may be primary later. Can be given several times.
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) peer: Vec<String>,
@@ -241,7 +337,10 @@ impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
         match self.command {
             Command::Demo(options) => demo::run(&options),
-            Command::Serve(options) => serve::run(&options),
+            Command::Serve(options) => serve::run(&options, None),
+            Command::Token(options) => membership::token(&options),
+            Command::Enrol(options) => membership::enrol(&options),
+            Command::ResetTerms(options) => membership::reset_terms(&options),
             Command::Status(options) => status::run(&options),
             Command::Promote(options) => promote::run(&options),
             Command::Checkpoint(options) => checkpoint::run(&options),

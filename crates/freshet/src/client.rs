@@ -5,8 +5,9 @@
 
 use std::{
     collections::HashMap,
-    io::Write,
-    net::{Shutdown, TcpStream, ToSocketAddrs},
+    io::{self, IoSlice, Read},
+    net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs},
+    path::Path,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
@@ -17,6 +18,8 @@ use std::{
 };
 
 use freshet_base::Stamp;
+use freshet_fabric::{local, stream::Stream};
+use freshet_membership::{Credentials, Files, Grant};
 use serde::{Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
@@ -89,10 +92,38 @@ struct Waiters {
     lost: bool,
 }
 
+/// A connection to the node at `address`.
+fn reach(address: SocketAddr, credentials: Option<&Path>, patience: Duration) -> io::Result<Stream> {
+    let Some(credentials) = credentials else {
+        if let Some(stream) = local::connect(crate::server::LOCAL, address)? {
+            return Ok(stream.into());
+        }
+        // Whether anybody is there at all is what matters first.
+        drop(TcpStream::connect_timeout(&address, patience)?);
+        let why =
+            "it is no process of this user on this machine, so --credentials are needed, which `freshet enrol` makes";
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    };
+    let credentials = Credentials::read(&Files::in_directory(credentials), freshet_base::ClusterId(0));
+    let credentials = credentials.map_err(io::Error::other)?;
+    let stream = TcpStream::connect_timeout(&address, patience)?;
+    stream.set_nodelay(true)?;
+    Stream::from(stream).secure_client(credentials.client(), Credentials::expected(), Instant::now() + patience)
+}
+
+/// What answers are read from.
+struct Ear<'s>(&'s Stream);
+
+impl Read for Ear<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.0.read(into)
+    }
+}
+
 /// A connection to a node. Any thread may use it.
 pub struct Client {
     address: String,
-    stream: Mutex<TcpStream>,
+    stream: Mutex<Stream>,
     waiters: Arc<Mutex<Waiters>>,
     next: AtomicU64,
     reader: Option<JoinHandle<()>>,
@@ -112,16 +143,24 @@ pub struct Done<T> {
 }
 
 impl Client {
-    /// Connects and says hello.
+    /// Connects and says hello, as a process of the node's user on the node's machine.
     ///
     /// # Errors
     /// [`ClientError::Unreachable`], or that the node speaks another version.
     pub fn connect(address: &str, patience: Duration) -> Result<Self, ClientError> {
+        Self::connect_with(address, None, patience)
+    }
+
+    /// The same; from another machine, or as another user, with the credentials in a directory that `freshet enrol` has made.
+    ///
+    /// # Errors
+    /// As for [`Client::connect`].
+    pub fn connect_with(address: &str, credentials: Option<&Path>, patience: Duration) -> Result<Self, ClientError> {
         let unreachable = |cause: String| ClientError::Unreachable { address: address.to_owned(), cause };
         let mut last = "the name has no address".to_owned();
         let addresses = address.to_socket_addrs().map_err(|cause| unreachable(cause.to_string()))?;
         for candidate in addresses {
-            match TcpStream::connect_timeout(&candidate, patience) {
+            match reach(candidate, credentials, patience) {
                 Ok(stream) => {
                     let client = Self::over(address, stream).map_err(|cause| unreachable(cause.to_string()))?;
                     return match client.ask(Ask::Hello { version: VERSION }, patience)? {
@@ -135,14 +174,13 @@ impl Client {
         Err(unreachable(last))
     }
 
-    fn over(address: &str, stream: TcpStream) -> std::io::Result<Self> {
-        stream.set_nodelay(true)?;
+    fn over(address: &str, stream: Stream) -> io::Result<Self> {
         stream.set_write_timeout(Some(Duration::from_secs(10)))?;
-        let reading = stream.try_clone()?;
+        let reading = stream.clone();
         let waiters = Arc::new(Mutex::new(Waiters::default()));
         let theirs = Arc::clone(&waiters);
         let reader = thread::Builder::new().name("answers".to_owned()).spawn(move || {
-            let mut frames = Frames::new(&reading);
+            let mut frames = Frames::new(Ear(&reading));
             while let Ok(Response { id, answer }) = frames.next_frame() {
                 let at = Instant::now();
                 let waiter = lock(&theirs).by_id.remove(&id);
@@ -150,7 +188,7 @@ impl Client {
                     waiter(Arrived { at, answer });
                 }
             }
-            let _ = reading.shutdown(Shutdown::Both);
+            reading.shut_down(Shutdown::Both);
             let mut waiters = lock(&theirs);
             waiters.lost = true;
             // Dropping a waiter tells its owner.
@@ -169,7 +207,7 @@ impl Client {
 
     /// Ends the connection: whoever waits for an answer hears that it is lost.
     pub fn close(&self) {
-        let _ = lock(&self.stream).shutdown(Shutdown::Both);
+        lock(&self.stream).shut_down(Shutdown::Both);
     }
 
     /// Whom it is connected to.
@@ -214,9 +252,9 @@ impl Client {
             }
             waiters.by_id.insert(id, Box::new(waiter));
         }
-        let mut stream = lock(&self.stream);
-        if stream.write_all(&frame).is_err() {
-            let _ = stream.shutdown(Shutdown::Both);
+        let stream = lock(&self.stream);
+        if stream.write_all(&mut [IoSlice::new(&frame)], false).is_err() {
+            stream.shut_down(Shutdown::Both);
             drop(lock(&self.waiters).by_id.remove(&id));
             return Err(self.lost());
         }
@@ -267,6 +305,14 @@ impl Client {
     pub fn checkpoint(&self, consistent: bool, patience: Duration) -> Result<(Stamp, Stamp, u64, u64), ClientError> {
         match self.ask(Ask::Checkpoint { consistent }, patience)? {
             Answer::Checkpoint { start, end, bytes, rows } => Ok((start, end, bytes, rows)),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Has the node give out a token.
+    pub fn token(&self, grant: Grant, valid: Duration, patience: Duration) -> Result<String, ClientError> {
+        match self.ask(Ask::Token { grant, valid_s: valid.as_secs() }, patience)? {
+            Answer::Token(token) => Ok(token),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -25,6 +25,7 @@ mod descriptors;
 mod ending;
 mod experiment;
 mod inspect;
+mod membership;
 mod pin;
 mod process;
 mod promote;

@@ -12,7 +12,8 @@ use std::{
 };
 
 use freshet_base::Stamp;
-use freshet_engine::{Database, Node, node::StartPhase};
+use freshet_engine::{CommandExecutor, Database, Node, node::StartPhase};
+use freshet_membership::Grant;
 use serde::Serialize;
 use signal_hook::consts::SIGXFSZ;
 
@@ -24,7 +25,7 @@ use crate::{
     ending::Ending,
     process,
     protocol::Watermarks,
-    server::{Host, Server, starting::Reception},
+    server::{Host, ProcedureOptions, Purpose, Server, starting::Reception},
     sql,
 };
 
@@ -43,8 +44,8 @@ struct Ready<'a> {
     pid: u32,
 }
 
-/// Runs a node.
-pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
+/// Runs a node; with `procedures` one for a benchmark.
+pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Result<ExitCode, Failure> {
     let settings = Settings::gather(&options.flags)?;
     if let Some(cpus) = &settings.pin {
         cpus.pin()?;
@@ -61,10 +62,13 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let reception = Reception::open(settings.address)?;
     let mut prepared = sql::prepare(&settings.sql)?;
     let mut progress = Progress::default();
-    let config = settings.node(Server::places(settings.workers) + sql::places(&settings.sql));
-    // What the benchmark logs as commands.
-    let executor = Arc::new(freshet_workloads::tpcc::command::Commands::default());
-    let node = Node::start_executing(config, Some(executor), |phase| {
+    let purpose = Purpose { open_status: settings.open_status, procedures };
+    let config = settings.node(Server::places(&purpose) + sql::places(&settings.sql));
+    let executor = procedures.map(|_| {
+        // What the benchmark logs as commands.
+        Arc::new(freshet_workloads::tpcc::command::Commands::default()) as Arc<dyn CommandExecutor>
+    });
+    let node = Node::start_executing(config, executor, |phase| {
         // The node has found that it can have its own port.
         if let Some(prepared) = &mut prepared {
             prepared.let_port_go();
@@ -90,7 +94,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
         }
     }
     let host: Arc<dyn Host> = Arc::new(NodeHost { node: Arc::clone(&node), begun: Instant::now() });
-    let server = Server::start(host, reception.close()?, settings.workers, settings.isolation)?;
+    let server = Server::start(host, Some(node.credentials().clone()), reception.close()?, &purpose)?;
     let sql = prepared.map(|prepared| sql::start(&settings.sql, prepared, &node)).transpose()?;
     let ready = Ready {
         sql: sql.as_ref().and_then(|server| server.addresses().first()).map(ToString::to_string),
@@ -329,6 +333,11 @@ impl Host for NodeHost {
 
     fn checkpoint(&self, kind: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String> {
         self.node.checkpoint(kind)
+    }
+
+    fn token(&self, grant: Grant, valid: Duration) -> Result<String, String> {
+        let token = self.node.credentials().give_token(grant, valid).map_err(|cause| cause.to_string())?;
+        Ok(token.to_string())
     }
 
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {

@@ -4,12 +4,12 @@ use std::{fmt::Write, process::ExitCode, time::Duration};
 
 use serde_json::Value;
 
-use crate::{Failure, cli::StatusOptions, client::Client, units};
+use crate::{Failure, cli::StatusOptions, units};
 
 /// Shows a node's status.
 pub(crate) fn run(options: &StatusOptions) -> Result<ExitCode, Failure> {
     let patience = Duration::from_secs(options.patience);
-    let json = Client::connect(&options.address, patience)?.status(patience)?;
+    let json = options.shows.connect(&options.address, patience)?.status(patience)?;
     if options.json {
         println!("{json}");
     } else {

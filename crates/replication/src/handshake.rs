@@ -3,7 +3,7 @@
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::term::{Agreement, Living, TermHistory};
 
-use crate::wire::{Continue, Refusal, Wait, Welcome};
+use crate::wire::{Continue, Hello, Purpose, Refusal, Wait, Welcome};
 
 /// The side that has the log.
 #[derive(Clone, Debug)]
@@ -86,6 +86,25 @@ pub fn consider(
             bare: false,
         },
     })
+}
+
+/// Whether one who introduces itself with `hello` may be answered by `node`, which belongs to
+/// `cluster`. What can fence, redirect or cut has to come from a node that knows to which cluster it
+/// belongs; a node without one may ask which this is, and join.
+///
+/// # Errors
+/// [`Refusal`], to be sent to it.
+pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
+    match (cluster, hello.cluster, &hello.purpose) {
+        (Some(theirs), Some(ours), _) if ours != theirs => Err(Refusal::OtherCluster { node, theirs, ours }),
+        (_, None, Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. }) => {
+            Err(Refusal::NotMember("it does not say to which cluster it belongs".into()))
+        }
+        (_, None, Purpose::Join { fence, .. }) if *fence > Term(0) => {
+            Err(Refusal::NotMember("it has heard of a term, but belongs to no cluster".into()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// Whether somebody of `cluster` may talk to this host at all; a node without a cluster may.

@@ -247,6 +247,9 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                     candidacy.told(reign);
                     leaders.entry(reign.node).or_insert(leader);
                 }
+                Voice::Higher { highest } if !shared.terms.believes(highest) => {
+                    unreachable.push_str(&format!("; a node speaks of term {highest}, to which no node can have come"));
+                }
                 Voice::Higher { highest } => candidacy.refused(highest),
                 Voice::Silent { why } => unreachable.push_str(&format!("; {why}")),
             }

@@ -5,13 +5,13 @@ use std::collections::BTreeSet;
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::{
     in_sync::InSyncSet,
-    term::{BadHistory, Candidacy, Fence, TermHistory, Verdict},
+    term::{BadHistory, Candidacy, Fence, LastTerm, TermHistory, Verdict},
 };
 use serde::{Deserialize, Serialize};
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
 
-use crate::wire::Peer;
+use crate::wire::{Peer, Refusal};
 
 /// The persistent part of a node's place in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +111,17 @@ pub enum BeginError {
     Store(#[from] TermStoreError),
 }
 
+/// Why a candidate has no term to ask for.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RaiseError {
+    /// There is none.
+    #[error(transparent)]
+    LastTerm(#[from] LastTerm),
+    /// It could not be written.
+    #[error(transparent)]
+    Store(#[from] TermStoreError),
+}
+
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
@@ -153,12 +164,28 @@ impl Terms {
     /// Raises the fence for a candidacy of this node ([`Candidacy::raise`]). Durable when this returns.
     ///
     /// # Errors
-    /// [`TermStoreError`]: then nothing has changed here, and nobody may be asked.
-    pub fn raise_for(&self, candidacy: &mut Candidacy) -> Result<(), TermStoreError> {
-        self.change(|state| {
-            candidacy.raise(&mut state.fence);
-            Ok(())
-        })
+    /// [`RaiseError`]: then nothing has changed here, and nobody may be asked.
+    pub fn raise_for(&self, candidacy: &mut Candidacy) -> Result<(), RaiseError> {
+        self.change(|state| Ok(candidacy.raise(&mut state.fence)?))
+    }
+
+    /// Whether an honest node can have come to `term`, as far as this one knows.
+    pub fn believes(&self, term: Term) -> bool {
+        self.lock().fence.believes(term)
+    }
+
+    /// What somebody is told whose term is refused, since `highest` is in force here.
+    pub(crate) fn refusal(
+        &self,
+        asked: Term,
+        highest: Term,
+        holder: Option<NodeId>,
+        leader: Option<String>,
+    ) -> Refusal {
+        match asked > highest {
+            true => Refusal::Leap { asked, highest },
+            false => Refusal::Fenced { asked, highest, holder, leader },
+        }
     }
 
     /// The log was cut at `end` and goes on with the log of the primary whose history this is.

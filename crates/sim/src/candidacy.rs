@@ -92,7 +92,8 @@ impl World {
         let state = &mut self.nodes[node];
         let Some(candidate) = &mut state.candidate else { return Ok(()) };
         if candidate.binding {
-            candidate.candidacy.raise(&mut state.disk.fence);
+            let raised = candidate.candidacy.raise(&mut state.disk.fence);
+            raised.expect("a simulation does not use all terms up");
         }
         candidate.candidacy.fetched(mine);
         candidate.round += 1;

@@ -3,18 +3,28 @@
 //! Both are a directory like a node's, with one stream: what [`backup`] and [`Archive`] write is what
 //! [`restore`] reads, and what a node can be started on to join the cluster.
 
-use std::path::{Path, PathBuf};
+use std::{
+    path::{Path, PathBuf},
+    sync::Arc,
+};
 
-use freshet_base::{ClusterId, NodeId, Stamp};
+use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_cluster::term::Fence;
+use freshet_log::LogDirectory;
 pub use freshet_recovery::point_in_time::{Moment, PointInTimeError, RestoredTo};
 use freshet_recovery::{Manifest, RestoreError, point_in_time::PointInTime};
-use freshet_replication::status::OwnStatus;
+use freshet_replication::{
+    status::OwnStatus,
+    terms::{TermState, TermStore},
+};
 
 use super::{
+    adapters::{ControlTerms, term_state},
     checkpoint::CheckpointKind,
     config::{LogSettings, NodeConfig},
     ground::{Ground, random},
     join::fetch_checkpoint,
+    membership::MembershipSettings,
     observer::Observer,
     start::StartError,
 };
@@ -26,6 +36,8 @@ pub struct ArchiveConfig {
     pub directory: PathBuf,
     /// Of whose database: where other nodes reach a node, for an archive the primary.
     pub node: String,
+    /// A file with a token of that node, if it is on another machine or another user's.
+    pub token_file: Option<PathBuf>,
     /// For an archive: other nodes, one of which may be primary later.
     pub peers: Vec<String>,
     /// For an archive: size of the buffer that the log goes through, in bytes, a power of two; no smaller than the primary's.
@@ -38,6 +50,7 @@ impl ArchiveConfig {
             directory: Some(self.directory.clone()),
             join: Some(self.node.clone()),
             peers: self.peers.clone(),
+            membership: MembershipSettings { token_file: self.token_file.clone(), ..MembershipSettings::default() },
             log: LogSettings { buffer_bytes: self.buffer_bytes, ..LogSettings::default() },
             ..NodeConfig::default()
         }
@@ -164,6 +177,34 @@ pub fn restore(config: &RestoreConfig) -> Result<RestoredTo, RestoreFailure> {
         names: (ClusterId(random()?), NodeId(random()? as u64)),
     };
     Ok(what.restore()?)
+}
+
+/// What terms a node has gone back to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResetTerms {
+    /// The latest that it had heard of.
+    pub before: Term,
+    /// The last in which it has any log.
+    pub after: Term,
+}
+
+/// Has a node that is not running forget every term that is later than the last in its log: the
+/// way back when a term was spoken for to which no node has come. To be done on all nodes of a
+/// cluster, while none of them runs: a node that keeps what it has promised refuses the others, and
+/// one that forgets it alone may follow a primary that was succeeded. Nothing else is changed.
+///
+/// # Errors
+/// When the directory is no node's, or a node runs on it, or it cannot be written.
+pub fn reset_terms(directory: &Path) -> Result<ResetTerms, StartError> {
+    let directory = Arc::new(LogDirectory::open(directory)?);
+    let state = term_state(&directory.control()).map_err(StartError::Config)?;
+    let before = state.fence.highest();
+    let last = state.history.reigns().last();
+    let after = last.map_or(Term(0), |last| last.term);
+    let fence = Fence::new(after, last.map(|last| last.node));
+    let saved = ControlTerms(directory).save(&TermState { fence, ..state });
+    saved.map_err(|cause| StartError::System(cause.to_string()))?;
+    Ok(ResetTerms { before, after })
 }
 
 /// Why nothing was restored.

@@ -114,6 +114,16 @@ pub(super) fn of_node(
     }
 }
 
+/// Has a client of the control port certified by the member at `address`, where it listens for
+/// other nodes, with a token that is made for clients.
+///
+/// # Errors
+/// [`StartError`]: the member cannot be reached, or refuses.
+pub fn enrol_client(address: &str, token: &Token) -> Result<Credentials, StartError> {
+    let (enrolled, key) = enrol(address, Some(token), None, PATIENCE)?;
+    Ok(Credentials::enrolled(enrolled, &key)?)
+}
+
 fn enrolled(config: &NodeConfig, member: &str, node: Option<NodeId>) -> Result<Credentials, StartError> {
     let (enrolled, key) = enrol(member, config.membership.token()?.as_ref(), node, PATIENCE)?;
     Ok(Credentials::enrolled(enrolled, &key)?)

@@ -56,7 +56,7 @@ pub use self::{
         Apply, CheckpointSettings, DivideBy, Domain, FabricEncryption, FabricSettings, GroupCommit, LogSettings,
         NodeConfig, NudgeBy, OnLoss,
     },
-    membership::MembershipSettings,
+    membership::{MembershipSettings, enrol_client},
     start::{StartError, StartPhase},
     status::{NodeStatus, RoleStatus},
 };
@@ -156,6 +156,11 @@ impl Node {
     /// How it was set up.
     pub fn config(&self) -> &NodeConfig {
         &self.config
+    }
+
+    /// What it shows to others.
+    pub fn credentials(&self) -> &Credentials {
+        &self.credentials
     }
 
     /// Itself.

@@ -209,7 +209,7 @@ impl Parts {
     fn reign(self) -> Result<Node, StartError> {
         let Self { config, ground, catalog, participants, source, endpoint, address, end, torn, checkpoint } = self;
         let state = ground.terms.get();
-        let term = Term(state.fence.highest().max(state.history.last_term()).0 + 1);
+        let term = state.fence.highest().max(state.history.last_term()).next();
         let succession = alone(&ground, end).succession(config.force_reign);
         ground.terms.begin(term, ground.id, end, end)?;
         let log = match (config.persistence(ground.id).map_err(StartError::Config)?, ground.store.clone()) {

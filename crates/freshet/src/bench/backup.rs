@@ -119,6 +119,7 @@ fn measure(node: &Node, config: &NodeConfig, scratch: &Path, count: &AtomicU64) 
         Ok(node.checkpoint(CheckpointKind::Consistent).map_err(Failure::new)?.bytes)
     })?;
     let backup = ArchiveConfig {
+        token_file: None,
         directory: scratch.join("backup"),
         node: node.address().to_owned(),
         peers: Vec::new(),

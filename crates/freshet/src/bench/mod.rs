@@ -20,7 +20,7 @@ mod ycsb;
 use std::process::ExitCode;
 
 pub(crate) use self::{options::Bench, report::loading_style};
-use crate::Failure;
+use crate::{Failure, serve, server::ProcedureOptions};
 
 /// Runs a benchmark and prints what it found.
 pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
@@ -38,6 +38,10 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode, Failure> {
         Bench::Ycsb(options) => (ycsb::run(options)?, options.common.json),
         Bench::Tatp(options) => (tatp::run(options)?, options.common.json),
         Bench::Tpcb(options) => (tpcb::run(options)?, options.common.json),
+        Bench::Node(options) => {
+            let procedures = ProcedureOptions { workers: options.workers.into(), isolation: options.isolation };
+            return serve::run(&options.serve, Some(procedures));
+        }
         Bench::Backup(options) => return backup::run(options),
         Bench::Restart(options) => return restart::run(options),
         Bench::Join(options) => return join::run(options),

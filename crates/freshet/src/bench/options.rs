@@ -11,6 +11,7 @@ use super::{
     backup::BackupOptions, join::JoinOptions, ratios::RatiosOptions, restart::RestartOptions, torture::TortureOptions,
 };
 use crate::{
+    cli::Serve,
     config::{DivideBy, Domain, GroupCommit, NudgeBy},
     pin::Pin,
 };
@@ -36,8 +37,25 @@ pub(crate) enum Bench {
     /// restarted and promoted by seed, and whose history is checked: nothing acknowledged is lost,
     /// and much more (docs/testing.md).
     Torture(Box<TortureOptions>),
+    /// Run a node as `freshet serve` does, one that also runs the procedures of benchmarks for its clients.
+    #[command(hide = true)]
+    Node(Box<NodeOptions>),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.
     Ratios(RatiosOptions),
+}
+
+/// Options of `freshet bench node`.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct NodeOptions {
+    #[command(flatten)]
+    pub(crate) serve: Serve,
+    /// Threads that execute procedures.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
+    pub(crate) workers: u16,
+    /// What concurrent procedures may do to one another: si or serializable.
+    #[arg(long, value_name = "LEVEL", default_value_t = Isolation::Serializable)]
+    pub(crate) isolation: Isolation,
 }
 
 /// Options of both.

@@ -3,14 +3,15 @@
 use std::{ffi::OsString, net::SocketAddr, path::PathBuf};
 
 use clap::{Args, CommandFactory};
-use freshet_base::{Isolation, Safety};
+use freshet_base::Safety;
 use freshet_engine::{Apply, FabricEncryption, FabricKind, RelayAck, ReplayMode};
 
 use super::{ConfigError, DivideBy, Domain, GroupCommit, NudgeBy, OnLoss, Settings, SqlListen};
 use crate::pin::Cpus;
 
 /// Environment variables that are ours and no configuration keys.
-const OTHERS: [&str; 4] = ["FRESHET_SEED", "FRESHET_ROUNDS", "FRESHET_STRESS_SECONDS", "FRESHET_SKIPS"];
+const OTHERS: [&str; 5] =
+    ["FRESHET_CREDENTIALS", "FRESHET_SEED", "FRESHET_ROUNDS", "FRESHET_STRESS_SECONDS", "FRESHET_SKIPS"];
 
 /// What the command line and the environment say. What they leave open comes from the file, or is the default.
 #[derive(Clone, Debug, Default, Args)]
@@ -37,6 +38,10 @@ pub(crate) struct Flags {
     /// The `listen` addresses of the other nodes, with commas between them: a take-over asks them. [default: none]
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', env = "FRESHET_PEERS", help_heading = "Addresses")]
     pub(crate) peers: Option<Vec<String>>,
+
+    /// Whether everybody who reaches `address` over TCP may ask how the node is. [default: false]
+    #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", env = "FRESHET_OPEN_STATUS", help_heading = "Addresses")]
+    pub(crate) open_status: Option<bool>,
 
     /// Where the log is kept; it is made when it is not there. [default: freshet-data]
     #[arg(long, value_name = "DIR", env = "FRESHET_DIRECTORY", help_heading = "Log")]
@@ -219,13 +224,7 @@ pub(crate) struct Flags {
     /// [default: 5000]
     #[arg(long, value_name = "MS", env = "FRESHET_REFUSE_AFTER_MS", help_heading = "Safety")]
     pub(crate) refuse_after_ms: Option<u64>,
-    /// What concurrent transactions may do to one another: si or serializable. [default: serializable]
-    #[arg(long, value_name = "LEVEL", env = "FRESHET_ISOLATION", help_heading = "Safety")]
-    pub(crate) isolation: Option<Isolation>,
 
-    /// Threads that execute procedures. [default: 2]
-    #[arg(long, value_name = "N", env = "FRESHET_WORKERS", help_heading = "Resources")]
-    pub(crate) workers: Option<usize>,
     /// Threads that replay the log, on a standby and at restart. [default: 2]
     #[arg(long, value_name = "N", env = "FRESHET_REPLAY_THREADS", help_heading = "Resources")]
     pub(crate) replay_threads: Option<usize>,
@@ -313,8 +312,7 @@ impl Flags {
             self.relay_standbys => settings.relay_standbys,
             self.relay_ack => settings.relay_ack,
             self.refuse_after_ms => settings.refuse_after_ms,
-            self.isolation => settings.isolation,
-            self.workers => settings.workers,
+            self.open_status => settings.open_status,
             self.replay_threads => settings.replay_threads,
             self.replay => settings.replay,
             self.apply => settings.apply,

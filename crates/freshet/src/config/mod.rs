@@ -16,7 +16,7 @@ use std::{
 };
 
 use clap::ValueEnum;
-use freshet_base::{Isolation, Safety};
+use freshet_base::Safety;
 use freshet_engine::{
     Apply, CheckpointSettings, FabricSettings, MembershipSettings, NodeConfig, PersistMethod as Method, RelayAck,
     ReplayMode,
@@ -136,10 +136,8 @@ pub(crate) struct Settings {
     pub(crate) replay: ReplayMode,
     /// What a standby's replay does to records.
     pub(crate) apply: Apply,
-    /// Threads that execute procedures.
-    pub(crate) workers: usize,
-    /// What concurrent transactions may do to one another.
-    pub(crate) isolation: Isolation,
+    /// Whether everybody who reaches the control port may ask how the node is.
+    pub(crate) open_status: bool,
     /// The processors that this node may use.
     pub(crate) pin: Option<Cpus>,
     /// The log's sizes and times.
@@ -334,8 +332,7 @@ impl Default for Settings {
             replay_threads: 2,
             replay: ReplayMode::Pipelined,
             apply: Apply::Fresh,
-            workers: 2,
-            isolation: Isolation::Serializable,
+            open_status: false,
             pin: None,
             log: LogSettings::default(),
             checkpoint: CheckpointSettings::default(),
@@ -442,7 +439,6 @@ impl Settings {
             let remedy = format!("use a number from {low} to {high}");
             Err(ConfigError::Value { key, value: value.to_string(), remedy })
         };
-        within("workers", self.workers as u64, 1, 256)?;
         within("sql.connections", self.sql.connections as u64, 1, 10_000)?;
         if self.sql.memory_bytes != 0 {
             within("sql.memory-bytes", self.sql.memory_bytes, 1 << 20, 1 << 50)?;

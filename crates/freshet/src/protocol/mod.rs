@@ -5,6 +5,9 @@
 //! responses bear the number of their request and come in any order, so that a client may have many requests under
 //! way. The first request is [`Ask::Hello`].
 //!
+//! Who may ask what is known before the first frame: a process of the same user on the same machine by its socket, all
+//! others by the certificates of TLS (see [`server`](crate::server)).
+//!
 //! A peer that breaks the rules is told so once, as far as that is possible, and the connection ends. Nothing that
 //! comes over it makes a node panic, hang, or reserve memory that the peer has not filled.
 
@@ -14,11 +17,12 @@ mod tests;
 use std::io::{self, Read};
 
 use freshet_base::Stamp;
+use freshet_membership::Grant;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
 /// The version of this protocol.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// The most bytes that a frame may have.
 pub const MAX_FRAME: usize = 4 << 20;
@@ -64,7 +68,15 @@ pub enum Ask {
         /// How long that may take, in milliseconds.
         deadline_ms: u64,
     },
-    /// Runs a procedure as a transaction. Answered by [`Answer::Committed`] or one of its relatives.
+    /// Gives out a token with which somebody from another machine is certified, once. Answered by
+    /// [`Answer::Token`].
+    Token {
+        /// As what.
+        grant: Grant,
+        /// How long it may be used, in seconds.
+        valid_s: u64,
+    },
+    /// Of a node that was started for a benchmark: runs a procedure as a transaction. Answered by [`Answer::Committed`] or one of its relatives.
     Call(Call),
     /// Answered by [`Answer::Visible`] as soon as everything below the stamp is visible here.
     WaitVisible {
@@ -130,6 +142,8 @@ pub enum Answer {
         /// How many rows.
         rows: u64,
     },
+    /// A token. Secret.
+    Token(String),
     /// The hash of all records.
     Hash {
         /// The snapshot.

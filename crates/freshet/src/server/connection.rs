@@ -10,9 +10,9 @@
 //! connection's memory is bounded, whatever its client does.
 
 use std::{
-    io::{self, ErrorKind, Read, Write},
+    io::{self, ErrorKind, IoSlice, Read},
     mem,
-    net::{Shutdown, TcpStream},
+    net::Shutdown,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, atomic::Ordering},
     thread,
     time::{Duration, Instant},
@@ -20,8 +20,10 @@ use std::{
 
 use freshet_base::strangers::Place;
 use freshet_engine::CheckpointKind;
+use freshet_fabric::stream::Stream;
+use freshet_membership::Identity;
 
-use super::{Shared, completion::Pending, work::Work};
+use super::{Right, Shared, completion::Pending, work::Work};
 use crate::protocol::{self, Answer, Ask, FrameError, Frames, Request, Response, VERSION};
 
 /// Requests of one connection that may be under way.
@@ -34,6 +36,13 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const GREETING: Duration = Duration::from_secs(5);
 /// A client who has nothing under way and asks for nothing for so long is sent away.
 const IDLE: Duration = Duration::from_secs(30 * 60);
+/// Said to who has come over TCP and has shown nothing.
+const NOBODY: &str = "no certificate was shown that this node knows: use --credentials, which `freshet enrol` makes, or ask on the \
+                      node's own machine as its own user";
+/// Said when all places are taken.
+const FULL: &str = "this node has as many clients as it can take, and all are busy: try again later";
+/// Said to who may only look.
+const LOOKS_ONLY: &str = "this certificate is good for the status alone: an operator's is needed";
 /// The longest wait that a client may ask for.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
 
@@ -176,7 +185,7 @@ impl Connection {
     }
 
     /// Writes answers until none can come any more.
-    fn write(&self, mut stream: &TcpStream) {
+    fn write(&self, stream: &Stream) {
         let mut sending = Vec::new();
         loop {
             let mut state = self.lock();
@@ -189,7 +198,7 @@ impl Connection {
             mem::swap(&mut state.answers, &mut sending);
             self.to_read.notify_one();
             drop(state);
-            if stream.write_all(&sending).is_err() {
+            if stream.write_all(&mut [IoSlice::new(&sending)], false).is_err() {
                 self.break_off();
                 return;
             }
@@ -200,7 +209,7 @@ impl Connection {
 
 /// What a connection's requests are read from: its client has as much time as it may have.
 struct Ear<'c> {
-    stream: &'c TcpStream,
+    stream: &'c Stream,
     connection: &'c Connection,
     /// What the system knows of that.
     set: Option<Duration>,
@@ -223,30 +232,45 @@ impl Read for Ear<'_> {
 }
 
 /// Serves a stranger, and the client that he becomes, in threads of their own.
-pub(super) fn open(shared: &Arc<Shared>, number: u64, stream: Arc<TcpStream>, place: Place<Arc<TcpStream>>) {
+pub(super) fn open(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: bool, place: Place<Stream>) {
     let shared = Arc::clone(shared);
     // Without a thread, stream and place are dropped.
     let _ = thread::Builder::new().name("client".to_owned()).spawn(move || {
         // Whatever goes wrong here is between this client and its connection.
-        let _ = serve(&shared, number, &stream, place);
-        let _ = stream.shutdown(Shutdown::Both);
+        let _ = serve(&shared, number, stream.clone(), is_near, place);
+        stream.shut_down(Shutdown::Both);
         shared.clients().remove(&number);
     });
 }
 
-fn serve(shared: &Arc<Shared>, number: u64, stream: &Arc<TcpStream>, place: Place<Arc<TcpStream>>) -> io::Result<()> {
-    stream.set_nodelay(true)?;
+/// Has a client from afar show who he is. Returns what he may ask, if anything.
+fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Option<Right>)> {
+    let credentials = shared.credentials.as_ref().ok_or(ErrorKind::ConnectionRefused)?;
+    let stream = stream.secure_server(credentials.server(), Instant::now() + GREETING)?;
+    let identity = stream.certificate().and_then(|certificate| Identity::of(&certificate));
+    let right = Right::of(identity, shared.open_status);
+    Ok((stream, right))
+}
+
+fn serve(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: bool, place: Place<Stream>) -> io::Result<()> {
+    let (stream, right) = if is_near { (stream, Some(Right::All)) } else { secure(shared, stream)? };
+    let stream = &stream;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let connection = Arc::new(Connection::new());
     let mut frames = Frames::new(Ear { stream, connection: &connection, set: None });
     let (response, greeted) = greet(&mut frames)?;
     let mut bytes = Vec::new();
-    if !greeted || !shared.enter(number, stream, &connection) {
-        let full = || "this node has as many clients as it can take, and all are busy: try again later".to_owned();
-        let answer = if greeted { Answer::Refused { reason: full() } } else { response.answer };
+    let refusal = match right {
+        _ if !greeted => Some(response.answer.clone()),
+        None => Some(Answer::Refused { reason: NOBODY.to_owned() }),
+        Some(_) if !shared.enter(number, stream, &connection) => Some(Answer::Refused { reason: FULL.to_owned() }),
+        Some(_) => None,
+    };
+    if let Some(answer) = refusal {
         protocol::encode(&Response { answer, ..response }, &mut bytes).map_err(io::Error::other)?;
-        return (&**stream).write_all(&bytes);
+        return stream.write_all(&mut [IoSlice::new(&bytes)], false);
     }
+    let right = right.unwrap_or(Right::Look);
     drop(place);
     {
         let mut state = connection.lock();
@@ -254,14 +278,14 @@ fn serve(shared: &Arc<Shared>, number: u64, stream: &Arc<TcpStream>, place: Plac
         protocol::encode(&response, &mut state.answers).map_err(io::Error::other)?;
     }
     let writer = {
-        let (connection, writing) = (Arc::clone(&connection), Arc::clone(stream));
+        let (connection, writing) = (Arc::clone(&connection), stream.clone());
         thread::Builder::new().name("client answers".to_owned()).spawn(move || {
             connection.write(&writing);
             // Also wakes the reader when answers cannot be delivered.
-            let _ = writing.shutdown(Shutdown::Both);
+            writing.shut_down(Shutdown::Both);
         })?
     };
-    read(shared, &connection, &mut frames);
+    read(shared, right, &connection, &mut frames);
     connection.lock().ended = true;
     connection.flush();
     let _ = writer.join();
@@ -291,7 +315,7 @@ fn hello(version: u32) -> Result<Answer, String> {
 }
 
 /// Reads requests until there are no more.
-fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>) {
+fn read(shared: &Arc<Shared>, right: Right, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>) {
     while connection.admit() {
         let reply = |id| Reply::new(connection, id);
         match frames.next_frame::<Request>() {
@@ -299,7 +323,8 @@ fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, frames: &mut Frames<
                 Ok(answer) => reply(id).send(answer),
                 Err(reason) => return reply(id).send(Answer::Refused { reason }),
             },
-            Ok(Request { id, ask }) => dispatch(shared, reply(id), ask),
+            Ok(Request { id, ask }) if right == Right::All || is_a_look(&ask) => dispatch(shared, reply(id), ask),
+            Ok(Request { id, .. }) => reply(id).send(Answer::Refused { reason: LOOKS_ONLY.to_owned() }),
             Err(FrameError::Closed | FrameError::Broken(_)) => {
                 connection.lock().under_way -= 1;
                 return;
@@ -307,6 +332,11 @@ fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, frames: &mut Frames<
             Err(cause) => return reply(Response::NOBODY).send(Answer::Refused { reason: cause.to_string() }),
         }
     }
+}
+
+/// Whether who may only ask how the node is may ask this.
+fn is_a_look(ask: &Ask) -> bool {
+    matches!(ask, Ask::Status | Ask::Watermarks)
 }
 
 /// When a wait of so many milliseconds ends.
@@ -328,11 +358,22 @@ fn dispatch(shared: &Arc<Shared>, reply: Reply, ask: Ask) {
         Ask::Hash { at, deadline_ms } => {
             shared.long.push(Work::Hash { at, deadline: deadline(deadline_ms), reply });
         }
+        Ask::Token { grant, valid_s } => {
+            let valid = Duration::from_secs(valid_s).min(LONGEST);
+            reply.send(match shared.host.token(grant, valid) {
+                Ok(token) => Answer::Token(token),
+                Err(reason) => Answer::Refused { reason },
+            });
+        }
         Ask::Call(call) => {
-            if let Some(answer) = shared.procedures.answer_at_once(&call) {
+            let Some(procedures) = &shared.procedures else {
+                let reason = "this node runs no procedures: only those do that a benchmark starts".to_owned();
+                return reply.send(Answer::Refused { reason });
+            };
+            if let Some(answer) = procedures.answer_at_once(&call) {
                 return reply.send(answer);
             }
-            let lane = if shared.procedures.is_long(&call.procedure) { &shared.long } else { &shared.quick };
+            let lane = if procedures.is_long(&call.procedure) { &shared.long } else { &shared.quick };
             lane.push(Work::Call { deadline: deadline(call.deadline_ms), call, reply });
         }
     }

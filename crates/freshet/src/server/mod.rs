@@ -1,10 +1,17 @@
-//! The clients' end of a node: connections, workers, and answers.
+//! The control port: a node's end of the connections of those who look after it; and, on a node that was started for a
+//! benchmark, of those who call its procedures.
+//!
+//! | who comes | and may ask |
+//! |---|---|
+//! | a process of the same user on the same machine, by a socket ([`local`]) | everything |
+//! | over TCP, with a certificate of the cluster's authority as operator | everything |
+//! | over TCP, with a certificate as monitor or node; without any, if the status is open | how the node is |
 //!
 //! | thread | does | ends when |
 //! |---|---|---|
 //! | one that accepts | opens connections | the server stops |
 //! | one for each stranger, two for each client, [`connection`] | read requests, write answers | the client has gone |
-//! | `workers` and one for long work, [`work`] | run procedures, never wait for a commit | the server stops |
+//! | one for long work, and `workers` for procedures, [`work`] | never wait for a commit | the server stops |
 //! | as many as were asked for, [`readers`] | run read-only transactions, for benchmarks | they are told, or the server stops |
 //! | two that wait, [`completion`] | answer when a commit, or a read view, has come so far | the server stops |
 //!
@@ -23,6 +30,7 @@ mod work;
 use std::{
     collections::HashMap,
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::unix::net::UnixStream,
     sync::{
         Arc, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -33,6 +41,11 @@ use std::{
 
 use freshet_base::{Isolation, Stamp, strangers::Strangers};
 use freshet_engine::Database;
+use freshet_fabric::{
+    local::{self, LocalListener},
+    stream::Stream,
+};
+use freshet_membership::{Credentials, Grant, Identity};
 
 use self::{completion::Completions, procedures::Procedures, readers::Readers, work::Lane};
 use crate::{Failure, protocol::Watermarks};
@@ -60,24 +73,93 @@ pub(crate) trait Host: Send + Sync {
     fn promote(&self, force: bool) -> Result<(u32, Stamp), String>;
     /// Writes a checkpoint and waits for it. May take a while.
     fn checkpoint(&self, kind: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String>;
+    /// Gives out a token, valid for so long. Secret.
+    fn token(&self, grant: Grant, valid: Duration) -> Result<String, String>;
     /// Blocks until everything below `stamp` is visible.
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String>;
 }
 
-/// Takes an address for clients.
-///
-/// # Errors
-/// When it cannot be had.
-pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).map_err(|cause| {
-        Failure::new(format!("cannot listen for clients at {address}: {cause}; choose another --address"))
-    })
+/// What the socket for processes of this user belongs to.
+pub(crate) const LOCAL: &str = "control";
+
+/// Where clients come: a TCP port, and the socket beside it for processes of this user.
+pub(crate) struct Doors {
+    far: TcpListener,
+    near: LocalListener,
+    address: SocketAddr,
+}
+
+impl Doors {
+    /// Takes an address for clients.
+    ///
+    /// # Errors
+    /// When it cannot be had.
+    pub(crate) fn open(address: SocketAddr) -> Result<Self, Failure> {
+        let failed = |cause: std::io::Error| {
+            Failure::new(format!("cannot listen for clients at {address}: {cause}; choose another --address"))
+        };
+        let far = TcpListener::bind(address).map_err(failed)?;
+        let address = far.local_addr()?;
+        let near = LocalListener::bind(LOCAL, address).map_err(failed)?;
+        Ok(Self { far, near, address })
+    }
+
+    /// Where they come.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Wakes those who wait at either of the doors that were opened there.
+    fn knock(address: SocketAddr) {
+        drop(TcpStream::connect(address));
+        drop(local::connect(LOCAL, address));
+    }
+}
+
+/// What the server is for, beside looking after the node.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Purpose {
+    /// Whether everybody may ask how the node is.
+    pub(crate) open_status: bool,
+    /// Of a node that was started for a benchmark.
+    pub(crate) procedures: Option<ProcedureOptions>,
+}
+
+/// How procedures are run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ProcedureOptions {
+    /// On so many threads.
+    pub(crate) workers: usize,
+    /// As transactions of this level.
+    pub(crate) isolation: Isolation,
+}
+
+/// What a client may ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Right {
+    /// Everything.
+    All,
+    /// How the node is.
+    Look,
+}
+
+impl Right {
+    /// That of a client who came over TCP and has shown this, if he has any.
+    fn of(identity: Option<Identity>, open_status: bool) -> Option<Self> {
+        match identity {
+            Some(Identity::Operator) => Some(Self::All),
+            Some(Identity::Monitor | Identity::Node(_)) => Some(Self::Look),
+            None => open_status.then_some(Self::Look),
+        }
+    }
 }
 
 /// What all threads of a server share.
 struct Shared {
     host: Arc<dyn Host>,
-    procedures: Procedures,
+    credentials: Option<Credentials>,
+    open_status: bool,
+    procedures: Option<Procedures>,
     readers: Readers,
     quick: Lane,
     long: Lane,
@@ -88,12 +170,12 @@ struct Shared {
     /// Clients, by a number of their own.
     clients: Mutex<HashMap<u64, Client>>,
     /// Connections that are none yet.
-    strangers: Arc<Strangers<Arc<TcpStream>>>,
+    strangers: Arc<Strangers<Stream>>,
 }
 
 /// A client, as far as it can be sent away.
 struct Client {
-    stream: Arc<TcpStream>,
+    stream: Stream,
     connection: Arc<connection::Connection>,
 }
 
@@ -108,7 +190,7 @@ impl Shared {
 
     /// A stranger becomes a client; if need be, an idle one is sent away. `false` when there is no
     /// place for it.
-    fn enter(&self, number: u64, stream: &Arc<TcpStream>, connection: &Arc<connection::Connection>) -> bool {
+    fn enter(&self, number: u64, stream: &Stream, connection: &Arc<connection::Connection>) -> bool {
         let mut clients = self.clients();
         // Looked at under the lock: who ends the server finds every client that is served.
         if self.is_stopping() {
@@ -119,10 +201,10 @@ impl Shared {
             let longest = clients.iter().filter_map(idle).max();
             let Some((_, number)) = longest.filter(|(idle, _)| *idle >= SETTLED) else { return false };
             if let Some(client) = clients.remove(&number) {
-                let _ = client.stream.shutdown(Shutdown::Both);
+                client.stream.shut_down(Shutdown::Both);
             }
         }
-        clients.insert(number, Client { stream: Arc::clone(stream), connection: Arc::clone(connection) });
+        clients.insert(number, Client { stream: stream.clone(), connection: Arc::clone(connection) });
         true
     }
 }
@@ -135,21 +217,24 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves `host` to those who come to `listener`, with so many workers for procedures of this isolation level. The database
-    /// must have places for [`Server::places`] workers.
+    /// Serves `host` to those who come to `doors`; without `credentials`, to none over TCP. The database must have places for
+    /// [`Server::places`] workers.
     ///
     /// # Errors
     /// When a thread cannot be started.
     pub(crate) fn start(
         host: Arc<dyn Host>,
-        listener: TcpListener,
-        workers: usize,
-        isolation: Isolation,
+        credentials: Option<Credentials>,
+        doors: Doors,
+        purpose: &Purpose,
     ) -> Result<Self, Failure> {
-        let address = listener.local_addr()?;
+        let Doors { far, near, address } = doors;
+        let workers = purpose.procedures.map_or(0, |options| options.workers);
         let shared = Arc::new(Shared {
             host,
-            procedures: Procedures::new(isolation),
+            credentials,
+            open_status: purpose.open_status,
+            procedures: purpose.procedures.map(|options| Procedures::new(options.isolation)),
             readers: Readers::default(),
             quick: Lane::default(),
             long: Lane::default(),
@@ -167,14 +252,17 @@ impl Server {
         server.spawn("long worker".to_owned(), |shared| work::run(&shared, &shared.long))?;
         server.spawn("commit answers".to_owned(), |shared| completion::answer_commits(&shared))?;
         server.spawn("view answers".to_owned(), |shared| completion::answer_views(&shared))?;
-        server.spawn("accept".to_owned(), move |shared| accept(&shared, &listener))?;
+        let far = move || far.accept().map(|(stream, _)| Arrived::Far(stream));
+        let near = move || near.accept().map(Arrived::Near);
+        server.spawn("accept".to_owned(), move |shared| accept(&shared, far, 0))?;
+        server.spawn("accept local".to_owned(), move |shared| accept(&shared, near, 1))?;
         Ok(server)
     }
 
-    /// How many workers a server with `workers` may have at the same time.
-    pub(crate) fn places(workers: usize) -> usize {
+    /// How many workers a server for this may have at the same time.
+    pub(crate) fn places(purpose: &Purpose) -> usize {
         // One for long work; that may load with as many threads again, and make tables with one more.
-        2 * workers + 2
+        purpose.procedures.map_or(0, |options| 2 * options.workers) + 2
     }
 
     fn spawn(&mut self, name: String, run: impl FnOnce(Arc<Shared>) + Send + 'static) -> Result<(), Failure> {
@@ -199,12 +287,11 @@ impl Drop for Server {
         self.shared.views.stop();
         self.shared.readers.stop();
         for stranger in self.shared.strangers.close() {
-            let _ = stranger.shutdown(Shutdown::Both);
+            stranger.shut_down(Shutdown::Both);
         }
-        // Wakes the thread that accepts.
-        let _ = TcpStream::connect(self.address);
+        Doors::knock(self.address);
         for client in self.shared.clients().values() {
-            let _ = client.stream.shutdown(Shutdown::Both);
+            client.stream.shut_down(Shutdown::Both);
         }
         for thread in self.threads.drain(..) {
             let _ = thread.join();
@@ -212,20 +299,38 @@ impl Drop for Server {
     }
 }
 
-fn accept(shared: &Arc<Shared>, listener: &TcpListener) {
-    for (number, stream) in (0..).zip(listener.incoming()) {
+/// A connection that was just accepted.
+enum Arrived {
+    /// Over TCP.
+    Far(TcpStream),
+    /// Of a process of this user.
+    Near(UnixStream),
+}
+
+/// Accepts until the server stops. Clients get every other number, from `number` on.
+fn accept(shared: &Arc<Shared>, next: impl Fn() -> std::io::Result<Arrived>, number: u64) {
+    for number in (number..).step_by(2) {
+        let arrived = next();
         if shared.is_stopping() {
             return;
         }
-        let Ok(stream) = stream.map(Arc::new) else {
-            // No more descriptors, or the client has gone already.
-            thread::sleep(Duration::from_millis(10));
-            continue;
+        let (stream, is_near) = match arrived {
+            Ok(Arrived::Far(stream)) => {
+                // Without it answers come late, and come.
+                let _ = stream.set_nodelay(true);
+                (Stream::from(stream), false)
+            }
+            Ok(Arrived::Near(stream)) => (Stream::from(stream), true),
+            Err(_) => {
+                // No more descriptors, or the client has gone already.
+                thread::sleep(Duration::from_millis(10));
+                continue;
+            }
         };
-        let Some((place, gone)) = shared.strangers.admit(Arc::clone(&stream)) else { return };
+        let Some((place, gone)) = shared.strangers.admit(stream.clone()) else { return };
         if let Some(gone) = gone {
-            let _ = gone.shutdown(Shutdown::Both);
+            gone.shut_down(Shutdown::Both);
         }
-        connection::open(shared, number, stream, place);
+        connection::open(shared, number, stream, is_near, place);
     }
 }

@@ -2,7 +2,8 @@
 
 use std::{
     io::Write,
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::SocketAddr,
+    os::unix::net::UnixStream,
     sync::{
         Arc, Mutex, PoisonError,
         atomic::{AtomicBool, Ordering},
@@ -14,7 +15,7 @@ use std::{
 use crate::{
     Failure,
     protocol::{self, Answer, Ask, Frames, Request, Response, VERSION},
-    server::bind,
+    server::Doors,
 };
 
 /// A client has this long for each of its requests: there is one at a time.
@@ -26,11 +27,12 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// Holds the clients' address while the node starts.
+/// Holds the clients' address while the node starts, and answers processes of the same user on the same machine. Others are
+/// turned away: a node that starts may have no certificate yet.
 pub(crate) struct Reception {
     shared: Arc<Shared>,
-    address: SocketAddr,
-    thread: JoinHandle<TcpListener>,
+    doors: Arc<Doors>,
+    threads: [JoinHandle<()>; 2],
 }
 
 impl Reception {
@@ -39,23 +41,28 @@ impl Reception {
     /// # Errors
     /// When the address cannot be had.
     pub(crate) fn open(address: SocketAddr) -> Result<Self, Failure> {
-        let listener = bind(address)?;
-        let address = listener.local_addr()?;
+        let doors = Arc::new(Doors::open(address)?);
         let shared = Arc::new(Shared { status: Mutex::default(), over: AtomicBool::new(false) });
-        let for_thread = Arc::clone(&shared);
-        let thread = thread::Builder::new().name("reception".to_owned()).spawn(move || {
-            for stream in listener.incoming() {
-                if for_thread.over.load(Ordering::SeqCst) {
-                    break;
+        let (here, near) = (Arc::clone(&shared), Arc::clone(&doors));
+        let answers = thread::Builder::new().name("reception".to_owned()).spawn(move || {
+            loop {
+                let stream = near.near.accept();
+                if here.over.load(Ordering::SeqCst) {
+                    return;
                 }
                 if let Ok(stream) = stream {
                     // Whatever goes wrong here is between this client and its connection.
-                    let _ = for_thread.serve(&stream);
+                    let _ = here.serve(&stream);
                 }
             }
-            listener
         })?;
-        Ok(Self { shared, address, thread })
+        let (here, far) = (Arc::clone(&shared), Arc::clone(&doors));
+        let turns_away = thread::Builder::new().name("reception far".to_owned()).spawn(move || {
+            while !here.over.load(Ordering::SeqCst) {
+                drop(far.far.accept());
+            }
+        })?;
+        Ok(Self { shared, doors, threads: [answers, turns_away] })
     }
 
     /// What to say from now on: the status, as JSON.
@@ -67,16 +74,21 @@ impl Reception {
     ///
     /// # Errors
     /// When the thread has ended by itself, which it does not.
-    pub(crate) fn close(self) -> Result<TcpListener, Failure> {
-        self.shared.over.store(true, Ordering::SeqCst);
-        // Wakes the thread that accepts. It answers who has come before this.
-        let _ = TcpStream::connect(self.address);
-        self.thread.join().map_err(|_| Failure::new("the thread that answers while the node starts has ended"))
+    pub(crate) fn close(self) -> Result<Doors, Failure> {
+        let Self { shared, doors, threads } = self;
+        shared.over.store(true, Ordering::SeqCst);
+        // Those who have come before this are answered first.
+        Doors::knock(doors.address());
+        let ended = || Failure::new("the thread that answers while the node starts has ended");
+        for thread in threads {
+            thread.join().map_err(|_| ended())?;
+        }
+        Arc::into_inner(doors).ok_or_else(ended)
     }
 }
 
 impl Shared {
-    fn serve(&self, stream: &TcpStream) -> Result<(), protocol::FrameError> {
+    fn serve(&self, stream: &UnixStream) -> Result<(), protocol::FrameError> {
         stream.set_read_timeout(Some(PATIENCE)).map_err(protocol::FrameError::Broken)?;
         stream.set_write_timeout(Some(PATIENCE)).map_err(protocol::FrameError::Broken)?;
         let mut frames = Frames::new(stream);
@@ -105,7 +117,7 @@ mod tests {
     fn whoever_comes_too_early_hears_how_far_the_start_is() {
         let soon = Duration::from_secs(20);
         let reception = Reception::open("127.0.0.1:0".parse().unwrap()).unwrap();
-        let address = reception.address.to_string();
+        let address = reception.doors.address().to_string();
         for said in ["{\"role\":\"starting\",\"done\":1}", "{\"role\":\"starting\",\"done\":2}"] {
             reception.say(said.to_owned());
             assert_eq!(Client::connect(&address, soon).unwrap().status(soon).unwrap(), said);
@@ -113,9 +125,9 @@ mod tests {
         let other = Client::connect(&address, soon).unwrap().checkpoint(false, soon);
         assert!(matches!(other, Err(ClientError::Refused { .. })), "{other:?}");
         // A client that says nothing does not hold the node up.
-        let silent = TcpStream::connect(&address).unwrap();
-        let listener = reception.close().unwrap();
-        assert_eq!(listener.local_addr().unwrap().to_string(), address);
+        let silent = freshet_fabric::local::connect(super::super::LOCAL, address.parse().unwrap()).unwrap();
+        let doors = reception.close().unwrap();
+        assert_eq!(doors.address().to_string(), address);
         drop(silent);
     }
 }

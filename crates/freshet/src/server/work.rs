@@ -116,7 +116,8 @@ fn one(shared: &Shared, worker: &Worker, work: Work) {
                 let reason = "the deadline passed before enough was committed for the procedure to begin".to_owned();
                 return reply.send(Answer::Refused { reason });
             }
-            match shared.procedures.run(shared.host.database(), worker, &call) {
+            let Some(procedures) = &shared.procedures else { return };
+            match procedures.run(shared.host.database(), worker, &call) {
                 Ok((result, ticket)) => {
                     let answer = Answer::Committed { stamp: ticket.stamp, until: ticket.until, result };
                     match shared.host.database().outcome(ticket) {

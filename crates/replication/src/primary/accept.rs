@@ -13,7 +13,7 @@ use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
     feed::{Joining, join},
-    handshake::{Agreed, Host, check_cluster, check_comes_back, consider},
+    handshake::{Agreed, Host, check_comes_back, check_hello, consider},
     takeover::serve_log,
     wire::{Continue, Hello, Purpose, Refusal, Reply},
 };
@@ -26,7 +26,7 @@ impl Service for PrimaryService {
         if shared.stopping() {
             return refuse(connection, Refusal::NotPrimary { node: shared.who.node, leader: None });
         }
-        if let Err(refusal) = check_cluster(&shared.host(), hello.cluster) {
+        if let Err(refusal) = check_hello(shared.who.node, Some(shared.who.cluster), &hello) {
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
@@ -104,12 +104,10 @@ fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
             shared.fence(term);
             Ok(())
         }
-        Ok(Verdict::Refused { highest, holder }) => Err(Refusal::Fenced {
-            asked: term,
-            highest,
-            holder,
-            leader: (highest == shared.who.term).then(|| shared.who.address.clone()),
-        }),
+        Ok(Verdict::Refused { highest, holder }) => {
+            let leader = (highest == shared.who.term).then(|| shared.who.address.clone());
+            Err(shared.terms.refusal(term, highest, holder, leader))
+        }
         Err(error) => Err(Refusal::Failed(error.to_string())),
     }
 }
@@ -137,6 +135,9 @@ fn consult(
 fn agree(shared: &Shared, hello: &Hello, fence: Term, log: &Continue) -> Result<Agreed, Refusal> {
     if let Err(commit_rule::Refusal::Fenced { by }) = shared.commit.admit() {
         return Err(Refusal::Fenced { asked: shared.who.term, highest: by, holder: None, leader: None });
+    }
+    if !shared.terms.believes(fence) {
+        return Err(Refusal::Leap { asked: fence, highest: shared.terms.get().fence.highest() });
     }
     let agreed = consider(&shared.host(), hello.cluster, hello.node, fence, log);
     if let Err(Refusal::Fenced { highest, .. }) = &agreed {

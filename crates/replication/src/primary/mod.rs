@@ -372,7 +372,7 @@ impl Shared {
     }
 
     fn fence(&self, by: Term) {
-        if by <= self.who.term {
+        if by <= self.who.term || !self.terms.believes(by) {
             return;
         }
         // Before anybody can find that the reign is over.

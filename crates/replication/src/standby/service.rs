@@ -9,7 +9,7 @@ use freshet_fabric::tcp::Connection;
 use super::{Shared, relay};
 use crate::{
     endpoint::{Service, answer, refuse},
-    handshake::{Host, check_comes_back},
+    handshake::{Host, check_comes_back, check_hello},
     takeover::serve_log,
     wire::{Hello, Purpose, Refusal, Reply, Wait},
 };
@@ -20,10 +20,8 @@ impl Service for StandbyService {
     fn serve(&self, hello: Hello, connection: Connection) {
         let shared = &self.0;
         let state = shared.terms.get();
-        if let (Some(theirs), Some(ours)) = (state.cluster, hello.cluster)
-            && ours != theirs
-        {
-            return refuse(connection, Refusal::OtherCluster { node: shared.node, theirs, ours });
+        if let Err(refusal) = check_hello(shared.node, state.cluster, &hello) {
+            return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
             Purpose::Join { fence, log, member, synchronous, offer, appliance, bare, .. } => {
@@ -107,7 +105,7 @@ fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
             }
             Ok(Verdict::Current) => shared.follow.revoke(false, deadline),
             Ok(Verdict::Refused { highest, holder }) => {
-                return Err(Refusal::Fenced { asked: term, highest, holder, leader: shared.follow.leader() });
+                return Err(shared.terms.refusal(term, highest, holder, shared.follow.leader()));
             }
             Err(error) => return Err(Refusal::Failed(error.to_string())),
         }

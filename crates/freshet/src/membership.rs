@@ -1,0 +1,52 @@
+//! `freshet token`, `freshet enrol` and `freshet reset-terms`: who belongs to a cluster, and the way back from a wrong term.
+
+use std::{
+    fs::{self, DirBuilder},
+    os::unix::fs::DirBuilderExt,
+    process::ExitCode,
+    time::Duration,
+};
+
+use freshet_engine::node::{archive, enrol_client};
+use freshet_membership::{Grant, Identity, Token};
+
+use crate::{
+    Failure,
+    cli::{EnrolOptions, ResetTermsOptions, Role, TokenOptions},
+};
+
+/// How long a node may take to answer.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Has a member make a token, and prints it.
+pub(crate) fn token(options: &TokenOptions) -> Result<ExitCode, Failure> {
+    let grant = match options.role {
+        None => Grant::Node(options.node),
+        Some(Role::Operator) => Grant::Client(Identity::Operator),
+        Some(Role::Monitor) => Grant::Client(Identity::Monitor),
+    };
+    let client = options.shows.connect(&options.address, PATIENCE)?;
+    println!("{}", client.token(grant, Duration::from_secs(options.valid), PATIENCE)?);
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Gets a certificate for a client of the control port.
+pub(crate) fn enrol(options: &EnrolOptions) -> Result<ExitCode, Failure> {
+    let path = &options.token_file;
+    let text = fs::read_to_string(path).map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))?;
+    let token: Token = text.parse()?;
+    // Before the token is used up.
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(&options.directory);
+    made.map_err(|cause| Failure::new(format!("cannot make {}: {cause}", options.directory.display())))?;
+    let credentials = enrol_client(&options.node, &token)?;
+    credentials.write(&options.directory)?;
+    println!("{} has the certificate of an {}", options.directory.display(), credentials.identity());
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Has a node forget what it has heard of terms that its log does not know.
+pub(crate) fn reset_terms(options: &ResetTermsOptions) -> Result<ExitCode, Failure> {
+    let reset = archive::reset_terms(&options.directory)?;
+    println!("{}: the latest term is {}, and was {}", options.directory.display(), reset.after, reset.before);
+    Ok(ExitCode::SUCCESS)
+}
