@@ -23,7 +23,7 @@ use rustix::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags,
         recvmsg, sendmsg, sockopt::socket_peercred,
     },
-    process::geteuid,
+    process::{Uid, geteuid},
 };
 
 /// No more descriptors are passed at once.
@@ -33,10 +33,9 @@ fn name(what: &str, address: SocketAddr) -> io::Result<net::SocketAddr> {
     net::SocketAddr::from_abstract_name(format!("freshet-{what}-{address}"))
 }
 
-/// Whether the process at the other end is of this user. Root is everybody.
-fn same_user(stream: &UnixStream) -> io::Result<bool> {
-    let user = socket_peercred(stream)?.uid;
-    Ok(user == geteuid() || user.is_root())
+/// Whose process is at the other end.
+fn user(stream: &UnixStream) -> io::Result<Uid> {
+    Ok(socket_peercred(stream)?.uid)
 }
 
 /// Listens for processes of this user.
@@ -52,14 +51,15 @@ impl LocalListener {
         UnixListener::bind_addr(&name(what, address)?).map(Self)
     }
 
-    /// Blocks until a process of this user connects; others are turned away.
+    /// Blocks until a process of this user, or of root, connects; others are turned away.
     ///
     /// # Errors
     /// What the system says; a later call may succeed.
     pub fn accept(&self) -> io::Result<UnixStream> {
         loop {
             let (stream, _) = self.0.accept()?;
-            if same_user(&stream)? {
+            let user = user(&stream)?;
+            if user == geteuid() || user.is_root() {
                 return Ok(stream);
             }
         }
@@ -81,9 +81,10 @@ pub fn connect(what: &str, address: SocketAddr) -> io::Result<Option<UnixStream>
     };
     for ip in [address.ip(), any, Ipv6Addr::UNSPECIFIED.into()] {
         match UnixStream::connect_addr(&name(what, SocketAddr::new(ip, address.port()))?) {
-            Ok(stream) if same_user(&stream)? => return Ok(Some(stream)),
+            // Not even root believes another user, who may have been there before the right one.
+            Ok(stream) if user(&stream)? == geteuid() => return Ok(Some(stream)),
             Ok(_) => {
-                let why = format!("the process that listens at {address} is another user's");
+                let why = format!("the process that listens at {address} is another user's: act as that user");
                 return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}

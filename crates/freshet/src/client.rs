@@ -112,7 +112,7 @@ fn reach(address: SocketAddr, credentials: Option<&Path>, patience: Duration) ->
 }
 
 /// What answers are read from.
-struct Ear<'s>(&'s Stream);
+pub(crate) struct Ear<'s>(pub(crate) &'s Stream);
 
 impl Read for Ear<'_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {

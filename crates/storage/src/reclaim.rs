@@ -277,13 +277,15 @@ impl Participant {
         &self.all
     }
 
-    /// Pins, announces a snapshot and returns it: what `view` gives after the announcement.
+    /// Pins, announces a snapshot and returns it: what `view` gives after the announcement, or, where
+    /// that lies below what it gave before, what was announced: below that, versions may go.
     ///
     /// # Panics
     /// When this participant is pinned already.
     pub fn pin(&self, view: impl Fn() -> Stamp) -> (Guard<'_>, Stamp) {
-        let guard = self.announce(view().0);
-        (guard, view())
+        let announced = view();
+        let guard = self.announce(announced.0);
+        (guard, view().max(announced))
     }
 
     /// Pins without a snapshot: protects memory, but keeps no version for its own sake.

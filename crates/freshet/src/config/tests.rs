@@ -22,7 +22,8 @@ fn written(text: &str) -> (tempfile::TempDir, PathBuf) {
 #[test]
 fn help_names_the_defaults() {
     let defaults = toml::Table::try_from(Settings::default()).unwrap();
-    let tables = ["log", "checkpoint", "fabric", "sql"].map(|name| (name, defaults[name].as_table().unwrap()));
+    let tables =
+        ["log", "checkpoint", "fabric", "member", "sql"].map(|name| (name, defaults[name].as_table().unwrap()));
     let command = Cli::command();
     let serve = command.find_subcommand("serve").unwrap();
     let mut keys = 0;
@@ -44,6 +45,8 @@ fn help_names_the_defaults() {
             None if key == "sql-tls-certificates" => "none, no TLS".to_owned(),
             None if key == "sql-tls-key" => "none".to_owned(),
             None if key == "join" => "none, a primary".to_owned(),
+            None if key == "member-token-file" => "none".to_owned(),
+            None if key.starts_with("member-") => "made by Freshet".to_owned(),
             None => "all".to_owned(),
         };
         let help = arg.get_help().unwrap().to_string();
@@ -51,16 +54,17 @@ fn help_names_the_defaults() {
         assert_eq!(arg.get_env().unwrap(), format!("FRESHET_{}", key.to_uppercase().replace('-', "_")).as_str());
         keys += 1;
     }
-    assert_eq!(keys, 70, "every key has a flag");
+    assert_eq!(keys, 74, "every key has a flag");
 }
 
 #[test]
 fn flags_beat_the_file() {
-    let (_directory, path) = written("workers = 7\nsafety = \"quorum:2\"\nstandbys = 2\n[log]\ninterval-us = 5\n");
+    let (_directory, path) =
+        written("replay-threads = 7\nsafety = \"quorum:2\"\nstandbys = 2\n[log]\ninterval-us = 5\n");
     let path = path.to_str().unwrap();
-    let settings = Settings::gather(&flags(&["--config", path, "--workers", "3"])).unwrap();
-    assert_eq!((settings.workers, settings.log.interval_us, settings.safety), (3, 5, Safety::Quorum(2)));
-    assert_eq!(settings.replay_threads, Settings::default().replay_threads);
+    let settings = Settings::gather(&flags(&["--config", path, "--replay-threads", "3"])).unwrap();
+    assert_eq!((settings.replay_threads, settings.log.interval_us, settings.safety), (3, 5, Safety::Quorum(2)));
+    assert_eq!(settings.refuse_after_ms, Settings::default().refuse_after_ms);
 }
 
 #[test]
@@ -83,15 +87,14 @@ fn unknown_keys_are_named_with_their_file() {
     let unknown = [("FRESHET_WOKERS".into(), "7".into()), ("PATH".into(), "".into())];
     let message = flags::check_environment(unknown.into_iter()).unwrap_err().to_string();
     assert!(message.contains("FRESHET_WOKERS"), "{message}");
-    let known = [("FRESHET_WORKERS".into(), "7".into()), ("FRESHET_SEED".into(), "".into())];
+    let known = [("FRESHET_STANDBYS".into(), "7".into()), ("FRESHET_SEED".into(), "".into())];
     flags::check_environment(known.into_iter()).unwrap();
 }
 
 #[test]
 fn absurd_values_are_refused_by_name() {
     for (args, key) in [
-        (&["--workers", "0"][..], "workers"),
-        (&["--replay-threads", "1000"], "replay-threads"),
+        (&["--replay-threads", "1000"][..], "replay-threads"),
         (&["--safety", "quorum:3", "--standbys", "1"], "safety"),
         (&["--log-segment-bytes", "1000000"], "log.segment-bytes"),
         (&["--log-buffer-bytes", "3"], "log.buffer-bytes"),
@@ -107,7 +110,7 @@ fn absurd_values_are_refused_by_name() {
         let message = Settings::gather(&flags(args)).unwrap_err().to_string();
         assert!(message.starts_with(key), "{message}");
     }
-    for args in [["--workers", "-1"], ["--safety", "safe"], ["--listen", "here"], ["--pin", "x"], ["--domain", "tape"]]
+    for args in [["--standbys", "-1"], ["--safety", "safe"], ["--listen", "here"], ["--pin", "x"], ["--domain", "tape"]]
     {
         assert!(Cli::try_parse_from(["freshet", "serve"].iter().chain(&args)).is_err(), "{args:?}");
     }

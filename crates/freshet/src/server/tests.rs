@@ -15,6 +15,9 @@ use freshet_workloads::{
     },
 };
 
+use freshet_base::{ClusterId, NodeId};
+use freshet_membership::{Enrolment, NewKey};
+
 use super::*;
 use crate::{
     client::{Client, ClientError},
@@ -40,6 +43,9 @@ impl Host for Volatile {
     fn checkpoint(&self, _: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String> {
         Err("this node keeps nothing on disk".to_owned())
     }
+    fn token(&self, _: Grant, _: Duration) -> Result<String, String> {
+        Ok("a token".to_owned())
+    }
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String> {
         while self.watermarks().visible < stamp {
             if Instant::now() >= deadline {
@@ -54,9 +60,17 @@ impl Host for Volatile {
 const SOON: Duration = Duration::from_secs(20);
 
 fn serve() -> Server {
-    let database = Database::volatile(Server::places(2)).unwrap();
-    let any = SocketAddr::from(([127, 0, 0, 1], 0));
-    Server::start(Arc::new(Volatile(database)), super::bind(any).unwrap(), 2, Isolation::Serializable).unwrap()
+    start(false).0
+}
+
+fn start(open_status: bool) -> (Server, Credentials) {
+    let procedures = Some(ProcedureOptions { workers: 2, isolation: Isolation::Serializable });
+    let purpose = Purpose { open_status, procedures };
+    let database = Database::volatile(Server::places(&purpose)).unwrap();
+    let doors = Doors::open(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+    let credentials = Credentials::found(ClusterId(5), NodeId(6)).unwrap();
+    let server = Server::start(Arc::new(Volatile(database)), Some(credentials.clone()), doors, &purpose).unwrap();
+    (server, credentials)
 }
 
 fn connect(server: &Server) -> Client {
@@ -141,8 +155,8 @@ fn requests_can_be_pipelined() {
     }
 }
 
-fn raw(server: &Server) -> TcpStream {
-    let stream = TcpStream::connect(server.address()).unwrap();
+fn raw(server: &Server) -> UnixStream {
+    let stream = local::connect(LOCAL, server.address()).unwrap().unwrap();
     stream.set_read_timeout(Some(SOON)).unwrap();
     stream
 }
@@ -187,6 +201,72 @@ fn whoever_breaks_the_rules_is_told_and_dismissed() {
     raw(&server).write_all(&hello[..3]).unwrap();
     raw(&server).write_all(&[hello, request(Ask::Hash { at: None, deadline_ms: 1000 })].concat()).unwrap();
     assert!(connect(&server).status(SOON).is_ok());
+}
+
+/// Over TCP a client may ask what its certificate allows, and without one nothing.
+#[test]
+fn who_comes_from_afar_shows_a_certificate() {
+    let (server, credentials) = start(false);
+    let address = server.address().to_string();
+    let enrolled = |grant| {
+        let directory = tempfile::tempdir().unwrap();
+        let token = credentials.give_token(grant, SOON).unwrap();
+        let key = NewKey::generate().unwrap();
+        let newcomer = Enrolment { public_key: key.public(), node: None, secret: Some(token.secret()) };
+        let enrolled = credentials.enrol(&newcomer, false).unwrap();
+        assert!(credentials.enrol(&newcomer, false).is_err(), "a token is good for once");
+        Credentials::enrolled(enrolled, &key).unwrap().write(directory.path()).unwrap();
+        directory
+    };
+    let as_one = |directory: &tempfile::TempDir| Client::connect_with(&address, Some(directory.path()), SOON);
+    let operator = as_one(&enrolled(Grant::Client(Identity::Operator))).unwrap();
+    assert!(operator.status(SOON).is_ok());
+    assert_eq!(operator.token(Grant::Node(None), SOON, SOON).unwrap(), "a token");
+    for grant in [Grant::Client(Identity::Monitor), Grant::Node(None)] {
+        let looks = as_one(&enrolled(grant)).unwrap();
+        assert!(looks.status(SOON).is_ok() && looks.watermarks(SOON).is_ok());
+        let refused = |outcome: Result<(), ClientError>| match outcome {
+            Err(ClientError::Refused { reason, .. }) => assert!(reason.contains("status alone"), "{reason}"),
+            other => panic!("{other:?}"),
+        };
+        refused(looks.promote(true, SOON).map(drop));
+        refused(looks.checkpoint(false, SOON).map(drop));
+        refused(looks.token(Grant::Client(Identity::Operator), SOON, SOON).map(drop));
+        refused(looks.hash(None, SOON).map(drop));
+        refused(looks.call::<()>("journal/create", &(), SOON).map(drop));
+    }
+    // Of another cluster's authority.
+    let directory = tempfile::tempdir().unwrap();
+    Credentials::found(ClusterId(5), NodeId(6)).unwrap().write(directory.path()).unwrap();
+    assert!(matches!(as_one(&directory), Err(ClientError::Unreachable { .. })));
+    // Without any, and without TLS.
+    let nobody = |address: SocketAddr, credentials: &Credentials| {
+        let token = credentials.give_token(Grant::Node(None), SOON).unwrap();
+        let stream = Stream::from(TcpStream::connect(address).unwrap());
+        let config = Credentials::of_newcomer(&token).unwrap();
+        let stream = stream.secure_client(config, Credentials::expected(), Instant::now() + SOON).unwrap();
+        let both =
+            [request(Ask::Hello { version: VERSION }), request(Ask::Status), request(Ask::Promote { force: true })];
+        stream.write_all(&mut [std::io::IoSlice::new(&both.concat())], false).unwrap();
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        let mut frames = Frames::new(crate::client::Ear(&stream));
+        let answers = std::iter::from_fn(|| frames.next_frame::<Response>().ok().map(|response| response.answer));
+        answers.take(3).collect::<Vec<_>>()
+    };
+    let answers = nobody(server.address(), &credentials);
+    assert!(matches!(&answers[..], [Answer::Refused { reason }] if reason.contains("no certificate")), "{answers:?}");
+    let (open, its_credentials) = start(true);
+    let answers = nobody(open.address(), &its_credentials);
+    let [Answer::Hello { .. }, Answer::Status(_), Answer::Refused { reason }] = &answers[..] else {
+        panic!("{answers:?}")
+    };
+    assert!(reason.contains("status alone"), "{reason}");
+    let stream = TcpStream::connect(open.address()).unwrap();
+    (&stream).write_all(&request(Ask::Hello { version: VERSION })).unwrap();
+    stream.set_read_timeout(Some(SOON)).unwrap();
+    let mut said = Vec::new();
+    let _ = (&stream).read_to_end(&mut said);
+    assert!(said.is_empty() || said[0] == 0x15, "an alert of TLS at most: {said:?}");
 }
 
 #[test]
