@@ -167,8 +167,9 @@ pub enum Verdict {
     },
 }
 
-/// So many terms can pass while a node hears nothing of its cluster, and no more: as many take-overs.
-/// What is said of a later term is not believed. (One message must not use up the terms of a cluster.)
+/// So many terms can pass while a node hears nothing of its cluster, and no more: as many
+/// take-overs. What is said of a later term is not believed. (One message must not use up the terms
+/// of a cluster.)
 pub const LEAP: u32 = 1 << 16;
 
 /// All terms were used up: none can begin any more.

@@ -1,5 +1,6 @@
-//! Peers at the node port that are not what they say, or are, and lie: with certificates, without, and with those of another
-//! cluster. What they say has no effect on who reigns, on what counts as committed, and on what is in the log.
+//! Peers at the node port that are not what they say, or are, and lie: with certificates, without,
+//! and with those of another cluster. What they say has no effect on who reigns, on what counts as
+//! committed, and on what is in the log.
 //!
 //! `FRESHET_SEED` repeats a run, `FRESHET_ROUNDS` says how many conversations there are.
 
@@ -70,7 +71,8 @@ struct Victim {
     token: Token,
 }
 
-/// As the same user a process could get a certificate without asking anybody; so this is one that a token was given for.
+/// As the same user a process could get a certificate without asking anybody; so this is one that a
+/// token was given for.
 fn member(of: &Node) -> Credentials {
     let token = of.credentials().give_token(freshet_membership::Grant::Node(None), PATIENCE).unwrap();
     let (enrolled, key) = endpoint::enrol(of.address(), Some(&token), None, PATIENCE).unwrap();
@@ -93,8 +95,8 @@ fn continues(random: &mut Random, victim: &Victim) -> Continue {
     }
 }
 
-/// A term that no honest node can have come to, or one that is over. What lies between would be believed of a member: to speak
-/// for a later term is how it takes over.
+/// A term that no honest node can have come to, or one that is over. What lies between would be
+/// believed of a member: to speak for a later term is how it takes over.
 fn term(random: &mut Random, victim: &Victim) -> Term {
     let now = victim.term.0;
     Term(random.of(&[0, now.saturating_sub(1), now + LEAP + 1, u32::MAX - 1, u32::MAX]))
@@ -126,7 +128,8 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         _ => Purpose::Join {
             fence: term(random, victim),
             log: continues(random, victim),
-            // What a member says of itself is believed, so that one that says it holds everything would be counted.
+            // What a member says of itself is believed, so that one that says it holds everything
+            // would be counted.
             member: false,
             synchronous: random.below(2) == 0,
             offer: offer.offer().clone(),
@@ -294,7 +297,8 @@ fn what_strangers_and_liars_say_has_no_effect() {
     standby.stop().unwrap();
 }
 
-/// Findings S1 and S3: a packet from anybody must not fence, and nobody acknowledges in the place of another.
+/// Findings S1 and S3: a packet from anybody must not fence, and nobody acknowledges in the place
+/// of another.
 #[test]
 fn nobody_speaks_under_the_id_of_another() {
     let primary = start(NodeConfig { safety: Safety::Quorum(2), standbys: 1, ..config(None) });
@@ -317,7 +321,8 @@ fn nobody_speaks_under_the_id_of_another() {
             outcome.map(|answer| answer.0)
         );
     }
-    // Under its own it may, but no term that cannot be, and not without saying of which cluster it is.
+    // Under its own it may, but no term that cannot be, and not without saying of which cluster it
+    // is.
     let own = rogue.node().unwrap();
     for (cluster, term) in
         [(None, Term(2)), (Some(primary.cluster()), Term(u32::MAX)), (Some(primary.cluster()), Term(2 + LEAP))]
@@ -352,7 +357,8 @@ fn nobody_speaks_under_the_id_of_another() {
     primary.stop().unwrap();
 }
 
-/// A token is good for one node, on the node that gave it out, and no other way leads in from outside.
+/// A token is good for one node, on the node that gave it out, and no other way leads in from
+/// outside.
 #[test]
 fn a_token_lets_one_node_in() {
     let primary = start(config(None));
@@ -384,8 +390,8 @@ fn a_token_lets_one_node_in() {
     primary.stop().unwrap();
 }
 
-/// A member that lies within what can be believed, again and again, fences a cluster off from every term that it could come to by
-/// itself. There is a way back (docs/operations.md, "A wrong term").
+/// A member that lies within what can be believed, again and again, fences a cluster off from every
+/// term that it could come to by itself. There is a way back (docs/operations.md, "A wrong term").
 #[test]
 fn there_is_a_way_back_from_a_wrong_term() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

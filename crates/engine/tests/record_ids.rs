@@ -136,7 +136,8 @@ fn a_restart_finds_them_in_the_checkpoint() {
     }
 }
 
-/// A reader holds the deleted records back while the checkpoint is written, and the log with their tombstones is gone after it.
+/// A reader holds the deleted records back while the checkpoint is written, and the log with their
+/// tombstones is gone after it.
 #[test]
 fn a_restart_finds_those_that_a_reader_held_back_in_the_checkpoint() {
     for shape in SHAPES {

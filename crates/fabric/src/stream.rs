@@ -135,8 +135,8 @@ impl Tls {
             (connection.process_new_packets().map(|_| ()).map_err(broken), connection.wants_write())
         };
         reading.start += length;
-        // Rare, but for the greeting: a writer that is stuck would hold this one up, too. An alert is
-        // sent as well: the other side is to hear why.
+        // Rare, but for the greeting: a writer that is stuck would hold this one up, too. An alert
+        // is sent as well: the other side is to hear why.
         let answered = if answers { self.write(&[], false, socket) } else { Ok(()) };
         outcome.and(answered)
     }

@@ -74,7 +74,8 @@ fn beside(link: Link) -> (Connection, Connection) {
             one.sender().send(1, Term(1), b"hello").unwrap();
             two.receiver().receive().unwrap();
             two.sender().send(2, Term(1), b"welcome").unwrap();
-            // The one that agrees may go first: what it sends is there before the other has read the welcome.
+            // The one that agrees may go first: what it sends is there before the other has read
+            // the welcome.
             let mut two = two.bare();
             two.sender().send(3, Term(1), b"early").unwrap();
             assert_eq!(one.receiver().receive().unwrap().kind, 2);

@@ -73,8 +73,8 @@ pub struct NodeProcess {
 }
 
 impl NodeProcess {
-    /// Starts `program bench node`, which is `program serve` with procedures for benchmarks, with these flags and waits until it
-    /// can serve.
+    /// Starts `program bench node`, which is `program serve` with procedures for benchmarks, with
+    /// these flags and waits until it can serve.
     ///
     /// # Errors
     /// See [`SpawnError`]; no process is left then.

@@ -67,15 +67,18 @@ pub(crate) enum Command {
     Restore(RestoreOptions),
     /// Make a token with which a node on another machine is let into the cluster, once.
     ///
-    /// Put what is printed into a file there, and start the node with `--join` and `--member-token-file`. On this machine and for this
-    /// user none is needed. The node that has made it must still be running when it is used, at its `listen` address.
+    /// Put what is printed into a file there, and start the node with `--join` and
+    /// `--member-token-file`. On this machine and for this user none is needed. The node that has
+    /// made it must still be running when it is used, at its `listen` address.
     Token(TokenOptions),
-    /// Get the certificate of an operator or a monitor, with a token that was made for one: what `--credentials` is given.
+    /// Get the certificate of an operator or a monitor, with a token that was made for one: what
+    /// `--credentials` is given.
     Enrol(EnrolOptions),
     /// Have a node that is not running forget all terms later than the last in its log.
     ///
-    /// The way back when a node refuses all others because it has heard of a term that cannot be. Only when all nodes of the cluster
-    /// are stopped, and for all of them: see "A wrong term" in docs/operations.md.
+    /// The way back when a node refuses all others because it has heard of a term that cannot be.
+    /// Only when all nodes of the cluster are stopped, and for all of them: see "A wrong term" in
+    /// docs/operations.md.
     ResetTerms(ResetTermsOptions),
     /// Look into files: a log, the tail of one that a node has saved, or checkpoints. Nodes may be at work on them.
     #[command(subcommand)]
@@ -106,7 +109,8 @@ pub(crate) struct Serve {
 /// What a client shows to a node that is not its own user's on its own machine.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Shows {
-    /// Where `freshet enrol` has put a certificate. [default: none; on the node's machine as the node's user none is needed]
+    /// Where `freshet enrol` has put a certificate. [default: none; on the node's machine as the
+    /// node's user none is needed]
     #[arg(long, value_name = "DIR", env = "FRESHET_CREDENTIALS")]
     pub(crate) credentials: Option<PathBuf>,
 }
@@ -241,7 +245,8 @@ pub(crate) struct ArchiveOptions {
     /// Where other nodes reach the primary: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7401")]
     pub(crate) node: String,
-    /// A file with a token of that node, if it is on another machine or another user's, and the directory holds no backup yet.
+    /// A file with a token of that node, if it is on another machine or another user's, and the
+    /// directory holds no backup yet.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// Another node that may be primary later. Can be given several times.

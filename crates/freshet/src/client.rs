@@ -151,7 +151,8 @@ impl Client {
         Self::connect_with(address, None, patience)
     }
 
-    /// The same; from another machine, or as another user, with the credentials in a directory that `freshet enrol` has made.
+    /// The same; from another machine, or as another user, with the credentials in a directory that
+    /// `freshet enrol` has made.
     ///
     /// # Errors
     /// As for [`Client::connect`].

@@ -1,4 +1,5 @@
-//! `freshet token`, `freshet enrol` and `freshet reset-terms`: who belongs to a cluster, and the way back from a wrong term.
+//! `freshet token`, `freshet enrol` and `freshet reset-terms`: who belongs to a cluster, and the
+//! way back from a wrong term.
 
 use std::{
     fs::{self, DirBuilder},

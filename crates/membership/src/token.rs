@@ -177,8 +177,8 @@ fn hash(secret: &[u8; 16]) -> [u8; 32] {
 }
 
 impl Tokens {
-    /// Gives out a token of this authority that may be used once until `now + valid`. Blocks for the
-    /// system's randomness.
+    /// Gives out a token of this authority that may be used once until `now + valid`. Blocks for
+    /// the system's randomness.
     ///
     /// # Errors
     /// When there is no randomness, or too many tokens were given out and not used.

@@ -1,9 +1,10 @@
 //! Where a node listens, and how one calls another. It stays open when the node changes its role.
 //!
-//! There are two doors. Over TCP TLS comes first, and who has shown no certificate of this cluster's
-//! authority may ask for one and for nothing else. Who has shown one speaks under the id in it. The
-//! other door is for processes of the same user on this machine ([`freshet_fabric::local`]): they
-//! are certified without a token, and pass the descriptors of shared memory.
+//! There are two doors. Over TCP TLS comes first, and who has shown no certificate of this
+//! cluster's authority may ask for one and for nothing else. Who has shown one speaks under the id
+//! in it. The other door is for processes of the same user on this machine
+//! ([`freshet_fabric::local`]): they are certified without a token, and pass the descriptors of
+//! shared memory.
 
 use std::{
     collections::VecDeque,

@@ -89,8 +89,8 @@ pub fn consider(
 }
 
 /// Whether one who introduces itself with `hello` may be answered by `node`, which belongs to
-/// `cluster`. What can fence, redirect or cut has to come from a node that knows to which cluster it
-/// belongs; a node without one may ask which this is, and join.
+/// `cluster`. What can fence, redirect or cut has to come from a node that knows to which cluster
+/// it belongs; a node without one may ask which this is, and join.
 ///
 /// # Errors
 /// [`Refusal`], to be sent to it.

@@ -136,9 +136,11 @@ pub enum Purpose {
         /// Where to follow it.
         address: String,
     },
-    /// A newcomer wants to be certified. All else is answered to those only who have shown a certificate.
+    /// A newcomer wants to be certified. All else is answered to those only who have shown a
+    /// certificate.
     Enrol(Enrolment),
-    /// Of a process of this user on this machine: here descriptors are passed for the one who joins with this number.
+    /// Of a process of this user on this machine: here descriptors are passed for the one who joins
+    /// with this number.
     Passage {
         /// Chosen by chance.
         number: u64,

@@ -277,8 +277,8 @@ impl Participant {
         &self.all
     }
 
-    /// Pins, announces a snapshot and returns it: what `view` gives after the announcement, or, where
-    /// that lies below what it gave before, what was announced: below that, versions may go.
+    /// Pins, announces a snapshot and returns it: what `view` gives after the announcement, or,
+    /// where that lies below what it gave before, what was announced: below that, versions may go.
     ///
     /// # Panics
     /// When this participant is pinned already.

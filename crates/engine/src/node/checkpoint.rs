@@ -423,14 +423,15 @@ impl Checkpointing {
                         continue;
                     }
                     match row {
-                        // Entries are hints: the record must have the key, else another entry leads to it.
+                        // Entries are hints: the record must have the key, else another entry leads
+                        // to it.
                         Some(row) if content.indexes(&guard).primary().definition().matches(row, key) => {
                             full |= writer.push(rid, stamp, row);
                             self.written.fetch_add(row.len() as u64, Ordering::Relaxed);
                         }
                         Some(_) => {}
-                        // A reader still holds it back. The log with the tombstone may go, so the checkpoint says that the
-                        // id is free; several entries may say it.
+                        // A reader still holds it back. The log with the tombstone may go, so the
+                        // checkpoint says that the id is free; several entries may say it.
                         None => full |= writer.push_gone(rid, stamp),
                     }
                 }

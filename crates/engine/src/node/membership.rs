@@ -23,7 +23,8 @@ use super::{
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct MembershipSettings {
-    /// A file with a token from a member on another machine, for a node that has no certificate yet.
+    /// A file with a token from a member on another machine, for a node that has no certificate
+    /// yet.
     pub token_file: Option<PathBuf>,
     /// The certificate that the operator brings, in PEM, and those between it and the authority's.
     pub certificate: Option<PathBuf>,

@@ -3,8 +3,9 @@
 //! A write is a copy by the writer; the other side's processor has no part in it. Immediate values go through a ring in shared memory
 //! ([`bell`]), at which the other side sleeps when it has nothing to do.
 //!
-//! The two pass each other the descriptors of what they have registered, over a socket between processes of
-//! one user ([`local`](crate::local)): neither says by which number or name its memory is to be found.
+//! The two pass each other the descriptors of what they have registered, over a socket between
+//! processes of one user ([`local`](crate::local)): neither says by which number or name its memory
+//! is to be found.
 //!
 //! The TCP connection on which the two met stays open beside it: when it ends, a thread that does nothing but wait for that wakes whoever
 //! sleeps here.

@@ -37,7 +37,8 @@ pub(crate) enum Bench {
     /// restarted and promoted by seed, and whose history is checked: nothing acknowledged is lost,
     /// and much more (docs/testing.md).
     Torture(Box<TortureOptions>),
-    /// Run a node as `freshet serve` does, one that also runs the procedures of benchmarks for its clients.
+    /// Run a node as `freshet serve` does, one that also runs the procedures of benchmarks for its
+    /// clients.
     #[command(hide = true)]
     Node(Box<NodeOptions>),
     /// All figures that Freshet promises, as ratios within one run: a table for docs/benchmarks.md.

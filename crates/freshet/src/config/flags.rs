@@ -17,7 +17,8 @@ const OTHERS: [&str; 5] =
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Flags {
     /// TOML file with the same keys as the flags, without the dashes in front; those that begin with log-,
-    /// checkpoint-, fabric-, member- or sql- are in the tables of these names. The environment beats the file, and flags beat both. Unknown keys are errors.
+    /// checkpoint-, fabric-, member- or sql- are in the tables of these names. The environment
+    /// beats the file, and flags beat both. Unknown keys are errors.
     #[arg(long, value_name = "FILE", env = "FRESHET_CONFIG")]
     pub(crate) config: Option<PathBuf>,
 
@@ -140,13 +141,13 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DEVICE", env = "FRESHET_FABRIC_DEVICE", help_heading = "Fabric")]
     pub(crate) fabric_device: Option<String>,
 
-    /// Whether what goes over TCP between nodes is sealed by TLS also after both have shown who they are: tls, or none
-    /// where both nodes say so. [default: tls]
+    /// Whether what goes over TCP between nodes is sealed by TLS also after both have shown who
+    /// they are: tls, or none where both nodes say so. [default: tls]
     #[arg(long, value_name = "HOW", env = "FRESHET_FABRIC_ENCRYPTION", help_heading = "Fabric")]
     pub(crate) fabric_encryption: Option<FabricEncryption>,
 
-    /// A file with the token that `freshet token` has printed on a member: with it a new node is let into a cluster on
-    /// another machine. [default: none]
+    /// A file with the token that `freshet token` has printed on a member: with it a new node is
+    /// let into a cluster on another machine. [default: none]
     #[arg(long, value_name = "FILE", env = "FRESHET_MEMBER_TOKEN_FILE", help_heading = "Membership")]
     pub(crate) member_token_file: Option<PathBuf>,
     /// This node's certificate, in PEM, where the operator brings it. [default: made by Freshet]

@@ -5,8 +5,8 @@
 //! responses bear the number of their request and come in any order, so that a client may have many requests under
 //! way. The first request is [`Ask::Hello`].
 //!
-//! Who may ask what is known before the first frame: a process of the same user on the same machine by its socket, all
-//! others by the certificates of TLS (see [`server`](crate::server)).
+//! Who may ask what is known before the first frame: a process of the same user on the same machine
+//! by its socket, all others by the certificates of TLS (see [`server`](crate::server)).
 //!
 //! A peer that breaks the rules is told so once, as far as that is possible, and the connection ends. Nothing that
 //! comes over it makes a node panic, hang, or reserve memory that the peer has not filled.
@@ -76,7 +76,8 @@ pub enum Ask {
         /// How long it may be used, in seconds.
         valid_s: u64,
     },
-    /// Of a node that was started for a benchmark: runs a procedure as a transaction. Answered by [`Answer::Committed`] or one of its relatives.
+    /// Of a node that was started for a benchmark: runs a procedure as a transaction. Answered by
+    /// [`Answer::Committed`] or one of its relatives.
     Call(Call),
     /// Answered by [`Answer::Visible`] as soon as everything below the stamp is visible here.
     WaitVisible {

@@ -1,5 +1,5 @@
-//! The control port: a node's end of the connections of those who look after it; and, on a node that was started for a
-//! benchmark, of those who call its procedures.
+//! The control port: a node's end of the connections of those who look after it; and, on a node
+//! that was started for a benchmark, of those who call its procedures.
 //!
 //! | who comes | and may ask |
 //! |---|---|
@@ -217,8 +217,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves `host` to those who come to `doors`; without `credentials`, to none over TCP. The database must have places for
-    /// [`Server::places`] workers.
+    /// Serves `host` to those who come to `doors`; without `credentials`, to none over TCP. The
+    /// database must have places for [`Server::places`] workers.
     ///
     /// # Errors
     /// When a thread cannot be started.

@@ -27,8 +27,8 @@ struct Shared {
     over: AtomicBool,
 }
 
-/// Holds the clients' address while the node starts, and answers processes of the same user on the same machine. Others are
-/// turned away: a node that starts may have no certificate yet.
+/// Holds the clients' address while the node starts, and answers processes of the same user on the
+/// same machine. Others are turned away: a node that starts may have no certificate yet.
 pub(crate) struct Reception {
     shared: Arc<Shared>,
     doors: Arc<Doors>,
