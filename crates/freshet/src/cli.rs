@@ -239,6 +239,10 @@ pub(crate) struct InspectCheckpoint {
 
 impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        // Reports of experiments are to be shown; the rest is somebody's data.
+        if !matches!(self.command, Command::Experiment(_)) {
+            freshet_base::private::umask();
+        }
         match self.command {
             Command::Demo(options) => demo::run(&options),
             Command::Serve(options) => serve::run(&options),

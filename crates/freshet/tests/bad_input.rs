@@ -82,7 +82,7 @@ fn a_truncated_or_missing_segment_is_noticed() {
         inspect(directory.path(), &[]);
         fs::remove_file(segment).unwrap();
         refused(directory.path(), &small);
-        fs::write(segment, &bytes).unwrap();
+        freshet_base::private::write(segment, &bytes).unwrap();
     }
     let node = start(directory.path(), &small);
     assert_eq!(missing(&connect(&node), &marks), []);
@@ -444,7 +444,7 @@ fn checkpoint_directories_belong_to_one_node() {
 
     // Rows that were moved to another device are the node's own.
     let moved = path("moved");
-    fs::create_dir(&moved).unwrap();
+    freshet_base::private::create_directory(&moved).unwrap();
     for name in names(&shared).iter().filter(|name| name.starts_with("checkpoint-0")) {
         fs::rename(shared.join(name), moved.join(name)).unwrap();
     }

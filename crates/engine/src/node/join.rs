@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp};
+use freshet_base::{ClusterId, NodeId, Stamp, private};
 use freshet_cluster::term::TermHistory;
 use freshet_fabric::tcp::Connection;
 use freshet_recovery::{Manifest, RestoreError, checkpoint::folder};
@@ -88,7 +88,7 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Keeper for Arriving
         let path = self.places.get(number as usize).ok_or("more files came than the manifest names")?;
         let failed = |cause: std::io::Error| format!("{}: {cause}", path.display());
         if self.file.is_none() {
-            self.file = Some(File::create(path).map_err(failed)?);
+            self.file = Some(private::create(path).map_err(failed)?);
         }
         let open = self.file.as_mut().expect("just opened");
         open.write_all(bytes).map_err(failed)?;
@@ -123,7 +123,7 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
         manifest.devices = self.devices.len() as u32;
         for device in self.devices {
             let folder = folder(device, manifest.start());
-            fs::create_dir_all(&folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
+            private::create_directories(&folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
         }
         (self.begun)(&manifest, std::mem::take(&mut self.history))?;
         self.manifest = Some(manifest);
@@ -186,7 +186,7 @@ impl Unfinished {
     fn write(directory: &Path, begin: Stamp) -> Result<(), String> {
         let path = Self::path(directory);
         let write = || {
-            let mut file = File::create(&path)?;
+            let mut file = private::create(&path)?;
             file.write_all(format!("{}\n", begin.0).as_bytes())?;
             file.sync_all()?;
             File::open(directory)?.sync_all()
