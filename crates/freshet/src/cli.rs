@@ -9,7 +9,9 @@ use crate::{
     config::Flags,
     demo::{self, DemoOptions},
     experiment::{self, ExperimentOptions},
-    inspect, promote, serve, status,
+    inspect,
+    messages::{self, Format},
+    promote, serve, status,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the client hears of
@@ -253,7 +255,12 @@ impl Cli {
             Command::Archive(options) => backup::archive(&options),
             Command::Restore(options) => backup::restore(&options),
             Command::Inspect(what) => inspect::run(&what),
-            Command::Bench(options) => bench::run(options),
+            Command::Bench(options) => {
+                // Nodes that are stopped and killed on purpose are no news.
+                let levels = "error,log=warn,engine=warn".parse().map_err(|cause: String| Failure::new(cause))?;
+                messages::begin(Format::Text, &levels)?;
+                bench::run(options)
+            }
             Command::Experiment(options) => experiment::run(&options),
         }
     }

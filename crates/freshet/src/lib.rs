@@ -9,6 +9,7 @@
 //! | [`serve`], [`status`], [`promote`], [`checkpoint`], [`inspect`] | the commands of that name |
 //! | [`bench`] | measures the engine within this process, standbys beside it |
 //! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
+//! | [`messages`] | what the process says about itself, on standard error |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
 #![forbid(unsafe_code)]
@@ -22,9 +23,12 @@ pub mod client;
 mod config;
 mod demo;
 mod descriptors;
+mod disk;
 mod ending;
 mod experiment;
 mod inspect;
+mod messages;
+mod notify;
 mod pin;
 mod process;
 mod promote;
@@ -72,7 +76,7 @@ pub fn main() -> ExitCode {
     match cli.run() {
         Ok(code) => code,
         Err(Failure(message)) => {
-            eprintln!("freshet: {message}");
+            messages::last_word(&message);
             ExitCode::FAILURE
         }
     }

@@ -21,8 +21,9 @@ use crate::{
     cli::Serve,
     config::Settings,
     descriptors::{self, Descriptors},
-    ending::Ending,
-    process,
+    disk::DiskWatch,
+    ending::{Ending, Heard},
+    messages, notify, process,
     protocol::Watermarks,
     server::{Host, Server, starting::Reception},
     sql,
@@ -45,17 +46,35 @@ struct Ready<'a> {
 
 /// Runs a node.
 pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
+    let ended = serve(options);
+    // The process may end at once.
+    messages::flush();
+    ended
+}
+
+fn serve(options: &Serve) -> Result<ExitCode, Failure> {
+    // First, so that no signal ends the node that is not meant to.
+    let ending = Ending::listen(options.while_stdin)?;
     let settings = Settings::gather(&options.flags)?;
+    messages::begin(settings.log.format, &settings.log.level)?;
+    let file = options.flags.config.as_ref().map(|file| tracing::field::display(file.display()));
+    let keys = serde_json::to_string(&settings)?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pid = std::process::id(),
+        file,
+        keys,
+        "the configuration is loaded"
+    );
     if let Some(cpus) = &settings.pin {
         cpus.pin()?;
     }
-    let ending = Ending::listen(options.while_stdin)?;
     // A limit on the size of files is an error like any other, and not to end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     // A node that has found its own code to be wrong does not continue, except where that is
     // contained: what is acknowledged is safe in its log, and a standby takes over or a restart
     // brings it back.
-    freshet_base::panics::decide();
+    freshet_base::panics::decide(messages::tell_panic);
     descriptors::take();
 
     let reception = Reception::open(settings.address)?;
@@ -73,19 +92,20 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
         progress.show();
     })?;
     if let Some(torn) = node.torn() {
-        eprintln!("freshet: a crash had left an unfinished end of the log, which was cut off: {torn}");
+        tracing::warn!(%torn, "a crash had left an unfinished end of the log, which was cut off");
     }
     if let Some(why) = node.passed_over() {
-        eprintln!("freshet: the newest checkpoint was passed over: {why}");
+        tracing::warn!(cause = why, "the newest checkpoint was passed over");
     }
     if let Some((medium, method)) = node.persistent_medium() {
         match medium {
             freshet_engine::PersistMedium::Dax => {
-                eprintln!("freshet: the log buffer is in persistent memory ({method})")
+                tracing::info!(%method, "the log buffer is in persistent memory")
             }
-            freshet_engine::PersistMedium::Emulated { why } => eprintln!(
-                "freshet: the log buffer is NOT in persistent memory, it survives the end of this process only, not a loss of \
-                 power ({method}; {why})"
+            freshet_engine::PersistMedium::Emulated { why } => tracing::warn!(
+                %method,
+                cause = why,
+                "the log buffer is NOT in persistent memory, it survives the end of this process only, not a loss of power"
             ),
         }
     }
@@ -104,15 +124,35 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let mut out = io::stdout();
     writeln!(out, "ready {}", serde_json::to_string(&ready)?)?;
     out.flush()?;
+    tracing::info!(
+        node = ready.node,
+        cluster = ready.cluster,
+        role = ready.role,
+        address = ready.address,
+        listen = ready.listen,
+        sql = ready.sql,
+        "the node is ready"
+    );
+    notify::ready("ready");
+    let watch = DiskWatch::start(settings.places(), settings.log.segment_bytes)?;
 
     let deposed = loop {
-        if ending.wait_for(LOOK_EVERY) {
-            break false;
+        match ending.hear(LOOK_EVERY) {
+            Heard::End => break false,
+            Heard::Reload => tracing::info!("there is nothing to reload"),
+            Heard::Nothing => {}
         }
         if node.is_deposed() {
             break true;
         }
     };
+    drop(watch);
+    if deposed {
+        notify::status("another node has become the primary; starting again, to follow it");
+    } else {
+        tracing::info!("the node stops");
+        notify::stopping();
+    }
     let bound = [
         ("--address", Some(server.address())),
         ("--listen", Some(node.bound_address())),
@@ -126,23 +166,26 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     if stuck > 0 {
         // The node cannot stop while they use it. What is acknowledged is safe in its log, so it
         // ends as by a crash.
-        eprintln!(
-            "freshet: {stuck} sessions did not end what they do in time; the node ends all the same, \
-             and reads its log when it starts again"
+        tracing::warn!(
+            sessions = stuck,
+            "sessions did not end what they do in time; the node ends all the same, and reads its log when it starts again"
         );
         if again {
             return Err(start_again(&bound));
         }
+        messages::flush();
         std::process::exit(1);
     }
     let stopped = node.stop();
     drop(server);
     if again {
-        eprintln!("freshet: another node has become the primary, so this one starts again, to follow it");
         return Err(start_again(&bound));
     }
     match stopped {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(()) => {
+            tracing::info!("the node has stopped");
+            Ok(ExitCode::SUCCESS)
+        }
         Err(cause) => Err(Failure::new(format!("the node has stopped, but not cleanly: {cause}"))),
     }
 }
@@ -173,6 +216,8 @@ fn start_again(bound: &[(&str, Option<SocketAddr>)]) -> Failure {
             command.arg(flag).arg(address.to_string());
         }
     }
+    tracing::info!("another node has become the primary, so this one starts again, to follow it");
+    messages::flush();
     let cause = command.exec();
     Failure::new(format!("another node has become the primary, and this one cannot start again by itself: {cause}"))
 }
@@ -219,6 +264,7 @@ impl Progress {
         let now = Instant::now();
         if self.now.phase != name {
             (self.begun, self.shown) = (Some(now), Some(now));
+            tracing::info!(phase = name, "the start comes to its next phase");
         }
         let rate = done as f64 / (now - self.begun.unwrap_or(now)).as_secs_f64().max(1e-3);
         self.now = Starting {
@@ -243,8 +289,16 @@ impl Progress {
             return;
         }
         self.shown = Some(now);
-        let (done, of, rate) = crate::status::progress(self.now.unit, self.now.done, *of, self.now.per_second);
-        eprintln!("freshet: {phase}: {done} of {of}, {rate}/s, {left:.0} s left");
+        let (percent, total, rate) = crate::status::progress(self.now.unit, self.now.done, *of, self.now.per_second);
+        let (done, of, per_second) = (self.now.done, *of, self.now.per_second);
+        tracing::info!(
+            phase,
+            done,
+            of,
+            per_second,
+            seconds_left = left.round(),
+            "{phase}: {percent} of {total}, {rate}/s, {left:.0} s left"
+        );
     }
 }
 
@@ -316,11 +370,9 @@ impl Host for NodeHost {
     fn promote(&self, force: bool) -> Result<(u32, Stamp), String> {
         match self.node.promote(force) {
             Ok(promotion) => {
-                eprintln!(
-                    "freshet: this node is the primary since {:?} after its start, in term {}",
-                    self.begun.elapsed(),
-                    promotion.term
-                );
+                let (term, stamp) = (promotion.term.0, promotion.at.0);
+                let up_s = self.begun.elapsed().as_secs_f64();
+                tracing::info!(role = "primary", term, stamp, up_s, "the take-over is done: this node is the primary");
                 Ok((promotion.term.0, promotion.at))
             }
             Err(cause) => Err(crate::Failure::from(cause).to_string()),

@@ -49,11 +49,7 @@ fn what_is_made_is_its_users_alone() {
     let path = |name: &str| directory.path().join(name);
     let (data, log, rows, buffer) = (path("a/data"), path("log"), path("rows"), path("buffer"));
     let (backup, restored, standby) = (path("backup"), path("restored"), path("standby"));
-    let more = [
-        ("--log-dir", &log),
-        ("--checkpoint-dir", &rows),
-        ("--log-buffer-file", &buffer),
-    ];
+    let more = [("--log-dir", &log), ("--checkpoint-dir", &rows), ("--log-buffer-file", &buffer)];
     let more: Vec<&str> = more.iter().flat_map(|(flag, path)| [*flag, path.to_str().unwrap()]).collect();
     let node = start_with_umask(directory.path(), "000", &data, &[&more[..], &["--domain", "pmem"]].concat());
     create_journal(&connect(&node));
@@ -143,8 +139,7 @@ fn a_key_that_others_can_read_is_refused() {
     fs::write(&certificate, made.cert.pem()).unwrap();
     fs::write(&key, made.signing_key.serialize_pem()).unwrap();
     let (certificate, key_path) = (certificate.to_str().unwrap(), key.to_str().unwrap());
-    let more =
-        ["--sql-listen", "127.0.0.1:0", "--sql-tls-certificates", certificate, "--sql-tls-key", key_path];
+    let more = ["--sql-listen", "127.0.0.1:0", "--sql-tls-certificates", certificate, "--sql-tls-key", key_path];
     set(&key, 0o644);
     let message = refused(&data, &more);
     let says = format!("private key file \"{key_path}\" has group or world access");

@@ -283,10 +283,21 @@ impl Checkpointing {
                 }
             };
             let begun = Instant::now();
+            let consistent = kind == CheckpointKind::Consistent;
+            tracing::info!(consistent, "a checkpoint begins");
             let outcome = self.write(&mut participants, kind);
             let outcome = match outcome {
                 Ok(manifest) => {
                     self.note(&manifest, Some(begun.elapsed()));
+                    tracing::info!(
+                        start = manifest.start().0,
+                        end = manifest.end().0,
+                        rows = manifest.rows(),
+                        bytes = manifest.bytes(),
+                        seconds = begun.elapsed().as_secs_f64(),
+                        consistent,
+                        "a checkpoint is installed"
+                    );
                     if kind == CheckpointKind::Consistent {
                         // Whoever asked for it is about to open it.
                         lock(&self.held).push((manifest.start(), Instant::now()));
@@ -319,7 +330,7 @@ impl Checkpointing {
     fn failed(&self, why: &str) {
         let mut status = lock(&self.status);
         if status.failure.as_deref() != Some(why) {
-            eprintln!("freshet: no new checkpoint: {why}; the node goes on, and tries again later");
+            tracing::warn!(cause = why, "no new checkpoint: the node continues, and tries again later");
             status.failure = Some(why.to_owned());
         }
     }

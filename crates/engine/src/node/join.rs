@@ -48,6 +48,7 @@ impl Service for CheckpointDoor {
         if hello.cluster.is_some_and(|theirs| theirs != self.cluster) {
             return answer(connection, freshet_base::Term(0), &Reply::NoCheckpoint);
         }
+        tracing::info!(node = %hello.node, address = hello.address, consistent, "a node fetches a checkpoint");
         let open = || match consistent {
             true => {
                 let manifest = self.checkpointing.now(CheckpointKind::Consistent)?;
@@ -247,6 +248,13 @@ pub(super) fn join_from_checkpoint(
             ))),
         };
     };
+    tracing::info!(
+        address = primary,
+        start = manifest.start().0,
+        rows = manifest.rows(),
+        bytes = manifest.bytes(),
+        "another node's checkpoint is here, to begin with"
+    );
     let observer = observer.expect("it began with the manifest");
     observer.wait_persisted(manifest.start()).map_err(StartError::System)?;
     let end = observer.stop().map_err(StartError::System)?;

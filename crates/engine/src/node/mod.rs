@@ -281,8 +281,13 @@ impl Node {
     /// # Errors
     /// See [`PromoteError`]; but for [`PromoteError::Reign`] the node is a standby as before.
     pub fn promote(&self, force: bool) -> Result<Promotion, PromoteError> {
+        tracing::info!(force, "a take-over begins");
         let configured = Some((self.config.standbys, self.config.safety));
-        self.take_over(&PromoteOptions { force, configured, ..PromoteOptions::default() })
+        let promoted = self.take_over(&PromoteOptions { force, configured, ..PromoteOptions::default() });
+        if let Err(cause) = &promoted {
+            tracing::warn!(%cause, "the take-over did not take place");
+        }
+        promoted
     }
 
     /// Of a standby: notes from now on who wants to follow it.
@@ -347,6 +352,9 @@ impl Node {
             thread.thread().unpark();
             // A panic there was reported already.
             let _ = thread.join();
+        }
+        if matches!(composition, Composition::Primary(_) | Composition::Standby(_)) {
+            tracing::debug!("the node stops");
         }
         let stopped = match composition {
             Composition::Primary(reign) => reign.stop(),

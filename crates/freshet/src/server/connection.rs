@@ -261,7 +261,7 @@ fn serve(shared: &Arc<Shared>, number: u64, stream: &Arc<TcpStream>, place: Plac
             let _ = writing.shutdown(Shutdown::Both);
         })?
     };
-    read(shared, &connection, &mut frames);
+    read(shared, &connection, &mut frames, stream);
     connection.lock().ended = true;
     connection.flush();
     let _ = writer.join();
@@ -291,7 +291,7 @@ fn hello(version: u32) -> Result<Answer, String> {
 }
 
 /// Reads requests until there are no more.
-fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>) {
+fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>, stream: &TcpStream) {
     while connection.admit() {
         let reply = |id| Reply::new(connection, id);
         match frames.next_frame::<Request>() {
@@ -299,13 +299,26 @@ fn read(shared: &Arc<Shared>, connection: &Arc<Connection>, frames: &mut Frames<
                 Ok(answer) => reply(id).send(answer),
                 Err(reason) => return reply(id).send(Answer::Refused { reason }),
             },
-            Ok(Request { id, ask }) => dispatch(shared, reply(id), ask),
+            Ok(Request { id, ask }) => {
+                tell_asked(stream, &ask);
+                dispatch(shared, reply(id), ask);
+            }
             Err(FrameError::Closed | FrameError::Broken(_)) => {
                 connection.lock().under_way -= 1;
                 return;
             }
             Err(cause) => return reply(Response::NOBODY).send(Answer::Refused { reason: cause.to_string() }),
         }
+    }
+}
+
+/// What changes the node is said before it is done, and by whom it was asked for.
+fn tell_asked(stream: &TcpStream, ask: &Ask) {
+    let peer = || stream.peer_addr().map_or_else(|_| "?".to_owned(), |peer| peer.to_string());
+    match ask {
+        Ask::Promote { force } => tracing::info!(peer = peer(), force, "a client asks this node to take over"),
+        Ask::Checkpoint { consistent } => tracing::info!(peer = peer(), consistent, "a client asks for a checkpoint"),
+        _ => {}
     }
 }
 

@@ -21,7 +21,7 @@
 //! A length of all ones, and no row, says that the record was deleted at that stamp and its id is free.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{Read, Write},
     path::{Path, PathBuf},
 };

@@ -12,7 +12,7 @@ use freshet_fabric::tcp::Connection;
 use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
-    feed::{Joining, join},
+    feed::{Joining, join, tell_refused},
     handshake::{Agreed, Host, check_cluster, check_comes_back, consider},
     takeover::serve_log,
     wire::{Continue, Hello, Purpose, Refusal, Reply},
@@ -27,6 +27,7 @@ impl Service for PrimaryService {
             return refuse(connection, Refusal::NotPrimary { node: shared.who.node, leader: None });
         }
         if let Err(refusal) = check_cluster(&shared.host(), hello.cluster) {
+            tell_refused(&hello, &refusal);
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
@@ -37,7 +38,10 @@ impl Service for PrimaryService {
                             Joining { member, synchronous, appliance, offer, replayed: log.may_send_until, agreed };
                         join(shared, &hello, joining, connection);
                     }
-                    Err(refusal) => refuse(connection, refusal),
+                    Err(refusal) => {
+                        tell_refused(&hello, &refusal);
+                        refuse(connection, refusal);
+                    }
                 }
             }
             Purpose::Consult { term, binding, comes_back } => {

@@ -6,6 +6,7 @@
 mod accept;
 mod announce;
 mod commit;
+mod tell;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -138,6 +139,8 @@ pub(crate) struct Shared {
     recorded: AtomicU64,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
+    /// What was said of the safety level and of standbys.
+    told: Mutex<tell::Told>,
     /// Where the log of this reign, which is over, ends for those who take over.
     final_end: Mutex<Option<Stamp>>,
     successor: Mutex<Successor>,
@@ -210,6 +213,7 @@ impl Primary {
             // What a restart or a take-over has found may have a record that no standby has noted.
             recorded: AtomicU64::new(start),
             contested: AtomicBool::new(false),
+            told: Mutex::default(),
             final_end: Mutex::new(None),
             successor: Mutex::default(),
         });
@@ -356,6 +360,7 @@ impl Shared {
         }
         if outcome.changed {
             self.feeds.note_places(&self.commit.places());
+            self.tell_changes();
             let available = self.feeds.boundaries().available();
             self.release_buffer(available);
         }
@@ -381,11 +386,13 @@ impl Shared {
 
     /// Somebody holds this reign's term to be another node's; `why` says who.
     fn contested(&self, why: &str, yields: bool) {
-        let (term, node) = (self.who.term, self.who.node);
+        let term = self.who.term;
         if !self.contested.swap(true, Ordering::SeqCst) {
-            eprintln!(
-                "term {term} of this primary ({node}) is contested: {why}; whoever has promised it to the other node cannot follow this one until it is \
-                 restarted, and reigns in a later term"
+            tracing::warn!(
+                term = term.0,
+                cause = why,
+                "the term of this primary is contested: a node that has promised it to the other cannot follow this one \
+                 until it is restarted, and reigns in a later term"
             );
         }
         let before = self.commit.admit();
@@ -393,10 +400,7 @@ impl Shared {
         if let (Ok(()) | Err(commit_rule::Refusal::TooFewStandbys { .. }), Err(commit_rule::Refusal::Fenced { .. })) =
             (before, self.commit.admit())
         {
-            eprintln!(
-                "this primary ({node}) stands down, having committed nothing in term {term}: restart it, or, if another node reigns, start it \
-                 with `join` and that node's address"
-            );
+            tracing::warn!(term = term.0, "this primary stands down, having committed nothing in its term");
             self.feeds.end();
         }
     }
@@ -418,7 +422,11 @@ impl Shared {
             self.apply(Event::Tick);
             if let Err(why) = self.record_set() {
                 // The log, or the control file, takes nothing more; commits wait for a record that will not come.
-                eprintln!("the in-sync set of term {} cannot be recorded: {why}", self.who.term);
+                tracing::error!(
+                    term = self.who.term.0,
+                    cause = why,
+                    "the in-sync set cannot be recorded: commits wait until the node is started again"
+                );
                 return;
             }
         }
