@@ -33,6 +33,7 @@ mod pin;
 mod process;
 mod promote;
 pub mod protocol;
+mod reload;
 mod serve;
 mod server;
 mod sql;

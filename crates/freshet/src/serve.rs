@@ -25,6 +25,7 @@ use crate::{
     ending::{Ending, Heard},
     messages, notify, process,
     protocol::Watermarks,
+    reload::{self, Reload},
     server::{Host, Server, starting::Reception},
     sql,
 };
@@ -56,7 +57,7 @@ fn serve(options: &Serve) -> Result<ExitCode, Failure> {
     // First, so that no signal ends the node that is not meant to.
     let ending = Ending::listen(options.while_stdin)?;
     let settings = Settings::gather(&options.flags)?;
-    messages::begin(settings.log.format, &settings.log.level)?;
+    let messages = messages::begin(settings.log.format, &settings.log.level)?;
     let file = options.flags.config.as_ref().map(|file| tracing::field::display(file.display()));
     let keys = serde_json::to_string(&settings)?;
     tracing::info!(
@@ -113,7 +114,7 @@ fn serve(options: &Serve) -> Result<ExitCode, Failure> {
     let server = Server::start(host, reception.close()?, settings.workers, settings.isolation)?;
     let sql = prepared.map(|prepared| sql::start(&settings.sql, prepared, &node)).transpose()?;
     let ready = Ready {
-        sql: sql.as_ref().and_then(|server| server.addresses().first()).map(ToString::to_string),
+        sql: sql.as_ref().and_then(|sql| sql.server.addresses().first()).map(ToString::to_string),
         address: server.address().to_string(),
         listen: node.address(),
         role: format!("{:?}", node.role()).to_lowercase(),
@@ -134,19 +135,26 @@ fn serve(options: &Serve) -> Result<ExitCode, Failure> {
         "the node is ready"
     );
     notify::ready("ready");
+    let things = reload::things(&messages, &node, sql.as_ref(), &settings);
+    let mut reload = Reload::new(&options.flags, &settings, things);
     let watch = DiskWatch::start(settings.places(), settings.log.segment_bytes)?;
 
     let deposed = loop {
         match ending.hear(LOOK_EVERY) {
             Heard::End => break false,
-            Heard::Reload => tracing::info!("there is nothing to reload"),
+            Heard::Reload => {
+                notify::reloading();
+                reload.reload();
+                notify::ready("ready");
+            }
             Heard::Nothing => {}
         }
         if node.is_deposed() {
             break true;
         }
     };
-    drop(watch);
+    // What can be reloaded has a share of the server for SQL.
+    drop((watch, reload));
     if deposed {
         notify::status("another node has become the primary; starting again, to follow it");
     } else {
@@ -156,9 +164,9 @@ fn serve(options: &Serve) -> Result<ExitCode, Failure> {
     let bound = [
         ("--address", Some(server.address())),
         ("--listen", Some(node.bound_address())),
-        ("--sql-listen", sql.as_ref().and_then(|server| server.addresses().first().copied())),
+        ("--sql-listen", sql.as_ref().and_then(|sql| sql.server.addresses().first().copied())),
     ];
-    let stuck = sql.map_or(0, |server| {
+    let stuck = sql.and_then(|sql| Arc::into_inner(sql.server)).map_or(0, |server| {
         // What it shows grows old, and no client is to take it for the present state.
         server.shut_down(if deposed { Duration::ZERO } else { sql::GRACE })
     });

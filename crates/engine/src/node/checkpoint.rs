@@ -111,7 +111,7 @@ pub struct CheckpointStatus {
 
 /// What the manager needs of its node.
 pub(super) struct Ground {
-    pub settings: CheckpointSettings,
+    pub settings: Mutex<CheckpointSettings>,
     /// Where manifests go.
     pub directory: PathBuf,
     pub devices: Vec<PathBuf>,
@@ -184,6 +184,18 @@ impl Checkpointing {
             *bytes = self.written.load(Ordering::Relaxed);
         }
         status
+    }
+
+    /// Changes when and how checkpoints are written from now on; the directories stay.
+    pub fn set(&self, settings: CheckpointSettings) {
+        let mut ours = lock(&self.ground.settings);
+        *ours = CheckpointSettings { dir: std::mem::take(&mut ours.dir), ..settings };
+        drop(ours);
+        self.changed.notify_all();
+    }
+
+    fn settings(&self) -> CheckpointSettings {
+        lock(&self.ground.settings).clone()
     }
 
     /// Writes a checkpoint now and waits for it. A consistent one stays for a while, so that it can be [opened](Self::open).
@@ -336,7 +348,7 @@ impl Checkpointing {
     }
 
     fn is_due(&self, last: Instant) -> bool {
-        let settings = &self.ground.settings;
+        let settings = self.settings();
         if settings.interval_s == 0 {
             return false;
         }
@@ -403,9 +415,9 @@ impl Checkpointing {
         let ground = &self.ground;
         let core = &ground.core;
         let place = (device as u32, ground.devices[device].as_path());
-        let (files, sync) = (ground.settings.files, ground.settings.sync_bytes);
+        let CheckpointSettings { files, sync_bytes: sync, cpu_percent, .. } = self.settings();
         let mut writer = TableWriter::create(place, ground.cluster, walk.start, walk.table.fid(), files, sync)?;
-        let mut pace = Pace::new(ground.settings.cpu_percent);
+        let mut pace = Pace::new(cpu_percent);
         let mut batch = Entries::default();
         while walk.next(participant, &mut batch) {
             if self.stopping.load(Ordering::SeqCst) {
@@ -477,7 +489,7 @@ impl Checkpointing {
         Manifest::remove_others(&ground.directory, &ground.devices, &keep).map_err(|cause| cause.to_string())?;
         let begin = ground.store.extent().map_or(Stamp::ZERO, |(begin, _)| begin);
         // Standbys that are connected get all that they need; for others some of the log is kept.
-        let kept = Stamp(manifest.end().0.saturating_sub(ground.settings.keep_log_bytes));
+        let kept = Stamp(manifest.end().0.saturating_sub(self.settings().keep_log_bytes));
         let held = self.held().into_iter().min().unwrap_or(Stamp::MAX);
         let unneeded = manifest.start().min((ground.unneeded)()).min(kept.max(begin)).min(held);
         ground.store.remove_below(unneeded).map_err(|cause| cause.to_string())?;

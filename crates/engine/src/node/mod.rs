@@ -373,6 +373,13 @@ impl Node {
         self.checkpointing.as_ref().map(|checkpointing| checkpointing.status())
     }
 
+    /// Changes when and how checkpoints are written from now on. Their directories stay.
+    pub fn set_checkpoints(&self, settings: CheckpointSettings) {
+        if let Some(checkpointing) = &self.checkpointing {
+            checkpointing.set(settings);
+        }
+    }
+
     /// Writes a checkpoint now and waits for it: the log below its start is not needed any more for a restart.
     /// A consistent one keeps old versions in memory meanwhile.
     ///
