@@ -75,7 +75,10 @@ impl<E: std::error::Error> From<E> for Failure {
 pub fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     match cli.run() {
-        Ok(code) => code,
+        Ok(code) => {
+            messages::flush();
+            code
+        }
         Err(Failure(message)) => {
             messages::last_word(&message);
             ExitCode::FAILURE

@@ -19,13 +19,15 @@ use crate::{
 /// What is left to do once everything has been read and checked.
 pub(crate) type Change = Box<dyn FnOnce()>;
 
+type Prepare = Box<dyn Fn(&Settings) -> Result<Change, Failure>>;
+
 /// Something that can change while the node runs.
 pub(crate) struct Thing {
     /// The keys whose new values it takes up.
     keys: &'static [&'static str],
     /// Reads and checks what the change needs, and changes nothing. Called at each reload: where a key
     /// names a file, that may have changed.
-    prepare: Box<dyn Fn(&Settings) -> Result<Change, Failure>>,
+    prepare: Prepare,
 }
 
 /// All that can change, on a node that serves.

@@ -47,13 +47,6 @@ struct Ready<'a> {
 
 /// Runs a node.
 pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
-    let ended = serve(options);
-    // The process may end at once.
-    messages::flush();
-    ended
-}
-
-fn serve(options: &Serve) -> Result<ExitCode, Failure> {
     // First, so that no signal ends the node that is not meant to.
     let ending = Ending::listen(options.while_stdin)?;
     let settings = Settings::gather(&options.flags)?;

@@ -111,7 +111,7 @@ impl OtherWaits for Waits {
 impl Shared {
     /// What a session begins with that comes now.
     pub fn bounds(&self) -> Bounds {
-        self.bounds.read().unwrap_or_else(PoisonError::into_inner).clone()
+        *self.bounds.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes what a primary needs and may not have yet.

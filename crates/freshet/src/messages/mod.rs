@@ -102,7 +102,7 @@ pub(crate) fn last_word(message: &str) {
     };
     match messages.format() {
         Format::Text => messages.0.queue.push(format!("freshet: {message}\n")),
-        Format::Json => tracing::error!("{message}"),
+        Format::Json => messages.0.queue.push(messages.own(Level::ERROR, message, &[])),
     }
     messages.flush(LAST);
 }
@@ -116,13 +116,13 @@ pub(crate) fn flush() {
 
 /// What became of a panic; see `freshet_base::panics`.
 pub(crate) fn tell_panic(what: &str, ends_the_process: bool) {
-    if MESSAGES.get().is_none() {
+    let Some(messages) = MESSAGES.get() else {
         eprintln!("freshet: {what}");
         return;
-    }
-    tracing::error!("{what}");
+    };
+    messages.0.queue.push(messages.own(Level::ERROR, what, &[]));
     if ends_the_process {
-        flush();
+        messages.flush(LAST);
     }
 }
 
@@ -147,8 +147,11 @@ impl Messages {
                 let (lines, dropped) = this.0.queue.take(more.map(|at| at.saturating_duration_since((this.0.now)())));
                 this.tell_suppressed();
                 if dropped > 0 {
-                    let told =
-                        this.own(Level::WARN, "lines were dropped here, since nobody reads fast enough", dropped);
+                    let told = this.own(
+                        Level::WARN,
+                        "lines were dropped here, since nobody reads fast enough",
+                        &[("lines", dropped)],
+                    );
                     queue::write(&mut out, told.as_bytes());
                 }
                 for line in lines {
@@ -179,8 +182,8 @@ impl Messages {
     }
 
     /// A line of this module's own, which no limit concerns.
-    fn own(&self, level: Level, message: &str, count: u64) -> String {
-        let fields = Fields::own(message, &[("lines", count)]);
+    fn own(&self, level: Level, message: &str, counts: &[(&'static str, u64)]) -> String {
+        let fields = Fields::own(message, counts);
         Line { time: SystemTime::now(), level, part: "freshet", fields: &fields }.text(self.format())
     }
 
