@@ -372,7 +372,7 @@ impl Host for NodeHost {
         match self.node.promote(force) {
             Ok(promotion) => {
                 let (term, stamp) = (promotion.term.0, promotion.at.0);
-                let up_s = self.begun.elapsed().as_secs_f64();
+                let up_s = self.begun.elapsed().as_secs();
                 tracing::info!(role = "primary", term, stamp, up_s, "the take-over is done: this node is the primary");
                 Ok((promotion.term.0, promotion.at))
             }

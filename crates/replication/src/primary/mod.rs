@@ -116,6 +116,14 @@ pub struct Reigning {
 /// Puts an in-sync set, encoded, into the log, and says where its block ends.
 type RecordSet = Box<dyn FnMut(&[u8]) -> Result<Stamp, String> + Send>;
 
+/// Why an in-sync set could not be recorded.
+enum NotRecorded {
+    /// The node's own terms cannot be written.
+    Terms(String),
+    /// The log takes nothing more.
+    Log(String),
+}
+
 /// Gives room in the log buffer back.
 type Release = Box<dyn Fn(Stamp) + Send + Sync>;
 
@@ -421,33 +429,38 @@ impl Shared {
             self.commit.sleep_until_deadline();
             self.apply(Event::Tick);
             if let Err(why) = self.record_set() {
-                // The log, or the control file, takes nothing more; commits wait for a record that will not come.
-                tracing::error!(
-                    term = self.who.term.0,
-                    cause = why,
-                    "the in-sync set cannot be recorded: commits wait until the node is started again"
-                );
+                // Commits wait for a record that will not come.
+                let term = self.who.term.0;
+                match why {
+                    NotRecorded::Terms(cause) => tracing::error!(
+                        term,
+                        cause,
+                        "the in-sync set cannot be recorded: commits wait until the node is started again"
+                    ),
+                    // It has failed, and has said so, or was closed.
+                    NotRecorded::Log(cause) => tracing::debug!(term, cause, "the log takes no in-sync set any more"),
+                }
                 return;
             }
         }
     }
 
     /// Records the in-sync set that the rule asks for: first in the own terms, then in the log.
-    fn record_set(&self) -> Result<(), String> {
+    fn record_set(&self) -> Result<(), NotRecorded> {
         while let Some(set) = self.commit.set_to_write() {
             let mut record = self.record.lock().expect("no code panics under this mutex");
             let Some(record) = record.as_mut().filter(|_| !self.stopping()) else { break };
             let bytes = wire::encode(&set);
             let number = set.number;
-            self.terms.note_set(set).map_err(|error| error.to_string())?;
+            self.terms.note_set(set).map_err(|error| NotRecorded::Terms(error.to_string()))?;
             // Before it can be shipped.
             self.recorded.store(u64::MAX, Ordering::SeqCst);
-            let end = record(&bytes)?;
+            let end = record(&bytes).map_err(NotRecorded::Log)?;
             self.recorded.store(end.0, Ordering::SeqCst);
             self.apply(Event::Written { number, end });
         }
         if self.commit.set_took_effect() {
-            self.terms.note_reigned(self.who.term).map_err(|error| error.to_string())?;
+            self.terms.note_reigned(self.who.term).map_err(|error| NotRecorded::Terms(error.to_string()))?;
         }
         Ok(())
     }

@@ -41,8 +41,11 @@ fn names(nodes: &[NodeId]) -> String {
 }
 
 impl Shared {
-    /// Says what has changed since the last time.
+    /// Says what has changed since the last time. What the end of the node changes is no news.
     pub(super) fn tell_changes(&self) {
+        if self.stopping() {
+            return;
+        }
         let mut told = self.told.lock().expect("no code panics under this mutex");
         // Under the mutex, so that what is said last is what is so.
         let (standing, _, members) = self.commit.reading();
