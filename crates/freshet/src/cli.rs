@@ -35,7 +35,8 @@ pub(crate) enum Command {
     ///
     /// Without any option: a primary with its log in ./freshet-data that only this machine can reach. Every key can be
     /// given in a file (--config), in the environment or as a flag; the later beats the former. When the node can
-    /// serve it prints one line, `ready` and a JSON object with its addresses. SIGTERM and SIGINT end it cleanly.
+    /// serve it prints one line, `ready` and a JSON object with its addresses. SIGTERM and SIGINT end it cleanly;
+    /// SIGHUP has it read its configuration again. What happens to it, it says on standard error.
     Serve(Box<Serve>),
     /// Show how a node and its cluster are.
     ///

@@ -178,6 +178,8 @@ impl Messages {
     }
 
     fn flush(&self, patience: Duration) {
+        // Nobody will say later what was left out.
+        self.tell_suppressed_by((self.0.now)() + limit::INTERVAL);
         self.0.queue.wait_written(Instant::now() + patience);
     }
 
@@ -198,7 +200,11 @@ impl Messages {
 
     /// Says how much was left out where the time of that is over.
     fn tell_suppressed(&self) {
-        let due = self.limit().due((self.0.now)());
+        self.tell_suppressed_by((self.0.now)());
+    }
+
+    fn tell_suppressed_by(&self, now: Instant) {
+        let due = self.limit().due(now);
         for (metadata, count) in due {
             self.left_out(metadata, count);
         }

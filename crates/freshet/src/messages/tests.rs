@@ -110,6 +110,11 @@ fn what_is_said_often_is_counted() {
         wait(INTERVAL / 2);
         messages.tell_suppressed();
         wait(INTERVAL / 2);
+        messages.tell_suppressed();
+        // At the end it is not waited for.
+        flood(BURST);
+        flood(3);
+        messages.flush(Duration::ZERO);
     });
     let burst = BURST as usize;
     let lines: Vec<_> = lines.iter().map(|line| json(line)).collect();
@@ -119,9 +124,13 @@ fn what_is_said_often_is_counted() {
     expected.extend(["something else", left_out, "failed"]);
     expected.extend(vec!["failed"; burst]);
     expected.push(left_out);
+    // The interval began when the last one was over.
+    expected.extend(vec!["failed"; burst]);
+    expected.push(left_out);
     assert_eq!(messages, expected);
     assert_eq!(lines[burst + 1]["lines"], 30);
     assert_eq!(lines[2 * burst + 3]["lines"], 7);
+    assert_eq!(lines[3 * burst + 4]["lines"], 3);
     assert!(lines[burst + 1]["place"].as_str().unwrap().contains("tests.rs:"));
 }
 
