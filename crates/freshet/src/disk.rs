@@ -12,8 +12,10 @@ use std::{
 const EVERY: Duration = Duration::from_secs(5);
 /// There is little room when so many more segments do not fit ...
 const SEGMENTS: u64 = 4;
-/// ... or less than this part of the file system is free.
+/// ... or less than this part of the file system is free, of a very large one less than so many
+/// bytes.
 const PART: u64 = 20;
+const PLENTY: u64 = 16 << 30;
 
 /// Looks until it is dropped.
 pub(crate) struct DiskWatch {
@@ -35,7 +37,7 @@ impl Room {
     }
 
     fn is_little(self, segment: u64) -> bool {
-        self.free < SEGMENTS * segment || self.free < self.total / PART
+        self.free < SEGMENTS * segment || self.free < (self.total / PART).min(PLENTY)
     }
 
     /// More than little by a quarter, lest it be said again and again.
@@ -131,6 +133,9 @@ mod tests {
         // Of a large disk, a part.
         assert_eq!(at(4_999, 100_000), Some(true));
         assert_eq!(at(10_000, 100_000), Some(false));
+        // But not of a very large one.
+        assert_eq!(at(PLENTY, u64::MAX / 2), None);
+        assert_eq!(at(PLENTY - 1, u64::MAX / 2), Some(true));
     }
 
     #[test]
