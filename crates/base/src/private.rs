@@ -277,8 +277,8 @@ pub fn check_key(path: &Path) -> Result<(), OpenKey> {
     if found.mode() & more_than_may_be == 0 { Ok(()) } else { Err(OpenKey::Access(path.to_owned())) }
 }
 
-/// From now on nothing that this process makes is for others, whoever makes it. The modes that this
-/// crate gives do not depend on it.
+/// From now on nothing that this process makes is for others, however it is made. The modes that this
+/// module gives do not depend on it.
 pub fn umask() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(OTHERS));
 }

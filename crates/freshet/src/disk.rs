@@ -10,10 +10,10 @@ use std::{
 
 /// How often.
 const EVERY: Duration = Duration::from_secs(5);
-/// There is little room when so many more segments do not fit ...
+/// There is little room when this number of further segments does not fit ...
 const SEGMENTS: u64 = 4;
-/// ... or less than this part of the file system is free, of a very large one less than so many
-/// bytes.
+/// ... or less than this part of the file system is free, of a very large one less than this
+/// number of bytes.
 const PART: u64 = 20;
 const PLENTY: u64 = 16 << 30;
 

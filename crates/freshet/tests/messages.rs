@@ -39,7 +39,7 @@ impl Told {
         Self { node, file }
     }
 
-    /// All lines so far, each of which is whole.
+    /// All lines so far. Each is whole.
     fn lines(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.file).unwrap();
         let whole = text.rfind('\n').map_or(0, |end| end + 1);

@@ -8,7 +8,7 @@ use std::{
 
 use tracing::{Metadata, callsite::Identifier};
 
-/// So many lines of one place are let through ...
+/// This number of lines of one place is let through ...
 pub(super) const BURST: u32 = 20;
 /// ... in so long a time.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
@@ -16,7 +16,7 @@ pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 /// Whether a line is let through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It is, and so many of its place were left out before that nobody was told of.
+    /// It is. Of its place this number was left out before, and that was not said yet.
     Yes { left_out: u64 },
     /// It is counted, and nothing else; whether it is the first.
     No { first: bool },

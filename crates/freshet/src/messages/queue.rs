@@ -10,7 +10,7 @@ use std::{
 
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// So many bytes wait at most.
+/// At most this number of bytes waits.
 pub(super) const CAPACITY: usize = 1 << 20;
 
 #[derive(Default)]
