@@ -6,6 +6,7 @@ pub mod clock;
 pub mod cpu;
 mod ids;
 pub mod panics;
+pub mod private;
 pub mod safety;
 pub mod strangers;
 pub mod sync;

@@ -11,9 +11,11 @@
 //! unwinds. Without it (in tests, which want to see their panics) all panics unwind.
 
 use std::{
+    backtrace::{Backtrace, BacktraceStatus},
     cell::Cell,
-    panic::{self, AssertUnwindSafe, catch_unwind},
+    panic::{self, AssertUnwindSafe, PanicHookInfo, catch_unwind},
     process,
+    sync::OnceLock,
 };
 
 thread_local! {
@@ -85,28 +87,58 @@ pub fn contained<T>(what: &'static str, work: impl FnOnce() -> T) -> Result<T, C
 }
 
 /// From now on panics end what they happen in: the process, but where that is contained. Once in a
-/// process.
-pub fn decide() {
-    let report = panic::take_hook();
-    panic::set_hook(Box::new(move |info| {
-        report(info);
+/// process. `tell` says what has happened, and whether the process ends when it returns; it does not
+/// block for long.
+pub fn decide(tell: impl Fn(&str, bool) + Send + Sync + 'static) {
+    let _ = TELL.set(Box::new(tell));
+    panic::set_hook(Box::new(|info| {
+        let fallen = describe(info);
         let why = match PLACE.try_with(Cell::get).unwrap_or(Place::Outside) {
             Place::Contained(what) => {
-                eprintln!("freshet: the panic above ends {what}, and nothing else; please report it");
-                return;
+                return say(&format!("{fallen}; that ends {what}, and nothing else; please report it"), false);
             }
             Place::Vital(what) => format!("it was in {what}, which others depend on"),
-            Place::Outside => {
-                let thread = std::thread::current();
-                format!("it was in the node's thread \"{}\"", thread.name().unwrap_or("?"))
-            }
+            Place::Outside => format!("it was in the node's thread \"{}\"", thread_name()),
         };
-        eprintln!(
-            "freshet: the panic above ends the node, as kill -9 would: {why}; nothing acknowledged is lost: start it again, \
-             and please report it"
-        );
-        process::abort();
+        end(&format!(
+            "{fallen}; that ends the node, as kill -9 would: {why}; nothing acknowledged is lost: start it again, and please \
+             report it"
+        ));
     }));
+}
+
+/// Ends the process at once, since something is wrong that nothing can continue with: `why`. What is
+/// acknowledged is safe in the log.
+pub fn end(why: &str) -> ! {
+    say(why, true);
+    process::abort();
+}
+
+type Tell = Box<dyn Fn(&str, bool) + Send + Sync>;
+
+static TELL: OnceLock<Tell> = OnceLock::new();
+
+fn say(what: &str, ends: bool) {
+    match TELL.get() {
+        Some(tell) => tell(what, ends),
+        None => eprintln!("freshet: {what}"),
+    }
+}
+
+fn thread_name() -> String {
+    std::thread::current().name().unwrap_or("?").to_owned()
+}
+
+/// As the standard library has it, with the stack where RUST_BACKTRACE asks for that.
+fn describe(info: &PanicHookInfo<'_>) -> String {
+    let said = info.payload_as_str().unwrap_or("for no reason that can be shown");
+    let place = info.location().map_or_else(|| "?".to_owned(), ToString::to_string);
+    let mut text = format!("thread '{}' panicked at {place}: {said}", thread_name());
+    let stack = Backtrace::capture();
+    if stack.status() == BacktraceStatus::Captured {
+        text.push_str(&format!("; stack: {stack}"));
+    }
+    text
 }
 
 #[cfg(all(test, not(loom)))]
@@ -158,7 +190,7 @@ mod tests {
         use std::os::unix::process::ExitStatusExt;
 
         if let Ok(place) = std::env::var(CHILD) {
-            decide();
+            decide(|what, _| eprintln!("{what}"));
             return fall(&place);
         }
         for (place, survives, said) in [

@@ -152,6 +152,7 @@ impl SharedMemory {
         use rustix::fs::MemfdFlags;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING | more;
         let file = rustix::fs::memfd_create("freshet", flags)?;
+        rustix::fs::fchmod(&file, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR)?;
         rustix::fs::ftruncate(&file, bytes.next_multiple_of(page) as u64)?;
         // Nobody who maps it can take pages away under the others, which would be a signal and not an error.
         rustix::fs::fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;

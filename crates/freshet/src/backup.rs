@@ -13,6 +13,7 @@ use crate::{
     Failure,
     cli::{ArchiveOptions, BackupOptions, RestoreOptions},
     ending::Ending,
+    messages::{self, Format, Levels},
     units,
 };
 
@@ -39,6 +40,7 @@ pub(crate) fn backup(options: &BackupOptions) -> Result<ExitCode, Failure> {
 /// Archives until a signal comes.
 pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
     let ending = Ending::listen(options.while_stdin)?;
+    messages::begin(Format::default(), &Levels::default())?;
     let archive = Archive::start(&ArchiveConfig {
         directory: options.directory.clone(),
         node: options.node.clone(),
@@ -62,7 +64,7 @@ pub(crate) fn archive(options: &ArchiveOptions) -> Result<ExitCode, Failure> {
                 ready = true;
             }
             freshet_engine::node::LinkStatus::Connecting { last_failure: Some(why), .. } if *why != told => {
-                eprintln!("freshet: {why}; trying again");
+                tracing::warn!(cause = why, "the archive does not follow; it tries again");
                 told.clone_from(why);
             }
             _ => {}

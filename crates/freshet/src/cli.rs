@@ -11,7 +11,9 @@ use crate::{
     config::Flags,
     demo::{self, DemoOptions},
     experiment::{self, ExperimentOptions},
-    inspect, membership, promote, serve, status,
+    inspect, membership,
+    messages::{self, Format},
+    promote, serve, status,
 };
 
 /// A main-memory transactional database: what one node commits is durable on the others before the client hears of
@@ -35,7 +37,8 @@ pub(crate) enum Command {
     ///
     /// Without any option: a primary with its log in ./freshet-data that only this machine can reach. Every key can be
     /// given in a file (--config), in the environment or as a flag; the later beats the former. When the node can
-    /// serve it prints one line, `ready` and a JSON object with its addresses. SIGTERM and SIGINT end it cleanly.
+    /// serve it prints one line, `ready` and a JSON object with its addresses. SIGTERM and SIGINT end it cleanly;
+    /// SIGHUP has it read its configuration again. What happens to it, it says on standard error.
     Serve(Box<Serve>),
     /// Show how a node and its cluster are.
     ///
@@ -340,6 +343,10 @@ pub(crate) struct InspectCheckpoint {
 
 impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
+        // Reports of experiments are to be shown; the rest is somebody's data.
+        if !matches!(self.command, Command::Experiment(_)) {
+            freshet_base::private::umask();
+        }
         match self.command {
             Command::Demo(options) => demo::run(&options),
             Command::Serve(options) => serve::run(&options, None),
@@ -353,7 +360,12 @@ impl Cli {
             Command::Archive(options) => backup::archive(&options),
             Command::Restore(options) => backup::restore(&options),
             Command::Inspect(what) => inspect::run(&what),
-            Command::Bench(options) => bench::run(options),
+            Command::Bench(options) => {
+                // Nodes that are stopped and killed on purpose are no news.
+                let levels = "error,log=warn,engine=warn".parse().map_err(|cause: String| Failure::new(cause))?;
+                messages::begin(Format::Text, &levels)?;
+                bench::run(options)
+            }
             Command::Experiment(options) => experiment::run(&options),
         }
     }

@@ -26,10 +26,11 @@ pub fn take() {
     if limit.current != limit.maximum {
         let raised = rustix::process::Rlimit { current: limit.maximum, ..limit };
         if let Err(cause) = setrlimit(Resource::Nofile, raised) {
-            eprintln!("freshet: the limit on descriptors stays {}: {cause}", limit.current.unwrap_or(u64::MAX));
+            let limit = limit.current.unwrap_or(u64::MAX);
+            tracing::warn!(limit, %cause, "the limit on open files cannot be raised");
         }
     }
     if let Err(cause) = freshet_log::medium::keep_descriptors() {
-        eprintln!("freshet: no descriptors can be kept for the log yet: {cause}; raise the limit on open files");
+        tracing::warn!(%cause, "no descriptors can be kept for the log yet: raise the limit on open files");
     }
 }

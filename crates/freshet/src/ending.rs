@@ -1,21 +1,34 @@
-//! What ends a process that runs until it is told to end.
+//! What a process hears that runs until it is told to end: that it is to end, or to read its
+//! configuration again.
 
 use std::{
     io::{self, Read},
     sync::mpsc::{self, RecvTimeoutError},
     thread,
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use signal_hook::{
-    consts::{SIGINT, SIGTERM},
+    consts::{SIGHUP, SIGINT, SIGTERM},
     iterator::Signals,
 };
 
 use crate::Failure;
 
-/// Hears of the end: SIGTERM, SIGINT, or the end of standard input if that counts.
-pub(crate) struct Ending(mpsc::Receiver<()>);
+/// What was heard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Heard {
+    /// The process is to end.
+    End,
+    /// It is to read its configuration again (SIGHUP).
+    Reload,
+    /// Nothing in the time that was given.
+    Nothing,
+}
+
+/// Hears of the end: SIGTERM, SIGINT, or the end of standard input if that counts. SIGHUP does not
+/// end the process.
+pub(crate) struct Ending(mpsc::Receiver<Heard>);
 
 impl Ending {
     /// Listens from now on. To be called before there are threads that a signal could hit.
@@ -23,25 +36,48 @@ impl Ending {
     /// # Errors
     /// When signals cannot be heard, or a thread cannot be started.
     pub(crate) fn listen(while_stdin: bool) -> Result<Self, Failure> {
-        let (end, ended) = mpsc::channel();
-        let mut signals = Signals::new([SIGINT, SIGTERM])?;
-        let on_signal = end.clone();
+        let (hear, heard) = mpsc::channel();
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+        let on_signal = hear.clone();
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
-            for _ in signals.forever() {
-                let _ = on_signal.send(());
+            for signal in signals.forever() {
+                let (name, what) = match signal {
+                    SIGHUP => ("SIGHUP", Heard::Reload),
+                    SIGINT => ("SIGINT", Heard::End),
+                    _ => ("SIGTERM", Heard::End),
+                };
+                tracing::info!(signal = name, "a signal has come");
+                let _ = on_signal.send(what);
             }
         })?;
         if while_stdin {
             thread::Builder::new().name("standard input".to_owned()).spawn(move || {
                 let _ = io::stdin().read_to_end(&mut Vec::new());
-                let _ = end.send(());
+                let _ = hear.send(Heard::End);
             })?;
         }
-        Ok(Self(ended))
+        Ok(Self(heard))
     }
 
-    /// Blocks until the end, or for so long; returns whether it has come.
+    /// Blocks until something is heard, or for so long.
+    pub(crate) fn hear(&self, time: Duration) -> Heard {
+        match self.0.recv_timeout(time) {
+            Ok(heard) => heard,
+            Err(RecvTimeoutError::Timeout) => Heard::Nothing,
+            Err(RecvTimeoutError::Disconnected) => Heard::End,
+        }
+    }
+
+    /// Blocks until the end, or for so long; returns whether it has come. There is nothing to read
+    /// again.
     pub(crate) fn wait_for(&self, time: Duration) -> bool {
-        !matches!(self.0.recv_timeout(time), Err(RecvTimeoutError::Timeout))
+        let until = Instant::now() + time;
+        loop {
+            match self.hear(until.saturating_duration_since(Instant::now())) {
+                Heard::End => return true,
+                Heard::Nothing => return false,
+                Heard::Reload => tracing::info!("there is nothing to reload at the moment"),
+            }
+        }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`serve`], [`status`], [`promote`], [`checkpoint`], [`inspect`] | the commands of that name |
 //! | [`bench`] | measures the engine within this process, standbys beside it |
 //! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
+//! | [`messages`] | what the process says about itself, on standard error |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
 #![forbid(unsafe_code)]
@@ -22,14 +23,18 @@ pub mod client;
 mod config;
 mod demo;
 mod descriptors;
+mod disk;
 mod ending;
 mod experiment;
 mod inspect;
 mod membership;
+mod messages;
+mod notify;
 mod pin;
 mod process;
 mod promote;
 pub mod protocol;
+mod reload;
 mod serve;
 mod server;
 mod sql;
@@ -71,9 +76,12 @@ impl<E: std::error::Error> From<E> for Failure {
 pub fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     match cli.run() {
-        Ok(code) => code,
+        Ok(code) => {
+            messages::flush();
+            code
+        }
         Err(Failure(message)) => {
-            eprintln!("freshet: {message}");
+            messages::last_word(&message);
             ExitCode::FAILURE
         }
     }

@@ -1,13 +1,9 @@
 //! `freshet token`, `freshet enrol` and `freshet reset-terms`: who belongs to a cluster, and the
 //! way back from a wrong term.
 
-use std::{
-    fs::{self, DirBuilder},
-    os::unix::fs::DirBuilderExt,
-    process::ExitCode,
-    time::Duration,
-};
+use std::{fs, process::ExitCode, time::Duration};
 
+use freshet_base::private;
 use freshet_engine::node::{archive, enrol_client};
 use freshet_membership::{Grant, Identity, Token};
 
@@ -37,7 +33,7 @@ pub(crate) fn enrol(options: &EnrolOptions) -> Result<ExitCode, Failure> {
     let text = fs::read_to_string(path).map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))?;
     let token: Token = text.parse()?;
     // Before the token is used up.
-    let made = DirBuilder::new().recursive(true).mode(0o700).create(&options.directory);
+    let made = private::create_directories(&options.directory);
     made.map_err(|cause| Failure::new(format!("cannot make {}: {cause}", options.directory.display())))?;
     let credentials = enrol_client(&options.node, &token)?;
     credentials.write(&options.directory)?;

@@ -22,9 +22,11 @@ use crate::{
     cli::Serve,
     config::Settings,
     descriptors::{self, Descriptors},
-    ending::Ending,
-    process,
+    disk::DiskWatch,
+    ending::{Ending, Heard},
+    messages, notify, process,
     protocol::Watermarks,
+    reload::{self, Reload},
     server::{Host, ProcedureOptions, Purpose, Server, starting::Reception},
     sql,
 };
@@ -46,17 +48,28 @@ struct Ready<'a> {
 
 /// Runs a node; with `procedures` one for a benchmark.
 pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Result<ExitCode, Failure> {
+    // First, so that no signal ends the node that is not meant to.
+    let ending = Ending::listen(options.while_stdin)?;
     let settings = Settings::gather(&options.flags)?;
+    let messages = messages::begin(settings.log.format, &settings.log.level)?;
+    let file = options.flags.config.as_ref().map(|file| tracing::field::display(file.display()));
+    let keys = serde_json::to_string(&settings)?;
+    tracing::info!(
+        version = env!("CARGO_PKG_VERSION"),
+        pid = std::process::id(),
+        file,
+        keys,
+        "the configuration is loaded"
+    );
     if let Some(cpus) = &settings.pin {
         cpus.pin()?;
     }
-    let ending = Ending::listen(options.while_stdin)?;
     // A limit on the size of files is an error like any other, and not to end the process.
     signal_hook::flag::register(SIGXFSZ, Arc::default())?;
     // A node that has found its own code to be wrong does not continue, except where that is
     // contained: what is acknowledged is safe in its log, and a standby takes over or a restart
     // brings it back.
-    freshet_base::panics::decide();
+    freshet_base::panics::decide(messages::tell_panic);
     descriptors::take();
 
     let reception = Reception::open(settings.address)?;
@@ -77,19 +90,20 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
         progress.show();
     })?;
     if let Some(torn) = node.torn() {
-        eprintln!("freshet: a crash had left an unfinished end of the log, which was cut off: {torn}");
+        tracing::warn!(%torn, "a crash had left an unfinished end of the log, which was cut off");
     }
     if let Some(why) = node.passed_over() {
-        eprintln!("freshet: the newest checkpoint was passed over: {why}");
+        tracing::warn!(cause = why, "the newest checkpoint was passed over");
     }
     if let Some((medium, method)) = node.persistent_medium() {
         match medium {
             freshet_engine::PersistMedium::Dax => {
-                eprintln!("freshet: the log buffer is in persistent memory ({method})")
+                tracing::info!(%method, "the log buffer is in persistent memory")
             }
-            freshet_engine::PersistMedium::Emulated { why } => eprintln!(
-                "freshet: the log buffer is NOT in persistent memory, it survives the end of this process only, not a loss of \
-                 power ({method}; {why})"
+            freshet_engine::PersistMedium::Emulated { why } => tracing::warn!(
+                %method,
+                cause = why,
+                "the log buffer is NOT in persistent memory, it survives the end of this process only, not a loss of power"
             ),
         }
     }
@@ -97,7 +111,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
     let server = Server::start(host, Some(node.credentials().clone()), reception.close()?, &purpose)?;
     let sql = prepared.map(|prepared| sql::start(&settings.sql, prepared, &node)).transpose()?;
     let ready = Ready {
-        sql: sql.as_ref().and_then(|server| server.addresses().first()).map(ToString::to_string),
+        sql: sql.as_ref().and_then(|sql| sql.server.addresses().first()).map(ToString::to_string),
         address: server.address().to_string(),
         listen: node.address(),
         role: format!("{:?}", node.role()).to_lowercase(),
@@ -108,21 +122,48 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
     let mut out = io::stdout();
     writeln!(out, "ready {}", serde_json::to_string(&ready)?)?;
     out.flush()?;
+    tracing::info!(
+        node = ready.node,
+        cluster = ready.cluster,
+        role = ready.role,
+        address = ready.address,
+        listen = ready.listen,
+        sql = ready.sql,
+        "the node is ready"
+    );
+    notify::ready("ready");
+    let things = reload::things(&messages, &node, sql.as_ref(), &settings);
+    let mut reload = Reload::new(&options.flags, &settings, things);
+    let watch = DiskWatch::start(settings.places(), settings.log.segment_bytes)?;
 
     let deposed = loop {
-        if ending.wait_for(LOOK_EVERY) {
-            break false;
+        match ending.hear(LOOK_EVERY) {
+            Heard::End => break false,
+            Heard::Reload => {
+                notify::reloading();
+                reload.reload();
+                notify::ready("ready");
+            }
+            Heard::Nothing => {}
         }
         if node.is_deposed() {
             break true;
         }
     };
+    // What can be reloaded has a share of the server for SQL.
+    drop((watch, reload));
+    if deposed {
+        notify::status("another node has become the primary; starting again, to follow it");
+    } else {
+        tracing::info!("the node stops");
+        notify::stopping();
+    }
     let bound = [
         ("--address", Some(server.address())),
         ("--listen", Some(node.bound_address())),
-        ("--sql-listen", sql.as_ref().and_then(|server| server.addresses().first().copied())),
+        ("--sql-listen", sql.as_ref().and_then(|sql| sql.server.addresses().first().copied())),
     ];
-    let stuck = sql.map_or(0, |server| {
+    let stuck = sql.and_then(|sql| Arc::into_inner(sql.server)).map_or(0, |server| {
         // What it shows grows old, and no client is to take it for the present state.
         server.shut_down(if deposed { Duration::ZERO } else { sql::GRACE })
     });
@@ -130,23 +171,26 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
     if stuck > 0 {
         // The node cannot stop while they use it. What is acknowledged is safe in its log, so it
         // ends as by a crash.
-        eprintln!(
-            "freshet: {stuck} sessions did not end what they do in time; the node ends all the same, \
-             and reads its log when it starts again"
+        tracing::warn!(
+            sessions = stuck,
+            "sessions did not end what they do in time; the node ends all the same, and reads its log when it starts again"
         );
         if again {
             return Err(start_again(&bound));
         }
+        messages::flush();
         std::process::exit(1);
     }
     let stopped = node.stop();
     drop(server);
     if again {
-        eprintln!("freshet: another node has become the primary, so this one starts again, to follow it");
         return Err(start_again(&bound));
     }
     match stopped {
-        Ok(()) => Ok(ExitCode::SUCCESS),
+        Ok(()) => {
+            tracing::info!("the node has stopped");
+            Ok(ExitCode::SUCCESS)
+        }
         Err(cause) => Err(Failure::new(format!("the node has stopped, but not cleanly: {cause}"))),
     }
 }
@@ -177,6 +221,8 @@ fn start_again(bound: &[(&str, Option<SocketAddr>)]) -> Failure {
             command.arg(flag).arg(address.to_string());
         }
     }
+    tracing::info!("another node has become the primary, so this one starts again, to follow it");
+    messages::flush();
     let cause = command.exec();
     Failure::new(format!("another node has become the primary, and this one cannot start again by itself: {cause}"))
 }
@@ -223,6 +269,7 @@ impl Progress {
         let now = Instant::now();
         if self.now.phase != name {
             (self.begun, self.shown) = (Some(now), Some(now));
+            tracing::info!(phase = name, "the start comes to its next phase");
         }
         let rate = done as f64 / (now - self.begun.unwrap_or(now)).as_secs_f64().max(1e-3);
         self.now = Starting {
@@ -247,8 +294,16 @@ impl Progress {
             return;
         }
         self.shown = Some(now);
-        let (done, of, rate) = crate::status::progress(self.now.unit, self.now.done, *of, self.now.per_second);
-        eprintln!("freshet: {phase}: {done} of {of}, {rate}/s, {left:.0} s left");
+        let (percent, total, rate) = crate::status::progress(self.now.unit, self.now.done, *of, self.now.per_second);
+        let (done, of, per_second) = (self.now.done, *of, self.now.per_second);
+        tracing::info!(
+            phase,
+            done,
+            of,
+            per_second,
+            seconds_left = left.round(),
+            "{phase}: {percent} of {total}, {rate}/s, {left:.0} s left"
+        );
     }
 }
 
@@ -320,11 +375,9 @@ impl Host for NodeHost {
     fn promote(&self, force: bool) -> Result<(u32, Stamp), String> {
         match self.node.promote(force) {
             Ok(promotion) => {
-                eprintln!(
-                    "freshet: this node is the primary since {:?} after its start, in term {}",
-                    self.begun.elapsed(),
-                    promotion.term
-                );
+                let (term, stamp) = (promotion.term.0, promotion.at.0);
+                let up_s = self.begun.elapsed().as_secs();
+                tracing::info!(role = "primary", term, stamp, up_s, "the take-over is done: this node is the primary");
                 Ok((promotion.term.0, promotion.at))
             }
             Err(cause) => Err(crate::Failure::from(cause).to_string()),

@@ -53,24 +53,40 @@ impl Prepared {
     }
 }
 
+/// The certificates and the key, read from their files.
+///
+/// # Errors
+/// When they cannot be used.
+pub(crate) fn tls(settings: &SqlSettings) -> Result<Option<Tls>, Failure> {
+    match (&settings.tls_certificates, &settings.tls_key) {
+        (Some(certificates), Some(key)) => Ok(Some(Tls::from_files(certificates, key)?)),
+        _ => Ok(None),
+    }
+}
+
 /// Finds out whether they can be served; none if they are not to be.
 ///
 /// # Errors
 /// When the address cannot be had, or certificate and key cannot be used.
 pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failure> {
     let SqlListen::At(address) = settings.listen else { return Ok(None) };
-    let tls = match (&settings.tls_certificates, &settings.tls_key) {
-        (Some(certificates), Some(key)) => Some(Tls::from_files(certificates, key)?),
-        _ => None,
-    };
+    let tls = tls(settings)?;
     let listener = TcpListener::bind(address).map_err(|cause| {
         Failure::new(format!("cannot listen for PostgreSQL clients at {address}: {cause}; choose another --sql-listen"))
     })?;
     Ok(Some(Prepared { address, tls, listener: Some(listener) }))
 }
 
+/// They are served.
+pub(crate) struct Serving {
+    /// The protocol.
+    pub(crate) server: Arc<Server>,
+    /// What sessions share.
+    pub(crate) sessions: SqlServer,
+}
+
 /// Begins to serve them.
-pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>) -> Result<Server, Failure> {
+pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>) -> Result<Serving, Failure> {
     let Prepared { address, tls, listener } = prepared;
     drop(listener);
     let limits = Limits { connections: settings.connections, ..Limits::default() };
@@ -82,7 +98,8 @@ pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>
         bounds: settings.bounds(process::available_bytes()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let server = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
+    let sessions = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
     let options = Options { addresses: vec![address], limits, tls, decoy: None };
-    Ok(Server::start(Arc::new(server), options)?)
+    let server = Server::start(Arc::new(sessions.clone()), options)?;
+    Ok(Serving { server: Arc::new(server), sessions })
 }

@@ -42,7 +42,7 @@ fn start_with(directory: &Path, method: Method, nudge: &str, others: &[&str]) ->
         assert!(Instant::now() < deadline, "it does not say what lies under its buffer: {}", node.messages());
         std::thread::sleep(Duration::from_millis(1));
     }
-    let (messages, dax) = (node.messages(), format!("the log buffer is in persistent memory ({method})"));
+    let (messages, dax) = (node.messages(), format!("the log buffer is in persistent memory method={method}"));
     if std::env::var_os("FRESHET_DAX").is_some() {
         assert!(messages.contains(&dax), "{} is not on a DAX file system: {messages}", directory.display());
     }

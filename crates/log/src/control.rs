@@ -32,7 +32,10 @@ use std::{
     sync::{Mutex, PoisonError},
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{
+    ClusterId, NodeId, Stamp, Term,
+    private::{self, NotPrivate},
+};
 
 use crate::{
     block::MAX_STREAMS,
@@ -147,6 +150,9 @@ pub enum ControlError {
         /// What does not hold.
         what: String,
     },
+    /// Others than this user can read it.
+    #[error(transparent)]
+    OpenToOthers(#[from] NotPrivate),
     /// The operating system refused something.
     #[error("cannot {doing} {file}: {source}; check the disk and the permissions", file = .file.display())]
     Io {
@@ -318,6 +324,7 @@ impl LogDirectory {
     pub fn create(path: &Path, control: Control) -> Result<Self, ControlError> {
         Self::check_unused(path)?;
         make_directory(path).map_err(|source| io_error("make the directory", path, source))?;
+        private::keep_directory(path).map_err(|source| io_error("make private", path, source))?;
         let lock = take_lock(path)?;
         let exists = path.join(CONTROL).try_exists();
         if exists.map_err(|source| io_error("look into", path, source))? {
@@ -339,15 +346,28 @@ impl LogDirectory {
         }
         match first_foreign(path, &|name| name == LOCK || name == UNFINISHED)? {
             Some(found) => Err(ControlError::foreign(path, found)),
-            None => Ok(()),
+            None => Ok(private::check_owner(path)?),
         }
     }
 
-    /// Opens a log directory.
+    /// Opens a log directory, to write to it.
+    ///
+    /// # Errors
+    /// [`ControlError`]; [`ControlError::NoLog`] when there is no log in it,
+    /// [`ControlError::OpenToOthers`] when others can read it.
+    pub fn open(path: &Path) -> Result<Self, ControlError> {
+        if path.join(CONTROL).try_exists().is_ok_and(|exists| exists) {
+            private::check(path)?;
+        }
+        Self::open_source(path)
+    }
+
+    /// Opens a log directory from which something is copied, however it is kept: a backup may come
+    /// from anywhere.
     ///
     /// # Errors
     /// [`ControlError`]; [`ControlError::NoLog`] when there is no log in it.
-    pub fn open(path: &Path) -> Result<Self, ControlError> {
+    pub fn open_source(path: &Path) -> Result<Self, ControlError> {
         // Before the lock, which would make a file in whatever directory this is.
         let control = read_control(path)?;
         let lock = take_lock(path)?;
@@ -464,6 +484,12 @@ pub fn check_devices(
     let streams = stream_directories(path, control, logs)?;
     check_streams(path, control, &streams)?;
     check_checkpoint_devices(control, checkpoints, known)?;
+    for directory in logs.iter().chain(checkpoints) {
+        // An empty one is made private when it is taken.
+        let is_empty = first_foreign(directory, &|_| false)?.is_none();
+        let checked = if is_empty { private::check_owner(directory) } else { private::check(directory) };
+        checked.map_err(ControlError::from)?;
+    }
     Ok(())
 }
 
@@ -552,7 +578,7 @@ pub(crate) fn io_error(doing: &'static str, file: &Path, source: io::Error) -> C
 
 fn take_lock(directory: &Path) -> Result<File, ControlError> {
     let path = directory.join(LOCK);
-    let opened = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let opened = private::open(OpenOptions::new().read(true).write(true).create(true).truncate(false), &path);
     let file = opened.map_err(|source| io_error("open", &path, source))?;
     match file.try_lock() {
         Ok(()) => Ok(file),
@@ -572,7 +598,7 @@ pub(crate) fn is_owned(directory: &Path) -> bool {
 fn replace(directory: &Path, control: &Control) -> Result<(), ControlError> {
     let (file, unfinished) = (directory.join(CONTROL), directory.join(UNFINISHED));
     let write = || {
-        let mut new = File::create(&unfinished)?;
+        let mut new = private::create(&unfinished)?;
         new.write_all(control.encode().as_bytes())?;
         new.sync_all()?;
         fs::rename(&unfinished, &file)?;

@@ -367,7 +367,11 @@ impl Core {
     /// Stops the log for good: nothing becomes durable any more, and nobody waits any longer.
     pub(crate) fn fail(&self, failure: LogFailure) {
         // The first cause is the one to tell.
-        let _ = self.failure.set(failure);
+        if let Ok(()) = self.failure.set(failure)
+            && let Some(cause) = self.failure.get()
+        {
+            tracing::error!(%cause, "the log has failed: nothing commits any more before the node is started again");
+        }
         self.durable.close();
         self.buffer.close();
     }

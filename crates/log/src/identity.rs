@@ -10,7 +10,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, NodeId};
+use freshet_base::{ClusterId, NodeId, private};
 
 use crate::{
     block::MAX_STREAMS,
@@ -159,9 +159,10 @@ impl<'c> Claim<'c> {
         let file = self.directory.join(self.file);
         let io = |doing, source| StoreError::io(doing, file.clone(), 0, 0, source);
         make_directory(self.directory).map_err(|source| io("make", source))?;
+        private::keep_directory(self.directory).map_err(|source| io("make", source))?;
         let unfinished = self.directory.join(unfinished(self.file));
         let write = || {
-            let mut new = File::create(&unfinished)?;
+            let mut new = private::create(&unfinished)?;
             new.write_all(self.text.as_bytes())?;
             new.sync_all()?;
             fs::rename(&unfinished, &file)?;

@@ -2,14 +2,17 @@
 
 use std::{
     fmt,
-    fs::{self, DirBuilder, File, OpenOptions},
+    fs::{self, File},
     io::{self, Write},
-    os::unix::fs::{DirBuilderExt, OpenOptionsExt},
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
-use freshet_base::{ClusterId, NodeId, sync::Arc};
+use freshet_base::{
+    ClusterId, NodeId,
+    private::{self, OpenKey},
+    sync::Arc,
+};
 use ring::rand::{SecureRandom, SystemRandom};
 use rustls::{
     ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
@@ -59,6 +62,9 @@ pub enum CredentialsError {
         /// What is wrong.
         why: String,
     },
+    /// Others can read the private key.
+    #[error(transparent)]
+    OpenKey(#[from] OpenKey),
     /// A certificate that was read or received names no node.
     #[error(
         "the certificate names no node: among its alternative names must be one of kind DNS of the form \
@@ -215,6 +221,7 @@ impl Credentials {
                 source,
             })
         };
+        private::check_key(&files.key)?;
         let (certificate, key, authority) = (read(&files.certificate)?, read(&files.key)?, read(&files.authority)?);
         let authority_key = files.authority_key.as_deref().filter(|path| path.exists()).map(read).transpose()?;
         Self::assemble(cluster, &files.certificate, certificate, key, authority, authority_key)
@@ -281,7 +288,7 @@ impl Credentials {
             }
             _ => {}
         }
-        DirBuilder::new().mode(0o700).create(&unfinished).map_err(io("make", &unfinished))?;
+        private::create_directory(&unfinished).map_err(io("make", &unfinished))?;
         let key = self.0.authority.as_ref().map(Authority::key);
         let contents = [
             ("node.crt", Some(&self.0.certificate)),
@@ -292,8 +299,7 @@ impl Credentials {
         for (name, content) in contents {
             let Some(content) = content else { continue };
             let path = unfinished.join(name);
-            let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path);
-            let written = file.and_then(|mut file| {
+            let written = private::create(&path).and_then(|mut file| {
                 file.write_all(content.as_bytes())?;
                 file.sync_all()
             });

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use freshet_base::private::{self, OpenKey};
 use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 use rustls::{
     ServerConfig, ServerConnection,
@@ -54,6 +55,9 @@ pub enum TlsError {
         /// What is wrong.
         cause: pem::Error,
     },
+    /// Others can read the key.
+    #[error(transparent)]
+    OpenKey(#[from] OpenKey),
     /// They were read, but cannot be used.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
@@ -70,6 +74,7 @@ impl Tls {
         let chain = chain.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
         let end_point = chain.first().ok_or_else(|| TlsError::NoCertificate { path: certificates.to_owned() })?;
         let end_point = end_point_hash(end_point).map(Arc::from);
+        private::check_key(key)?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(|cause| TlsError::Key { path: key.to_owned(), cause })?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_safe_default_protocol_versions()?

@@ -7,12 +7,14 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::SocketAddr,
+    os::unix::fs::PermissionsExt,
     path::PathBuf,
     process::{Command, Output, Stdio},
     sync::Arc,
     time::Duration,
 };
 
+use freshet_base::private;
 use freshet_postgres::{Limits, Server, Tls};
 use freshet_testing::{Missing, skip};
 use futures_util::{SinkExt, StreamExt, TryStreamExt, future::join_all, pin_mut};
@@ -218,8 +220,8 @@ impl Certificate {
         let directory = tempfile::tempdir().unwrap();
         let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];
         let made = rcgen::generate_simple_self_signed(names).unwrap();
-        fs::write(directory.path().join("certificate.pem"), made.cert.pem()).unwrap();
-        fs::write(directory.path().join("key.pem"), made.signing_key.serialize_pem()).unwrap();
+        private::write(&directory.path().join("certificate.pem"), made.cert.pem().as_bytes()).unwrap();
+        private::write(&directory.path().join("key.pem"), made.signing_key.serialize_pem().as_bytes()).unwrap();
         Self { directory }
     }
 
@@ -349,11 +351,15 @@ fn certificates_that_cannot_be_used_are_named() {
     let (good, key, none) = (certificate.path("certificate.pem"), certificate.path("key.pem"), certificate.path("no"));
     let error = |certificates, key| Tls::from_files(certificates, key).unwrap_err().to_string();
     assert!(error(&none, &key).contains("cannot read certificates from"));
-    assert!(error(&good, &none).contains("cannot read a private key from"));
+    assert!(error(&good, &none).contains("could not access private key file"));
     assert!(error(&key, &key).contains("has no certificate"));
     assert!(error(&good, &good).contains("cannot read a private key from"));
     let other = Certificate::new();
-    assert!(error(&good, &other.path("key.pem")).contains("cannot be used"));
+    let others = other.path("key.pem");
+    assert!(error(&good, &others).contains("cannot be used"));
+    fs::set_permissions(&key, fs::Permissions::from_mode(0o644)).unwrap();
+    let said = error(&good, &key);
+    assert!(said.contains("has group or world access") && said.contains(key.to_str().unwrap()), "{said}");
 }
 
 /// Runs a program of PostgreSQL's, or skips the test if it is missing.

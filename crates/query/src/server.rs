@@ -1,7 +1,7 @@
 //! What all sessions of a node share, and how clients get in.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError},
+    sync::{Arc, Mutex, PoisonError, RwLock},
     time::{Duration, Instant, SystemTime},
 };
 
@@ -53,7 +53,7 @@ pub struct Shared {
     /// The role that is there from the beginning.
     pub first_role: String,
     /// What sessions begin with, and may not exceed.
-    pub bounds: Bounds,
+    pub bounds: RwLock<Bounds>,
     /// The memory of all of them.
     pub memory: Arc<Pool>,
     /// The version of this program.
@@ -109,6 +109,11 @@ impl OtherWaits for Waits {
 }
 
 impl Shared {
+    /// What a session begins with that comes now.
+    pub fn bounds(&self) -> Bounds {
+        *self.bounds.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Makes what a primary needs and may not have yet.
     fn make_catalog(&self) -> Result<(), SqlError> {
         self.catalog.make(&self.first_role).and_then(|()| self.sequences.make())
@@ -257,7 +262,7 @@ impl SqlServer {
             started: SystemTime::now(),
             first_role: setup.first_role,
             memory: setup.bounds.pool(),
-            bounds: setup.bounds,
+            bounds: RwLock::new(setup.bounds),
             version: setup.version,
             sessions: Arc::default(),
             made: Mutex::new(false),
@@ -266,6 +271,13 @@ impl SqlServer {
             shared.make_catalog()?;
         }
         Ok(Self(Arc::new(shared)))
+    }
+
+    /// Changes what sessions begin with that come from now on. How much memory all of them may keep
+    /// stays as it was.
+    pub fn set_bounds(&self, bounds: Bounds) {
+        let mut ours = self.0.bounds.write().unwrap_or_else(PoisonError::into_inner);
+        *ours = Bounds { memory: ours.memory, ..bounds };
     }
 
     /// What its sessions share.

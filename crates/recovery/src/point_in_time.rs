@@ -145,7 +145,7 @@ struct Source {
 impl Source {
     fn open(directory: &Path, streams: &[PathBuf]) -> Result<Option<Self>, PointInTimeError> {
         let control = read_control(directory)?;
-        match LogDirectory::open(directory) {
+        match LogDirectory::open_source(directory) {
             Ok(owned) => {
                 let store = owned.open_store(streams)?;
                 let Some((begin, _)) = store.extent() else { return Ok(None) };

@@ -251,7 +251,10 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                     unreachable.push_str(&format!("; a node speaks of term {highest}, to which no node can have come"));
                 }
                 Voice::Higher { highest } => candidacy.refused(highest),
-                Voice::Silent { why } => unreachable.push_str(&format!("; {why}")),
+                Voice::Silent { why } => {
+                    tracing::debug!(cause = why, "a node does not answer a candidate");
+                    unreachable.push_str(&format!("; {why}"));
+                }
             }
         }
         let nodes = standbys.map_or_else(|| peers.len().max(1) as u32, |standbys| standbys + 1);
@@ -281,6 +284,7 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
             }
             Plan::Fetch { from, upto, .. } => {
                 let from = name(from).unwrap_or_default();
+                tracing::info!(from, stamp = upto.0, "another log reaches further: its end is fetched");
                 if let Err(source) = fetch(standby, &from, candidacy.term(), upto) {
                     // It may have been slow, or have gone: that shows when it is asked again.
                     failed_fetches += 1;
@@ -293,6 +297,11 @@ pub fn promote(standby: &Standby, options: &PromoteOptions) -> Result<Promoted, 
                 finish(standby, options.deadline)?;
             }
             Plan::Reign { term } => {
+                tracing::info!(
+                    term = term.0,
+                    heard = known.len(),
+                    "enough nodes have promised the term: replay is finished"
+                );
                 let end = finish(standby, options.deadline)?;
                 let start = cut_half(standby, end)?;
                 let history = shared.terms.begin(term, shared.node, start, start)?;

@@ -122,6 +122,22 @@ pub enum RaiseError {
     Store(#[from] TermStoreError),
 }
 
+/// What has changed, durably.
+fn tell(old: &TermState, new: &TermState) {
+    let (risen, term) = (new.fence.highest(), new.history.last_term());
+    if risen != old.fence.highest() {
+        let node = new.fence.holder().map(tracing::field::display);
+        tracing::info!(term = risen.0, node, "a later term is in force: what is of an earlier one is refused");
+    }
+    if term != old.history.last_term() {
+        tracing::info!(term = term.0, before = old.history.last_term().0, "the log is in another term");
+    }
+    if let Some(set) = new.set.as_ref().filter(|set| old.set.as_ref() != Some(*set)) {
+        let members: Vec<_> = set.members.iter().map(ToString::to_string).collect();
+        tracing::info!(term = term.0, number = set.number, members = members.join(" "), "the in-sync set is recorded");
+    }
+}
+
 impl Terms {
     /// Wraps what was read from `store` when the node started.
     pub fn new(state: TermState, store: Arc<dyn TermStore>) -> Self {
@@ -244,6 +260,7 @@ impl Terms {
         let result = change(&mut next)?;
         if next != *state {
             self.store.save(&next)?;
+            tell(&state, &next);
             *state = next;
         }
         Ok(result)

@@ -387,7 +387,8 @@ const OTHER_NODES: &str = "other-nodes";
 fn remember_nodes(directory: &Path, addresses: &BTreeSet<String>) {
     let text: String = addresses.iter().map(|address| format!("{address}\n")).collect();
     let unfinished = directory.join("other-nodes.new");
-    let _ = std::fs::write(&unfinished, text).and_then(|()| std::fs::rename(&unfinished, directory.join(OTHER_NODES)));
+    let written = freshet_base::private::write(&unfinished, text.as_bytes());
+    let _ = written.and_then(|()| std::fs::rename(&unfinished, directory.join(OTHER_NODES)));
 }
 
 /// Where other nodes were reached last, as far as that was noted.

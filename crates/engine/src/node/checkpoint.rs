@@ -111,7 +111,7 @@ pub struct CheckpointStatus {
 
 /// What the manager needs of its node.
 pub(super) struct Ground {
-    pub settings: CheckpointSettings,
+    pub settings: Mutex<CheckpointSettings>,
     /// Where manifests go.
     pub directory: PathBuf,
     pub devices: Vec<PathBuf>,
@@ -184,6 +184,18 @@ impl Checkpointing {
             *bytes = self.written.load(Ordering::Relaxed);
         }
         status
+    }
+
+    /// Changes when and how checkpoints are written from now on; the directories stay.
+    pub fn set(&self, settings: CheckpointSettings) {
+        let mut ours = lock(&self.ground.settings);
+        *ours = CheckpointSettings { dir: std::mem::take(&mut ours.dir), ..settings };
+        drop(ours);
+        self.changed.notify_all();
+    }
+
+    fn settings(&self) -> CheckpointSettings {
+        lock(&self.ground.settings).clone()
     }
 
     /// Writes a checkpoint now and waits for it. A consistent one stays for a while, so that it can be [opened](Self::open).
@@ -283,10 +295,21 @@ impl Checkpointing {
                 }
             };
             let begun = Instant::now();
+            let consistent = kind == CheckpointKind::Consistent;
+            tracing::info!(consistent, "a checkpoint begins");
             let outcome = self.write(&mut participants, kind);
             let outcome = match outcome {
                 Ok(manifest) => {
                     self.note(&manifest, Some(begun.elapsed()));
+                    tracing::info!(
+                        start = manifest.start().0,
+                        end = manifest.end().0,
+                        rows = manifest.rows(),
+                        bytes = manifest.bytes(),
+                        seconds = begun.elapsed().as_secs_f64(),
+                        consistent,
+                        "a checkpoint is installed"
+                    );
                     if kind == CheckpointKind::Consistent {
                         // Whoever asked for it is about to open it.
                         lock(&self.held).push((manifest.start(), Instant::now()));
@@ -319,13 +342,13 @@ impl Checkpointing {
     fn failed(&self, why: &str) {
         let mut status = lock(&self.status);
         if status.failure.as_deref() != Some(why) {
-            eprintln!("freshet: no new checkpoint: {why}; the node goes on, and tries again later");
+            tracing::warn!(cause = why, "no new checkpoint: the node continues, and tries again later");
             status.failure = Some(why.to_owned());
         }
     }
 
     fn is_due(&self, last: Instant) -> bool {
-        let settings = &self.ground.settings;
+        let settings = self.settings();
         if settings.interval_s == 0 {
             return false;
         }
@@ -392,9 +415,9 @@ impl Checkpointing {
         let ground = &self.ground;
         let core = &ground.core;
         let place = (device as u32, ground.devices[device].as_path());
-        let (files, sync) = (ground.settings.files, ground.settings.sync_bytes);
+        let CheckpointSettings { files, sync_bytes: sync, cpu_percent, .. } = self.settings();
         let mut writer = TableWriter::create(place, ground.cluster, walk.start, walk.table.fid(), files, sync)?;
-        let mut pace = Pace::new(ground.settings.cpu_percent);
+        let mut pace = Pace::new(cpu_percent);
         let mut batch = Entries::default();
         while walk.next(participant, &mut batch) {
             if self.stopping.load(Ordering::SeqCst) {
@@ -467,7 +490,7 @@ impl Checkpointing {
         Manifest::remove_others(&ground.directory, &ground.devices, &keep).map_err(|cause| cause.to_string())?;
         let begin = ground.store.extent().map_or(Stamp::ZERO, |(begin, _)| begin);
         // Standbys that are connected get all that they need; for others some of the log is kept.
-        let kept = Stamp(manifest.end().0.saturating_sub(ground.settings.keep_log_bytes));
+        let kept = Stamp(manifest.end().0.saturating_sub(self.settings().keep_log_bytes));
         let held = self.held().into_iter().min().unwrap_or(Stamp::MAX);
         let unneeded = manifest.start().min((ground.unneeded)()).min(kept.max(begin)).min(held);
         ground.store.remove_below(unneeded).map_err(|cause| cause.to_string())?;

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{ClusterId, NodeId, Stamp, Term, private};
 use freshet_log::{
     Control, ControlError, LogDirectory, LogStore, StoreConfig, Torn, check_devices, persist::recover_buffer,
 };
@@ -59,7 +59,7 @@ impl BufferInUse {
     pub fn write(directory: &Path, buffer: &Path) -> Result<(), StartError> {
         let (path, unfinished) = (Self::path(directory), directory.join("buffer-in-use.new"));
         let write = || {
-            let mut file = File::create(&unfinished)?;
+            let mut file = private::create(&unfinished)?;
             // Below the directory it moves with it.
             let (buffer, base) = (std::path::absolute(buffer)?, std::path::absolute(directory)?);
             file.write_all(buffer.strip_prefix(base).unwrap_or(&buffer).as_os_str().as_bytes())?;

@@ -13,7 +13,7 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, Stamp};
+use freshet_base::{ClusterId, Stamp, private};
 use freshet_cluster::term::TermHistory;
 use freshet_fabric::tcp::Connection;
 use freshet_membership::Credentials;
@@ -49,6 +49,7 @@ impl Service for CheckpointDoor {
         if hello.cluster.is_some_and(|theirs| theirs != self.cluster) {
             return answer(connection, freshet_base::Term(0), &Reply::NoCheckpoint);
         }
+        tracing::info!(node = %hello.node, address = hello.address, consistent, "a node fetches a checkpoint");
         let open = || match consistent {
             true => {
                 let manifest = self.checkpointing.now(CheckpointKind::Consistent)?;
@@ -89,7 +90,7 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Keeper for Arriving
         let path = self.places.get(number as usize).ok_or("more files came than the manifest names")?;
         let failed = |cause: std::io::Error| format!("{}: {cause}", path.display());
         if self.file.is_none() {
-            self.file = Some(File::create(path).map_err(failed)?);
+            self.file = Some(private::create(path).map_err(failed)?);
         }
         let open = self.file.as_mut().expect("just opened");
         open.write_all(bytes).map_err(failed)?;
@@ -124,7 +125,7 @@ impl<B: FnMut(&Manifest, TermHistory) -> Result<(), String>> Arriving<'_, B> {
         manifest.devices = self.devices.len() as u32;
         for device in self.devices {
             let folder = folder(device, manifest.start());
-            fs::create_dir_all(&folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
+            private::create_directories(&folder).map_err(|cause| format!("{}: {cause}", folder.display()))?;
         }
         (self.begun)(&manifest, std::mem::take(&mut self.history))?;
         self.manifest = Some(manifest);
@@ -189,7 +190,7 @@ impl Unfinished {
     fn write(directory: &Path, begin: Stamp) -> Result<(), String> {
         let path = Self::path(directory);
         let write = || {
-            let mut file = File::create(&path)?;
+            let mut file = private::create(&path)?;
             file.write_all(format!("{}\n", begin.0).as_bytes())?;
             file.sync_all()?;
             File::open(directory)?.sync_all()
@@ -251,6 +252,13 @@ pub(super) fn join_from_checkpoint(
             ))),
         };
     };
+    tracing::info!(
+        address = primary,
+        start = manifest.start().0,
+        rows = manifest.rows(),
+        bytes = manifest.bytes(),
+        "another node's checkpoint is here, to begin with"
+    );
     let observer = observer.expect("it began with the manifest");
     observer.wait_persisted(manifest.start()).map_err(StartError::System)?;
     let end = observer.stop().map_err(StartError::System)?;

@@ -290,8 +290,13 @@ impl Node {
     /// # Errors
     /// See [`PromoteError`]; but for [`PromoteError::Reign`] the node is a standby as before.
     pub fn promote(&self, force: bool) -> Result<Promotion, PromoteError> {
+        tracing::info!(force, "a take-over begins");
         let configured = Some((self.config.standbys, self.config.safety));
-        self.take_over(&PromoteOptions { force, configured, ..PromoteOptions::default() })
+        let promoted = self.take_over(&PromoteOptions { force, configured, ..PromoteOptions::default() });
+        if let Err(cause) = &promoted {
+            tracing::warn!(%cause, "the take-over did not take place");
+        }
+        promoted
     }
 
     /// Of a standby: notes from now on who wants to follow it.
@@ -357,6 +362,9 @@ impl Node {
             // A panic there was reported already.
             let _ = thread.join();
         }
+        if matches!(composition, Composition::Primary(_) | Composition::Standby(_)) {
+            tracing::debug!("the node stops");
+        }
         let stopped = match composition {
             Composition::Primary(reign) => reign.stop(),
             Composition::Standby(following) => following.stop(),
@@ -372,6 +380,13 @@ impl Node {
     /// The last checkpoint; none for a node that keeps nothing on disk. Cheap.
     pub fn checkpoint_status(&self) -> Option<CheckpointStatus> {
         self.checkpointing.as_ref().map(|checkpointing| checkpointing.status())
+    }
+
+    /// Changes when and how checkpoints are written from now on. Their directories stay.
+    pub fn set_checkpoints(&self, settings: CheckpointSettings) {
+        if let Some(checkpointing) = &self.checkpointing {
+            checkpointing.set(settings);
+        }
     }
 
     /// Writes a checkpoint now and waits for it: the log below its start is not needed any more for a restart.

@@ -111,6 +111,14 @@ impl Reign {
         // What was being built on whoever reigned before. If that cannot be logged now, the next building of an index sees to it.
         let _ = Database { core: Arc::clone(throne.core) }.drop_unfinished_indexes();
         throne.endpoint.set_service(Some(shipping.service()));
+        tracing::info!(
+            role = "primary",
+            term = term.0,
+            stamp = start.0,
+            safety = %config.safety,
+            standbys = config.standbys,
+            "this node reigns"
+        );
         Ok(Self { log, shipping, sink: Some(sink), watch, holder, janitor })
     }
 

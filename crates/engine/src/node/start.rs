@@ -499,7 +499,7 @@ impl Whole {
         let (self_cluster, terms) = (ground.cluster, ground.terms.clone());
         if let (Some(directory), Some(store)) = (&ground.directory, &ground.store) {
             let ground = checkpoint::Ground {
-                settings: config.checkpoint.clone(),
+                settings: Mutex::new(config.checkpoint.clone()),
                 directory: directory.path().to_owned(),
                 devices: config.checkpoint_devices(),
                 cluster: ground.cluster,

@@ -94,6 +94,8 @@ impl Shape {
 }
 
 pub fn start(config: NodeConfig) -> Arc<Node> {
+    // What a test puts into a node's directory is to be as private as what the node has there.
+    freshet_base::private::umask();
     Node::start(config, |_| {}).unwrap()
 }
 

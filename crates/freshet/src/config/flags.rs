@@ -7,7 +7,10 @@ use freshet_base::Safety;
 use freshet_engine::{Apply, FabricEncryption, FabricKind, RelayAck, ReplayMode};
 
 use super::{ConfigError, DivideBy, Domain, GroupCommit, NudgeBy, OnLoss, Settings, SqlListen};
-use crate::pin::Cpus;
+use crate::{
+    messages::{Format, Levels},
+    pin::Cpus,
+};
 
 /// Environment variables that are ours and no configuration keys.
 const OTHERS: [&str; 5] =
@@ -274,6 +277,14 @@ pub(crate) struct Flags {
     /// What idle_session_timeout is in sessions that do not set it; 0 for none. [default: 0]
     #[arg(long, value_name = "MS", env = "FRESHET_SQL_IDLE_SESSION_TIMEOUT_MS", help_heading = "SQL")]
     pub(crate) sql_idle_session_timeout_ms: Option<u64>,
+    /// What the lines on standard error look like that say how the node is: text or json. [default:
+    /// text]
+    #[arg(long, value_name = "FORMAT", env = "FRESHET_LOG_FORMAT", help_heading = "Messages")]
+    pub(crate) log_format: Option<Format>,
+    /// Which lines: error, warn, info, debug or trace, and others for parts of the program, like
+    /// info,replication=debug. [default: info]
+    #[arg(long, value_name = "LEVELS", env = "FRESHET_LOG_LEVEL", help_heading = "Messages")]
+    pub(crate) log_level: Option<Levels>,
     /// The processors that this node may use, like 0 or 0,2-3. [default: all]
     #[arg(long, value_name = "CPUS", env = "FRESHET_PIN", help_heading = "Resources")]
     pub(crate) pin: Option<Cpus>,
@@ -339,6 +350,8 @@ impl Flags {
             self.log_huge_pages => log.huge_pages,
             self.log_divide_by => log.divide_by,
             self.log_page_records => log.page_records,
+            self.log_format => log.format,
+            self.log_level => log.level,
             self.fabric_kind => fabric.kind,
             self.fabric_spin_us => fabric.spin_us,
             self.fabric_huge_pages => fabric.huge_pages,

@@ -26,7 +26,10 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 pub(crate) use self::flags::Flags;
-use crate::pin::Cpus;
+use crate::{
+    messages::{Format, Levels},
+    pin::Cpus,
+};
 
 /// How many streams a log can have.
 const MAX_STREAMS: u64 = 8;
@@ -260,7 +263,7 @@ impl Default for SqlSettings {
     }
 }
 
-/// The log's sizes and times.
+/// The log's sizes and times; and what the node says about itself.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub(crate) struct LogSettings {
@@ -305,6 +308,10 @@ pub(crate) struct LogSettings {
     pub(crate) divide_by: DivideBy,
     /// How many records make a page.
     pub(crate) page_records: u64,
+    /// What lines look like that say how the node is.
+    pub(crate) format: Format,
+    /// Which of them are said.
+    pub(crate) level: Levels,
 }
 
 impl Default for Settings {
@@ -367,6 +374,8 @@ impl Default for LogSettings {
             huge_pages: false,
             divide_by: DivideBy::Transaction,
             page_records: 1024,
+            format: Format::Text,
+            level: Levels::default(),
         }
     }
 }
@@ -538,6 +547,12 @@ impl Settings {
 }
 
 impl Settings {
+    /// The directories in which the node keeps data.
+    pub(crate) fn places(&self) -> Vec<PathBuf> {
+        let own = (self.domain != Domain::None).then(|| self.directory.clone());
+        own.into_iter().chain(self.log.dir.iter().cloned()).chain(self.checkpoint.dir.iter().cloned()).collect()
+    }
+
     /// The same for the engine, which needs places for `workers` workers.
     pub(crate) fn node(&self, workers: usize) -> NodeConfig {
         NodeConfig {

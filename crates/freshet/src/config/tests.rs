@@ -54,7 +54,7 @@ fn help_names_the_defaults() {
         assert_eq!(arg.get_env().unwrap(), format!("FRESHET_{}", key.to_uppercase().replace('-', "_")).as_str());
         keys += 1;
     }
-    assert_eq!(keys, 74, "every key has a flag");
+    assert_eq!(keys, 76, "every key has a flag");
 }
 
 #[test]

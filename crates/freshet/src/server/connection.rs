@@ -244,16 +244,18 @@ pub(super) fn open(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: b
 }
 
 /// Has a client from afar show who he is. Returns what he may ask, if anything.
-fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Option<Right>)> {
+fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Option<Right>, String)> {
     let credentials = shared.credentials.as_ref().ok_or(ErrorKind::ConnectionRefused)?;
     let stream = stream.secure_server(credentials.server(), Instant::now() + GREETING)?;
     let identity = stream.certificate().and_then(|certificate| Identity::of(&certificate));
     let right = Right::of(identity, shared.open_status);
-    Ok((stream, right))
+    let who = identity.map_or_else(|| "without a certificate".to_owned(), |identity| identity.to_string());
+    Ok((stream, right, who))
 }
 
 fn serve(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: bool, place: Place<Stream>) -> io::Result<()> {
-    let (stream, right) = if is_near { (stream, Some(Right::All)) } else { secure(shared, stream)? };
+    let near = |stream| (stream, Some(Right::All), "a process of this user".to_owned());
+    let (stream, right, who) = if is_near { near(stream) } else { secure(shared, stream)? };
     let stream = &stream;
     stream.set_write_timeout(Some(WRITE_TIMEOUT))?;
     let connection = Arc::new(Connection::new());
@@ -285,7 +287,7 @@ fn serve(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: bool, place
             writing.shut_down(Shutdown::Both);
         })?
     };
-    read(shared, right, &connection, &mut frames);
+    read(shared, right, &connection, &mut frames, &who);
     connection.lock().ended = true;
     connection.flush();
     let _ = writer.join();
@@ -315,7 +317,7 @@ fn hello(version: u32) -> Result<Answer, String> {
 }
 
 /// Reads requests until there are no more.
-fn read(shared: &Arc<Shared>, right: Right, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>) {
+fn read(shared: &Arc<Shared>, right: Right, connection: &Arc<Connection>, frames: &mut Frames<Ear<'_>>, who: &str) {
     while connection.admit() {
         let reply = |id| Reply::new(connection, id);
         match frames.next_frame::<Request>() {
@@ -323,7 +325,10 @@ fn read(shared: &Arc<Shared>, right: Right, connection: &Arc<Connection>, frames
                 Ok(answer) => reply(id).send(answer),
                 Err(reason) => return reply(id).send(Answer::Refused { reason }),
             },
-            Ok(Request { id, ask }) if right == Right::All || is_a_look(&ask) => dispatch(shared, reply(id), ask),
+            Ok(Request { id, ask }) if right == Right::All || is_a_look(&ask) => {
+                tell_asked(who, &ask);
+                dispatch(shared, reply(id), ask);
+            }
             Ok(Request { id, .. }) => reply(id).send(Answer::Refused { reason: LOOKS_ONLY.to_owned() }),
             Err(FrameError::Closed | FrameError::Broken(_)) => {
                 connection.lock().under_way -= 1;
@@ -337,6 +342,16 @@ fn read(shared: &Arc<Shared>, right: Right, connection: &Arc<Connection>, frames
 /// Whether who may only ask how the node is may ask this.
 fn is_a_look(ask: &Ask) -> bool {
     matches!(ask, Ask::Status | Ask::Watermarks)
+}
+
+/// What changes the node is said before it is done, and by whom it was asked for.
+fn tell_asked(who: &str, ask: &Ask) {
+    match ask {
+        Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),
+        Ask::Checkpoint { consistent } => tracing::info!(who, consistent, "a client asks for a checkpoint"),
+        Ask::Token { grant, valid_s } => tracing::info!(who, ?grant, valid_s, "a client asks for a token"),
+        _ => {}
+    }
 }
 
 /// When a wait of so many milliseconds ends.

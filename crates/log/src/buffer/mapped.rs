@@ -89,8 +89,10 @@ impl Mapped {
             unsafe { libc::mmap(self.words.as_ptr().cast(), self.length, PROTECTION, flags, self.file.as_raw_fd(), 0) };
         if at == libc::MAP_FAILED {
             // The old mapping may be gone, and references into it are held all over: there is nothing to go back to.
-            eprintln!("freshet: the log's ring could not be mapped again: {}", io::Error::last_os_error());
-            std::process::abort();
+            let why = io::Error::last_os_error();
+            freshet_base::panics::end(&format!(
+                "the log's ring could not be mapped again: {why}; start the node again"
+            ));
         }
         self.lent.store(false, Ordering::SeqCst);
         Ok(())

@@ -7,7 +7,7 @@ use std::{
     sync::{Arc, atomic::Ordering},
 };
 
-use freshet_base::sync::AtomicU64;
+use freshet_base::{private, sync::AtomicU64};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 use super::mapped::Mapped;
@@ -46,6 +46,7 @@ impl SharedMemory {
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let flags = if huge { flags | MemfdFlags::HUGETLB | MemfdFlags::HUGE_2MB } else { flags };
         let file = File::from(memfd_create(c"freshet-log-ring", flags)?);
+        private::keep(&file)?;
         file.set_len(length as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
         // Huge pages are set aside here, or it fails; later there would be a signal instead.

@@ -7,7 +7,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, Stamp};
+use freshet_base::{ClusterId, Stamp, private};
 
 use crate::{
     scan::{CHUNK, LogSource},
@@ -31,7 +31,7 @@ pub fn save_tail(
     let unfinished = path.with_extension("new");
     let failed = |doing, error| StoreError::io(doing, path.to_owned(), 0, to.since(from), error);
     let header = FileHeader { kind: FileKind::SavedTail, cluster, size: to.since(from), start: from }.encode();
-    let mut file = File::create(&unfinished).map_err(|error| failed("make", error))?;
+    let mut file = private::create(&unfinished).map_err(|error| failed("make", error))?;
     let mut write = |bytes: &[u8]| file.write_all(bytes).map_err(|error| failed("write", error));
     write(&header)?;
     write(&[0; SEGMENT_HEADER as usize - USED])?;

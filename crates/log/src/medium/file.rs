@@ -8,6 +8,7 @@ use std::{
     sync::Arc,
 };
 
+use freshet_base::private;
 use rustix::fs::FallocateFlags;
 
 use super::{Medium, MediumFile, with_descriptors};
@@ -38,7 +39,7 @@ impl FileMedium {
     }
 }
 
-/// Makes a directory, with those above it that are missing, durably: a loss of power leaves none of
+/// Makes a directory, with those above it that are missing, for this user alone and durably: a loss of power leaves none of
 /// them out. One that is there stays; the process that made it may have ended before its name was
 /// durable, so that is seen to as well.
 ///
@@ -49,7 +50,7 @@ pub fn make_directory(directory: &Path) -> io::Result<()> {
     if !above.try_exists()? {
         make_directory(above)?;
     }
-    match fs::create_dir(directory) {
+    match private::create_directory(directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && directory.is_dir() => {}
         made => made?,
     }
@@ -76,7 +77,8 @@ impl Medium for FileMedium {
         let path = self.directory.join(name);
         let unfinished = self.directory.join(format!("{name}{UNFINISHED}"));
         let make = || {
-            let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&unfinished)?;
+            let options = &mut OpenOptions::new();
+            let file = private::open(options.read(true).write(true).create(true).truncate(true), &unfinished)?;
             match rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, size) {
                 Ok(()) => {}
                 // A file system without preallocation: the size at least is known.

@@ -24,7 +24,10 @@ use std::{
     time::Duration,
 };
 
-use freshet_base::{ClusterId, NodeId, Stamp, Term};
+use freshet_base::{
+    ClusterId, NodeId, Stamp, Term,
+    private::{self, NotPrivate},
+};
 
 use super::{
     Delay, Lines, Medium, Method,
@@ -94,6 +97,9 @@ pub enum BufferError {
         file = .0.display()
     )]
     Foreign(PathBuf),
+    /// Others than this user can read it.
+    #[error(transparent)]
+    OpenToOthers(#[from] NotPrivate),
     /// It is not there, or was never used, and it held the end of the log.
     #[error(
         "{file} is missing or empty, and the end of the log was in it when this node ended: bring it back; without it the node \
@@ -367,6 +373,7 @@ pub fn recover_buffer(
     if !expected && is_anothers(&bytes, cluster, owner) {
         return Err(BufferError::Foreign(path.to_owned()));
     }
+    private::check_file(path)?;
     if bytes[8..12] != FORMAT.to_le_bytes() {
         return Err(damaged(&format!("its header is not that of format {FORMAT}, which this version reads")));
     }

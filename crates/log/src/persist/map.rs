@@ -10,7 +10,10 @@ use std::{
     path::Path,
 };
 
-use freshet_base::sync::{AtomicU64, Ordering};
+use freshet_base::{
+    private,
+    sync::{AtomicU64, Ordering},
+};
 
 use super::{LINE, Lines, Method, fence, instructions};
 use crate::buffer::Mapped;
@@ -42,13 +45,9 @@ impl Mapping {
     /// empty. With MAP_SYNC where the file system is DAX.
     pub(crate) fn open(path: &Path, length: usize, method: Method) -> io::Result<Self> {
         assert!(length > 0 && length.is_multiple_of(4096));
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .custom_flags(libc::O_CLOEXEC)
-            .open(path)?;
+        let options = &mut OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false).custom_flags(libc::O_CLOEXEC);
+        let file = private::open(options, path)?;
         if file.metadata()?.len() == 0 {
             // Real blocks: a hole that cannot be filled later would be a signal, not an error.
             // SAFETY: the descriptor is open; the call touches no memory of ours.

@@ -161,9 +161,11 @@ impl Room {
             none => {
                 let (directory, since) = (directory(), Instant::now());
                 let lack = none.insert(Lack { directory, error: error.cause(), since, stalled });
-                eprintln!(
-                    "freshet: {lack}; what was under way waits, new transactions that write are refused, and reads are \
-                     answered until there is some"
+                tracing::warn!(
+                    directory = %lack.directory.display(),
+                    cause = %lack.error,
+                    "the log waits for room: what was under way waits, new transactions that write are refused, and reads \
+                     are answered until there is some"
                 );
             }
         }
@@ -180,8 +182,8 @@ impl Room {
         let mut waiting = lock(&self.waiting);
         self.level.store(ENOUGH, Ordering::Relaxed);
         if let Some(lack) = waiting.lack.take().filter(|_| has_room) {
-            let (place, waited) = (lack.directory.display(), lack.since.elapsed());
-            eprintln!("freshet: the log has room in {place} again, after {:.1} s", waited.as_secs_f64());
+            let (directory, waited_s) = (lack.directory.display(), lack.since.elapsed().as_secs_f64());
+            tracing::info!(%directory, waited_s, "the log has room again");
         }
     }
 

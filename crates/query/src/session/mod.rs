@@ -198,8 +198,9 @@ impl<'w> Session<'w> {
             SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, format!("role \"{user}\" does not exist"))
         })?;
         let (oid, superuser) = (role.oid, role.superuser);
-        let memory = shared.bounds.session(&shared.memory);
-        let mut settings = Settings::of(&shared.bounds, &memory);
+        let bounds = shared.bounds();
+        let memory = bounds.session(&shared.memory);
+        let mut settings = Settings::of(&bounds, &memory);
         settings.fix("is_superuser", if superuser { "on" } else { "off" });
         settings.fix("session_authorization", &user);
         settings.fix("in_hot_standby", if shared.is_standby() { "on" } else { "off" });

@@ -238,7 +238,7 @@ impl<'w> Session<'w> {
             let Shared { catalog, sequences, locks, .. } = &*self.shared;
             if let Err(cause) = self.effects.settle(self.worker, catalog, sequences, locks) {
                 // It is found again when the node starts.
-                eprintln!("freshet: what a statement has left could not be removed: {cause}");
+                tracing::warn!(%cause, "what a statement has left could not be removed; it is found when the node starts");
             }
         }
         self.locks.release();

@@ -16,7 +16,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, Stamp};
+use freshet_base::{ClusterId, Stamp, private};
 use serde::{Deserialize, Serialize};
 
 use super::CheckpointError;
@@ -123,7 +123,7 @@ impl Manifest {
         let unfinished = file.with_extension("unfinished");
         let bytes = self.encode();
         let write = || {
-            let mut new = File::create(&unfinished)?;
+            let mut new = private::create(&unfinished)?;
             new.write_all(&bytes)?;
             new.sync_all()?;
             fs::rename(&unfinished, &file)?;

@@ -21,12 +21,12 @@
 //! A length of all ones, and no row, says that the record was deleted at that stamp and its id is free.
 
 use std::{
-    fs::{self, File},
+    fs::File,
     io::{Read, Write},
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, Fid, Rid, Stamp};
+use freshet_base::{ClusterId, Fid, Rid, Stamp, private};
 
 use super::{CheckpointError, CheckpointFile, folder};
 
@@ -81,11 +81,11 @@ impl TableWriter {
     ) -> Result<Self, CheckpointError> {
         let (number, device) = device;
         let folder = folder(device, start);
-        fs::create_dir_all(&folder).map_err(|source| CheckpointError::io("make", &folder, source))?;
+        private::create_directories(&folder).map_err(|source| CheckpointError::io("make", &folder, source))?;
         let make = |k: u32| {
             let name = format!("{}-{number}-{k}.rows", fid.0);
             let path = folder.join(&name);
-            let mut file = File::create(&path).map_err(|source| CheckpointError::io("make", &path, source))?;
+            let mut file = private::create(&path).map_err(|source| CheckpointError::io("make", &path, source))?;
             let written = file.write_all(&head(cluster, start, fid));
             written.map_err(|source| CheckpointError::io("write", &path, source))?;
             Ok((path, file, CheckpointFile { device: number, name, bytes: HEAD as u64 }))

@@ -27,6 +27,11 @@ pub(crate) struct Joining {
     pub agreed: Agreed,
 }
 
+/// A node that wants the log, or to speak for the cluster, is turned away.
+pub(crate) fn tell_refused(hello: &Hello, refusal: &Refusal) {
+    tracing::warn!(node = %hello.node, address = hello.address, cause = %refusal, "a node is refused");
+}
+
 /// Counts the standby, welcomes it, and starts its two threads.
 pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, mut connection: Connection) {
     let Joining { member, synchronous, appliance, offer, bare, replayed, mut agreed } = joining;
@@ -53,10 +58,12 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, 
     let shipper = Arc::new(Shipper::new(hello.node, member, appliance, flow, closer));
     let joined = Event::Joined { standby: hello.node, persisted: agreed.persisted, synchronous };
     if let Err(refusal) = feeder.came(&shipper, &hello.address, joined) {
+        tell_refused(hello, &refusal);
         return refuse(connection, refusal);
     }
     feeder.met(hello.node, &hello.address);
     shipper.replayed.store(replayed.min(agreed.welcome.cut_at).0, Ordering::Relaxed);
+    let cut_at = agreed.welcome.cut_at;
     // The standby is counted before it is told so.
     let welcome = wire::encode_first(&Reply::Welcome(agreed.welcome));
     if let Err(error) = connection.sender().send(Kind::Reply as u8, feeds.term, &welcome) {
@@ -70,6 +77,15 @@ pub(crate) fn join<F: Feeder>(feeder: &Arc<F>, hello: &Hello, joining: Joining, 
         Err(error) => return feeder.lost(&shipper, error.to_string()),
     };
     shipper.begin(sender);
+    tracing::info!(
+        standby = %hello.node,
+        address = hello.address,
+        term = feeds.term.0,
+        stamp = cut_at.0,
+        member,
+        synchronous,
+        "a standby is connected"
+    );
     let short = hello.node.0 >> 48;
     let (shipping, ships) = (Arc::clone(feeder), Arc::clone(&shipper));
     let (hearing, acks) = (Arc::clone(feeder), Arc::clone(&shipper));

@@ -26,7 +26,7 @@ use freshet_cluster::{
 use freshet_fabric::cpu::Meter;
 
 pub(crate) use self::{
-    join::{Joining, join},
+    join::{Joining, join, tell_refused},
     ship::Shipper,
 };
 use crate::{
@@ -98,6 +98,10 @@ pub(crate) trait Feeder: Send + Sync + Sized + 'static {
         let feeds = self.feeds();
         // Before the other thread is ended: its end has no reason of its own.
         if let Some(why) = shipper.first_reason(why) {
+            if !feeds.stopping() {
+                let (standby, member) = (shipper.node, shipper.member);
+                tracing::warn!(%standby, member, term = feeds.term.0, cause = why, "the connection to a standby is lost");
+            }
             feeds.losses.lock().expect("no code panics under this mutex").insert(shipper.node, why);
         }
         shipper.end();

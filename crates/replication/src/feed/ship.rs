@@ -12,7 +12,7 @@ use freshet_base::{
 };
 use freshet_cluster::{
     commit_rule::Event,
-    flow::{Flow, FlowError, Next},
+    flow::{Flow, FlowError, Mode, Next},
 };
 use freshet_fabric::{
     channel::{MAX_FRAME, Sender},
@@ -206,6 +206,7 @@ pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>) {
         // Where no store keeps the old log, whoever fell out of the buffer cannot be helped: tell it why,
         // and let it hang up, which the ack thread will hear.
         let refusal = Refusal::LogGone { from: shipper.flow().shipped(), why: error.to_string() };
+        tracing::warn!(standby = %shipper.node, cause = %refusal, "a standby cannot be sent the log that it needs");
         let mut line = shipper.line.lock().expect("no code panics under this mutex");
         let message = wire::encode(&refusal);
         let told = line.as_mut().map(|it| it.sender.send(Kind::Goodbye as u8, feeder.feeds().term, 0, 0, &message));
@@ -224,13 +225,19 @@ pub(super) fn run<F: Feeder>(feeder: &Arc<F>, shipper: &Arc<Shipper>) {
 
 fn ship<F: Feeder>(feeder: &F, shipper: &Shipper) -> Result<(), ShipError> {
     let mut stint = feeder.feeds().ship_cpu.begin();
+    let mut behind = false;
     while !shipper.ended() && !feeder.feeds().stopping() {
         let until = {
             let mut line = shipper.line.lock().expect("no code panics under this mutex");
             let Some(line) = line.as_mut() else { return Ok(()) };
             let mut ship = Ship { feeder, shipper, line };
             ship.tell_peers()?;
-            match ship.next() {
+            let next = ship.next();
+            if behind != matches!(next, Next::SendOld { .. }) && (!behind || ship.is_live()) {
+                behind = !behind;
+                ship.say(behind);
+            }
+            match next {
                 Next::Wait { until } => until,
                 next => {
                     ship.carry_out(next)?;
@@ -281,6 +288,22 @@ impl<F: Feeder> Ship<'_, F> {
             self.line.ends.extend(boundaries.between(from, to).map(|end| end.since(from) as u32));
         }
         next
+    }
+
+    fn is_live(&self) -> bool {
+        let boundaries = self.feeder.feeds().boundaries();
+        self.shipper.flow().mode(&boundaries) == Mode::Live
+    }
+
+    /// The standby needs log that the buffer has no more, or has caught up.
+    fn say(&self, behind: bool) {
+        let (standby, stamp) = (self.shipper.node, self.shipper.flow().shipped().0);
+        let behind_bytes = self.feeder.feeds().boundaries().available().0.saturating_sub(stamp);
+        if behind {
+            tracing::info!(%standby, stamp, behind_bytes, "a standby is behind: it is sent older log");
+        } else {
+            tracing::info!(%standby, stamp, behind_bytes, "a standby has caught up with the log");
+        }
     }
 
     fn carry_out(&mut self, next: Next) -> Result<(), ShipError> {

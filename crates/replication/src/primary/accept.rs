@@ -12,7 +12,7 @@ use freshet_fabric::tcp::Connection;
 use super::Shared;
 use crate::{
     endpoint::{Service, answer, refuse},
-    feed::{Joining, join},
+    feed::{Joining, join, tell_refused},
     handshake::{Agreed, Host, check_comes_back, check_hello, consider},
     takeover::serve_log,
     wire::{Continue, Hello, Purpose, Refusal, Reply},
@@ -27,6 +27,7 @@ impl Service for PrimaryService {
             return refuse(connection, Refusal::NotPrimary { node: shared.who.node, leader: None });
         }
         if let Err(refusal) = check_hello(shared.who.node, Some(shared.who.cluster), &hello) {
+            tell_refused(&hello, &refusal);
             return refuse(connection, refusal);
         }
         match hello.purpose.clone() {
@@ -44,7 +45,10 @@ impl Service for PrimaryService {
                         };
                         join(shared, &hello, joining, connection);
                     }
-                    Err(refusal) => refuse(connection, refusal),
+                    Err(refusal) => {
+                        tell_refused(&hello, &refusal);
+                        refuse(connection, refusal);
+                    }
                 }
             }
             Purpose::Consult { term, binding, comes_back } => {

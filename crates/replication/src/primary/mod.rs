@@ -6,6 +6,7 @@
 mod accept;
 mod announce;
 mod commit;
+mod tell;
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -121,6 +122,14 @@ pub struct Reigning {
 /// Puts an in-sync set, encoded, into the log, and says where its block ends.
 type RecordSet = Box<dyn FnMut(&[u8]) -> Result<Stamp, String> + Send>;
 
+/// Why an in-sync set could not be recorded.
+enum NotRecorded {
+    /// The node's own terms cannot be written.
+    Terms(String),
+    /// The log takes nothing more.
+    Log(String),
+}
+
 /// Gives room in the log buffer back.
 type Release = Box<dyn Fn(Stamp) + Send + Sync>;
 
@@ -144,6 +153,8 @@ pub(crate) struct Shared {
     recorded: AtomicU64,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
+    /// What was said of the safety level and of standbys.
+    told: Mutex<tell::Told>,
     /// Where the log of this reign, which is over, ends for those who take over.
     final_end: Mutex<Option<Stamp>>,
     successor: Mutex<Successor>,
@@ -216,6 +227,7 @@ impl Primary {
             // What a restart or a take-over has found may have a record that no standby has noted.
             recorded: AtomicU64::new(start),
             contested: AtomicBool::new(false),
+            told: Mutex::default(),
             final_end: Mutex::new(None),
             successor: Mutex::default(),
         });
@@ -362,6 +374,7 @@ impl Shared {
         }
         if outcome.changed {
             self.feeds.note_places(&self.commit.places());
+            self.tell_changes();
             let available = self.feeds.boundaries().available();
             self.release_buffer(available);
         }
@@ -387,11 +400,13 @@ impl Shared {
 
     /// Somebody holds this reign's term to be another node's; `why` says who.
     fn contested(&self, why: &str, yields: bool) {
-        let (term, node) = (self.who.term, self.who.node);
+        let term = self.who.term;
         if !self.contested.swap(true, Ordering::SeqCst) {
-            eprintln!(
-                "term {term} of this primary ({node}) is contested: {why}; whoever has promised it to the other node cannot follow this one until it is \
-                 restarted, and reigns in a later term"
+            tracing::warn!(
+                term = term.0,
+                cause = why,
+                "the term of this primary is contested: a node that has promised it to the other cannot follow this one \
+                 until it is restarted, and reigns in a later term"
             );
         }
         let before = self.commit.admit();
@@ -399,10 +414,7 @@ impl Shared {
         if let (Ok(()) | Err(commit_rule::Refusal::TooFewStandbys { .. }), Err(commit_rule::Refusal::Fenced { .. })) =
             (before, self.commit.admit())
         {
-            eprintln!(
-                "this primary ({node}) stands down, having committed nothing in term {term}: restart it, or, if another node reigns, start it \
-                 with `join` and that node's address"
-            );
+            tracing::warn!(term = term.0, "this primary stands down, having committed nothing in its term");
             self.feeds.end();
         }
     }
@@ -423,29 +435,38 @@ impl Shared {
             self.commit.sleep_until_deadline();
             self.apply(Event::Tick);
             if let Err(why) = self.record_set() {
-                // The log, or the control file, takes nothing more; commits wait for a record that will not come.
-                eprintln!("the in-sync set of term {} cannot be recorded: {why}", self.who.term);
+                // Commits wait for a record that will not come.
+                let term = self.who.term.0;
+                match why {
+                    NotRecorded::Terms(cause) => tracing::error!(
+                        term,
+                        cause,
+                        "the in-sync set cannot be recorded: commits wait until the node is started again"
+                    ),
+                    // It has failed, and has said so, or was closed.
+                    NotRecorded::Log(cause) => tracing::debug!(term, cause, "the log takes no in-sync set any more"),
+                }
                 return;
             }
         }
     }
 
     /// Records the in-sync set that the rule asks for: first in the own terms, then in the log.
-    fn record_set(&self) -> Result<(), String> {
+    fn record_set(&self) -> Result<(), NotRecorded> {
         while let Some(set) = self.commit.set_to_write() {
             let mut record = self.record.lock().expect("no code panics under this mutex");
             let Some(record) = record.as_mut().filter(|_| !self.stopping()) else { break };
             let bytes = wire::encode(&set);
             let number = set.number;
-            self.terms.note_set(set).map_err(|error| error.to_string())?;
+            self.terms.note_set(set).map_err(|error| NotRecorded::Terms(error.to_string()))?;
             // Before it can be shipped.
             self.recorded.store(u64::MAX, Ordering::SeqCst);
-            let end = record(&bytes)?;
+            let end = record(&bytes).map_err(NotRecorded::Log)?;
             self.recorded.store(end.0, Ordering::SeqCst);
             self.apply(Event::Written { number, end });
         }
         if self.commit.set_took_effect() {
-            self.terms.note_reigned(self.who.term).map_err(|error| error.to_string())?;
+            self.terms.note_reigned(self.who.term).map_err(|error| NotRecorded::Terms(error.to_string()))?;
         }
         Ok(())
     }

@@ -214,6 +214,9 @@ impl Follow {
     /// The standby cannot go on.
     pub fn fail(&self, why: String) {
         let mut state = self.lock();
+        if state.failed.is_none() {
+            tracing::error!(cause = why, "this standby cannot continue");
+        }
         state.failed.get_or_insert(why);
         state.interrupt();
         self.changed.notify_all();
@@ -256,6 +259,8 @@ impl Follow {
     /// The log flows, through those `above` if `node` is a relay.
     pub fn joined(&self, node: NodeId, above: &[NodeId], term: Term) {
         let mut state = self.lock();
+        let address = state.leader.as_deref().unwrap_or_default();
+        tracing::info!(role = "standby", primary = %node, address, term = term.0, "the log flows from another node");
         state.term = term;
         state.following = Some(node);
         state.tried = true;
@@ -326,9 +331,16 @@ impl Follow {
     fn ended(&self, order: u64, why: &SessionError, pause: Duration) {
         let mut state = self.lock();
         state.closer = None;
-        state.following = None;
+        let cause = why.to_string();
+        let followed = state.following.take();
+        let address = state.leader.as_deref().unwrap_or_default();
+        if let Some(node) = followed.filter(|_| !state.stopped) {
+            tracing::warn!(primary = %node, address, cause, "the log does not flow any more; this standby tries again");
+        } else if state.last_failure.as_ref() != Some(&cause) && !state.stopped {
+            tracing::warn!(address, cause, "this standby cannot follow; it tries again");
+        }
         state.tried |= state.order == order;
-        state.last_failure = Some(why.to_string());
+        state.last_failure = Some(cause);
         self.changed.notify_all();
         let until = Instant::now() + pause;
         while state.order == order && !state.stopped && state.rests == 0 && state.failed.is_none() {

@@ -1,0 +1,70 @@
+//! Keeps one place in the code from filling the disk: what it says often is said a few times, and
+//! then how often it would have been said.
+
+use std::{
+    collections::HashMap,
+    time::{Duration, Instant},
+};
+
+use tracing::{Metadata, callsite::Identifier};
+
+/// This number of lines of one place is let through ...
+pub(super) const BURST: u32 = 20;
+/// ... in so long a time.
+pub(super) const INTERVAL: Duration = Duration::from_secs(10);
+
+/// Whether a line is let through.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Admission {
+    /// It is. Of its place this number was left out before, and that was not said yet.
+    Yes { left_out: u64 },
+    /// It is counted, and nothing else; whether it is the first.
+    No { first: bool },
+}
+
+struct Place {
+    metadata: &'static Metadata<'static>,
+    since: Instant,
+    said: u32,
+    left_out: u64,
+}
+
+/// What each place has said lately. There are as many places as the program has.
+#[derive(Default)]
+pub(super) struct Limit(HashMap<Identifier, Place>);
+
+impl Limit {
+    /// That of a line which is to be said `now`.
+    pub(super) fn admit(&mut self, metadata: &'static Metadata<'static>, now: Instant) -> Admission {
+        let fresh = Place { metadata, since: now, said: 0, left_out: 0 };
+        let place = self.0.entry(metadata.callsite()).or_insert(fresh);
+        let mut left_out = 0;
+        if now.saturating_duration_since(place.since) >= INTERVAL {
+            left_out = place.left_out;
+            (place.since, place.said, place.left_out) = (now, 0, 0);
+        }
+        if place.said == BURST {
+            place.left_out += 1;
+            return Admission::No { first: place.left_out == 1 };
+        }
+        place.said += 1;
+        Admission::Yes { left_out }
+    }
+
+    /// When the first interval ends in which something was left out.
+    pub(super) fn next(&self) -> Option<Instant> {
+        self.0.values().filter(|place| place.left_out > 0).map(|place| place.since + INTERVAL).min()
+    }
+
+    /// The places that have left something out in an interval that is over, and how much. They begin
+    /// another one.
+    pub(super) fn due(&mut self, now: Instant) -> Vec<(&'static Metadata<'static>, u64)> {
+        let over = |place: &&mut Place| place.left_out > 0 && now.saturating_duration_since(place.since) >= INTERVAL;
+        let due = self.0.values_mut().filter(over);
+        due.map(|place| {
+            (place.since, place.said) = (now, 0);
+            (place.metadata, std::mem::take(&mut place.left_out))
+        })
+        .collect()
+    }
+}

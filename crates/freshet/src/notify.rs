@@ -1,0 +1,77 @@
+//! What the service manager hears of this process, if there is one that wants to: systemd's protocol
+//! of NOTIFY_SOCKET (sd_notify(3)).
+
+use std::{
+    env,
+    ffi::OsStr,
+    io,
+    os::{
+        linux::net::SocketAddrExt,
+        unix::{
+            ffi::OsStrExt,
+            net::{SocketAddr, UnixDatagram},
+        },
+    },
+};
+
+/// The node can serve.
+pub(crate) fn ready(status: &str) {
+    tell(&format!("READY=1\nSTATUS={status}\n"));
+}
+
+/// The configuration is read again; to be followed by [`ready`].
+pub(crate) fn reloading() {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let micros = now.tv_sec as u64 * 1_000_000 + now.tv_nsec as u64 / 1000;
+    tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
+}
+
+/// What the node is at, in a sentence.
+pub(crate) fn status(status: &str) {
+    tell(&format!("STATUS={status}\n"));
+}
+
+/// The node ends.
+pub(crate) fn stopping() {
+    tell("STOPPING=1\n");
+}
+
+fn tell(what: &str) {
+    if let Some(socket) = env::var_os("NOTIFY_SOCKET")
+        && let Err(cause) = send(&socket, what)
+    {
+        tracing::warn!(%cause, "the service manager cannot be told how the node is (NOTIFY_SOCKET)");
+    }
+}
+
+fn send(socket: &OsStr, what: &str) -> io::Result<()> {
+    let address = match socket.as_bytes() {
+        [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
+        _ => SocketAddr::from_pathname(socket)?,
+    };
+    let sender = UnixDatagram::unbound()?;
+    // A manager that does not listen is not waited for.
+    sender.set_nonblocking(true)?;
+    sender.send_to_addr(what.as_bytes(), &address).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_kinds_of_addresses_are_reached() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("notify");
+        let name = format!("freshet-notify-{}", std::process::id());
+        let by_name = UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name).unwrap()).unwrap();
+        let by_path = UnixDatagram::bind(&path).unwrap();
+        for (receiver, socket) in [(by_name, format!("@{name}").into()), (by_path, path.into_os_string())] {
+            send(&socket, "READY=1\n").unwrap();
+            let mut bytes = [0; 100];
+            let length = receiver.recv(&mut bytes).unwrap();
+            assert_eq!(&bytes[..length], b"READY=1\n");
+        }
+        assert!(send(OsStr::new("/nowhere/notify"), "READY=1\n").is_err());
+    }
+}

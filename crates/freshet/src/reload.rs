@@ -1,0 +1,198 @@
+//! SIGHUP: the configuration is read again, and what can change while the node runs changes.
+//!
+//! All of it is read and checked before anything changes, so that a file with an error changes
+//! nothing. [`Thing`]s are what can change; keys that belong to none of them wait for the next start.
+
+use std::{collections::BTreeMap, sync::Arc};
+
+use freshet_engine::Node;
+use serde_json::Value;
+
+use crate::{
+    Failure,
+    config::{Flags, Settings, SqlSettings},
+    messages::Messages,
+    process,
+    sql::{self, Serving},
+};
+
+/// What is left to do once everything has been read and checked.
+pub(crate) type Change = Box<dyn FnOnce()>;
+
+type Prepare = Box<dyn Fn(&Settings) -> Result<Change, Failure>>;
+
+/// Something that can change while the node runs.
+pub(crate) struct Thing {
+    /// The keys whose new values it takes up.
+    keys: &'static [&'static str],
+    /// Reads and checks what the change needs, and changes nothing. Called at each reload: where a key
+    /// names a file, that may have changed.
+    prepare: Prepare,
+}
+
+/// All that can change, on a node that serves.
+pub(crate) fn things(
+    messages: &Messages,
+    node: &Arc<Node>,
+    serving: Option<&Serving>,
+    settings: &Settings,
+) -> Vec<Thing> {
+    let (messages, node) = (messages.clone(), Arc::clone(node));
+    let mut things = vec![
+        Thing {
+            keys: &["log.format", "log.level"],
+            prepare: Box::new(move |new| {
+                let (messages, format, levels) = (messages.clone(), new.log.format, new.log.level.clone());
+                Ok(Box::new(move || messages.set(format, &levels)))
+            }),
+        },
+        Thing {
+            keys: &[
+                "checkpoint.files",
+                "checkpoint.interval-s",
+                "checkpoint.log-bytes",
+                "checkpoint.sync-bytes",
+                "checkpoint.cpu-percent",
+                "checkpoint.keep-log-bytes",
+            ],
+            prepare: Box::new(move |new| {
+                let (node, checkpoint) = (Arc::clone(&node), new.checkpoint.clone());
+                Ok(Box::new(move || node.set_checkpoints(checkpoint)))
+            }),
+        },
+    ];
+    if let Some(Serving { server, sessions }) = serving {
+        let (server, sessions) = (Arc::clone(server), sessions.clone());
+        things.push(Thing {
+            keys: &["sql.tls-certificates", "sql.tls-key"],
+            prepare: Box::new(move |new| {
+                let (server, tls) = (Arc::clone(&server), sql::tls(&new.sql)?);
+                Ok(Box::new(move || {
+                    if tls.is_some() {
+                        tracing::info!("certificates and key for SQL are read again: new connections get them");
+                    }
+                    server.set_tls(tls);
+                }))
+            }),
+        });
+        let memory_bytes = settings.sql.memory_bytes;
+        things.push(Thing {
+            keys: &[
+                "sql.session-memory-bytes",
+                "sql.statement-memory-bytes",
+                "sql.statement-timeout-ms",
+                "sql.idle-in-transaction-timeout-ms",
+                "sql.idle-session-timeout-ms",
+            ],
+            prepare: Box::new(move |new| {
+                let limits = SqlSettings { memory_bytes, ..new.sql.clone() };
+                let (sessions, bounds) = (sessions.clone(), limits.bounds(process::available_bytes()));
+                Ok(Box::new(move || sessions.set_bounds(bounds)))
+            }),
+        });
+    }
+    things
+}
+
+/// The configuration in force, and what of it can change.
+pub(crate) struct Reload {
+    flags: Flags,
+    in_force: BTreeMap<String, Value>,
+    things: Vec<Thing>,
+}
+
+impl Reload {
+    /// `settings` are in force, and came from `flags`.
+    pub(crate) fn new(flags: &Flags, settings: &Settings, things: Vec<Thing>) -> Self {
+        Self { flags: flags.clone(), in_force: keys(settings), things }
+    }
+
+    /// Reads the configuration again and does what can be done. Says line by line what that is.
+    pub(crate) fn reload(&mut self) {
+        let file = self.flags.config.as_ref().map(|file| tracing::field::display(file.display()));
+        tracing::info!(file, "the configuration is read again");
+        match self.prepare() {
+            Err(Failure(cause)) => {
+                tracing::error!(cause, "the configuration is not reloaded, and everything stays as it was");
+            }
+            Ok((new, changes)) => {
+                changes.into_iter().for_each(|change| change());
+                self.tell(new);
+            }
+        }
+    }
+
+    fn prepare(&self) -> Result<(BTreeMap<String, Value>, Vec<Change>), Failure> {
+        let settings = Settings::gather(&self.flags)?;
+        let changes = self.things.iter().map(|thing| (thing.prepare)(&settings)).collect::<Result<_, _>>()?;
+        Ok((keys(&settings), changes))
+    }
+
+    /// What can change has changed.
+    fn tell(&mut self, new: BTreeMap<String, Value>) {
+        let can_change = |key: &str| self.things.iter().any(|thing| thing.keys.contains(&key));
+        let (mut changed, mut waiting) = (0, 0);
+        for (key, value) in new {
+            let Some(old) = self.in_force.get_mut(&key).filter(|old| **old != value) else { continue };
+            if can_change(&key) {
+                changed += 1;
+                tracing::info!(key, before = plain(old), now = plain(&value), "a setting has changed");
+                *old = value;
+            } else {
+                waiting += 1;
+                let (in_force, configured) = (plain(old), plain(&value));
+                tracing::warn!(key, in_force, configured, "a setting changes only when the node is started again");
+            }
+        }
+        tracing::info!(changed, waiting, "the configuration is reloaded");
+    }
+}
+
+/// Each key with its value.
+fn keys(settings: &Settings) -> BTreeMap<String, Value> {
+    fn flatten(prefix: &str, value: Value, into: &mut BTreeMap<String, Value>) {
+        match value {
+            Value::Object(table) => {
+                let dot = if prefix.is_empty() { "" } else { "." };
+                table.into_iter().for_each(|(key, value)| flatten(&format!("{prefix}{dot}{key}"), value, into));
+            }
+            value => drop(into.insert(prefix.to_owned(), value)),
+        }
+    }
+    let mut keys = BTreeMap::new();
+    flatten("", serde_json::to_value(settings).unwrap_or_default(), &mut keys);
+    keys
+}
+
+/// As it is written in the file.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::Null => "none".to_owned(),
+        Value::String(text) => text.clone(),
+        value => value.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A key that is spelled wrong would be said to wait for the next start.
+    #[test]
+    fn what_can_change_are_keys() {
+        let settings = Settings::default();
+        let keys = keys(&settings);
+        let quiet = "error".parse().unwrap();
+        let messages = crate::messages::begin(settings.log.format, &quiet).unwrap();
+        let config = freshet_engine::NodeConfig {
+            domain: freshet_engine::Domain::None,
+            listen: "127.0.0.1:0".to_owned(),
+            ..Default::default()
+        };
+        let node = Node::start(config, |_| {}).unwrap();
+        for thing in things(&messages, &node, None, &settings) {
+            thing.keys.iter().for_each(|key| assert!(keys.contains_key(*key), "{key}"));
+        }
+        assert!(keys.contains_key("sql.tls-key") && keys.contains_key("standby-timeout-ms"));
+    }
+}

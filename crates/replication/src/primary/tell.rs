@@ -1,0 +1,103 @@
+//! Tell: says what has become of the safety level, and of each standby's place.
+
+use std::collections::BTreeMap;
+
+use freshet_base::NodeId;
+use freshet_cluster::commit_rule::{Place, Standing};
+
+use super::Shared;
+
+/// What was said last.
+#[derive(Debug, Default)]
+pub(super) struct Told {
+    standing: Option<Kind>,
+    places: BTreeMap<NodeId, Place>,
+}
+
+/// A standing without what changes with every standby.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kind {
+    Safe,
+    Degraded { in_sync: u32 },
+    Blocked,
+    Refusing,
+    Fenced,
+}
+
+impl Kind {
+    fn of(standing: &Standing) -> Self {
+        match standing {
+            Standing::Safe => Self::Safe,
+            Standing::Degraded { in_sync, .. } => Self::Degraded { in_sync: *in_sync },
+            Standing::Blocked { .. } => Self::Blocked,
+            Standing::Refusing { .. } => Self::Refusing,
+            Standing::Fenced { .. } => Self::Fenced,
+        }
+    }
+}
+
+fn names(nodes: &[NodeId]) -> String {
+    nodes.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+}
+
+impl Shared {
+    /// Says what has changed since the last time. What the end of the node changes is no news.
+    pub(super) fn tell_changes(&self) {
+        if self.stopping() {
+            return;
+        }
+        let mut told = self.told.lock().expect("no code panics under this mutex");
+        // Under the mutex, so that what is said last is what is so.
+        let (standing, _, members) = self.commit.reading();
+        let (term, safety) = (self.who.term.0, self.config.rule.safety);
+        for (node, member) in &members {
+            let (place, acked) = (member.place, member.acked.0);
+            let before = told.places.insert(*node, place).unwrap_or(Place::Behind);
+            match (before, place) {
+                (Place::Behind | Place::Joining | Place::Leaving, Place::InSync) => {
+                    tracing::info!(standby = %node, term, acked, "a standby is in sync");
+                }
+                (Place::InSync | Place::Joining, Place::Behind | Place::Leaving) | (Place::InSync, Place::Joining) => {
+                    tracing::warn!(standby = %node, term, acked, "a standby is not in sync any more");
+                }
+                (Place::Behind | Place::Leaving, Place::Joining) => {
+                    tracing::info!(standby = %node, term, acked, "commits wait for a standby that comes in sync");
+                }
+                _ => {}
+            }
+        }
+        told.places.retain(|node, _| members.contains_key(node));
+        let kind = Kind::of(&standing);
+        // What a reign begins with is only worth a line when something is missing.
+        if told.standing.replace(kind).unwrap_or(Kind::Safe) == kind {
+            return;
+        }
+        match standing {
+            Standing::Safe => tracing::info!(standing = "safe", term, %safety, "the safety level is kept in full"),
+            Standing::Degraded { in_sync, configured, behind, .. } => {
+                let behind = names(&behind);
+                tracing::warn!(
+                    standing = "degraded", term, %safety, in_sync, configured, behind,
+                    "commits continue with fewer standbys in sync than are configured"
+                );
+            }
+            Standing::Blocked { in_sync, needed, waits_for, .. } => {
+                let waits_for = names(&waits_for);
+                tracing::warn!(
+                    standing = "blocked", term, %safety, in_sync, needed, waits_for,
+                    "commits wait: too few standbys keep up"
+                );
+            }
+            Standing::Refusing { in_sync, needed, .. } => tracing::error!(
+                standing = "refusing", term, %safety, in_sync, needed,
+                "commits are refused: too few standbys have kept up for too long"
+            ),
+            Standing::Fenced { by } => tracing::warn!(
+                standing = "fenced",
+                term,
+                by = by.0,
+                "this primary is deposed: another node has a later term, and nothing is acknowledged here any more"
+            ),
+        }
+    }
+}
