@@ -6,6 +6,7 @@ pub mod clock;
 pub mod cpu;
 mod ids;
 pub mod panics;
+mod run_directory;
 pub mod safety;
 pub mod strangers;
 pub mod sync;
@@ -14,5 +15,6 @@ mod watermark;
 pub mod words;
 
 pub use ids::{ClusterId, Fid, NodeId, RecordKind, Rid, Stamp, Term};
+pub use run_directory::run_directory;
 pub use safety::{Isolation, Safety};
 pub use watermark::{WaitError, Watermark};
