@@ -6,6 +6,7 @@ use std::{
     io::{self, Write},
     net::SocketAddr,
     os::unix::process::CommandExt,
+    path::Path,
     process::{Command, ExitCode},
     sync::Arc,
     time::{Duration, Instant},
@@ -37,6 +38,8 @@ struct Ready<'a> {
     listen: &'a str,
     /// Where PostgreSQL's clients connect, if they do.
     sql: Option<String>,
+    /// The Unix socket where they connect, if there is one.
+    sql_socket: Option<&'a Path>,
     role: String,
     node: String,
     cluster: String,
@@ -94,6 +97,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let sql = prepared.map(|prepared| sql::start(&settings.sql, prepared, &node)).transpose()?;
     let ready = Ready {
         sql: sql.as_ref().and_then(|server| server.addresses().first()).map(ToString::to_string),
+        sql_socket: sql.as_ref().and_then(freshet_postgres::Server::socket),
         address: server.address().to_string(),
         listen: node.address(),
         role: format!("{:?}", node.role()).to_lowercase(),

@@ -2,6 +2,7 @@
 
 use std::{
     net::{SocketAddr, TcpListener},
+    path::PathBuf,
     sync::Arc,
     time::Duration,
 };
@@ -40,6 +41,7 @@ fn general() -> Option<Arc<dyn General>> {
 /// them.
 pub(crate) struct Prepared {
     address: SocketAddr,
+    socket_directory: Option<PathBuf>,
     tls: Option<Tls>,
     /// Holds the port.
     listener: Option<TcpListener>,
@@ -66,12 +68,15 @@ pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failur
     let listener = TcpListener::bind(address).map_err(|cause| {
         Failure::new(format!("cannot listen for PostgreSQL clients at {address}: {cause}; choose another --sql-listen"))
     })?;
-    Ok(Some(Prepared { address, tls, listener: Some(listener) }))
+    let socket_directory = settings
+        .socket_directory()
+        .map_err(|cause| Failure::new(format!("cannot make a Unix socket for PostgreSQL clients: {cause}")))?;
+    Ok(Some(Prepared { address, socket_directory, tls, listener: Some(listener) }))
 }
 
 /// Begins to serve them.
 pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>) -> Result<Server, Failure> {
-    let Prepared { address, tls, listener } = prepared;
+    let Prepared { address, socket_directory, tls, listener } = prepared;
     drop(listener);
     let limits = Limits { connections: settings.connections, ..Limits::default() };
     let setup = Setup {
@@ -83,6 +88,6 @@ pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let server = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
-    let options = Options { addresses: vec![address], limits, tls, decoy: None };
+    let options = Options { addresses: vec![address], socket_directory, limits, tls, decoy: None };
     Ok(Server::start(Arc::new(server), options)?)
 }

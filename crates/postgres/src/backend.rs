@@ -36,13 +36,36 @@ pub trait Backend: Send + Sync {
     fn ended(&self, _peer: &Peer, _reason: &Report) {}
 }
 
-/// Where a client is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How a client comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its address.
-    pub address: SocketAddr,
+    /// From where.
+    pub origin: Origin,
     /// Whether it comes through TLS.
     pub encrypted: bool,
+}
+
+/// Where a client is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// On this machine, connected by the Unix socket.
+    Local {
+        /// The user who runs it, as the system knows it.
+        uid: u32,
+    },
+    /// At an address.
+    Host(SocketAddr),
+}
+
+impl Origin {
+    /// Its address, unless it is connected by the Unix socket.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Local { .. } => None,
+            Self::Host(address) => Some(*address),
+        }
+    }
 }
 
 /// Under which conditions a user gets in.

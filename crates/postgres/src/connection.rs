@@ -43,9 +43,9 @@ pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport
 
 fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
     let mut input = Input::default();
-    let mut starting = Starting::new(shared, seat, &mut input, out, *peer);
+    let mut starting = Starting::new(shared, seat, &mut input, out, peer.clone());
     let admitted = starting.admit();
-    *peer = starting.peer;
+    *peer = starting.peer.clone();
     let startup = match admitted {
         Ok(startup) => startup,
         Err(end) => return end,
@@ -53,7 +53,7 @@ fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
     let (entry, bell) = (&seat.entry, Bell::default());
     let opening = Opening {
         startup: &startup,
-        peer: *peer,
+        peer: peer.clone(),
         pid: entry.pid,
         bell: bell.clone(),
         sessions: Sessions::new(seat.registry()),

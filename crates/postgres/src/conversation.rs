@@ -6,7 +6,7 @@ use std::{
 };
 
 use crate::{
-    backend::{Backend, Peer},
+    backend::{Backend, Origin, Peer},
     connection,
     limits::Limits,
     registry::Registry,
@@ -20,7 +20,8 @@ use crate::{
 pub fn conversation(backend: Arc<dyn Backend>, limits: Limits, bytes: &[u8], piece: usize) -> Vec<u8> {
     let shared = Shared::new(backend, limits, None, [0; 32]);
     let Some(seat) = Registry::new().enter([0; 4], None) else { return Vec::new() };
-    let peer = Peer { address: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), encrypted: false };
+    let origin = Origin::Host(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
+    let peer = Peer { origin, encrypted: false };
     match connection::run(&shared, &seat, peer, Transport::Memory(Memory::new(bytes, piece))) {
         Transport::Memory(memory) => memory.output,
         Transport::Plain(_) | Transport::Secured(_) => Vec::new(),

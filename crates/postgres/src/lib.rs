@@ -6,6 +6,7 @@
 //! | module | does |
 //! |---|---|
 //! | [`server`] | listens, gives each connection a thread, ends them all in order |
+//! | `local` | the Unix socket |
 //! | `registry` | who is connected; seats, cancelling, terminating |
 //! | `start_up` | TLS or not, the start-up packet, the proof of identity, the session's opening |
 //! | [`scram`] | SCRAM-SHA-256: verifiers, and the exchange as a state machine without I/O |
@@ -13,11 +14,11 @@
 //! | `message` | what clients say, decoded in place |
 //! | [`out`] | what they are told, encoded in place |
 //! | [`copy`] | COPY in both directions |
-//! | `transport` | a socket, plain or with TLS, or memory |
+//! | `transport` | a socket of TCP, plain or with TLS, a Unix socket, or memory |
 //!
 //! | thread | does | ends when |
 //! |---|---|---|
-//! | one for each address | accepts | the server stops |
+//! | one for each address, and for the Unix socket | accepts | the server stops |
 //! | one | ends what is done for clients that have gone | the server stops |
 //! | one for each connection | everything for its client, the session's work included | the client has gone, or is sent away |
 //!
@@ -39,6 +40,7 @@ mod conversation;
 pub mod copy;
 mod input;
 pub mod limits;
+mod local;
 pub mod message;
 pub mod out;
 pub mod parameters;
@@ -52,7 +54,7 @@ pub mod startup;
 pub mod tls;
 mod transport;
 
-pub use backend::{Access, Backend, Interrupt, Opening, Peer, Proof, Session, TransactionStatus, Why};
+pub use backend::{Access, Backend, Interrupt, Opening, Origin, Peer, Proof, Session, TransactionStatus, Why};
 pub use bell::Bell;
 pub use conversation::conversation;
 pub use copy::{Client, CopyIn, CopyOut};

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    net::{Shutdown, TcpStream},
+    net::Shutdown,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -14,7 +14,7 @@ use crate::{
     backend::{Interrupt, Why},
     limits::Limits,
     report::{Report, SqlState},
-    transport::hung_up,
+    transport::{Stream, hung_up},
 };
 
 /// For so long it counts that the system had no more to give.
@@ -49,7 +49,7 @@ pub(crate) struct Entry {
     pub(crate) pid: i32,
     pub(crate) secret: [u8; 4],
     /// None for a conversation in memory.
-    socket: Option<Arc<TcpStream>>,
+    socket: Option<Arc<Stream>>,
     state: Mutex<State>,
 }
 
@@ -70,7 +70,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Entry {
-    fn new(pid: i32, secret: [u8; 4], socket: Option<Arc<TcpStream>>) -> Arc<Self> {
+    fn new(pid: i32, secret: [u8; 4], socket: Option<Arc<Stream>>) -> Arc<Self> {
         Arc::new(Self { pid, secret, socket, state: Mutex::default() })
     }
 
@@ -170,7 +170,7 @@ impl Registry {
     }
 
     /// Lets a connection in, to prove who it is; not when the server stops.
-    pub(crate) fn enter(self: &Arc<Self>, secret: [u8; 4], socket: Option<Arc<TcpStream>>) -> Option<Seat> {
+    pub(crate) fn enter(self: &Arc<Self>, secret: [u8; 4], socket: Option<Arc<Stream>>) -> Option<Seat> {
         let mut inner = self.lock();
         if inner.stopping {
             return None;

@@ -3,6 +3,11 @@
 use std::{
     io,
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixListener,
+    },
+    path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
     thread::{self, JoinHandle},
     time::Duration,
@@ -12,13 +17,14 @@ use rustix::net::sockopt;
 use thiserror::Error;
 
 use crate::{
-    backend::{Backend, Peer},
+    backend::{Backend, Origin, Peer},
     connection,
     limits::Limits,
+    local::{self, SocketFile},
     registry::{Registry, Sessions},
     scram::random,
     tls::Tls,
-    transport::{Socket, Transport},
+    transport::{Socket, Stream, Transport},
 };
 
 /// How long sessions may take to leave once they were interrupted, and again once they were cut off.
@@ -35,6 +41,9 @@ const EXHAUSTED: Duration = Duration::from_millis(10);
 pub struct Options {
     /// Where it listens. A port 0 is replaced by a free one.
     pub addresses: Vec<SocketAddr>,
+    /// Where it makes a Unix socket, too: `.s.PGSQL.` and the port of the first address. It is for all
+    /// users who can enter this directory.
+    pub socket_directory: Option<PathBuf>,
     /// How much clients may have.
     pub limits: Limits,
     /// With what TLS is offered.
@@ -52,6 +61,14 @@ pub enum StartError {
     Listen {
         /// The address.
         address: SocketAddr,
+        /// What is wrong.
+        cause: io::Error,
+    },
+    /// The Unix socket cannot be had.
+    #[error("cannot listen for PostgreSQL clients at {path}: {cause}")]
+    Socket {
+        /// Its path.
+        path: PathBuf,
         /// What is wrong.
         cause: io::Error,
     },
@@ -78,13 +95,48 @@ impl Shared {
     }
 }
 
+/// Where clients come.
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Blocks until a client comes.
+    fn accept(&self, limits: &Limits) -> io::Result<(Stream, Origin)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept()?;
+                keep_alive(&stream, limits)?;
+                Ok((Stream::Tcp(stream), Origin::Host(address)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept()?;
+                let uid = local::user_of(&stream)?;
+                Ok((Stream::Unix(stream), Origin::Local { uid }))
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
+    }
+}
+
 /// A running server. Dropping it ends it without much patience.
 pub struct Server {
     shared: Arc<Shared>,
     registry: Arc<Registry>,
     addresses: Vec<SocketAddr>,
+    /// The Unix socket, if there is one.
+    socket: Option<SocketFile>,
     /// Each with its listener, which is closed to end it.
-    accepting: Vec<(Arc<TcpListener>, JoinHandle<()>)>,
+    accepting: Vec<(Arc<Listener>, JoinHandle<()>)>,
     /// Looks for clients that have gone.
     watching: Option<JoinHandle<()>>,
 }
@@ -95,15 +147,32 @@ impl Server {
     /// # Errors
     /// When an address cannot be had, or the system has no threads left.
     pub fn start(backend: Arc<dyn Backend>, options: Options) -> Result<Self, StartError> {
-        let Options { addresses, limits, tls, decoy } = options;
+        let Options { addresses, socket_directory, limits, tls, decoy } = options;
         let decoy = decoy.map_or_else(random, Ok)?;
         let shared = Arc::new(Shared::new(backend, limits, tls, decoy));
-        let mut server =
-            Self { shared, registry: Registry::new(), addresses: Vec::new(), accepting: Vec::new(), watching: None };
+        let mut server = Self {
+            shared,
+            registry: Registry::new(),
+            addresses: Vec::new(),
+            socket: None,
+            accepting: Vec::new(),
+            watching: None,
+        };
+        let mut listeners = Vec::new();
         for address in addresses {
             let refused = |cause| StartError::Listen { address, cause };
-            let listener = Arc::new(TcpListener::bind(address).map_err(refused)?);
+            let listener = TcpListener::bind(address).map_err(refused)?;
             server.addresses.push(listener.local_addr().map_err(refused)?);
+            listeners.push(Listener::Tcp(listener));
+        }
+        if let (Some(directory), Some(address)) = (socket_directory, server.addresses.first()) {
+            let path = local::socket_path(&directory, address.port());
+            let listening = local::listen(&directory, address.port());
+            let (listener, file) = listening.map_err(|cause| StartError::Socket { path, cause })?;
+            server.socket = Some(file);
+            listeners.push(Listener::Unix(listener));
+        }
+        for listener in listeners.into_iter().map(Arc::new) {
             let (shared, registry) = (Arc::clone(&server.shared), Arc::clone(&server.registry));
             let ours = Arc::clone(&listener);
             let thread = thread::Builder::new().name("pg accept".to_owned());
@@ -126,6 +195,12 @@ impl Server {
         &self.addresses
     }
 
+    /// The Unix socket that it listens at, if any.
+    #[must_use]
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_ref().map(SocketFile::path)
+    }
+
     /// All sessions, to cancel or terminate them.
     #[must_use]
     pub fn sessions(&self) -> Sessions {
@@ -146,6 +221,7 @@ impl Server {
 
     fn end(&mut self, grace: Duration) -> usize {
         self.registry.stop();
+        self.socket = None;
         for (listener, thread) in self.accepting.drain(..) {
             // Wakes the thread that accepts.
             let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
@@ -177,13 +253,10 @@ impl std::fmt::Debug for Server {
     }
 }
 
-fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &TcpListener) {
+fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &Listener) {
     while registry.wait_for_place(&shared.limits) {
-        let accepted = listener.accept().and_then(|(stream, address)| {
-            keep_alive(&stream, &shared.limits)?;
-            Ok((stream, address))
-        });
-        let begun = accepted.and_then(|(stream, address)| begin(shared, registry, stream, address));
+        let accepted = listener.accept(&shared.limits);
+        let begun = accepted.and_then(|(stream, origin)| begin(shared, registry, stream, origin));
         if begun.is_err() {
             if registry.is_stopping() {
                 return;
@@ -208,7 +281,7 @@ fn keep_alive(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
 }
 
 /// Gives a connection its thread.
-fn begin(shared: &Arc<Shared>, registry: &Arc<Registry>, stream: TcpStream, address: SocketAddr) -> io::Result<()> {
+fn begin(shared: &Arc<Shared>, registry: &Arc<Registry>, stream: Stream, origin: Origin) -> io::Result<()> {
     let secret = random()?;
     let stream = Arc::new(stream);
     let Some(seat) = registry.enter(secret, Some(Arc::clone(&stream))) else { return Ok(()) };
@@ -216,7 +289,7 @@ fn begin(shared: &Arc<Shared>, registry: &Arc<Registry>, stream: TcpStream, addr
     let shared = Arc::clone(shared);
     let thread = thread::Builder::new().name(format!("pg {}", seat.entry.pid)).stack_size(shared.limits.stack);
     thread.spawn(move || {
-        let peer = Peer { address, encrypted: false };
+        let peer = Peer { origin, encrypted: false };
         connection::run(&shared, &seat, peer, Transport::Plain(socket));
         let _ = stream.shutdown(Shutdown::Both);
     })?;

@@ -7,13 +7,14 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::SocketAddr,
+    os::unix::fs::MetadataExt,
     path::PathBuf,
     process::{Command, Output, Stdio},
     sync::Arc,
     time::Duration,
 };
 
-use freshet_postgres::{Limits, Server, Tls};
+use freshet_postgres::{Limits, Options, Origin, Server, Tls};
 use freshet_testing::{Missing, skip};
 use futures_util::{SinkExt, StreamExt, TryStreamExt, future::join_all, pin_mut};
 use rustls::{
@@ -376,6 +377,41 @@ fn tool(name: &str, arguments: &[&str], input: &str) -> Option<Output> {
     };
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     Some(child.wait_with_output().unwrap())
+}
+
+#[tokio::test]
+async fn the_unix_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { socket_directory: Some(directory.path().to_owned()), ..options(Limits::default()) };
+    let (toy, server) = Toy::serve(options);
+    let port = server.addresses()[0].port();
+    let socket = server.socket().unwrap().to_owned();
+    assert_eq!(socket, directory.path().join(format!(".s.PGSQL.{port}")));
+
+    let mut config = Config::new();
+    config.host_path(directory.path()).port(port).user("trusted").dbname("toys");
+    let (client, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    assert_eq!(client.query_one("SELECT 1", &[]).await.unwrap().get::<_, i32>(0), 1);
+    let long = "x".repeat(10 << 20);
+    assert_eq!(client.query_one("ECHO $", &[&long]).await.unwrap().get::<_, &str>(0).len(), long.len());
+    // Whom the system names, the server is told.
+    let own = fs::metadata("/proc/self").unwrap().uid();
+    assert!(toy.origins.lock().unwrap().iter().all(|origin| *origin == Origin::Local { uid: own }));
+    let token = client.cancel_token();
+    let cancel = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            token.cancel_query(NoTls).await.unwrap();
+        }
+    };
+    let slept = tokio::select! {
+        slept = client.simple_query("SLEEP 60000") => slept,
+        never = cancel => never,
+    };
+    assert_eq!(code(&slept.unwrap_err()), "57014");
+    assert_eq!(server.shut_down(Duration::from_secs(10)), 0);
+    assert!(!socket.exists());
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -300,7 +300,9 @@ impl Backend for SqlServer {
         let proof = match &role.verifier {
             Some(verifier) => Proof::Scram(verifier.parse::<Verifier>().ok()),
             // Whoever is on this machine can read the database's files, too.
-            None if role.superuser && peer.address.ip().is_loopback() => Proof::None,
+            None if role.superuser && peer.origin.address().is_none_or(|address| address.ip().is_loopback()) => {
+                Proof::None
+            }
             None => Proof::Scram(None),
         };
         Ok(Access { proof, superuser: role.superuser })

@@ -221,6 +221,10 @@ pub(crate) struct Flags {
     /// Where PostgreSQL's clients connect: address and port, port 0 for a free one; off for nowhere. [default: 127.0.0.1:5432]
     #[arg(long, value_name = "ADDRESS", env = "FRESHET_SQL_LISTEN", help_heading = "SQL")]
     pub(crate) sql_listen: Option<SqlListen>,
+    /// Where their Unix socket is made, .s.PGSQL.<port of sql-listen>; off for nowhere. [default: freshet in $XDG_RUNTIME_DIR, or
+    /// /tmp/freshet-<uid>]
+    #[arg(long, value_name = "DIR", env = "FRESHET_SQL_SOCKET_DIRECTORY", help_heading = "SQL")]
+    pub(crate) sql_socket_directory: Option<PathBuf>,
     /// How many of them at once. [default: 100]
     #[arg(long, value_name = "N", env = "FRESHET_SQL_CONNECTIONS", help_heading = "SQL")]
     pub(crate) sql_connections: Option<usize>,
@@ -328,6 +332,7 @@ impl Flags {
             self.fabric_appliance => fabric.appliance,
             self.fabric_device => fabric.device,
             self.sql_listen => sql.listen,
+            self.sql_socket_directory => sql.socket_directory,
             self.sql_connections => sql.connections,
             self.sql_user => sql.user,
             self.sql_tls_certificates => sql.tls_certificates,

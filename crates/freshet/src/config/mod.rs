@@ -198,6 +198,8 @@ impl From<SqlListen> for String {
 pub(crate) struct SqlSettings {
     /// Where they connect.
     pub(crate) listen: SqlListen,
+    /// Where their Unix socket is; none for the directory that servers of this user have for that.
+    pub(crate) socket_directory: Option<PathBuf>,
     /// How many of them at once.
     pub(crate) connections: usize,
     /// The superuser that a new database has.
@@ -221,6 +223,25 @@ pub(crate) struct SqlSettings {
 }
 
 impl SqlSettings {
+    /// The directory for the Unix socket, which is there; none where there is to be no socket.
+    ///
+    /// # Errors
+    /// When it is not there, or when that of this user cannot be used.
+    pub(crate) fn socket_directory(&self) -> io::Result<Option<PathBuf>> {
+        match &self.socket_directory {
+            Some(off) if off.as_os_str() == "off" => Ok(None),
+            Some(directory) if directory.is_dir() => Ok(Some(directory.clone())),
+            Some(directory) => {
+                let why = format!(
+                    "{} is no directory: make it, or choose another --sql-socket-directory",
+                    directory.display()
+                );
+                Err(io::Error::new(io::ErrorKind::NotFound, why))
+            }
+            None => freshet_base::run_directory().map(Some),
+        }
+    }
+
     /// What sessions begin with, and may not exceed, where the machine has `available` bytes of
     /// memory.
     pub(crate) fn bounds(&self, available: u64) -> Bounds {
@@ -245,6 +266,7 @@ impl Default for SqlSettings {
     fn default() -> Self {
         Self {
             listen: SqlListen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 5432))),
+            socket_directory: None,
             connections: 100,
             user: "freshet".to_owned(),
             tls_certificates: None,

@@ -12,9 +12,9 @@ use std::{
 };
 
 use freshet_postgres::{
-    Access, Backend, Bell, Bind, Client, Described, Executed, Field, Format, Interrupt, Limits, Opening, Options, Out,
-    Parameters, Peer, Proof, Report, Server, Session, Sessions, SqlState, Startup, TransactionStatus, Types, Verifier,
-    Why,
+    Access, Backend, Bell, Bind, Client, Described, Executed, Field, Format, Interrupt, Limits, Opening, Options,
+    Origin, Out, Parameters, Peer, Proof, Report, Server, Session, Sessions, SqlState, Startup, TransactionStatus,
+    Types, Verifier, Why,
 };
 
 const INT4: u32 = 23;
@@ -30,6 +30,8 @@ pub struct Toy {
     /// Bells of those who listen, and what they are to be told.
     listening: Mutex<Vec<(Bell, News)>>,
     pub ended: Mutex<Vec<String>>,
+    /// From where clients came.
+    pub origins: Mutex<Vec<Origin>>,
     /// What sessions answer to [`Session::flushes`].
     flushes: bool,
     /// No number in a statement counts for more.
@@ -52,7 +54,14 @@ impl Toy {
 
     fn with(flushes: bool, most: u32) -> Arc<Self> {
         let verifier = Verifier::from_password("pencil", NonZeroU32::new(64).unwrap(), b"0123456789abcdef");
-        Arc::new(Self { verifier, listening: Mutex::default(), ended: Mutex::default(), flushes, most })
+        Arc::new(Self {
+            verifier,
+            listening: Mutex::default(),
+            ended: Mutex::default(),
+            origins: Mutex::default(),
+            flushes,
+            most,
+        })
     }
 
     /// A toy's server on a free port.
@@ -68,7 +77,8 @@ pub fn options(limits: Limits) -> Options {
 }
 
 impl Backend for Toy {
-    fn access(&self, startup: &Startup, _: &Peer) -> Result<Access, Report> {
+    fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report> {
+        self.origins.lock().unwrap().push(peer.origin);
         let user = startup.user();
         let proof = match user {
             "trusted" | "root" => Proof::None,

@@ -75,8 +75,8 @@ pub struct Session<'w> {
 pub struct State {
     /// Its number.
     pub pid: i32,
-    /// Where its client is.
-    pub client: SocketAddr,
+    /// Where its client is; none for one at the Unix socket.
+    pub client: Option<SocketAddr>,
     /// The memory that it may take.
     pub memory: Arc<Pool>,
     /// Its settings.
@@ -210,14 +210,14 @@ impl<'w> Session<'w> {
             user: &user,
             role: oid,
             database,
-            client: opening.peer.address,
+            client: opening.peer.origin.address(),
         });
         Ok(Self {
             worker,
             block: None,
             state: State {
                 pid: opening.pid,
-                client: opening.peer.address,
+                client: opening.peer.origin.address(),
                 memory,
                 settings,
                 schema,

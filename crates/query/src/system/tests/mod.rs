@@ -237,7 +237,7 @@ impl Scene {
             user: "owner",
             role: OWNER,
             database: "shop",
-            client: "127.0.0.1:5000".parse().unwrap(),
+            client: Some("127.0.0.1:5000".parse().unwrap()),
         }));
         let snapshot = Snapshot {
             schema: Arc::new(schema),
