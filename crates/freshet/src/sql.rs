@@ -62,7 +62,7 @@ impl Prepared {
 pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failure> {
     let SqlListen::At(address) = settings.listen else { return Ok(None) };
     let tls = match (&settings.tls_certificates, &settings.tls_key) {
-        (Some(certificates), Some(key)) => Some(Tls::from_files(certificates, key)?),
+        (Some(certificates), Some(key)) => Some(Tls::from_files(certificates, key, None)?),
         _ => None,
     };
     let listener = TcpListener::bind(address).map_err(|cause| {

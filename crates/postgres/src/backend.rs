@@ -43,6 +43,16 @@ pub struct Peer {
     pub origin: Origin,
     /// Whether it comes through TLS.
     pub encrypted: bool,
+    /// The common name of the certificate that it has shown there, signed by an authority that the
+    /// server trusts in that; empty where the certificate has none.
+    pub certificate: Option<Arc<str>>,
+}
+
+impl Peer {
+    /// A client that has connected, and said nothing yet.
+    pub(crate) fn new(origin: Origin) -> Self {
+        Self { origin, encrypted: false, certificate: None }
+    }
 }
 
 /// Where a client is.
@@ -75,6 +85,20 @@ pub struct Access {
     pub proof: Proof,
     /// Whether it may take one of the reserved seats.
     pub superuser: bool,
+    /// What a client is told that has shown that, and still does not get in.
+    pub refused: Option<Report>,
+    /// How many sessions the user may have at once; none for any number.
+    pub connections: Option<usize>,
+    /// Why nothing will do, if so: for a log, and not for the client.
+    pub hopeless: Option<&'static str>,
+}
+
+impl Access {
+    /// Access by a proof, under no other condition.
+    #[must_use]
+    pub fn by(proof: Proof) -> Self {
+        Self { proof, superuser: false, refused: None, connections: None, hopeless: None }
+    }
 }
 
 /// What a client has to show. Where there is no verifier nothing will do, and the client does not learn why.

@@ -21,7 +21,7 @@ pub fn conversation(backend: Arc<dyn Backend>, limits: Limits, bytes: &[u8], pie
     let shared = Shared::new(backend, limits, None, [0; 32]);
     let Some(seat) = Registry::new().enter([0; 4], None) else { return Vec::new() };
     let origin = Origin::Host(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
-    let peer = Peer { origin, encrypted: false };
+    let peer = Peer::new(origin);
     match connection::run(&shared, &seat, peer, Transport::Memory(Memory::new(bytes, piece))) {
         Transport::Memory(memory) => memory.output,
         Transport::Plain(_) | Transport::Secured(_) => Vec::new(),

@@ -9,6 +9,7 @@
 //! | `local` | the Unix socket |
 //! | `registry` | who is connected; seats, cancelling, terminating |
 //! | `start_up` | TLS or not, the start-up packet, the proof of identity, the session's opening |
+//! | [`access`] | who gets in and by what proof: the access file |
 //! | [`scram`] | SCRAM-SHA-256: verifiers, and the exchange as a state machine without I/O |
 //! | `connection` | the loop: a message in, a call of the session, the answer out |
 //! | `message` | what clients say, decoded in place |
@@ -33,6 +34,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod backend;
 mod bell;
 mod connection;
@@ -54,6 +56,7 @@ pub mod startup;
 pub mod tls;
 mod transport;
 
+pub use access::{AccessError, AccessRules, Claim, Required};
 pub use backend::{Access, Backend, Interrupt, Opening, Origin, Peer, Proof, Session, TransactionStatus, Why};
 pub use bell::Bell;
 pub use conversation::conversation;

@@ -12,7 +12,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use rustix::{fs::OFlags, net::sockopt::socket_peercred};
+use rustix::{fs::OFlags, net::sockopt::socket_peercred, process::geteuid};
 
 /// How long another server may take to make its socket in the same directory.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -103,6 +103,25 @@ impl Drop for SocketFile {
     }
 }
 
+/// The user who runs this process.
+pub(crate) fn own_uid() -> u32 {
+    geteuid().as_raw()
+}
+
+/// A user's name, from `/etc/passwd`; users whom only another directory knows have none here.
+pub(crate) fn user_name(uid: u32) -> Option<String> {
+    name_in(&fs::read_to_string("/etc/passwd").ok()?, uid)
+}
+
+fn name_in(users: &str, uid: u32) -> Option<String> {
+    let user = |line: &str| {
+        let mut fields = line.split(':');
+        let name = fields.next().filter(|name| !name.is_empty())?;
+        (fields.nth(1)?.parse() == Ok(uid)).then(|| name.to_owned())
+    };
+    users.lines().find_map(user)
+}
+
 /// The user at the other end of a Unix socket, as the system knows it.
 pub(crate) fn user_of(stream: &UnixStream) -> io::Result<u32> {
     Ok(socket_peercred(stream)?.uid.as_raw())
@@ -157,6 +176,15 @@ mod tests {
         drop(listener);
         symlink(socket_path(directory.path(), 2), &at).unwrap();
         assert!(listen(directory.path(), 1).unwrap_err().to_string().contains("something else than a socket"));
+    }
+
+    #[test]
+    fn users_have_names() {
+        let users = "root:x:0:0::/root:/bin/sh\n:x:5:5::/:\nann:x:1000:1000:Ann:/home/ann:/bin/sh\nbroken\n";
+        assert_eq!(name_in(users, 1000).as_deref(), Some("ann"));
+        assert_eq!(name_in(users, 0).as_deref(), Some("root"));
+        assert_eq!((name_in(users, 5), name_in(users, 7)), (None, None));
+        assert_eq!(user_name(0).as_deref(), Some("root"));
     }
 
     #[test]

@@ -56,6 +56,8 @@ pub(crate) struct Entry {
 #[derive(Default)]
 struct State {
     seated: bool,
+    /// Whose session it is, once it has a seat.
+    user: Option<Box<str>>,
     /// It is doing something for its client.
     running: bool,
     /// It is to end.
@@ -199,7 +201,7 @@ impl Registry {
     }
 
     /// Gives a connection a session's seat.
-    fn seat(&self, entry: &Entry, superuser: bool, limits: &Limits) -> Result<(), Report> {
+    fn seat(&self, entry: &Entry, wanted: &Wanted<'_>, limits: &Limits) -> Result<(), Report> {
         let mut inner = self.lock();
         if inner.stopping {
             return Err(Report::fatal(SqlState::CANNOT_CONNECT_NOW, "the database system is shutting down"));
@@ -208,11 +210,21 @@ impl Registry {
         if inner.seated >= limits.connections {
             return full("sorry, too many clients already");
         }
-        if !superuser && inner.seated >= limits.connections.saturating_sub(limits.reserved) {
+        if !wanted.superuser && inner.seated >= limits.connections.saturating_sub(limits.reserved) {
             return full("remaining connection slots are reserved for superusers");
         }
+        if let Some(most) = wanted.connections.filter(|_| !wanted.superuser) {
+            let of_user = |entry: &&Arc<Entry>| lock(&entry.state).user.as_deref() == Some(wanted.user);
+            if inner.connections.values().filter(of_user).count() >= most {
+                let message = format!("too many connections for role \"{}\"", wanted.user);
+                return Err(Report::fatal(SqlState::TOO_MANY_CONNECTIONS, message));
+            }
+        }
         inner.seated += 1;
-        lock(&entry.state).seated = true;
+        let mut state = lock(&entry.state);
+        state.seated = true;
+        state.user = Some(wanted.user.into());
+        drop(state);
         drop(inner);
         self.changed.notify_all();
         Ok(())
@@ -286,6 +298,14 @@ impl Registry {
     }
 }
 
+/// Who wants a session's seat.
+pub(crate) struct Wanted<'w> {
+    pub(crate) user: &'w str,
+    pub(crate) superuser: bool,
+    /// How many the user may have at once.
+    pub(crate) connections: Option<usize>,
+}
+
 /// A connection's place in the registry, left when this is dropped.
 pub(crate) struct Seat {
     registry: Arc<Registry>,
@@ -294,8 +314,8 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// The place becomes a session's.
-    pub(crate) fn take(&self, superuser: bool, limits: &Limits) -> Result<(), Report> {
-        self.registry.seat(&self.entry, superuser, limits)
+    pub(crate) fn take(&self, wanted: &Wanted<'_>, limits: &Limits) -> Result<(), Report> {
+        self.registry.seat(&self.entry, wanted, limits)
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {

@@ -289,7 +289,7 @@ fn begin(shared: &Arc<Shared>, registry: &Arc<Registry>, stream: Stream, origin:
     let shared = Arc::clone(shared);
     let thread = thread::Builder::new().name(format!("pg {}", seat.entry.pid)).stack_size(shared.limits.stack);
     thread.spawn(move || {
-        let peer = Peer { origin, encrypted: false };
+        let peer = Peer::new(origin);
         connection::run(&shared, &seat, peer, Transport::Plain(socket));
         let _ = stream.shutdown(Shutdown::Both);
     })?;

@@ -1,6 +1,9 @@
 //! From a connection to a session: TLS or not, the start-up packet, the proof, the opening.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
     backend::Peer,
@@ -8,7 +11,7 @@ use crate::{
     message::Fault,
     out::Out,
     proof::prove,
-    registry::Seat,
+    registry::{Seat, Wanted},
     report::{Report, SqlState},
     server::Shared,
     startup::{LONGEST, Packet, Startup},
@@ -85,7 +88,11 @@ impl<'a> Starting<'a> {
             }
             end => end,
         })?;
-        self.seat.take(access.superuser, &self.shared.limits).map_err(End::Told)?;
+        if let Some(report) = access.refused {
+            return Err(End::Told(report));
+        }
+        let wanted = Wanted { user: startup.user(), superuser: access.superuser, connections: access.connections };
+        self.seat.take(&wanted, &self.shared.limits).map_err(End::Told)?;
         Ok(startup)
     }
 
@@ -127,8 +134,9 @@ impl<'a> Starting<'a> {
         let length = length.filter(|length| (8..=LONGEST).contains(length));
         let length = length.ok_or_else(|| Report::violation("invalid length of startup packet")).map_err(End::Told)?;
         self.wait_for(length)?;
-        if self.tls.is_some() {
+        if self.tls.is_some() && !self.peer.encrypted {
             self.peer.encrypted = true;
+            self.peer.certificate = self.out.transport().certificate_name().map(Arc::from);
         }
         let packet = Packet::decode(&self.input.bytes()[4..length])?;
         self.input.consume(length);

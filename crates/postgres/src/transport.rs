@@ -268,6 +268,14 @@ impl Transport {
         matches!(self, Self::Secured(secured) if Tls::is_agreed(&secured.tls))
     }
 
+    /// The common name of the client's certificate, if it has shown one, known once something was received.
+    pub(crate) fn certificate_name(&self) -> Option<String> {
+        match self {
+            Self::Secured(secured) => Tls::client_name(&secured.tls),
+            Self::Plain(_) | Self::Memory(_) => None,
+        }
+    }
+
     fn socket(&self) -> Option<&Stream> {
         match self {
             Self::Plain(socket) => Some(&socket.stream),

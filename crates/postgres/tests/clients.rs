@@ -229,7 +229,7 @@ impl Certificate {
     }
 
     fn tls(&self) -> Tls {
-        Tls::from_files(&self.path("certificate.pem"), &self.path("key.pem")).unwrap()
+        Tls::from_files(&self.path("certificate.pem"), &self.path("key.pem"), None).unwrap()
     }
 
     fn connector(&self) -> MakeRustlsConnect {
@@ -348,7 +348,7 @@ fn tls_that_is_broken_ends() {
 fn certificates_that_cannot_be_used_are_named() {
     let certificate = Certificate::new();
     let (good, key, none) = (certificate.path("certificate.pem"), certificate.path("key.pem"), certificate.path("no"));
-    let error = |certificates, key| Tls::from_files(certificates, key).unwrap_err().to_string();
+    let error = |certificates, key| Tls::from_files(certificates, key, None).unwrap_err().to_string();
     assert!(error(&none, &key).contains("cannot read certificates from"));
     assert!(error(&good, &none).contains("cannot read a private key from"));
     assert!(error(&key, &key).contains("has no certificate"));

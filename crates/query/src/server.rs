@@ -281,7 +281,7 @@ impl Backend for SqlServer {
             let error = SqlError::new(SqlState::CANNOT_CONNECT_NOW, message);
             return Err(report(error.with_hint("Connect to the new primary, or try again in a moment.")));
         }
-        let unknown = Access { proof: Proof::Scram(None), superuser: false };
+        let unknown = Access::by(Proof::Scram(None));
         // It may have taken over.
         self.0.make().map_err(report)?;
         let worker = self
@@ -305,7 +305,7 @@ impl Backend for SqlServer {
             }
             None => Proof::Scram(None),
         };
-        Ok(Access { proof, superuser: role.superuser })
+        Ok(Access { superuser: role.superuser, ..Access::by(proof) })
     }
 
     fn open(

@@ -86,7 +86,7 @@ impl Backend for Toy {
             "clear" => Proof::Password(Some(self.verifier.clone())),
             _ => Proof::Scram(None),
         };
-        Ok(Access { proof, superuser: user == "root" })
+        Ok(Access { superuser: user == "root", ..Access::by(proof) })
     }
 
     fn open(&self, opening: Opening<'_>, serve: &mut dyn FnMut(&mut dyn Session, &Parameters)) -> Result<(), Report> {
