@@ -96,8 +96,8 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let server = Server::start(host, reception.close()?, settings.workers, settings.isolation)?;
     let sql = prepared.map(|prepared| sql::start(&settings.sql, prepared, &node)).transpose()?;
     let ready = Ready {
-        sql: sql.as_ref().and_then(|server| server.addresses().first()).map(ToString::to_string),
-        sql_socket: sql.as_ref().and_then(freshet_postgres::Server::socket),
+        sql: sql.as_ref().and_then(sql::Serving::address).map(|address| address.to_string()),
+        sql_socket: sql.as_ref().and_then(sql::Serving::socket),
         address: server.address().to_string(),
         listen: node.address(),
         role: format!("{:?}", node.role()).to_lowercase(),
@@ -120,7 +120,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let bound = [
         ("--address", Some(server.address())),
         ("--listen", Some(node.bound_address())),
-        ("--sql-listen", sql.as_ref().and_then(|server| server.addresses().first().copied())),
+        ("--sql-listen", sql.as_ref().and_then(sql::Serving::address)),
     ];
     let stuck = sql.map_or(0, |server| {
         // What it shows grows old, and no client is to take it for the present state.

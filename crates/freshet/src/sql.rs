@@ -2,13 +2,13 @@
 
 use std::{
     net::{SocketAddr, TcpListener},
-    path::PathBuf,
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use freshet_engine::Node;
-use freshet_postgres::{Limits, Options, Server, Tls};
+use freshet_postgres::{AccessRules, Limits, Options, Server, Tls};
 use freshet_query::server::{General, Setup, SqlServer};
 
 use crate::{
@@ -42,7 +42,7 @@ fn general() -> Option<Arc<dyn General>> {
 pub(crate) struct Prepared {
     address: SocketAddr,
     socket_directory: Option<PathBuf>,
-    tls: Option<Tls>,
+    files: Files,
     /// Holds the port.
     listener: Option<TcpListener>,
 }
@@ -55,28 +55,52 @@ impl Prepared {
     }
 }
 
+/// What the files say that the configuration names; they can be read again while clients are served.
+struct Files {
+    tls: Option<Tls>,
+    access: AccessRules,
+}
+
+impl Files {
+    fn read(settings: &SqlSettings) -> Result<Self, Failure> {
+        let access = match &settings.access {
+            Some(path) => AccessRules::read(path)?,
+            None => AccessRules::default(),
+        };
+        if access.asks_for_certificates() && settings.tls_ca.is_none() {
+            let file = settings.access.as_deref().unwrap_or(Path::new("")).display();
+            return Err(Failure::new(format!(
+                "{file} asks for clients' certificates (cert, clientcert), and nothing says who may sign them: give \
+                 --sql-tls-ca"
+            )));
+        }
+        let tls = match (&settings.tls_certificates, &settings.tls_key) {
+            (Some(certificates), Some(key)) => Some(Tls::from_files(certificates, key, settings.tls_ca.as_deref())?),
+            _ => None,
+        };
+        Ok(Self { tls, access })
+    }
+}
+
 /// Finds out whether they can be served; none if they are not to be.
 ///
 /// # Errors
-/// When the address cannot be had, or certificate and key cannot be used.
+/// When the address or the place for the Unix socket cannot be had, or the files cannot be used.
 pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failure> {
     let SqlListen::At(address) = settings.listen else { return Ok(None) };
-    let tls = match (&settings.tls_certificates, &settings.tls_key) {
-        (Some(certificates), Some(key)) => Some(Tls::from_files(certificates, key, None)?),
-        _ => None,
-    };
+    let files = Files::read(settings)?;
     let listener = TcpListener::bind(address).map_err(|cause| {
         Failure::new(format!("cannot listen for PostgreSQL clients at {address}: {cause}; choose another --sql-listen"))
     })?;
     let socket_directory = settings
         .socket_directory()
         .map_err(|cause| Failure::new(format!("cannot make a Unix socket for PostgreSQL clients: {cause}")))?;
-    Ok(Some(Prepared { address, socket_directory, tls, listener: Some(listener) }))
+    Ok(Some(Prepared { address, socket_directory, files, listener: Some(listener) }))
 }
 
 /// Begins to serve them.
-pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>) -> Result<Server, Failure> {
-    let Prepared { address, socket_directory, tls, listener } = prepared;
+pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>) -> Result<Serving, Failure> {
+    let Prepared { address, socket_directory, files, listener } = prepared;
     drop(listener);
     let limits = Limits { connections: settings.connections, ..Limits::default() };
     let setup = Setup {
@@ -87,7 +111,53 @@ pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>
         bounds: settings.bounds(process::available_bytes()),
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
-    let server = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
-    let options = Options { addresses: vec![address], socket_directory, limits, tls, decoy: None };
-    Ok(Server::start(Arc::new(server), options)?)
+    let sessions = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
+    sessions.set_access(files.access);
+    let options = Options { addresses: vec![address], socket_directory, limits, tls: files.tls, ..Options::default() };
+    let front = Server::start(Arc::new(sessions.clone()), options)?;
+    Ok(Serving { front, sessions, settings: settings.clone() })
+}
+
+/// PostgreSQL's clients being served.
+pub(crate) struct Serving {
+    front: Server,
+    sessions: SqlServer,
+    settings: SqlSettings,
+}
+
+impl Serving {
+    /// Where they connect by TCP.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.front.addresses().first().copied()
+    }
+
+    /// The Unix socket where they connect, if there is one.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.front.socket()
+    }
+
+    /// Reads the certificates and the access file again; what they say holds for those who connect
+    /// from now on. Says what was taken, a line for each file.
+    ///
+    /// # Errors
+    /// What is wrong in them. Then all stays as it was.
+    #[allow(dead_code, reason = "called by the signal that has a node read its configuration again")]
+    pub(crate) fn reload(&self) -> Result<Vec<String>, Failure> {
+        let Files { tls, access } = Files::read(&self.settings)?;
+        let mut taken = Vec::new();
+        if let Some(certificates) = self.settings.tls_certificates.as_ref().filter(|_| tls.is_some()) {
+            taken.push(format!("certificates for PostgreSQL's clients, from {}", certificates.display()));
+        }
+        if let Some(path) = &self.settings.access {
+            taken.push(format!("{} rules of access, from {}", access.len(), path.display()));
+        }
+        self.front.set_tls(tls);
+        self.sessions.set_access(access);
+        Ok(taken)
+    }
+
+    /// Ends it; returns how many sessions have not ended in time.
+    pub(crate) fn shut_down(self, grace: Duration) -> usize {
+        self.front.shut_down(grace)
+    }
 }

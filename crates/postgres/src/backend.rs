@@ -91,13 +91,15 @@ pub struct Access {
     pub connections: Option<usize>,
     /// Why nothing will do, if so: for a log, and not for the client.
     pub hopeless: Option<&'static str>,
+    /// What a client may do that does not get in with its password. Must be the same for all users.
+    pub hint: Option<&'static str>,
 }
 
 impl Access {
     /// Access by a proof, under no other condition.
     #[must_use]
     pub fn by(proof: Proof) -> Self {
-        Self { proof, superuser: false, refused: None, connections: None, hopeless: None }
+        Self { proof, superuser: false, refused: None, connections: None, hopeless: None, hint: None }
     }
 }
 

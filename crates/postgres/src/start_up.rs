@@ -80,7 +80,7 @@ impl<'a> Starting<'a> {
         let startup = self.startup()?;
         self.check(&startup)?;
         let access = self.shared.backend.access(&startup, &self.peer).map_err(End::Told)?;
-        prove(self, startup.user(), access.proof).map_err(|end| match end {
+        prove(self, startup.user(), &access).map_err(|end| match end {
             // Who was asked for a proof is told that he took too long.
             End::Quiet if self.is_late() => {
                 let message = "canceling authentication due to timeout";

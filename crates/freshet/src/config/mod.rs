@@ -202,12 +202,16 @@ pub(crate) struct SqlSettings {
     pub(crate) socket_directory: Option<PathBuf>,
     /// How many of them at once.
     pub(crate) connections: usize,
+    /// The file that says who gets in.
+    pub(crate) access: Option<PathBuf>,
     /// The superuser that a new database has.
     pub(crate) user: String,
     /// The certificates for TLS, in PEM.
     pub(crate) tls_certificates: Option<PathBuf>,
     /// The key that belongs to them.
     pub(crate) tls_key: Option<PathBuf>,
+    /// The authorities for clients' certificates, in PEM.
+    pub(crate) tls_ca: Option<PathBuf>,
     /// How many bytes all sessions may keep together; 0 for a quarter of the machine's memory.
     pub(crate) memory_bytes: u64,
     /// How many one session may keep.
@@ -268,9 +272,11 @@ impl Default for SqlSettings {
             listen: SqlListen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 5432))),
             socket_directory: None,
             connections: 100,
+            access: None,
             user: "freshet".to_owned(),
             tls_certificates: None,
             tls_key: None,
+            tls_ca: None,
             memory_bytes: 0,
             session_memory_bytes: 1 << 30,
             statement_memory_bytes: 256 << 20,
@@ -476,6 +482,12 @@ impl Settings {
             let remedy = "certificates and their key belong together: give both, or none".to_owned();
             let value = format!("{:?}", self.sql.tls_key);
             return Err(ConfigError::Value { key: "sql.tls-key", value, remedy });
+        }
+        if self.sql.tls_ca.is_some() && self.sql.tls_key.is_none() {
+            let remedy =
+                "clients show certificates through TLS only: give sql.tls-certificates and sql.tls-key".to_owned();
+            let value = format!("{:?}", self.sql.tls_ca);
+            return Err(ConfigError::Value { key: "sql.tls-ca", value, remedy });
         }
         within("replay-threads", self.replay_threads as u64, 1, 64)?;
         within("standbys", u64::from(self.standbys), 0, 64)?;

@@ -43,7 +43,7 @@ fn help_names_the_defaults() {
             None if key == "log-buffer-file" => "buffer in directory".to_owned(),
             None if key == "sql-socket-directory" => "freshet in $XDG_RUNTIME_DIR, or /tmp/freshet-<uid>".to_owned(),
             None if key == "sql-tls-certificates" => "none, no TLS".to_owned(),
-            None if key == "sql-tls-key" => "none".to_owned(),
+            None if ["sql-tls-key", "sql-tls-ca", "sql-access"].contains(&key) => "none".to_owned(),
             None if key == "join" => "none, a primary".to_owned(),
             None => "all".to_owned(),
         };
@@ -52,7 +52,7 @@ fn help_names_the_defaults() {
         assert_eq!(arg.get_env().unwrap(), format!("FRESHET_{}", key.to_uppercase().replace('-', "_")).as_str());
         keys += 1;
     }
-    assert_eq!(keys, 71, "every key has a flag");
+    assert_eq!(keys, 73, "every key has a flag");
 }
 
 #[test]

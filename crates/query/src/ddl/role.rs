@@ -50,6 +50,8 @@ impl Work<'_, '_, '_> {
             create_database: false,
             verifier: None,
             member_of: Vec::new(),
+            connection_limit: None,
+            valid_until: None,
         };
         self.set_options(&mut role, &statement.options)?;
         for name in &statement.in_roles {
@@ -282,7 +284,7 @@ impl Work<'_, '_, '_> {
                 Entry::Table(it) => ("table", &it.table.name, it.table.owner, &it.table.grants),
                 Entry::View(it) => ("view", &it.name, it.owner, &it.grants),
                 Entry::Sequence(it) => ("sequence", &it.name, it.owner, &it.grants),
-                Entry::Role(_) | Entry::Comment(_) => continue,
+                Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) => continue,
             };
             if owner == role {
                 uses.push(format!("owner of {kind} {name}"));
@@ -334,7 +336,7 @@ impl Work<'_, '_, '_> {
 }
 
 /// Whether a role is another one, or a member of it, superuser or not.
-fn is_within(schema: &crate::schema::Schema, role: Oid, of: Oid) -> bool {
+pub(crate) fn is_within(schema: &crate::schema::Schema, role: Oid, of: Oid) -> bool {
     let mut open = vec![role];
     let mut seen = Vec::new();
     while let Some(next) = open.pop() {

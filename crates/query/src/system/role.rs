@@ -26,8 +26,8 @@ pub(super) const RELATIONS: &[(&str, Generator)] = &[
     ("pg_tablespace", pg_tablespace),
 ];
 
-/// The id of the one database that there is.
-pub const DATABASE: Oid = 5;
+pub use crate::schema::DATABASE;
+
 /// The tablespace of all tables.
 pub const DEFAULT_TABLESPACE: Oid = 1663;
 /// That of the catalogs that databases share.

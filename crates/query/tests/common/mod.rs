@@ -8,7 +8,7 @@ use std::{
 };
 
 use freshet_engine::{Domain, Node, NodeConfig, Safety};
-use freshet_postgres::{Limits, Options, Server};
+use freshet_postgres::{AccessRules, Limits, Options, Server};
 use freshet_query::{
     server::{General, Setup, SqlServer},
     session::settings::Bounds,
@@ -48,6 +48,12 @@ impl SqlNode {
     }
 
     pub fn start_within(config: NodeConfig, general: Arc<dyn General>, bounds: Bounds) -> Self {
+        let node = Self::serve(config, general, bounds);
+        node.server.set_access(AccessRules::parse("host all all 127.0.0.1/32 trust").unwrap());
+        node
+    }
+
+    fn serve(config: NodeConfig, general: Arc<dyn General>, bounds: Bounds) -> Self {
         let node = Node::start(config, |_| ()).unwrap();
         let limits = Limits { connections: 40, ..Limits::default() };
         let setup = Setup {
@@ -62,6 +68,11 @@ impl SqlNode {
         let options = Options { addresses: vec!["127.0.0.1:0".parse().unwrap()], limits, ..Options::default() };
         let front = Server::start(Arc::new(server.clone()), options).unwrap();
         Self { node, server, front: Some(front) }
+    }
+
+    /// One that lets in whom a node lets in that was told nothing else.
+    pub fn guarded(config: NodeConfig) -> Self {
+        Self::serve(config, Arc::new(freshet_general::QueryEngine), Bounds::default())
     }
 
     pub fn in_memory() -> Self {

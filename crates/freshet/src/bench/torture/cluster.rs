@@ -54,6 +54,8 @@ struct Spec {
     address: SocketAddr,
     listen: SocketAddr,
     sql: SocketAddr,
+    /// Where its SQL sessions are.
+    socket: PathBuf,
 }
 
 /// The nodes, their addresses and directories.
@@ -81,12 +83,14 @@ impl<'a> Cluster<'a> {
     /// Prepares nodes below `directory`; none runs yet.
     pub(super) fn prepare(directory: &Path, shape: &'a Shape, history: &'a History) -> Result<Self, Failure> {
         let ports = free_ports(3 * shape.nodes)?;
+        let sockets = freshet_base::run_directory()?;
         let names: Vec<String> = (0..shape.nodes).map(|node| char::from(b'a' + node as u8).to_string()).collect();
         let spec = |node: usize| Spec {
             directory: directory.join(&names[node]),
             address: ports[3 * node],
             listen: ports[3 * node + 1],
             sql: ports[3 * node + 2],
+            socket: sockets.join(format!(".s.PGSQL.{}", ports[3 * node + 2].port())),
         };
         Ok(Self {
             shape,
@@ -117,8 +121,8 @@ impl<'a> Cluster<'a> {
     }
 
     /// Where each node's SQL sessions are.
-    pub(super) fn sql(&self) -> Vec<SocketAddr> {
-        self.specs.iter().map(|spec| spec.sql).collect()
+    pub(super) fn sql(&self) -> Vec<PathBuf> {
+        self.specs.iter().map(|spec| spec.socket.clone()).collect()
     }
 
     fn slot(&self, node: usize) -> MutexGuard<'_, Slot> {
