@@ -141,7 +141,10 @@ impl Serving {
     ///
     /// # Errors
     /// What is wrong in them. Then all stays as it was.
-    #[allow(dead_code, reason = "called by the signal that has a node read its configuration again")]
+    #[cfg_attr(
+        not(test),
+        allow(dead_code, reason = "called by the signal that has a node read its configuration again")
+    )]
     pub(crate) fn reload(&self) -> Result<Vec<String>, Failure> {
         let Files { tls, access } = Files::read(&self.settings)?;
         let mut taken = Vec::new();
@@ -159,5 +162,63 @@ impl Serving {
     /// Ends it; returns how many sessions have not ended in time.
     pub(crate) fn shut_down(self, grace: Duration) -> usize {
         self.front.shut_down(grace)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        io::{Read, Write},
+        net::{Ipv4Addr, TcpStream},
+    };
+
+    use freshet_engine::{Domain, NodeConfig};
+
+    use super::*;
+
+    /// The first message's kind that a client hears which calls itself `freshet`, and what the server asks for.
+    fn first_answer(address: SocketAddr) -> (u8, [u8; 4]) {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(b"\0\0\0\x16\0\x03\0\0user\0freshet\0\0").unwrap();
+        let mut answer = [0; 9];
+        stream.read_exact(&mut answer).unwrap();
+        (answer[0], answer[5..].try_into().unwrap())
+    }
+
+    #[test]
+    fn rules_are_read_again_and_stay_when_they_are_wrong() {
+        let directory = tempfile::tempdir().unwrap();
+        let access = directory.path().join("access");
+        fs::write(&access, "host all all all trust\n").unwrap();
+        let settings = SqlSettings {
+            listen: SqlListen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            socket_directory: Some("off".into()),
+            access: Some(access.clone()),
+            connections: 4,
+            ..SqlSettings::default()
+        };
+        let config = NodeConfig { domain: Domain::None, listen: "127.0.0.1:0".to_owned(), ..NodeConfig::default() };
+        let node = Node::start(NodeConfig { workers: places(&settings), ..config }, |_| ()).unwrap();
+        let serving = start(&settings, prepare(&settings).unwrap().unwrap(), &node).unwrap();
+        let address = serving.address().unwrap();
+        assert_eq!(first_answer(address), (b'R', [0; 4]), "trusted");
+
+        fs::write(&access, "host all all all scram-sha-256\nhost all all all reject\n").unwrap();
+        assert_eq!(first_answer(address), (b'R', [0; 4]), "nobody has had it read again");
+        let taken = serving.reload().unwrap();
+        assert!(taken.len() == 1 && taken[0].starts_with("2 rules of access, from "), "{taken:?}");
+        assert_eq!(first_answer(address), (b'R', [0, 0, 0, 10]), "asked for a password");
+
+        fs::write(&access, "host all all all truth\n").unwrap();
+        let refused = serving.reload().unwrap_err().to_string();
+        assert!(refused.contains("access:1: invalid authentication method \"truth\""), "{refused}");
+        assert_eq!(first_answer(address), (b'R', [0, 0, 0, 10]), "as before");
+        fs::remove_file(&access).unwrap();
+        assert!(serving.reload().unwrap_err().to_string().contains("cannot read the access file"));
+        assert_eq!(first_answer(address), (b'R', [0, 0, 0, 10]), "as before");
+        assert_eq!(serving.shut_down(GRACE), 0);
+        node.stop().unwrap();
     }
 }

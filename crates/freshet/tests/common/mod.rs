@@ -73,7 +73,9 @@ pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
 /// password; others show theirs. `file` is written.
 pub fn open_sql(file: &Path) -> Vec<String> {
     std::fs::write(file, "host all freshet 127.0.0.1/32 trust\nhost all all all scram-sha-256\n").unwrap();
-    ["--sql-listen", "127.0.0.1:0", "--sql-access", file.to_str().unwrap()].map(str::to_owned).to_vec()
+    let file = file.to_str().unwrap();
+    let flags = ["--sql-listen", "127.0.0.1:0", "--sql-socket-directory", "off", "--sql-access", file];
+    flags.map(str::to_owned).to_vec()
 }
 
 /// Starts a node that has to start.
