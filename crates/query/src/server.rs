@@ -373,6 +373,7 @@ impl Backend for SqlServer {
             .map_err(|cause| report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string())))?;
         let mut parameters = Parameters::expected(&self.0.version, opening.startup);
         let mut session = Session::open(Arc::clone(&self.0), &worker, &opening, &database).map_err(report)?;
+        session.start_with_role_settings();
         for (name, value) in settings {
             session.start_with(&name, &value).map_err(report)?;
         }

@@ -91,6 +91,7 @@ impl Work<'_, '_, '_> {
         set(&mut role.login, options.login);
         set(&mut role.create_role, options.create_role);
         set(&mut role.create_database, options.create_database);
+        self.set_login_limits(role, options)?;
         match &options.password {
             None => {}
             Some(None) => role.verifier = None,
@@ -115,9 +116,6 @@ impl Work<'_, '_, '_> {
     }
 
     pub(super) fn alter_role(&mut self, name: &RoleName, change: &AlterRole) -> Step<&'static str> {
-        if matches!(change, AlterRole::Setting) {
-            return Err(not_supported("a setting of a role").into());
-        }
         let oid = self.role(name)?;
         let Some(role) = self.schema().role_by_oid(oid) else {
             return Err(SqlError::internal("a role is named and is not there").into());
@@ -132,6 +130,8 @@ impl Work<'_, '_, '_> {
                 create_role: None,
                 create_database: None,
                 password: Some(_),
+                connection_limit: None,
+                valid_until: None,
                 unsupported: None,
             })
         );
@@ -150,7 +150,6 @@ impl Work<'_, '_, '_> {
                 role.name.clone_from(new);
             }
             AlterRole::Options(options) => self.set_options(&mut role, options)?,
-            AlterRole::Setting => {}
         }
         if oid == FIRST_ROLE && !role.superuser {
             let message = "the role that was there from the beginning stays a superuser";
@@ -271,6 +270,7 @@ impl Work<'_, '_, '_> {
             member.member_of.retain(|of| *of != role.oid);
             self.put(Object::Role(member))?;
         }
+        self.drop_settings(role.oid)?;
         self.change.remove_comments(role.oid)?;
         Ok(self.change.remove(role.oid)?)
     }

@@ -253,7 +253,21 @@ impl<'w> Session<'w> {
     /// # Errors
     /// When there is none, or it cannot have the value.
     pub fn start_with(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
-        self.state.settings.set(name, value, false).map(drop)
+        self.state.settings.set_from("client", name, value)
+    }
+
+    /// Begins with what was said of the session's role and of the database, what is said of fewer
+    /// sessions last. What this server does not allow any more is passed over.
+    pub fn start_with_role_settings(&mut self) {
+        let Some(database) = self.state.schema.database().map(Arc::clone) else { return };
+        let role = self.state.role;
+        for (of, in_database, source) in
+            [(0, false, "global"), (0, true, "database"), (role, false, "user"), (role, true, "database user")]
+        {
+            for setting in database.settings.iter().filter(|it| it.role == of && it.in_database == in_database) {
+                let _ = self.state.settings.set_from(source, &setting.name, &setting.value);
+            }
+        }
     }
 
     /// What is set now is what RESET goes back to.

@@ -109,12 +109,32 @@ pub struct Sql {
 
 impl Sql {
     pub fn connect(address: std::net::SocketAddr, user: &str) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        Self::try_connect(address, user, None).unwrap()
+    }
+
+    /// A connection that may be refused.
+    pub fn try_connect(
+        address: std::net::SocketAddr,
+        user: &str,
+        password: Option<&str>,
+    ) -> Result<Self, tokio_postgres::Error> {
+        Self::open(&Self::config(address, user, password))
+    }
+
+    pub fn config(address: std::net::SocketAddr, user: &str, password: Option<&str>) -> Config {
         let mut config = Config::new();
         config.host(address.ip().to_string()).port(address.port()).user(user).dbname("freshet");
-        let (client, connection) = runtime.block_on(config.connect(NoTls)).unwrap();
+        if let Some(password) = password {
+            config.password(password);
+        }
+        config
+    }
+
+    pub fn open(config: &Config) -> Result<Self, tokio_postgres::Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (client, connection) = runtime.block_on(config.connect(NoTls))?;
         runtime.spawn(connection);
-        Self { runtime, client }
+        Ok(Self { runtime, client })
     }
 
     /// Runs statements; returns the rows of the last one that has any, as text.

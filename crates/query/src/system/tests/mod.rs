@@ -109,6 +109,8 @@ fn role(oid: Oid, name: &str, superuser: bool) -> Entry {
         create_database: superuser,
         verifier: superuser.then(|| "SCRAM-SHA-256$x".to_owned()),
         member_of: Vec::new(),
+        connection_limit: None,
+        valid_until: None,
     }))
 }
 
