@@ -34,6 +34,28 @@ pub trait Backend: Send + Sync {
 
     /// A connection was refused or ended by the server, for this reason. For a log.
     fn ended(&self, _peer: &Peer, _reason: &Report) {}
+
+    /// A client was not let in: by the rules, or by what it has shown. For a log; called before
+    /// `ended`, in the connection's thread.
+    fn failed_login(&self, _failure: &FailedLogin<'_>) {}
+
+    /// A client was let in, after so many failures lately from there or for its role. For a log.
+    fn logged_in(&self, _peer: &Peer, _startup: &Startup, _failures: u32) {}
+}
+
+/// A client that was not let in.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedLogin<'f> {
+    /// How it came.
+    pub peer: &'f Peer,
+    /// What it has said; names in it can hold anything.
+    pub startup: &'f Startup,
+    /// What it is told.
+    pub told: &'f Report,
+    /// Why, where it is not told that.
+    pub why: Option<&'f str>,
+    /// After how long it is told.
+    pub after: Duration,
 }
 
 /// How a client comes.

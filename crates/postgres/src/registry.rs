@@ -17,6 +17,9 @@ use crate::{
     transport::{Stream, hung_up},
 };
 
+/// How many bytes a key for canceling has, since version 3.2 of the protocol and before it.
+pub(crate) const LONG_KEY: usize = 32;
+const SHORT_KEY: usize = 4;
 /// For so long it counts that the system had no more to give.
 const RECENT: Duration = Duration::from_secs(1);
 
@@ -30,7 +33,6 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Inner {
     connections: HashMap<i32, Arc<Entry>>,
-    last_pid: i32,
     seated: usize,
     stopping: bool,
     /// When the system last had no descriptor or thread for a connection.
@@ -47,7 +49,8 @@ impl Inner {
 /// A connection, as others see it.
 pub(crate) struct Entry {
     pub(crate) pid: i32,
-    pub(crate) secret: [u8; 4],
+    /// The key for canceling. Clients of older versions know its first bytes only.
+    secret: [u8; LONG_KEY],
     /// None for a conversation in memory.
     socket: Option<Arc<Stream>>,
     state: Mutex<State>,
@@ -56,6 +59,7 @@ pub(crate) struct Entry {
 #[derive(Default)]
 struct State {
     seated: bool,
+    long_key: bool,
     /// Whose session it is, once it has a seat.
     user: Option<Box<str>>,
     /// It is doing something for its client.
@@ -72,13 +76,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Entry {
-    fn new(pid: i32, secret: [u8; 4], socket: Option<Arc<Stream>>) -> Arc<Self> {
+    fn new(pid: i32, secret: [u8; LONG_KEY], socket: Option<Arc<Stream>>) -> Arc<Self> {
         Arc::new(Self { pid, secret, socket, state: Mutex::default() })
     }
 
     /// The session is open and can be interrupted.
     pub(crate) fn opened(&self, interrupt: Arc<dyn Interrupt>) {
         lock(&self.state).interrupt = Some(interrupt);
+    }
+
+    /// The client speaks a version of the protocol whose keys are long.
+    pub(crate) fn use_long_key(&self) {
+        lock(&self.state).long_key = true;
+    }
+
+    /// The key for canceling, as its client knows it.
+    pub(crate) fn key(&self) -> &[u8] {
+        if lock(&self.state).long_key { &self.secret } else { &self.secret[..SHORT_KEY] }
     }
 
     /// The session works from now on; `false` when it is to end instead.
@@ -172,18 +186,22 @@ impl Registry {
     }
 
     /// Lets a connection in, to prove who it is; not when the server stops.
-    pub(crate) fn enter(self: &Arc<Self>, secret: [u8; 4], socket: Option<Arc<Stream>>) -> Option<Seat> {
+    /// Its number is `pid` or the next one that is free; whatever it is, it is above 0.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        pid: u32,
+        secret: [u8; LONG_KEY],
+        socket: Option<Arc<Stream>>,
+    ) -> Option<Seat> {
         let mut inner = self.lock();
         if inner.stopping {
             return None;
         }
-        loop {
-            inner.last_pid = inner.last_pid.checked_add(1).unwrap_or(1);
-            if !inner.connections.contains_key(&inner.last_pid) {
-                break;
-            }
+        let mut pid = (pid >> 1).cast_signed().max(1);
+        while inner.connections.contains_key(&pid) {
+            pid = pid.checked_add(1).unwrap_or(1);
         }
-        let entry = Entry::new(inner.last_pid, secret, socket);
+        let entry = Entry::new(pid, secret, socket);
         inner.connections.insert(entry.pid, Arc::clone(&entry));
         Some(Seat { registry: Arc::clone(self), entry })
     }
@@ -246,13 +264,14 @@ impl Registry {
         self.lock().connections.values().map(Arc::clone).collect()
     }
 
-    /// Cancels what the connection with this number does, if the secret is right.
-    pub(crate) fn cancel(&self, pid: i32, secret: [u8; 4]) {
-        if let Some(entry) = self.find(pid)
-            && bool::from(entry.secret.ct_eq(&secret))
-        {
+    /// Cancels what the connection with this number does, if the key is right; says whether it was.
+    pub(crate) fn cancel(&self, pid: i32, key: &[u8]) -> bool {
+        let Some(entry) = self.find(pid) else { return false };
+        let right = entry.key().ct_eq(key).into();
+        if right {
             entry.cancel();
         }
+        right
     }
 
     /// Nobody else gets in.

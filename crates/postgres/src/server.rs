@@ -19,6 +19,7 @@ use thiserror::Error;
 use crate::{
     backend::{Backend, Origin, Peer},
     connection,
+    delay::{Delays, Place},
     limits::Limits,
     local::{self, SocketFile},
     registry::{Registry, Sessions},
@@ -82,12 +83,14 @@ pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) limits: Limits,
     pub(crate) decoy: [u8; 32],
+    pub(crate) delays: Delays,
     tls: RwLock<Option<Tls>>,
 }
 
 impl Shared {
     pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits, tls: Option<Tls>, decoy: [u8; 32]) -> Self {
-        Self { backend, limits, decoy, tls: RwLock::new(tls) }
+        let delays = Delays::new(limits.refusal);
+        Self { backend, limits, decoy, delays, tls: RwLock::new(tls) }
     }
 
     pub(crate) fn tls(&self) -> Option<Tls> {
@@ -139,6 +142,8 @@ pub struct Server {
     accepting: Vec<(Arc<Listener>, JoinHandle<()>)>,
     /// Looks for clients that have gone.
     watching: Option<JoinHandle<()>>,
+    /// Tells those who have waited for it that they are not let in.
+    refusing: Option<JoinHandle<()>>,
 }
 
 impl Server {
@@ -157,6 +162,7 @@ impl Server {
             socket: None,
             accepting: Vec::new(),
             watching: None,
+            refusing: None,
         };
         let mut listeners = Vec::new();
         for address in addresses {
@@ -186,6 +192,9 @@ impl Server {
                 registry.end_forsaken();
             }
         })?);
+        let shared = Arc::clone(&server.shared);
+        let thread = thread::Builder::new().name("pg refuse".to_owned());
+        server.refusing = Some(thread.spawn(move || shared.delays.answer())?);
         Ok(server)
     }
 
@@ -230,6 +239,10 @@ impl Server {
         if let Some(thread) = self.watching.take() {
             let _ = thread.join();
         }
+        self.shared.delays.stop();
+        if let Some(thread) = self.refusing.take() {
+            let _ = thread.join();
+        }
         self.registry.end_all(false);
         if self.registry.wait_for_none(grace) > 0 {
             self.registry.end_all(true);
@@ -256,7 +269,12 @@ impl std::fmt::Debug for Server {
 fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &Listener) {
     while registry.wait_for_place(&shared.limits) {
         let accepted = listener.accept(&shared.limits);
-        let begun = accepted.and_then(|(stream, origin)| begin(shared, registry, stream, origin));
+        let begun = accepted.and_then(|(stream, origin)| {
+            if shared.delays.is_flooded_by(Place::of(&origin)) {
+                return Ok(());
+            }
+            begin(shared, registry, stream, origin)
+        });
         if begun.is_err() {
             if registry.is_stopping() {
                 return;
@@ -282,16 +300,17 @@ fn keep_alive(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
 
 /// Gives a connection its thread.
 fn begin(shared: &Arc<Shared>, registry: &Arc<Registry>, stream: Stream, origin: Origin) -> io::Result<()> {
-    let secret = random()?;
+    let (pid, secret) = (u32::from_ne_bytes(random()?), random()?);
     let stream = Arc::new(stream);
-    let Some(seat) = registry.enter(secret, Some(Arc::clone(&stream))) else { return Ok(()) };
+    let Some(seat) = registry.enter(pid, secret, Some(Arc::clone(&stream))) else { return Ok(()) };
     let socket = Socket::new(Arc::clone(&stream), Arc::clone(&seat.entry), shared.limits.write)?;
     let shared = Arc::clone(shared);
     let thread = thread::Builder::new().name(format!("pg {}", seat.entry.pid)).stack_size(shared.limits.stack);
     thread.spawn(move || {
         let peer = Peer::new(origin);
-        connection::run(&shared, &seat, peer, Transport::Plain(socket));
-        let _ = stream.shutdown(Shutdown::Both);
+        if connection::run(&shared, &seat, peer, Transport::Plain(socket)).is_some() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     })?;
     Ok(())
 }

@@ -38,6 +38,13 @@ impl Stream {
         }
     }
 
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(true),
+            Self::Unix(stream) => stream.set_nonblocking(true),
+        }
+    }
+
     /// Has what is written leave at once, and a write give up after so long.
     fn prepare(&self, limit: Duration) -> io::Result<()> {
         match self {
@@ -314,6 +321,18 @@ impl Transport {
     pub(crate) fn is_gone(&self) -> bool {
         let Some(socket) = self.socket() else { return false };
         hung_up(socket)
+    }
+
+    /// What cannot be written at once is given up, from now on.
+    pub(crate) fn never_wait_to_write(&mut self) {
+        let socket = match self {
+            Self::Plain(socket) => socket,
+            Self::Secured(secured) => &mut secured.socket,
+            Self::Memory(_) => return,
+        };
+        socket.limit = Duration::ZERO;
+        // Where that fails, a write still gives up after a while.
+        let _ = socket.stream.set_nonblocking();
     }
 
     /// Says that nothing more comes.

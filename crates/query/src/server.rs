@@ -7,7 +7,8 @@ use std::{
 
 use freshet_engine::{Database, Node, NodeStatus, Stamp};
 use freshet_postgres::{
-    Access, AccessRules, Backend, Claim, Limits, Opening, Parameters, Peer, Proof, Report, Required, Startup, Verifier,
+    Access, AccessRules, Backend, Claim, FailedLogin, Limits, Opening, Parameters, Peer, Proof, Report, Required,
+    Startup, Verifier,
 };
 pub use freshet_sql::general::General;
 use freshet_sql::{
@@ -19,6 +20,7 @@ use freshet_sql::{
 use crate::{
     advisory::{AdvisoryLock, AdvisoryLocks, OtherWaits},
     locks::{LockManager, RecordWaits, TableLock},
+    login_log::LoginLog,
     schema::{Catalog, Role, Schema, Sequence, TableInfo},
     sequence::{Position, Sequences},
     session::{Session, settings::Bounds, wire::report},
@@ -65,6 +67,9 @@ pub struct Shared {
     pub version: String,
     /// Who is connected.
     pub sessions: Arc<Registry>,
+    /// One at a time asks who it is that wants to come in: so guesses take one place among the workers.
+    asking: Mutex<()>,
+    logins: LoginLog,
     /// Who gets in, and by what.
     access: RwLock<Arc<AccessRules>>,
     /// Whether this node has been seen to be primary, and has what one needs.
@@ -267,6 +272,8 @@ impl SqlServer {
             bounds: setup.bounds,
             version: setup.version,
             sessions: Arc::default(),
+            asking: Mutex::default(),
+            logins: LoginLog::default(),
             access: RwLock::default(),
             made: Mutex::new(false),
         };
@@ -312,6 +319,7 @@ impl Backend for SqlServer {
         }
         // It may have taken over.
         self.0.make().map_err(report)?;
+        let asking = self.0.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = self
             .0
             .database
@@ -320,6 +328,7 @@ impl Backend for SqlServer {
         let transaction = worker.begin_read_only();
         let schema = self.0.catalog.read(&transaction).map_err(report)?;
         drop(transaction);
+        drop((worker, asking));
         if schema.version.number == 0 {
             let message = "the database system is starting up: there is no catalog here yet";
             return Err(report(SqlError::new(SqlState::CANNOT_CONNECT_NOW, message)));
@@ -357,6 +366,14 @@ impl Backend for SqlServer {
             hopeless,
             hint: Some(HINT),
         })
+    }
+
+    fn failed_login(&self, failure: &FailedLogin<'_>) {
+        self.0.logins.failed(failure);
+    }
+
+    fn logged_in(&self, peer: &Peer, startup: &Startup, failures: u32) {
+        self.0.logins.succeeded(peer, startup, failures);
     }
 
     fn open(
