@@ -79,6 +79,16 @@ fn the_servers_user_comes_in_by_the_unix_socket_and_others_by_passwords() {
     // A database directory that is copied or started again keeps who may come in.
     assert!(node.stop(SOON).unwrap().success());
     assert!(!socket.exists(), "the socket is left behind");
+    let log = node.messages();
+    for expected in [
+        "freshet: login failed: role \"freshet\", from 127.0.0.1:",
+        "database \"freshet\": the role has no password",
+        "database \"freshet\": it does not know the password",
+        "freshet: role \"freshet\" has logged in from ",
+    ] {
+        assert!(log.contains(expected), "{expected}: {log}");
+    }
+    assert!(!log.contains("a secret") && !log.contains("another"), "{log}");
     let node = start(data.path(), &flags);
     let (_, tcp) = targets(&node, sockets.path(), "freshet");
     assert_eq!(said(&psql(&tcp, Some("a secret"), "SELECT 8").unwrap()), "8\n");

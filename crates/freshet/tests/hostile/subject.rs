@@ -66,9 +66,20 @@ impl Subject {
         self.node.ready().sql.as_deref().unwrap().parse().unwrap()
     }
 
-    /// A session of the superuser.
+    /// A session of the superuser. The seats of those who have just gone are free in a moment.
     pub fn connect(&self) -> Client {
-        Client::open(self.address(), "freshet").unwrap()
+        let mut opened = None;
+        eventually("a session", || match Client::open(self.address(), "freshet") {
+            Ok(client) => {
+                opened = Some(client);
+                true
+            }
+            Err(state) => {
+                assert_eq!(state, "53300");
+                false
+            }
+        });
+        opened.unwrap()
     }
 
     fn held(&self) -> Held {
