@@ -6,7 +6,6 @@ use std::{
     io::{self, Write},
     net::SocketAddr,
     os::unix::process::CommandExt,
-    path::Path,
     process::{Command, ExitCode},
     sync::Arc,
     time::{Duration, Instant},
@@ -39,7 +38,7 @@ struct Ready<'a> {
     /// Where PostgreSQL's clients connect, if they do.
     sql: Option<String>,
     /// The Unix socket where they connect, if there is one.
-    sql_socket: Option<&'a Path>,
+    sql_socket: Option<String>,
     role: String,
     node: String,
     cluster: String,
@@ -97,7 +96,7 @@ pub(crate) fn run(options: &Serve) -> Result<ExitCode, Failure> {
     let sql = prepared.map(|prepared| sql::start(&settings.sql, prepared, &node)).transpose()?;
     let ready = Ready {
         sql: sql.as_ref().and_then(sql::Serving::address).map(|address| address.to_string()),
-        sql_socket: sql.as_ref().and_then(sql::Serving::socket),
+        sql_socket: sql.as_ref().and_then(sql::Serving::socket).map(|path| path.display().to_string()),
         address: server.address().to_string(),
         listen: node.address(),
         role: format!("{:?}", node.role()).to_lowercase(),

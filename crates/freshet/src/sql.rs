@@ -95,6 +95,9 @@ pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failur
     let socket_directory = settings
         .socket_directory()
         .map_err(|cause| Failure::new(format!("cannot make a Unix socket for PostgreSQL clients: {cause}")))?;
+    if let Some(directory) = &socket_directory {
+        freshet_postgres::probe_socket(directory, listener.local_addr()?.port())?;
+    }
     Ok(Some(Prepared { address, socket_directory, files, listener: Some(listener) }))
 }
 

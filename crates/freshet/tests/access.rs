@@ -162,6 +162,7 @@ fn a_place_for_sockets_that_others_share_is_not_taken_by_default() {
     let flags = ["--sql-listen", &port, "--sql-socket-directory", place.path().to_str().unwrap()];
     let complaint = refused(&data.path().join("two"), &flags);
     assert!(complaint.contains("another server listens there"), "{complaint}");
+    assert!(!data.path().join("two").exists(), "a node was made that cannot serve");
     let flags = ["--sql-listen", &port, "--sql-socket-directory", "off"];
     assert!(start(&data.path().join("three"), &flags).ready().sql_socket.is_none());
 }

@@ -1,4 +1,4 @@
-//! The PostgreSQL frontend/backend protocol, version 3.0, from the server's side.
+//! The PostgreSQL frontend/backend protocol, versions 3.0 to 3.2, from the server's side.
 //!
 //! This crate knows messages, proofs of identity, flow and limits, and nothing of SQL: what a statement means is for a
 //! [`Backend`] and its [`Session`]s. It is read in the order in which a connection goes:
@@ -73,6 +73,6 @@ pub use parameters::Parameters;
 pub use registry::Sessions;
 pub use report::{Report, Severity, SqlState};
 pub use scram::{Verifier, VerifierError};
-pub use server::{Options, Server, StartError};
+pub use server::{Options, Server, StartError, probe_socket};
 pub use startup::Startup;
 pub use tls::{Tls, TlsError};

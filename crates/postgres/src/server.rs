@@ -146,6 +146,19 @@ pub struct Server {
     refusing: Option<JoinHandle<()>>,
 }
 
+/// Whether a server could have its Unix socket for this port in the directory. What a server has left
+/// there that does not run any more is removed.
+///
+/// # Errors
+/// [`StartError::Socket`] when it could not.
+pub fn probe_socket(directory: &Path, port: u16) -> Result<(), StartError> {
+    let refused = |cause| StartError::Socket { path: local::socket_path(directory, port), cause };
+    let (listener, file) = local::listen(directory, port).map_err(refused)?;
+    drop(file);
+    drop(listener);
+    Ok(())
+}
+
 impl Server {
     /// Serves a database.
     ///

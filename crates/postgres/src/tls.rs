@@ -62,6 +62,14 @@ pub enum TlsError {
         /// What is wrong.
         cause: VerifierBuilderError,
     },
+    /// One of these authorities is no certificate that can be used.
+    #[error("{path} has a certificate that cannot be used as an authority: {cause}")]
+    Authority {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong.
+        cause: rustls::Error,
+    },
     /// They were read, but cannot be used.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
@@ -87,7 +95,8 @@ impl Tls {
                 let unusable = |cause| TlsError::Authorities { path: path.to_owned(), cause };
                 let mut roots = RootCertStore::empty();
                 for certificate in read_certificates(path)? {
-                    roots.add(certificate)?;
+                    let refused = |cause| TlsError::Authority { path: path.to_owned(), cause };
+                    roots.add(certificate).map_err(refused)?;
                 }
                 // Who shows none may have a password.
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);

@@ -187,3 +187,21 @@ fn sessions_begin_with_their_roles_settings() {
     let config = "SELECT rolconfig FROM pg_roles WHERE rolname = 'ann'";
     assert_eq!(node.connect().lines(config), ["{statement_timeout=3s,timezone=Asia/Tokyo}"]);
 }
+
+#[test]
+fn what_the_server_sets_is_not_the_clients() {
+    let node = SqlNode::start_within(
+        config(None),
+        std::sync::Arc::new(freshet_general::QueryEngine),
+        freshet_query::session::settings::Bounds {
+            statement_timeout: std::time::Duration::from_secs(5),
+            ..Default::default()
+        },
+    );
+    let shown = "SELECT name, setting, source FROM pg_settings
+                 WHERE name IN ('statement_timeout', 'is_superuser', 'work_mem') ORDER BY name";
+    assert_eq!(
+        node.connect().lines(shown),
+        ["is_superuser on override", "statement_timeout 5000 configuration file", "work_mem 4096 default"]
+    );
+}

@@ -354,7 +354,11 @@ impl Settings {
             let value = plain(&value);
             let source = match (&start, &boot) {
                 _ if value != reset => "session",
-                (Some(_), _) => self.sources.get(&name).copied().unwrap_or("client"),
+                // What nobody has said for this session, the server has.
+                (Some(_), _) => self.sources.get(&name).copied().unwrap_or(match kind {
+                    Kind::Fixed => "override",
+                    _ => "configuration file",
+                }),
                 _ => "default",
             };
             SettingInfo {
