@@ -55,7 +55,8 @@ impl Prepared {
     }
 }
 
-/// What the files say that the configuration names; they can be read again while clients are served.
+/// What the files say that the configuration names; they can be read again while clients are
+/// served.
 struct Files {
     tls: Option<Tls>,
     access: AccessRules,
@@ -180,7 +181,8 @@ mod tests {
 
     use super::*;
 
-    /// The first message's kind that a client hears which calls itself `freshet`, and what the server asks for.
+    /// The first message's kind that a client hears which calls itself `freshet`, and what the
+    /// server asks for.
     fn first_answer(address: SocketAddr) -> (u8, [u8; 4]) {
         let mut stream = TcpStream::connect(address).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();

@@ -1,5 +1,5 @@
-//! Who gets in to a node in a process of its own: by the Unix socket, by TCP, by certificates, as the
-//! access file says.
+//! Who gets in to a node in a process of its own: by the Unix socket, by TCP, by certificates, as
+//! the access file says.
 
 mod common;
 

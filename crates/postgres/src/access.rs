@@ -1,8 +1,8 @@
 //! Who gets in, and by what proof: the access file, with the fields and the meaning of PostgreSQL's
 //! `pg_hba.conf`.
 //!
-//! The first rule that matches how a client comes, the database and the role that it names, decides.
-//! A client that no rule matches is refused.
+//! The first rule that matches how a client comes, the database and the role that it names,
+//! decides. A client that no rule matches is refused.
 
 use std::{
     fmt, fs,
@@ -21,7 +21,7 @@ use crate::{
 
 /// No access file is longer.
 const LONGEST: u64 = 4 << 20;
-/// So many faults of a file are told at once.
+/// No more faults of a file are told at once.
 const TOLD: usize = 10;
 
 /// Rules for clients that want to come in. The value itself never changes; a server exchanges it
@@ -82,8 +82,8 @@ pub struct Claim<'c> {
     pub user: &'c str,
     /// The database that it names.
     pub database: &'c str,
-    /// Whether that role is another one or a member of it, directly or not. Being a superuser makes a
-    /// role no member; a role that does not exist is none of any.
+    /// Whether that role is another one or a member of it, directly or not. Being a superuser makes
+    /// a role no member; a role that does not exist is none of any.
     pub is_member: &'c dyn Fn(&str) -> bool,
 }
 
@@ -149,7 +149,8 @@ enum Method {
     ScramSha256,
     Cert,
     Peer,
-    /// The user who runs the server, and root, need no proof on the Unix socket; others show a password.
+    /// The user who runs the server, and root, need no proof on the Unix socket; others show a
+    /// password.
     Owner,
 }
 
@@ -162,8 +163,8 @@ enum Certificate {
 }
 
 impl Default for AccessRules {
-    /// What holds without a file: a password everywhere but on the Unix socket for the user who runs
-    /// the server.
+    /// What holds without a file: a password everywhere but on the Unix socket for the user who
+    /// runs the server.
     fn default() -> Self {
         let rule = |kind, method| Rule {
             kind,
@@ -381,7 +382,8 @@ fn networks_v6(addresses: &str) -> Vec<Network> {
     addresses.lines().filter_map(network).collect()
 }
 
-/// A mask of so many bits, in the upper bits of the result; none when an address of `width` has fewer.
+/// A mask of this length, in the upper bits of the result; none when an address of `width` has
+/// fewer.
 fn mask_of(bits: u8, width: u8) -> Option<u128> {
     (bits <= width).then(|| u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0))
 }

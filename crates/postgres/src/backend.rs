@@ -39,7 +39,8 @@ pub trait Backend: Send + Sync {
     /// `ended`, in the connection's thread.
     fn failed_login(&self, _failure: &FailedLogin<'_>) {}
 
-    /// A client was let in, after so many failures lately from there or for its role. For a log.
+    /// A client was let in, after this number of failures lately, from there or for its role. For a
+    /// log.
     fn logged_in(&self, _peer: &Peer, _startup: &Startup, _failures: u32) {}
 }
 

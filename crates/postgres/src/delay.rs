@@ -1,9 +1,9 @@
 //! What makes guessing slow: who has given a wrong password is told so later and later.
 //!
-//! Failures are counted by where clients come from and by the role that they name; a count falls with
-//! time. Only the refusal is delayed: a right password is never waited for, whatever others do.
-//! While it is delayed, a connection has no thread and none of the places of those who begin: one
-//! thread answers all of them when their times have come.
+//! Failures are counted by where clients come from and by the role that they name; a count falls
+//! with time. Only the refusal is delayed: a right password is never waited for, whatever others
+//! do. While it is delayed, a connection has no thread and none of the places of those who begin:
+//! one thread answers all of them when their times have come.
 //!
 //! | what | most |
 //! |---|---|
@@ -26,7 +26,7 @@ const KNOWN: usize = 4096;
 const WAITING_FOR_ROLE: usize = 128;
 const WAITING: usize = 512;
 const ALL_WAITING: usize = 2048;
-/// So many failures are mistakes of people, and not delayed.
+/// The first failures are mistakes of people, and not delayed.
 const FREE: u32 = 3;
 /// The first delay; each failure doubles it.
 const FIRST: Duration = Duration::from_millis(100);
@@ -40,7 +40,8 @@ const MOST: u32 = 16;
 pub(crate) enum Place {
     /// A user of this machine, by the Unix socket.
     User(u32),
-    /// An address; of version 6 the network, since a client has as many addresses as it likes in its own.
+    /// An address; of version 6 the network, since a client has as many addresses as it likes in
+    /// its own.
     Address(IpAddr),
 }
 
@@ -146,7 +147,7 @@ impl Delays {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether so many from there wait for a refusal that no more connections are taken.
+    /// Whether the connections from there that wait for a refusal are enough: no more are taken.
     pub(crate) fn is_flooded_by(&self, place: Place) -> bool {
         self.lock().by_place.get(&place).is_some_and(|count| *count >= WAITING)
     }
@@ -158,8 +159,8 @@ impl Delays {
         if waiting < WAITING_FOR_ROLE { Ok(()) } else { Err(TooMany) }
     }
 
-    /// Takes note of a failure. Returns for how long its refusal is to wait, and how many there were
-    /// before it lately.
+    /// Takes note of a failure. Returns for how long its refusal is to wait, and how many there
+    /// were before it lately.
     pub(crate) fn failed(&self, place: Place, user: &str) -> (Duration, u32) {
         let role = self.hash.hash_one(user);
         let (now, mut inner) = (Instant::now(), self.lock());
@@ -174,7 +175,8 @@ impl Delays {
         of(inner.places.get(&place)).max(of(inner.roles.get(&self.hash.hash_one(user))))
     }
 
-    /// Has a connection told what its buffer holds, and closed, when the time has come. Returns at once.
+    /// Has a connection told what its buffer holds, and closed, when the time has come. Returns at
+    /// once.
     pub(crate) fn wait(&self, mut out: Out, after: Duration, place: Place, user: &str) {
         out.transport().never_wait_to_write();
         let role = self.hash.hash_one(user);
@@ -231,7 +233,7 @@ impl Delays {
     }
 }
 
-/// For how long a refusal waits after so many failures.
+/// For how long a refusal waits after this number of failures.
 fn delay(failures: u32) -> Duration {
     match failures.checked_sub(FREE + 1) {
         None => Duration::ZERO,
@@ -269,7 +271,8 @@ mod tests {
         let (place, other) = (host("192.0.2.1"), host("192.0.2.2"));
         let waits: Vec<u128> = (0..10).map(|_| delays.failed(place, "ann").0.as_millis()).collect();
         assert_eq!(waits, [0, 0, 0, 100, 200, 400, 800, 1600, 3200, 4000]);
-        // From elsewhere for the same role, from there for another one; not from elsewhere for another.
+        // From elsewhere for the same role, from there for another one; not from elsewhere for
+        // another.
         assert_eq!(delays.failed(other, "ann").0.as_secs(), 4);
         assert_eq!(delays.failed(place, "bob").0.as_secs(), 4);
         assert_eq!(delays.failed(host("192.0.2.3"), "cid"), (Duration::ZERO, 0));

@@ -75,7 +75,8 @@ fn lock(directory: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes a socket at which nobody listens. The name itself counts, not what a link there leads to.
+/// Removes a socket at which nobody listens. The name itself counts, not what a link there leads
+/// to.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,

@@ -42,8 +42,8 @@ const EXHAUSTED: Duration = Duration::from_millis(10);
 pub struct Options {
     /// Where it listens. A port 0 is replaced by a free one.
     pub addresses: Vec<SocketAddr>,
-    /// Where it makes a Unix socket, too: `.s.PGSQL.` and the port of the first address. It is for all
-    /// users who can enter this directory.
+    /// Where it makes a Unix socket, too: `.s.PGSQL.` and the port of the first address. It is for
+    /// all users who can enter this directory.
     pub socket_directory: Option<PathBuf>,
     /// How much clients may have.
     pub limits: Limits,
@@ -146,8 +146,8 @@ pub struct Server {
     refusing: Option<JoinHandle<()>>,
 }
 
-/// Whether a server could have its Unix socket for this port in the directory. What a server has left
-/// there that does not run any more is removed.
+/// Whether a server could have its Unix socket for this port in the directory. What a server has
+/// left there that does not run any more is removed.
 ///
 /// # Errors
 /// [`StartError::Socket`] when it could not.

@@ -36,8 +36,8 @@ pub(crate) enum End {
     Quiet,
     /// Its client is told why.
     Told(Report),
-    /// Its client has failed to show who it is, or what it may cancel: it hears that, if at all, after a
-    /// time.
+    /// Its client has failed to show who it is, or what it may cancel: it hears that, if at all,
+    /// after a time.
     Delayed(Option<Report>, Box<Delayed>),
 }
 
@@ -170,8 +170,8 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// Cancels what a session does, if its key is right. Nobody is told; but who guesses has to wait until
-    /// he may go on.
+    /// Cancels what a session does, if its key is right. Nobody is told; but who guesses has to
+    /// wait until he may go on.
     fn cancel(&self, pid: i32, key: &[u8]) -> End {
         let place = Place::of(&self.peer.origin);
         // No long key is guessed.

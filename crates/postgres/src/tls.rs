@@ -120,8 +120,8 @@ impl Tls {
         connection.alpn_protocol() == Some(ALPN)
     }
 
-    /// The common name of the certificate that the client has shown; empty where it has none. It was
-    /// signed by one of the authorities, or the connection would have failed.
+    /// The common name of the certificate that the client has shown; empty where it has none. It
+    /// was signed by one of the authorities, or the connection would have failed.
     pub(crate) fn client_name(connection: &ServerConnection) -> Option<String> {
         let certificate = connection.peer_certificates()?.first()?;
         Some(common_name(certificate).unwrap_or_default())

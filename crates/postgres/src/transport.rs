@@ -275,7 +275,8 @@ impl Transport {
         matches!(self, Self::Secured(secured) if Tls::is_agreed(&secured.tls))
     }
 
-    /// The common name of the client's certificate, if it has shown one, known once something was received.
+    /// The common name of the client's certificate, if it has shown one, known once something was
+    /// received.
     pub(crate) fn certificate_name(&self) -> Option<String> {
         match self {
             Self::Secured(secured) => Tls::client_name(&secured.tls),

@@ -58,7 +58,7 @@ fn log_in(address: SocketAddr, password: &str) -> Result<(), String> {
 }
 
 #[test]
-fn whoever_guesses_waits_longer_each_time() {
+fn a_guesser_waits_longer_each_time() {
     let (_toy, _server, address) = serve(Limits::default());
     let mut times = Vec::new();
     for _ in 0..7 {
@@ -129,7 +129,7 @@ fn guesses_in_parallel_are_bounded() {
     }
     let mut guesses = Vec::new();
     let refusal = loop {
-        assert!(guesses.len() < 1000, "so many guesses wait at once");
+        assert!(guesses.len() < 1000, "all guesses wait at once");
         match try_guess(address, "ann") {
             Ok(guess) => guesses.push(guess),
             Err(refusal) => break refusal,
@@ -163,7 +163,8 @@ fn numbers_of_sessions_are_not_counted_from_one() {
     assert_ne!((pid(), pid(), pid()), (1, 1, 1));
 }
 
-/// Version 3.2 of the protocol has keys that nobody guesses; who wants a later version is told of it.
+/// Version 3.2 of the protocol has keys that nobody guesses; who wants a later version is told of
+/// it.
 #[test]
 fn newer_clients_have_longer_keys() {
     let (_toy, _server, address) = serve(Limits::default());

@@ -1,7 +1,7 @@
 //! What is told of logins: who was not let in, and who was in the end.
 //!
-//! Whoever guesses passwords must not fill a log with it: of many failures within a short time some
-//! are told, and how many were not.
+//! A client that guesses passwords must not fill a log with it: of many failures within a short
+//! time some are told, and how many were not.
 
 use std::{
     sync::{Mutex, PoisonError},
@@ -10,10 +10,10 @@ use std::{
 
 use freshet_postgres::{FailedLogin, Origin, Peer, Startup};
 
-/// So many lines are written within a window.
+/// How many lines are written within a window.
 const LINES: u32 = 20;
 const WINDOW: Duration = Duration::from_secs(10);
-/// Names are shown up to so many characters.
+/// How many characters of a name are shown.
 const SHOWN: usize = 64;
 
 /// Tells of logins.

@@ -67,7 +67,8 @@ pub struct Shared {
     pub version: String,
     /// Who is connected.
     pub sessions: Arc<Registry>,
-    /// One at a time asks who it is that wants to come in: so guesses take one place among the workers.
+    /// One at a time asks who it is that wants to come in: so guesses take one place among the
+    /// workers.
     asking: Mutex<()>,
     logins: LoginLog,
     /// Who gets in, and by what.
@@ -294,7 +295,8 @@ impl SqlServer {
     }
 }
 
-/// What a client is asked for. Who has no verifier is told what looks like one, on every node the same.
+/// What a client is asked for. Who has no verifier is told what looks like one, on every node the
+/// same.
 fn prove(required: Required, schema: &Schema, user: &str, verifier: Option<Verifier>) -> Proof {
     match required {
         Required::Nothing => Proof::None,

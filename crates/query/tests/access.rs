@@ -59,7 +59,8 @@ fn nobody_is_let_in_by_tcp_without_a_password() {
     assert!(kind == b'R' && body[..4] == 10_u32.to_be_bytes(), "{}", char::from(kind));
 }
 
-/// Who has no password, or is no role, is told the same salt each time: after a restart, and by a standby.
+/// Who has no password, or is no role, is told the same salt each time: after a restart, and by a
+/// standby.
 #[test]
 fn strangers_cannot_tell_roles_by_their_salts() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

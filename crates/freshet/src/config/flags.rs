@@ -228,8 +228,9 @@ pub(crate) struct Flags {
     /// How many of them at once. [default: 100]
     #[arg(long, value_name = "N", env = "FRESHET_SQL_CONNECTIONS", help_heading = "SQL")]
     pub(crate) sql_connections: Option<usize>,
-    /// Who gets in, and by what: a file with the lines of PostgreSQL's pg_hba.conf (docs/operations.md). Without one, whoever runs the
-    /// server, and root, need no password at the Unix socket; all others, and all by TCP, show a role's password. [default: none]
+    /// Who gets in, and by what: a file with the lines of PostgreSQL's pg_hba.conf (docs/operations.md). Without
+    /// one, the user who runs the server, and root, need no password at the Unix socket; all others,
+    /// and all by TCP, show a role's password. [default: none]
     #[arg(long, value_name = "FILE", env = "FRESHET_SQL_ACCESS", help_heading = "SQL")]
     pub(crate) sql_access: Option<PathBuf>,
     /// The superuser that a new database has, without a password. [default: freshet]

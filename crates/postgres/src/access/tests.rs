@@ -17,7 +17,8 @@ struct Case {
     database: &'static str,
 }
 
-/// Members: ann of staff and of sales, by staff; bob of sales. Root is a superuser, and a member of nothing.
+/// Members: ann of staff and of sales, by staff; bob of sales. Root is a superuser, and a member of
+/// nothing.
 fn is_member(user: &str, of: &str) -> bool {
     let all = ["ann", "bob", "root", "staff", "sales"];
     all.contains(&user)

@@ -72,7 +72,8 @@ pub struct Role {
     pub member_of: Vec<Oid>,
     /// How many sessions it may have at once; none for any number.
     pub connection_limit: Option<u32>,
-    /// Until when its password counts, as in [`Timestamp`](freshet_sql::types::Timestamp); none for ever.
+    /// Until when its password counts, as in [`Timestamp`](freshet_sql::types::Timestamp); none for
+    /// ever.
     pub valid_until: Option<i64>,
 }
 
@@ -343,7 +344,8 @@ pub struct Comment {
 /// What is kept of the database as a whole.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Database {
-    /// From what is told to strangers in place of a role's salt: the same on all nodes, and for ever.
+    /// From what is told to strangers in place of a role's salt: the same on all nodes, and for
+    /// ever.
     pub secret: [u8; 32],
     /// What sessions begin with.
     pub settings: Vec<RoleSetting>,

@@ -528,7 +528,8 @@ impl Settings {
         self.changed.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Changes a setting of a session that has not started yet, from something other than its client.
+    /// Changes a setting of a session that has not started yet, from something other than its
+    /// client.
     ///
     /// # Errors
     /// As for [`Settings::set`].
