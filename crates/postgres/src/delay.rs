@@ -23,8 +23,8 @@ use std::{
 use crate::{backend::Origin, out::Out};
 
 const KNOWN: usize = 4096;
-const WAITING_FOR_ROLE: usize = 128;
-const WAITING: usize = 512;
+const WAITING_FOR_ROLE: usize = 512;
+const WAITING: usize = 1024;
 const ALL_WAITING: usize = 2048;
 /// The first failures are mistakes of people, and not delayed.
 const FREE: u32 = 3;
