@@ -47,15 +47,16 @@ CONF
 "${as_user[@]}" "$bin/pg_ctl" -D "$dir/pg/two" -o "-p $two" -l "$dir/pg/two.log" -w start >/dev/null
 "$bin/createdb" -h 127.0.0.1 -p "$one" -U bench bench
 
-# --- Freshet: defaults, 2-safe with one standby ---
+# --- Freshet: defaults, 2-safe with one standby; as with PostgreSQL above, no password by TCP ---
+echo "host all all 127.0.0.1/32 trust" >"$dir/access"
 ready() { for _ in $(seq 600); do grep -qs '^ready' "$1" && return; sleep 0.1; done; cat "$1" >&2; exit 1; }
 field() { sed -n 's/^ready //p' "$1" | python3 -c "import json, sys; print(json.load(sys.stdin)['$2'])"; }
 "$freshet" serve --directory "$dir/f1" --address 127.0.0.1:0 --listen 127.0.0.1:0 --sql-listen 127.0.0.1:0 \
-    --safety 2-safe --standbys 1 >"$dir/f1.log" 2>&1 &
+    --sql-access "$dir/access" --safety 2-safe --standbys 1 >"$dir/f1.log" 2>&1 &
 pids+=($!)
 ready "$dir/f1.log"
 "$freshet" serve --directory "$dir/f2" --address 127.0.0.1:0 --listen 127.0.0.1:0 --sql-listen 127.0.0.1:0 \
-    --join "$(field "$dir/f1.log" listen)" >"$dir/f2.log" 2>&1 &
+    --sql-access "$dir/access" --join "$(field "$dir/f1.log" listen)" >"$dir/f2.log" 2>&1 &
 pids+=($!)
 ready "$dir/f2.log"
 sql=$(field "$dir/f1.log" sql)

@@ -7,6 +7,7 @@ pub mod cpu;
 mod ids;
 pub mod panics;
 pub mod private;
+mod run_directory;
 pub mod safety;
 pub mod strangers;
 pub mod sync;
@@ -15,5 +16,6 @@ mod watermark;
 pub mod words;
 
 pub use ids::{ClusterId, Fid, NodeId, RecordKind, Rid, Stamp, Term};
+pub use run_directory::run_directory;
 pub use safety::{Isolation, Safety};
 pub use watermark::{WaitError, Watermark};

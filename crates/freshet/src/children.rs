@@ -9,7 +9,7 @@ use std::{
     io::{BufRead, BufReader},
     ops::{Deref, DerefMut},
     os::unix::process::CommandExt,
-    path::Path,
+    path::{Path, PathBuf},
     process::{Child, ChildStdin, Command, ExitStatus, Stdio},
     sync::{Arc, Mutex, PoisonError, mpsc},
     thread,
@@ -61,6 +61,8 @@ pub struct Ready {
     pub listen: String,
     /// Where SQL clients connect, if they can.
     pub sql: Option<String>,
+    /// The Unix socket where they connect, if there is one.
+    pub sql_socket: Option<PathBuf>,
     /// `primary` or `standby`.
     pub role: String,
 }

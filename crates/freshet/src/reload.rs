@@ -13,7 +13,7 @@ use crate::{
     config::{Flags, Settings, SqlSettings},
     messages::Messages,
     process,
-    sql::{self, Serving},
+    sql::{Files, Serving},
 };
 
 /// What is left to do once everything has been read and checked.
@@ -61,17 +61,19 @@ pub(crate) fn things(
             }),
         },
     ];
-    if let Some(Serving { server, sessions }) = serving {
-        let (server, sessions) = (Arc::clone(server), sessions.clone());
+    if let Some(serving) = serving.cloned() {
+        let sessions = serving.sessions.clone();
+        let serving = Arc::downgrade(&serving.server);
+        let its_sessions = sessions.clone();
         things.push(Thing {
-            keys: &["sql.tls-certificates", "sql.tls-key"],
+            keys: &["sql.tls-certificates", "sql.tls-key", "sql.tls-ca", "sql.access"],
             prepare: Box::new(move |new| {
-                let (server, tls) = (Arc::clone(&server), sql::tls(&new.sql)?);
+                let (server, sessions) = (serving.upgrade(), its_sessions.clone());
+                let files = Files::read(&new.sql)?;
                 Ok(Box::new(move || {
-                    if tls.is_some() {
-                        tracing::info!("certificates and key for SQL are read again: new connections get them");
+                    if let Some(server) = server {
+                        Serving { server, sessions }.take(files);
                     }
-                    server.set_tls(tls);
                 }))
             }),
         });

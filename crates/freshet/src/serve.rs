@@ -40,6 +40,8 @@ struct Ready<'a> {
     listen: &'a str,
     /// Where PostgreSQL's clients connect, if they do.
     sql: Option<String>,
+    /// The Unix socket where they connect, if there is one.
+    sql_socket: Option<String>,
     role: String,
     node: String,
     cluster: String,
@@ -111,7 +113,8 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
     let server = Server::start(host, Some(node.credentials().clone()), reception.close()?, &purpose)?;
     let sql = prepared.map(|prepared| sql::start(&settings.sql, prepared, &node)).transpose()?;
     let ready = Ready {
-        sql: sql.as_ref().and_then(|sql| sql.server.addresses().first()).map(ToString::to_string),
+        sql: sql.as_ref().and_then(sql::Serving::address).map(|address| address.to_string()),
+        sql_socket: sql.as_ref().and_then(sql::Serving::socket).map(|path| path.display().to_string()),
         address: server.address().to_string(),
         listen: node.address(),
         role: format!("{:?}", node.role()).to_lowercase(),
@@ -161,7 +164,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
     let bound = [
         ("--address", Some(server.address())),
         ("--listen", Some(node.bound_address())),
-        ("--sql-listen", sql.as_ref().and_then(|sql| sql.server.addresses().first().copied())),
+        ("--sql-listen", sql.as_ref().and_then(sql::Serving::address)),
     ];
     let stuck = sql.and_then(|sql| Arc::into_inner(sql.server)).map_or(0, |server| {
         // What it shows grows old, and no client is to take it for the present state.

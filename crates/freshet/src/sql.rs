@@ -2,12 +2,13 @@
 
 use std::{
     net::{SocketAddr, TcpListener},
+    path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
 };
 
 use freshet_engine::Node;
-use freshet_postgres::{Limits, Options, Server, Tls};
+use freshet_postgres::{AccessRules, Limits, Options, Server, Tls};
 use freshet_query::server::{General, Setup, SqlServer};
 
 use crate::{
@@ -40,7 +41,8 @@ fn general() -> Option<Arc<dyn General>> {
 /// them.
 pub(crate) struct Prepared {
     address: SocketAddr,
-    tls: Option<Tls>,
+    socket_directory: Option<PathBuf>,
+    files: Files,
     /// Holds the port.
     listener: Option<TcpListener>,
 }
@@ -53,41 +55,60 @@ impl Prepared {
     }
 }
 
-/// The certificates and the key, read from their files.
-///
-/// # Errors
-/// When they cannot be used.
-pub(crate) fn tls(settings: &SqlSettings) -> Result<Option<Tls>, Failure> {
-    match (&settings.tls_certificates, &settings.tls_key) {
-        (Some(certificates), Some(key)) => Ok(Some(Tls::from_files(certificates, key)?)),
-        _ => Ok(None),
+/// What the files say that the configuration names; they can be read again while clients are
+/// served.
+pub(crate) struct Files {
+    tls: Option<Tls>,
+    access: AccessRules,
+}
+
+impl Files {
+    /// Reads and checks them.
+    ///
+    /// # Errors
+    /// What is wrong in them.
+    pub(crate) fn read(settings: &SqlSettings) -> Result<Self, Failure> {
+        let access = match &settings.access {
+            Some(path) => AccessRules::read(path)?,
+            None => AccessRules::default(),
+        };
+        if access.asks_for_certificates() && settings.tls_ca.is_none() {
+            let file = settings.access.as_deref().unwrap_or(Path::new("")).display();
+            return Err(Failure::new(format!(
+                "{file} asks for clients' certificates (cert, clientcert), and nothing says who may sign them: give \
+                 --sql-tls-ca"
+            )));
+        }
+        let tls = match (&settings.tls_certificates, &settings.tls_key) {
+            (Some(certificates), Some(key)) => Some(Tls::from_files(certificates, key, settings.tls_ca.as_deref())?),
+            _ => None,
+        };
+        Ok(Self { tls, access })
     }
 }
 
 /// Finds out whether they can be served; none if they are not to be.
 ///
 /// # Errors
-/// When the address cannot be had, or certificate and key cannot be used.
+/// When the address or the place for the Unix socket cannot be had, or the files cannot be used.
 pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failure> {
     let SqlListen::At(address) = settings.listen else { return Ok(None) };
-    let tls = tls(settings)?;
+    let files = Files::read(settings)?;
     let listener = TcpListener::bind(address).map_err(|cause| {
         Failure::new(format!("cannot listen for PostgreSQL clients at {address}: {cause}; choose another --sql-listen"))
     })?;
-    Ok(Some(Prepared { address, tls, listener: Some(listener) }))
-}
-
-/// They are served.
-pub(crate) struct Serving {
-    /// The protocol.
-    pub(crate) server: Arc<Server>,
-    /// What sessions share.
-    pub(crate) sessions: SqlServer,
+    let socket_directory = settings
+        .socket_directory()
+        .map_err(|cause| Failure::new(format!("cannot make a Unix socket for PostgreSQL clients: {cause}")))?;
+    if let Some(directory) = &socket_directory {
+        freshet_postgres::probe_socket(directory, listener.local_addr()?.port())?;
+    }
+    Ok(Some(Prepared { address, socket_directory, files, listener: Some(listener) }))
 }
 
 /// Begins to serve them.
 pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>) -> Result<Serving, Failure> {
-    let Prepared { address, tls, listener } = prepared;
+    let Prepared { address, socket_directory, files, listener } = prepared;
     drop(listener);
     let limits = Limits { connections: settings.connections, ..Limits::default() };
     let setup = Setup {
@@ -99,7 +120,96 @@ pub(crate) fn start(settings: &SqlSettings, prepared: Prepared, node: &Arc<Node>
         version: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let sessions = SqlServer::new(setup).map_err(|error| Failure::new(error.to_string()))?;
-    let options = Options { addresses: vec![address], limits, tls, decoy: None };
-    let server = Server::start(Arc::new(sessions.clone()), options)?;
-    Ok(Serving { server: Arc::new(server), sessions })
+    sessions.set_access(files.access);
+    let options = Options { addresses: vec![address], socket_directory, limits, tls: files.tls, ..Options::default() };
+    let server = Arc::new(Server::start(Arc::new(sessions.clone()), options)?);
+    Ok(Serving { server, sessions })
+}
+
+/// PostgreSQL's clients being served.
+#[derive(Clone)]
+pub(crate) struct Serving {
+    /// The protocol.
+    pub(crate) server: Arc<Server>,
+    /// What sessions share.
+    pub(crate) sessions: SqlServer,
+}
+
+impl Serving {
+    /// Where they connect by TCP.
+    pub(crate) fn address(&self) -> Option<SocketAddr> {
+        self.server.addresses().first().copied()
+    }
+
+    /// The Unix socket where they connect, if there is one.
+    pub(crate) fn socket(&self) -> Option<&Path> {
+        self.server.socket()
+    }
+
+    /// What the files say holds for those who connect from now on.
+    pub(crate) fn take(&self, files: Files) {
+        let rules = files.access.len();
+        tracing::info!(tls = files.tls.is_some(), rules, "certificates and access file are read again for SQL's clients");
+        self.server.set_tls(files.tls);
+        self.sessions.set_access(files.access);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::{
+        fs,
+        io::{Read, Write},
+        net::{Ipv4Addr, TcpStream},
+    };
+
+    use freshet_engine::{Domain, NodeConfig};
+
+    use super::*;
+
+    /// The first message's kind that a client hears which calls itself `freshet`, and what the
+    /// server asks for.
+    fn first_answer(address: SocketAddr) -> (u8, [u8; 4]) {
+        let mut stream = TcpStream::connect(address).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(b"\0\0\0\x16\0\x03\0\0user\0freshet\0\0").unwrap();
+        let mut answer = [0; 9];
+        stream.read_exact(&mut answer).unwrap();
+        (answer[0], answer[5..].try_into().unwrap())
+    }
+
+    #[test]
+    fn rules_are_read_again_and_stay_when_they_are_wrong() {
+        let directory = tempfile::tempdir().unwrap();
+        let access = directory.path().join("access");
+        fs::write(&access, "host all all all trust\n").unwrap();
+        let settings = SqlSettings {
+            listen: SqlListen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+            socket_directory: Some("off".into()),
+            access: Some(access.clone()),
+            connections: 4,
+            ..SqlSettings::default()
+        };
+        let config = NodeConfig { domain: Domain::None, listen: "127.0.0.1:0".to_owned(), ..NodeConfig::default() };
+        let node = Node::start(NodeConfig { workers: places(&settings), ..config }, |_| ()).unwrap();
+        let serving = start(&settings, prepare(&settings).unwrap().unwrap(), &node).unwrap();
+        let address = serving.address().unwrap();
+        assert_eq!(first_answer(address), (b'R', [0; 4]), "trusted");
+
+        fs::write(&access, "host all all all scram-sha-256\nhost all all all reject\n").unwrap();
+        assert_eq!(first_answer(address), (b'R', [0; 4]), "nobody has had it read again");
+        let reload = || Files::read(&settings).map(|files| serving.take(files));
+        reload().unwrap();
+        assert_eq!(first_answer(address), (b'R', [0, 0, 0, 10]), "asked for a password");
+
+        fs::write(&access, "host all all all truth\n").unwrap();
+        let refused = reload().unwrap_err().to_string();
+        assert!(refused.contains("access:1: invalid authentication method \"truth\""), "{refused}");
+        assert_eq!(first_answer(address), (b'R', [0, 0, 0, 10]), "as before");
+        fs::remove_file(&access).unwrap();
+        assert!(reload().unwrap_err().to_string().contains("cannot read the access file"));
+        assert_eq!(first_answer(address), (b'R', [0, 0, 0, 10]), "as before");
+        assert_eq!(Arc::into_inner(serving.server).unwrap().shut_down(GRACE), 0);
+        node.stop().unwrap();
+    }
 }

@@ -186,7 +186,7 @@ fn absurd_options_are_refused_by_name() {
 fn a_port_in_use_leaves_nothing_behind() {
     let directory = tempfile::tempdir().unwrap();
     let (data, own) = (directory.path().join("data"), directory.path().join("own"));
-    let node = start(&data, &["--sql-listen", "127.0.0.1:0"]);
+    let node = start(&data, &["--sql-listen", "127.0.0.1:0", "--sql-socket-directory", "off"]);
     let ready = node.ready();
     for (option, taken) in
         [("--address", &ready.address), ("--listen", &ready.listen), ("--sql-listen", ready.sql.as_ref().unwrap())]

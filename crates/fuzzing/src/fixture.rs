@@ -8,7 +8,7 @@ use std::{
 use freshet_engine::{Domain, Node, NodeConfig, Safety};
 use freshet_general::QueryEngine;
 use freshet_postgres::{
-    Access, Backend, Limits, Opening, Parameters, Peer, Report, Session, Sessions, Startup, conversation,
+    Access, AccessRules, Backend, Limits, Opening, Parameters, Peer, Report, Session, Sessions, Startup, conversation,
 };
 use freshet_query::server::{Setup, SqlServer};
 
@@ -63,6 +63,9 @@ impl Fixture {
             version: "fuzzing".to_owned(),
         };
         let server = SqlServer::new(setup).expect("a server over a new node starts");
+        server.set_access(
+            AccessRules::parse("host all freshet all trust\nhost all all all scram-sha-256").expect("the rule is one"),
+        );
         let fixture = Self(Arc::new(Inner { node, server, limits, reach: Mutex::default(), ended: Mutex::default() }));
         let [ours, general] = SCHEMA.map(|sql| query(sql.as_bytes()));
         let other = query(b"CREATE SCHEMA general; SET search_path = general");

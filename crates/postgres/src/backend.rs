@@ -34,15 +34,71 @@ pub trait Backend: Send + Sync {
 
     /// A connection was refused or ended by the server, for this reason. For a log.
     fn ended(&self, _peer: &Peer, _reason: &Report) {}
+
+    /// A client was not let in: by the rules, or by what it has shown. For a log; called before
+    /// `ended`, in the connection's thread.
+    fn failed_login(&self, _failure: &FailedLogin<'_>) {}
+
+    /// A client was let in, after this number of failures lately, from there or for its role. For a
+    /// log.
+    fn logged_in(&self, _peer: &Peer, _startup: &Startup, _failures: u32) {}
+}
+
+/// A client that was not let in.
+#[derive(Clone, Copy, Debug)]
+pub struct FailedLogin<'f> {
+    /// How it came.
+    pub peer: &'f Peer,
+    /// What it has said; names in it can hold anything.
+    pub startup: &'f Startup,
+    /// What it is told.
+    pub told: &'f Report,
+    /// Why, where it is not told that.
+    pub why: Option<&'f str>,
+    /// After how long it is told.
+    pub after: Duration,
+}
+
+/// How a client comes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Peer {
+    /// From where.
+    pub origin: Origin,
+    /// Whether it comes through TLS.
+    pub encrypted: bool,
+    /// The common name of the certificate that it has shown there, signed by an authority that the
+    /// server trusts in that; empty where the certificate has none.
+    pub certificate: Option<Arc<str>>,
+}
+
+impl Peer {
+    /// A client that has connected, and said nothing yet.
+    pub(crate) fn new(origin: Origin) -> Self {
+        Self { origin, encrypted: false, certificate: None }
+    }
 }
 
 /// Where a client is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Peer {
-    /// Its address.
-    pub address: SocketAddr,
-    /// Whether it comes through TLS.
-    pub encrypted: bool,
+pub enum Origin {
+    /// On this machine, connected by the Unix socket.
+    Local {
+        /// The user who runs it, as the system knows it.
+        uid: u32,
+    },
+    /// At an address.
+    Host(SocketAddr),
+}
+
+impl Origin {
+    /// Its address, unless it is connected by the Unix socket.
+    #[must_use]
+    pub fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Local { .. } => None,
+            Self::Host(address) => Some(*address),
+        }
+    }
 }
 
 /// Under which conditions a user gets in.
@@ -52,6 +108,22 @@ pub struct Access {
     pub proof: Proof,
     /// Whether it may take one of the reserved seats.
     pub superuser: bool,
+    /// What a client is told that has shown that, and still does not get in.
+    pub refused: Option<Report>,
+    /// How many sessions the user may have at once; none for any number.
+    pub connections: Option<usize>,
+    /// Why nothing will do, if so: for a log, and not for the client.
+    pub hopeless: Option<&'static str>,
+    /// What a client may do that does not get in with its password. Must be the same for all users.
+    pub hint: Option<&'static str>,
+}
+
+impl Access {
+    /// Access by a proof, under no other condition.
+    #[must_use]
+    pub fn by(proof: Proof) -> Self {
+        Self { proof, superuser: false, refused: None, connections: None, hopeless: None, hint: None }
+    }
 }
 
 /// What a client has to show. Where there is no verifier nothing will do, and the client does not learn why.

@@ -18,13 +18,22 @@ use crate::{
     transport::{Received, Transport},
 };
 
-/// Serves a client until one of the two has had enough; returns what it was reached through.
-pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport) -> Transport {
+/// Serves a client until one of the two has had enough; returns what it was reached through, unless
+/// that is still to be used: its refusal waits.
+pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport) -> Option<Transport> {
     let mut out = Out::new(transport);
     let mut peer = peer;
     let served = panics::contained("a connection", || serve(shared, seat, &mut peer, &mut out));
     match served.unwrap_or_else(|_| unforeseen()) {
         End::Quiet => out.flush(),
+        End::Delayed(report, delayed) => {
+            if let Some(report) = report {
+                out.error(&report);
+                shared.backend.ended(&peer, &report);
+            }
+            shared.delays.wait(out, delayed.after, delayed.place, &delayed.user);
+            return None;
+        }
         End::Told(report) => {
             out.error(&report);
             out.flush();
@@ -34,18 +43,18 @@ pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport
             if seat.entry.is_seated() || report.state() == SqlState::PROTOCOL_VIOLATION {
                 out.transport().linger();
             }
-            return out.into_transport();
+            return Some(out.into_transport());
         }
     }
     out.transport().close();
-    out.into_transport()
+    Some(out.into_transport())
 }
 
 fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
     let mut input = Input::default();
-    let mut starting = Starting::new(shared, seat, &mut input, out, *peer);
+    let mut starting = Starting::new(shared, seat, &mut input, out, peer.clone());
     let admitted = starting.admit();
-    *peer = starting.peer;
+    *peer = starting.peer.clone();
     let startup = match admitted {
         Ok(startup) => startup,
         Err(end) => return end,
@@ -53,7 +62,7 @@ fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
     let (entry, bell) = (&seat.entry, Bell::default());
     let opening = Opening {
         startup: &startup,
-        peer: *peer,
+        peer: peer.clone(),
         pid: entry.pid,
         bell: bell.clone(),
         sessions: Sessions::new(seat.registry()),
@@ -66,7 +75,7 @@ fn serve(shared: &Shared, seat: &Seat, peer: &mut Peer, out: &mut Out) -> End {
         }
         let mut message = out.begin(b'K');
         message.i32(entry.pid);
-        message.bytes(&entry.secret);
+        message.bytes(entry.key());
         message.end();
         entry.opened(session.interrupt());
         out.ready(session.status());

@@ -1,4 +1,4 @@
-//! The PostgreSQL frontend/backend protocol, version 3.0, from the server's side.
+//! The PostgreSQL frontend/backend protocol, versions 3.0 to 3.2, from the server's side.
 //!
 //! This crate knows messages, proofs of identity, flow and limits, and nothing of SQL: what a statement means is for a
 //! [`Backend`] and its [`Session`]s. It is read in the order in which a connection goes:
@@ -6,19 +6,23 @@
 //! | module | does |
 //! |---|---|
 //! | [`server`] | listens, gives each connection a thread, ends them all in order |
+//! | `local` | the Unix socket |
 //! | `registry` | who is connected; seats, cancelling, terminating |
 //! | `start_up` | TLS or not, the start-up packet, the proof of identity, the session's opening |
+//! | [`access`] | who gets in and by what proof: the access file |
+//! | `delay` | what makes guessing passwords slow |
 //! | [`scram`] | SCRAM-SHA-256: verifiers, and the exchange as a state machine without I/O |
 //! | `connection` | the loop: a message in, a call of the session, the answer out |
 //! | `message` | what clients say, decoded in place |
 //! | [`out`] | what they are told, encoded in place |
 //! | [`copy`] | COPY in both directions |
-//! | `transport` | a socket, plain or with TLS, or memory |
+//! | `transport` | a socket of TCP, plain or with TLS, a Unix socket, or memory |
 //!
 //! | thread | does | ends when |
 //! |---|---|---|
-//! | one for each address | accepts | the server stops |
+//! | one for each address, and for the Unix socket | accepts | the server stops |
 //! | one | ends what is done for clients that have gone | the server stops |
+//! | one | tells those who gave a wrong password, later | the server stops |
 //! | one for each connection | everything for its client, the session's work included | the client has gone, or is sent away |
 //!
 //! A session is synchronous: while its statement waits for a lock or for its commit, so does its thread, and so, by
@@ -32,13 +36,16 @@
 
 #![forbid(unsafe_code)]
 
+pub mod access;
 pub mod backend;
 mod bell;
 mod connection;
 mod conversation;
 pub mod copy;
+mod delay;
 mod input;
 pub mod limits;
+mod local;
 pub mod message;
 pub mod out;
 pub mod parameters;
@@ -52,7 +59,10 @@ pub mod startup;
 pub mod tls;
 mod transport;
 
-pub use backend::{Access, Backend, Interrupt, Opening, Peer, Proof, Session, TransactionStatus, Why};
+pub use access::{AccessError, AccessRules, Claim, Required};
+pub use backend::{
+    Access, Backend, FailedLogin, Interrupt, Opening, Origin, Peer, Proof, Session, TransactionStatus, Why,
+};
 pub use bell::Bell;
 pub use conversation::conversation;
 pub use copy::{Client, CopyIn, CopyOut};
@@ -63,6 +73,6 @@ pub use parameters::Parameters;
 pub use registry::Sessions;
 pub use report::{Report, Severity, SqlState};
 pub use scram::{Verifier, VerifierError};
-pub use server::{Options, Server, StartError};
+pub use server::{Options, Server, StartError, probe_socket};
 pub use startup::Startup;
 pub use tls::{Tls, TlsError};

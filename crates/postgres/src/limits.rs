@@ -13,6 +13,9 @@ pub struct Limits {
     /// ones wait in the system's queue, and those that take more than half a second, or a tenth of
     /// `start_up`, are sent away.
     pub starting: usize,
+    /// For how long at most a client waits to hear that its password is wrong; it waits longer with
+    /// each failure. Zero to tell it at once.
+    pub refusal: Duration,
     /// How long a client may take from connecting to its proof.
     pub start_up: Duration,
     /// The longest message of a client, in bytes. Its memory is taken as it arrives.
@@ -33,6 +36,7 @@ impl Default for Limits {
             connections: 100,
             reserved: 3,
             starting: 128,
+            refusal: Duration::from_secs(4),
             start_up: Duration::from_secs(30),
             message: 64 << 20,
             write: Duration::from_secs(600),

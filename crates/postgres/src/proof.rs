@@ -3,7 +3,7 @@
 use base64::{Engine, prelude::BASE64_STANDARD};
 
 use crate::{
-    backend::Proof,
+    backend::{Access, Proof},
     message::{Body, Fault},
     report::{Report, SqlState},
     scram::{self, Exchange, Refused, Verifier},
@@ -21,12 +21,16 @@ const SASL_CONTINUE: i32 = 11;
 const SASL_FINAL: i32 = 12;
 
 /// Asks a client for the proof that is wanted of it; returns when it has given it.
-pub(crate) fn prove(starting: &mut Starting<'_>, user: &str, proof: Proof) -> Result<(), End> {
-    match proof {
-        Proof::None => {}
-        Proof::Scram(verifier) => by_scram(starting, user, verifier)?,
-        Proof::Password(verifier) => by_password(starting, user, verifier)?,
-    }
+pub(crate) fn prove(starting: &mut Starting<'_>, user: &str, access: &Access) -> Result<(), End> {
+    let proved = match access.proof.clone() {
+        Proof::None => Ok(()),
+        Proof::Scram(verifier) => by_scram(starting, user, verifier),
+        Proof::Password(verifier) => by_password(starting, user, verifier),
+    };
+    proved.map_err(|end| match (end, access.hint) {
+        (End::Told(report), Some(hint)) if report.state() == SqlState::INVALID_PASSWORD => End::Told(report.hint(hint)),
+        (end, _) => end,
+    })?;
     ask(starting, OK, b"");
     Ok(())
 }

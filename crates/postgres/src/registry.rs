@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     fmt,
-    net::{Shutdown, TcpStream},
+    net::Shutdown,
     sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -14,9 +14,12 @@ use crate::{
     backend::{Interrupt, Why},
     limits::Limits,
     report::{Report, SqlState},
-    transport::hung_up,
+    transport::{Stream, hung_up},
 };
 
+/// How many bytes a key for canceling has, since version 3.2 of the protocol and before it.
+pub(crate) const LONG_KEY: usize = 32;
+const SHORT_KEY: usize = 4;
 /// For so long it counts that the system had no more to give.
 const RECENT: Duration = Duration::from_secs(1);
 
@@ -30,7 +33,6 @@ pub(crate) struct Registry {
 #[derive(Default)]
 struct Inner {
     connections: HashMap<i32, Arc<Entry>>,
-    last_pid: i32,
     seated: usize,
     stopping: bool,
     /// When the system last had no descriptor or thread for a connection.
@@ -47,15 +49,19 @@ impl Inner {
 /// A connection, as others see it.
 pub(crate) struct Entry {
     pub(crate) pid: i32,
-    pub(crate) secret: [u8; 4],
+    /// The key for canceling. Clients of older versions know its first bytes only.
+    secret: [u8; LONG_KEY],
     /// None for a conversation in memory.
-    socket: Option<Arc<TcpStream>>,
+    socket: Option<Arc<Stream>>,
     state: Mutex<State>,
 }
 
 #[derive(Default)]
 struct State {
     seated: bool,
+    long_key: bool,
+    /// Whose session it is, once it has a seat.
+    user: Option<Box<str>>,
     /// It is doing something for its client.
     running: bool,
     /// It is to end.
@@ -70,13 +76,23 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Entry {
-    fn new(pid: i32, secret: [u8; 4], socket: Option<Arc<TcpStream>>) -> Arc<Self> {
+    fn new(pid: i32, secret: [u8; LONG_KEY], socket: Option<Arc<Stream>>) -> Arc<Self> {
         Arc::new(Self { pid, secret, socket, state: Mutex::default() })
     }
 
     /// The session is open and can be interrupted.
     pub(crate) fn opened(&self, interrupt: Arc<dyn Interrupt>) {
         lock(&self.state).interrupt = Some(interrupt);
+    }
+
+    /// The client speaks a version of the protocol whose keys are long.
+    pub(crate) fn use_long_key(&self) {
+        lock(&self.state).long_key = true;
+    }
+
+    /// The key for canceling, as its client knows it.
+    pub(crate) fn key(&self) -> &[u8] {
+        if lock(&self.state).long_key { &self.secret } else { &self.secret[..SHORT_KEY] }
     }
 
     /// The session works from now on; `false` when it is to end instead.
@@ -170,18 +186,22 @@ impl Registry {
     }
 
     /// Lets a connection in, to prove who it is; not when the server stops.
-    pub(crate) fn enter(self: &Arc<Self>, secret: [u8; 4], socket: Option<Arc<TcpStream>>) -> Option<Seat> {
+    /// Its number is `pid` or the next one that is free; whatever it is, it is above 0.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        pid: u32,
+        secret: [u8; LONG_KEY],
+        socket: Option<Arc<Stream>>,
+    ) -> Option<Seat> {
         let mut inner = self.lock();
         if inner.stopping {
             return None;
         }
-        loop {
-            inner.last_pid = inner.last_pid.checked_add(1).unwrap_or(1);
-            if !inner.connections.contains_key(&inner.last_pid) {
-                break;
-            }
+        let mut pid = (pid >> 1).cast_signed().max(1);
+        while inner.connections.contains_key(&pid) {
+            pid = pid.checked_add(1).unwrap_or(1);
         }
-        let entry = Entry::new(inner.last_pid, secret, socket);
+        let entry = Entry::new(pid, secret, socket);
         inner.connections.insert(entry.pid, Arc::clone(&entry));
         Some(Seat { registry: Arc::clone(self), entry })
     }
@@ -199,7 +219,7 @@ impl Registry {
     }
 
     /// Gives a connection a session's seat.
-    fn seat(&self, entry: &Entry, superuser: bool, limits: &Limits) -> Result<(), Report> {
+    fn seat(&self, entry: &Entry, wanted: &Wanted<'_>, limits: &Limits) -> Result<(), Report> {
         let mut inner = self.lock();
         if inner.stopping {
             return Err(Report::fatal(SqlState::CANNOT_CONNECT_NOW, "the database system is shutting down"));
@@ -208,11 +228,21 @@ impl Registry {
         if inner.seated >= limits.connections {
             return full("sorry, too many clients already");
         }
-        if !superuser && inner.seated >= limits.connections.saturating_sub(limits.reserved) {
+        if !wanted.superuser && inner.seated >= limits.connections.saturating_sub(limits.reserved) {
             return full("remaining connection slots are reserved for superusers");
         }
+        if let Some(most) = wanted.connections.filter(|_| !wanted.superuser) {
+            let of_user = |entry: &&Arc<Entry>| lock(&entry.state).user.as_deref() == Some(wanted.user);
+            if inner.connections.values().filter(of_user).count() >= most {
+                let message = format!("too many connections for role \"{}\"", wanted.user);
+                return Err(Report::fatal(SqlState::TOO_MANY_CONNECTIONS, message));
+            }
+        }
         inner.seated += 1;
-        lock(&entry.state).seated = true;
+        let mut state = lock(&entry.state);
+        state.seated = true;
+        state.user = Some(wanted.user.into());
+        drop(state);
         drop(inner);
         self.changed.notify_all();
         Ok(())
@@ -234,13 +264,14 @@ impl Registry {
         self.lock().connections.values().map(Arc::clone).collect()
     }
 
-    /// Cancels what the connection with this number does, if the secret is right.
-    pub(crate) fn cancel(&self, pid: i32, secret: [u8; 4]) {
-        if let Some(entry) = self.find(pid)
-            && bool::from(entry.secret.ct_eq(&secret))
-        {
+    /// Cancels what the connection with this number does, if the key is right; says whether it was.
+    pub(crate) fn cancel(&self, pid: i32, key: &[u8]) -> bool {
+        let Some(entry) = self.find(pid) else { return false };
+        let right = entry.key().ct_eq(key).into();
+        if right {
             entry.cancel();
         }
+        right
     }
 
     /// Nobody else gets in.
@@ -286,6 +317,14 @@ impl Registry {
     }
 }
 
+/// Who wants a session's seat.
+pub(crate) struct Wanted<'w> {
+    pub(crate) user: &'w str,
+    pub(crate) superuser: bool,
+    /// How many the user may have at once.
+    pub(crate) connections: Option<usize>,
+}
+
 /// A connection's place in the registry, left when this is dropped.
 pub(crate) struct Seat {
     registry: Arc<Registry>,
@@ -294,8 +333,8 @@ pub(crate) struct Seat {
 
 impl Seat {
     /// The place becomes a session's.
-    pub(crate) fn take(&self, superuser: bool, limits: &Limits) -> Result<(), Report> {
-        self.registry.seat(&self.entry, superuser, limits)
+    pub(crate) fn take(&self, wanted: &Wanted<'_>, limits: &Limits) -> Result<(), Report> {
+        self.registry.seat(&self.entry, wanted, limits)
     }
 
     pub(crate) fn registry(&self) -> &Arc<Registry> {

@@ -68,7 +68,8 @@ impl Verifier {
     }
 
     /// One for a user who has none, always the same for the same user and secret, that no password matches.
-    pub(crate) fn decoy(user: &str, secret: &Key) -> Self {
+    #[must_use]
+    pub fn decoy(user: &str, secret: &Key) -> Self {
         let salt = sign(secret, &[user.as_bytes()]);
         // Nobody knows what is hashed to nothing but zeros.
         Self { iterations: ITERATIONS, salt: salt[..SALT].to_vec(), stored_key: [0; 32], server_key: [0; 32] }

@@ -3,6 +3,11 @@
 use std::{
     io,
     net::{Shutdown, SocketAddr, TcpListener, TcpStream},
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixListener,
+    },
+    path::{Path, PathBuf},
     sync::{Arc, PoisonError, RwLock},
     thread::{self, JoinHandle},
     time::Duration,
@@ -12,13 +17,15 @@ use rustix::net::sockopt;
 use thiserror::Error;
 
 use crate::{
-    backend::{Backend, Peer},
+    backend::{Backend, Origin, Peer},
     connection,
+    delay::{Delays, Place},
     limits::Limits,
+    local::{self, SocketFile},
     registry::{Registry, Sessions},
     scram::random,
     tls::Tls,
-    transport::{Socket, Transport},
+    transport::{Socket, Stream, Transport},
 };
 
 /// How long sessions may take to leave once they were interrupted, and again once they were cut off.
@@ -35,6 +42,9 @@ const EXHAUSTED: Duration = Duration::from_millis(10);
 pub struct Options {
     /// Where it listens. A port 0 is replaced by a free one.
     pub addresses: Vec<SocketAddr>,
+    /// Where it makes a Unix socket, too: `.s.PGSQL.` and the port of the first address. It is for
+    /// all users who can enter this directory.
+    pub socket_directory: Option<PathBuf>,
     /// How much clients may have.
     pub limits: Limits,
     /// With what TLS is offered.
@@ -55,6 +65,14 @@ pub enum StartError {
         /// What is wrong.
         cause: io::Error,
     },
+    /// The Unix socket cannot be had.
+    #[error("cannot listen for PostgreSQL clients at {path}: {cause}")]
+    Socket {
+        /// Its path.
+        path: PathBuf,
+        /// What is wrong.
+        cause: io::Error,
+    },
     /// There is no thread or no randomness to be had.
     #[error("cannot start to serve PostgreSQL clients: {0}")]
     System(#[from] io::Error),
@@ -65,16 +83,51 @@ pub(crate) struct Shared {
     pub(crate) backend: Arc<dyn Backend>,
     pub(crate) limits: Limits,
     pub(crate) decoy: [u8; 32],
+    pub(crate) delays: Delays,
     tls: RwLock<Option<Tls>>,
 }
 
 impl Shared {
     pub(crate) fn new(backend: Arc<dyn Backend>, limits: Limits, tls: Option<Tls>, decoy: [u8; 32]) -> Self {
-        Self { backend, limits, decoy, tls: RwLock::new(tls) }
+        let delays = Delays::new(limits.refusal);
+        Self { backend, limits, decoy, delays, tls: RwLock::new(tls) }
     }
 
     pub(crate) fn tls(&self) -> Option<Tls> {
         self.tls.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// Where clients come.
+enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener),
+}
+
+impl Listener {
+    /// Blocks until a client comes.
+    fn accept(&self, limits: &Limits) -> io::Result<(Stream, Origin)> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept()?;
+                keep_alive(&stream, limits)?;
+                Ok((Stream::Tcp(stream), Origin::Host(address)))
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept()?;
+                let uid = local::user_of(&stream)?;
+                Ok((Stream::Unix(stream), Origin::Local { uid }))
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(listener) => listener.as_fd(),
+            Self::Unix(listener) => listener.as_fd(),
+        }
     }
 }
 
@@ -83,10 +136,27 @@ pub struct Server {
     shared: Arc<Shared>,
     registry: Arc<Registry>,
     addresses: Vec<SocketAddr>,
+    /// The Unix socket, if there is one.
+    socket: Option<SocketFile>,
     /// Each with its listener, which is closed to end it.
-    accepting: Vec<(Arc<TcpListener>, JoinHandle<()>)>,
+    accepting: Vec<(Arc<Listener>, JoinHandle<()>)>,
     /// Looks for clients that have gone.
     watching: Option<JoinHandle<()>>,
+    /// Tells those who have waited for it that they are not let in.
+    refusing: Option<JoinHandle<()>>,
+}
+
+/// Whether a server could have its Unix socket for this port in the directory. What a server has
+/// left there that does not run any more is removed.
+///
+/// # Errors
+/// [`StartError::Socket`] when it could not.
+pub fn probe_socket(directory: &Path, port: u16) -> Result<(), StartError> {
+    let refused = |cause| StartError::Socket { path: local::socket_path(directory, port), cause };
+    let (listener, file) = local::listen(directory, port).map_err(refused)?;
+    drop(file);
+    drop(listener);
+    Ok(())
 }
 
 impl Server {
@@ -95,15 +165,33 @@ impl Server {
     /// # Errors
     /// When an address cannot be had, or the system has no threads left.
     pub fn start(backend: Arc<dyn Backend>, options: Options) -> Result<Self, StartError> {
-        let Options { addresses, limits, tls, decoy } = options;
+        let Options { addresses, socket_directory, limits, tls, decoy } = options;
         let decoy = decoy.map_or_else(random, Ok)?;
         let shared = Arc::new(Shared::new(backend, limits, tls, decoy));
-        let mut server =
-            Self { shared, registry: Registry::new(), addresses: Vec::new(), accepting: Vec::new(), watching: None };
+        let mut server = Self {
+            shared,
+            registry: Registry::new(),
+            addresses: Vec::new(),
+            socket: None,
+            accepting: Vec::new(),
+            watching: None,
+            refusing: None,
+        };
+        let mut listeners = Vec::new();
         for address in addresses {
             let refused = |cause| StartError::Listen { address, cause };
-            let listener = Arc::new(TcpListener::bind(address).map_err(refused)?);
+            let listener = TcpListener::bind(address).map_err(refused)?;
             server.addresses.push(listener.local_addr().map_err(refused)?);
+            listeners.push(Listener::Tcp(listener));
+        }
+        if let (Some(directory), Some(address)) = (socket_directory, server.addresses.first()) {
+            let path = local::socket_path(&directory, address.port());
+            let listening = local::listen(&directory, address.port());
+            let (listener, file) = listening.map_err(|cause| StartError::Socket { path, cause })?;
+            server.socket = Some(file);
+            listeners.push(Listener::Unix(listener));
+        }
+        for listener in listeners.into_iter().map(Arc::new) {
             let (shared, registry) = (Arc::clone(&server.shared), Arc::clone(&server.registry));
             let ours = Arc::clone(&listener);
             let thread = thread::Builder::new().name("pg accept".to_owned());
@@ -117,6 +205,9 @@ impl Server {
                 registry.end_forsaken();
             }
         })?);
+        let shared = Arc::clone(&server.shared);
+        let thread = thread::Builder::new().name("pg refuse".to_owned());
+        server.refusing = Some(thread.spawn(move || shared.delays.answer())?);
         Ok(server)
     }
 
@@ -124,6 +215,12 @@ impl Server {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// The Unix socket that it listens at, if any.
+    #[must_use]
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_ref().map(SocketFile::path)
     }
 
     /// All sessions, to cancel or terminate them.
@@ -146,12 +243,17 @@ impl Server {
 
     fn end(&mut self, grace: Duration) -> usize {
         self.registry.stop();
+        self.socket = None;
         for (listener, thread) in self.accepting.drain(..) {
             // Wakes the thread that accepts.
             let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
             let _ = thread.join();
         }
         if let Some(thread) = self.watching.take() {
+            let _ = thread.join();
+        }
+        self.shared.delays.stop();
+        if let Some(thread) = self.refusing.take() {
             let _ = thread.join();
         }
         self.registry.end_all(false);
@@ -177,13 +279,15 @@ impl std::fmt::Debug for Server {
     }
 }
 
-fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &TcpListener) {
+fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &Listener) {
     while registry.wait_for_place(&shared.limits) {
-        let accepted = listener.accept().and_then(|(stream, address)| {
-            keep_alive(&stream, &shared.limits)?;
-            Ok((stream, address))
+        let accepted = listener.accept(&shared.limits);
+        let begun = accepted.and_then(|(stream, origin)| {
+            if shared.delays.is_flooded_by(Place::of(&origin)) {
+                return Ok(());
+            }
+            begin(shared, registry, stream, origin)
         });
-        let begun = accepted.and_then(|(stream, address)| begin(shared, registry, stream, address));
         if begun.is_err() {
             if registry.is_stopping() {
                 return;
@@ -208,17 +312,18 @@ fn keep_alive(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
 }
 
 /// Gives a connection its thread.
-fn begin(shared: &Arc<Shared>, registry: &Arc<Registry>, stream: TcpStream, address: SocketAddr) -> io::Result<()> {
-    let secret = random()?;
+fn begin(shared: &Arc<Shared>, registry: &Arc<Registry>, stream: Stream, origin: Origin) -> io::Result<()> {
+    let (pid, secret) = (u32::from_ne_bytes(random()?), random()?);
     let stream = Arc::new(stream);
-    let Some(seat) = registry.enter(secret, Some(Arc::clone(&stream))) else { return Ok(()) };
+    let Some(seat) = registry.enter(pid, secret, Some(Arc::clone(&stream))) else { return Ok(()) };
     let socket = Socket::new(Arc::clone(&stream), Arc::clone(&seat.entry), shared.limits.write)?;
     let shared = Arc::clone(shared);
     let thread = thread::Builder::new().name(format!("pg {}", seat.entry.pid)).stack_size(shared.limits.stack);
     thread.spawn(move || {
-        let peer = Peer { address, encrypted: false };
-        connection::run(&shared, &seat, peer, Transport::Plain(socket));
-        let _ = stream.shutdown(Shutdown::Both);
+        let peer = Peer::new(origin);
+        if connection::run(&shared, &seat, peer, Transport::Plain(socket)).is_some() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     })?;
     Ok(())
 }

@@ -1,23 +1,31 @@
 //! From a connection to a session: TLS or not, the start-up packet, the proof, the opening.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use crate::{
-    backend::Peer,
+    backend::{FailedLogin, Peer},
+    delay::{Place, TooMany},
     input::Input,
     message::Fault,
     out::Out,
     proof::prove,
-    registry::Seat,
+    registry::{LONG_KEY, Seat, Wanted},
     report::{Report, SqlState},
     server::Shared,
-    startup::{LONGEST, Packet, Startup},
+    startup::{LONGEST, MAJOR, Packet, Startup},
     tls::Tls,
     transport::Received,
 };
 
-/// The newest version that is spoken: 3.0.
-const VERSION: i32 = 3 << 16;
+/// The newest version that is spoken is 3.2; its minor number.
+const NEWEST: i32 = 2;
+/// Since this minor number keys for canceling are longer.
+const LONG_KEYS_SINCE: i32 = 2;
+/// Stands for a role where guesses of keys are counted: no role is named so.
+const CANCELING: &str = "\0";
 /// How a TLS record begins that shakes hands.
 const HANDSHAKE: u8 = 0x16;
 
@@ -28,6 +36,17 @@ pub(crate) enum End {
     Quiet,
     /// Its client is told why.
     Told(Report),
+    /// Its client has failed to show who it is, or what it may cancel: it hears that, if at all,
+    /// after a time.
+    Delayed(Option<Report>, Box<Delayed>),
+}
+
+/// A refusal that is to wait.
+#[derive(Debug)]
+pub(crate) struct Delayed {
+    pub(crate) after: Duration,
+    pub(crate) place: Place,
+    pub(crate) user: String,
 }
 
 /// A malformed message ends a connection that has no session yet.
@@ -63,6 +82,11 @@ const LONGEST_START: Duration = Duration::from_secs(24 * 3600);
 /// How long anybody may take, whoever waits.
 const FAIR: Duration = Duration::from_millis(500);
 
+fn too_many_failures(startup: &Startup) -> Report {
+    let message = format!("too many connections from there have failed to log in as \"{}\"", startup.user());
+    Report::fatal(SqlState::TOO_MANY_CONNECTIONS, message).hint("Try again in a few seconds.")
+}
+
 impl<'a> Starting<'a> {
     pub(crate) fn new(shared: &'a Shared, seat: &'a Seat, input: &'a mut Input, out: &'a mut Out, peer: Peer) -> Self {
         let now = Instant::now();
@@ -76,17 +100,44 @@ impl<'a> Starting<'a> {
     pub(crate) fn admit(&mut self) -> Result<Startup, End> {
         let startup = self.startup()?;
         self.check(&startup)?;
-        let access = self.shared.backend.access(&startup, &self.peer).map_err(End::Told)?;
-        prove(self, startup.user(), access.proof).map_err(|end| match end {
+        if startup.version() >= MAJOR << 16 | LONG_KEYS_SINCE {
+            self.seat.entry.use_long_key();
+        }
+        let place = Place::of(&self.peer.origin);
+        self.shared.delays.admit(place, startup.user()).map_err(|TooMany| End::Told(too_many_failures(&startup)))?;
+        let access = self.shared.backend.access(&startup, &self.peer).map_err(|told| {
+            self.failed(&startup, &told, None, Duration::ZERO);
+            End::Told(told)
+        })?;
+        prove(self, startup.user(), &access).map_err(|end| match end {
             // Who was asked for a proof is told that he took too long.
             End::Quiet if self.is_late() => {
                 let message = "canceling authentication due to timeout";
                 End::Told(Report::fatal(SqlState::QUERY_CANCELED, message))
             }
+            End::Told(told) if told.state() == SqlState::INVALID_PASSWORD => {
+                let (after, _) = self.shared.delays.failed(place, startup.user());
+                self.failed(&startup, &told, access.hopeless.or(Some("it does not know the password")), after);
+                if after.is_zero() {
+                    return End::Told(told);
+                }
+                End::Delayed(Some(told), Box::new(Delayed { after, place, user: startup.user().to_owned() }))
+            }
             end => end,
         })?;
-        self.seat.take(access.superuser, &self.shared.limits).map_err(End::Told)?;
+        if let Some(told) = access.refused {
+            self.failed(&startup, &told, None, Duration::ZERO);
+            return Err(End::Told(told));
+        }
+        let wanted = Wanted { user: startup.user(), superuser: access.superuser, connections: access.connections };
+        self.seat.take(&wanted, &self.shared.limits).map_err(End::Told)?;
+        let failures = self.shared.delays.failures(place, startup.user());
+        self.shared.backend.logged_in(&self.peer, &startup, failures);
         Ok(startup)
+    }
+
+    fn failed(&self, startup: &Startup, told: &Report, why: Option<&str>, after: Duration) {
+        self.shared.backend.failed_login(&FailedLogin { peer: &self.peer, startup, told, why, after });
     }
 
     /// Packets up to the one that asks for a session.
@@ -112,12 +163,29 @@ impl<'a> Starting<'a> {
                     return Err(End::Told(Report::violation("encryption was asked for and answered already")));
                 }
                 Packet::Cancel { pid, secret } => {
-                    self.seat.registry().cancel(pid, secret);
-                    return Err(End::Quiet);
+                    return Err(self.cancel(pid, &secret));
                 }
                 Packet::Startup(startup) => return Ok(startup),
             }
         }
+    }
+
+    /// Cancels what a session does, if its key is right. Nobody is told; but who guesses has to
+    /// wait until he may go on.
+    fn cancel(&self, pid: i32, key: &[u8]) -> End {
+        let place = Place::of(&self.peer.origin);
+        // No long key is guessed.
+        if key.len() < LONG_KEY && self.shared.delays.admit(place, CANCELING).is_err() {
+            return End::Quiet;
+        }
+        if self.seat.registry().cancel(pid, key) {
+            return End::Quiet;
+        }
+        let (after, _) = self.shared.delays.failed(place, CANCELING);
+        if after.is_zero() {
+            return End::Quiet;
+        }
+        End::Delayed(None, Box::new(Delayed { after, place, user: CANCELING.to_owned() }))
     }
 
     fn packet(&mut self) -> Result<Packet, End> {
@@ -127,8 +195,9 @@ impl<'a> Starting<'a> {
         let length = length.filter(|length| (8..=LONGEST).contains(length));
         let length = length.ok_or_else(|| Report::violation("invalid length of startup packet")).map_err(End::Told)?;
         self.wait_for(length)?;
-        if self.tls.is_some() {
+        if self.tls.is_some() && !self.peer.encrypted {
             self.peer.encrypted = true;
+            self.peer.certificate = self.out.transport().certificate_name().map(Arc::from);
         }
         let packet = Packet::decode(&self.input.bytes()[4..length])?;
         self.input.consume(length);
@@ -167,9 +236,9 @@ impl<'a> Starting<'a> {
 
     /// What is said in a start-up packet that this server cannot do, or must be told.
     fn check(&mut self, startup: &Startup) -> Result<(), End> {
-        if let Some(extensions) = startup.beyond() {
+        if let Some(extensions) = startup.beyond(NEWEST) {
             let mut message = self.out.begin(b'v');
-            message.i32(VERSION);
+            message.i32(startup.version().min(MAJOR << 16 | NEWEST));
             message.i32(extensions.len().try_into().unwrap_or(i32::MAX));
             extensions.iter().for_each(|name| message.string(name));
             message.end();

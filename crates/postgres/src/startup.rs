@@ -10,14 +10,16 @@ pub(crate) const LONGEST: usize = 10_000;
 const TLS: i32 = 80_877_103;
 const GSS: i32 = 80_877_104;
 const CANCEL: i32 = 80_877_102;
-const MAJOR: i32 = 3;
+pub(crate) const MAJOR: i32 = 3;
+/// The longest key for canceling, by the protocol.
+const LONGEST_KEY: usize = 256;
 
 /// How a connection begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
     Tls,
     Gss,
-    Cancel { pid: i32, secret: [u8; 4] },
+    Cancel { pid: i32, secret: Vec<u8> },
     Startup(Startup),
 }
 
@@ -39,14 +41,17 @@ impl Packet {
             GSS => body.end().map(|()| Self::Gss),
             CANCEL => {
                 let pid = body.i32()?;
-                let secret = body.i32()?.to_be_bytes();
-                body.end()?;
+                let secret = body.0.to_vec();
+                if !(4..=LONGEST_KEY).contains(&secret.len()) {
+                    return Err(Fault::Malformed("its key has no length that keys have"));
+                }
                 Ok(Self::Cancel { pid, secret })
             }
             version if version >> 16 == MAJOR => Startup::decode(version & 0xffff, body).map(Self::Startup),
             version => {
                 let (major, minor) = (version >> 16, version & 0xffff);
-                let message = format!("unsupported frontend protocol {major}.{minor}: server supports {MAJOR}.0");
+                let message =
+                    format!("unsupported frontend protocol {major}.{minor}: server supports {MAJOR}.0 to {MAJOR}.2");
                 Err(Fault::Refused(Report::fatal(SqlState::FEATURE_NOT_SUPPORTED, message)))
             }
         }
@@ -105,9 +110,14 @@ impl Startup {
         Ok(settings)
     }
 
-    /// What the client asked of the protocol beyond 3.0, if anything: names of extensions.
-    pub(crate) fn beyond(&self) -> Option<&[String]> {
-        (self.minor > 0 || !self.extensions.is_empty()).then_some(&self.extensions)
+    /// The version of the protocol that the client wants to speak.
+    pub(crate) fn version(&self) -> i32 {
+        MAJOR << 16 | self.minor
+    }
+
+    /// What the client asked of the protocol beyond 3.`newest`, if anything: names of extensions.
+    pub(crate) fn beyond(&self, newest: i32) -> Option<&[String]> {
+        (self.minor > newest || !self.extensions.is_empty()).then_some(&self.extensions)
     }
 }
 
@@ -167,7 +177,7 @@ mod tests {
     fn packets_are_told_apart_by_their_number() {
         assert_eq!(packet(TLS, b""), Ok(Packet::Tls));
         assert_eq!(packet(GSS, b""), Ok(Packet::Gss));
-        assert_eq!(packet(CANCEL, b"\0\0\0\x07abcd"), Ok(Packet::Cancel { pid: 7, secret: *b"abcd" }));
+        assert_eq!(packet(CANCEL, b"\0\0\0\x07abcd"), Ok(Packet::Cancel { pid: 7, secret: b"abcd".to_vec() }));
         assert!(matches!(packet(CANCEL, b"\0\0\0\x07abc"), Err(Fault::Malformed(_))));
         assert!(matches!(packet(TLS, b"x"), Err(Fault::Malformed(_))));
         assert!(matches!(packet(2 << 16, b""), Err(Fault::Refused(report)) if report.state().as_str() == "0A000"));
@@ -179,7 +189,7 @@ mod tests {
         assert_eq!((startup.user(), startup.database()), ("ann", "ann"));
         let expected = [("a", "1"), ("b_c", "x y"), ("d", ""), ("application_name", "psql")];
         assert_eq!(startup.settings().unwrap(), expected.map(|(name, value)| (name.to_owned(), value.to_owned())));
-        assert_eq!(startup.beyond(), None);
+        assert_eq!(startup.beyond(0), None);
     }
 
     #[test]
@@ -197,7 +207,7 @@ mod tests {
         let Ok(Packet::Startup(startup)) = packet(3 << 16 | 2, b"user\0a\0_pq_.x\0y\0\0") else {
             panic!("it is valid")
         };
-        assert_eq!(startup.beyond(), Some(&["_pq_.x".to_owned()][..]));
+        assert_eq!(startup.beyond(2), Some(&["_pq_.x".to_owned()][..]));
         assert_eq!(startup.settings().unwrap(), []);
     }
 }

@@ -9,13 +9,13 @@ use std::{
 use freshet_base::private::{self, OpenKey};
 use ring::digest::{Algorithm, SHA256, SHA384, SHA512, digest};
 use rustls::{
-    ServerConfig, ServerConnection,
+    RootCertStore, ServerConfig, ServerConnection,
     crypto::ring::default_provider,
     pki_types::{
         CertificateDer, PrivateKeyDer,
         pem::{self, PemObject},
     },
-    server::NoServerSessionStorage,
+    server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier},
 };
 use thiserror::Error;
 
@@ -58,6 +58,22 @@ pub enum TlsError {
     /// Others can read the key.
     #[error(transparent)]
     OpenKey(#[from] OpenKey),
+    /// The authorities for clients' certificates cannot be used.
+    #[error("clients' certificates cannot be checked by {path}: {cause}")]
+    Authorities {
+        /// Where they should be.
+        path: PathBuf,
+        /// What is wrong.
+        cause: VerifierBuilderError,
+    },
+    /// One of these authorities is no certificate that can be used.
+    #[error("{path} has a certificate that cannot be used as an authority: {cause}")]
+    Authority {
+        /// Where it is.
+        path: PathBuf,
+        /// What is wrong.
+        cause: rustls::Error,
+    },
     /// They were read, but cannot be used.
     #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
@@ -65,21 +81,34 @@ pub enum TlsError {
 
 impl Tls {
     /// Reads a chain of certificates, the server's own first, and its private key, both in PEM form.
+    /// With `authorities`, clients may show certificates, too, which these must have signed.
     ///
     /// # Errors
     /// When they cannot be read, or do not belong together.
-    pub fn from_files(certificates: &Path, key: &Path) -> Result<Self, TlsError> {
-        let unreadable = |cause| TlsError::Certificates { path: certificates.to_owned(), cause };
-        let chain = CertificateDer::pem_file_iter(certificates).map_err(unreadable)?;
-        let chain = chain.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    pub fn from_files(certificates: &Path, key: &Path, authorities: Option<&Path>) -> Result<Self, TlsError> {
+        let chain = read_certificates(certificates)?;
         let end_point = chain.first().ok_or_else(|| TlsError::NoCertificate { path: certificates.to_owned() })?;
         let end_point = end_point_hash(end_point).map(Arc::from);
         private::check_key(key)?;
         let key = PrivateKeyDer::from_pem_file(key).map_err(|cause| TlsError::Key { path: key.to_owned(), cause })?;
-        let mut config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
-            .with_safe_default_protocol_versions()?
-            .with_no_client_auth()
-            .with_single_cert(chain, key)?;
+        let provider = Arc::new(default_provider());
+        let builder =
+            ServerConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+        let builder = match authorities {
+            None => builder.with_no_client_auth(),
+            Some(path) => {
+                let unusable = |cause| TlsError::Authorities { path: path.to_owned(), cause };
+                let mut roots = RootCertStore::empty();
+                for certificate in read_certificates(path)? {
+                    let refused = |cause| TlsError::Authority { path: path.to_owned(), cause };
+                    roots.add(certificate).map_err(refused)?;
+                }
+                // Who shows none may have a password.
+                let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
+                builder.with_client_cert_verifier(verifier.allow_unauthenticated().build().map_err(unusable)?)
+            }
+        };
+        let mut config = builder.with_single_cert(chain, key)?;
         // Sessions last long and are never resumed.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
@@ -96,6 +125,13 @@ impl Tls {
         connection.alpn_protocol() == Some(ALPN)
     }
 
+    /// The common name of the certificate that the client has shown; empty where it has none. It
+    /// was signed by one of the authorities, or the connection would have failed.
+    pub(crate) fn client_name(connection: &ServerConnection) -> Option<String> {
+        let certificate = connection.peer_certificates()?.first()?;
+        Some(common_name(certificate).unwrap_or_default())
+    }
+
     pub(crate) fn end_point(&self) -> Option<&[u8]> {
         self.end_point.as_deref()
     }
@@ -105,6 +141,50 @@ impl fmt::Debug for Tls {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Tls").finish_non_exhaustive()
     }
+}
+
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let unreadable = |cause| TlsError::Certificates { path: path.to_owned(), cause };
+    let chain = CertificateDer::pem_file_iter(path).map_err(unreadable)?;
+    let chain = chain.collect::<Result<Vec<_>, _>>().map_err(unreadable)?;
+    if chain.is_empty() {
+        return Err(TlsError::NoCertificate { path: path.to_owned() });
+    }
+    Ok(chain)
+}
+
+/// The first common name of a certificate's subject, if it is text.
+fn common_name(certificate: &[u8]) -> Option<String> {
+    const SEQUENCE: u8 = 0x30;
+    const SET: u8 = 0x31;
+    const OBJECT_ID: u8 = 0x06;
+    const VERSION: u8 = 0xa0;
+    /// 2.5.4.3
+    const COMMON_NAME: &[u8] = &[0x55, 4, 3];
+    const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
+    let (certificate, _) = element(SEQUENCE, certificate)?;
+    let (body, _) = element(SEQUENCE, certificate)?;
+    let rest = element(VERSION, body).map_or(body, |(_, rest)| rest);
+    // Number, algorithm, issuer, validity.
+    let (_, rest) = element(0x02, rest)?;
+    let (_, rest) = element(SEQUENCE, rest)?;
+    let (_, rest) = element(SEQUENCE, rest)?;
+    let (_, rest) = element(SEQUENCE, rest)?;
+    let (mut subject, _) = element(SEQUENCE, rest)?;
+    while let Some((mut set, after)) = element(SET, subject) {
+        while let Some((attribute, others)) = element(SEQUENCE, set) {
+            let (kind, value) = element(OBJECT_ID, attribute)?;
+            if kind == COMMON_NAME {
+                let (text, _) = element(*value.first().filter(|tag| TEXTS.contains(tag))?, value)?;
+                let text = std::str::from_utf8(text).ok()?;
+                // What comes after a zero, other programs do not see.
+                return (!text.contains('\0')).then(|| text.to_owned());
+            }
+            set = others;
+        }
+        subject = after;
+    }
+    None
 }
 
 /// The hash of a certificate by the function of its own signature, SHA-256 in place of weaker ones (RFC 5929). There is
@@ -190,6 +270,37 @@ mod tests {
         ];
         for (prefix, rest, expected) in cases {
             assert_eq!(bytes(prefix, rest), expected, "{prefix:?} {rest:?}");
+        }
+    }
+
+    #[test]
+    fn the_common_name_of_a_certificate() {
+        let named = |name: &str| {
+            let key = rcgen::KeyPair::generate().unwrap();
+            let mut params = rcgen::CertificateParams::default();
+            params.distinguished_name = rcgen::DistinguishedName::new();
+            params.distinguished_name.push(rcgen::DnType::OrganizationName, "an organization");
+            if !name.is_empty() {
+                params.distinguished_name.push(rcgen::DnType::CommonName, name);
+            }
+            let made = params.self_signed(&key).unwrap();
+            common_name(made.der())
+        };
+        assert_eq!(named("ann").as_deref(), Some("ann"));
+        assert_eq!(named("\u{c4}nne").as_deref(), Some("\u{c4}nne"));
+        assert_eq!(named("ann\0.example").as_deref(), None);
+        assert_eq!(named(""), None);
+        let made = rcgen::generate_simple_self_signed(["localhost".to_owned()]).unwrap();
+        let der = made.cert.der().to_vec();
+        for end in 0..der.len() {
+            let _ = common_name(&der[..end]);
+        }
+        for at in 0..der.len().min(300) {
+            for byte in [0, 0x30, 0x31, 0x7f, 0x80, 0x84, 0xff] {
+                let mut broken = der.clone();
+                broken[at] = byte;
+                let _ = common_name(&broken);
+            }
         }
     }
 

@@ -3,7 +3,10 @@
 use std::{
     io::{self, ErrorKind, IoSlice, Read, Write},
     net::{Shutdown, TcpStream},
-    os::fd::AsFd,
+    os::{
+        fd::{AsFd, BorrowedFd},
+        unix::net::UnixStream,
+    },
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -20,8 +23,80 @@ use crate::{
     tls::{Tls, broken},
 };
 
+/// A connection of either kind.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.shutdown(how),
+            Self::Unix(stream) => stream.shutdown(how),
+        }
+    }
+
+    fn set_nonblocking(&self) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => stream.set_nonblocking(true),
+            Self::Unix(stream) => stream.set_nonblocking(true),
+        }
+    }
+
+    /// Has what is written leave at once, and a write give up after so long.
+    fn prepare(&self, limit: Duration) -> io::Result<()> {
+        match self {
+            Self::Tcp(stream) => {
+                stream.set_nodelay(true)?;
+                stream.set_write_timeout(Some(limit))
+            }
+            Self::Unix(stream) => stream.set_write_timeout(Some(limit)),
+        }
+    }
+}
+
+impl AsFd for Stream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Tcp(stream) => stream.as_fd(),
+            Self::Unix(stream) => stream.as_fd(),
+        }
+    }
+}
+
+impl Read for &Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => (&*stream).read(buffer),
+            Stream::Unix(stream) => (&*stream).read(buffer),
+        }
+    }
+}
+
+impl Write for &Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => (&*stream).write(bytes),
+            Stream::Unix(stream) => (&*stream).write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Stream::Tcp(stream) => (&*stream).write_vectored(pieces),
+            Stream::Unix(stream) => (&*stream).write_vectored(pieces),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// Whether the other side has hung up, as far as is known.
-pub(crate) fn hung_up(socket: &TcpStream) -> bool {
+pub(crate) fn hung_up(socket: &Stream) -> bool {
     let gone = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
     let mut descriptors = [PollFd::new(socket, PollFlags::RDHUP)];
     poll(&mut descriptors, Some(&Timespec::default())).is_ok() && descriptors[0].revents().intersects(gone)
@@ -43,7 +118,7 @@ pub(crate) enum Transport {
 /// A socket whose client may take its time to read, but not for ever.
 #[derive(Clone)]
 pub(crate) struct Socket {
-    stream: Arc<TcpStream>,
+    stream: Arc<Stream>,
     entry: Arc<Entry>,
     limit: Duration,
 }
@@ -93,13 +168,12 @@ impl Memory {
 impl Socket {
     /// For a connection that others see as `entry`. What cannot be written for so long is given up, and at once when
     /// the connection is to end without grace.
-    pub(crate) fn new(stream: Arc<TcpStream>, entry: Arc<Entry>, limit: Duration) -> io::Result<Self> {
-        stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(limit.clamp(Duration::from_millis(1), WRITE_ROUND)))?;
+    pub(crate) fn new(stream: Arc<Stream>, entry: Arc<Entry>, limit: Duration) -> io::Result<Self> {
+        stream.prepare(limit.clamp(Duration::from_millis(1), WRITE_ROUND))?;
         Ok(Self { stream, entry, limit })
     }
 
-    fn persist(&self, mut write: impl FnMut(&TcpStream) -> io::Result<usize>) -> io::Result<usize> {
+    fn persist(&self, mut write: impl FnMut(&Stream) -> io::Result<usize>) -> io::Result<usize> {
         let begun = Instant::now();
         loop {
             match write(&self.stream) {
@@ -201,7 +275,16 @@ impl Transport {
         matches!(self, Self::Secured(secured) if Tls::is_agreed(&secured.tls))
     }
 
-    fn socket(&self) -> Option<&TcpStream> {
+    /// The common name of the client's certificate, if it has shown one, known once something was
+    /// received.
+    pub(crate) fn certificate_name(&self) -> Option<String> {
+        match self {
+            Self::Secured(secured) => Tls::client_name(&secured.tls),
+            Self::Plain(_) | Self::Memory(_) => None,
+        }
+    }
+
+    fn socket(&self) -> Option<&Stream> {
         match self {
             Self::Plain(socket) => Some(&socket.stream),
             Self::Secured(secured) => Some(&secured.socket.stream),
@@ -241,6 +324,18 @@ impl Transport {
         hung_up(socket)
     }
 
+    /// What cannot be written at once is given up, from now on.
+    pub(crate) fn never_wait_to_write(&mut self) {
+        let socket = match self {
+            Self::Plain(socket) => socket,
+            Self::Secured(secured) => &mut secured.socket,
+            Self::Memory(_) => return,
+        };
+        socket.limit = Duration::ZERO;
+        // Where that fails, a write still gives up after a while.
+        let _ = socket.stream.set_nonblocking();
+    }
+
     /// Says that nothing more comes.
     pub(crate) fn close(&mut self) {
         if let Self::Secured(secured) = self {
@@ -268,7 +363,7 @@ impl Transport {
 }
 
 fn receive(
-    mut socket: &TcpStream,
+    mut socket: &Stream,
     buffer: &mut [u8],
     deadline: Option<Instant>,
     bell: Option<&Bell>,
@@ -288,7 +383,7 @@ fn receive(
 
 /// Blocks until the socket can be read, or returns what else has come of it. Without deadline and bell that is left to
 /// the reading itself, which spares a system call.
-fn wait(socket: &TcpStream, deadline: Option<Instant>, bell: Option<&Bell>) -> io::Result<Option<Received>> {
+fn wait(socket: &Stream, deadline: Option<Instant>, bell: Option<&Bell>) -> io::Result<Option<Received>> {
     let rung = bell.and_then(Bell::descriptor);
     if deadline.is_none() && rung.is_none() {
         return Ok(None);

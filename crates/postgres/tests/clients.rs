@@ -7,7 +7,7 @@ use std::{
     fs,
     io::{self, Read, Write},
     net::SocketAddr,
-    os::unix::fs::PermissionsExt,
+    os::unix::fs::{MetadataExt, PermissionsExt},
     path::PathBuf,
     process::{Command, Output, Stdio},
     sync::Arc,
@@ -15,7 +15,7 @@ use std::{
 };
 
 use freshet_base::private;
-use freshet_postgres::{Limits, Server, Tls};
+use freshet_postgres::{Limits, Options, Origin, Server, Tls};
 use freshet_testing::{Missing, skip};
 use futures_util::{SinkExt, StreamExt, TryStreamExt, future::join_all, pin_mut};
 use rustls::{
@@ -230,7 +230,7 @@ impl Certificate {
     }
 
     fn tls(&self) -> Tls {
-        Tls::from_files(&self.path("certificate.pem"), &self.path("key.pem")).unwrap()
+        Tls::from_files(&self.path("certificate.pem"), &self.path("key.pem"), None).unwrap()
     }
 
     fn connector(&self) -> MakeRustlsConnect {
@@ -349,7 +349,7 @@ fn tls_that_is_broken_ends() {
 fn certificates_that_cannot_be_used_are_named() {
     let certificate = Certificate::new();
     let (good, key, none) = (certificate.path("certificate.pem"), certificate.path("key.pem"), certificate.path("no"));
-    let error = |certificates, key| Tls::from_files(certificates, key).unwrap_err().to_string();
+    let error = |certificates, key| Tls::from_files(certificates, key, None).unwrap_err().to_string();
     assert!(error(&none, &key).contains("cannot read certificates from"));
     assert!(error(&good, &none).contains("could not access private key file"));
     assert!(error(&key, &key).contains("has no certificate"));
@@ -382,6 +382,41 @@ fn tool(name: &str, arguments: &[&str], input: &str) -> Option<Output> {
     };
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
     Some(child.wait_with_output().unwrap())
+}
+
+#[tokio::test]
+async fn the_unix_socket() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { socket_directory: Some(directory.path().to_owned()), ..options(Limits::default()) };
+    let (toy, server) = Toy::serve(options);
+    let port = server.addresses()[0].port();
+    let socket = server.socket().unwrap().to_owned();
+    assert_eq!(socket, directory.path().join(format!(".s.PGSQL.{port}")));
+
+    let mut config = Config::new();
+    config.host_path(directory.path()).port(port).user("trusted").dbname("toys");
+    let (client, connection) = config.connect(NoTls).await.unwrap();
+    tokio::spawn(connection);
+    assert_eq!(client.query_one("SELECT 1", &[]).await.unwrap().get::<_, i32>(0), 1);
+    let long = "x".repeat(10 << 20);
+    assert_eq!(client.query_one("ECHO $", &[&long]).await.unwrap().get::<_, &str>(0).len(), long.len());
+    // Whom the system names, the server is told.
+    let own = fs::metadata("/proc/self").unwrap().uid();
+    assert!(toy.origins.lock().unwrap().iter().all(|origin| *origin == Origin::Local { uid: own }));
+    let token = client.cancel_token();
+    let cancel = async {
+        loop {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            token.cancel_query(NoTls).await.unwrap();
+        }
+    };
+    let slept = tokio::select! {
+        slept = client.simple_query("SLEEP 60000") => slept,
+        never = cancel => never,
+    };
+    assert_eq!(code(&slept.unwrap_err()), "57014");
+    assert_eq!(server.shut_down(Duration::from_secs(10)), 0);
+    assert!(!socket.exists());
 }
 
 fn text(bytes: &[u8]) -> String {

@@ -29,6 +29,7 @@ pub mod execute;
 pub mod explain;
 pub mod expression;
 pub mod locks;
+mod login_log;
 pub mod relations;
 pub mod schema;
 pub mod sequence;

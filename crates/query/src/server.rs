@@ -6,7 +6,10 @@ use std::{
 };
 
 use freshet_engine::{Database, Node, NodeStatus, Stamp};
-use freshet_postgres::{Access, Backend, Limits, Opening, Parameters, Peer, Proof, Report, Startup, Verifier};
+use freshet_postgres::{
+    Access, AccessRules, Backend, Claim, FailedLogin, Limits, Opening, Parameters, Peer, Proof, Report, Required,
+    Startup, Verifier,
+};
 pub use freshet_sql::general::General;
 use freshet_sql::{
     SqlError, SqlState,
@@ -17,7 +20,8 @@ use freshet_sql::{
 use crate::{
     advisory::{AdvisoryLock, AdvisoryLocks, OtherWaits},
     locks::{LockManager, RecordWaits, TableLock},
-    schema::{Catalog, Sequence, TableInfo},
+    login_log,
+    schema::{Catalog, Role, Schema, Sequence, TableInfo},
     sequence::{Position, Sequences},
     session::{Session, settings::Bounds, wire::report},
     system::{
@@ -27,6 +31,9 @@ use crate::{
     },
 };
 
+/// What anybody is told whose password is not accepted: it does not depend on the role.
+const HINT: &str = "A role that has no password gets one by ALTER ROLE ... PASSWORD, from the user who runs the server, \
+                    who needs none at the Unix socket.";
 /// How often a wait looks whether its session is to end.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -60,6 +67,11 @@ pub struct Shared {
     pub version: String,
     /// Who is connected.
     pub sessions: Arc<Registry>,
+    /// One at a time asks who it is that wants to come in: so guesses take one place among the
+    /// workers.
+    asking: Mutex<()>,
+    /// Who gets in, and by what.
+    access: RwLock<Arc<AccessRules>>,
     /// Whether this node has been seen to be primary, and has what one needs.
     made: Mutex<bool>,
 }
@@ -76,7 +88,7 @@ pub struct Setup {
     pub general: Option<Arc<dyn General>>,
     /// How much clients may have.
     pub limits: Limits,
-    /// The name of the superuser that is made with a new database, who gets in without a password until he has one.
+    /// The name of the superuser that is made with a new database, without a password.
     pub first_role: String,
     /// What sessions begin with, and may not exceed.
     pub bounds: Bounds,
@@ -265,6 +277,8 @@ impl SqlServer {
             bounds: RwLock::new(setup.bounds),
             version: setup.version,
             sessions: Arc::default(),
+            asking: Mutex::default(),
+            access: RwLock::default(),
             made: Mutex::new(false),
         };
         if !shared.is_standby() {
@@ -280,10 +294,32 @@ impl SqlServer {
         *ours = Bounds { memory: ours.memory, ..bounds };
     }
 
+    /// Lets in those whom these rules let in, from now on. Sessions that there are stay.
+    pub fn set_access(&self, rules: AccessRules) {
+        *self.0.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
+    }
+
     /// What its sessions share.
     pub fn shared(&self) -> &Arc<Shared> {
         &self.0
     }
+}
+
+/// What a client is asked for. Who has no verifier is told what looks like one, on every node the
+/// same.
+fn prove(required: Required, schema: &Schema, user: &str, verifier: Option<Verifier>) -> Proof {
+    match required {
+        Required::Nothing => Proof::None,
+        Required::Password => {
+            let decoy = || schema.database().map(|database| Verifier::decoy(user, &database.secret));
+            Proof::Scram(verifier.or_else(decoy))
+        }
+    }
+}
+
+/// Whether a role's password does not count any more.
+fn has_expired(role: &Role) -> bool {
+    role.valid_until.is_some_and(|until| until < Timestamp::now().0)
 }
 
 impl Backend for SqlServer {
@@ -293,9 +329,9 @@ impl Backend for SqlServer {
             let error = SqlError::new(SqlState::CANNOT_CONNECT_NOW, message);
             return Err(report(error.with_hint("Connect to the new primary, or try again in a moment.")));
         }
-        let unknown = Access { proof: Proof::Scram(None), superuser: false };
         // It may have taken over.
         self.0.make().map_err(report)?;
+        let asking = self.0.asking.lock().unwrap_or_else(PoisonError::into_inner);
         let worker = self
             .0
             .database
@@ -304,18 +340,52 @@ impl Backend for SqlServer {
         let transaction = worker.begin_read_only();
         let schema = self.0.catalog.read(&transaction).map_err(report)?;
         drop(transaction);
+        drop((worker, asking));
         if schema.version.number == 0 {
             let message = "the database system is starting up: there is no catalog here yet";
             return Err(report(SqlError::new(SqlState::CANNOT_CONNECT_NOW, message)));
         }
-        let Some(role) = schema.role(startup.user()).filter(|role| role.login) else { return Ok(unknown) };
-        let proof = match &role.verifier {
-            Some(verifier) => Proof::Scram(verifier.parse::<Verifier>().ok()),
-            // Whoever is on this machine can read the database's files, too.
-            None if role.superuser && peer.address.ip().is_loopback() => Proof::None,
-            None => Proof::Scram(None),
+        let (user, role) = (startup.user(), schema.role(startup.user()));
+        let is_member = |of: &str| {
+            let both = role.zip(schema.role(of));
+            both.is_some_and(|(role, of)| crate::ddl::is_within(&schema, role.oid, of.oid))
         };
-        Ok(Access { proof, superuser: role.superuser })
+        let claim = Claim { peer, user, database: startup.database(), is_member: &is_member };
+        let rules = Arc::clone(&self.0.access.read().unwrap_or_else(PoisonError::into_inner));
+        let required = rules.decide(&claim)?;
+        let refused = |message: String| {
+            let state = SqlState::INVALID_AUTHORIZATION_SPECIFICATION;
+            Some(report(SqlError::new(state, message)).into_fatal())
+        };
+        let Some(role) = role else {
+            let refused = refused(format!("role \"{user}\" does not exist"));
+            let (proof, hopeless) = (prove(required, &schema, user, None), "there is no such role");
+            return Ok(Access { refused, hopeless: Some(hopeless), hint: Some(HINT), ..Access::by(proof) });
+        };
+        let (verifier, hopeless) = match &role.verifier {
+            None => (None, Some("the role has no password")),
+            Some(_) if has_expired(role) => (None, Some("the role's password has expired")),
+            Some(verifier) => match verifier.parse::<Verifier>() {
+                Ok(verifier) => (Some(verifier), None),
+                Err(_) => (None, Some("what is kept of the role's password is no verifier")),
+            },
+        };
+        Ok(Access {
+            proof: prove(required, &schema, user, verifier),
+            superuser: role.superuser,
+            refused: (!role.login).then(|| refused(format!("role \"{user}\" is not permitted to log in"))).flatten(),
+            connections: role.connection_limit.map(|limit| limit as usize),
+            hopeless,
+            hint: Some(HINT),
+        })
+    }
+
+    fn failed_login(&self, failure: &FailedLogin<'_>) {
+        login_log::failed(failure);
+    }
+
+    fn logged_in(&self, peer: &Peer, startup: &Startup, failures: u32) {
+        login_log::succeeded(peer, startup, failures);
     }
 
     fn open(
@@ -332,6 +402,7 @@ impl Backend for SqlServer {
             .map_err(|cause| report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string())))?;
         let mut parameters = Parameters::expected(&self.0.version, opening.startup);
         let mut session = Session::open(Arc::clone(&self.0), &worker, &opening, &database).map_err(report)?;
+        session.start_with_role_settings();
         for (name, value) in settings {
             session.start_with(&name, &value).map_err(report)?;
         }

@@ -243,10 +243,19 @@ pub(crate) struct Flags {
     /// Where PostgreSQL's clients connect: address and port, port 0 for a free one; off for nowhere. [default: 127.0.0.1:5432]
     #[arg(long, value_name = "ADDRESS", env = "FRESHET_SQL_LISTEN", help_heading = "SQL")]
     pub(crate) sql_listen: Option<SqlListen>,
+    /// Where their Unix socket is made, .s.PGSQL.<port of sql-listen>; off for nowhere. [default: freshet in $XDG_RUNTIME_DIR, or
+    /// /tmp/freshet-<uid>]
+    #[arg(long, value_name = "DIR", env = "FRESHET_SQL_SOCKET_DIRECTORY", help_heading = "SQL")]
+    pub(crate) sql_socket_directory: Option<PathBuf>,
     /// How many of them at once. [default: 100]
     #[arg(long, value_name = "N", env = "FRESHET_SQL_CONNECTIONS", help_heading = "SQL")]
     pub(crate) sql_connections: Option<usize>,
-    /// The superuser that a new database has; from this machine it needs no password until it has one. [default: freshet]
+    /// Who gets in, and by what: a file with the lines of PostgreSQL's pg_hba.conf (docs/operations.md). Without
+    /// one, the user who runs the server, and root, need no password at the Unix socket; all others,
+    /// and all by TCP, show a role's password. [default: none]
+    #[arg(long, value_name = "FILE", env = "FRESHET_SQL_ACCESS", help_heading = "SQL")]
+    pub(crate) sql_access: Option<PathBuf>,
+    /// The superuser that a new database has, without a password. [default: freshet]
     #[arg(long, value_name = "NAME", env = "FRESHET_SQL_USER", help_heading = "SQL")]
     pub(crate) sql_user: Option<String>,
     /// The certificates with which TLS is offered, in PEM, the server's own first. [default: none, no TLS]
@@ -255,6 +264,10 @@ pub(crate) struct Flags {
     /// The key that belongs to them, in PEM. [default: none]
     #[arg(long, value_name = "FILE", env = "FRESHET_SQL_TLS_KEY", help_heading = "SQL")]
     pub(crate) sql_tls_key: Option<PathBuf>,
+    /// The authorities that clients' certificates must be signed by, in PEM; clients without one are not
+    /// refused for that, unless the access file says so. [default: none]
+    #[arg(long, value_name = "FILE", env = "FRESHET_SQL_TLS_CA", help_heading = "SQL")]
+    pub(crate) sql_tls_ca: Option<PathBuf>,
     /// How many bytes all sessions may keep together, for sorts, groups, cursors and the like; 0
     /// for a quarter of the machine's memory. [default: 0]
     #[arg(long, value_name = "BYTES", env = "FRESHET_SQL_MEMORY_BYTES", help_heading = "SQL")]
@@ -365,10 +378,13 @@ impl Flags {
             self.member_key => member.key,
             self.member_authority => member.authority,
             self.sql_listen => sql.listen,
+            self.sql_socket_directory => sql.socket_directory,
             self.sql_connections => sql.connections,
+            self.sql_access => sql.access,
             self.sql_user => sql.user,
             self.sql_tls_certificates => sql.tls_certificates,
             self.sql_tls_key => sql.tls_key,
+            self.sql_tls_ca => sql.tls_ca,
             self.sql_memory_bytes => sql.memory_bytes,
             self.sql_session_memory_bytes => sql.session_memory_bytes,
             self.sql_statement_memory_bytes => sql.statement_memory_bytes,

@@ -202,14 +202,20 @@ impl From<SqlListen> for String {
 pub(crate) struct SqlSettings {
     /// Where they connect.
     pub(crate) listen: SqlListen,
+    /// Where their Unix socket is; none for the directory that servers of this user have for that.
+    pub(crate) socket_directory: Option<PathBuf>,
     /// How many of them at once.
     pub(crate) connections: usize,
+    /// The file that says who gets in.
+    pub(crate) access: Option<PathBuf>,
     /// The superuser that a new database has.
     pub(crate) user: String,
     /// The certificates for TLS, in PEM.
     pub(crate) tls_certificates: Option<PathBuf>,
     /// The key that belongs to them.
     pub(crate) tls_key: Option<PathBuf>,
+    /// The authorities for clients' certificates, in PEM.
+    pub(crate) tls_ca: Option<PathBuf>,
     /// How many bytes all sessions may keep together; 0 for a quarter of the machine's memory.
     pub(crate) memory_bytes: u64,
     /// How many one session may keep.
@@ -225,6 +231,25 @@ pub(crate) struct SqlSettings {
 }
 
 impl SqlSettings {
+    /// The directory for the Unix socket, which is there; none where there is to be no socket.
+    ///
+    /// # Errors
+    /// When it is not there, or when that of this user cannot be used.
+    pub(crate) fn socket_directory(&self) -> io::Result<Option<PathBuf>> {
+        match &self.socket_directory {
+            Some(off) if off.as_os_str() == "off" => Ok(None),
+            Some(directory) if directory.is_dir() => Ok(Some(directory.clone())),
+            Some(directory) => {
+                let why = format!(
+                    "{} is no directory: make it, or choose another --sql-socket-directory",
+                    directory.display()
+                );
+                Err(io::Error::new(io::ErrorKind::NotFound, why))
+            }
+            None => freshet_base::run_directory().map(Some),
+        }
+    }
+
     /// What sessions begin with, and may not exceed, where the machine has `available` bytes of
     /// memory.
     pub(crate) fn bounds(&self, available: u64) -> Bounds {
@@ -249,10 +274,13 @@ impl Default for SqlSettings {
     fn default() -> Self {
         Self {
             listen: SqlListen::At(SocketAddr::from((Ipv4Addr::LOCALHOST, 5432))),
+            socket_directory: None,
             connections: 100,
+            access: None,
             user: "freshet".to_owned(),
             tls_certificates: None,
             tls_key: None,
+            tls_ca: None,
             memory_bytes: 0,
             session_memory_bytes: 1 << 30,
             statement_memory_bytes: 256 << 20,
@@ -463,6 +491,12 @@ impl Settings {
             let remedy = "certificates and their key belong together: give both, or none".to_owned();
             let value = format!("{:?}", self.sql.tls_key);
             return Err(ConfigError::Value { key: "sql.tls-key", value, remedy });
+        }
+        if self.sql.tls_ca.is_some() && self.sql.tls_key.is_none() {
+            let remedy =
+                "clients show certificates through TLS only: give sql.tls-certificates and sql.tls-key".to_owned();
+            let value = format!("{:?}", self.sql.tls_ca);
+            return Err(ConfigError::Value { key: "sql.tls-ca", value, remedy });
         }
         within("replay-threads", self.replay_threads as u64, 1, 64)?;
         within("standbys", u64::from(self.standbys), 0, 64)?;

@@ -42,19 +42,20 @@ fn help_names_the_defaults() {
             Some(value) => value.to_string(),
             None if key == "advertise" => "as listen".to_owned(),
             None if key == "log-buffer-file" => "buffer in directory".to_owned(),
+            None if key == "sql-socket-directory" => "freshet in $XDG_RUNTIME_DIR, or /tmp/freshet-<uid>".to_owned(),
             None if key == "sql-tls-certificates" => "none, no TLS".to_owned(),
-            None if key == "sql-tls-key" => "none".to_owned(),
+            None if ["sql-tls-key", "sql-tls-ca", "sql-access"].contains(&key) => "none".to_owned(),
             None if key == "join" => "none, a primary".to_owned(),
             None if key == "member-token-file" => "none".to_owned(),
             None if key.starts_with("member-") => "made by Freshet".to_owned(),
             None => "all".to_owned(),
         };
-        let help = arg.get_help().unwrap().to_string();
+        let help = arg.get_help().unwrap().to_string().replace('\n', " ");
         assert!(help.contains(&format!("[default: {shown}]")), "--{key}: {shown} is not in: {help}");
         assert_eq!(arg.get_env().unwrap(), format!("FRESHET_{}", key.to_uppercase().replace('-', "_")).as_str());
         keys += 1;
     }
-    assert_eq!(keys, 76, "every key has a flag");
+    assert_eq!(keys, 79, "every key has a flag");
 }
 
 #[test]

@@ -102,8 +102,8 @@ impl Cluster {
     }
 
     /// Where its SQL clients connect.
-    pub(crate) fn sql_address(&self, number: usize) -> Option<&str> {
-        self.nodes[number].process.as_ref().and_then(|process| process.ready().sql.as_deref())
+    pub(crate) fn sql_socket(&self, number: usize) -> Option<&Path> {
+        self.nodes[number].process.as_ref().and_then(|process| process.ready().sql_socket.as_deref())
     }
 
     fn pid(&self, number: usize) -> u32 {

@@ -2,6 +2,7 @@
 
 use std::{
     io::ErrorKind,
+    path::Path,
     process::{Command, Stdio},
 };
 
@@ -30,6 +31,12 @@ const AFTER: &[&str] = &[
 
 /// psql, if it is installed.
 pub(crate) struct Psql(());
+
+/// What psql is told of a Unix socket: its directory and its port.
+fn place(socket: &Path) -> Option<(&str, &str)> {
+    let port = socket.extension()?.to_str()?;
+    Some((socket.parent()?.to_str()?, port))
+}
 
 impl Psql {
     /// Looks for it.
@@ -63,7 +70,7 @@ impl Psql {
     }
 
     fn run(&self, cluster: &Cluster, node: usize, what: &str, sql: &[&str], teller: &Teller) -> Result<(), Failure> {
-        let Some((host, port)) = cluster.sql_address(node).and_then(|address| address.rsplit_once(':')) else {
+        let Some((host, port)) = cluster.sql_socket(node).and_then(place) else {
             return Err(Failure::new(format!("node {} serves no SQL", cluster.name(node))));
         };
         teller.say(format!("psql -h {host} -p {port} -U freshet  ({what}, {})", cluster.name(node)));

@@ -69,6 +69,15 @@ pub fn flags(directory: &Path, more: &[&str]) -> Vec<String> {
     flags
 }
 
+/// Flags that have a node's SQL server on a free port let the first role in by TCP without a
+/// password; others show theirs. `file` is written.
+pub fn open_sql(file: &Path) -> Vec<String> {
+    std::fs::write(file, "host all freshet 127.0.0.1/32 trust\nhost all all all scram-sha-256\n").unwrap();
+    let file = file.to_str().unwrap();
+    let flags = ["--sql-listen", "127.0.0.1:0", "--sql-socket-directory", "off", "--sql-access", file];
+    flags.map(str::to_owned).to_vec()
+}
+
 /// Starts a node that has to start.
 pub fn start(directory: &Path, more: &[&str]) -> NodeProcess {
     NodeProcess::start(&program(), flags(directory, more), SOON).unwrap()

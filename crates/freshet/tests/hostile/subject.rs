@@ -10,13 +10,15 @@ use freshet::children::NodeProcess;
 
 use crate::{
     client::Client,
-    common::{SOON, start},
+    common::{SOON, open_sql, start},
 };
 
 /// A node, and what it held when nobody was connected.
 pub struct Subject {
     node: NodeProcess,
     directory: tempfile::TempDir,
+    /// Where its access file is.
+    access: tempfile::TempDir,
     before: Held,
 }
 
@@ -27,13 +29,20 @@ struct Held {
     descriptors: usize,
 }
 
+fn start_open(directory: &tempfile::TempDir, access: &tempfile::TempDir, more: &[&str]) -> NodeProcess {
+    let flags = open_sql(&access.path().join("access"));
+    let flags: Vec<&str> = flags.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    start(directory.path(), &flags)
+}
+
 impl Subject {
     /// Starts a node that takes so many sessions.
     pub fn start(connections: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let connections = connections.to_string();
-        let node = start(directory.path(), &["--sql-listen", "127.0.0.1:0", "--sql-connections", &connections]);
-        let mut subject = Self { node, directory, before: Held { threads: 0, descriptors: 0 } };
+        let access = tempfile::tempdir().unwrap();
+        let node = start_open(&directory, &access, &["--sql-connections", &connections]);
+        let mut subject = Self { node, directory, access, before: Held { threads: 0, descriptors: 0 } };
         // What is made with the first session stays.
         let mut client = subject.connect();
         client.run(
@@ -57,9 +66,20 @@ impl Subject {
         self.node.ready().sql.as_deref().unwrap().parse().unwrap()
     }
 
-    /// A session of the superuser.
+    /// A session of the superuser. The seats of those who have just gone are free in a moment.
     pub fn connect(&self) -> Client {
-        Client::open(self.address(), "freshet").unwrap()
+        let mut opened = None;
+        eventually("a session", || match Client::open(self.address(), "freshet") {
+            Ok(client) => {
+                opened = Some(client);
+                true
+            }
+            Err(state) => {
+                assert_eq!(state, "53300");
+                false
+            }
+        });
+        opened.unwrap()
     }
 
     fn held(&self) -> Held {
@@ -86,7 +106,7 @@ impl Subject {
 
     /// Starts a node that has ended again.
     pub fn start_again(&mut self) {
-        self.node = start(self.directory.path(), &["--sql-listen", "127.0.0.1:0"]);
+        self.node = start_open(&self.directory, &self.access, &[]);
     }
 
     /// The node answers, has said nothing of a panic, and holds no more than at first.

@@ -12,9 +12,9 @@ use std::{
 };
 
 use freshet_postgres::{
-    Access, Backend, Bell, Bind, Client, Described, Executed, Field, Format, Interrupt, Limits, Opening, Options, Out,
-    Parameters, Peer, Proof, Report, Server, Session, Sessions, SqlState, Startup, TransactionStatus, Types, Verifier,
-    Why,
+    Access, Backend, Bell, Bind, Client, Described, Executed, FailedLogin, Field, Format, Interrupt, Limits, Opening,
+    Options, Origin, Out, Parameters, Peer, Proof, Report, Server, Session, Sessions, SqlState, Startup,
+    TransactionStatus, Types, Verifier, Why,
 };
 
 const INT4: u32 = 23;
@@ -30,6 +30,10 @@ pub struct Toy {
     /// Bells of those who listen, and what they are to be told.
     listening: Mutex<Vec<(Bell, News)>>,
     pub ended: Mutex<Vec<String>>,
+    /// From where clients came.
+    pub origins: Mutex<Vec<Origin>>,
+    /// Who was not let in and why, and who was, after how many failures.
+    pub logins: Mutex<Vec<String>>,
     /// What sessions answer to [`Session::flushes`].
     flushes: bool,
     /// No number in a statement counts for more.
@@ -52,7 +56,15 @@ impl Toy {
 
     fn with(flushes: bool, most: u32) -> Arc<Self> {
         let verifier = Verifier::from_password("pencil", NonZeroU32::new(64).unwrap(), b"0123456789abcdef");
-        Arc::new(Self { verifier, listening: Mutex::default(), ended: Mutex::default(), flushes, most })
+        Arc::new(Self {
+            verifier,
+            listening: Mutex::default(),
+            ended: Mutex::default(),
+            origins: Mutex::default(),
+            logins: Mutex::default(),
+            flushes,
+            most,
+        })
     }
 
     /// A toy's server on a free port.
@@ -68,7 +80,8 @@ pub fn options(limits: Limits) -> Options {
 }
 
 impl Backend for Toy {
-    fn access(&self, startup: &Startup, _: &Peer) -> Result<Access, Report> {
+    fn access(&self, startup: &Startup, peer: &Peer) -> Result<Access, Report> {
+        self.origins.lock().unwrap().push(peer.origin);
         let user = startup.user();
         let proof = match user {
             "trusted" | "root" => Proof::None,
@@ -76,7 +89,8 @@ impl Backend for Toy {
             "clear" => Proof::Password(Some(self.verifier.clone())),
             _ => Proof::Scram(None),
         };
-        Ok(Access { proof, superuser: user == "root" })
+        let hopeless = matches!(proof, Proof::Scram(None)).then_some("nobody knows it");
+        Ok(Access { superuser: user == "root", hopeless, ..Access::by(proof) })
     }
 
     fn open(&self, opening: Opening<'_>, serve: &mut dyn FnMut(&mut dyn Session, &Parameters)) -> Result<(), Report> {
@@ -106,6 +120,16 @@ impl Backend for Toy {
         self.listening.lock().unwrap().push((session.bell.clone(), Arc::clone(&session.news)));
         serve(&mut session, &parameters);
         Ok(())
+    }
+
+    fn failed_login(&self, failure: &FailedLogin<'_>) {
+        let (user, why) = (failure.startup.user(), failure.why.unwrap_or_default());
+        let line = format!("{user}: {} ({why}) after {:?}", failure.told.state(), failure.after);
+        self.logins.lock().unwrap().push(line);
+    }
+
+    fn logged_in(&self, _: &Peer, startup: &Startup, failures: u32) {
+        self.logins.lock().unwrap().push(format!("{} in after {failures}", startup.user()));
     }
 
     fn ended(&self, _: &Peer, reason: &Report) {

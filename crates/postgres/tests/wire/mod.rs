@@ -155,6 +155,14 @@ impl Wire {
         }
     }
 
+    /// Whether something has come that was not heard yet, or the end.
+    pub fn is_answered(&self) -> bool {
+        self.stream.set_nonblocking(true).unwrap();
+        let peeked = self.stream.peek(&mut [0]);
+        self.stream.set_nonblocking(false).unwrap();
+        !matches!(peeked, Err(cause) if cause.kind() == std::io::ErrorKind::WouldBlock)
+    }
+
     /// Sends.
     pub fn say(&mut self, bytes: &[u8]) {
         self.stream.write_all(bytes).unwrap();

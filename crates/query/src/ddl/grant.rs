@@ -23,7 +23,7 @@ impl Target {
             Object::Table(it) => it.owner,
             Object::View(it) => it.owner,
             Object::Sequence(it) => it.owner,
-            Object::Role(_) | Object::Comment(_) => 0,
+            Object::Role(_) | Object::Comment(_) | Object::Database(_) => 0,
         }
     }
 
@@ -33,7 +33,7 @@ impl Target {
             Object::Table(it) => Some(&mut it.grants),
             Object::View(it) => Some(&mut it.grants),
             Object::Sequence(it) => Some(&mut it.grants),
-            Object::Role(_) | Object::Comment(_) => None,
+            Object::Role(_) | Object::Comment(_) | Object::Database(_) => None,
         }
     }
 }

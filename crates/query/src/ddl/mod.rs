@@ -29,6 +29,7 @@ mod namespace;
 mod online;
 mod rewrite;
 mod role;
+mod role_setting;
 mod sequence;
 pub mod syntax;
 mod truncate;
@@ -43,6 +44,7 @@ use sqlparser::ast::{Query, Statement};
 
 pub use effects::Effects;
 pub use expression::shown_expression;
+pub(crate) use role::is_within;
 pub use syntax::Definition;
 
 use crate::{
@@ -197,6 +199,9 @@ impl<'a, 'w> Ddl<'a, 'w> {
             Definition::AlterSequence(it) => work.alter_sequence(it)?,
             Definition::AlterSchema { name, change } => work.alter_schema(name, change)?,
             Definition::AlterRole { name, change } => work.alter_role(name, change)?,
+            Definition::AlterSetting { role, database, change } => {
+                work.alter_setting(role.as_ref(), database.as_deref(), change)?
+            }
             Definition::Drop(it) => work.drop(it)?,
             Definition::Truncate(it) => work.truncate(it)?,
             Definition::Comment(it) => work.comment(it)?,

@@ -50,6 +50,8 @@ impl Work<'_, '_, '_> {
             create_database: false,
             verifier: None,
             member_of: Vec::new(),
+            connection_limit: None,
+            valid_until: None,
         };
         self.set_options(&mut role, &statement.options)?;
         for name in &statement.in_roles {
@@ -89,6 +91,7 @@ impl Work<'_, '_, '_> {
         set(&mut role.login, options.login);
         set(&mut role.create_role, options.create_role);
         set(&mut role.create_database, options.create_database);
+        self.set_login_limits(role, options)?;
         match &options.password {
             None => {}
             Some(None) => role.verifier = None,
@@ -113,9 +116,6 @@ impl Work<'_, '_, '_> {
     }
 
     pub(super) fn alter_role(&mut self, name: &RoleName, change: &AlterRole) -> Step<&'static str> {
-        if matches!(change, AlterRole::Setting) {
-            return Err(not_supported("a setting of a role").into());
-        }
         let oid = self.role(name)?;
         let Some(role) = self.schema().role_by_oid(oid) else {
             return Err(SqlError::internal("a role is named and is not there").into());
@@ -130,6 +130,8 @@ impl Work<'_, '_, '_> {
                 create_role: None,
                 create_database: None,
                 password: Some(_),
+                connection_limit: None,
+                valid_until: None,
                 unsupported: None,
             })
         );
@@ -148,7 +150,6 @@ impl Work<'_, '_, '_> {
                 role.name.clone_from(new);
             }
             AlterRole::Options(options) => self.set_options(&mut role, options)?,
-            AlterRole::Setting => {}
         }
         if oid == FIRST_ROLE && !role.superuser {
             let message = "the role that was there from the beginning stays a superuser";
@@ -269,6 +270,7 @@ impl Work<'_, '_, '_> {
             member.member_of.retain(|of| *of != role.oid);
             self.put(Object::Role(member))?;
         }
+        self.drop_settings(role.oid)?;
         self.change.remove_comments(role.oid)?;
         Ok(self.change.remove(role.oid)?)
     }
@@ -282,7 +284,7 @@ impl Work<'_, '_, '_> {
                 Entry::Table(it) => ("table", &it.table.name, it.table.owner, &it.table.grants),
                 Entry::View(it) => ("view", &it.name, it.owner, &it.grants),
                 Entry::Sequence(it) => ("sequence", &it.name, it.owner, &it.grants),
-                Entry::Role(_) | Entry::Comment(_) => continue,
+                Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) => continue,
             };
             if owner == role {
                 uses.push(format!("owner of {kind} {name}"));
@@ -334,7 +336,7 @@ impl Work<'_, '_, '_> {
 }
 
 /// Whether a role is another one, or a member of it, superuser or not.
-fn is_within(schema: &crate::schema::Schema, role: Oid, of: Oid) -> bool {
+pub(crate) fn is_within(schema: &crate::schema::Schema, role: Oid, of: Oid) -> bool {
     let mut open = vec![role];
     let mut seen = Vec::new();
     while let Some(next) = open.pop() {

@@ -47,6 +47,8 @@ pub enum Entry {
     Sequence(Arc<Sequence>),
     /// What people say of an object.
     Comment(Arc<Comment>),
+    /// The database itself.
+    Database(Arc<Database>),
 }
 
 /// What a name in a schema means.
@@ -86,6 +88,7 @@ impl Schema {
             Entry::Comment(it) => {
                 self.comments.insert((it.object, it.column), it.oid);
             }
+            Entry::Database(_) => {}
             Entry::Table(info) => {
                 let table = &info.table;
                 self.names.insert((table.namespace, table.name.clone()), Named::Table(table.oid));
@@ -108,6 +111,7 @@ impl Schema {
             Entry::Namespace(it) => drop(self.namespaces.remove(&it.name)),
             Entry::Role(it) => drop(self.roles.remove(&it.name)),
             Entry::Comment(it) => drop(self.comments.remove(&(it.object, it.column))),
+            Entry::Database(_) => {}
             Entry::View(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
             Entry::Sequence(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
             Entry::Table(info) => {
@@ -250,6 +254,14 @@ impl Schema {
         all
     }
 
+    /// What is kept of the database as a whole.
+    pub fn database(&self) -> Option<&Arc<Database>> {
+        match self.objects.get(&DATABASE)? {
+            Entry::Database(database) => Some(database),
+            _ => None,
+        }
+    }
+
     /// Whether a role is another one, or a member of it, directly or not. Superusers are members of all.
     pub fn is_member(&self, role: Oid, of: Oid) -> bool {
         let mut open = vec![role];
@@ -290,6 +302,7 @@ impl Entry {
             Self::View(it) => it.oid,
             Self::Sequence(it) => it.oid,
             Self::Comment(it) => it.oid,
+            Self::Database(_) => DATABASE,
         }
     }
 }

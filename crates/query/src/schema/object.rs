@@ -12,6 +12,8 @@ pub const FIRST_USER_OID: Oid = 16384;
 pub const PG_CATALOG: Oid = 11;
 /// `information_schema`.
 pub const INFORMATION_SCHEMA: Oid = 13000;
+/// The one database that there is.
+pub const DATABASE: Oid = 5;
 /// `public`.
 pub const PUBLIC: Oid = 2200;
 /// The role that is there from the beginning, a superuser.
@@ -32,6 +34,8 @@ pub enum Object {
     Sequence(Sequence),
     /// What people say of an object.
     Comment(Comment),
+    /// The database itself.
+    Database(Database),
 }
 
 /// A schema, in SQL's sense.
@@ -66,6 +70,11 @@ pub struct Role {
     pub verifier: Option<String>,
     /// The roles that it is a member of.
     pub member_of: Vec<Oid>,
+    /// How many sessions it may have at once; none for any number.
+    pub connection_limit: Option<u32>,
+    /// Until when its password counts, as in [`Timestamp`](freshet_sql::types::Timestamp); none for
+    /// ever.
+    pub valid_until: Option<i64>,
 }
 
 /// What a role may do with a table, view or sequence, as bits.
@@ -332,6 +341,35 @@ pub struct Comment {
     pub text: String,
 }
 
+/// What is kept of the database as a whole.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Database {
+    /// From what is told to strangers in place of a role's salt: the same on all nodes, and for
+    /// ever.
+    pub secret: [u8; 32],
+    /// What sessions begin with.
+    pub settings: Vec<RoleSetting>,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+/// A setting with which sessions begin.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RoleSetting {
+    /// Those of this role; 0 for all.
+    pub role: Oid,
+    /// Whether it was said of this database; it then comes before what was said of any.
+    pub in_database: bool,
+    /// The setting's name.
+    pub name: String,
+    /// Its value.
+    pub value: String,
+}
+
 impl Object {
     /// Its id.
     pub fn oid(&self) -> Oid {
@@ -342,6 +380,7 @@ impl Object {
             Self::View(it) => it.oid,
             Self::Sequence(it) => it.oid,
             Self::Comment(it) => it.oid,
+            Self::Database(_) => DATABASE,
         }
     }
 
@@ -353,7 +392,7 @@ impl Object {
             Self::Table(it) => &it.name,
             Self::View(it) => &it.name,
             Self::Sequence(it) => &it.name,
-            Self::Comment(_) => "",
+            Self::Comment(_) | Self::Database(_) => "",
         }
     }
 }

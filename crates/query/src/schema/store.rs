@@ -22,7 +22,8 @@ use freshet_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Entry, FIRST_ROLE, FIRST_USER_OID, Grant, Namespace, Object, Oid, PUBLIC, Role, Schema, TableInfo, privilege,
+    Database as DatabaseObject, Entry, FIRST_ROLE, FIRST_USER_OID, Grant, Namespace, Object, Oid, PUBLIC, Role, Schema,
+    TableInfo, privilege,
 };
 use crate::{
     ddl::effects::Making,
@@ -132,10 +133,13 @@ impl Catalog {
             create_database: true,
             verifier: None,
             member_of: Vec::new(),
+            connection_limit: None,
+            valid_until: None,
         };
+        let database = DatabaseObject { secret: secret()?, settings: Vec::new() };
         let usage = Grant { role: 0, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
         let public = Namespace { oid: PUBLIC, name: "public".to_owned(), owner: FIRST_ROLE, grants: vec![usage] };
-        for object in [Object::Role(role), Object::Namespace(public)] {
+        for object in [Object::Role(role), Object::Namespace(public), Object::Database(database)] {
             transaction.insert(table, &row(OBJECT, object.oid(), &object)?).map_err(write_error)?;
         }
         let failed =
@@ -201,6 +205,7 @@ impl Catalog {
             Object::View(it) => Entry::View(Arc::new(it)),
             Object::Sequence(it) => Entry::Sequence(Arc::new(it)),
             Object::Comment(it) => Entry::Comment(Arc::new(it)),
+            Object::Database(it) => Entry::Database(Arc::new(it)),
             Object::Table(table) => {
                 let missing =
                     || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
@@ -333,8 +338,18 @@ impl From<SqlError> for ChangeError {
     }
 }
 
+fn no_random(cause: getrandom::Error) -> SqlError {
+    SqlError::new(SqlState::SYSTEM_ERROR, format!("no random number: {cause}"))
+}
+
 fn nonce() -> Result<u64, SqlError> {
-    getrandom::u64().map_err(|cause| SqlError::new(SqlState::SYSTEM_ERROR, format!("no random number: {cause}")))
+    getrandom::u64().map_err(no_random)
+}
+
+fn secret() -> Result<[u8; 32], SqlError> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret).map_err(no_random)?;
+    Ok(secret)
 }
 
 /// A change of the catalog, within a transaction. What was written is part of that.

@@ -75,8 +75,8 @@ pub struct Session<'w> {
 pub struct State {
     /// Its number.
     pub pid: i32,
-    /// Where its client is.
-    pub client: SocketAddr,
+    /// Where its client is; none for one at the Unix socket.
+    pub client: Option<SocketAddr>,
     /// The memory that it may take.
     pub memory: Arc<Pool>,
     /// Its settings.
@@ -211,14 +211,14 @@ impl<'w> Session<'w> {
             user: &user,
             role: oid,
             database,
-            client: opening.peer.address,
+            client: opening.peer.origin.address(),
         });
         Ok(Self {
             worker,
             block: None,
             state: State {
                 pid: opening.pid,
-                client: opening.peer.address,
+                client: opening.peer.origin.address(),
                 memory,
                 settings,
                 schema,
@@ -254,7 +254,21 @@ impl<'w> Session<'w> {
     /// # Errors
     /// When there is none, or it cannot have the value.
     pub fn start_with(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
-        self.state.settings.set(name, value, false).map(drop)
+        self.state.settings.set_from("client", name, value)
+    }
+
+    /// Begins with what was said of the session's role and of the database, what is said of fewer
+    /// sessions last. What this server does not allow any more is passed over.
+    pub fn start_with_role_settings(&mut self) {
+        let Some(database) = self.state.schema.database().map(Arc::clone) else { return };
+        let role = self.state.role;
+        for (of, in_database, source) in
+            [(0, false, "global"), (0, true, "database"), (role, false, "user"), (role, true, "database user")]
+        {
+            for setting in database.settings.iter().filter(|it| it.role == of && it.in_database == in_database) {
+                let _ = self.state.settings.set_from(source, &setting.name, &setting.value);
+            }
+        }
     }
 
     /// What is set now is what RESET goes back to.

@@ -102,8 +102,10 @@ pub struct Settings {
     /// Whether a transaction is open, and what was set before it of what was changed in it.
     in_transaction: bool,
     before: BTreeMap<String, Option<String>>,
-    /// What RESET goes back to: what the start-up packet said.
+    /// What RESET goes back to: what the start-up packet said, or the role's settings.
     start: BTreeMap<String, String>,
+    /// Where those come from that the client has not set, as `pg_settings` says it.
+    sources: BTreeMap<String, &'static str>,
     /// What every statement needs, ready for use.
     pub ready: Ready,
     /// Another one whenever something has changed.
@@ -197,6 +199,7 @@ impl Default for Settings {
             in_transaction: false,
             before: BTreeMap::new(),
             start: BTreeMap::new(),
+            sources: BTreeMap::new(),
             ready,
             generation: 0,
             kept: None,
@@ -351,7 +354,11 @@ impl Settings {
             let value = plain(&value);
             let source = match (&start, &boot) {
                 _ if value != reset => "session",
-                (Some(_), _) => "client",
+                // What nobody has said for this session, the server has.
+                (Some(_), _) => self.sources.get(&name).copied().unwrap_or(match kind {
+                    Kind::Fixed => "override",
+                    _ => "configuration file",
+                }),
                 _ => "default",
             };
             SettingInfo {
@@ -519,6 +526,17 @@ impl Settings {
     /// What the server itself says of the session, which clients cannot change.
     pub fn fix(&mut self, name: &str, value: &str) {
         self.changed.insert(name.to_owned(), value.to_owned());
+    }
+
+    /// Changes a setting of a session that has not started yet, from something other than its
+    /// client.
+    ///
+    /// # Errors
+    /// As for [`Settings::set`].
+    pub fn set_from(&mut self, source: &'static str, name: &str, value: &str) -> Result<(), SqlError> {
+        self.set(name, value, false)?;
+        self.sources.insert(canonical(name), source);
+        Ok(())
     }
 
     /// What is set now is what RESET goes back to.

@@ -117,8 +117,8 @@ impl SessionCalls for View<'_> {
                 _ => Value::Null,
             },
             F::LastCommit => self.state.last_commit.map_or(Value::Null, |stamp| Value::text(stamp.0.to_string())),
-            F::ClientAddress => Value::text(self.state.client.ip().to_string()),
-            F::ClientPort => Value::Int4(self.state.client.port().into()),
+            F::ClientAddress => self.state.client.map_or(Value::Null, |client| Value::text(client.ip().to_string())),
+            F::ClientPort => self.state.client.map_or(Value::Null, |client| Value::Int4(client.port().into())),
             F::NextValue => {
                 let Some(sequence) = self.sequence(oid(0), "nextval", privilege::USAGE | privilege::UPDATE)? else {
                     return Ok(Value::Null);

@@ -133,8 +133,8 @@ pub struct SessionInfo {
     pub role: Oid,
     /// The database that its client has asked for.
     pub database: String,
-    /// Where its client is.
-    pub client: SocketAddr,
+    /// Where its client is; none for one at the Unix socket.
+    pub client: Option<SocketAddr>,
     /// When it was opened.
     pub started: Timestamp,
     activity: AtomicU8,
@@ -200,8 +200,8 @@ pub struct Identity<'i> {
     pub role: Oid,
     /// The database that its client has asked for.
     pub database: &'i str,
-    /// Where its client is.
-    pub client: SocketAddr,
+    /// Where its client is; none for one at the Unix socket.
+    pub client: Option<SocketAddr>,
 }
 
 impl SessionInfo {
@@ -365,9 +365,9 @@ fn pg_stat_activity(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
             session.role,
             &session.user,
             application,
-            open.then(|| session.client.ip().to_string()),
+            session.client.filter(|_| open).map(|client| client.ip().to_string()),
             NULL,
-            open.then(|| i32::from(session.client.port())),
+            open.then(|| session.client.map_or(-1, |client| i32::from(client.port()))),
             open.then_some(session.started),
             open.then(|| time(&session.transaction_start)).flatten(),
             open.then_some(begun).flatten(),

@@ -268,7 +268,7 @@ fn users(schema: &Schema) -> Vec<Class<'_>> {
             }
             Entry::View(view) => classes.push(Class::View(view)),
             Entry::Sequence(sequence) => classes.push(Class::Sequence(sequence)),
-            Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_) => {}
+            Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) => {}
         }
     }
     classes
@@ -324,10 +324,12 @@ pub fn by_oid(snapshot: &Snapshot, oid: Oid) -> Option<Class<'_>> {
         Some(Entry::Table(info)) => Some(Class::Table(info)),
         Some(Entry::View(view)) => Some(Class::View(view)),
         Some(Entry::Sequence(sequence)) => Some(Class::Sequence(sequence)),
-        Some(Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_)) | None => match Definition::of(oid) {
-            Some(definition) => Some(Class::System(definition)),
-            None => index(&snapshot.schema, oid).map(|(info, index)| Class::Index(info, index)),
-        },
+        Some(Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_) | Entry::Database(_)) | None => {
+            match Definition::of(oid) {
+                Some(definition) => Some(Class::System(definition)),
+                None => index(&snapshot.schema, oid).map(|(info, index)| Class::Index(info, index)),
+            }
+        }
     }
 }
 

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use freshet_sql::{SqlError, Value};
+use freshet_sql::{SqlError, Value, types::Timestamp};
 
 use super::{
     Generator, describe,
-    sink::{NULL, Sink, oids, row},
+    sink::{self, NULL, Sink, oids, row},
 };
 use crate::{
     relations::Snapshot,
@@ -20,14 +20,15 @@ pub(super) const RELATIONS: &[(&str, Generator)] = &[
     ("pg_user", pg_user),
     ("pg_shadow", pg_shadow),
     ("pg_group", pg_group),
+    ("pg_db_role_setting", pg_db_role_setting),
     ("pg_auth_members", pg_auth_members),
     ("pg_namespace", pg_namespace),
     ("pg_database", pg_database),
     ("pg_tablespace", pg_tablespace),
 ];
 
-/// The id of the one database that there is.
-pub const DATABASE: Oid = 5;
+pub use crate::schema::DATABASE;
+
 /// The tablespace of all tables.
 pub const DEFAULT_TABLESPACE: Oid = 1663;
 /// That of the catalogs that databases share.
@@ -75,9 +76,9 @@ fn pg_authid(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             role.login,
             role.superuser,
             role.superuser,
-            -1i32,
+            connection_limit(role),
             role.verifier.as_deref(),
-            NULL,
+            valid_until(role),
         ]);
     }
     Ok(())
@@ -93,25 +94,53 @@ fn pg_roles(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             role.create_database,
             role.login,
             role.superuser,
-            -1i32,
+            connection_limit(role),
             HIDDEN,
-            NULL,
+            valid_until(role),
             role.superuser,
-            NULL,
+            settings_of(snapshot, role.oid, false),
             role.oid,
         ]);
     }
     Ok(())
 }
 
-fn user(role: &Role, password: Option<&str>) -> Vec<Value> {
-    let superuser = role.superuser;
-    row![&role.name, role.oid, role.create_database, superuser, superuser, superuser, password, NULL, NULL]
+fn connection_limit(role: &Role) -> i32 {
+    role.connection_limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(-1)
+}
+
+fn valid_until(role: &Role) -> Option<Timestamp> {
+    role.valid_until.map(Timestamp)
+}
+
+/// The settings that were said of a role, or of all, in the database or in any, as `name=value`.
+fn settings_of(snapshot: &Snapshot, role: Oid, in_database: bool) -> Value {
+    let all = snapshot.schema.database().into_iter().flat_map(|database| &database.settings);
+    let meant = all.filter(|it| it.role == role && it.in_database == in_database);
+    let texts: Vec<String> = meant.map(|it| format!("{}={}", it.name, it.value)).collect();
+    if texts.is_empty() { NULL } else { sink::texts(texts.iter().map(String::as_str)) }
+}
+
+fn pg_db_role_setting(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    let all = snapshot.schema.database().into_iter().flat_map(|database| &database.settings);
+    let mut about: Vec<(bool, Oid)> = all.map(|it| (it.in_database, it.role)).collect();
+    about.sort_unstable();
+    about.dedup();
+    for (in_database, role) in about {
+        sink.push(row![if in_database { DATABASE } else { 0 }, role, settings_of(snapshot, role, in_database)]);
+    }
+    Ok(())
+}
+
+fn user(snapshot: &Snapshot, role: &Role, password: Option<&str>) -> Vec<Value> {
+    let (superuser, until) = (role.superuser, valid_until(role));
+    let settings = settings_of(snapshot, role.oid, false);
+    row![&role.name, role.oid, role.create_database, superuser, superuser, superuser, password, until, settings]
 }
 
 fn pg_user(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for role in roles(snapshot).into_iter().filter(|role| role.login) {
-        sink.push(user(role, Some(HIDDEN)));
+        sink.push(user(snapshot, role, Some(HIDDEN)));
     }
     Ok(())
 }
@@ -119,7 +148,7 @@ fn pg_user(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
 fn pg_shadow(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     snapshot.superusers_only("view pg_shadow")?;
     for role in roles(snapshot).into_iter().filter(|role| role.login) {
-        sink.push(user(role, role.verifier.as_deref()));
+        sink.push(user(snapshot, role, role.verifier.as_deref()));
     }
     Ok(())
 }

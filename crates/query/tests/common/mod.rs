@@ -8,7 +8,7 @@ use std::{
 };
 
 use freshet_engine::{Domain, Node, NodeConfig, Safety};
-use freshet_postgres::{Limits, Options, Server};
+use freshet_postgres::{AccessRules, Limits, Options, Server};
 use freshet_query::{
     server::{General, Setup, SqlServer},
     session::settings::Bounds,
@@ -48,6 +48,12 @@ impl SqlNode {
     }
 
     pub fn start_within(config: NodeConfig, general: Arc<dyn General>, bounds: Bounds) -> Self {
+        let node = Self::serve(config, general, bounds);
+        node.server.set_access(AccessRules::parse("host all all 127.0.0.1/32 trust").unwrap());
+        node
+    }
+
+    fn serve(config: NodeConfig, general: Arc<dyn General>, bounds: Bounds) -> Self {
         let node = Node::start(config, |_| ()).unwrap();
         let limits = Limits { connections: 40, ..Limits::default() };
         let setup = Setup {
@@ -62,6 +68,11 @@ impl SqlNode {
         let options = Options { addresses: vec!["127.0.0.1:0".parse().unwrap()], limits, ..Options::default() };
         let front = Server::start(Arc::new(server.clone()), options).unwrap();
         Self { node, server, front: Some(front) }
+    }
+
+    /// One that lets in whom a node lets in that was told nothing else.
+    pub fn guarded(config: NodeConfig) -> Self {
+        Self::serve(config, Arc::new(freshet_general::QueryEngine), Bounds::default())
     }
 
     pub fn in_memory() -> Self {
@@ -98,12 +109,32 @@ pub struct Sql {
 
 impl Sql {
     pub fn connect(address: std::net::SocketAddr, user: &str) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        Self::try_connect(address, user, None).unwrap()
+    }
+
+    /// A connection that may be refused.
+    pub fn try_connect(
+        address: std::net::SocketAddr,
+        user: &str,
+        password: Option<&str>,
+    ) -> Result<Self, tokio_postgres::Error> {
+        Self::open(&Self::config(address, user, password))
+    }
+
+    pub fn config(address: std::net::SocketAddr, user: &str, password: Option<&str>) -> Config {
         let mut config = Config::new();
         config.host(address.ip().to_string()).port(address.port()).user(user).dbname("freshet");
-        let (client, connection) = runtime.block_on(config.connect(NoTls)).unwrap();
+        if let Some(password) = password {
+            config.password(password);
+        }
+        config
+    }
+
+    pub fn open(config: &Config) -> Result<Self, tokio_postgres::Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (client, connection) = runtime.block_on(config.connect(NoTls))?;
         runtime.spawn(connection);
-        Self { runtime, client }
+        Ok(Self { runtime, client })
     }
 
     /// Runs statements; returns the rows of the last one that has any, as text.

@@ -41,7 +41,130 @@ fn roles_are_made_changed_and_dropped() {
     assert_eq!(session.fails("DROP ROLE jim"), "42704: role \"jim\" does not exist");
     session.ok("DROP ROLE IF EXISTS jim");
     assert_eq!(session.fails("DROP ROLE admin"), "55006: current user cannot be dropped");
-    assert_eq!(session.fails("CREATE ROLE x CONNECTION LIMIT 5"), "0A000: CONNECTION LIMIT is not supported");
+}
+
+#[test]
+fn limits_of_logins_are_kept() {
+    let base = Base::new();
+    let worker = base.worker();
+    let mut session = base.session(&worker);
+    session.ok("CREATE ROLE ann LOGIN CONNECTION LIMIT 5 VALID UNTIL '2000-01-02 00:00:00+00'");
+    let schema = session.schema();
+    let ann = schema.role("ann").unwrap();
+    assert_eq!((ann.connection_limit, ann.valid_until), (Some(5), Some(86_400_000_000)));
+    session.ok("ALTER ROLE ann CONNECTION LIMIT -1 VALID UNTIL 'infinity'");
+    let schema = session.schema();
+    let ann = schema.role("ann").unwrap();
+    assert_eq!((ann.connection_limit, ann.valid_until), (None, Some(i64::MAX)));
+    assert_eq!(session.fails("ALTER ROLE ann CONNECTION LIMIT -2"), "22023: invalid connection limit: -2");
+    assert_eq!(
+        session.fails("ALTER ROLE ann CONNECTION LIMIT 9999999999"),
+        "22023: invalid connection limit: 9999999999"
+    );
+    assert!(session.fails("ALTER ROLE ann VALID UNTIL 'some day'").starts_with("22007"));
+    // What is only one's own password to change, is not one's own limit.
+    session.role = role(&mut session, "ann");
+    session.ok("ALTER ROLE ann PASSWORD 'x'");
+    assert!(session.fails("ALTER ROLE ann CONNECTION LIMIT 7").starts_with("42501"));
+    assert!(session.fails("ALTER ROLE ann VALID UNTIL 'infinity'").starts_with("42501"));
+}
+
+#[test]
+fn settings_of_roles_are_kept() {
+    let base = Base::new();
+    let worker = base.worker();
+    let mut session = base.session(&worker);
+    session.ok("CREATE ROLE ann LOGIN");
+    session.ok("CREATE ROLE bob LOGIN");
+    let kept = |session: &mut Session<'_>| {
+        let schema = session.schema();
+        let mut all: Vec<String> = schema
+            .database()
+            .unwrap()
+            .settings
+            .iter()
+            .map(|it| {
+                let role = schema.role_by_oid(it.role).map_or("all", |role| &role.name);
+                format!("{role}{} {}={}", if it.in_database { " here" } else { "" }, it.name, it.value)
+            })
+            .collect();
+        all.sort_unstable();
+        all
+    };
+    assert_eq!(session.ok("ALTER ROLE ann SET search_path TO a, \"B\", 'c'"), "ALTER ROLE");
+    session.ok("ALTER USER ann IN DATABASE freshet SET statement_timeout = '5s'");
+    session.ok("ALTER ROLE ALL SET TIME ZONE 'Europe/Berlin'");
+    assert_eq!(session.ok("ALTER DATABASE freshet SET freshet.max_staleness TO 100"), "ALTER DATABASE");
+    session.ok("ALTER ROLE bob SET work_mem TO '64MB'");
+    assert_eq!(
+        kept(&mut session),
+        [
+            "all here freshet.max_staleness=100",
+            "all timezone=Europe/Berlin",
+            "ann here statement_timeout=5s",
+            "ann search_path=a, B, c",
+            "bob work_mem=64MB"
+        ]
+    );
+    session.ok("ALTER ROLE ann SET search_path = public");
+    session.ok("ALTER ROLE bob SET work_mem TO DEFAULT");
+    session.ok("ALTER ROLE ALL RESET timezone");
+    session.ok("ALTER DATABASE freshet RESET ALL");
+    assert_eq!(kept(&mut session), ["ann here statement_timeout=5s", "ann search_path=public"]);
+    for (statement, expected) in [
+        ("ALTER ROLE ann SET nonsense = 1", "42704: unrecognized configuration parameter \"nonsense\""),
+        ("ALTER ROLE ann SET server_version = '9'", "55P02: parameter \"server_version\" cannot be changed"),
+        (
+            "ALTER ROLE ann SET statement_timeout = 'x'",
+            "22023: invalid value for parameter \"statement_timeout\": \"x\"",
+        ),
+        ("ALTER ROLE nobody SET work_mem = '1MB'", "42704: role \"nobody\" does not exist"),
+        ("ALTER DATABASE freshet RENAME TO x", "0A000: ALTER DATABASE is not supported"),
+    ] {
+        assert_eq!(session.fails(statement), expected);
+    }
+    session.role = role(&mut session, "bob");
+    session.ok("ALTER ROLE bob SET lock_timeout = 7");
+    for (statement, expected) in [
+        ("ALTER ROLE ann SET lock_timeout = 7", "42501: permission denied"),
+        ("ALTER ROLE admin SET lock_timeout = 7", "42501: must be superuser to alter superusers"),
+        ("ALTER ROLE ALL SET lock_timeout = 7", "42501: must be superuser to alter settings globally"),
+        ("ALTER DATABASE freshet SET lock_timeout = 7", "42501: must be owner of the database"),
+    ] {
+        assert_eq!(session.fails(statement), expected);
+    }
+    session.role = role(&mut session, "admin");
+    session.ok("DROP ROLE ann");
+    assert_eq!(kept(&mut session), ["bob lock_timeout=7"]);
+}
+
+/// What `pg_dumpall --roles-only` of PostgreSQL 15 writes.
+#[test]
+fn a_dump_of_roles_is_understood() {
+    let base = Base::new();
+    let worker = base.worker();
+    let mut session = base.session(&worker);
+    let verifier = freshet_postgres::Verifier::generate("pencil").unwrap();
+    for statement in [
+        "CREATE ROLE ann".to_owned(),
+        format!(
+            "ALTER ROLE ann WITH NOSUPERUSER INHERIT NOCREATEROLE NOCREATEDB LOGIN NOREPLICATION NOBYPASSRLS \
+             CONNECTION LIMIT 3 PASSWORD '{verifier}' VALID UNTIL '2040-01-01 00:00:00+00'"
+        ),
+        "CREATE ROLE staff".to_owned(),
+        "ALTER ROLE staff WITH NOSUPERUSER INHERIT NOCREATEROLE NOCREATEDB NOLOGIN NOREPLICATION NOBYPASSRLS"
+            .to_owned(),
+        "ALTER ROLE ann SET search_path TO 'shop', 'public'".to_owned(),
+        "ALTER ROLE ann IN DATABASE shop SET work_mem TO '64MB'".to_owned(),
+        "GRANT staff TO ann GRANTED BY admin".to_owned(),
+        "ALTER DATABASE shop SET \"TimeZone\" TO 'UTC'".to_owned(),
+    ] {
+        session.ok(&statement);
+    }
+    let schema = session.schema();
+    let ann = schema.role("ann").unwrap();
+    assert!(ann.login && ann.connection_limit == Some(3) && ann.valid_until.is_some());
+    assert_eq!(schema.database().unwrap().settings.len(), 3);
 }
 
 #[test]

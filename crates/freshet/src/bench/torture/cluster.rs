@@ -17,6 +17,7 @@ use std::{
 
 use freshet_log::inspect::{Finding, Inspection};
 use serde_json::Value;
+use tempfile::TempDir;
 
 use super::{
     history::{Deed, History},
@@ -54,6 +55,8 @@ struct Spec {
     address: SocketAddr,
     listen: SocketAddr,
     sql: SocketAddr,
+    /// Where its SQL sessions are.
+    socket: PathBuf,
 }
 
 /// The nodes, their addresses and directories.
@@ -62,6 +65,8 @@ pub(super) struct Cluster<'a> {
     history: &'a History,
     names: Vec<String>,
     specs: Vec<Spec>,
+    /// Where the nodes have their Unix sockets.
+    sockets: TempDir,
     slots: Vec<Mutex<Slot>>,
     /// Which node was the primary at the last look.
     last_primary: AtomicU64,
@@ -81,17 +86,21 @@ impl<'a> Cluster<'a> {
     /// Prepares nodes below `directory`; none runs yet.
     pub(super) fn prepare(directory: &Path, shape: &'a Shape, history: &'a History) -> Result<Self, Failure> {
         let ports = free_ports(3 * shape.nodes)?;
+        // Its path is short, whatever that of the data is: names of sockets have little room.
+        let sockets = tempfile::tempdir()?;
         let names: Vec<String> = (0..shape.nodes).map(|node| char::from(b'a' + node as u8).to_string()).collect();
         let spec = |node: usize| Spec {
             directory: directory.join(&names[node]),
             address: ports[3 * node],
             listen: ports[3 * node + 1],
             sql: ports[3 * node + 2],
+            socket: sockets.path().join(format!(".s.PGSQL.{}", ports[3 * node + 2].port())),
         };
         Ok(Self {
             shape,
             history,
             specs: (0..shape.nodes).map(spec).collect(),
+            sockets,
             slots: (0..shape.nodes).map(|_| Mutex::default()).collect(),
             names,
             last_primary: AtomicU64::new(0),
@@ -117,8 +126,8 @@ impl<'a> Cluster<'a> {
     }
 
     /// Where each node's SQL sessions are.
-    pub(super) fn sql(&self) -> Vec<SocketAddr> {
-        self.specs.iter().map(|spec| spec.sql).collect()
+    pub(super) fn sql(&self) -> Vec<PathBuf> {
+        self.specs.iter().map(|spec| spec.socket.clone()).collect()
     }
 
     fn slot(&self, node: usize) -> MutexGuard<'_, Slot> {
@@ -136,6 +145,7 @@ impl<'a> Cluster<'a> {
             ("--address", spec.address.to_string()),
             ("--listen", spec.listen.to_string()),
             ("--sql-listen", spec.sql.to_string()),
+            ("--sql-socket-directory", self.sockets.path().display().to_string()),
             ("--peers", peers.join(",")),
         ] {
             flags.extend([name.to_owned(), value]);

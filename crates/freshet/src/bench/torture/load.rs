@@ -1,7 +1,7 @@
 //! SQL clients at work: some write, on whichever node takes writers; one for each node reads there.
 
 use std::{
-    net::SocketAddr,
+    path::{Path, PathBuf},
     sync::atomic::{AtomicBool, Ordering},
     thread,
     time::Duration,
@@ -66,8 +66,8 @@ fn changed(reply: &Reply) -> i64 {
 }
 
 /// Everything that a node shows.
-pub(super) fn all(address: SocketAddr, patience: Duration) -> Result<Final, SqlFailure> {
-    let mut session = Session::open(address, USER, patience)?;
+pub(super) fn all(socket: &Path, patience: Duration) -> Result<Final, SqlFailure> {
+    let mut session = Session::open(socket, USER, patience)?;
     let mut shown = Final::default();
     for row in session.run("SELECT id, key, version FROM journal")?.rows {
         let register = (!row[1].is_empty()).then(|| (number(&row[1]), number(&row[2])));
@@ -84,7 +84,7 @@ pub(super) fn all(address: SocketAddr, patience: Duration) -> Result<Final, SqlF
 pub(super) struct Load<'a> {
     pub(super) history: &'a History,
     /// Where each node's sessions are.
-    pub(super) addresses: &'a [SocketAddr],
+    pub(super) sockets: &'a [PathBuf],
     pub(super) names: &'a [String],
     pub(super) stop: &'a AtomicBool,
     /// Whether pieces are moved.
@@ -112,7 +112,7 @@ impl Load<'_> {
     }
 
     fn open(&self, node: usize) -> Result<Session, SqlFailure> {
-        let mut session = Session::open(self.addresses[node], USER, CONNECT)?;
+        let mut session = Session::open(&self.sockets[node], USER, CONNECT)?;
         session.run("SET freshet.commit_stamps = on")?;
         session.wait_for(PATIENCE)?;
         Ok(session)
@@ -246,7 +246,7 @@ struct Client<'a> {
 impl Client<'_> {
     /// Connects to a node that takes writers, as drivers do with target_session_attrs=read-write.
     fn connect(&mut self) -> Option<Session> {
-        let mut order: Vec<usize> = (0..self.load.addresses.len()).collect();
+        let mut order: Vec<usize> = (0..self.load.sockets.len()).collect();
         self.random.shuffle(&mut order);
         for node in order {
             if !self.load.goes_on() {

@@ -341,7 +341,7 @@ fn define(cluster: &Cluster) -> Result<(), Failure> {
         }
         thread::sleep(Duration::from_millis(20));
     }
-    let mut session = Session::open(cluster.sql()[0], load::USER, QUIET)?;
+    let mut session = Session::open(&cluster.sql()[0], load::USER, QUIET)?;
     for statement in load::definitions() {
         session.run(&statement)?;
     }
@@ -367,10 +367,10 @@ impl Round<'_> {
         summary: &mut Summary,
     ) -> Result<(), Failure> {
         let stop = AtomicBool::new(false);
-        let addresses = self.cluster.sql();
+        let sockets = self.cluster.sql();
         let load = Load {
             history: self.history,
-            addresses: &addresses,
+            sockets: &sockets,
             names: self.cluster.names(),
             stop: &stop,
             moves: !self.options.no_moves,
@@ -448,12 +448,8 @@ impl Round<'_> {
         if let Some(differs) = self.cluster.compare(primary, QUIET)? {
             self.history.violated(differs);
         }
-        let finals: Vec<_> = self
-            .cluster
-            .sql()
-            .into_iter()
-            .map(|address| load::all(address, QUIET))
-            .collect::<Result<_, SqlFailure>>()?;
+        let finals: Vec<_> =
+            self.cluster.sql().iter().map(|socket| load::all(socket, QUIET)).collect::<Result<_, SqlFailure>>()?;
         let mut found = checks::check(&self.history.book(), &finals, self.cluster.names());
         let (writes, reads) = {
             let mut book = self.history.book();

@@ -3,10 +3,12 @@
 use std::{
     collections::HashMap,
     io::{self, BufReader, Read, Write},
-    net::{SocketAddr, TcpStream},
+    os::unix::net::UnixStream,
+    path::Path,
     time::Duration,
 };
 
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket_with};
 use thiserror::Error;
 
 /// The longest message that is believed.
@@ -52,7 +54,7 @@ pub(super) struct Reply {
 /// A session. A wait for an answer lasts as long as its patience at most; the connection is of no
 /// use after a failure that is not [`SqlFailure::Said`], or is fatal.
 pub(super) struct Session {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<UnixStream>,
     parameters: HashMap<String, String>,
 }
 
@@ -60,11 +62,21 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
+/// Connects, and does not wait for a server that stands still and has its queue full.
+fn connect(path: &Path) -> io::Result<UnixStream> {
+    let address = SocketAddrUnix::new(path)?;
+    let socket =
+        socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC, None)?;
+    rustix::net::connect(&socket, &address)?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 impl Session {
     /// Connects and begins a session, without a password.
-    pub(super) fn open(address: SocketAddr, user: &str, patience: Duration) -> Result<Self, SqlFailure> {
-        let stream = TcpStream::connect_timeout(&address, patience)?;
-        stream.set_nodelay(true)?;
+    pub(super) fn open(socket: &Path, user: &str, patience: Duration) -> Result<Self, SqlFailure> {
+        let stream = connect(socket)?;
         stream.set_read_timeout(Some(patience))?;
         stream.set_write_timeout(Some(patience))?;
         let mut session = Self { stream: BufReader::new(stream), parameters: HashMap::new() };

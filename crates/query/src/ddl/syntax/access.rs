@@ -3,7 +3,7 @@
 use sqlparser::tokenizer::Token;
 
 use super::{
-    AlterRole, CreateRole, Definition, Grant, GrantObjects, Membership, RoleOptions,
+    AlterRole, CreateRole, Definition, Grant, GrantObjects, Membership, RoleName, RoleOptions, SettingChange,
     words::{Read, Words},
 };
 use crate::schema::privilege;
@@ -31,6 +31,10 @@ impl Words<'_, '_> {
         self.expect(&["alter"])?;
         let group = self.takes_any(&["role", "user", "group"]) == Some("group");
         let all = self.sees(&["all", "set"]) || self.sees(&["all", "reset"]) || self.sees(&["all", "in"]);
+        if all {
+            self.parser.advance_token();
+            return self.role_setting(None);
+        }
         let name = self.role()?;
         if group && let Some(way) = self.takes_any(&["add", "drop"]) {
             self.expect(&["user"])?;
@@ -39,11 +43,8 @@ impl Words<'_, '_> {
             let membership = Membership { grant: way == "add", roles: vec![name], members, option_only: false };
             return Ok(Definition::Membership(membership));
         }
-        if all || self.sees(&["set"]) || self.sees(&["reset"]) || self.sees(&["in", "database"]) {
-            while !self.ends() {
-                self.parser.advance_token();
-            }
-            return Ok(Definition::AlterRole { name, change: AlterRole::Setting });
+        if self.sees(&["set"]) || self.sees(&["reset"]) || self.sees(&["in", "database"]) {
+            return self.role_setting(Some(name));
         }
         if self.takes(&["rename", "to"]) {
             return Ok(Definition::AlterRole { name, change: AlterRole::Rename(self.ident()?) });
@@ -52,6 +53,78 @@ impl Words<'_, '_> {
         let mut options = RoleOptions::default();
         while self.role_option(&mut options)? {}
         Ok(Definition::AlterRole { name, change: AlterRole::Options(options) })
+    }
+
+    fn role_setting(&mut self, role: Option<RoleName>) -> Read<Definition> {
+        let database = if self.takes(&["in", "database"]) { Some(self.ident()?) } else { None };
+        Ok(Definition::AlterSetting { role, database, change: self.setting_change()? })
+    }
+
+    /// ALTER DATABASE, as far as it is about settings.
+    pub(super) fn alter_database(&mut self) -> Read<Definition> {
+        self.expect(&["alter", "database"])?;
+        let database = Some(self.ident()?);
+        if self.sees(&["set", "tablespace"]) || !self.sees(&["set"]) && !self.sees(&["reset"]) {
+            self.skip();
+            return Ok(Definition::Unsupported("ALTER DATABASE".to_owned()));
+        }
+        Ok(Definition::AlterSetting { role: None, database, change: self.setting_change()? })
+    }
+
+    fn setting_change(&mut self) -> Read<SettingChange> {
+        if self.takes(&["reset", "all"]) {
+            return Ok(SettingChange::ResetAll);
+        }
+        if self.takes(&["reset"]) {
+            return Ok(SettingChange::Reset(self.setting_name()?));
+        }
+        self.expect(&["set"])?;
+        if self.takes(&["time", "zone"]) {
+            return self.setting_value("timezone".to_owned());
+        }
+        let name = self.setting_name()?;
+        if self.takes(&["from", "current"]) {
+            return Ok(SettingChange::Set(name, None));
+        }
+        if !self.takes(&["to"]) {
+            self.expect_token(&Token::Eq)?;
+        }
+        self.setting_value(name)
+    }
+
+    fn setting_name(&mut self) -> Read<String> {
+        if self.takes(&["time", "zone"]) {
+            return Ok("timezone".to_owned());
+        }
+        let mut name = self.ident()?;
+        while self.token(&Token::Period) {
+            name = format!("{name}.{}", self.ident()?);
+        }
+        Ok(name)
+    }
+
+    /// DEFAULT, or a list of words, texts and numbers.
+    fn setting_value(&mut self, name: String) -> Read<SettingChange> {
+        if self.takes(&["default"]) {
+            return Ok(SettingChange::Reset(name));
+        }
+        let values = self.list(|it| {
+            let negative = it.token(&Token::Minus);
+            match &it.parser.peek_token_ref().token {
+                Token::Number(digits, _) => {
+                    let value = format!("{}{digits}", if negative { "-" } else { "" });
+                    it.parser.advance_token();
+                    Ok(value)
+                }
+                Token::Word(_) if !negative => {
+                    let Token::Word(word) = it.parser.next_token().token else { return it.fail("a value") };
+                    Ok(if word.quote_style.is_some() { word.value } else { word.value.to_lowercase() })
+                }
+                _ if !negative => it.string(),
+                _ => it.fail("a number"),
+            }
+        })?;
+        Ok(SettingChange::Set(name, Some(values.join(", "))))
     }
 
     fn role_option(&mut self, options: &mut RoleOptions) -> Read<bool> {
@@ -81,13 +154,9 @@ impl Words<'_, '_> {
             let password = if self.takes(&["null"]) { None } else { Some(self.string()?) };
             options.password = Some(password);
         } else if self.takes(&["connection", "limit"]) {
-            if self.integer()? != -1 {
-                options.unsupported = Some("CONNECTION LIMIT".to_owned());
-            }
+            options.connection_limit = Some(self.integer()?);
         } else if self.takes(&["valid", "until"]) {
-            if !self.string()?.eq_ignore_ascii_case("infinity") {
-                options.unsupported = Some("VALID UNTIL".to_owned());
-            }
+            options.valid_until = Some(self.string()?);
         } else if self.takes(&["sysid"]) {
             self.integer()?;
         } else {

@@ -64,6 +64,15 @@ pub enum Definition {
         /// What.
         change: AlterRole,
     },
+    /// ALTER ROLE … SET, ALTER DATABASE … SET
+    AlterSetting {
+        /// Of which role; none for all.
+        role: Option<RoleName>,
+        /// In which database, if it is about one.
+        database: Option<String>,
+        /// What.
+        change: SettingChange,
+    },
     /// DROP
     Drop(Drop),
     /// TRUNCATE
@@ -388,6 +397,10 @@ pub struct RoleOptions {
     pub create_database: Option<bool>,
     /// PASSWORD, or PASSWORD NULL
     pub password: Option<Option<String>>,
+    /// CONNECTION LIMIT
+    pub connection_limit: Option<i64>,
+    /// VALID UNTIL
+    pub valid_until: Option<String>,
     /// An option that there is no support for.
     pub unsupported: Option<String>,
 }
@@ -409,8 +422,17 @@ pub enum AlterRole {
     Rename(String),
     /// Options.
     Options(RoleOptions),
-    /// SET or RESET of a setting
-    Setting,
+}
+
+/// What ALTER ROLE, or ALTER DATABASE, does to the settings with which sessions begin.
+#[derive(Clone, Debug, PartialEq)]
+pub enum SettingChange {
+    /// SET, without a value FROM CURRENT
+    Set(String, Option<String>),
+    /// RESET, and SET … TO DEFAULT
+    Reset(String),
+    /// RESET ALL
+    ResetAll,
 }
 
 /// Kinds of relations, as statements name them.

@@ -313,6 +313,7 @@ impl Words<'_, '_> {
             "sequence" => self.alter_sequence(),
             "schema" => self.alter_schema(),
             "role" | "user" | "group" => self.alter_role(),
+            "database" => self.alter_database(),
             _ => Ok(self.not_offered(2)),
         }
     }

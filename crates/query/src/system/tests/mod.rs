@@ -109,6 +109,8 @@ fn role(oid: Oid, name: &str, superuser: bool) -> Entry {
         create_database: superuser,
         verifier: superuser.then(|| "SCRAM-SHA-256$x".to_owned()),
         member_of: Vec::new(),
+        connection_limit: None,
+        valid_until: None,
     }))
 }
 
@@ -237,7 +239,7 @@ impl Scene {
             user: "owner",
             role: OWNER,
             database: "shop",
-            client: "127.0.0.1:5000".parse().unwrap(),
+            client: Some("127.0.0.1:5000".parse().unwrap()),
         }));
         let snapshot = Snapshot {
             schema: Arc::new(schema),

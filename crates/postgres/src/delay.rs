@@ -1,0 +1,308 @@
+//! What makes guessing slow: who has given a wrong password is told so later and later.
+//!
+//! Failures are counted by where clients come from and by the role that they name; a count falls
+//! with time. Only the refusal is delayed: a right password is never waited for, whatever others
+//! do. While it is delayed, a connection has no thread and none of the places of those who begin:
+//! one thread answers all of them when their times have come.
+//!
+//! | what | most |
+//! |---|---|
+//! | clients or roles whose failures are known | [`KNOWN`] of each; those that failed least are forgotten first |
+//! | connections from one place for one role that wait for a refusal | [`WAITING_FOR_ROLE`]; more are refused before they show anything |
+//! | connections from one place that do | [`WAITING`]; more are not taken |
+//! | connections that do | [`ALL_WAITING`]; those that have waited longest are answered |
+
+use std::{
+    collections::{BTreeMap, HashMap},
+    hash::{BuildHasher, Hash, RandomState},
+    net::{IpAddr, Ipv6Addr},
+    sync::{Condvar, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use crate::{backend::Origin, out::Out};
+
+const KNOWN: usize = 4096;
+const WAITING_FOR_ROLE: usize = 512;
+const WAITING: usize = 1024;
+const ALL_WAITING: usize = 2048;
+/// The first failures are mistakes of people, and not delayed.
+const FREE: u32 = 3;
+/// The first delay; each failure doubles it.
+const FIRST: Duration = Duration::from_millis(100);
+/// A failure is forgotten after so long.
+const FORGOTTEN: Duration = Duration::from_secs(5);
+/// No more are counted.
+const MOST: u32 = 16;
+
+/// From where a client comes, as far as failures are concerned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Place {
+    /// A user of this machine, by the Unix socket.
+    User(u32),
+    /// An address; of version 6 the network, since a client has as many addresses as it likes in
+    /// its own.
+    Address(IpAddr),
+}
+
+impl Place {
+    pub(crate) fn of(origin: &Origin) -> Self {
+        match origin {
+            Origin::Local { uid } => Self::User(*uid),
+            Origin::Host(address) => match address.ip().to_canonical() {
+                IpAddr::V6(address) => Self::Address(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64)).into()),
+                address => Self::Address(address),
+            },
+        }
+    }
+}
+
+/// Why a client may not even show its password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct TooMany;
+
+/// A connection that waits for its refusal.
+struct Waiting {
+    out: Out,
+    place: Place,
+    role: u64,
+}
+
+#[derive(Clone, Copy)]
+struct Count {
+    failures: u32,
+    /// Up to when they are counted down.
+    at: Instant,
+}
+
+impl Count {
+    /// How many there are still.
+    fn now(self, now: Instant) -> u32 {
+        let since = now.saturating_duration_since(self.at).as_secs() / FORGOTTEN.as_secs();
+        self.failures.saturating_sub(u32::try_from(since).unwrap_or(u32::MAX))
+    }
+}
+
+#[derive(Default)]
+struct Inner {
+    places: HashMap<Place, Count>,
+    /// By a hash of the name: names can be long.
+    roles: HashMap<u64, Count>,
+    waiting: BTreeMap<(Instant, u64), Waiting>,
+    /// How many wait, by place, and by place and role.
+    by_place: HashMap<Place, usize>,
+    by_role: HashMap<(Place, u64), usize>,
+    next: u64,
+    stopping: bool,
+}
+
+/// All failures of a server.
+pub(crate) struct Delays {
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    hash: RandomState,
+    /// No refusal is delayed for longer.
+    longest: Duration,
+}
+
+/// One more failure of something in a table that stays bounded.
+fn count<K: Hash + Eq + Copy>(table: &mut HashMap<K, Count>, key: K, now: Instant) -> u32 {
+    if table.len() >= KNOWN && !table.contains_key(&key) {
+        table.retain(|_, count| count.now(now) > 0);
+        if table.len() >= KNOWN {
+            let least = table.iter().min_by_key(|(_, count)| (count.now(now), count.at)).map(|(key, _)| *key);
+            least.map(|key| table.remove(&key));
+        }
+    }
+    let known = table.entry(key).or_insert(Count { failures: 0, at: now });
+    *known = Count { failures: (known.now(now) + 1).min(MOST), at: now };
+    known.failures
+}
+
+fn less<K: Hash + Eq>(table: &mut HashMap<K, usize>, key: K) {
+    if let Some(count) = table.get_mut(&key) {
+        *count -= 1;
+        if *count == 0 {
+            table.remove(&key);
+        }
+    }
+}
+
+impl Inner {
+    fn take(&mut self, key: (Instant, u64)) -> Option<Out> {
+        let Waiting { out, place, role } = self.waiting.remove(&key)?;
+        less(&mut self.by_place, place);
+        less(&mut self.by_role, (place, role));
+        Some(out)
+    }
+}
+
+impl Delays {
+    /// Refusals are delayed by `longest` at most; by nothing if that is zero.
+    pub(crate) fn new(longest: Duration) -> Self {
+        Self { inner: Mutex::default(), changed: Condvar::new(), hash: RandomState::new(), longest }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the connections from there that wait for a refusal are enough: no more are taken.
+    pub(crate) fn is_flooded_by(&self, place: Place) -> bool {
+        self.lock().by_place.get(&place).is_some_and(|count| *count >= WAITING)
+    }
+
+    /// Whether a client may show what it knows.
+    pub(crate) fn admit(&self, place: Place, user: &str) -> Result<(), TooMany> {
+        let key = (place, self.hash.hash_one(user));
+        let waiting = self.lock().by_role.get(&key).copied().unwrap_or(0);
+        if waiting < WAITING_FOR_ROLE { Ok(()) } else { Err(TooMany) }
+    }
+
+    /// Takes note of a failure. Returns for how long its refusal is to wait, and how many there
+    /// were before it lately.
+    pub(crate) fn failed(&self, place: Place, user: &str) -> (Duration, u32) {
+        let role = self.hash.hash_one(user);
+        let (now, mut inner) = (Instant::now(), self.lock());
+        let failures = count(&mut inner.places, place, now).max(count(&mut inner.roles, role, now));
+        (delay(failures).min(self.longest), failures - 1)
+    }
+
+    /// How many failures there were lately, from there or for that role.
+    pub(crate) fn failures(&self, place: Place, user: &str) -> u32 {
+        let (now, inner) = (Instant::now(), self.lock());
+        let of = |count: Option<&Count>| count.map_or(0, |count| count.now(now));
+        of(inner.places.get(&place)).max(of(inner.roles.get(&self.hash.hash_one(user))))
+    }
+
+    /// Has a connection told what its buffer holds, and closed, when the time has come. Returns at
+    /// once.
+    pub(crate) fn wait(&self, mut out: Out, after: Duration, place: Place, user: &str) {
+        out.transport().never_wait_to_write();
+        let role = self.hash.hash_one(user);
+        let mut early = Vec::new();
+        let mut inner = self.lock();
+        if inner.stopping {
+            return;
+        }
+        while inner.waiting.len() >= ALL_WAITING
+            && let Some((first, _)) = inner.waiting.first_key_value()
+        {
+            let first = *first;
+            early.extend(inner.take(first));
+        }
+        let key = (Instant::now() + after, inner.next);
+        inner.next += 1;
+        *inner.by_place.entry(place).or_default() += 1;
+        *inner.by_role.entry((place, role)).or_default() += 1;
+        inner.waiting.insert(key, Waiting { out, place, role });
+        drop(inner);
+        self.changed.notify_all();
+        early.into_iter().for_each(tell);
+    }
+
+    /// Answers those whose time has come, until the server stops.
+    pub(crate) fn answer(&self) {
+        let mut inner = self.lock();
+        while !inner.stopping {
+            let now = Instant::now();
+            let first = inner.waiting.first_key_value().map(|(key, _)| *key);
+            inner = match first {
+                None => self.changed.wait(inner).unwrap_or_else(PoisonError::into_inner),
+                Some((due, _)) if due > now => {
+                    self.changed.wait_timeout(inner, due - now).unwrap_or_else(PoisonError::into_inner).0
+                }
+                Some(key) => {
+                    let out = inner.take(key);
+                    drop(inner);
+                    out.into_iter().for_each(tell);
+                    self.lock()
+                }
+            };
+        }
+    }
+
+    /// Nobody waits any longer: those who do are told, and [`Delays::answer`] returns.
+    pub(crate) fn stop(&self) {
+        let mut inner = self.lock();
+        inner.stopping = true;
+        let waiting = std::mem::take(&mut inner.waiting);
+        drop(inner);
+        self.changed.notify_all();
+        waiting.into_values().for_each(|waiting| tell(waiting.out));
+    }
+}
+
+/// For how long a refusal waits after this number of failures.
+fn delay(failures: u32) -> Duration {
+    match failures.checked_sub(FREE + 1) {
+        None => Duration::ZERO,
+        Some(doubled) => FIRST * 2_u32.pow(doubled.min(MOST)),
+    }
+}
+
+fn tell(mut out: Out) {
+    out.flush();
+    out.transport().close();
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use super::*;
+
+    fn host(address: &str) -> Place {
+        Place::of(&Origin::Host(SocketAddr::from((address.parse::<IpAddr>().unwrap(), 1))))
+    }
+
+    #[test]
+    fn a_place_is_an_address_a_network_or_a_user() {
+        assert_eq!(host("::ffff:192.0.2.1"), host("192.0.2.1"));
+        assert_ne!(host("192.0.2.1"), host("192.0.2.2"));
+        assert_eq!(host("2001:db8::1"), host("2001:db8::ffff:1:2:3"));
+        assert_ne!(host("2001:db8::1"), host("2001:db8:0:1::1"));
+        assert_ne!(Place::of(&Origin::Local { uid: 0 }), Place::of(&Origin::Local { uid: 1 }));
+    }
+
+    #[test]
+    fn refusals_wait_longer_with_each_failure_of_a_place_or_a_role() {
+        let delays = Delays::new(Duration::from_secs(4));
+        let (place, other) = (host("192.0.2.1"), host("192.0.2.2"));
+        let waits: Vec<u128> = (0..10).map(|_| delays.failed(place, "ann").0.as_millis()).collect();
+        assert_eq!(waits, [0, 0, 0, 100, 200, 400, 800, 1600, 3200, 4000]);
+        // From elsewhere for the same role, from there for another one; not from elsewhere for
+        // another.
+        assert_eq!(delays.failed(other, "ann").0.as_secs(), 4);
+        assert_eq!(delays.failed(place, "bob").0.as_secs(), 4);
+        assert_eq!(delays.failed(host("192.0.2.3"), "cid"), (Duration::ZERO, 0));
+        assert_eq!((delays.failures(place, "dan"), delays.failures(host("192.0.2.4"), "dan")), (11, 0));
+        assert_eq!(Delays::new(Duration::ZERO).failed(place, "ann").0, Duration::ZERO);
+    }
+
+    #[test]
+    fn failures_are_forgotten_with_time() {
+        let now = Instant::now();
+        let count = Count { failures: MOST, at: now };
+        assert_eq!(count.now(now), MOST);
+        assert_eq!(count.now(now + FORGOTTEN), MOST - 1);
+        assert_eq!(count.now(now + FORGOTTEN * 200), 0);
+    }
+
+    #[test]
+    fn tables_stay_bounded_and_keep_those_who_fail_most() {
+        let delays = Delays::new(Duration::from_secs(4));
+        let steady = host("192.0.2.1");
+        for number in 0..3 * KNOWN {
+            delays.failed(Place::User(u32::try_from(number).unwrap()), &format!("user {number}"));
+            if number % 64 == 0 {
+                delays.failed(steady, "ann");
+            }
+        }
+        let inner = delays.lock();
+        assert!(inner.places.len() <= KNOWN && inner.roles.len() <= KNOWN);
+        assert_eq!(inner.places.get(&steady).map(|count| count.failures), Some(MOST));
+        drop(inner);
+        assert_eq!(delays.failures(steady, "ann"), MOST);
+    }
+}

@@ -1,0 +1,219 @@
+//! Wrong passwords: who gives them waits, and nobody else does.
+
+mod toy;
+mod wire;
+
+use std::{
+    net::SocketAddr,
+    time::{Duration, Instant},
+};
+
+use freshet_postgres::{Limits, Server};
+use toy::{Toy, options};
+use wire::{CANCEL, Wire, message, packet, query, startup};
+
+fn serve(limits: Limits) -> (std::sync::Arc<Toy>, Server, SocketAddr) {
+    let (toy, server) = Toy::serve(options(limits));
+    let address = server.addresses()[0];
+    (toy, server, address)
+}
+
+/// Somebody who has given a wrong password, and not heard yet what comes of it.
+fn guess(address: SocketAddr, user: &str) -> Wire {
+    try_guess(address, user).unwrap_or_else(|refusal| panic!("{refusal}"))
+}
+
+/// The same, or what is said of those who may not even guess.
+fn try_guess(address: SocketAddr, user: &str) -> Result<Wire, String> {
+    let mut wire = Wire::connect(address);
+    wire.say(&startup(&[("user", user)]));
+    let (kind, body) = wire.hear().unwrap();
+    if kind == 'E' {
+        return Err(String::from_utf8_lossy(&body).into_owned());
+    }
+    assert_eq!(kind, 'R');
+    let first = b"n,,n=,r=abcdefgh";
+    let length = u32::try_from(first.len()).unwrap().to_be_bytes();
+    wire.say(&message(b'p', &[b"SCRAM-SHA-256\0", &length[..], first].concat()));
+    let (_, body) = wire.hear().unwrap();
+    let said = String::from_utf8(body[4..].to_vec()).unwrap();
+    let nonce = said.split(',').next().unwrap();
+    wire.say(&message(b'p', format!("c=biws,{nonce},p=dHp3lXyL5bmMzOxTBPPz4UUS3tyxD1Yxr+1B2/v7Z0c=").as_bytes()));
+    Ok(wire)
+}
+
+fn refused(mut wire: Wire) -> String {
+    wire.last_words()
+}
+
+/// What a real client of ann's hears.
+fn log_in(address: SocketAddr, password: &str) -> Result<(), String> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let mut config = tokio_postgres::Config::new();
+    config.host("127.0.0.1").port(address.port()).user("ann").dbname("toys").password(password);
+    match runtime.block_on(config.connect(tokio_postgres::NoTls)) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(error.code().map_or_else(|| error.to_string(), |state| state.code().to_owned())),
+    }
+}
+
+#[test]
+fn a_guesser_waits_longer_each_time() {
+    let (_toy, _server, address) = serve(Limits::default());
+    let mut times = Vec::new();
+    for _ in 0..7 {
+        let begun = Instant::now();
+        assert_eq!(refused(guess(address, "ann")), "E28P01");
+        times.push(begun.elapsed());
+    }
+    // The first ones may be a mistake; then 100, 200, 400 and 800 ms.
+    let waited: Duration = times[3..].iter().sum();
+    assert!(waited >= Duration::from_millis(1_500) && times[6] >= Duration::from_millis(800), "{times:?}");
+    // The role of a stranger as well: nobody learns from the time who there is.
+    let begun = Instant::now();
+    assert_eq!(refused(guess(address, "nobody")), "E28P01");
+    assert!(begun.elapsed() >= Duration::from_millis(800));
+}
+
+#[test]
+fn a_right_password_does_not_wait_for_wrong_ones() {
+    // Fewer may begin at once than guess.
+    let (_toy, server, address) = serve(Limits { starting: 4, ..Limits::default() });
+    for _ in 0..10 {
+        // Not waited for: what counts is how many failures there were.
+        drop(guess(address, "ann"));
+    }
+    let guesses: Vec<Wire> = (0..100).map(|_| guess(address, "ann")).collect();
+    assert_eq!(log_in(address, "pencil"), Ok(()));
+    // They had waited all the time; and none of them has a thread or a seat.
+    let unanswered = guesses.iter().filter(|guess| !guess.is_answered()).count();
+    assert!(unanswered > 50, "{unanswered}");
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().filter(|task| {
+        let name = std::fs::read_to_string(task.as_ref().unwrap().path().join("comm")).unwrap_or_default();
+        name.strip_prefix("pg ").is_some_and(|rest| rest.trim().parse::<i32>().is_ok())
+    });
+    assert!(threads.count() < 60);
+    for guess in guesses {
+        assert_eq!(refused(guess), "E28P01");
+    }
+    assert_eq!(log_in(address, "wrong"), Err("28P01".to_owned()));
+    assert_eq!(server.shut_down(Duration::from_secs(5)), 0);
+}
+
+#[test]
+fn a_log_can_tell_who_was_not_let_in() {
+    let (toy, _server, address) = serve(Limits::default());
+    for user in ["ann", "nobody", "ann", "ann"] {
+        assert_eq!(refused(guess(address, user)), "E28P01");
+    }
+    assert_eq!(log_in(address, "pencil"), Ok(()));
+    drop(Wire::open(address, "trusted"));
+    assert_eq!(
+        *toy.logins.lock().unwrap(),
+        [
+            "ann: 28P01 (it does not know the password) after 0ns",
+            "nobody: 28P01 (nobody knows it) after 0ns",
+            "ann: 28P01 (it does not know the password) after 0ns",
+            "ann: 28P01 (it does not know the password) after 100ms",
+            "ann in after 4",
+            "trusted in after 4"
+        ]
+    );
+}
+
+#[test]
+fn guesses_in_parallel_are_bounded() {
+    // Long enough that none is answered before the last one has come.
+    let (_toy, _server, address) = serve(Limits { refusal: Duration::from_secs(600), ..Limits::default() });
+    // Who hangs up waits no less.
+    let mut guesses = 0;
+    let refusal = loop {
+        assert!(guesses < 2000, "all guesses wait at once");
+        match try_guess(address, "ann") {
+            Ok(guess) => {
+                drop(guess);
+                guesses += 1;
+            }
+            Err(refusal) => break refusal,
+        }
+    };
+    assert!(refusal.contains("53300") && refusal.contains("have failed to log in as \"ann\""), "{refusal}");
+    // For other roles one may still guess, and wait.
+    assert!(!guess(address, "nobody").is_answered());
+}
+
+#[test]
+fn a_server_that_ends_does_not_wait_for_refusals() {
+    let (_toy, server, address) = serve(Limits::default());
+    let guesses: Vec<Wire> = (0..20).map(|_| guess(address, "ann")).collect();
+    let begun = Instant::now();
+    assert_eq!(server.shut_down(Duration::from_secs(30)), 0);
+    for guess in guesses {
+        // Either what it waited for, or the end.
+        let last = refused(guess);
+        assert!(["E28P01", "", "E57P01"].contains(&last.as_str()), "{last}");
+    }
+    assert!(begun.elapsed() < Duration::from_secs(20));
+}
+
+#[test]
+fn numbers_of_sessions_are_not_counted_from_one() {
+    let pid = || {
+        let (_toy, _server, address) = serve(Limits::default());
+        Wire::open(address, "trusted").pid
+    };
+    assert_ne!((pid(), pid(), pid()), (1, 1, 1));
+}
+
+/// Version 3.2 of the protocol has keys that nobody guesses; who wants a later version is told of
+/// it.
+#[test]
+fn newer_clients_have_longer_keys() {
+    let (_toy, _server, address) = serve(Limits::default());
+    for (minor, told, length) in [(0, false, 4), (1, false, 4), (2, false, 32), (9999, true, 32)] {
+        let mut wire = Wire::connect(address);
+        wire.say(&packet(3 << 16 | minor, b"user\0trusted\0\0"));
+        let answers = wire.hear_until('Z');
+        let of = |kind| answers.iter().find(|(it, _)| *it == kind).map(|(_, body)| body.clone());
+        assert_eq!(
+            of('v').map(|body| body[..4].to_vec()),
+            told.then(|| (3_u32 << 16 | 2).to_be_bytes().to_vec()),
+            "{minor}"
+        );
+        let key = of('K').unwrap();
+        assert_eq!(key.len(), 4 + length, "{minor}");
+        // The key as a whole, and nothing else, cancels.
+        let cancel = |key: &[u8]| {
+            let mut other = Wire::connect(address);
+            other.say(&packet(CANCEL, key));
+            assert_eq!(other.hear(), None);
+        };
+        wire.say(&query("WAIT 20000"));
+        wire.hear_until('T');
+        cancel(&[&key[..4 + length - 1], &[key[3 + length] ^ 1]].concat());
+        if length > 4 {
+            cancel(&key[..8]);
+        }
+        assert!(!wire.is_answered());
+        cancel(&key);
+        assert_eq!(wire::outline(&wire.hear_until('Z')), "E57014 ZI");
+    }
+}
+
+#[test]
+fn keys_for_canceling_cannot_be_guessed_at_leisure() {
+    let (_toy, _server, address) = serve(Limits::default());
+    let mut wire = Wire::open(address, "trusted");
+    let cancel = |pid: u32, key: &[u8]| {
+        let mut other = Wire::connect(address);
+        other.say(&packet(CANCEL, &[&pid.to_be_bytes()[..], key].concat()));
+        let begun = Instant::now();
+        assert_eq!(other.hear(), None);
+        begun.elapsed()
+    };
+    let times: Vec<Duration> = (0..7).map(|_| cancel(wire.pid, &[1, 2, 3, 4])).collect();
+    assert!(times[6] >= Duration::from_millis(800), "{times:?}");
+    // The right one counts all the same.
+    let _ = cancel(wire.pid, &wire.secret);
+    assert_eq!(wire.ask(&query("SELECT 1")), "T D C ZI");
+}
