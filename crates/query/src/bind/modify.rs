@@ -1,6 +1,6 @@
 //! INSERT, UPDATE and DELETE.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, rc::Rc, sync::Arc};
 
 use freshet_sql::{
     SqlError, SqlState, Type,
@@ -17,7 +17,9 @@ use super::{
     first::not_row_by_row,
     found::{columns_of, typed},
     general::GeneralQuery,
-    name_of, not_supported, parts_of, qualified,
+    name_of,
+    need::Need,
+    not_supported, parts_of, qualified,
     select::{Output, ScanPlan, SelectPlan, all_of, split},
     syntax_error,
 };
@@ -142,6 +144,9 @@ pub fn parse_expression(sql: &str) -> Result<Expr, SqlError> {
     syntax::expression(sql).map_err(|cause| syntax::unreadable(sql, cause))
 }
 
+/// The table that a statement changes, its name there, and what the statement does with it.
+pub(super) type Target<'t> = (&'t Arc<TableInfo>, &'t str, &'t Rc<Need>);
+
 /// Whether it says DEFAULT.
 pub(super) fn is_default(value: &Expr) -> bool {
     matches!(value, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
@@ -208,8 +213,12 @@ impl Binder<'_> {
     /// Binds an INSERT, with what stands before it.
     ///
     /// # Errors
-    /// When it makes no sense.
+    /// When it makes no sense; 42501.
     pub fn insert(&self, insert: &Insert, with: Option<&With>) -> Bound<InsertPlan> {
+        self.allowed(|| self.any_insert(insert, with))
+    }
+
+    fn any_insert(&self, insert: &Insert, with: Option<&With>) -> Bound<InsertPlan> {
         let TableObject::TableName(name) = &insert.table else {
             return Err(not_supported("INSERT into a function").into());
         };
@@ -220,7 +229,7 @@ impl Binder<'_> {
             )),
             stop => stop,
         })?;
-        self.check_privilege(&info, privilege::INSERT)?;
+        let need = self.need(&info, privilege::INSERT);
         let alias = insert.table_alias.as_ref().map_or_else(|| info.table.name.clone(), |alias| name_of(&alias.alias));
         let visible: Vec<usize> = info.table.visible_columns().map(|(number, _)| number).collect();
         let explicit = !insert.columns.is_empty();
@@ -250,6 +259,7 @@ impl Binder<'_> {
         }
         targets.truncate(count);
         for target in &targets {
+            need.insert(*target as u16);
             let column = &info.table.columns[*target];
             let given = match &source {
                 RowSource::Values(rows) => {
@@ -276,16 +286,13 @@ impl Binder<'_> {
             });
         }
         let defaults = targets.iter().map(|target| self.default_of(&info, *target)).collect::<Bound<_>>()?;
-        let scope = Scope::of(&info, &alias);
+        let scope = Scope::needing(&info, &alias, &need);
         let conflict = match &insert.on {
             None => None,
-            Some(OnInsert::OnConflict(conflict)) => Some(self.on_conflict(conflict, &info, &alias)?),
+            Some(OnInsert::OnConflict(conflict)) => Some(self.on_conflict(conflict, (&info, &alias, &need))?),
             Some(_) => return Err(syntax_error("ON DUPLICATE KEY UPDATE is not supported").into()),
         };
         let returning = self.returning(insert.returning.as_deref(), &scope)?;
-        if returning.is_some() {
-            self.check_privilege(&info, privilege::SELECT)?;
-        }
         let constraints = self.constraints(&info)?;
         Ok(InsertPlan { table: info, source, columns, targets, defaults, constraints, conflict, returning })
     }
@@ -311,7 +318,7 @@ impl Binder<'_> {
             (Some(with), own) => *own = Some(with.clone()),
         }
         self.type_outputs(&mut query.body, info, targets)?;
-        let why = match self.attempt(|| self.query(&query)) {
+        let why = match self.attempt(|| self.any_query(&query)) {
             Ok(plan) => {
                 let casts = self.casts(plan.output.iter().map(|output| output.ty), info, targets)?;
                 let count = plan.output.len();
@@ -412,7 +419,7 @@ impl Binder<'_> {
         Ok(None)
     }
 
-    fn on_conflict(&self, conflict: &ast::OnConflict, info: &Arc<TableInfo>, alias: &str) -> Bound<ConflictPlan> {
+    fn on_conflict(&self, conflict: &ast::OnConflict, (info, alias, need): Target<'_>) -> Bound<ConflictPlan> {
         let indexes = match &conflict.conflict_target {
             None => Vec::new(),
             Some(ConflictTarget::Columns(columns)) => {
@@ -420,6 +427,7 @@ impl Binder<'_> {
                 for column in columns {
                     wanted.push(self.target_column(info, &name_of(column))? as u16);
                 }
+                wanted.iter().for_each(|column| need.read(*column));
                 wanted.sort_unstable();
                 let found = info.table.indexes.iter().position(|index| {
                     let mut columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
@@ -439,6 +447,7 @@ impl Binder<'_> {
                     let message = format!("constraint \"{name}\" for table \"{}\" does not exist", info.table.name);
                     SqlError::new(SqlState::UNDEFINED_OBJECT, message)
                 })?;
+                info.table.indexes[found].columns.iter().for_each(|part| need.read(part.column));
                 vec![found]
             }
         };
@@ -451,13 +460,14 @@ impl Binder<'_> {
                     )
                     .into());
                 }
-                self.check_privilege(info, privilege::UPDATE | privilege::SELECT)?;
-                let mut scope = Scope::of(info, alias);
+                let mut scope = Scope::needing(info, alias, need);
                 let mut excluded = ScopeSource::table(info, "excluded".to_owned(), None);
                 excluded.table = None;
+                // What would be inserted is the role's own, and yet to be read, as in PostgreSQL.
+                excluded.need = Some(Rc::clone(need));
                 scope.sources.push(excluded);
                 // Without a table's name, the row that is there is meant.
-                let assignments = self.assignments(&update.assignments, info, &scope)?;
+                let assignments = self.assignments(&update.assignments, (info, need), &scope)?;
                 let condition = update.selection.as_ref().map(|it| self.condition(it, &scope, "WHERE")).transpose()?;
                 Some(ConflictUpdate { assignments, condition })
             }
@@ -468,7 +478,7 @@ impl Binder<'_> {
     fn assignments(
         &self,
         assignments: &[Assignment],
-        info: &Arc<TableInfo>,
+        (info, need): (&Arc<TableInfo>, &Need),
         scope: &Scope,
     ) -> Bound<Vec<(usize, Expression)>> {
         let is_row = |assignment: &Assignment| {
@@ -477,7 +487,7 @@ impl Binder<'_> {
         if assignments.iter().any(is_row) {
             return Err(Stop::General("a row of a subquery"));
         }
-        let bound = self.assigned_values(assignments, info)?.into_iter().map(|(number, value)| {
+        let bound = self.assigned_values(assignments, info, need)?.into_iter().map(|(number, value)| {
             let expression = match is_default(&value) {
                 true => self.default_of(info, number)?,
                 false => self.assign(self.expression(&value, scope)?, info, number)?,
@@ -495,6 +505,7 @@ impl Binder<'_> {
         &self,
         assignments: &'s [Assignment],
         info: &TableInfo,
+        need: &Need,
     ) -> Result<Vec<(usize, Cow<'s, Expr>)>, SqlError> {
         let mut assigned: Vec<(usize, Cow<'s, Expr>)> = Vec::new();
         for Assignment { target, value } in assignments {
@@ -514,6 +525,7 @@ impl Binder<'_> {
             for (name, value) in names.iter().zip(values) {
                 let name = parts_of(name)?.pop().unwrap_or_default();
                 let number = self.target_column(info, &name)?;
+                need.update(number as u16);
                 if info.table.columns[number].identity == Some(Identity::Always) && !is_default(&value) {
                     let message = format!("column \"{name}\" can only be updated to DEFAULT");
                     let error = SqlError::new(SqlState::GENERATED_ALWAYS, message);
@@ -529,7 +541,7 @@ impl Binder<'_> {
         Ok(assigned)
     }
 
-    fn target(&self, table: &TableWithJoins, wanted: u16) -> Bound<(Arc<TableInfo>, String)> {
+    fn target(&self, table: &TableWithJoins, wanted: u16) -> Bound<(Arc<TableInfo>, String, Rc<Need>)> {
         let TableFactor::Table { name, alias, .. } = &table.relation else {
             return Err(syntax_error("only a table can be changed").into());
         };
@@ -543,9 +555,9 @@ impl Binder<'_> {
             )),
             stop => stop,
         })?;
-        self.check_privilege(&info, wanted)?;
+        let need = self.need(&info, wanted);
         let alias = alias.as_ref().map_or_else(|| info.table.name.clone(), |alias| name_of(&alias.name));
-        Ok((info, alias))
+        Ok((info, alias, need))
     }
 
     fn rows_to_change(
@@ -557,7 +569,6 @@ impl Binder<'_> {
     ) -> Bound<ScanPlan> {
         let mut conditions = Vec::new();
         if let Some(selection) = selection {
-            self.check_privilege(info, privilege::SELECT)?;
             split(self.condition(selection, scope, "WHERE")?, &mut conditions);
         }
         let all = all_of(conditions.clone());
@@ -572,12 +583,16 @@ impl Binder<'_> {
     /// # Errors
     /// When it makes no sense.
     pub fn update(&self, update: &ast::Update, with: Option<&With>) -> Bound<UpdatePlan> {
-        let (info, alias) = self.target(&update.table, privilege::UPDATE)?;
+        self.allowed(|| self.any_update(update, with))
+    }
+
+    fn any_update(&self, update: &ast::Update, with: Option<&With>) -> Bound<UpdatePlan> {
+        let (info, alias, need) = self.target(&update.table, privilege::UPDATE)?;
         if update.limit.is_some() || !update.order_by.is_empty() {
             return Err(syntax_error("UPDATE has no LIMIT").into());
         }
-        match self.attempt(|| self.update_scanned(update, with, (&info, &alias))) {
-            Err(Stop::General(why)) => self.update_found(update, with, (&info, &alias), why),
+        match self.attempt(|| self.update_scanned(update, with, (&info, &alias, &need))) {
+            Err(Stop::General(why)) => self.update_found(update, with, (&info, &alias, &need), why),
             bound => bound,
         }
     }
@@ -586,7 +601,7 @@ impl Binder<'_> {
         &self,
         update: &ast::Update,
         with: Option<&With>,
-        (info, alias): (&Arc<TableInfo>, &str),
+        (info, alias, need): Target<'_>,
     ) -> Bound<UpdatePlan> {
         if with.is_some() {
             return Err(Stop::General("WITH"));
@@ -594,8 +609,8 @@ impl Binder<'_> {
         if update.from.is_some() {
             return Err(Stop::General("UPDATE … FROM"));
         }
-        let scope = Scope::of(info, alias);
-        let assignments = self.assignments(&update.assignments, info, &scope)?;
+        let scope = Scope::needing(info, alias, need);
+        let assignments = self.assignments(&update.assignments, (info, need), &scope)?;
         let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, update.selection.as_ref(), &scope)?));
         let returning = self.returning(update.returning.as_deref(), &scope)?;
         let constraints = self.constraints(info)?;
@@ -607,14 +622,18 @@ impl Binder<'_> {
     /// # Errors
     /// When it makes no sense.
     pub fn delete(&self, delete: &ast::Delete, with: Option<&With>) -> Bound<DeletePlan> {
+        self.allowed(|| self.any_delete(delete, with))
+    }
+
+    fn any_delete(&self, delete: &ast::Delete, with: Option<&With>) -> Bound<DeletePlan> {
         let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
         let [from] = from.as_slice() else { return Err(syntax_error("DELETE is from one table").into()) };
-        let (info, alias) = self.target(from, privilege::DELETE)?;
+        let (info, alias, need) = self.target(from, privilege::DELETE)?;
         if delete.limit.is_some() || !delete.order_by.is_empty() {
             return Err(syntax_error("DELETE has no LIMIT").into());
         }
-        match self.attempt(|| self.delete_scanned(delete, with, (&info, &alias))) {
-            Err(Stop::General(why)) => self.delete_found(delete, with, (&info, &alias), why),
+        match self.attempt(|| self.delete_scanned(delete, with, (&info, &alias, &need))) {
+            Err(Stop::General(why)) => self.delete_found(delete, with, (&info, &alias, &need), why),
             bound => bound,
         }
     }
@@ -623,7 +642,7 @@ impl Binder<'_> {
         &self,
         delete: &ast::Delete,
         with: Option<&With>,
-        (info, alias): (&Arc<TableInfo>, &str),
+        (info, alias, need): Target<'_>,
     ) -> Bound<DeletePlan> {
         if with.is_some() {
             return Err(Stop::General("WITH"));
@@ -631,7 +650,7 @@ impl Binder<'_> {
         if delete.using.is_some() {
             return Err(Stop::General("DELETE … USING"));
         }
-        let scope = Scope::of(info, alias);
+        let scope = Scope::needing(info, alias, need);
         let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, delete.selection.as_ref(), &scope)?));
         let returning = self.returning(delete.returning.as_deref(), &scope)?;
         Ok(DeletePlan { table: Arc::clone(info), targets, returning })

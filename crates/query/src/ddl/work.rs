@@ -147,12 +147,19 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
             .ok_or_else(|| error(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist")))
     }
 
+    /// The schema of a name, which must be there, for the role to use what is in it.
+    pub(super) fn usable_namespace(&self, name: &str) -> Result<Oid, SqlError> {
+        let oid = self.namespace(name)?;
+        self.check_namespace(oid, privilege::USAGE)?;
+        Ok(oid)
+    }
+
     /// What a relation's name means.
     pub(super) fn find(&self, name: &Name) -> Result<Option<Named>, SqlError> {
         match &name.schema {
             None => Ok(self.schema().find(self.ddl.path, &name.name)),
             Some(schema) if is_system(schema) => Ok(None),
-            Some(schema) => Ok(self.schema().named(self.namespace(schema)?, &name.name)),
+            Some(schema) => Ok(self.schema().named(self.usable_namespace(schema)?, &name.name)),
         }
     }
 
@@ -264,7 +271,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         if self.schema().privileges(self.ddl.role, owner, grants) & wanted == wanted {
             return Ok(());
         }
-        Err(error(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {kind} {name}")))
+        Err(schema::denied(kind, name))
     }
 
     pub(super) fn check_namespace(&self, oid: Oid, wanted: u16) -> Result<(), SqlError> {
@@ -335,11 +342,8 @@ impl Ddl<'_, '_> {
     /// LOCK TABLE
     pub(super) fn lock(&mut self, lock: &syntax::Lock) -> Step<Outcome> {
         for name in &lock.tables {
-            let found = match &name.schema {
-                None => self.schema.find(self.path, &name.name),
-                Some(schema) => self.schema.namespace(schema).and_then(|oid| self.schema.named(oid, &name.name)),
-            };
-            let oid = match found {
+            let found = self.schema.lookup(self.role, self.path, name.schema.as_deref(), &name.name);
+            let oid = match found? {
                 None => return Err(no_relation(&name.to_string()).into()),
                 Some(Named::Table(oid)) => oid,
                 Some(_) => {

@@ -270,13 +270,79 @@ impl Schema {
         false
     }
 
-    /// Which privileges a role has on something that has this owner and these grants.
+    /// Which privileges a role has on something that has this owner and these grants. What it has on
+    /// single columns is not among them.
     pub fn privileges(&self, role: Oid, owner: Oid, grants: &[Grant]) -> u16 {
+        self.held(role, owner, grants, |column| column.is_none())
+    }
+
+    /// Which privileges a role has on one column of such a relation, by a grant on the column or on
+    /// the relation.
+    pub fn column_privileges(&self, role: Oid, owner: Oid, grants: &[Grant], column: u16) -> u16 {
+        self.held(role, owner, grants, |of| of.is_none_or(|of| of == column))
+    }
+
+    /// Which privileges a role has on the relation, or on any of its columns.
+    pub fn any_privileges(&self, role: Oid, owner: Oid, grants: &[Grant]) -> u16 {
+        self.held(role, owner, grants, |_| true)
+    }
+
+    fn held(&self, role: Oid, owner: Oid, grants: &[Grant], counts: impl Fn(Option<u16>) -> bool) -> u16 {
         if self.is_member(role, owner) {
             return u16::MAX;
         }
-        let held = grants.iter().filter(|grant| grant.role == 0 || self.is_member(role, grant.role));
+        let counted = grants.iter().filter(|grant| counts(grant.column));
+        let held = counted.filter(|grant| grant.role == 0 || self.is_member(role, grant.role));
         held.fold(0, |all, grant| all | grant.privileges)
+    }
+
+    /// Whether a role may do something with these columns of such a relation, as one privilege
+    /// says: with any one, if none is named.
+    pub fn may_with_columns(
+        &self,
+        (role, owner): (Oid, Oid),
+        grants: &[Grant],
+        privilege: u16,
+        columns: impl IntoIterator<Item = u16>,
+    ) -> bool {
+        if self.privileges(role, owner, grants) & privilege != 0 {
+            return true;
+        }
+        let mut columns = columns.into_iter().peekable();
+        match columns.peek() {
+            None => self.any_privileges(role, owner, grants) & privilege != 0,
+            Some(_) => columns.all(|column| self.column_privileges(role, owner, grants, column) & privilege != 0),
+        }
+    }
+
+    /// The schema that a name says, for a role that uses what is in it; nothing when there is none.
+    ///
+    /// # Errors
+    /// 42501 without USAGE.
+    pub fn usable_namespace(&self, role: Oid, name: &str) -> Result<Option<Oid>, SqlError> {
+        let Some(oid) = self.namespace(name) else { return Ok(None) };
+        if self.may_use(role, oid) {
+            return Ok(Some(oid));
+        }
+        Err(denied("schema", name))
+    }
+
+    /// Whether a role has USAGE of a schema.
+    pub fn may_use(&self, role: Oid, namespace: Oid) -> bool {
+        let found = self.namespace_by_oid(namespace);
+        found.is_none_or(|it| self.privileges(role, it.owner, &it.grants) & privilege::USAGE != 0)
+    }
+
+    /// What a role means by a relation's name: in the schema that it says, or along a path whose
+    /// schemas the role may use.
+    ///
+    /// # Errors
+    /// 42501 without USAGE of the schema.
+    pub fn lookup(&self, role: Oid, path: &[Oid], schema: Option<&str>, name: &str) -> Result<Option<Named>, SqlError> {
+        match schema {
+            None => Ok(self.find(path, name)),
+            Some(schema) => Ok(self.usable_namespace(role, schema)?.and_then(|namespace| self.named(namespace, name))),
+        }
     }
 }
 
@@ -292,6 +358,11 @@ impl Entry {
             Self::Comment(it) => it.oid,
         }
     }
+}
+
+/// 42501 for something that a role may not do with an object.
+pub fn denied(kind: &str, name: &str) -> SqlError {
+    SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {kind} {name}"))
 }
 
 /// 42P01 for a relation that there is not.

@@ -90,6 +90,8 @@ pub mod privilege {
     pub const CREATE: u16 = 256;
     /// All of a table's.
     pub const ALL_TABLE: u16 = SELECT | INSERT | UPDATE | DELETE | TRUNCATE | REFERENCES | TRIGGER;
+    /// All of a column's.
+    pub const ALL_COLUMN: u16 = SELECT | INSERT | UPDATE | REFERENCES;
     /// All of a sequence's.
     pub const ALL_SEQUENCE: u16 = SELECT | UPDATE | USAGE;
     /// All of a schema's.
@@ -120,6 +122,8 @@ pub mod privilege {
 pub struct Grant {
     /// To whom; 0 is PUBLIC.
     pub role: Oid,
+    /// On which column, by its number from 0; on the whole object without one.
+    pub column: Option<u16>,
     /// What: bits of [`privilege`].
     pub privileges: u16,
     /// Which of these may be granted on.
@@ -282,6 +286,8 @@ pub struct View {
     pub query: String,
     /// The relations that it refers to.
     pub uses: Vec<Oid>,
+    /// Whether it is read in the name of the role that reads it, instead of its owner's.
+    pub security_invoker: bool,
     /// What others may do with it.
     pub grants: Vec<Grant>,
 }

@@ -133,7 +133,7 @@ impl Catalog {
             verifier: None,
             member_of: Vec::new(),
         };
-        let usage = Grant { role: 0, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
+        let usage = Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
         let public = Namespace { oid: PUBLIC, name: "public".to_owned(), owner: FIRST_ROLE, grants: vec![usage] };
         for object in [Object::Role(role), Object::Namespace(public)] {
             transaction.insert(table, &row(OBJECT, object.oid(), &object)?).map_err(write_error)?;

@@ -88,7 +88,8 @@ impl Session<'_> {
         let session_role = self.state.schema.role(&self.state.session_user).map_or(self.state.role, |role| role.oid);
         let columns_of = |query: &Query| {
             let prepared = Prepared::new("", Some(Parsed::sql(Statement::Query(Box::new(query.clone())))), Vec::new());
-            let planned = self.plan(&prepared)?;
+            // Who makes a view need not be allowed to read what it shows.
+            let planned = self.would_be(&prepared)?;
             let columns = planned.columns.iter().flatten().map(|column| (column.name.clone(), column.ty));
             Ok(columns.collect())
         };

@@ -144,12 +144,12 @@ impl State {
         self.memory.below("statement", self.settings.ready.query_memory, remedy)
     }
 
-    /// The schemas of the search path, with the implicit one first.
+    /// The schemas of the search path that the role may use, with the implicit one first.
     pub fn path(&self) -> Vec<Oid> {
         let mut path = vec![PG_CATALOG];
         let named = |name: &String| match name.as_str() {
             "information_schema" => Some(INFORMATION_SCHEMA),
-            name => self.schema.namespace(name),
+            name => self.schema.namespace(name).filter(|namespace| self.schema.may_use(self.role, *namespace)),
         };
         path.extend(self.settings.search_path(&self.user).iter().filter_map(named));
         path

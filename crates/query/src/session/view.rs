@@ -316,7 +316,7 @@ impl ObjectNames for View<'_> {
         system::names::name_of(&Snapshot::of(self.state), kind, id)
     }
 
-    fn id_of(&self, kind: Kind, name: &str) -> Option<u32> {
+    fn id_of(&self, kind: Kind, name: &str) -> Result<Option<u32>, SqlError> {
         system::names::id_of(&Snapshot::of(self.state), kind, name)
     }
 }

@@ -144,7 +144,13 @@ fn pg_auth_members(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlEr
 
 fn pg_namespace(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for (oid, name) in SYSTEM_NAMESPACES.iter().copied() {
-        let usage = crate::schema::Grant { role: 0, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
+        let usage = crate::schema::Grant {
+            role: 0,
+            column: None,
+            privileges: privilege::USAGE,
+            grantable: 0,
+            grantor: FIRST_ROLE,
+        };
         let privileges = describe::privileges(snapshot, FIRST_ROLE, &[usage], privilege::ALL_SCHEMA);
         sink.push(row![oid, name, FIRST_ROLE, privileges]);
     }

@@ -98,9 +98,14 @@ pub struct Sql {
 
 impl Sql {
     pub fn connect(address: std::net::SocketAddr, user: &str) -> Self {
+        Self::connect_with(address, user, None)
+    }
+
+    pub fn connect_with(address: std::net::SocketAddr, user: &str, password: Option<&str>) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let mut config = Config::new();
         config.host(address.ip().to_string()).port(address.port()).user(user).dbname("freshet");
+        password.map(|password| config.password(password));
         let (client, connection) = runtime.block_on(config.connect(NoTls)).unwrap();
         runtime.spawn(connection);
         Self { runtime, client }

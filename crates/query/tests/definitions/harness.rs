@@ -117,11 +117,11 @@ impl ObjectNames for View<'_> {
         self.schema.sequence(id).map(|sequence| sequence.name.clone())
     }
 
-    fn id_of(&self, kind: Kind, name: &str) -> Option<u32> {
-        match self.schema.find(self.path, name)? {
-            Named::Sequence(oid) | Named::Table(oid) | Named::View(oid) if kind == Kind::Regclass => Some(oid),
+    fn id_of(&self, kind: Kind, name: &str) -> Result<Option<u32>, SqlError> {
+        Ok(match self.schema.find(self.path, name) {
+            Some(Named::Sequence(oid) | Named::Table(oid) | Named::View(oid)) if kind == Kind::Regclass => Some(oid),
             _ => None,
-        }
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use sqlparser::tokenizer::Token;
 
 use super::{
-    AlterRole, CreateRole, Definition, Grant, GrantObjects, Membership, RoleOptions,
+    AlterRole, CreateRole, Definition, Grant, GrantObjects, Membership, Privilege, RoleOptions,
     words::{Read, Words},
 };
 use crate::schema::privilege;
@@ -106,44 +106,31 @@ impl Words<'_, '_> {
         let option_only = !grant && self.takes(&["admin", "option", "for"]);
         // Privileges or roles: that is known when the list ends.
         let mut words = Vec::new();
-        let mut columns = false;
         loop {
             let quoted = matches!(&self.parser.peek_token_ref().token, Token::Word(word) if word.quote_style.is_some());
-            words.push((self.ident()?, quoted));
-            if self.sees_token(&Token::LParen) {
-                self.parentheses()?;
-                columns = true;
-            }
-            if words.len() == 1 && words[0].0 == "all" {
+            let word = self.ident()?;
+            if words.is_empty() && word == "all" && !quoted {
                 self.takes(&["privileges"]);
-                if self.sees_token(&Token::LParen) {
-                    self.parentheses()?;
-                    columns = true;
-                }
             }
+            let columns = if self.sees_token(&Token::LParen) { self.listed(Self::ident)? } else { Vec::new() };
+            words.push((word, quoted, columns));
             if !self.token(&Token::Comma) {
                 break;
             }
         }
         if !self.takes(&["on"]) {
-            return self.membership(grant, option_only, words.into_iter().map(|(word, _)| word).collect());
-        }
-        if columns {
-            self.skip();
-            return Ok(Definition::Unsupported("a privilege on some columns".to_owned()));
-        }
-        let privileges = match words.as_slice() {
-            [(all, false)] if all == "all" => None,
-            _ => {
-                let known = words.into_iter().map(|(word, _)| match privilege::named(&word) {
-                    Some(bit) => Ok((bit, word.to_uppercase())),
-                    None => Err(sqlparser::parser::ParserError::ParserError(format!(
-                        "unrecognized privilege type \"{word}\""
-                    ))),
-                });
-                Some(known.collect::<Read<Vec<_>>>()?)
+            if words.iter().any(|(.., columns)| !columns.is_empty()) {
+                return self.fail("ON");
             }
-        };
+            return self.membership(grant, option_only, words.into_iter().map(|(word, ..)| word).collect());
+        }
+        let only = words.len() == 1;
+        let known = words.into_iter().map(|(word, quoted, columns)| match privilege::named(&word) {
+            _ if only && word == "all" && !quoted => Ok(Privilege { one: None, columns }),
+            Some(bit) => Ok(Privilege { one: Some((bit, word.to_uppercase())), columns }),
+            None => Err(sqlparser::parser::ParserError::ParserError(format!("unrecognized privilege type \"{word}\""))),
+        });
+        let privileges = known.collect::<Read<Vec<_>>>()?;
         let Some(objects) = self.grant_objects()? else {
             self.skip();
             let what = "a privilege on this kind of object";

@@ -98,6 +98,9 @@ pub enum Persistence {
     Unlogged,
 }
 
+/// An option in parentheses, and its value if it has one.
+pub type StorageOption = (String, Option<String>);
+
 /// CREATE TABLE
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateTable {
@@ -321,6 +324,8 @@ pub struct CreateView {
     pub temporary: bool,
     /// Names of columns, if they are said.
     pub columns: Vec<String>,
+    /// WITH (…)
+    pub options: Vec<StorageOption>,
     /// What it shows.
     pub query: Box<Query>,
     /// What there is no support for.
@@ -480,13 +485,22 @@ pub enum GrantObjects {
     Databases(Vec<String>),
 }
 
+/// A privilege in GRANT or REVOKE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Privilege {
+    /// A bit of [`crate::schema::privilege`], and how it was called; nothing for ALL.
+    pub one: Option<(u16, String)>,
+    /// On which columns; on the whole object if there are none.
+    pub columns: Vec<String>,
+}
+
 /// GRANT, REVOKE
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
     /// GRANT, not REVOKE.
     pub grant: bool,
-    /// Bits of [`crate::schema::privilege`], and how each was called; nothing for ALL.
-    pub privileges: Option<Vec<(u16, String)>>,
+    /// Which.
+    pub privileges: Vec<Privilege>,
     /// On what.
     pub objects: GrantObjects,
     /// To or from whom.
