@@ -126,7 +126,7 @@ fn a_role_is_part_of_the_session_and_of_its_transaction() {
     assert_eq!(low.lines("SHOW role"), ["high"]);
     check("RESET ROLE", "low low");
     assert_eq!(low.lines("SHOW role"), ["none"]);
-    check("SET ROLE high; DISCARD ALL", "low high");
+    check("SET ROLE high", "low high");
     check("DISCARD ALL", "low low");
     check("BEGIN; SET ROLE high; ROLLBACK", "low low");
     check("BEGIN; SET ROLE high; COMMIT", "low high");
@@ -253,6 +253,7 @@ fn privileges_on_columns_are_enough_for_these() {
     for sql in [
         "INSERT INTO t (id, a) VALUES (5, 5) RETURNING id",
         "INSERT INTO t (id) VALUES (5) ON CONFLICT (id) DO UPDATE SET a = excluded.a + t.a",
+        "INSERT INTO t VALUES (6, 6)",
         "INSERT INTO t (id, a) SELECT id + 100, a FROM t",
         "UPDATE t SET a = a + 1 WHERE id = 1 RETURNING a",
         "UPDATE t SET a = o.id FROM o WHERE o.id = t.id",
@@ -270,10 +271,10 @@ fn privileges_on_columns_are_enough_for_these() {
         "SELECT id FROM t WHERE EXISTS (SELECT FROM o WHERE t.secret = o.id)",
         "SELECT (SELECT secret)  FROM t",
         "SELECT x.id FROM t x NATURAL JOIN t y",
-        "SELECT json_agg(t) FROM t",
+        "SELECT to_jsonb(t) FROM t LEFT JOIN o ON true",
         "SELECT a, sum(b) OVER () FROM t",
         "TABLE t",
-        "INSERT INTO t VALUES (6, 6)",
+        "INSERT INTO t VALUES (6, 6, 6)",
         "INSERT INTO t (id, b) VALUES (6, 6)",
         "INSERT INTO t (id, a) VALUES (6, 6) RETURNING *",
         "INSERT INTO t (id) VALUES (1) ON CONFLICT (id) DO UPDATE SET a = excluded.b",
@@ -294,7 +295,7 @@ fn privileges_on_columns_are_enough_for_these() {
     }
     denied(&low, "SELECT secret FROM v", "permission denied for view v");
     denied(&low, "SELECT x FROM o", "permission denied for table o");
-    assert_eq!(low.lines("COPY t (id) TO STDOUT").len(), 0);
+    assert!(low.runtime.block_on(low.client.copy_out("COPY t (id) TO STDOUT")).is_ok());
 
     for (expression, expected) in [
         ("has_column_privilege('low', 't', 'a', 'SELECT')", "t"),

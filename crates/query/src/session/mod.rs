@@ -9,6 +9,7 @@
 //! | [`statement`] | runs a statement |
 //! | [`utility`] | statements that are neither queries nor changes of rows |
 //! | [`settings`] | SET, SHOW |
+//! | [`role`] | SET ROLE, SET SESSION AUTHORIZATION |
 //! | [`view`] | what functions ask the session |
 //! | [`wire`] | rows to the client |
 
@@ -18,6 +19,7 @@ pub mod interrupt;
 pub mod messages;
 pub mod parse;
 pub mod prepare;
+pub mod role;
 pub mod settings;
 pub mod statement;
 pub mod transaction;
@@ -83,8 +85,10 @@ pub struct State {
     pub settings: Settings,
     /// The catalog as its transaction sees it, or saw it last.
     pub schema: Arc<Schema>,
-    /// The role that has opened it.
+    /// The role whose session it is: that which has opened it, unless a superuser has changed that.
     pub session_user: String,
+    /// That role's id.
+    pub session_role: Oid,
     /// The role in whose name it runs statements.
     pub user: String,
     /// That role's id.
@@ -201,7 +205,7 @@ impl<'w> Session<'w> {
         let memory = shared.bounds.session(&shared.memory);
         let mut settings = Settings::of(&shared.bounds, &memory);
         settings.fix("is_superuser", if superuser { "on" } else { "off" });
-        settings.fix("session_authorization", &user);
+        settings.fix("session_authorization", &format!("{oid} {user}"));
         settings.fix("in_hot_standby", if shared.is_standby() { "on" } else { "off" });
         settings.fix("max_connections", &shared.limits.connections.to_string());
         let info = SessionInfo::new(Identity {
@@ -222,6 +226,7 @@ impl<'w> Session<'w> {
                 settings,
                 schema,
                 session_user: user.clone(),
+                session_role: oid,
                 user,
                 role: oid,
                 database: database.into(),
@@ -253,7 +258,7 @@ impl<'w> Session<'w> {
     /// # Errors
     /// When there is none, or it cannot have the value.
     pub fn start_with(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
-        self.state.settings.set(name, value, false).map(drop)
+        self.state.set(name, Some(value), false).map(drop)
     }
 
     /// What is set now is what RESET goes back to.

@@ -1,7 +1,15 @@
 //! Text to statements.
 
 use freshet_sql::{SqlError, memory::Reservation};
-use sqlparser::{ast::Statement, keywords::Keyword, parser::Parser, tokenizer::Token};
+use sqlparser::{
+    ast::{
+        ContextModifier, Ident, ObjectName, Reset, ResetStatement, Set, SetSessionAuthorizationParam,
+        SetSessionAuthorizationParamKind, Statement,
+    },
+    keywords::Keyword,
+    parser::Parser,
+    tokenizer::Token,
+};
 
 use crate::{
     bind::{not_supported, syntax_error},
@@ -67,6 +75,16 @@ fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlErro
             Parsed::Maintenance(tag)
         } else if parser.parse_keywords(&[Keyword::PREPARE, Keyword::TRANSACTION]) {
             return Err(not_supported("PREPARE TRANSACTION"));
+        } else if parser.parse_keywords(&[Keyword::RESET, Keyword::SESSION, Keyword::AUTHORIZATION]) {
+            let name = ObjectName::from(vec![Ident::new("session_authorization")]);
+            Parsed::sql(Statement::Reset(ResetStatement { reset: Reset::ConfigurationParameter(name) }))
+        } else if parser.parse_keywords(&[Keyword::SET, Keyword::LOCAL, Keyword::SESSION, Keyword::AUTHORIZATION]) {
+            let kind = match parser.parse_keyword(Keyword::DEFAULT) {
+                true => SetSessionAuthorizationParamKind::Default,
+                false => SetSessionAuthorizationParamKind::User(parser.parse_identifier().map_err(failed)?),
+            };
+            let param = SetSessionAuthorizationParam { scope: ContextModifier::Local, kind };
+            Parsed::sql(Statement::Set(Set::SetSessionAuthorization(param)))
         } else if first.eq_ignore_ascii_case("copy") {
             Parsed::Copy(Box::new(Copy::parse(parser, sql)?))
         } else if let Some(definition) = Definition::parse(parser).map_err(failed)? {
@@ -84,6 +102,17 @@ fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlErro
     }
 }
 
+/// Whether SET gives the session another role: who may become whom is in the catalog.
+fn names_role(set: &Set) -> bool {
+    match set {
+        Set::SetRole { .. } | Set::SetSessionAuthorization(_) => true,
+        Set::SingleAssignment { variable, .. } => {
+            ["role", "session_authorization"].iter().any(|name| variable.to_string().eq_ignore_ascii_case(name))
+        }
+        _ => false,
+    }
+}
+
 impl Parsed {
     /// A statement as sqlparser has it.
     pub fn sql(statement: Statement) -> Self {
@@ -93,6 +122,7 @@ impl Parsed {
     /// Whether it reads nothing: such statements need no snapshot, and on a standby no view of any age.
     pub fn needs_no_snapshot(&self) -> bool {
         match self {
+            Self::Sql(statement) if matches!(&**statement, Statement::Set(set) if names_role(set)) => false,
             Self::Sql(statement) => matches!(
                 **statement,
                 Statement::Set(_)
