@@ -517,8 +517,11 @@ impl Settings {
         let undone = self.undo[behind..].iter().any(|undo| undo.name == name);
         let noted = self.in_transaction && !undone;
         if let Some(kept) = &self.kept {
-            let copies = usize::from(local && !self.local.contains_key(name)) + usize::from(noted);
-            let outlives = self.local.get(name).filter(|_| noted).map_or(0, |it| size_of_one(name, it.as_ref()));
+            // The value that is there goes to one of these places; the other one has a copy.
+            let places = usize::from(local && !self.local.contains_key(name)) + usize::from(noted);
+            let copies = places.saturating_sub(1);
+            let outlives =
+                self.local.get(name).filter(|_| noted && local).map_or(0, |it| size_of_one(name, it.as_ref()));
             kept.take(size_of_one(name, value.as_ref()) + copies * size_of_one(name, there) + outlives)?;
         }
         if noted {
