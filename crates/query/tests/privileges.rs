@@ -395,6 +395,7 @@ fn roles_that_make_roles_rule_over_these_only() {
     mgr.lines("REVOKE ADMIN OPTION FOR mine FROM low CASCADE");
     denied(&low, "GRANT mine TO dba", "permission denied to grant role \"mine\"");
     assert_eq!(mgr.lines("SELECT pg_has_role('dba', 'mine', 'MEMBER')"), ["f"]);
+    owner.lines("DROP TABLE t");
     mgr.lines("DROP ROLE mine");
     // What one has oneself, one can give.
     let makes = login(&node, "makes");

@@ -283,7 +283,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
 
     /// Fails unless the role may give things to this one.
     pub(super) fn check_new_owner(&self, owner: Oid) -> Result<(), SqlError> {
-        if self.schema().is_member(self.ddl.role, owner) {
+        if self.schema().may_become(self.ddl.role, owner) {
             return Ok(());
         }
         let name = self.schema().role_by_oid(owner).map_or("", |role| &role.name);

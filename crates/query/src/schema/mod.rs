@@ -250,24 +250,62 @@ impl Schema {
         all
     }
 
-    /// Whether a role is another one, or a member of it, directly or not. Superusers are members of all.
-    pub fn is_member(&self, role: Oid, of: Oid) -> bool {
-        let mut open = vec![role];
-        let mut seen = Vec::new();
-        while let Some(next) = open.pop() {
-            if next == of {
-                return true;
-            }
-            let Some(known) = self.role_by_oid(next) else { continue };
-            if known.superuser && next == role {
-                return true;
-            }
-            if !seen.contains(&next) {
-                seen.push(next);
-                open.extend(&known.member_of);
+    fn is_superuser(&self, role: Oid) -> bool {
+        self.role_by_oid(role).is_some_and(|role| role.superuser)
+    }
+
+    /// A role, and all that it is a member of by such grants, directly or not; the nearest first.
+    fn with_groups(&self, role: Oid, counts: impl Fn(&MemberOf) -> bool) -> Vec<Oid> {
+        let mut found = vec![role];
+        let mut at = 0;
+        while let Some(next) = found.get(at) {
+            at += 1;
+            let Some(role) = self.role_by_oid(*next) else { continue };
+            for member_of in role.member_of.iter().filter(|it| counts(it)) {
+                if !found.contains(&member_of.role) {
+                    found.push(member_of.role);
+                }
             }
         }
-        false
+        found
+    }
+
+    /// Whether a role has what another one has: it is that, or inherits from it, directly or not.
+    /// Superusers have what all have.
+    pub fn is_member(&self, role: Oid, of: Oid) -> bool {
+        role == of || self.is_superuser(role) || self.with_groups(role, |it| it.inherit).contains(&of)
+    }
+
+    /// Whether a role may become another one. Superusers may become all.
+    pub fn may_become(&self, role: Oid, other: Oid) -> bool {
+        role == other || self.is_superuser(role) || self.with_groups(role, |it| it.set).contains(&other)
+    }
+
+    /// Whether a role is another one or a member of it, directly or not, superuser or not.
+    pub fn is_within(&self, role: Oid, of: Oid) -> bool {
+        self.with_groups(role, |_| true).contains(&of)
+    }
+
+    /// Whether a role may say who is a member of another one: it, or one that it is a member of, has
+    /// that by ADMIN. Superusers may say that of all.
+    pub fn administers(&self, role: Oid, other: Oid) -> bool {
+        let groups = || self.with_groups(role, |_| true);
+        self.is_superuser(role) || groups().into_iter().any(|group| self.has_admin(group, other))
+    }
+
+    /// The role that says who is a member of another one when `role` says it: itself, or the nearest
+    /// one whose privileges it has, if that has ADMIN; for a superuser the first role.
+    pub fn administrator(&self, role: Oid, other: Oid) -> Option<Oid> {
+        if self.is_superuser(role) {
+            return Some(FIRST_ROLE);
+        }
+        self.with_groups(role, |it| it.inherit).into_iter().find(|group| self.has_admin(*group, other))
+    }
+
+    /// Whether a role itself was granted another one with ADMIN.
+    pub fn has_admin(&self, role: Oid, other: Oid) -> bool {
+        let role = self.role_by_oid(role);
+        role.is_some_and(|role| role.member_of.iter().any(|it| it.role == other && it.admin))
     }
 
     /// Which privileges a role has on something that has this owner and these grants. What it has on

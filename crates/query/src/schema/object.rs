@@ -64,8 +64,27 @@ pub struct Role {
     pub create_database: bool,
     /// From what its password is checked, in PostgreSQL's notation for SCRAM; without one, no password is right.
     pub verifier: Option<String>,
-    /// The roles that it is a member of.
-    pub member_of: Vec<Oid>,
+    /// Whether it has the privileges of roles that it becomes a member of, if nothing else is said then.
+    pub inherit: bool,
+    /// The roles that it is a member of; of one by several grants, if several roles have granted it.
+    pub member_of: Vec<MemberOf>,
+}
+
+/// By what a role is a member of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberOf {
+    /// The id of the membership.
+    pub oid: Oid,
+    /// Of which.
+    pub role: Oid,
+    /// By whose grant.
+    pub grantor: Oid,
+    /// Whether it may say who is a member, and change and drop that role.
+    pub admin: bool,
+    /// Whether it has that role's privileges.
+    pub inherit: bool,
+    /// Whether it may become that role: SET ROLE.
+    pub set: bool,
 }
 
 /// What a role may do with a table, view or sequence, as bits.

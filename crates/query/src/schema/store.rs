@@ -131,6 +131,7 @@ impl Catalog {
             create_role: true,
             create_database: true,
             verifier: None,
+            inherit: true,
             member_of: Vec::new(),
         };
         let usage = Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };

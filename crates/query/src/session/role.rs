@@ -55,7 +55,7 @@ impl State {
 
     fn may_become(&self, name: &str) -> Result<(Oid, String), SqlError> {
         let role = self.named(name)?;
-        if self.schema.is_member(self.session_role, role.oid) {
+        if self.schema.may_become(self.session_role, role.oid) {
             return Ok((role.oid, role.name.clone()));
         }
         let message = format!("permission denied to set role \"{name}\"");

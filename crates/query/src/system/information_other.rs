@@ -64,8 +64,10 @@ fn enabled_roles(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErro
 
 fn applicable_roles(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for role in role::roles(snapshot).into_iter().filter(|role| snapshot.is_member(role.oid)) {
-        for group in role.member_of.iter().filter_map(|group| snapshot.schema.role_by_oid(*group)) {
-            sink.push(row![&role.name, &group.name, "NO"]);
+        for member_of in &role.member_of {
+            if let Some(group) = snapshot.schema.role_by_oid(member_of.role) {
+                sink.push(row![&role.name, &group.name, yes(member_of.admin)]);
+            }
         }
     }
     Ok(())

@@ -376,8 +376,10 @@ pub struct CreateRole {
     pub options: RoleOptions,
     /// IN ROLE
     pub in_roles: Vec<RoleName>,
-    /// ROLE, USER, ADMIN
+    /// ROLE, USER
     pub members: Vec<RoleName>,
+    /// ADMIN
+    pub administrators: Vec<RoleName>,
 }
 
 /// What a role may; what is not said is nothing.
@@ -391,6 +393,12 @@ pub struct RoleOptions {
     pub create_role: Option<bool>,
     /// CREATEDB
     pub create_database: Option<bool>,
+    /// INHERIT
+    pub inherit: Option<bool>,
+    /// REPLICATION, which makes no difference, but may not be given by everybody
+    pub replication: Option<bool>,
+    /// BYPASSRLS, likewise
+    pub bypass_row_security: Option<bool>,
     /// PASSWORD, or PASSWORD NULL
     pub password: Option<Option<String>>,
     /// An option that there is no support for.
@@ -520,8 +528,23 @@ pub struct Membership {
     pub roles: Vec<String>,
     /// Who becomes a member, or is one no more.
     pub members: Vec<RoleName>,
-    /// REVOKE ADMIN OPTION FOR: nothing but that.
-    pub option_only: bool,
+    /// WITH ADMIN, INHERIT, SET; of REVOKE, which of these are revoked, and the membership stays.
+    pub options: MemberOptions,
+    /// GRANTED BY
+    pub grantor: Option<RoleName>,
+    /// CASCADE, of REVOKE
+    pub cascade: bool,
+}
+
+/// Options of a membership, as far as they are said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberOptions {
+    /// ADMIN
+    pub admin: Option<bool>,
+    /// INHERIT
+    pub inherit: Option<bool>,
+    /// SET
+    pub set: Option<bool>,
 }
 
 /// What a comment is about.

@@ -42,7 +42,10 @@ const OF_DATABASES: Words = &[
     ("TEMPORARY", privilege::DATABASE),
     ("TEMP", privilege::DATABASE),
 ];
-const OF_ROLES: Words = &[("USAGE", privilege::USAGE), ("MEMBER", privilege::USAGE)];
+const OF_ROLES: Words = &[("USAGE", USAGE_OF), ("MEMBER", MEMBER_OF), ("SET", SET_OF)];
+const USAGE_OF: u16 = 1;
+const MEMBER_OF: u16 = 2;
+const SET_OF: u16 = 4;
 const EXECUTE: Words = &[("EXECUTE", privilege::USAGE)];
 const USAGE: Words = &[("USAGE", privilege::USAGE)];
 const CREATE: Words = &[("CREATE", privilege::CREATE)];
@@ -280,9 +283,12 @@ pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Re
                 None => 0,
             };
             let wanted = wanted(words, OF_ROLES)?;
-            truth(Some(
-                wanted.iter().any(|wanted| if wanted.grantable { superuser } else { schema.is_member(whose, of) }),
-            ))
+            truth(Some(wanted.iter().any(|wanted| match wanted.bit {
+                _ if wanted.grantable => schema.administers(whose, of),
+                USAGE_OF => schema.is_member(whose, of),
+                SET_OF => schema.may_become(whose, of),
+                _ => superuser || schema.is_within(whose, of),
+            })))
         }
         _ => Ok(None),
     }

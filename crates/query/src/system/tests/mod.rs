@@ -108,6 +108,7 @@ fn role(oid: Oid, name: &str, superuser: bool) -> Entry {
         create_role: superuser,
         create_database: superuser,
         verifier: superuser.then(|| "SCRAM-SHA-256$x".to_owned()),
+        inherit: true,
         member_of: Vec::new(),
     }))
 }
