@@ -191,6 +191,8 @@ impl Binder<'_> {
             assigned.push((number, self.assigned(&mut finder, number, &value)?));
         }
         let returning = self.returning_found(update.returning.as_deref(), &mut finder)?;
+        // What is said of the table that is changed comes first, as in PostgreSQL.
+        need.check(self)?;
         let query = self.general(&finder.query(), why)?;
         let mut assignments = Vec::with_capacity(assigned.len());
         for (number, assigned) in assigned {
@@ -243,6 +245,8 @@ impl Binder<'_> {
             items: Vec::new(),
         };
         let returning = self.returning_found(delete.returning.as_deref(), &mut finder)?;
+        // What is said of the table that is changed comes first, as in PostgreSQL.
+        need.check(self)?;
         let query = self.general(&finder.query(), why)?;
         Ok(DeletePlan { table: Arc::clone(info), targets: Targets::Found(query), returning })
     }

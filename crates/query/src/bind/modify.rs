@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     expression::{Expression, Typed},
-    schema::{Identity, TableInfo, privilege},
+    schema::{Identity, Oid, TableInfo, privilege},
     syntax,
 };
 
@@ -176,7 +176,14 @@ impl Binder<'_> {
     pub fn default_of(&self, info: &TableInfo, column: usize) -> Bound<Expression> {
         let definition = &info.table.columns[column];
         let Some(sql) = &definition.default else { return Ok(Expression::NULL) };
-        let typed = self.expression(&parse_expression(sql)?, &Scope::nothing())?;
+        let mut typed = self.expression(&parse_expression(sql)?, &Scope::nothing())?;
+        if definition.identity.is_some()
+            && let Expression::Session(_, arguments) = &typed.expression
+            && let [Expression::Constant(sequence)] = &**arguments
+            && let Some(sequence) = sequence.as_i64().and_then(|oid| Oid::try_from(oid).ok())
+        {
+            typed.expression = Expression::Identity(sequence);
+        }
         Ok(self.coerce(typed, definition.ty, CastContext::Assignment)?.expression)
     }
 

@@ -442,10 +442,9 @@ impl Work<'_, '_, '_> {
     /// REASSIGN OWNED
     pub(super) fn reassign_owned(&mut self, from: &[RoleName], to: &RoleName) -> Step<&'static str> {
         let to = self.role(to)?;
-        self.check_new_owner(to)?;
         let from = from.iter().map(|name| self.role(name)).collect::<Result<Vec<_>, _>>()?;
-        for role in &from {
-            self.check_new_owner(*role)?;
+        if from.iter().chain([&to]).any(|role| !self.schema().is_member(self.ddl.role, *role)) {
+            return Err(error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to reassign objects").into());
         }
         let entries: Vec<Entry> = self.schema().entries().cloned().collect();
         for entry in entries {

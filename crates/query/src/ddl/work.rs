@@ -57,7 +57,14 @@ pub(super) struct View<'v> {
     interrupted: &'v dyn Fn() -> Result<(), SqlError>,
 }
 
-impl SessionView for View<'_> {}
+impl SessionView for View<'_> {
+    fn identity_value(&self, sequence: Oid) -> Result<Value, SqlError> {
+        match self.schema.sequence(sequence) {
+            Some(sequence) => self.sequences.next(sequence, self.interrupted).map(Value::Int8),
+            None => self.session.identity_value(sequence),
+        }
+    }
+}
 
 impl SessionCalls for View<'_> {
     fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError> {
@@ -353,9 +360,10 @@ impl Ddl<'_, '_> {
             };
             let Some(info) = self.schema.table(oid) else { return Err(no_relation(&name.name).into()) };
             let held = self.schema.privileges(self.role, info.table.owner, &info.table.grants);
-            let writing = privilege::INSERT | privilege::UPDATE | privilege::DELETE | privilege::TRUNCATE;
+            let writing = privilege::UPDATE | privilege::DELETE | privilege::TRUNCATE;
             let enough = match lock.mode {
-                LockMode::AccessShare => writing | privilege::SELECT,
+                LockMode::AccessShare => privilege::SELECT,
+                LockMode::RowExclusive => writing | privilege::INSERT,
                 _ => writing,
             };
             if held & enough == 0 {

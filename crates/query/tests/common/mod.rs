@@ -102,13 +102,17 @@ impl Sql {
     }
 
     pub fn connect_with(address: std::net::SocketAddr, user: &str, password: Option<&str>) -> Self {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let mut config = Config::new();
         config.host(address.ip().to_string()).port(address.port()).user(user).dbname("freshet");
         password.map(|password| config.password(password));
-        let (client, connection) = runtime.block_on(config.connect(NoTls)).unwrap();
+        Self::open(&config).unwrap()
+    }
+
+    pub fn open(config: &Config) -> Result<Self, tokio_postgres::Error> {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (client, connection) = runtime.block_on(config.connect(NoTls))?;
         runtime.spawn(connection);
-        Self { runtime, client }
+        Ok(Self { runtime, client })
     }
 
     /// Runs statements; returns the rows of the last one that has any, as text.

@@ -125,7 +125,12 @@ impl ObjectNames for View<'_> {
     }
 }
 
-impl SessionView for View<'_> {}
+impl SessionView for View<'_> {
+    fn identity_value(&self, sequence: Oid) -> Result<Value, SqlError> {
+        let sequence = self.schema.sequence(sequence).unwrap();
+        self.sequences.next(&self.base.sequences, sequence, &|| Ok(())).map(Value::Int8)
+    }
+}
 
 impl SessionCalls for View<'_> {
     fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError> {
