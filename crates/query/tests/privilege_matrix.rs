@@ -21,6 +21,7 @@ use tokio_postgres::Config;
 /// What there is, made by the superuser `freshet`. The statements are run as `tester`.
 const SETUP: &str = "
     CREATE ROLE keeper; CREATE ROLE tester; CREATE ROLE other; CREATE ROLE lender;
+    CREATE ROLE circle; GRANT circle TO tester;
     CREATE SCHEMA s AUTHORIZATION keeper;
     CREATE SCHEMA hid AUTHORIZATION keeper;
     CREATE SCHEMA own AUTHORIZATION tester;
@@ -111,6 +112,19 @@ const STATEMENTS: &[(&str, &[&str])] = &[
     ("SET LOCAL search_path = s; SELECT a FROM t", &["USAGE ON SCHEMA s", "SELECT ON s.t"]),
     ("SET LOCAL search_path = s, own; SELECT n FROM o", &[]),
     ("SELECT * FROM hid.h", &["USAGE ON SCHEMA hid", "SELECT ON hid.h"]),
+    ("WITH w AS (SELECT a FROM s.t) SELECT 1", &["USAGE ON SCHEMA s", "SELECT ON s.t"]),
+    ("SELECT a FROM s.t WHERE false", &["USAGE ON SCHEMA s", "SELECT ON s.t"]),
+    ("SELECT CASE WHEN true THEN a ELSE b END FROM s.t", &["USAGE ON SCHEMA s", "SELECT ON s.t"]),
+    ("SELECT 1 FROM own.o LEFT JOIN s.t ON t.id = o.id", &["USAGE ON SCHEMA s", "SELECT ON s.t"]),
+    (
+        "SELECT g, (SELECT count(*) FROM s.t WHERE t.a > g) FROM generate_series(1, 2) g",
+        &["USAGE ON SCHEMA s", "SELECT ON s.t"],
+    ),
+    (
+        "WITH RECURSIVE w AS (SELECT 1 AS n UNION ALL SELECT n + 1 FROM w JOIN s.t ON t.id = n) SELECT count(*) FROM w",
+        &["USAGE ON SCHEMA s", "SELECT ON s.t"],
+    ),
+    ("VALUES ((SELECT max(a) FROM s.t))", &["USAGE ON SCHEMA s", "SELECT ON s.t"]),
     // Views.
     ("SELECT id FROM s.v", &["USAGE ON SCHEMA s", "SELECT ON s.v"]),
     ("SELECT * FROM s.v", &["USAGE ON SCHEMA s", "SELECT ON s.v"]),
@@ -132,6 +146,18 @@ const STATEMENTS: &[(&str, &[&str])] = &[
     ("INSERT INTO s.t DEFAULT VALUES", &["USAGE ON SCHEMA s", "INSERT ON s.t"]),
     ("INSERT INTO s.t SELECT n + 5, n FROM own.o", &["USAGE ON SCHEMA s", "INSERT ON s.t"]),
     ("INSERT INTO s.t (id) SELECT a FROM s.t", &["USAGE ON SCHEMA s", "INSERT ON s.t", "SELECT ON s.t"]),
+    (
+        "INSERT INTO s.t (id) SELECT count(*) + 5 FROM s.u GROUP BY x",
+        &["USAGE ON SCHEMA s", "INSERT ON s.t", "SELECT ON s.u"],
+    ),
+    (
+        "INSERT INTO s.t SELECT id + 5, x FROM s.u UNION SELECT 9, 9",
+        &["USAGE ON SCHEMA s", "INSERT ON s.t", "SELECT ON s.u"],
+    ),
+    (
+        "WITH w AS (SELECT x FROM s.u) INSERT INTO s.t (id) SELECT x + 5 FROM w RETURNING a",
+        &["USAGE ON SCHEMA s", "INSERT ON s.t", "SELECT ON s.t", "SELECT ON s.u"],
+    ),
     ("INSERT INTO own.o SELECT id + 5, a FROM s.t", &["USAGE ON SCHEMA s", "SELECT ON s.t"]),
     ("INSERT INTO s.t (id) VALUES (3) RETURNING id", &["USAGE ON SCHEMA s", "INSERT ON s.t", "SELECT ON s.t"]),
     ("INSERT INTO s.t (id) VALUES (3) RETURNING *", &["USAGE ON SCHEMA s", "INSERT ON s.t", "SELECT ON s.t"]),
@@ -306,6 +332,10 @@ const UNSUPPORTED: &[(&str, &str)] = &[
 
 /// Where Freshet answers otherwise, and why that is so.
 const DIFFERENT: &[(&str, &str)] = &[
+    (
+        "WITH w AS (SELECT a FROM s.t) SELECT 1",
+        "what nothing names is to be readable, too; PostgreSQL leaves it out first",
+    ),
     ("CREATE TABLE s.n (id serial)", "the new column knows its sequence, and need not find it by its name"),
     ("CREATE TABLE s.n AS SELECT 1 AS x", "the new table is found by its name, to be filled"),
     ("CREATE SCHEMA n", "CREATE on the database cannot be granted: roles with CREATEDB make schemas"),
@@ -418,15 +448,16 @@ struct Side {
     session: Sql,
 }
 
-/// Runs a statement as `tester` with just these privileges; whatever it does is rolled back.
-fn verdict(side: &mut Side, sql: &str, grants: &[String]) -> Verdict {
+/// Runs a statement as `tester` with just these privileges, which this role is granted; whatever it
+/// does is rolled back.
+fn verdict(side: &mut Side, sql: &str, grants: &[String], grantee: &str) -> Verdict {
     let mut before = "BEGIN".to_owned();
     for grant in grants {
         let (what, option) = match grant.strip_suffix(" WITH GRANT OPTION") {
             Some(what) => (what, " WITH GRANT OPTION"),
             None => (grant.as_str(), ""),
         };
-        before += &format!("; GRANT {what} TO tester{option}");
+        before += &format!("; GRANT {what} TO {grantee}{option}");
     }
     if sql.contains("lastval") || sql.contains("currval") {
         before += "; SELECT nextval('s.q')";
@@ -517,7 +548,8 @@ fn postgresql_would_say_the_same() {
         let different = DIFFERENT.iter().any(|(known, _)| known == sql);
         let mut differences = Vec::new();
         for (number, grants) in grant_sets(needs).iter().enumerate() {
-            let (theirs, ours) = (verdict(&mut postgresql, sql, grants), verdict(&mut freshet, sql, grants));
+            let theirs = verdict(&mut postgresql, sql, grants, "tester");
+            let ours = verdict(&mut freshet, sql, grants, "tester");
             runs += 1;
             let line = format!("{sql}\n    with {grants:?}\n    PostgreSQL: {theirs:?}\n    Freshet:    {ours:?}");
             if number == 0 {
@@ -531,6 +563,21 @@ fn postgresql_would_say_the_same() {
                 Some(_) => {}
                 None if theirs != ours => differences.push(line),
                 None => {}
+            }
+            // What everybody may, or a role that it is a member of, it may as well.
+            let common = |grant: &String| {
+                grant.contains(" ON ") && !grant.contains('(') && !grant.ends_with(" WITH GRANT OPTION")
+            };
+            if unsupported.is_some() || !grants.iter().all(common) {
+                continue;
+            }
+            for grantee in ["PUBLIC", "circle"] {
+                let by_others = verdict(&mut freshet, sql, grants, grantee);
+                runs += 1;
+                if by_others != ours {
+                    differences
+                        .push(format!("{sql}\n    with {grants:?} to {grantee}\n    {by_others:?}\n    not {ours:?}"));
+                }
             }
         }
         assert!(!different || !differences.is_empty(), "{sql} is as in PostgreSQL now");

@@ -249,6 +249,7 @@ impl Binder<'_> {
                 return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message).into());
             }
             targets.push(number);
+            need.insert(number as u16);
         }
         let default_values = insert.source.is_none();
         if !explicit && !default_values {
@@ -256,7 +257,7 @@ impl Binder<'_> {
         }
         let (source, count) = match &insert.source {
             None => (RowSource::Values(vec![Vec::new()]), 0),
-            Some(query) => self.rows_to_insert(query, with, &info, &targets)?,
+            Some(query) => self.rows_to_insert(query, with, (&info, &need), &targets)?,
         };
         if count > targets.len() {
             return Err(syntax_error("INSERT has more expressions than target columns").into());
@@ -308,7 +309,7 @@ impl Binder<'_> {
         &self,
         query: &Query,
         with: Option<&With>,
-        info: &Arc<TableInfo>,
+        (info, need): (&Arc<TableInfo>, &Need),
         targets: &[usize],
     ) -> Bound<(RowSource, usize)> {
         if with.is_none() {
@@ -334,6 +335,8 @@ impl Binder<'_> {
             Err(Stop::General(why)) => why,
             Err(stop) => return Err(stop),
         };
+        // What is said of the table that is changed comes first, as in PostgreSQL.
+        need.check(self)?;
         let general = self.general(&query, why)?;
         let casts = self.casts(general.0.columns().iter().map(|column| column.ty), info, targets)?;
         let count = general.0.columns().len();
