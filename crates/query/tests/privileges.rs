@@ -114,7 +114,7 @@ fn names_need_usage_of_their_schemas() {
 
 #[test]
 fn a_role_is_part_of_the_session_and_of_its_transaction() {
-    let (node, _owner) =
+    let (node, owner) =
         server("CREATE ROLE low LOGIN PASSWORD 'pw'; CREATE ROLE other; CREATE ROLE high; GRANT high TO low");
     let low = login(&node, "low");
     let who = |session: &Sql| session.lines("SELECT session_user, current_user").remove(0);
@@ -142,9 +142,33 @@ fn a_role_is_part_of_the_session_and_of_its_transaction() {
     denied(&low, "SET ROLE other", "permission denied to set role \"other\"");
     denied(&low, "SET SESSION AUTHORIZATION other", "permission denied to set session authorization");
     assert_eq!(low.state("SET ROLE nobody"), "22023");
+    // It takes no snapshot: the level can still be said.
+    check("BEGIN; SET LOCAL ROLE high; SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "low high");
+    check("COMMIT", "low low");
+    // What was revoked meanwhile counts at once.
+    owner.lines("CREATE ROLE fleeting; GRANT fleeting TO low");
+    check("SET ROLE fleeting", "low fleeting");
+    check("RESET ROLE", "low low");
+    owner.lines("REVOKE fleeting FROM low");
+    denied(&low, "SET ROLE fleeting", "permission denied to set role \"fleeting\"");
     // One who fails in between has what he had.
     assert!(low.query("BEGIN; SET ROLE high; SELECT 1/0").is_err());
     check("ROLLBACK", "low low");
+
+    // A role that the client begins with is what RESET ROLE goes back to; it may not begin as another user.
+    let begin = |options: &str| {
+        let mut config = tokio_postgres::Config::new();
+        config.host(node.address().ip().to_string()).port(node.address().port()).user("low").dbname("freshet");
+        Sql::open(config.password("pw").options(options))
+    };
+    let begun = begin("-c role=high").unwrap();
+    assert_eq!(who(&begun), "low high");
+    begun.lines("SET ROLE NONE; RESET ROLE");
+    assert_eq!(who(&begun), "low high");
+    for options in ["-c role=other", "-c session_authorization=high"] {
+        let refused = begin(options).err().unwrap();
+        assert_eq!(refused.code().map(|state| state.code()), Some("42501"), "{options}");
+    }
 
     let super_session = node.connect();
     let become_ = |sql: &str, expected: &str| {

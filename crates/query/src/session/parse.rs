@@ -102,17 +102,6 @@ fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlErro
     }
 }
 
-/// Whether SET gives the session another role: who may become whom is in the catalog.
-fn names_role(set: &Set) -> bool {
-    match set {
-        Set::SetRole { .. } | Set::SetSessionAuthorization(_) => true,
-        Set::SingleAssignment { variable, .. } => {
-            ["role", "session_authorization"].iter().any(|name| variable.to_string().eq_ignore_ascii_case(name))
-        }
-        _ => false,
-    }
-}
-
 impl Parsed {
     /// A statement as sqlparser has it.
     pub fn sql(statement: Statement) -> Self {
@@ -122,7 +111,6 @@ impl Parsed {
     /// Whether it reads nothing: such statements need no snapshot, and on a standby no view of any age.
     pub fn needs_no_snapshot(&self) -> bool {
         match self {
-            Self::Sql(statement) if matches!(&**statement, Statement::Set(set) if names_role(set)) => false,
             Self::Sql(statement) => matches!(
                 **statement,
                 Statement::Set(_)

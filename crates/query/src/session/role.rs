@@ -3,9 +3,10 @@
 //! Both are settings, so they come and go with transactions and savepoints as all settings do; what
 //! [`State`] says of its roles follows them.
 
+use freshet_postgres::Out;
 use freshet_sql::{SqlError, SqlState};
 
-use super::{State, settings::canonical};
+use super::{Session, State, settings::canonical};
 use crate::schema::{Oid, Role};
 
 /// What clients are told of: a setting and its value.
@@ -15,6 +16,38 @@ pub type Told = Vec<(&'static str, String)>;
 const ROLE: &str = "role";
 /// The role of the session.
 const SESSION: &str = "session_authorization";
+
+impl Session<'_> {
+    /// Sets a setting, or makes it what it was at the start without a value, and tells the client. A role is
+    /// looked up in what is committed now: no snapshot is taken for that which the transaction would keep.
+    ///
+    /// # Errors
+    /// As for [`State::set`].
+    pub(super) fn set_and_tell(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        local: bool,
+        out: &mut Out,
+    ) -> Result<(), SqlError> {
+        if matches!(canonical(name).as_str(), ROLE | SESSION) {
+            match self.block.as_ref().map(|block| (&block.transaction, block.is_read_committed())) {
+                None | Some((None, _)) => {
+                    self.state.schema = self.shared.catalog.read(&self.worker.begin_read_only())?
+                }
+                Some((Some(transaction), read_committed)) => {
+                    if read_committed {
+                        transaction.refresh();
+                    }
+                    self.refresh_schema()?;
+                }
+            }
+        }
+        let told = self.state.set(name, value, local)?;
+        told.iter().for_each(|(name, value)| out.parameter_status(name, value));
+        Ok(())
+    }
+}
 
 impl State {
     /// Sets a setting, or makes it what it was at the start without a value. Returns what the client
@@ -64,7 +97,9 @@ impl State {
 
     fn may_open_as(&self, name: Option<&str>) -> Result<(Oid, String), SqlError> {
         let internal = || SqlError::internal("nobody has opened the session");
-        let (opened, own) = self.settings.start(SESSION).ok_or_else(internal)?;
+        // Before it has begun it is what it will begin with.
+        let opened = self.settings.start(SESSION).or_else(|| self.settings.role(SESSION));
+        let (opened, own) = opened.ok_or_else(internal)?;
         let Some(name) = name else { return Ok((opened, own.to_owned())) };
         let role = self.named(name)?;
         if role.oid == opened || self.schema.role_by_oid(opened).is_some_and(|opened| opened.superuser) {

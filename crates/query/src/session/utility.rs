@@ -242,11 +242,15 @@ impl Session<'_> {
             }
             Statement::Set(set) => self.set(set, client)?,
             Statement::Reset(reset) => {
-                let told = match &reset.reset {
-                    Reset::ALL => self.state.settings.reset_all(),
-                    Reset::ConfigurationParameter(name) => self.state.set(&name.to_string(), None, false)?,
-                };
-                told.iter().for_each(|(name, value)| client.parameter_status(name, value));
+                match &reset.reset {
+                    Reset::ALL => {
+                        let told = self.state.settings.reset_all();
+                        told.iter().for_each(|(name, value)| client.parameter_status(name, value));
+                    }
+                    Reset::ConfigurationParameter(name) => {
+                        self.set_and_tell(&name.to_string(), None, false, client)?;
+                    }
+                }
                 "RESET".to_owned()
             }
             Statement::Discard { object_type } => {
@@ -255,9 +259,9 @@ impl Session<'_> {
                         let message = "DISCARD ALL cannot run inside a transaction block";
                         return Err(SqlError::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
                     }
-                    let mut told = self.state.set("session_authorization", None, false)?;
-                    told.extend(self.state.set("role", None, false)?);
-                    told.extend(self.state.settings.reset_all());
+                    self.set_and_tell("session_authorization", None, false, client)?;
+                    self.set_and_tell("role", None, false, client)?;
+                    let told = self.state.settings.reset_all();
                     told.iter().for_each(|(name, value)| client.parameter_status(name, value));
                     self.statements.clear();
                     self.portals.clear();
@@ -385,10 +389,7 @@ impl Session<'_> {
 
     fn set(&mut self, set: &Set, client: &mut Client<'_>) -> Result<String, SqlError> {
         let mut change = |session: &mut Self, name: &str, value: Option<&str>, local: bool| -> Result<(), SqlError> {
-            for (name, value) in session.state.set(name, value, local)? {
-                client.parameter_status(name, &value);
-            }
-            Ok(())
+            session.set_and_tell(name, value, local, client)
         };
         match set {
             Set::SingleAssignment { scope, variable, values, .. } => {
