@@ -39,6 +39,9 @@ const SETUP: &str = "
     CREATE INDEX i ON s.t (b);
     INSERT INTO s.t VALUES (1, 10, 100), (2, 20, 200);
     INSERT INTO s.u VALUES (1, 1);
+    CREATE TABLE s.d (id int PRIMARY KEY, part int CHECK (part > 0), secret int, t int REFERENCES s.t,
+                      UNIQUE (part, secret));
+    INSERT INTO s.d VALUES (1, 1, 5, 2), (2, 2, 5, 2);
     RESET ROLE;
     CREATE TABLE own.o (id int PRIMARY KEY, n int);
     INSERT INTO own.o VALUES (1, 1);
@@ -55,6 +58,7 @@ const COLUMNS: &[(&str, &[&str])] = &[
     ("s.v", &["id", "a"]),
     ("s.vi", &["id", "a"]),
     ("s.z", &["id", "n"]),
+    ("s.d", &["id", "part", "secret", "t"]),
 ];
 /// The privileges that columns have.
 const OF_COLUMNS: &[&str] = &["SELECT", "INSERT", "UPDATE", "REFERENCES"];
@@ -244,6 +248,24 @@ const STATEMENTS: &[(&str, &[&str])] = &[
     ("COPY (SELECT b FROM s.t) TO STDOUT", &["USAGE ON SCHEMA s", "SELECT ON s.t"]),
     ("COPY s.t FROM STDIN", &["USAGE ON SCHEMA s", "INSERT ON s.t"]),
     ("COPY s.t (id) FROM STDIN", &["USAGE ON SCHEMA s", "INSERT ON s.t"]),
+    // What errors tell.
+    ("INSERT INTO s.t VALUES (NULL, 1, 2)", &["USAGE ON SCHEMA s", "INSERT ON s.t"]),
+    ("INSERT INTO s.t (id, a) VALUES (NULL, 1)", &["USAGE ON SCHEMA s", "INSERT ON s.t"]),
+    ("UPDATE s.t SET id = NULL", &["USAGE ON SCHEMA s", "UPDATE ON s.t"]),
+    ("UPDATE s.t SET id = NULL WHERE b = 100", &["USAGE ON SCHEMA s", "UPDATE ON s.t", "SELECT ON s.t"]),
+    ("INSERT INTO s.t (id) VALUES (1)", &["USAGE ON SCHEMA s", "INSERT ON s.t"]),
+    ("UPDATE s.t SET a = 10", &["USAGE ON SCHEMA s", "UPDATE ON s.t"]),
+    ("INSERT INTO s.d (id, part) VALUES (5, 1)", &["USAGE ON SCHEMA s", "INSERT ON s.d"]),
+    ("UPDATE s.d SET part = 2 WHERE id = 1", &["USAGE ON SCHEMA s", "UPDATE ON s.d", "SELECT ON s.d"]),
+    ("UPDATE s.d SET part = -1", &["USAGE ON SCHEMA s", "UPDATE ON s.d"]),
+    ("INSERT INTO s.d (id, part, t) VALUES (5, 5, 77)", &["USAGE ON SCHEMA s", "INSERT ON s.d"]),
+    ("UPDATE s.d SET t = 77", &["USAGE ON SCHEMA s", "UPDATE ON s.d"]),
+    ("DELETE FROM s.t", &["USAGE ON SCHEMA s", "DELETE ON s.t"]),
+    ("UPDATE s.t SET id = id + 50", &["USAGE ON SCHEMA s", "UPDATE ON s.t", "SELECT ON s.t"]),
+    (
+        "INSERT INTO s.t (id, a) VALUES (1, 1) ON CONFLICT (id) DO UPDATE SET a = 20",
+        &["USAGE ON SCHEMA s", "INSERT ON s.t", "SELECT ON s.t", "UPDATE ON s.t"],
+    ),
     // Locks.
     ("LOCK TABLE s.t IN ACCESS SHARE MODE", &["USAGE ON SCHEMA s", "SELECT ON s.t"]),
     ("LOCK TABLE s.t IN ROW EXCLUSIVE MODE", &["USAGE ON SCHEMA s", "INSERT ON s.t"]),
@@ -439,7 +461,7 @@ impl Drop for Judge {
 }
 
 /// What a server says to a statement: nothing if it has run it, else the SQLSTATE, and the message
-/// where a privilege is missing.
+/// where a privilege is missing, or what it tells of rows where a constraint is violated.
 type Verdict = Result<(), (String, String)>;
 
 /// A server, and a session of it.
@@ -469,7 +491,12 @@ fn verdict(side: &mut Side, sql: &str, grants: &[String], grantee: &str) -> Verd
     side.session.query("DEALLOCATE ALL").unwrap();
     ran.map_err(|error| {
         let said = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
-        let message = if said.code().code() == "42501" { said.message() } else { "" };
+        let message = match said.code().code() {
+            "42501" => said.message(),
+            // What an error tells of rows is for whoever may read them.
+            code if code.starts_with("23") => said.detail().unwrap_or_default(),
+            _ => "",
+        };
         (said.code().code().to_owned(), message.to_owned())
     })
 }

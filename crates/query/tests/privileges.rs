@@ -66,6 +66,38 @@ fn what_a_change_reads_needs_select() {
 }
 
 #[test]
+fn errors_tell_what_may_be_read() {
+    let (node, owner) = server(
+        "CREATE TABLE kept (id int PRIMARY KEY, secret int, open int NOT NULL, UNIQUE (open, secret));
+         INSERT INTO kept VALUES (1, 42, 1), (2, 42, 2);
+         CREATE TABLE child (id int PRIMARY KEY REFERENCES kept); INSERT INTO child VALUES (1);
+         CREATE ROLE low LOGIN PASSWORD 'pw'; GRANT INSERT, UPDATE, DELETE ON kept TO low",
+    );
+    let low = login(&node, "low");
+    let detail = |session: &Sql, sql: &str| {
+        let error = session.query(sql).err().unwrap_or_else(|| panic!("{sql} has succeeded"));
+        error.as_db_error().unwrap().detail().map(str::to_owned)
+    };
+    for (sql, told, all) in [
+        (
+            "UPDATE kept SET open = NULL",
+            Some("Failing row contains (open) = (null)."),
+            "Failing row contains (1, 42, null).",
+        ),
+        ("UPDATE kept SET open = 1", None, "Key (open, secret)=(1, 42) already exists."),
+        ("INSERT INTO kept VALUES (1, 1, 1)", None, "Key (id)=(1) already exists."),
+        (
+            "DELETE FROM kept",
+            Some("Key is still referenced from table \"child\"."),
+            "Key (id)=(1) is still referenced from table \"child\".",
+        ),
+    ] {
+        assert_eq!(detail(&low, sql).as_deref(), told, "{sql}");
+        assert_eq!(detail(&owner, sql).as_deref(), Some(all), "{sql}");
+    }
+}
+
+#[test]
 fn names_need_usage_of_their_schemas() {
     let (node, owner) = server(
         "CREATE SCHEMA hid; CREATE TABLE hid.t (id int PRIMARY KEY, n serial); CREATE TABLE t (id int PRIMARY KEY);

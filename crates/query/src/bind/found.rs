@@ -202,7 +202,7 @@ impl Binder<'_> {
             };
             assignments.push((number, expression));
         }
-        let constraints = self.constraints(info)?;
+        let constraints = self.constraints(info, need)?;
         Ok(UpdatePlan { table: Arc::clone(info), targets: Targets::Found(query), assignments, constraints, returning })
     }
 

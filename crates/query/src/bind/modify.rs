@@ -60,6 +60,8 @@ pub struct Constraints {
     pub not_null: Vec<usize>,
     /// CHECK constraints: name and condition. Rows are source 0.
     pub checks: Vec<(String, Expression)>,
+    /// The columns to which the statement gives values: an error may show these.
+    pub given: Vec<u16>,
 }
 
 /// What is done when a new row's key is taken.
@@ -157,7 +159,7 @@ impl Binder<'_> {
     ///
     /// # Errors
     /// When a condition in the catalog cannot be bound.
-    pub fn constraints(&self, info: &Arc<TableInfo>) -> Bound<Constraints> {
+    pub(super) fn constraints(&self, info: &Arc<TableInfo>, need: &Need) -> Bound<Constraints> {
         let columns = info.table.columns.iter().enumerate();
         let not_null =
             columns.filter(|(_, column)| column.not_null && !column.dropped).map(|(number, _)| number).collect();
@@ -166,7 +168,7 @@ impl Binder<'_> {
             let condition = self.condition(&parse_expression(&check.condition)?, &scope, "CHECK")?;
             Ok((check.name.clone(), condition))
         });
-        Ok(Constraints { not_null, checks: checks.collect::<Bound<_>>()? })
+        Ok(Constraints { not_null, checks: checks.collect::<Bound<_>>()?, given: need.given() })
     }
 
     /// The default of a column.
@@ -301,7 +303,7 @@ impl Binder<'_> {
             Some(_) => return Err(syntax_error("ON DUPLICATE KEY UPDATE is not supported").into()),
         };
         let returning = self.returning(insert.returning.as_deref(), &scope)?;
-        let constraints = self.constraints(&info)?;
+        let constraints = self.constraints(&info, &need)?;
         Ok(InsertPlan { table: info, source, columns, targets, defaults, constraints, conflict, returning })
     }
 
@@ -623,7 +625,7 @@ impl Binder<'_> {
         let assignments = self.assignments(&update.assignments, (info, need), &scope)?;
         let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, update.selection.as_ref(), &scope)?));
         let returning = self.returning(update.returning.as_deref(), &scope)?;
-        let constraints = self.constraints(info)?;
+        let constraints = self.constraints(info, need)?;
         Ok(UpdatePlan { table: Arc::clone(info), targets, assignments, constraints, returning })
     }
 

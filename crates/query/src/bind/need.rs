@@ -57,6 +57,12 @@ impl Need {
         self.want(privilege::UPDATE);
     }
 
+    /// The columns to which it gives values.
+    pub fn given(&self) -> Vec<u16> {
+        let [_, inserted, updated] = &*self.columns.borrow();
+        inserted.union(updated).copied().collect()
+    }
+
     /// Fails unless the binder's role may do all this, if that is to be checked.
     ///
     /// # Errors
