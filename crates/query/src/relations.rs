@@ -260,7 +260,7 @@ impl Readable for Stored {
         let whole = read.len();
         read.retain(|number| *number != RECORD_ID_COLUMN);
         if read.is_empty() && whole > 0 {
-            // Where its rows are, and nothing of what is in them: that is for whoever may change
+            // Where its rows are, and nothing of what is in them: that is for roles that may change
             // them, too. What a change wants besides is asked where it is bound.
             let Some(role) = self.guard.role() else { return Ok(()) };
             let held = self.guard.schema.any_privileges(role, table.owner, &table.grants);

@@ -1,7 +1,8 @@
 //! Every kind of statement with every privilege missing, judged by PostgreSQL.
 //!
 //! Each statement below is listed with the privileges that it needs. It is run with all of them,
-//! without each of them, with none, and with each one that columns can have in place of the table's,
+//! without each of them, with none, and with each one that columns can have in place of the
+//! table's,
 //! on each set of columns: on a PostgreSQL 15 that the test starts, and on Freshet. Both must say
 //! the same: the same SQLSTATE, and the same message where a privilege is missing.
 
@@ -384,7 +385,7 @@ fn programs() -> Option<PathBuf> {
 }
 
 impl Judge {
-    /// Starts one; says why there is none.
+    /// Starts one; says why it cannot.
     fn start() -> Result<Self, &'static str> {
         let programs = programs().ok_or("PostgreSQL 15 is not installed (package postgresql-15)")?;
         let directory = tempfile::tempdir().unwrap();
@@ -493,7 +494,7 @@ fn verdict(side: &mut Side, sql: &str, grants: &[String], grantee: &str) -> Verd
         let said = error.as_db_error().unwrap_or_else(|| panic!("{sql}: {error}"));
         let message = match said.code().code() {
             "42501" => said.message(),
-            // What an error tells of rows is for whoever may read them.
+            // What an error tells of rows is for roles that may read them.
             code if code.starts_with("23") => said.detail().unwrap_or_default(),
             _ => "",
         };

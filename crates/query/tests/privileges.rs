@@ -177,7 +177,7 @@ fn a_role_is_part_of_the_session_and_of_its_transaction() {
     // It takes no snapshot: the level can still be said.
     check("BEGIN; SET LOCAL ROLE high; SET TRANSACTION ISOLATION LEVEL SERIALIZABLE", "low high");
     check("COMMIT", "low low");
-    // What was revoked meanwhile counts at once.
+    // What another session revokes counts at once.
     owner.lines("CREATE ROLE fleeting; GRANT fleeting TO low");
     check("SET ROLE fleeting", "low fleeting");
     check("RESET ROLE", "low low");
@@ -187,7 +187,8 @@ fn a_role_is_part_of_the_session_and_of_its_transaction() {
     assert!(low.query("BEGIN; SET ROLE high; SELECT 1/0").is_err());
     check("ROLLBACK", "low low");
 
-    // A role that the client begins with is what RESET ROLE goes back to; it may not begin as another user.
+    // A role that the client begins with is what RESET ROLE goes back to; it may not begin as
+    // another user.
     let begin = |options: &str| {
         let mut config = tokio_postgres::Config::new();
         config.host(node.address().ip().to_string()).port(node.address().port()).user("low").dbname("freshet");
@@ -377,7 +378,8 @@ fn privileges_on_columns_are_enough_for_these() {
         ),
         ["id SELECT", "id UPDATE"]
     );
-    // What is revoked from the table is revoked from its columns; a column takes its grants with it.
+    // What is revoked from the table is revoked from its columns; a column takes its grants with
+    // it.
     owner.lines("REVOKE SELECT ON t FROM low; ALTER TABLE t DROP COLUMN a");
     denied(&low, "SELECT id FROM t", "permission denied for table t");
     assert_eq!(

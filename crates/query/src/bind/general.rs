@@ -10,7 +10,8 @@ use super::{Binder, not_supported};
 /// Plans general queries over what a session can name.
 pub trait Planner {
     /// Plans a query whose parameters have these types, where they are known; nothing when nobody runs general queries here.
-    /// Unless it is `checked` whether the session's role may read what it reads, it is not to be run.
+    /// Unless it is `checked` whether the session's role may read what it reads, it is not to be
+    /// run.
     ///
     /// # Errors
     /// When it makes no sense.

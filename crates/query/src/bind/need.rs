@@ -3,7 +3,8 @@
 //! While a statement is bound, each table that it names has a [`Need`], in which is noted what is
 //! read, inserted and updated of it: sources of rows point to theirs ([`ScopeSource::need`]), so a
 //! column that is found in one is one that is read. When all is bound the role's privileges are
-//! compared with that, as PostgreSQL does it: a privilege on the table is enough, one on each of the
+//! compared with that, as PostgreSQL does it: a privilege on the table is enough, one on each of
+//! the
 //! columns is too. General queries do the same by the door's `Readable`.
 //!
 //! [`ScopeSource::need`]: super::ScopeSource::need

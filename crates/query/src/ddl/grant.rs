@@ -276,7 +276,8 @@ struct Wanted {
     told: bool,
 }
 
-/// In whose name a role that does not own something grants or revokes privileges on it, and which of
+/// In whose name a role that does not own something grants or revokes privileges on it, and which
+/// of
 /// all it may: the role itself, or one whose privileges it has and that may grant more of these.
 fn grantor(schema: &Schema, role: Oid, grants: &[Grant], privileges: u16, column: Option<u16>) -> (Oid, u16) {
     let grantable = |of: Oid| {

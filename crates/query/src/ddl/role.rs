@@ -72,7 +72,8 @@ impl Work<'_, '_, '_> {
             self.add_member(of, oid, grantor, MemberOptions::default())?;
         }
         if !own_is_superuser {
-            // Who makes a role rules over it, and has nothing else of it; nobody but a superuser takes that away.
+            // Who makes a role rules over it, and has nothing else of it; nobody but a superuser
+            // takes that away.
             let (admin, inherit, set) = (Some(true), Some(false), Some(false));
             self.add_member(oid, self.ddl.role, FIRST_ROLE, MemberOptions { admin, inherit, set })?;
         }

@@ -347,7 +347,8 @@ impl<'a> Run<'a, '_> {
         self.with_failing(error, info, constraints, row).with_column(name.clone())
     }
 
-    /// Shows a row that fails as PostgreSQL does: to a role that may not read the whole table, what it
+    /// Shows a row that fails as PostgreSQL does: to a role that may not read the whole table, what
+    /// it
     /// may read of the row, and what the statement itself has put there.
     fn with_failing(&self, error: SqlError, info: &TableInfo, constraints: &Constraints, row: Source<'_>) -> SqlError {
         let table = &info.table;

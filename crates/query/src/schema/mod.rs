@@ -286,14 +286,16 @@ impl Schema {
         self.with_groups(role, |_| true).contains(&of)
     }
 
-    /// Whether a role may say who is a member of another one: it, or one that it is a member of, has
+    /// Whether a role may say who is a member of another one: it, or one that it is a member of,
+    /// has
     /// that by ADMIN. Superusers may say that of all.
     pub fn administers(&self, role: Oid, other: Oid) -> bool {
         let groups = || self.with_groups(role, |_| true);
         self.is_superuser(role) || groups().into_iter().any(|group| self.has_admin(group, other))
     }
 
-    /// The role that says who is a member of another one when `role` says it: itself, or the nearest
+    /// The role that says who is a member of another one when `role` says it: itself, or the
+    /// nearest
     /// one whose privileges it has, if that has ADMIN; for a superuser the first role.
     pub fn administrator(&self, role: Oid, other: Oid) -> Option<Oid> {
         if self.is_superuser(role) {
@@ -308,7 +310,8 @@ impl Schema {
         role.is_some_and(|role| role.member_of.iter().any(|it| it.role == other && it.admin))
     }
 
-    /// Which privileges a role has on something that has this owner and these grants. What it has on
+    /// Which privileges a role has on something that has this owner and these grants. What it has
+    /// on
     /// single columns is not among them.
     pub fn privileges(&self, role: Oid, owner: Oid, grants: &[Grant]) -> u16 {
         self.held(role, owner, grants, |column| column.is_none())

@@ -64,9 +64,11 @@ pub struct Role {
     pub create_database: bool,
     /// From what its password is checked, in PostgreSQL's notation for SCRAM; without one, no password is right.
     pub verifier: Option<String>,
-    /// Whether it has the privileges of roles that it becomes a member of, if nothing else is said then.
+    /// Whether it has the privileges of roles that it becomes a member of, if nothing else is said
+    /// then.
     pub inherit: bool,
-    /// The roles that it is a member of; of one by several grants, if several roles have granted it.
+    /// The roles that it is a member of; of one by several grants, if several roles have granted
+    /// it.
     pub member_of: Vec<MemberOf>,
 }
 

@@ -18,8 +18,10 @@ const ROLE: &str = "role";
 const SESSION: &str = "session_authorization";
 
 impl Session<'_> {
-    /// Sets a setting, or makes it what it was at the start without a value, and tells the client. A role is
-    /// looked up in what is committed now: no snapshot is taken for that which the transaction would keep.
+    /// Sets a setting, or makes it what it was at the start without a value, and tells the client.
+    /// A role is
+    /// looked up in what is committed now: no snapshot is taken for that which the transaction
+    /// would keep.
     ///
     /// # Errors
     /// As for [`State::set`].
@@ -50,11 +52,13 @@ impl Session<'_> {
 }
 
 impl State {
-    /// Sets a setting, or makes it what it was at the start without a value. Returns what the client
+    /// Sets a setting, or makes it what it was at the start without a value. Returns what the
+    /// client
     /// is told of.
     ///
     /// # Errors
-    /// 42704 when there is none, 22023 when it cannot have the value, 42501 when the session may not
+    /// 42704 when there is none, 22023 when it cannot have the value, 42501 when the session may
+    /// not
     /// become this role.
     pub fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<Told, SqlError> {
         match (canonical(name).as_str(), value) {
@@ -135,7 +139,8 @@ impl State {
         told
     }
 
-    /// What was set behind the last of so many savepoints is taken back. Returns what the client is
+    /// What was set behind the last of this many savepoints is taken back. Returns what the client
+    /// is
     /// told of.
     pub fn roll_back_to(&mut self, savepoints: usize) -> Told {
         let mut told = self.settings.roll_back_to(savepoints);

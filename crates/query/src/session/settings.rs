@@ -104,7 +104,8 @@ pub struct Settings {
     local: BTreeMap<String, Option<String>>,
     /// Whether a transaction is open.
     in_transaction: bool,
-    /// What was changed in it and is to be taken back if it is rolled back: the first change of each
+    /// What was changed in it and is to be taken back if it is rolled back: the first change of
+    /// each
     /// setting behind each savepoint.
     undo: Vec<Undo>,
     /// How many of these there were at each savepoint.
@@ -503,7 +504,8 @@ impl Settings {
         self.set(&name, &value, false)
     }
 
-    /// Makes all settings what they were at the start, but for roles, as PostgreSQL does. Returns what clients are told of.
+    /// Makes all settings what they were at the start, but for roles, as PostgreSQL does. Returns
+    /// what clients are told of.
     pub fn reset_all(&mut self) -> Vec<(&'static str, String)> {
         let names: Vec<String> = self.changed.keys().cloned().collect();
         let changeable =
@@ -618,12 +620,12 @@ impl Settings {
         self.savepoints.push(self.undo.len());
     }
 
-    /// Only so many savepoints are left: the others are released.
+    /// Only this many savepoints are left: the others are released.
     pub fn release(&mut self, savepoints: usize) {
         self.savepoints.truncate(savepoints);
     }
 
-    /// What was changed behind the last of so many savepoints is taken back. Returns what clients
+    /// What was changed behind the last of this many savepoints is taken back. Returns what clients
     /// are told of.
     pub fn roll_back_to(&mut self, savepoints: usize) -> Vec<(&'static str, String)> {
         self.release(savepoints);

@@ -208,7 +208,8 @@ impl<'s> Class<'s> {
         }
     }
 
-    /// What the statement's role may do with it or with any of its columns, as bits of [`privilege`].
+    /// What the statement's role may do with it or with any of its columns, as bits of
+    /// [`privilege`].
     pub fn privileges(self, snapshot: &Snapshot) -> u16 {
         snapshot.schema.any_privileges(snapshot.role, self.owner(), self.grants())
     }

@@ -94,7 +94,8 @@ fn role_name(snapshot: &Snapshot, oid: Oid) -> String {
     }
 }
 
-/// Calls `add` with each privilege on a relation, or on one column of it, that the statement's role has given or got: who gave it,
+/// Calls `add` with each privilege on a relation, or on one column of it, that the statement's role
+/// has given or got: who gave it,
 /// to whom, its name, whether it may be granted on.
 fn each_privilege(
     snapshot: &Snapshot,

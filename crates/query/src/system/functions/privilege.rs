@@ -76,7 +76,8 @@ fn wanted(text: &str, words: Words) -> Result<Vec<Wanted>, SqlError> {
     text.split(',').map(one).collect()
 }
 
-/// Whether a role holds one of these on the whole of something with this owner and these grants. Role 0 is everybody.
+/// Whether a role holds one of these on the whole of something with this owner and these grants.
+/// Role 0 is everybody.
 fn holds(snapshot: &Snapshot, role: Oid, owner: Oid, grants: &[Grant], wanted: &[Wanted]) -> bool {
     holds_part(snapshot, role, (owner, grants), |column| column.is_none(), wanted)
 }
