@@ -149,7 +149,11 @@ impl Serving {
     /// What the files say holds for those who connect from now on.
     pub(crate) fn take(&self, files: Files) {
         let rules = files.access.len();
-        tracing::info!(tls = files.tls.is_some(), rules, "certificates and access file are read again for SQL's clients");
+        tracing::info!(
+            tls = files.tls.is_some(),
+            rules,
+            "certificates and access file are read again for SQL's clients"
+        );
         self.server.set_tls(files.tls);
         self.sessions.set_access(files.access);
     }

@@ -80,12 +80,9 @@ fn the_servers_user_comes_in_by_the_unix_socket_and_others_by_passwords() {
     assert!(node.stop(SOON).unwrap().success());
     assert!(!socket.exists(), "the socket is left behind");
     let log = node.messages();
-    for expected in [
-        "a login failed",
-        "the role has no password",
-        "it does not know the password",
-        "a login after failed ones",
-    ] {
+    for expected in
+        ["a login failed", "the role has no password", "it does not know the password", "a login after failed ones"]
+    {
         assert!(log.contains(expected), "{expected}: {log}");
     }
     assert!(!log.contains("a secret") && !log.contains("another"), "{log}");

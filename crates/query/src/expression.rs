@@ -15,6 +15,7 @@ use freshet_sql::{
 use smallvec::SmallVec;
 
 use crate::{
+    schema::Oid,
     session_function::SessionFunction,
     system::activity::{CursorInfo, SettingInfo, StatementInfo},
 };
@@ -48,6 +49,14 @@ pub trait SessionView: SessionCalls {
     /// Its settings.
     fn settings(&self) -> Vec<SettingInfo> {
         Vec::new()
+    }
+
+    /// The next value of an identity column's sequence, which nobody needs to be allowed to use.
+    ///
+    /// # Errors
+    /// When there is no such sequence, or it has no more; 25006.
+    fn identity_value(&self, sequence: Oid) -> Result<Value, SqlError> {
+        Err(SqlError::internal(format!("sequence {sequence} is taken from without a session")))
     }
 
     /// Its cursors.
@@ -103,6 +112,8 @@ pub enum Expression {
     Call(&'static Function, Box<[Expression]>),
     /// A function of the session.
     Session(SessionFunction, Box<[Expression]>),
+    /// The next value of an identity column, from this sequence.
+    Identity(Oid),
     /// A cast.
     Cast(Cast, Box<Expression>),
     /// A comparison of values of one kind.
@@ -274,6 +285,7 @@ impl Expression {
                 let values: SmallVec<[Value; 3]> = arguments.iter().map(compute).collect::<Result<_, _>>()?;
                 environment.session.call(*function, &values)?
             }
+            Self::Identity(sequence) => environment.session.identity_value(*sequence)?,
             Self::Cast(cast, operand) => {
                 functions::made(cast.apply(compute(operand)?, environment.context)?, environment.context)?
             }
@@ -418,6 +430,7 @@ impl Expression {
         let mut volatile = match self {
             Self::Call(function, _) => function.volatility == functions::Volatility::Volatile,
             Self::Session(function, _) => function.is_volatile(),
+            Self::Identity(_) => true,
             _ => false,
         };
         self.children(&mut |child| volatile |= child.is_volatile());
@@ -426,7 +439,11 @@ impl Expression {
 
     fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Self)) {
         match self {
-            Self::Constant(_) | Self::Parameter(_) | Self::Subquery { .. } | Self::Column { .. } => {}
+            Self::Constant(_)
+            | Self::Parameter(_)
+            | Self::Subquery { .. }
+            | Self::Column { .. }
+            | Self::Identity(_) => {}
             Self::Call(_, all) | Self::Session(_, all) | Self::Array(_, all) => all.iter().for_each(visit),
             Self::And(all) | Self::Or(all) | Self::Coalesce(all) => all.iter().for_each(visit),
             Self::Cast(_, one) | Self::Not(one) | Self::IsNull(one) | Self::Is(one, _) => visit(one),
@@ -454,7 +471,11 @@ impl Expression {
 
     fn children_mut(&mut self, visit: &mut dyn FnMut(&mut Self)) {
         match self {
-            Self::Constant(_) | Self::Parameter(_) | Self::Subquery { .. } | Self::Column { .. } => {}
+            Self::Constant(_)
+            | Self::Parameter(_)
+            | Self::Subquery { .. }
+            | Self::Column { .. }
+            | Self::Identity(_) => {}
             Self::Call(_, all) | Self::Session(_, all) | Self::Array(_, all) => all.iter_mut().for_each(visit),
             Self::And(all) | Self::Or(all) | Self::Coalesce(all) => all.iter_mut().for_each(visit),
             Self::Cast(_, one) | Self::Not(one) | Self::IsNull(one) | Self::Is(one, _) => visit(one),

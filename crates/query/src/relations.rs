@@ -11,8 +11,8 @@ use std::{
 
 use freshet_engine::{Direction, Rid};
 use freshet_sql::{
-    SqlError, SqlState, Type, Value, ValueRef,
-    general::{Cells, Column, Filter, Named, Relation, Relations, Rows, Scan, Test},
+    SqlError, Type, Value, ValueRef,
+    general::{Cells, Column, Filter, Named, Readable, Relation, Relations, Rows, Scan, Test},
     row::{KeyRange, Layout},
     types::Kind,
 };
@@ -55,6 +55,17 @@ pub fn within<T>(run: &Run<'_, '_>, what: impl FnOnce() -> T) -> T {
     RUNNING.set(run as &dyn Scanner, what)
 }
 
+/// On whose behalf relations are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reader {
+    /// This role's.
+    Role(Oid),
+    /// This role's, within a view: names of schemas were resolved when it was made.
+    View(Oid),
+    /// Nothing is read: it is only asked what a query would give.
+    Nobody,
+}
+
 /// What a session's statements can name.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
@@ -62,8 +73,10 @@ pub struct Snapshot {
     pub schema: Arc<Schema>,
     /// Where names without a schema are looked for.
     pub path: Vec<Oid>,
-    /// The role that has to be allowed to read.
+    /// The role that asks.
     pub role: Oid,
+    /// On whose behalf relations are read.
+    pub reader: Reader,
     /// What the database is called.
     pub database: Arc<str>,
     /// The server.
@@ -77,6 +90,7 @@ impl Snapshot {
             schema: Arc::clone(&state.schema),
             path: state.path(),
             role: state.role,
+            reader: Reader::Role(state.role),
             database: Arc::clone(&state.database),
             system: Arc::clone(&state.system),
         }
@@ -88,33 +102,35 @@ impl Relations for Snapshot {
         if let Some(relation) = system::relation(self, schema, name) {
             return Ok(Named::Relation(relation));
         }
-        let found = match schema {
-            None => self.schema.find(&self.path, name),
-            Some(schema) => self.schema.namespace(schema).and_then(|namespace| self.schema.named(namespace, name)),
-        };
-        let allowed = |owner, grants: &[schema::Grant], what: &str| {
-            if self.schema.privileges(self.role, owner, grants) & privilege::SELECT == 0 {
-                let message = format!("permission denied for {what} {name}");
-                return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+        let found = match (self.reader, schema) {
+            (Reader::View(_), Some(schema)) => {
+                self.schema.namespace(schema).and_then(|namespace| self.schema.named(namespace, name))
             }
-            Ok(())
+            _ => self.schema.lookup(self.role, &self.path, schema, name)?,
         };
         match found {
             Some(schema::Named::Table(oid)) => {
                 let info = self.schema.table(oid).ok_or_else(|| no_relation(name))?;
-                allowed(info.table.owner, &info.table.grants, "table")?;
-                Ok(Named::Relation(Arc::new(Stored::new(info, &self.system))))
+                Ok(Named::Relation(Arc::new(Stored::new(info, self))))
             }
             Some(schema::Named::View(oid)) => {
                 let view = self.schema.view(oid).ok_or_else(|| no_relation(name))?;
-                allowed(view.owner, &view.grants, "view")?;
                 let query = syntax::query(&view.query).map_err(|cause| syntax::unreadable(&view.query, cause))?;
                 let column = |(name, ty): &(String, _)| Column { name: name.clone(), ty: *ty, hidden: false };
-                Ok(Named::View { query: Arc::new(*query), columns: view.columns.iter().map(column).collect() })
+                let reader = match self.reader {
+                    Reader::Nobody => Reader::Nobody,
+                    Reader::Role(role) | Reader::View(role) if view.security_invoker => Reader::View(role),
+                    Reader::Role(_) | Reader::View(_) => Reader::View(view.owner),
+                };
+                Ok(Named::View {
+                    query: Arc::new(*query),
+                    relations: Arc::new(Self { reader, ..self.clone() }),
+                    columns: view.columns.iter().map(column).collect(),
+                    access: Arc::new(ViewAccess { view: Arc::clone(view), guard: Guard::of(self) }),
+                })
             }
             Some(schema::Named::Sequence(oid)) => {
                 let sequence = self.schema.sequence(oid).ok_or_else(|| no_relation(name))?;
-                allowed(sequence.owner, &sequence.grants, "sequence")?;
                 Ok(Named::Relation(system::sequence(self, sequence)))
             }
             _ => Err(no_relation(&schema.map_or_else(|| name.to_owned(), |schema| format!("{schema}.{name}")))),
@@ -128,6 +144,59 @@ pub const RECORD_ID: &str = "record id";
 /// Its number, which is that of no column.
 const RECORD_ID_COLUMN: usize = usize::MAX;
 
+/// Who reads, and what the catalog says of that.
+#[derive(Debug)]
+pub(crate) struct Guard {
+    schema: Arc<Schema>,
+    reader: Reader,
+}
+
+impl Guard {
+    pub(crate) fn of(snapshot: &Snapshot) -> Self {
+        Self { schema: Arc::clone(&snapshot.schema), reader: snapshot.reader }
+    }
+
+    /// The role in whose name something is read, if it is.
+    pub(crate) fn role(&self) -> Option<Oid> {
+        match self.reader {
+            Reader::Role(role) | Reader::View(role) => Some(role),
+            Reader::Nobody => None,
+        }
+    }
+
+    /// Fails unless these columns of something may be read.
+    ///
+    /// # Errors
+    /// 42501.
+    pub(crate) fn may_read(
+        &self,
+        (owner, grants): (Oid, &[schema::Grant]),
+        columns: impl IntoIterator<Item = u16>,
+        (kind, name): (&str, &str),
+    ) -> Result<(), SqlError> {
+        let Some(role) = self.role() else { return Ok(()) };
+        if self.schema.may_with_columns((role, owner), grants, privilege::SELECT, columns) {
+            return Ok(());
+        }
+        Err(schema::denied(kind, name))
+    }
+}
+
+/// Who may read a view.
+#[derive(Debug)]
+struct ViewAccess {
+    view: Arc<schema::View>,
+    guard: Guard,
+}
+
+impl Readable for ViewAccess {
+    fn may_read(&self, columns: &[usize]) -> Result<(), SqlError> {
+        let view = &self.view;
+        let columns = columns.iter().map(|column| *column as u16);
+        self.guard.may_read((view.owner, &view.grants), columns, ("view", &view.name))
+    }
+}
+
 /// A table.
 #[derive(Debug)]
 struct Stored {
@@ -138,10 +207,11 @@ struct Stored {
     /// Which of these are the primary key.
     key: Vec<usize>,
     system: Arc<dyn SystemView>,
+    guard: Guard,
 }
 
 impl Stored {
-    fn new(info: &Arc<TableInfo>, system: &Arc<dyn SystemView>) -> Self {
+    fn new(info: &Arc<TableInfo>, snapshot: &Snapshot) -> Self {
         let column = |(number, column): (usize, &schema::Column)| {
             (number, Column { name: column.name.clone(), ty: column.ty, hidden: false })
         };
@@ -155,7 +225,8 @@ impl Stored {
             .iter()
             .find(|index| index.constraint == schema::IndexConstraint::Primary)
             .and_then(|index| index.columns.iter().map(|part| place(part.column)).collect::<Option<Vec<_>>>());
-        Self { info: Arc::clone(info), columns, numbers, key: key.unwrap_or_default(), system: Arc::clone(system) }
+        let (key, system) = (key.unwrap_or_default(), Arc::clone(&snapshot.system));
+        Self { info: Arc::clone(info), columns, numbers, key, system, guard: Guard::of(snapshot) }
     }
 
     fn condition(&self, filter: &Filter) -> Option<Expression> {
@@ -178,6 +249,27 @@ impl Stored {
             Test::IsNull => Expression::IsNull(Box::new(column)),
             Test::IsNotNull => Expression::Not(Box::new(Expression::IsNull(Box::new(column)))),
         })
+    }
+}
+
+impl Readable for Stored {
+    fn may_read(&self, columns: &[usize]) -> Result<(), SqlError> {
+        let table = &self.info.table;
+        let numbers = columns.iter().filter_map(|column| self.numbers.get(*column).copied());
+        let mut read: Vec<usize> = numbers.collect();
+        let whole = read.len();
+        read.retain(|number| *number != RECORD_ID_COLUMN);
+        if read.is_empty() && whole > 0 {
+            // Where its rows are, and nothing of what is in them: that is for roles that may change
+            // them, too. What a change wants besides is asked where it is bound.
+            let Some(role) = self.guard.role() else { return Ok(()) };
+            let held = self.guard.schema.any_privileges(role, table.owner, &table.grants);
+            if held & (privilege::SELECT | privilege::UPDATE | privilege::DELETE) != 0 {
+                return Ok(());
+            }
+        }
+        let read = read.into_iter().map(|number| number as u16);
+        self.guard.may_read((table.owner, &table.grants), read, ("table", &table.name))
     }
 }
 

@@ -448,6 +448,11 @@ impl SessionSequences {
         })
     }
 
+    /// The sequence that this value is of.
+    pub fn last_sequence(&self) -> Option<Oid> {
+        *self.last_of_any.borrow()
+    }
+
     /// Forgets everything: DISCARD SEQUENCES.
     pub fn discard(&self) {
         self.known.borrow_mut().clear();

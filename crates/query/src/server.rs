@@ -348,7 +348,7 @@ impl Backend for SqlServer {
         let (user, role) = (startup.user(), schema.role(startup.user()));
         let is_member = |of: &str| {
             let both = role.zip(schema.role(of));
-            both.is_some_and(|(role, of)| crate::ddl::is_within(&schema, role.oid, of.oid))
+            both.is_some_and(|(role, of)| schema.is_within(role.oid, of.oid))
         };
         let claim = Claim { peer, user, database: startup.database(), is_member: &is_member };
         let rules = Arc::clone(&self.0.access.read().unwrap_or_else(PoisonError::into_inner));

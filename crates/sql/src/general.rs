@@ -32,11 +32,25 @@ pub enum Named {
     Relation(Arc<dyn Relation>),
     /// A view: a query, whose columns have these names.
     View {
-        /// What is in its place; its names are resolved by the same [`Relations`].
+        /// What is in its place.
         query: Arc<Query>,
+        /// What the names in it mean: what the view reads is read in its owner's name.
+        relations: Arc<dyn Relations>,
         /// As many as the query has columns.
         columns: Vec<Column>,
+        /// Says who may read it.
+        access: Arc<dyn Readable>,
     },
+}
+
+/// Who may read something in FROM.
+pub trait Readable: fmt::Debug + Send + Sync {
+    /// Asked once a query is bound, for each place where it names the relation: fails unless the
+    /// query may read these of its columns, or any one, if it reads none but counts rows.
+    ///
+    /// # Errors
+    /// 42501.
+    fn may_read(&self, columns: &[usize]) -> Result<(), SqlError>;
 }
 
 /// All that can be in FROM, as a statement sees it.
@@ -44,12 +58,12 @@ pub trait Relations: fmt::Debug + Send + Sync {
     /// What a name means; without a schema, by the session's search path.
     ///
     /// # Errors
-    /// 42P01 when there is none, 42501 when the session's role may not read it.
+    /// 42P01 when there is none, 42501 when its schema may not be used.
     fn named(&self, schema: Option<&str>, name: &str) -> Result<Named, SqlError>;
 }
 
 /// Something that has columns and rows.
-pub trait Relation: fmt::Debug + Send + Sync {
+pub trait Relation: Readable {
     /// Its columns, hidden ones last.
     fn columns(&self) -> &[Column];
 

@@ -1,12 +1,12 @@
 //! FROM: tables, views, queries, functions, and how they are joined.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use datafusion_common::{Column as PlanColumn, JoinConstraint, NullEquality, TableReference};
 use datafusion_expr::{Expr, Filter, Join as JoinPlan, JoinType, LogicalPlan, LogicalPlanBuilder};
 use freshet_sql::{
     SqlError, SqlState, Type,
-    general::{Named, Relation},
+    general::{Named, Readable, Relation},
 };
 use sqlparser::ast::{
     self, FunctionArg, Join, JoinConstraint as Constraint, JoinOperator, ObjectName, TableAlias, TableFactor,
@@ -19,7 +19,7 @@ use super::{
     expression::case_of,
     name,
     query::{Item, Rows, column_names},
-    scope::{Column, Level, Scope, Table},
+    scope::{Column, Level, Mention, Scope, Table},
     series::{is_field, with_fields},
     typed::Typed,
 };
@@ -272,7 +272,7 @@ impl Binder<'_> {
                         }
                         _ => one.expr,
                     };
-                    merged.push(Column { name: name.clone(), ty, expr, hidden: false });
+                    merged.push(Column { name: name.clone(), ty, expr, hidden: false, of: None });
                 }
                 let condition = tests.into_iter().reduce(Expr::and);
                 let plan = match condition {
@@ -367,7 +367,7 @@ impl Binder<'_> {
             .zip(names)
             .map(|(item, name)| {
                 let hidden = is_field(&name);
-                Column { name, ty: item.typed.ty, expr: item.typed.expr, hidden }
+                Column { name, ty: item.typed.ty, expr: item.typed.expr, hidden, of: None }
             })
             .collect();
         Ok(Source { plan: rows.plan, scope: scope_of(None, alias, columns) })
@@ -385,15 +385,30 @@ impl Binder<'_> {
         }
         match self.relations.named(schema.as_deref(), &name)? {
             Named::Relation(relation) => self.relation(relation, schema, &name, &visible, &renamed),
-            Named::View { query, columns } => {
-                let rows = self.view(&query, &columns)?;
-                let mut source = self.aliased_rows(rows, &visible, &renamed)?;
+            Named::View { query, relations, columns, access } => {
+                let mention = self.mention(access);
+                let outside = std::mem::replace(&mut self.relations, relations);
+                let rows = self.view(&query, &columns);
+                self.relations = outside;
+                let mut source = self.aliased_rows(rows?, &visible, &renamed)?;
+                let of_tables = source.scope.tables.iter_mut().map(|table| &mut table.columns);
+                for columns in of_tables.chain([&mut source.scope.columns]) {
+                    let numbered = columns.iter_mut().enumerate();
+                    numbered.for_each(|(at, column)| column.of = Some((Rc::clone(&mention), at)));
+                }
                 if alias.is_none() {
                     source.scope.tables.iter_mut().for_each(|table| table.schema.clone_from(&schema));
                 }
                 Ok(source)
             }
         }
+    }
+
+    /// Notes that something is read here.
+    fn mention(&mut self, access: Arc<dyn Readable>) -> Rc<Mention> {
+        let mention = Mention::of(access);
+        self.mentions.push(Rc::clone(&mention));
+        mention
     }
 
     /// A view's query, which sees nothing of the query that it stands in.
@@ -429,6 +444,7 @@ impl Binder<'_> {
         visible: &str,
         renamed: &[String],
     ) -> Result<Source, SqlError> {
+        let mention = self.mention(Arc::clone(&relation) as Arc<dyn Readable>);
         let described = relation.columns();
         let count = described.iter().filter(|column| !column.hidden).count();
         check_count(visible, count, renamed.len())?;
@@ -441,6 +457,7 @@ impl Binder<'_> {
                 ty: column.ty,
                 expr: Expr::Column(PlanColumn::new(Some(qualifier.clone()), &column.name)),
                 hidden: column.hidden,
+                of: Some((Rc::clone(&mention), at)),
             })
             .collect();
         let key = relation.key().to_vec();
@@ -510,7 +527,7 @@ impl Binder<'_> {
         let mut columns: Vec<Column> = function
             .columns
             .into_iter()
-            .map(|(name, typed)| Column { name, ty: typed.ty, expr: typed.expr, hidden: false })
+            .map(|(name, typed)| Column { name, ty: typed.ty, expr: typed.expr, hidden: false, of: None })
             .collect();
         let visible = alias.map_or_else(|| function.name.clone(), |alias| name::fold(&alias.name));
         if let Some(alias) = alias {

@@ -251,7 +251,7 @@ impl Binder<'_> {
                 continue;
             }
             let others = table.columns.iter().filter(|column| !is_key(&column.expr));
-            columns.extend(others.map(|column| column.typed()));
+            columns.extend(others.map(|column| column.unread()));
         }
         let any = |column: Typed| {
             let name = self.fresh("any");

@@ -24,6 +24,7 @@ mod with;
 
 use std::{
     collections::{HashMap, HashSet},
+    rc::Rc,
     sync::Arc,
 };
 
@@ -35,7 +36,7 @@ use freshet_sql::{
 };
 use sqlparser::ast::Query;
 
-use self::scope::Level;
+use self::scope::{Level, Mention};
 pub(crate) use self::subquery::depends_on;
 
 /// How deeply queries and expressions may be nested.
@@ -61,7 +62,8 @@ pub(crate) fn bind(
     context: &EvalContext<'_>,
 ) -> Result<Bound, SqlError> {
     let mut binder = Binder {
-        relations,
+        relations: Arc::clone(relations),
+        mentions: Vec::new(),
         context,
         parameters: parameters.iter().map(|ty| ty.filter(|ty| *ty != Type::UNKNOWN)).collect(),
         levels: Vec::new(),
@@ -74,6 +76,9 @@ pub(crate) fn bind(
         depth: 0,
     };
     let rows = binder.query(query)?;
+    for mention in &binder.mentions {
+        mention.check()?;
+    }
     let columns =
         rows.items.into_iter().map(|item| Column { name: item.name, ty: item.typed.ty, hidden: false }).collect();
     // Of a parameter that is used nowhere, nothing can be known.
@@ -94,7 +99,10 @@ pub(crate) fn bind(
 }
 
 struct Binder<'a> {
-    relations: &'a Arc<dyn Relations>,
+    /// What names mean, here or in the view that is being bound.
+    relations: Arc<dyn Relations>,
+    /// All that is read, in the order in which it is named.
+    mentions: Vec<Rc<Mention>>,
     context: &'a EvalContext<'a>,
     /// The parameters' types, as far as they are known by now.
     parameters: Vec<Option<Type>>,

@@ -1,10 +1,32 @@
 //! What names mean within a query: the columns of FROM, and of the queries around it.
 
+use std::{cell::RefCell, collections::BTreeSet, rc::Rc, sync::Arc};
+
 use datafusion_expr::Expr;
-use freshet_sql::{SqlError, SqlState, Type};
+use freshet_sql::{SqlError, SqlState, Type, general::Readable};
 
 use super::{Binder, typed::Typed};
 use crate::function::Outer;
+
+/// A place where a query names a relation or a view, and which of its columns it reads there.
+#[derive(Debug)]
+pub(super) struct Mention {
+    access: Arc<dyn Readable>,
+    read: RefCell<BTreeSet<usize>>,
+}
+
+impl Mention {
+    pub fn of(access: Arc<dyn Readable>) -> Rc<Self> {
+        Rc::new(Self { access, read: RefCell::default() })
+    }
+
+    /// # Errors
+    /// 42501 when the query may not read what it reads.
+    pub fn check(&self) -> Result<(), SqlError> {
+        let read: Vec<usize> = self.read.borrow().iter().copied().collect();
+        self.access.may_read(&read)
+    }
+}
 
 /// A column that can be named.
 #[derive(Clone, Debug)]
@@ -14,10 +36,21 @@ pub(super) struct Column {
     pub expr: Expr,
     /// Whether `*` leaves it out.
     pub hidden: bool,
+    /// Of what it is a column, and which, where that is a relation or a view.
+    pub of: Option<(Rc<Mention>, usize)>,
 }
 
 impl Column {
+    /// What it is in an expression that reads it.
     pub fn typed(&self) -> Typed {
+        if let Some((mention, at)) = &self.of {
+            mention.read.borrow_mut().insert(*at);
+        }
+        self.unread()
+    }
+
+    /// The same where nothing reads it yet.
+    pub fn unread(&self) -> Typed {
         Typed::new(self.expr.clone(), self.ty)
     }
 }

@@ -3,5 +3,6 @@
 mod corpus;
 mod limits;
 mod plans;
+mod reading;
 mod support;
 mod values;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    general::{Column, Filter, Named, Relation, Relations, Rows, Run, Scan, Test},
+    general::{Column, Filter, Named, Readable, Relation, Relations, Rows, Run, Scan, Test},
     memory::Pool,
     types::EvalContext,
 };
@@ -258,6 +258,12 @@ fn a_plan_takes_other_parameters_each_time() {
 struct Odd {
     columns: Vec<Column>,
     fails: bool,
+}
+
+impl Readable for Odd {
+    fn may_read(&self, _: &[usize]) -> Result<(), SqlError> {
+        Ok(())
+    }
 }
 
 impl Relation for Odd {

@@ -8,7 +8,9 @@ use std::{
 use freshet_general::QueryEngine;
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
-    general::{Cells, Column, Filter, General, GeneralPlan, Named, Relation, Relations, Rows, Run, Scan, Test},
+    general::{
+        Cells, Column, Filter, General, GeneralPlan, Named, Readable, Relation, Relations, Rows, Run, Scan, Test,
+    },
     memory::Pool,
     types::{Cast, CastContext, EvalContext, Kind, text},
 };
@@ -50,6 +52,22 @@ impl Relations for Database {
             }
             _ => Err(SqlError::new(SqlState::UNDEFINED_TABLE, format!("relation \"{name}\" does not exist"))),
         }
+    }
+}
+
+/// Lets everybody read.
+#[derive(Debug)]
+struct Everybody;
+
+impl Readable for Everybody {
+    fn may_read(&self, _: &[usize]) -> Result<(), SqlError> {
+        Ok(())
+    }
+}
+
+impl Readable for Table {
+    fn may_read(&self, _: &[usize]) -> Result<(), SqlError> {
+        Ok(())
     }
 }
 
@@ -224,7 +242,8 @@ impl Database {
             let relations: Arc<dyn Relations> =
                 Arc::new(Self { names: database.names.clone(), tables: HashMap::new() });
             let columns = plan(&relations, &query, &[]).unwrap().columns().to_vec();
-            database.names.insert(name, Named::View { query: Arc::new(*query), columns });
+            let access = Arc::new(Everybody);
+            database.names.insert(name, Named::View { query: Arc::new(*query), relations, columns, access });
         }
         database
     }

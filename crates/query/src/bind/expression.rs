@@ -334,7 +334,7 @@ impl Binder<'_> {
             "current_catalog",
             "current_schema",
         ];
-        WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)) && scope.column(&[ast::Ident::new(word)]).is_err()
+        WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)) && !scope.has(&ast::Ident::new(word))
     }
 
     fn literal(&self, value: &ValueWithSpan) -> Bound<Typed> {

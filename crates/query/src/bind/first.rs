@@ -44,7 +44,7 @@ impl Binder<'_> {
             return Err(Stop::General("a subquery"));
         }
         // An error may only mean that it is about rows outside of it.
-        let plan = self.attempt(|| self.query(query)).map_err(|stop| match stop {
+        let plan = self.attempt(|| self.any_query(query)).map_err(|stop| match stop {
             Stop::Error(error) if !query.locks.is_empty() => Stop::Error(error),
             _ => Stop::General("a subquery"),
         })?;
@@ -70,10 +70,12 @@ impl Binder<'_> {
     /// As `what`.
     pub(crate) fn attempt<T>(&self, what: impl FnOnce() -> Bound<T>) -> Bound<T> {
         let (known, firsts) = (self.parameters.borrow().clone(), self.firsts.borrow().len());
+        let needs = self.needs.borrow().len();
         let bound = what();
         if bound.is_err() {
             *self.parameters.borrow_mut() = known;
             self.firsts.borrow_mut().truncate(firsts);
+            self.needs.borrow_mut().truncate(needs);
         }
         bound
     }

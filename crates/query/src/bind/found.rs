@@ -4,7 +4,7 @@
 //! So `UPDATE t SET a = b.x FROM b WHERE t.id = b.id` becomes
 //! `SELECT t.RID, b.x FROM t, b WHERE t.id = b.id`. What can be computed from the row alone is computed from it when it is changed.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use freshet_sql::{SqlError, Type};
 use sqlparser::ast::{
@@ -15,15 +15,17 @@ use sqlparser::ast::{
 use super::{
     Binder, Bound, Scope, ScopeSource, Stop,
     general::GeneralQuery,
-    modify::{DeletePlan, Targets, UpdatePlan, is_default},
-    name_of, not_supported, parts_of,
+    modify::{DeletePlan, Target, Targets, UpdatePlan, is_default},
+    name_of,
+    need::Need,
+    not_supported, parts_of,
     select::Output,
     syntax_error,
 };
 use crate::{
     expression::{Expression, Typed},
     relations::RECORD_ID,
-    schema::{TableInfo, privilege},
+    schema::TableInfo,
 };
 
 /// What is to become of a column.
@@ -38,6 +40,7 @@ enum Assigned {
 struct Finder<'s> {
     info: &'s Arc<TableInfo>,
     alias: &'s str,
+    need: &'s Rc<Need>,
     table: &'s TableFactor,
     others: &'s [TableWithJoins],
     with: Option<&'s With>,
@@ -165,7 +168,7 @@ impl Binder<'_> {
         &self,
         update: &ast::Update,
         with: Option<&With>,
-        (info, alias): (&Arc<TableInfo>, &str),
+        (info, alias, need): Target<'_>,
         why: &str,
     ) -> Bound<UpdatePlan> {
         use ast::UpdateTableFromKind::{AfterSet, BeforeSet};
@@ -176,6 +179,7 @@ impl Binder<'_> {
         let mut finder = Finder {
             info,
             alias,
+            need,
             table: &update.table.relation,
             others,
             with,
@@ -183,10 +187,12 @@ impl Binder<'_> {
             items: Vec::new(),
         };
         let mut assigned = Vec::new();
-        for (number, value) in self.assigned_values(&update.assignments, info)? {
+        for (number, value) in self.assigned_values(&update.assignments, info, need)? {
             assigned.push((number, self.assigned(&mut finder, number, &value)?));
         }
         let returning = self.returning_found(update.returning.as_deref(), &mut finder)?;
+        // What is said of the table that is changed comes first, as in PostgreSQL.
+        need.check(self)?;
         let query = self.general(&finder.query(), why)?;
         let mut assignments = Vec::with_capacity(assigned.len());
         for (number, assigned) in assigned {
@@ -196,7 +202,7 @@ impl Binder<'_> {
             };
             assignments.push((number, expression));
         }
-        let constraints = self.constraints(info)?;
+        let constraints = self.constraints(info, need)?;
         Ok(UpdatePlan { table: Arc::clone(info), targets: Targets::Found(query), assignments, constraints, returning })
     }
 
@@ -206,7 +212,7 @@ impl Binder<'_> {
             return Ok(Assigned::Here(self.default_of(info, number)?));
         }
         if finder.others.is_empty() {
-            match self.expression(value, &Scope::of(info, finder.alias)) {
+            match self.expression(value, &Scope::needing(info, finder.alias, finder.need)) {
                 Ok(typed) => return Ok(Assigned::Here(self.assign(typed, info, number)?)),
                 Err(Stop::General(_)) => {}
                 Err(stop) => return Err(stop),
@@ -223,7 +229,7 @@ impl Binder<'_> {
         &self,
         delete: &ast::Delete,
         with: Option<&With>,
-        (info, alias): (&Arc<TableInfo>, &str),
+        (info, alias, need): Target<'_>,
         why: &str,
     ) -> Bound<DeletePlan> {
         let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
@@ -231,6 +237,7 @@ impl Binder<'_> {
         let mut finder = Finder {
             info,
             alias,
+            need,
             table: &from.relation,
             others: delete.using.as_deref().unwrap_or_default(),
             with,
@@ -238,6 +245,8 @@ impl Binder<'_> {
             items: Vec::new(),
         };
         let returning = self.returning_found(delete.returning.as_deref(), &mut finder)?;
+        // What is said of the table that is changed comes first, as in PostgreSQL.
+        need.check(self)?;
         let query = self.general(&finder.query(), why)?;
         Ok(DeletePlan { table: Arc::clone(info), targets: Targets::Found(query), returning })
     }
@@ -245,8 +254,7 @@ impl Binder<'_> {
     /// Binds RETURNING: the changed row is source 0, what the query gives source 1.
     fn returning_found(&self, items: Option<&[SelectItem]>, finder: &mut Finder<'_>) -> Bound<Option<Vec<Output>>> {
         let Some(items) = items else { return Ok(None) };
-        self.check_privilege(finder.info, privilege::SELECT)?;
-        let mut scope = Scope::of(finder.info, finder.alias);
+        let mut scope = Scope::needing(finder.info, finder.alias, finder.need);
         for table in finder.others {
             self.sources_of(table, finder.with, &mut scope)?;
         }
@@ -298,10 +306,10 @@ impl Binder<'_> {
         };
         let from = TableWithJoins { relation: factor.clone(), joins: Vec::new() };
         let all = vec![SelectItem::Wildcard(Default::default())];
-        let query = self.general(&query(with, all, vec![from], None), "FROM")?;
+        let query = self.described(&query(with, all, vec![from], None), "FROM")?;
         let columns = query.0.columns().iter().enumerate();
         let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
-        scope.sources.push(ScopeSource { alias, schema: None, columns, table: None });
+        scope.sources.push(ScopeSource { alias, schema: None, columns, table: None, need: None });
         Ok(())
     }
 }

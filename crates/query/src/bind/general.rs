@@ -10,6 +10,8 @@ use super::{Binder, not_supported};
 /// Plans general queries over what a session can name.
 pub trait Planner {
     /// Plans a query whose parameters have these types, where they are known; nothing when nobody runs general queries here.
+    /// Unless it is `checked` whether the session's role may read what it reads, it is not to be
+    /// run.
     ///
     /// # Errors
     /// When it makes no sense.
@@ -18,6 +20,7 @@ pub trait Planner {
         query: &Query,
         parameters: &[Option<Type>],
         context: &EvalContext<'_>,
+        checked: bool,
     ) -> Option<Result<Arc<dyn GeneralPlan>, SqlError>>;
 }
 
@@ -35,10 +38,22 @@ impl Binder<'_> {
     /// Plans a query that is more than this crate's own plans can do, for this reason.
     ///
     /// # Errors
-    /// When it makes no sense; 0A000 when nobody runs general queries here.
+    /// When it makes no sense; 42501; 0A000 when nobody runs general queries here.
     pub fn general(&self, query: &Query, why: &str) -> Result<GeneralQuery, SqlError> {
+        self.planned(query, why, self.checked)
+    }
+
+    /// Plans a query that is not run, to know its columns.
+    ///
+    /// # Errors
+    /// As for [`Binder::general`], but for privileges.
+    pub(super) fn described(&self, query: &Query, why: &str) -> Result<GeneralQuery, SqlError> {
+        self.planned(query, why, false)
+    }
+
+    fn planned(&self, query: &Query, why: &str, checked: bool) -> Result<GeneralQuery, SqlError> {
         let known = self.parameters.borrow().clone();
-        let planned = self.planner.and_then(|planner| planner.plan(query, &known, self.context));
+        let planned = self.planner.and_then(|planner| planner.plan(query, &known, self.context, checked));
         let Some(plan) = planned else {
             return Err(not_supported(format!("{why}, where there are no general queries,")));
         };

@@ -10,10 +10,11 @@ mod found;
 pub mod general;
 mod join;
 pub mod modify;
+pub mod need;
 pub mod scope;
 pub mod select;
 
-use std::cell::RefCell;
+use std::{cell::RefCell, rc::Rc};
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
@@ -71,6 +72,10 @@ pub struct Binder<'a> {
     pub planner: Option<&'a dyn general::Planner>,
     /// The subqueries that are run before the statement.
     pub firsts: RefCell<Vec<first::First>>,
+    /// What it does with tables, for which the role needs privileges.
+    pub needs: RefCell<Vec<Rc<need::Need>>>,
+    /// Whether these are asked for: not where nothing is run, and it is only asked what would be.
+    pub checked: bool,
 }
 
 /// The name that an identifier means: in small letters unless it was quoted.
@@ -121,8 +126,8 @@ pub fn not_supported(what: impl std::fmt::Display) -> SqlError {
 impl<'a> Binder<'a> {
     /// For statements and expressions without parameters and subqueries.
     pub fn new(schema: &'a Schema, path: &'a [Oid], role: Oid, context: &'a EvalContext<'a>) -> Self {
-        let (parameters, firsts) = Default::default();
-        Self { schema, path, role, context, parameters, planner: None, firsts }
+        let (parameters, firsts, needs) = Default::default();
+        Self { schema, path, role, context, parameters, planner: None, firsts, needs, checked: true }
     }
 }
 
@@ -130,17 +135,14 @@ impl Binder<'_> {
     /// What a name of a relation means, with its schema.
     ///
     /// # Errors
-    /// 42P01, 3F000.
+    /// 42P01, 42501 when its schema may not be used.
     pub fn relation(&self, name: &ObjectName) -> Result<Named, SqlError> {
         let (schema, last) = qualified(name)?;
-        match schema {
-            None => self.schema.find(self.path, &last).ok_or_else(|| no_relation(&last)),
-            Some(schema) => {
-                let namespace = self.schema.namespace(&schema);
-                let found = namespace.and_then(|namespace| self.schema.named(namespace, &last));
-                found.ok_or_else(|| no_relation(&format!("{schema}.{last}")))
-            }
-        }
+        let found = self.schema.lookup(self.role, self.path, schema.as_deref(), &last)?;
+        found.ok_or_else(|| match schema {
+            None => no_relation(&last),
+            Some(schema) => no_relation(&format!("{schema}.{last}")),
+        })
     }
 
     /// The type that a parameter is known to have.

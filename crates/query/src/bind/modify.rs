@@ -1,6 +1,6 @@
 //! INSERT, UPDATE and DELETE.
 
-use std::{borrow::Cow, sync::Arc};
+use std::{borrow::Cow, rc::Rc, sync::Arc};
 
 use freshet_sql::{
     SqlError, SqlState, Type,
@@ -17,13 +17,15 @@ use super::{
     first::not_row_by_row,
     found::{columns_of, typed},
     general::GeneralQuery,
-    name_of, not_supported, parts_of, qualified,
+    name_of,
+    need::Need,
+    not_supported, parts_of, qualified,
     select::{Output, ScanPlan, SelectPlan, all_of, split},
     syntax_error,
 };
 use crate::{
     expression::{Expression, Typed},
-    schema::{Identity, TableInfo, privilege},
+    schema::{Identity, Oid, TableInfo, privilege},
     syntax,
 };
 
@@ -58,6 +60,8 @@ pub struct Constraints {
     pub not_null: Vec<usize>,
     /// CHECK constraints: name and condition. Rows are source 0.
     pub checks: Vec<(String, Expression)>,
+    /// The columns to which the statement gives values: an error may show these.
+    pub given: Vec<u16>,
 }
 
 /// What is done when a new row's key is taken.
@@ -142,6 +146,9 @@ pub fn parse_expression(sql: &str) -> Result<Expr, SqlError> {
     syntax::expression(sql).map_err(|cause| syntax::unreadable(sql, cause))
 }
 
+/// The table that a statement changes, its name there, and what the statement does with it.
+pub(super) type Target<'t> = (&'t Arc<TableInfo>, &'t str, &'t Rc<Need>);
+
 /// Whether it says DEFAULT.
 pub(super) fn is_default(value: &Expr) -> bool {
     matches!(value, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"))
@@ -152,7 +159,7 @@ impl Binder<'_> {
     ///
     /// # Errors
     /// When a condition in the catalog cannot be bound.
-    pub fn constraints(&self, info: &Arc<TableInfo>) -> Bound<Constraints> {
+    pub(super) fn constraints(&self, info: &Arc<TableInfo>, need: &Need) -> Bound<Constraints> {
         let columns = info.table.columns.iter().enumerate();
         let not_null =
             columns.filter(|(_, column)| column.not_null && !column.dropped).map(|(number, _)| number).collect();
@@ -161,7 +168,7 @@ impl Binder<'_> {
             let condition = self.condition(&parse_expression(&check.condition)?, &scope, "CHECK")?;
             Ok((check.name.clone(), condition))
         });
-        Ok(Constraints { not_null, checks: checks.collect::<Bound<_>>()? })
+        Ok(Constraints { not_null, checks: checks.collect::<Bound<_>>()?, given: need.given() })
     }
 
     /// The default of a column.
@@ -171,7 +178,14 @@ impl Binder<'_> {
     pub fn default_of(&self, info: &TableInfo, column: usize) -> Bound<Expression> {
         let definition = &info.table.columns[column];
         let Some(sql) = &definition.default else { return Ok(Expression::NULL) };
-        let typed = self.expression(&parse_expression(sql)?, &Scope::nothing())?;
+        let mut typed = self.expression(&parse_expression(sql)?, &Scope::nothing())?;
+        if definition.identity.is_some()
+            && let Expression::Session(_, arguments) = &typed.expression
+            && let [Expression::Constant(sequence)] = &**arguments
+            && let Some(sequence) = sequence.as_i64().and_then(|oid| Oid::try_from(oid).ok())
+        {
+            typed.expression = Expression::Identity(sequence);
+        }
         Ok(self.coerce(typed, definition.ty, CastContext::Assignment)?.expression)
     }
 
@@ -208,8 +222,12 @@ impl Binder<'_> {
     /// Binds an INSERT, with what stands before it.
     ///
     /// # Errors
-    /// When it makes no sense.
+    /// When it makes no sense; 42501.
     pub fn insert(&self, insert: &Insert, with: Option<&With>) -> Bound<InsertPlan> {
+        self.allowed(|| self.any_insert(insert, with))
+    }
+
+    fn any_insert(&self, insert: &Insert, with: Option<&With>) -> Bound<InsertPlan> {
         let TableObject::TableName(name) = &insert.table else {
             return Err(not_supported("INSERT into a function").into());
         };
@@ -220,7 +238,7 @@ impl Binder<'_> {
             )),
             stop => stop,
         })?;
-        self.check_privilege(&info, privilege::INSERT)?;
+        let need = self.need(&info, privilege::INSERT);
         let alias = insert.table_alias.as_ref().map_or_else(|| info.table.name.clone(), |alias| name_of(&alias.alias));
         let visible: Vec<usize> = info.table.visible_columns().map(|(number, _)| number).collect();
         let explicit = !insert.columns.is_empty();
@@ -233,6 +251,7 @@ impl Binder<'_> {
                 return Err(SqlError::new(SqlState::DUPLICATE_COLUMN, message).into());
             }
             targets.push(number);
+            need.insert(number as u16);
         }
         let default_values = insert.source.is_none();
         if !explicit && !default_values {
@@ -240,7 +259,7 @@ impl Binder<'_> {
         }
         let (source, count) = match &insert.source {
             None => (RowSource::Values(vec![Vec::new()]), 0),
-            Some(query) => self.rows_to_insert(query, with, &info, &targets)?,
+            Some(query) => self.rows_to_insert(query, with, (&info, &need), &targets)?,
         };
         if count > targets.len() {
             return Err(syntax_error("INSERT has more expressions than target columns").into());
@@ -250,6 +269,7 @@ impl Binder<'_> {
         }
         targets.truncate(count);
         for target in &targets {
+            need.insert(*target as u16);
             let column = &info.table.columns[*target];
             let given = match &source {
                 RowSource::Values(rows) => {
@@ -276,17 +296,14 @@ impl Binder<'_> {
             });
         }
         let defaults = targets.iter().map(|target| self.default_of(&info, *target)).collect::<Bound<_>>()?;
-        let scope = Scope::of(&info, &alias);
+        let scope = Scope::needing(&info, &alias, &need);
         let conflict = match &insert.on {
             None => None,
-            Some(OnInsert::OnConflict(conflict)) => Some(self.on_conflict(conflict, &info, &alias)?),
+            Some(OnInsert::OnConflict(conflict)) => Some(self.on_conflict(conflict, (&info, &alias, &need))?),
             Some(_) => return Err(syntax_error("ON DUPLICATE KEY UPDATE is not supported").into()),
         };
         let returning = self.returning(insert.returning.as_deref(), &scope)?;
-        if returning.is_some() {
-            self.check_privilege(&info, privilege::SELECT)?;
-        }
-        let constraints = self.constraints(&info)?;
+        let constraints = self.constraints(&info, &need)?;
         Ok(InsertPlan { table: info, source, columns, targets, defaults, constraints, conflict, returning })
     }
 
@@ -294,7 +311,7 @@ impl Binder<'_> {
         &self,
         query: &Query,
         with: Option<&With>,
-        info: &Arc<TableInfo>,
+        (info, need): (&Arc<TableInfo>, &Need),
         targets: &[usize],
     ) -> Bound<(RowSource, usize)> {
         if with.is_none() {
@@ -311,7 +328,7 @@ impl Binder<'_> {
             (Some(with), own) => *own = Some(with.clone()),
         }
         self.type_outputs(&mut query.body, info, targets)?;
-        let why = match self.attempt(|| self.query(&query)) {
+        let why = match self.attempt(|| self.any_query(&query)) {
             Ok(plan) => {
                 let casts = self.casts(plan.output.iter().map(|output| output.ty), info, targets)?;
                 let count = plan.output.len();
@@ -320,6 +337,8 @@ impl Binder<'_> {
             Err(Stop::General(why)) => why,
             Err(stop) => return Err(stop),
         };
+        // What is said of the table that is changed comes first, as in PostgreSQL.
+        need.check(self)?;
         let general = self.general(&query, why)?;
         let casts = self.casts(general.0.columns().iter().map(|column| column.ty), info, targets)?;
         let count = general.0.columns().len();
@@ -412,7 +431,7 @@ impl Binder<'_> {
         Ok(None)
     }
 
-    fn on_conflict(&self, conflict: &ast::OnConflict, info: &Arc<TableInfo>, alias: &str) -> Bound<ConflictPlan> {
+    fn on_conflict(&self, conflict: &ast::OnConflict, (info, alias, need): Target<'_>) -> Bound<ConflictPlan> {
         let indexes = match &conflict.conflict_target {
             None => Vec::new(),
             Some(ConflictTarget::Columns(columns)) => {
@@ -420,6 +439,7 @@ impl Binder<'_> {
                 for column in columns {
                     wanted.push(self.target_column(info, &name_of(column))? as u16);
                 }
+                wanted.iter().for_each(|column| need.read(*column));
                 wanted.sort_unstable();
                 let found = info.table.indexes.iter().position(|index| {
                     let mut columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
@@ -439,6 +459,7 @@ impl Binder<'_> {
                     let message = format!("constraint \"{name}\" for table \"{}\" does not exist", info.table.name);
                     SqlError::new(SqlState::UNDEFINED_OBJECT, message)
                 })?;
+                info.table.indexes[found].columns.iter().for_each(|part| need.read(part.column));
                 vec![found]
             }
         };
@@ -451,13 +472,14 @@ impl Binder<'_> {
                     )
                     .into());
                 }
-                self.check_privilege(info, privilege::UPDATE | privilege::SELECT)?;
-                let mut scope = Scope::of(info, alias);
+                let mut scope = Scope::needing(info, alias, need);
                 let mut excluded = ScopeSource::table(info, "excluded".to_owned(), None);
                 excluded.table = None;
+                // What would be inserted is the role's own, and yet to be read, as in PostgreSQL.
+                excluded.need = Some(Rc::clone(need));
                 scope.sources.push(excluded);
                 // Without a table's name, the row that is there is meant.
-                let assignments = self.assignments(&update.assignments, info, &scope)?;
+                let assignments = self.assignments(&update.assignments, (info, need), &scope)?;
                 let condition = update.selection.as_ref().map(|it| self.condition(it, &scope, "WHERE")).transpose()?;
                 Some(ConflictUpdate { assignments, condition })
             }
@@ -468,7 +490,7 @@ impl Binder<'_> {
     fn assignments(
         &self,
         assignments: &[Assignment],
-        info: &Arc<TableInfo>,
+        (info, need): (&Arc<TableInfo>, &Need),
         scope: &Scope,
     ) -> Bound<Vec<(usize, Expression)>> {
         let is_row = |assignment: &Assignment| {
@@ -477,7 +499,7 @@ impl Binder<'_> {
         if assignments.iter().any(is_row) {
             return Err(Stop::General("a row of a subquery"));
         }
-        let bound = self.assigned_values(assignments, info)?.into_iter().map(|(number, value)| {
+        let bound = self.assigned_values(assignments, info, need)?.into_iter().map(|(number, value)| {
             let expression = match is_default(&value) {
                 true => self.default_of(info, number)?,
                 false => self.assign(self.expression(&value, scope)?, info, number)?,
@@ -495,6 +517,7 @@ impl Binder<'_> {
         &self,
         assignments: &'s [Assignment],
         info: &TableInfo,
+        need: &Need,
     ) -> Result<Vec<(usize, Cow<'s, Expr>)>, SqlError> {
         let mut assigned: Vec<(usize, Cow<'s, Expr>)> = Vec::new();
         for Assignment { target, value } in assignments {
@@ -514,6 +537,7 @@ impl Binder<'_> {
             for (name, value) in names.iter().zip(values) {
                 let name = parts_of(name)?.pop().unwrap_or_default();
                 let number = self.target_column(info, &name)?;
+                need.update(number as u16);
                 if info.table.columns[number].identity == Some(Identity::Always) && !is_default(&value) {
                     let message = format!("column \"{name}\" can only be updated to DEFAULT");
                     let error = SqlError::new(SqlState::GENERATED_ALWAYS, message);
@@ -529,7 +553,7 @@ impl Binder<'_> {
         Ok(assigned)
     }
 
-    fn target(&self, table: &TableWithJoins, wanted: u16) -> Bound<(Arc<TableInfo>, String)> {
+    fn target(&self, table: &TableWithJoins, wanted: u16) -> Bound<(Arc<TableInfo>, String, Rc<Need>)> {
         let TableFactor::Table { name, alias, .. } = &table.relation else {
             return Err(syntax_error("only a table can be changed").into());
         };
@@ -543,9 +567,9 @@ impl Binder<'_> {
             )),
             stop => stop,
         })?;
-        self.check_privilege(&info, wanted)?;
+        let need = self.need(&info, wanted);
         let alias = alias.as_ref().map_or_else(|| info.table.name.clone(), |alias| name_of(&alias.name));
-        Ok((info, alias))
+        Ok((info, alias, need))
     }
 
     fn rows_to_change(
@@ -557,7 +581,6 @@ impl Binder<'_> {
     ) -> Bound<ScanPlan> {
         let mut conditions = Vec::new();
         if let Some(selection) = selection {
-            self.check_privilege(info, privilege::SELECT)?;
             split(self.condition(selection, scope, "WHERE")?, &mut conditions);
         }
         let all = all_of(conditions.clone());
@@ -572,12 +595,16 @@ impl Binder<'_> {
     /// # Errors
     /// When it makes no sense.
     pub fn update(&self, update: &ast::Update, with: Option<&With>) -> Bound<UpdatePlan> {
-        let (info, alias) = self.target(&update.table, privilege::UPDATE)?;
+        self.allowed(|| self.any_update(update, with))
+    }
+
+    fn any_update(&self, update: &ast::Update, with: Option<&With>) -> Bound<UpdatePlan> {
+        let (info, alias, need) = self.target(&update.table, privilege::UPDATE)?;
         if update.limit.is_some() || !update.order_by.is_empty() {
             return Err(syntax_error("UPDATE has no LIMIT").into());
         }
-        match self.attempt(|| self.update_scanned(update, with, (&info, &alias))) {
-            Err(Stop::General(why)) => self.update_found(update, with, (&info, &alias), why),
+        match self.attempt(|| self.update_scanned(update, with, (&info, &alias, &need))) {
+            Err(Stop::General(why)) => self.update_found(update, with, (&info, &alias, &need), why),
             bound => bound,
         }
     }
@@ -586,7 +613,7 @@ impl Binder<'_> {
         &self,
         update: &ast::Update,
         with: Option<&With>,
-        (info, alias): (&Arc<TableInfo>, &str),
+        (info, alias, need): Target<'_>,
     ) -> Bound<UpdatePlan> {
         if with.is_some() {
             return Err(Stop::General("WITH"));
@@ -594,11 +621,11 @@ impl Binder<'_> {
         if update.from.is_some() {
             return Err(Stop::General("UPDATE … FROM"));
         }
-        let scope = Scope::of(info, alias);
-        let assignments = self.assignments(&update.assignments, info, &scope)?;
+        let scope = Scope::needing(info, alias, need);
+        let assignments = self.assignments(&update.assignments, (info, need), &scope)?;
         let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, update.selection.as_ref(), &scope)?));
         let returning = self.returning(update.returning.as_deref(), &scope)?;
-        let constraints = self.constraints(info)?;
+        let constraints = self.constraints(info, need)?;
         Ok(UpdatePlan { table: Arc::clone(info), targets, assignments, constraints, returning })
     }
 
@@ -607,14 +634,18 @@ impl Binder<'_> {
     /// # Errors
     /// When it makes no sense.
     pub fn delete(&self, delete: &ast::Delete, with: Option<&With>) -> Bound<DeletePlan> {
+        self.allowed(|| self.any_delete(delete, with))
+    }
+
+    fn any_delete(&self, delete: &ast::Delete, with: Option<&With>) -> Bound<DeletePlan> {
         let (FromTable::WithFromKeyword(from) | FromTable::WithoutKeyword(from)) = &delete.from;
         let [from] = from.as_slice() else { return Err(syntax_error("DELETE is from one table").into()) };
-        let (info, alias) = self.target(from, privilege::DELETE)?;
+        let (info, alias, need) = self.target(from, privilege::DELETE)?;
         if delete.limit.is_some() || !delete.order_by.is_empty() {
             return Err(syntax_error("DELETE has no LIMIT").into());
         }
-        match self.attempt(|| self.delete_scanned(delete, with, (&info, &alias))) {
-            Err(Stop::General(why)) => self.delete_found(delete, with, (&info, &alias), why),
+        match self.attempt(|| self.delete_scanned(delete, with, (&info, &alias, &need))) {
+            Err(Stop::General(why)) => self.delete_found(delete, with, (&info, &alias, &need), why),
             bound => bound,
         }
     }
@@ -623,7 +654,7 @@ impl Binder<'_> {
         &self,
         delete: &ast::Delete,
         with: Option<&With>,
-        (info, alias): (&Arc<TableInfo>, &str),
+        (info, alias, need): Target<'_>,
     ) -> Bound<DeletePlan> {
         if with.is_some() {
             return Err(Stop::General("WITH"));
@@ -631,7 +662,7 @@ impl Binder<'_> {
         if delete.using.is_some() {
             return Err(Stop::General("DELETE … USING"));
         }
-        let scope = Scope::of(info, alias);
+        let scope = Scope::needing(info, alias, need);
         let targets = Targets::Scan(Box::new(self.rows_to_change(info, alias, delete.selection.as_ref(), &scope)?));
         let returning = self.returning(delete.returning.as_deref(), &scope)?;
         Ok(DeletePlan { table: Arc::clone(info), targets, returning })

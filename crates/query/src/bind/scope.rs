@@ -1,10 +1,10 @@
 //! What names in a statement can mean.
 
-use std::sync::Arc;
+use std::{rc::Rc, sync::Arc};
 
 use freshet_sql::{SqlError, SqlState, Type};
 
-use super::{aggregate::Grouping, name_of};
+use super::{aggregate::Grouping, name_of, need::Need};
 use crate::{
     expression::{Expression, Typed},
     schema::TableInfo,
@@ -22,6 +22,8 @@ pub struct ScopeSource {
     pub columns: Vec<(String, Type, u16)>,
     /// The table that it is a row of.
     pub table: Option<Arc<TableInfo>>,
+    /// Where is noted what is read of it, if the statement's role needs to be allowed to.
+    pub need: Option<Rc<Need>>,
 }
 
 impl ScopeSource {
@@ -29,7 +31,14 @@ impl ScopeSource {
     pub fn table(info: &Arc<TableInfo>, alias: String, schema: Option<String>) -> Self {
         let columns = info.table.visible_columns();
         let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
-        Self { alias, schema, columns, table: Some(Arc::clone(info)) }
+        Self { alias, schema, columns, table: Some(Arc::clone(info)), need: None }
+    }
+
+    /// Notes that a column is read.
+    pub fn read(&self, column: u16) {
+        if let Some(need) = &self.need {
+            need.read(column);
+        }
     }
 }
 
@@ -48,16 +57,36 @@ impl Scope {
         Self::default()
     }
 
-    /// One table's rows.
+    /// One table's rows, which nobody needs to be allowed to read.
     pub fn of(info: &Arc<TableInfo>, alias: &str) -> Self {
         Self { sources: vec![ScopeSource::table(info, alias.to_owned(), None)], grouping: None }
     }
 
-    /// The column of this name.
+    /// One table's rows.
+    pub fn needing(info: &Arc<TableInfo>, alias: &str, need: &Rc<Need>) -> Self {
+        let mut scope = Self::of(info, alias);
+        scope.sources[0].need = Some(Rc::clone(need));
+        scope
+    }
+
+    /// Whether a name can be that of a column.
+    pub fn has(&self, name: &Ident) -> bool {
+        self.find(std::slice::from_ref(name)).is_ok()
+    }
+
+    /// The column of this name, to be read.
     ///
     /// # Errors
     /// 42703, 42702 when several have it, 42P01 for a table that is not in the statement.
     pub fn column(&self, parts: &[Ident]) -> Result<Typed, SqlError> {
+        let found = self.find(parts)?;
+        if let Expression::Column { source, column } = found.expression {
+            self.sources[usize::from(source)].read(column);
+        }
+        Ok(found)
+    }
+
+    fn find(&self, parts: &[Ident]) -> Result<Typed, SqlError> {
         let names: Vec<String> = parts.iter().map(name_of).collect();
         let (qualifier, name) = match names.as_slice() {
             [name] => (None, name),

@@ -130,8 +130,13 @@ impl Binder<'_> {
     /// Binds a query.
     ///
     /// # Errors
-    /// When it makes no sense, or is for general queries.
+    /// When it makes no sense, or is for general queries; 42501.
     pub fn query(&self, query: &Query) -> Bound<SelectPlan> {
+        self.allowed(|| self.any_query(query))
+    }
+
+    /// Binds a query, be it a statement or a part of one.
+    pub(super) fn any_query(&self, query: &Query) -> Bound<SelectPlan> {
         if query.with.is_some() {
             return Err(Stop::General("WITH"));
         }
@@ -146,7 +151,7 @@ impl Binder<'_> {
             SetExpr::Query(inner)
                 if query.order_by.is_none() && query.limit_clause.is_none() && query.fetch.is_none() =>
             {
-                return self.query(inner);
+                return self.any_query(inner);
             }
             _ => return Err(Stop::General("a set operation")),
         };
@@ -183,7 +188,7 @@ impl Binder<'_> {
                 return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
             }
             for scan in &plan.scans {
-                self.check_privilege(&scan.table, privilege::UPDATE)?;
+                self.need(&scan.table, privilege::UPDATE);
             }
             plan.lock = Some(lock);
         }
@@ -204,19 +209,6 @@ impl Binder<'_> {
             });
         }
         Ok(found)
-    }
-
-    /// Fails unless the role may do this with the table.
-    ///
-    /// # Errors
-    /// 42501.
-    pub fn check_privilege(&self, info: &TableInfo, wanted: u16) -> Result<(), SqlError> {
-        let table = &info.table;
-        if self.schema.privileges(self.role, table.owner, &table.grants) & wanted == wanted {
-            return Ok(());
-        }
-        let message = format!("permission denied for table {}", table.name);
-        Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message))
     }
 
     /// The table that a name in FROM means.
@@ -251,13 +243,13 @@ impl Binder<'_> {
             return Err(Stop::General("something else than a table in FROM"));
         };
         let info = self.table(name)?;
-        self.check_privilege(&info, privilege::SELECT)?;
         let (schema, last) = qualified(name)?;
         let mut source = ScopeSource::table(
             &info,
             last,
             schema.or_else(|| Some(self.schema.namespace_name(info.table.namespace).to_owned())),
         );
+        source.need = Some(self.need(&info, privilege::SELECT));
         if let Some(alias) = alias {
             source.alias = name_of(&alias.name);
             source.schema = None;
@@ -420,7 +412,7 @@ impl Binder<'_> {
                     }
                     _ => expr,
                 },
-                Expr::Identifier(name) if scope.column(std::slice::from_ref(name)).is_err() => {
+                Expr::Identifier(name) if !scope.has(name) => {
                     let aliased = select.projection.iter().find_map(|item| match item {
                         SelectItem::ExprWithAlias { expr, alias } if name_of(alias) == name_of(name) => Some(expr),
                         _ => None,
@@ -446,6 +438,7 @@ impl Binder<'_> {
         let all_of = |source: usize, output: &mut Vec<Output>| -> Bound<()> {
             let from = &scope.sources[source];
             for (name, ty, column) in &from.columns {
+                from.read(*column);
                 let expression = Expression::Column { source: source as u16, column: *column };
                 let origin = from.table.as_ref().map(|info| (info.table.oid, *column as i16 + 1));
                 output.push(Output { name: name.clone(), ty: *ty, expression, origin });

@@ -115,7 +115,7 @@ impl Work<'_, '_, '_> {
                 }
             }
             TableChange::Schema(name) => self.move_table(&info, name)?,
-            TableChange::Storage => {}
+            TableChange::Storage | TableChange::Options { .. } => {}
             TableChange::Unsupported(what) => return Err(not_supported(what).into()),
         }
         Ok(())
@@ -203,7 +203,7 @@ impl Work<'_, '_, '_> {
                         table.indexes[number].name.clone_from(new);
                         self.put_table(table)?;
                     }
-                    TableChange::Storage => {}
+                    TableChange::Storage | TableChange::Options { .. } => {}
                     _ => return Err(wrong_change("an index", name).into()),
                 }
             }
@@ -238,6 +238,10 @@ impl Work<'_, '_, '_> {
                             return Err(error(SqlState::UNDEFINED_COLUMN, message).into());
                         };
                         column.0.clone_from(new);
+                        self.put(Object::View(view))?;
+                    }
+                    TableChange::Options { set, options } => {
+                        super::view::set_options(&mut view, *set, options)?;
                         self.put(Object::View(view))?;
                     }
                     TableChange::Storage => {}

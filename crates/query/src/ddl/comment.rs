@@ -86,7 +86,7 @@ impl Work<'_, '_, '_> {
             }
             Commented::Role(name) => {
                 let oid = self.role(&super::syntax::RoleName::Named(name.clone()))?;
-                self.check_administers(oid)?;
+                self.check_administers(oid, true)?;
                 Ok((oid, None))
             }
         }

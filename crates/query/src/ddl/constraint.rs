@@ -16,7 +16,8 @@ use crate::{
     bind::not_supported,
     error::read_error,
     schema::{
-        Check, ForeignKey, Index, IndexColumn, IndexConstraint, Object, ReferentialAction, Table, TableInfo, privilege,
+        Check, ForeignKey, Index, IndexColumn, IndexConstraint, Object, ReferentialAction, Table, TableInfo, denied,
+        privilege,
     },
 };
 
@@ -195,6 +196,12 @@ impl Work<'_, '_, '_> {
             );
             return Err(error(SqlState::INVALID_FOREIGN_KEY, message).into());
         }
+        if let Some(Table { owner, grants, name, .. }) = parent_info.as_ref().map(|info| &info.table) {
+            let (who, named) = ((self.ddl.role, *owner), theirs.iter().copied());
+            if !self.schema().may_with_columns(who, grants, privilege::REFERENCES, named) {
+                return Err(denied("table", name).into());
+            }
+        }
         let name = self.constraint_name(table, constraint.name.as_deref(), &columns.join("_"), "fkey")?;
         for (one, other) in own.iter().zip(&theirs) {
             let (one, other) = (&table.columns[usize::from(*one)], &parent_table.columns[usize::from(*other)]);
@@ -235,8 +242,6 @@ impl Work<'_, '_, '_> {
                 return Err(error(SqlState::WRONG_OBJECT_TYPE, message));
             }
         };
-        let table = &info.table;
-        self.check_grant(table.owner, &table.grants, privilege::REFERENCES, "table", &table.name)?;
         Ok(info)
     }
 

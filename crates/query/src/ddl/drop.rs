@@ -367,6 +367,7 @@ impl Work<'_, '_, '_> {
                 column.default = None;
             }
             if gone {
+                table.grants.retain(|grant| grant.column != Some(number as u16));
                 column.dropped = true;
                 column.not_null = false;
                 column.identity = None;

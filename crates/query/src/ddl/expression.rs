@@ -229,7 +229,7 @@ fn kept(expression: &Expr) -> Result<String, SqlError> {
 pub(super) fn scope_of(table: &Table) -> Scope {
     let columns = table.visible_columns();
     let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
-    let source = ScopeSource { alias: table.name.clone(), schema: None, columns, table: None };
+    let source = ScopeSource { alias: table.name.clone(), schema: None, columns, table: None, need: None };
     Scope { sources: vec![source], grouping: None }
 }
 

@@ -6,7 +6,7 @@ use super::{
     syntax::{self, GrantObjects, RoleName},
     work::{Step, Work, error},
 };
-use crate::schema::{Entry, Grant, Named, Object, Oid, privilege};
+use crate::schema::{Column, Entry, Grant, Named, Object, Oid, Schema, privilege};
 
 /// What privileges are granted on.
 struct Target {
@@ -24,6 +24,18 @@ impl Target {
             Object::View(it) => it.owner,
             Object::Sequence(it) => it.owner,
             Object::Role(_) | Object::Comment(_) | Object::Database(_) => 0,
+        }
+    }
+
+    /// The names of its columns by their numbers; those that nobody sees have none.
+    fn columns(&self) -> Vec<String> {
+        match &self.object {
+            Object::Table(it) => {
+                let name = |column: &Column| if column.is_visible() { column.name.clone() } else { String::new() };
+                it.columns.iter().map(name).collect()
+            }
+            Object::View(it) => it.columns.iter().map(|(name, _)| name.clone()).collect(),
+            _ => Vec::new(),
         }
     }
 
@@ -81,7 +93,7 @@ impl Work<'_, '_, '_> {
                 }
             }
             GrantObjects::AllTables(names) | GrantObjects::AllSequences(names) => {
-                let namespaces = names.iter().map(|name| self.namespace(name)).collect::<Result<Vec<_>, _>>()?;
+                let namespaces = names.iter().map(|name| self.usable_namespace(name)).collect::<Result<Vec<_>, _>>()?;
                 let sequences = matches!(objects, GrantObjects::AllSequences(_));
                 for entry in self.relations() {
                     let (namespace, named) = match entry {
@@ -115,8 +127,7 @@ impl Work<'_, '_, '_> {
         }
         if matches!(statement.objects, GrantObjects::Databases(_)) {
             // Everybody who can log in may connect, and there are no temporary tables.
-            let all = statement.privileges.iter().flatten();
-            for (bit, name) in all {
+            for (bit, name) in statement.privileges.iter().filter_map(|it| it.one.as_ref()) {
                 if bit & (privilege::DATABASE | privilege::CREATE) == 0 {
                     return Err(invalid_privilege(name, "database").into());
                 }
@@ -132,96 +143,179 @@ impl Work<'_, '_, '_> {
     }
 
     fn grant_on(&mut self, statement: &syntax::Grant, mut target: Target, roles: &[Oid]) -> Step<()> {
-        let mut wanted = 0;
-        match &statement.privileges {
-            None => wanted = target.all,
-            Some(privileges) => {
-                for (bit, name) in privileges {
-                    if bit & target.all == 0 {
-                        let kind =
-                            if target.kind == "table" || target.kind == "view" { "relation" } else { target.kind };
-                        return Err(invalid_privilege(name, kind).into());
+        let mut wanted = Vec::new();
+        for privilege in &statement.privileges {
+            for more in self.wanted(privilege, &target, statement.grant)? {
+                match wanted.iter_mut().find(|known: &&mut Wanted| known.column == more.column) {
+                    Some(known) => {
+                        known.privileges |= more.privileges;
+                        known.told |= more.told;
                     }
-                    wanted |= bit;
+                    None => wanted.push(more),
                 }
             }
         }
-        let (owner, name) = (target.owner(), target.object.name().to_owned());
-        let owns = self.schema().is_member(self.ddl.role, owner);
-        let grantor = if owns { owner } else { self.ddl.role };
-        let (role, kind) = (self.ddl.role, target.kind);
+        let role = self.ddl.role;
+        let owner = target.owner();
+        let (name, kind) = (target.object.name().to_owned(), target.kind);
+        let owns = self.schema().is_member(role, owner);
+        let all = target.all;
+        let columns = target.columns();
         let Some(grants) = target.grants() else { return Ok(()) };
-        let allowed = match owns {
-            true => u16::MAX,
-            false => {
-                let schema = &self.change.schema;
-                let held = grants.iter().filter(|grant| grant.role != 0 && schema.is_member(role, grant.role));
-                held.fold(0, |all, grant| all | grant.grantable)
-            }
-        };
-        if wanted & allowed == 0 {
-            return Err(error(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {kind} {name}")).into());
-        }
-        let missing = wanted & !allowed;
-        let done = wanted & allowed;
         let before = grants.clone();
-        for role in roles.iter().copied() {
-            // The owner may do everything anyway.
-            if role == owner {
-                continue;
+        let asked_for_all = statement.privileges.iter().any(|it| it.one.is_none());
+        let mut notices = Vec::new();
+        for Wanted { privileges, column, told } in wanted {
+            let schema = &self.change.schema;
+            let (grantor, allowed) =
+                if owns { (owner, u16::MAX) } else { grantor(schema, role, grants, privileges, column) };
+            let what = match column.and_then(|column| columns.get(usize::from(column))) {
+                Some(column) => format!("column \"{column}\" of relation \"{name}\""),
+                None => format!("\"{name}\""),
+            };
+            if allowed & privileges == 0 && told {
+                // Who has any privilege is told, others are refused.
+                let held = match column {
+                    Some(column) => schema.column_privileges(role, owner, grants, column),
+                    None => schema.privileges(role, owner, grants),
+                };
+                if held & all == 0 {
+                    let message = match column {
+                        Some(_) => format!("permission denied for {what}"),
+                        None => format!("permission denied for {kind} {name}"),
+                    };
+                    return Err(error(SqlState::INSUFFICIENT_PRIVILEGE, message).into());
+                }
             }
-            if statement.grant {
-                let at = grants.iter().position(|grant| grant.role == role && grant.grantor == grantor);
-                let at = at.unwrap_or_else(|| {
-                    grants.push(Grant { role, privileges: 0, grantable: 0, grantor });
+            let done = privileges & allowed;
+            let (state, verb) = match statement.grant {
+                true => (SqlState::PRIVILEGE_NOT_GRANTED, "granted"),
+                false => (SqlState::PRIVILEGE_NOT_REVOKED, "revoked"),
+            };
+            if told && done == 0 {
+                notices.push((state, format!("no privileges were {verb} for {what}")));
+            } else if told && done != privileges && !asked_for_all {
+                notices.push((state, format!("not all privileges were {verb} for {what}")));
+            }
+            // The owner may do everything anyway.
+            for role in roles.iter().copied().filter(|role| *role != owner && done != 0) {
+                if !statement.grant {
+                    revoke(grants, (role, column, grantor), done, statement.option, statement.cascade)?;
+                    continue;
+                }
+                let known = |grant: &Grant| (grant.role, grant.column, grant.grantor) == (role, column, grantor);
+                let at = grants.iter().position(known).unwrap_or_else(|| {
+                    grants.push(Grant { role, column, privileges: 0, grantable: 0, grantor });
                     grants.len() - 1
                 });
                 grants[at].privileges |= done;
                 if statement.option {
                     grants[at].grantable |= done;
                 }
-            } else {
-                revoke(grants, (role, grantor), done, statement.option, statement.cascade)?;
             }
         }
         grants.retain(|grant| grant.privileges != 0);
         let changed = *grants != before;
-        if missing != 0 && statement.privileges.is_some() {
-            let (state, what) = match statement.grant {
-                true => (SqlState::PRIVILEGE_NOT_GRANTED, "granted"),
-                false => (SqlState::PRIVILEGE_NOT_REVOKED, "revoked"),
-            };
-            self.notice(state, format!("not all privileges were {what} for \"{name}\""));
+        for (state, message) in notices {
+            self.notice(state, message);
         }
         if changed {
             self.put(target.object)?;
         }
         Ok(())
     }
+
+    /// What a privilege in the statement stands for on this object.
+    fn wanted(&self, privilege: &syntax::Privilege, target: &Target, grant: bool) -> Result<Vec<Wanted>, SqlError> {
+        let relation = matches!(target.kind, "table" | "view");
+        if privilege.columns.is_empty() {
+            let privileges = match &privilege.one {
+                None => target.all,
+                Some((bit, name)) if bit & target.all == 0 => {
+                    return Err(invalid_privilege(name, if relation { "relation" } else { target.kind }));
+                }
+                Some((bit, _)) => *bit,
+            };
+            let mut wanted = vec![Wanted { privileges, column: None, told: true }];
+            if !grant && relation {
+                // What is taken away from the whole is taken away from its columns.
+                let columns = 0..target.columns().len() as u16;
+                wanted.extend(columns.map(|column| Wanted {
+                    privileges: privileges & privilege::ALL_COLUMN,
+                    column: Some(column),
+                    told: false,
+                }));
+            }
+            return Ok(wanted);
+        }
+        if !relation {
+            return Err(error(SqlState::new("0LP01"), "column privileges are only valid for relations"));
+        }
+        let privileges = match &privilege.one {
+            None => privilege::ALL_COLUMN,
+            Some((bit, name)) if bit & privilege::ALL_COLUMN == 0 => return Err(invalid_privilege(name, "column")),
+            Some((bit, _)) => *bit,
+        };
+        let names = target.columns();
+        let one = |name: &String| {
+            let found = names.iter().position(|known| known == name).ok_or_else(|| {
+                let message = format!("column \"{name}\" of relation \"{}\" does not exist", target.object.name());
+                error(SqlState::UNDEFINED_COLUMN, message)
+            })?;
+            Ok(Wanted { privileges, column: Some(found as u16), told: true })
+        };
+        privilege.columns.iter().map(one).collect()
+    }
+}
+
+/// What is to be granted or revoked.
+struct Wanted {
+    privileges: u16,
+    column: Option<u16>,
+    /// Whether the client is told where the role may not do it: not of what only follows.
+    told: bool,
+}
+
+/// In whose name a role that does not own something grants or revokes privileges on it, and which
+/// of
+/// all it may: the role itself, or one whose privileges it has and that may grant more of these.
+fn grantor(schema: &Schema, role: Oid, grants: &[Grant], privileges: u16, column: Option<u16>) -> (Oid, u16) {
+    let grantable = |of: Oid| {
+        let own = grants.iter().filter(|grant| grant.role == of && (grant.column.is_none() || grant.column == column));
+        own.fold(0, |all, grant| all | grant.grantable)
+    };
+    let mut best = (role, grantable(role));
+    for grant in grants.iter().filter(|grant| grant.role != 0 && schema.is_member(role, grant.role)) {
+        let other = grantable(grant.role);
+        if (other & privileges).count_ones() > (best.1 & privileges).count_ones() {
+            best = (grant.role, other);
+        }
+    }
+    best
 }
 
 /// Takes privileges, or only the right to grant them on, from a role; and what it has granted on, if that is wanted.
 fn revoke(
     grants: &mut Vec<Grant>,
-    (role, grantor): (Oid, Oid),
+    (role, column, grantor): (Oid, Option<u16>, Oid),
     privileges: u16,
     option_only: bool,
     cascade: bool,
 ) -> Result<(), SqlError> {
-    let Some(at) = grants.iter().position(|grant| grant.role == role && grant.grantor == grantor) else {
-        return Ok(());
-    };
+    let known = |grant: &Grant| (grant.role, grant.column, grant.grantor) == (role, column, grantor);
+    let Some(at) = grants.iter().position(known) else { return Ok(()) };
     let was_grantable = grants[at].grantable & privileges;
     grants[at].grantable &= !privileges;
     if !option_only {
         grants[at].privileges &= !privileges;
     }
     // What the role can still grant on, by whomever it has that.
-    let still = grants.iter().filter(|grant| grant.role == role).fold(0, |all, grant| all | grant.grantable);
+    let of_role = grants.iter().filter(|grant| grant.role == role && grant.column == column);
+    let still = of_role.fold(0, |all, grant| all | grant.grantable);
     let lost = was_grantable & !still;
     let dependent: Vec<(Oid, u16)> = grants
         .iter()
-        .filter(|grant| grant.grantor == role && grant.privileges & lost != 0)
+        .filter(|grant| grant.grantor == role && grant.column == column && grant.privileges & lost != 0)
         .map(|grant| (grant.role, grant.privileges & lost))
         .collect();
     if !dependent.is_empty() && !cascade {
@@ -229,7 +323,7 @@ fn revoke(
         return Err(error.with_hint("Use CASCADE to revoke them too."));
     }
     for (other, privileges) in dependent {
-        revoke(grants, (other, role), privileges, false, true)?;
+        revoke(grants, (other, column, role), privileges, false, true)?;
     }
     Ok(())
 }

@@ -44,7 +44,6 @@ use sqlparser::ast::{Query, Statement};
 
 pub use effects::Effects;
 pub use expression::shown_expression;
-pub(crate) use role::is_within;
 pub use syntax::Definition;
 
 use crate::{

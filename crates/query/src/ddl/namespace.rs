@@ -10,10 +10,7 @@ use crate::schema::{Namespace, Object};
 
 impl Work<'_, '_, '_> {
     pub(super) fn create_schema(&mut self, statement: &CreateSchema) -> Step<&'static str> {
-        let role = self.schema().role_by_oid(self.ddl.role);
-        if !role.is_some_and(|role| role.superuser || role.create_database) {
-            return Err(error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied for database").into());
-        }
+        self.check_makes_schemas()?;
         let owner = match &statement.owner {
             Some(owner) => self.role(owner)?,
             None => self.ddl.role,
@@ -37,6 +34,15 @@ impl Work<'_, '_, '_> {
         Ok("CREATE SCHEMA")
     }
 
+    /// Fails unless the role may make schemas.
+    fn check_makes_schemas(&self) -> Result<(), freshet_sql::SqlError> {
+        let role = self.schema().role_by_oid(self.ddl.role);
+        if role.is_some_and(|role| role.superuser || role.create_database) {
+            return Ok(());
+        }
+        Err(error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied for database"))
+    }
+
     fn check_schema_name(&self, name: &str) -> Result<(), freshet_sql::SqlError> {
         check_name(name)?;
         if name.starts_with("pg_") || is_system(name) {
@@ -53,6 +59,7 @@ impl Work<'_, '_, '_> {
         self.check_owner(namespace.owner, "schema", name)?;
         match change {
             AlterSchema::Rename(new) => {
+                self.check_makes_schemas()?;
                 self.check_schema_name(new)?;
                 if self.schema().namespace(new).is_some() {
                     let message = format!("schema \"{new}\" already exists");
@@ -65,6 +72,7 @@ impl Work<'_, '_, '_> {
             AlterSchema::Owner(owner) => {
                 let owner = self.role(owner)?;
                 self.check_new_owner(owner)?;
+                self.check_makes_schemas()?;
                 namespace.owner = owner;
                 self.put(Object::Namespace(namespace))?;
             }

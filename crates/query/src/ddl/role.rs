@@ -3,12 +3,12 @@
 use freshet_sql::{SqlError, SqlState};
 
 use super::{
-    syntax::{AlterRole, CreateRole, Membership, RoleName, RoleOptions},
+    syntax::{AlterRole, CreateRole, MemberOptions, Membership, RoleName, RoleOptions},
     work::{Step, Work, check_name, error},
 };
 use crate::{
     bind::not_supported,
-    schema::{Entry, FIRST_ROLE, Object, Oid, Role},
+    schema::{Entry, FIRST_ROLE, MemberOf, Object, Oid, Role},
 };
 
 impl Work<'_, '_, '_> {
@@ -35,11 +35,21 @@ impl Work<'_, '_, '_> {
 
     pub(super) fn create_role(&mut self, statement: &CreateRole) -> Step<&'static str> {
         let own = self.own_role()?;
+        let refused = |detail: String| {
+            error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to create role").with_detail(detail)
+        };
         if !own.superuser && !own.create_role {
-            let refused = error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to create role");
-            let detail = "Only roles with the CREATEROLE attribute may create roles.";
-            return Err(refused.with_detail(detail).into());
+            return Err(refused("Only roles with the CREATEROLE attribute may create roles.".to_owned()).into());
         }
+        // One gives what one has.
+        if let Some(attribute) =
+            attributes(&statement.options, own).into_iter().find(|it| it.wanted == Some(true) && !it.own)
+        {
+            let name = attribute.name;
+            let detail = format!("Only roles with the {name} attribute may create roles with the {name} attribute.");
+            return Err(refused(detail).into());
+        }
+        let own_is_superuser = own.superuser;
         self.check_role_name(&statement.name)?;
         let mut role = Role {
             oid: self.change.take_oid()?,
@@ -49,21 +59,32 @@ impl Work<'_, '_, '_> {
             create_role: false,
             create_database: false,
             verifier: None,
+            inherit: true,
             member_of: Vec::new(),
             connection_limit: None,
             valid_until: None,
         };
         self.set_options(&mut role, &statement.options)?;
-        for name in &statement.in_roles {
-            let oid = self.role(name)?;
-            self.check_administers(oid)?;
-            role.member_of.push(oid);
-        }
         let oid = role.oid;
         self.put(Object::Role(role))?;
-        for name in &statement.members {
-            let member = self.role(name)?;
-            self.add_member(oid, member)?;
+        for name in &statement.in_roles {
+            let of = self.role(name)?;
+            self.check_administers(of, true)?;
+            let grantor = self.grantor(of, None)?;
+            self.add_member(of, oid, grantor, MemberOptions::default())?;
+        }
+        if !own_is_superuser {
+            // Who makes a role rules over it, and has nothing else of it; nobody but a superuser
+            // takes that away.
+            let (admin, inherit, set) = (Some(true), Some(false), Some(false));
+            self.add_member(oid, self.ddl.role, FIRST_ROLE, MemberOptions { admin, inherit, set })?;
+        }
+        let grantor = if own_is_superuser { FIRST_ROLE } else { self.ddl.role };
+        for (names, admin) in [(&statement.members, None), (&statement.administrators, Some(true))] {
+            for name in names {
+                let member = self.role(name)?;
+                self.add_member(oid, member, grantor, MemberOptions { admin, ..MemberOptions::default() })?;
+            }
         }
         Ok("CREATE ROLE")
     }
@@ -73,25 +94,13 @@ impl Work<'_, '_, '_> {
         if let Some(what) = &options.unsupported {
             return Err(not_supported(what));
         }
-        let own = self.own_role()?;
-        let privileged = [
-            (options.superuser, own.superuser, "SUPERUSER"),
-            (options.create_role, own.superuser || own.create_role, "CREATEROLE"),
-            (options.create_database, own.superuser || own.create_database, "CREATEDB"),
-        ];
-        for (wanted, may, name) in privileged {
-            if wanted.is_some() && !may {
-                let refused = error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to alter role");
-                let detail = format!("Only roles with the {name} attribute may change the {name} attribute.");
-                return Err(refused.with_detail(detail));
-            }
-        }
         let set = |to: &mut bool, value: Option<bool>| *to = value.unwrap_or(*to);
         set(&mut role.superuser, options.superuser);
         set(&mut role.login, options.login);
         set(&mut role.create_role, options.create_role);
         set(&mut role.create_database, options.create_database);
         self.set_login_limits(role, options)?;
+        set(&mut role.inherit, options.inherit);
         match &options.password {
             None => {}
             Some(None) => role.verifier = None,
@@ -122,24 +131,36 @@ impl Work<'_, '_, '_> {
         };
         let mut role = (**role).clone();
         let own = self.own_role()?;
-        let only_password = matches!(
-            change,
-            AlterRole::Options(RoleOptions {
-                superuser: None,
-                login: None,
-                create_role: None,
-                create_database: None,
-                password: Some(_),
-                connection_limit: None,
-                valid_until: None,
-                unsupported: None,
-            })
-        );
-        let may = own.superuser || own.create_role && !role.superuser || only_password && oid == self.ddl.role;
-        if !may {
-            let refused = error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to alter role");
-            let detail = format!("Only roles with the CREATEROLE attribute may alter the role \"{}\".", role.name);
-            return Err(refused.with_detail(detail).into());
+        let what = if matches!(change, AlterRole::Rename(_)) { "rename" } else { "alter" };
+        let refused = |detail: String| {
+            error(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied to {what} role")).with_detail(detail)
+        };
+        if !own.superuser {
+            let options = match change {
+                AlterRole::Options(options) => options.clone(),
+                _ => RoleOptions::default(),
+            };
+            if role.superuser {
+                let detail =
+                    format!("Only roles with the SUPERUSER attribute may {what} roles with the SUPERUSER attribute.");
+                return Err(refused(detail).into());
+            }
+            let rules = own.create_role && self.schema().administers(own.oid, oid);
+            // Everybody may change the own password.
+            let only_password = RoleOptions { password: None, ..options.clone() } == RoleOptions::default();
+            let own_password = options.password.is_some() && only_password && oid == own.oid;
+            if !rules && !own_password {
+                let detail = format!(
+                    "Only roles with the CREATEROLE attribute and the ADMIN option on role \"{}\" may {what} this role.",
+                    role.name
+                );
+                return Err(refused(detail).into());
+            }
+            if let Some(attribute) = attributes(&options, own).into_iter().find(|it| it.wanted.is_some() && !it.own) {
+                let name = attribute.name;
+                let detail = format!("Only roles with the {name} attribute may change the {name} attribute.");
+                return Err(refused(detail).into());
+            }
         }
         match change {
             AlterRole::Rename(new) => {
@@ -160,71 +181,181 @@ impl Work<'_, '_, '_> {
     }
 
     /// Fails unless the role may say who is a member of this one.
-    pub(super) fn check_administers(&self, role: Oid) -> Result<(), SqlError> {
+    pub(super) fn check_administers(&self, role: Oid, grant: bool) -> Result<(), SqlError> {
         let own = self.own_role()?;
         let of = self.schema().role_by_oid(role);
-        if own.superuser || own.create_role && of.is_some_and(|of| !of.superuser) {
+        let superuser = of.is_some_and(|of| of.superuser);
+        if own.superuser || !superuser && self.schema().administers(own.oid, role) {
             return Ok(());
         }
-        let name = of.map_or("", |of| &of.name);
-        let refused = error(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied to grant role \"{name}\""));
-        Err(refused.with_detail("Only superusers, and roles with the CREATEROLE attribute, may grant roles."))
+        let (what, name) = (if grant { "grant" } else { "revoke" }, of.map_or("", |of| &of.name));
+        let refused = error(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied to {what} role \"{name}\""));
+        Err(refused.with_detail(match superuser {
+            true => format!("Only roles with the SUPERUSER attribute may {what} roles with the SUPERUSER attribute."),
+            false => format!("Only roles with the ADMIN option on role \"{name}\" may {what} this role."),
+        }))
     }
 
-    fn add_member(&mut self, role: Oid, member: Oid) -> Result<(), SqlError> {
-        self.check_administers(role)?;
-        let name =
-            |oid| self.schema().role_by_oid(oid).map(|it: &std::sync::Arc<Role>| it.name.clone()).unwrap_or_default();
-        if is_within(self.schema(), role, member) {
-            let message = format!("role \"{}\" is a member of role \"{}\"", name(role), name(member));
+    /// In whose name a membership of a role is granted or revoked.
+    fn grantor(&self, role: Oid, said: Option<&RoleName>) -> Result<Oid, SqlError> {
+        let schema = self.schema();
+        let refused = |by: Oid, detail: String| {
+            let name = schema.role_by_oid(by).map_or("", |by| &by.name);
+            let message = format!("permission denied to grant privileges as role \"{name}\"");
+            error(SqlState::INSUFFICIENT_PRIVILEGE, message).with_detail(detail)
+        };
+        let name = |oid| schema.role_by_oid(oid).map_or("", |role| role.name.as_str());
+        let Some(said) = said else {
+            let found = schema.administrator(self.ddl.role, role);
+            return found.ok_or_else(|| {
+                let detail = format!("None of its grants of role \"{}\" with ADMIN option is inherited.", name(role));
+                refused(self.ddl.role, detail)
+            });
+        };
+        let by = self.role(said)?;
+        if !schema.is_member(self.ddl.role, by) {
+            let detail =
+                format!("Only roles with privileges of role \"{0}\" may grant privileges as this role.", name(by));
+            return Err(refused(by, detail));
+        }
+        if by != FIRST_ROLE && !schema.has_admin(by, role) {
+            let detail = format!("The grantor must have the ADMIN option on role \"{}\".", name(role));
+            return Err(refused(by, detail));
+        }
+        Ok(by)
+    }
+
+    fn name_of_role(&self, oid: Oid) -> String {
+        self.schema().role_by_oid(oid).map(|role| role.name.clone()).unwrap_or_default()
+    }
+
+    fn add_member(&mut self, role: Oid, member: Oid, grantor: Oid, options: MemberOptions) -> Result<(), SqlError> {
+        if self.schema().is_within(role, member) {
+            let message =
+                format!("role \"{}\" is a member of role \"{}\"", self.name_of_role(role), self.name_of_role(member));
+            return Err(error(SqlState::new("0LP01"), message));
+        }
+        if options.admin == Some(true) && self.owes_admin_to(role, grantor, member) {
+            let message = "ADMIN option cannot be granted back to your own grantor";
             return Err(error(SqlState::new("0LP01"), message));
         }
         let Some(known) = self.schema().role_by_oid(member) else { return Ok(()) };
-        if known.member_of.contains(&role) {
-            let message =
-                format!("role \"{}\" has already been granted membership in role \"{}\"", name(member), name(role));
-            self.notice(SqlState::SUCCESSFUL_COMPLETION, message);
-            return Ok(());
-        }
         let mut known = (**known).clone();
-        known.member_of.push(role);
+        let inherit = options.inherit.unwrap_or(known.inherit);
+        let oid = self.change.take_oid()?;
+        match known.member_of.iter_mut().find(|it| it.role == role && it.grantor == grantor) {
+            Some(granted) => {
+                let before = *granted;
+                granted.admin = options.admin.unwrap_or(granted.admin);
+                granted.inherit = options.inherit.unwrap_or(granted.inherit);
+                granted.set = options.set.unwrap_or(granted.set);
+                if *granted == before {
+                    let message = format!(
+                        "role \"{}\" has already been granted membership in role \"{}\" by role \"{}\"",
+                        known.name,
+                        self.name_of_role(role),
+                        self.name_of_role(grantor)
+                    );
+                    self.notice(SqlState::SUCCESSFUL_COMPLETION, message);
+                    return Ok(());
+                }
+            }
+            None => {
+                let (admin, set) = (options.admin.unwrap_or(false), options.set.unwrap_or(true));
+                known.member_of.push(MemberOf { oid, role, grantor, admin, inherit, set });
+            }
+        }
         self.put(Object::Role(known))
+    }
+
+    /// Whether a role has ADMIN on another one by a grant of `from`, directly or not.
+    fn owes_admin_to(&self, role: Oid, grantor: Oid, from: Oid) -> bool {
+        let (mut open, mut seen) = (vec![grantor], Vec::new());
+        while let Some(next) = open.pop() {
+            if next == from {
+                return true;
+            }
+            if next != FIRST_ROLE && !seen.contains(&next) {
+                seen.push(next);
+                let grants = self.schema().role_by_oid(next).into_iter().flat_map(|it| &it.member_of);
+                open.extend(grants.filter(|it| it.role == role && it.admin).map(|it| it.grantor));
+            }
+        }
+        false
     }
 
     pub(super) fn membership(&mut self, statement: &Membership) -> Step<&'static str> {
         let tag = if statement.grant { "GRANT ROLE" } else { "REVOKE ROLE" };
         for role in &statement.roles {
             let role = self.role(&RoleName::Named(role.clone()))?;
+            self.check_administers(role, statement.grant)?;
+            let grantor = self.grantor(role, statement.grantor.as_ref())?;
             for member in &statement.members {
                 let member = self.role(member)?;
-                if statement.grant {
-                    self.add_member(role, member)?;
-                    continue;
+                match statement.grant {
+                    true => self.add_member(role, member, grantor, statement.options)?,
+                    false => self.remove_member(role, member, grantor, statement)?,
                 }
-                self.check_administers(role)?;
-                if statement.option_only {
-                    continue;
-                }
-                let Some(known) = self.schema().role_by_oid(member) else { continue };
-                let mut known = (**known).clone();
-                if !known.member_of.contains(&role) {
-                    let of = self.schema().role_by_oid(role).map(|it| it.name.clone()).unwrap_or_default();
-                    let message = format!("role \"{}\" has not been granted membership in role \"{of}\"", known.name);
-                    self.notice(SqlState::WARNING, message);
-                    continue;
-                }
-                known.member_of.retain(|of| *of != role);
-                self.put(Object::Role(known))?;
             }
         }
         Ok(tag)
+    }
+
+    fn remove_member(&mut self, role: Oid, member: Oid, grantor: Oid, statement: &Membership) -> Result<(), SqlError> {
+        let Some(known) = self.schema().role_by_oid(member) else { return Ok(()) };
+        let mut known = (**known).clone();
+        let place = known.member_of.iter().position(|it| it.role == role && it.grantor == grantor);
+        let Some(place) = place else {
+            let message = format!(
+                "role \"{}\" has not been granted membership in role \"{}\" by role \"{}\"",
+                known.name,
+                self.name_of_role(role),
+                self.name_of_role(grantor)
+            );
+            self.notice(SqlState::WARNING, message);
+            return Ok(());
+        };
+        let options = statement.options;
+        if options == MemberOptions::default() {
+            known.member_of.remove(place);
+        } else {
+            let granted = &mut known.member_of[place];
+            granted.admin = options.admin.unwrap_or(granted.admin);
+            granted.inherit = options.inherit.unwrap_or(granted.inherit);
+            granted.set = options.set.unwrap_or(granted.set);
+        }
+        self.put(Object::Role(known))?;
+        if self.schema().has_admin(member, role) {
+            return Ok(());
+        }
+        // Who says no more who is a member has said it of nobody.
+        let by_member = |it: &MemberOf| it.role == role && it.grantor == member;
+        let dependent: Vec<Oid> = self.roles_where(by_member);
+        if !dependent.is_empty() && !statement.cascade {
+            let refused = error(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, "dependent privileges exist");
+            return Err(refused.with_hint("Use CASCADE to revoke them too."));
+        }
+        let all = Membership { options: MemberOptions::default(), ..statement.clone() };
+        dependent.into_iter().try_for_each(|other| self.remove_member(role, other, member, &all))
+    }
+
+    /// The roles that have a membership like this.
+    fn roles_where(&self, is: impl Fn(&MemberOf) -> bool) -> Vec<Oid> {
+        let entries = self.schema().entries().filter_map(|entry| match entry {
+            Entry::Role(role) if role.member_of.iter().any(&is) => Some(role.oid),
+            _ => None,
+        });
+        entries.collect()
     }
 
     /// DROP ROLE
     pub(super) fn drop_role(&mut self, name: &str, if_exists: bool) -> Step<()> {
         let own = self.own_role()?;
         if !own.superuser && !own.create_role {
-            return Err(error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to drop role").into());
+            let refused = error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to drop role");
+            let detail =
+                "Only roles with the CREATEROLE attribute and the ADMIN option on the target roles may drop roles.";
+            return Err(refused.with_detail(detail).into());
         }
         let name = match name {
             "current_user" => return Err(error(SqlState::OBJECT_IN_USE, "current user cannot be dropped").into()),
@@ -239,8 +370,17 @@ impl Work<'_, '_, '_> {
             self.notice(SqlState::SUCCESSFUL_COMPLETION, message + ", skipping");
             return Ok(());
         };
-        if role.superuser && !self.is_superuser() {
-            return Err(error(SqlState::INSUFFICIENT_PRIVILEGE, "must be superuser to drop superusers").into());
+        if !self.is_superuser() && (role.superuser || !self.schema().administers(self.ddl.role, role.oid)) {
+            let refused = error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to drop role");
+            let detail = match role.superuser {
+                true => {
+                    "Only roles with the SUPERUSER attribute may drop roles with the SUPERUSER attribute.".to_owned()
+                }
+                false => format!(
+                    "Only roles with the CREATEROLE attribute and the ADMIN option on role \"{name}\" may drop this role."
+                ),
+            };
+            return Err(refused.with_detail(detail).into());
         }
         if role.oid == self.ddl.role {
             return Err(error(SqlState::OBJECT_IN_USE, "current user cannot be dropped").into());
@@ -258,16 +398,10 @@ impl Work<'_, '_, '_> {
             let refused = error(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message);
             return Err(refused.with_detail(uses.join("\n")).into());
         }
-        let members: Vec<Role> = self
-            .schema()
-            .entries()
-            .filter_map(|entry| match entry {
-                Entry::Role(member) if member.member_of.contains(&role.oid) => Some((**member).clone()),
-                _ => None,
-            })
-            .collect();
-        for mut member in members {
-            member.member_of.retain(|of| *of != role.oid);
+        for member in self.roles_where(|it| it.role == role.oid) {
+            let Some(member) = self.schema().role_by_oid(member) else { continue };
+            let mut member = (**member).clone();
+            member.member_of.retain(|of| of.role != role.oid);
             self.put(Object::Role(member))?;
         }
         self.drop_settings(role.oid)?;
@@ -292,6 +426,16 @@ impl Work<'_, '_, '_> {
                 uses.push(format!("privileges for {kind} {name}"));
             }
         }
+        for member in self.roles_where(|it| it.grantor == role && it.role != role) {
+            let Some(member) = self.schema().role_by_oid(member) else { continue };
+            for of in member.member_of.iter().filter(|it| it.grantor == role) {
+                uses.push(format!(
+                    "privileges for membership of role {} in role {}",
+                    member.name,
+                    self.name_of_role(of.role)
+                ));
+            }
+        }
         uses.sort_unstable();
         uses
     }
@@ -299,10 +443,9 @@ impl Work<'_, '_, '_> {
     /// REASSIGN OWNED
     pub(super) fn reassign_owned(&mut self, from: &[RoleName], to: &RoleName) -> Step<&'static str> {
         let to = self.role(to)?;
-        self.check_new_owner(to)?;
         let from = from.iter().map(|name| self.role(name)).collect::<Result<Vec<_>, _>>()?;
-        for role in &from {
-            self.check_new_owner(*role)?;
+        if from.iter().chain([&to]).any(|role| !self.schema().is_member(self.ddl.role, *role)) {
+            return Err(error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to reassign objects").into());
         }
         let entries: Vec<Entry> = self.schema().entries().cloned().collect();
         for entry in entries {
@@ -335,18 +478,21 @@ impl Work<'_, '_, '_> {
     }
 }
 
-/// Whether a role is another one, or a member of it, superuser or not.
-pub(crate) fn is_within(schema: &crate::schema::Schema, role: Oid, of: Oid) -> bool {
-    let mut open = vec![role];
-    let mut seen = Vec::new();
-    while let Some(next) = open.pop() {
-        if next == of {
-            return true;
-        }
-        if !seen.contains(&next) {
-            seen.push(next);
-            open.extend(schema.role_by_oid(next).iter().flat_map(|role| &role.member_of));
-        }
-    }
-    false
+/// An attribute that only those may give who have it.
+struct Attribute {
+    name: &'static str,
+    wanted: Option<bool>,
+    own: bool,
+}
+
+/// What is said of such attributes, and whether a role has them itself.
+fn attributes(options: &RoleOptions, own: &Role) -> [Attribute; 4] {
+    [
+        ("SUPERUSER", options.superuser, false),
+        ("CREATEDB", options.create_database, own.create_database),
+        // Nobody but superusers has them.
+        ("REPLICATION", options.replication, false),
+        ("BYPASSRLS", options.bypass_row_security, false),
+    ]
+    .map(|(name, wanted, has)| Attribute { name, wanted, own: own.superuser || has })
 }

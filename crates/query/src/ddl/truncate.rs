@@ -19,6 +19,10 @@ impl Work<'_, '_, '_> {
                 tables.push(info);
             }
         }
+        for info in &tables {
+            let table = &info.table;
+            self.check_grant(table.owner, &table.grants, privilege::TRUNCATE, "table", &table.name)?;
+        }
         // Tables that refer to these.
         let mut at = 0;
         while at < tables.len() {

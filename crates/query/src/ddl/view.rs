@@ -12,12 +12,13 @@ use sqlparser::ast::{
 };
 
 use super::{
-    syntax::{CreateView, Name},
+    syntax::{CreateView, Name, StorageOption},
     work::{Step, Work, error, is_system},
 };
 use crate::{
     bind::{name_of, not_supported, qualified},
     schema::{Entry, Named, Object, Oid, View},
+    session::settings::truth,
     syntax,
 };
 
@@ -326,7 +327,7 @@ impl Work<'_, '_, '_> {
             }
             columns.push((name, if ty.kind() == Kind::Unknown { Type::TEXT } else { ty }));
         }
-        let view = match there {
+        let mut view = match there {
             None => View {
                 oid: self.change.take_oid()?,
                 namespace,
@@ -335,6 +336,7 @@ impl Work<'_, '_, '_> {
                 columns,
                 query: kept(&query)?,
                 uses,
+                security_invoker: false,
                 grants: Vec::new(),
             },
             Some(old) => {
@@ -344,9 +346,10 @@ impl Work<'_, '_, '_> {
                     let message = format!("infinite recursion detected in rules for relation \"{name}\"");
                     return Err(error(SqlState::INVALID_OBJECT_DEFINITION, message).into());
                 }
-                View { columns, query: kept(&query)?, uses, ..(*old).clone() }
+                View { columns, query: kept(&query)?, uses, security_invoker: false, ..(*old).clone() }
             }
         };
+        set_options(&mut view, true, &statement.options)?;
         // What was written must be read again when the view is used.
         parse(&view.query)?;
         self.put(Object::View(view))?;
@@ -430,6 +433,36 @@ impl Work<'_, '_, '_> {
         }
         Ok(())
     }
+}
+
+/// Sets options of a view, or makes them what they are without being set.
+///
+/// # Errors
+/// 22023 for what is no option or no value of one, 0A000 for those that are not offered.
+pub(super) fn set_options(view: &mut View, set: bool, options: &[StorageOption]) -> Result<(), SqlError> {
+    for (name, value) in options {
+        let value = if set { value.as_deref().unwrap_or("true") } else { "false" };
+        match name.as_str() {
+            "security_invoker" | "security_barrier" => {
+                let on = truth(value).ok_or_else(|| {
+                    let message = format!("invalid value for boolean option \"{name}\": {value}");
+                    error(SqlState::INVALID_PARAMETER_VALUE, message)
+                })?;
+                if name == "security_invoker" {
+                    view.security_invoker = on;
+                } else if on {
+                    return Err(not_supported("the option security_barrier of a view"));
+                }
+            }
+            "check_option" if set => return Err(not_supported("WITH CHECK OPTION")),
+            "check_option" => {}
+            name => {
+                let message = format!("unrecognized parameter \"{name}\"");
+                return Err(error(SqlState::INVALID_PARAMETER_VALUE, message));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Whether a view's columns may be replaced by these: they begin with the ones that were there.

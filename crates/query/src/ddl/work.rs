@@ -57,7 +57,14 @@ pub(super) struct View<'v> {
     interrupted: &'v dyn Fn() -> Result<(), SqlError>,
 }
 
-impl SessionView for View<'_> {}
+impl SessionView for View<'_> {
+    fn identity_value(&self, sequence: Oid) -> Result<Value, SqlError> {
+        match self.schema.sequence(sequence) {
+            Some(sequence) => self.sequences.next(sequence, self.interrupted).map(Value::Int8),
+            None => self.session.identity_value(sequence),
+        }
+    }
+}
 
 impl SessionCalls for View<'_> {
     fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError> {
@@ -147,12 +154,19 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
             .ok_or_else(|| error(SqlState::INVALID_SCHEMA_NAME, format!("schema \"{name}\" does not exist")))
     }
 
+    /// The schema of a name, which must be there, for the role to use what is in it.
+    pub(super) fn usable_namespace(&self, name: &str) -> Result<Oid, SqlError> {
+        let oid = self.namespace(name)?;
+        self.check_namespace(oid, privilege::USAGE)?;
+        Ok(oid)
+    }
+
     /// What a relation's name means.
     pub(super) fn find(&self, name: &Name) -> Result<Option<Named>, SqlError> {
         match &name.schema {
             None => Ok(self.schema().find(self.ddl.path, &name.name)),
             Some(schema) if is_system(schema) => Ok(None),
-            Some(schema) => Ok(self.schema().named(self.namespace(schema)?, &name.name)),
+            Some(schema) => Ok(self.schema().named(self.usable_namespace(schema)?, &name.name)),
         }
     }
 
@@ -264,7 +278,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         if self.schema().privileges(self.ddl.role, owner, grants) & wanted == wanted {
             return Ok(());
         }
-        Err(error(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {kind} {name}")))
+        Err(schema::denied(kind, name))
     }
 
     pub(super) fn check_namespace(&self, oid: Oid, wanted: u16) -> Result<(), SqlError> {
@@ -276,7 +290,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
 
     /// Fails unless the role may give things to this one.
     pub(super) fn check_new_owner(&self, owner: Oid) -> Result<(), SqlError> {
-        if self.schema().is_member(self.ddl.role, owner) {
+        if self.schema().may_become(self.ddl.role, owner) {
             return Ok(());
         }
         let name = self.schema().role_by_oid(owner).map_or("", |role| &role.name);
@@ -335,11 +349,8 @@ impl Ddl<'_, '_> {
     /// LOCK TABLE
     pub(super) fn lock(&mut self, lock: &syntax::Lock) -> Step<Outcome> {
         for name in &lock.tables {
-            let found = match &name.schema {
-                None => self.schema.find(self.path, &name.name),
-                Some(schema) => self.schema.namespace(schema).and_then(|oid| self.schema.named(oid, &name.name)),
-            };
-            let oid = match found {
+            let found = self.schema.lookup(self.role, self.path, name.schema.as_deref(), &name.name);
+            let oid = match found? {
                 None => return Err(no_relation(&name.to_string()).into()),
                 Some(Named::Table(oid)) => oid,
                 Some(_) => {
@@ -349,9 +360,10 @@ impl Ddl<'_, '_> {
             };
             let Some(info) = self.schema.table(oid) else { return Err(no_relation(&name.name).into()) };
             let held = self.schema.privileges(self.role, info.table.owner, &info.table.grants);
-            let writing = privilege::INSERT | privilege::UPDATE | privilege::DELETE | privilege::TRUNCATE;
+            let writing = privilege::UPDATE | privilege::DELETE | privilege::TRUNCATE;
             let enough = match lock.mode {
-                LockMode::AccessShare => writing | privilege::SELECT,
+                LockMode::AccessShare => privilege::SELECT,
+                LockMode::RowExclusive => writing | privilege::INSERT,
                 _ => writing,
             };
             if held & enough == 0 {

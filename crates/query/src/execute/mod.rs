@@ -34,7 +34,7 @@ use freshet_sql::{
 use crate::{
     bind::select::Output,
     expression::{Environment, Source},
-    schema::Schema,
+    schema::{FIRST_ROLE, Oid, Schema, Table, privilege},
 };
 use referential::RowChange;
 
@@ -61,6 +61,8 @@ pub struct Run<'a, 'w> {
     pub kept: Reservation,
     /// What there is, for references between tables.
     pub schema: Option<&'a Schema>,
+    /// The role that is told of errors.
+    pub role: Oid,
     /// What has become of rows that have references or are referred to.
     changes: RefCell<Vec<RowChange>>,
     /// Records, with their tables' OIDs, to which rows have moved that a SELECT has locked. They
@@ -136,11 +138,20 @@ impl<'a, 'w> Run<'a, 'w> {
             memory,
             kept,
             schema: None,
+            role: FIRST_ROLE,
             changes: RefCell::default(),
             moved: RefCell::default(),
             until_look: Cell::new(LOOK_EVERY),
             keys: RefCell::default(),
         }
+    }
+
+    /// Whether the role may read these columns: what it may not read, errors do not tell it.
+    fn may_see(&self, table: &Table, columns: impl IntoIterator<Item = u16>) -> bool {
+        let sees = |schema: &Schema, column| {
+            schema.column_privileges(self.role, table.owner, &table.grants, column) & privilege::SELECT != 0
+        };
+        self.schema.is_none_or(|schema| columns.into_iter().all(|column| sees(schema, column)))
     }
 
     /// Looks now and then whether the statement is to end.

@@ -27,7 +27,7 @@ use crate::{
     },
     error::{read_error, write_error},
     expression::{Environment, Expression, Source},
-    schema::TableInfo,
+    schema::{TableInfo, privilege},
 };
 
 /// Collects the rows of a query.
@@ -149,9 +149,9 @@ impl<'a> Run<'a, '_> {
                 Err(other) => return Err(write_error(other)),
             };
             let number = info.index_named(&violated);
-            let Some(conflict) = &plan.conflict else { return Err(duplicate(info, &violated, &row)) };
+            let Some(conflict) = &plan.conflict else { return Err(self.duplicate(info, &violated, &row)) };
             if !conflict.indexes.is_empty() && !number.is_some_and(|number| conflict.indexes.contains(&number)) {
-                return Err(duplicate(info, &violated, &row));
+                return Err(self.duplicate(info, &violated, &row));
             }
             match self.conflicting(plan, conflict, number.unwrap_or(0), &row, &values, sink)? {
                 Some(count) => return Ok(count),
@@ -235,7 +235,7 @@ impl<'a> Run<'a, '_> {
         info.layout.rewrite(old, &changes, &mut new)?;
         for (column, value) in &changes {
             if value.is_null() && constraints.not_null.contains(column) {
-                return Err(self.null_in(info, *column, Source::Stored(&info.layout, &new, Rid(0))));
+                return Err(self.null_in(info, *column, constraints, Source::Stored(&info.layout, &new, Rid(0))));
             }
         }
         self.check_conditions(info, constraints, Source::Stored(&info.layout, &new, Rid(0)))?;
@@ -279,7 +279,7 @@ impl<'a> Run<'a, '_> {
                     other => other,
                 })?;
             return match (refused, written) {
-                (Some(WriteError::UniqueViolation { index }), _) => Err(duplicate(info, &index, new)),
+                (Some(WriteError::UniqueViolation { index }), _) => Err(self.duplicate(info, &index, new)),
                 (Some(_), _) => Err(too_long(info)),
                 (None, Written::Done(rid)) => Ok(rid),
                 (None, Written::Changed) => {
@@ -295,7 +295,7 @@ impl<'a> Run<'a, '_> {
     fn check(&self, info: &TableInfo, constraints: &Constraints, row: Source<'_>) -> Result<(), SqlError> {
         for column in &constraints.not_null {
             if crate::expression::column(&[row], 0, *column as u16)?.is_null() {
-                return Err(self.null_in(info, *column, row));
+                return Err(self.null_in(info, *column, constraints, row));
             }
         }
         self.check_conditions(info, constraints, row)
@@ -307,25 +307,62 @@ impl<'a> Run<'a, '_> {
                 let table = &info.table.name;
                 let message = format!("new row for relation \"{table}\" violates check constraint \"{name}\"");
                 let error = SqlError::new(SqlState::CHECK_VIOLATION, message);
-                return Err(error.with_detail(self.failing(info, row)).with_constraint(name.clone()));
+                return Err(self.with_failing(error, info, constraints, row).with_constraint(name.clone()));
             }
         }
         Ok(())
     }
 
+    /// 23505, as PostgreSQL says it.
     #[cold]
-    fn null_in(&self, info: &TableInfo, column: usize, row: Source<'_>) -> SqlError {
+    fn duplicate(&self, info: &TableInfo, index: &str, row: &[u8]) -> SqlError {
+        let found = info.index_named(index).and_then(|number| info.table.indexes.get(number));
+        let name = found.map_or(index, |found| &found.name);
+        let message = format!("duplicate key value violates unique constraint \"{name}\"");
+        let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
+        if let Some(found) =
+            found.filter(|found| self.may_see(&info.table, found.columns.iter().map(|part| part.column)))
+        {
+            let context = freshet_sql::types::EvalContext::default();
+            let (mut names, mut values) = (Vec::new(), Vec::new());
+            for part in &found.columns {
+                let column = &info.table.columns[usize::from(part.column)];
+                let mut shown = String::new();
+                if let Ok(value) = info.layout.get(row, usize::from(part.column)) {
+                    text::output_as(column.ty.kind(), value, &context, &mut shown);
+                }
+                names.push(column.name.clone());
+                values.push(shown);
+            }
+            error = error.with_detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")));
+        }
+        error
+    }
+
+    #[cold]
+    fn null_in(&self, info: &TableInfo, column: usize, constraints: &Constraints, row: Source<'_>) -> SqlError {
         let (name, table) = (&info.table.columns[column].name, &info.table.name);
         let message = format!("null value in column \"{name}\" of relation \"{table}\" violates not-null constraint");
         let error = SqlError::new(SqlState::NOT_NULL_VIOLATION, message);
-        error.with_detail(self.failing(info, row)).with_column(name.clone())
+        self.with_failing(error, info, constraints, row).with_column(name.clone())
     }
 
-    /// How PostgreSQL shows a row that fails.
-    fn failing(&self, info: &TableInfo, row: Source<'_>) -> String {
-        let mut shown = Vec::new();
-        for (number, column) in info.table.visible_columns() {
-            shown.push(match crate::expression::column(&[row], 0, number as u16) {
+    /// Shows a row that fails as PostgreSQL does: to a role that may not read the whole table, what
+    /// it
+    /// may read of the row, and what the statement itself has put there.
+    fn with_failing(&self, error: SqlError, info: &TableInfo, constraints: &Constraints, row: Source<'_>) -> SqlError {
+        let table = &info.table;
+        let whole = self
+            .schema
+            .is_none_or(|schema| schema.privileges(self.role, table.owner, &table.grants) & privilege::SELECT != 0);
+        let (mut names, mut shown) = (Vec::new(), Vec::new());
+        for (number, column) in table.visible_columns() {
+            let number = number as u16;
+            if !whole && !constraints.given.contains(&number) && !self.may_see(table, [number]) {
+                continue;
+            }
+            names.push(column.name.as_str());
+            shown.push(match crate::expression::column(&[row], 0, number) {
                 Ok(value) if value.is_null() => "null".to_owned(),
                 Ok(value) => {
                     let mut out = String::new();
@@ -338,7 +375,12 @@ impl<'a> Run<'a, '_> {
                 Err(_) => "?".to_owned(),
             });
         }
-        format!("Failing row contains ({}).", shown.join(", "))
+        let (names, shown) = (names.join(", "), shown.join(", "));
+        match whole {
+            true => error.with_detail(format!("Failing row contains ({shown}).")),
+            false if names.is_empty() => error,
+            false => error.with_detail(format!("Failing row contains ({names}) = ({shown}).")),
+        }
     }
 
     /// The rows that a statement changes, as they are when it begins.
@@ -428,7 +470,7 @@ impl<'a> Run<'a, '_> {
             other => other,
         })?;
         if let Some(index) = violated {
-            return Err(duplicate(info, &index, &new));
+            return Err(self.duplicate(info, &index, &new));
         }
         let rid = match written {
             Written::Done(rid) => rid,
@@ -463,30 +505,6 @@ impl<'a> Run<'a, '_> {
         }
         Ok(written)
     }
-}
-
-/// 23505, as PostgreSQL says it.
-#[cold]
-pub fn duplicate(info: &TableInfo, index: &str, row: &[u8]) -> SqlError {
-    let found = info.index_named(index).and_then(|number| info.table.indexes.get(number));
-    let name = found.map_or(index, |found| &found.name);
-    let message = format!("duplicate key value violates unique constraint \"{name}\"");
-    let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
-    if let Some(found) = found {
-        let context = freshet_sql::types::EvalContext::default();
-        let (mut names, mut values) = (Vec::new(), Vec::new());
-        for part in &found.columns {
-            let column = &info.table.columns[usize::from(part.column)];
-            let mut shown = String::new();
-            if let Ok(value) = info.layout.get(row, usize::from(part.column)) {
-                text::output_as(column.ty.kind(), value, &context, &mut shown);
-            }
-            names.push(column.name.clone());
-            values.push(shown);
-        }
-        error = error.with_detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")));
-    }
-    error
 }
 
 #[cold]

@@ -110,7 +110,7 @@ impl Run<'_, '_> {
         for (part, column) in parent.keys[index].iter().zip(&parent.table.indexes[index].columns) {
             let place = key.parent_columns.iter().position(|named| *named == column.column).unwrap_or(0);
             if !part.append_key(wanted[place].as_ref(), &mut bytes)? {
-                return Err(missing(info, key, parent, wanted));
+                return Err(self.missing(info, key, parent, wanted));
             }
         }
         let mut refreshed = false;
@@ -123,7 +123,7 @@ impl Run<'_, '_> {
                     refreshed = true;
                     continue;
                 }
-                return Err(missing(info, key, parent, wanted));
+                return Err(self.missing(info, key, parent, wanted));
             };
             match self.write(WhenLocked::Wait, |transaction| transaction.lock(&parent.rows, record.rid))? {
                 Written::Done(()) => return Ok(()),
@@ -149,7 +149,7 @@ impl Run<'_, '_> {
         is: Option<&[Value]>,
         open: &mut VecDeque<RowChange>,
     ) -> Result<(), SqlError> {
-        let still = || referenced(parent, child, key, was);
+        let still = || self.referenced(parent, child, key, was);
         if self.read_committed {
             self.transaction.refresh();
         } else if self.transaction.isolation() == Isolation::Snapshot {
@@ -278,34 +278,42 @@ impl Run<'_, '_> {
     }
 }
 
-/// Names and values of a key, as PostgreSQL shows them.
-fn shown(info: &TableInfo, columns: &[u16], values: &[Value]) -> String {
-    let context = freshet_sql::types::EvalContext::default();
-    let name = |column: &u16| info.table.columns[usize::from(*column)].name.clone();
-    let names: Vec<String> = columns.iter().map(name).collect();
-    let values = columns.iter().zip(values).map(|(column, value)| {
-        let mut out = String::new();
-        text::output_as(info.column_type(usize::from(*column)).kind(), value.as_ref(), &context, &mut out);
-        out
-    });
-    format!("({})=({})", names.join(", "), values.collect::<Vec<_>>().join(", "))
-}
+impl Run<'_, '_> {
+    /// Names and values of a key, as PostgreSQL shows them, behind a blank; nothing to a role that
+    /// may
+    /// not read them.
+    fn shown(&self, info: &TableInfo, columns: &[u16], values: &[Value]) -> String {
+        if !self.may_see(&info.table, columns.iter().copied()) {
+            return String::new();
+        }
+        let context = freshet_sql::types::EvalContext::default();
+        let name = |column: &u16| info.table.columns[usize::from(*column)].name.clone();
+        let names: Vec<String> = columns.iter().map(name).collect();
+        let values = columns.iter().zip(values).map(|(column, value)| {
+            let mut out = String::new();
+            text::output_as(info.column_type(usize::from(*column)).kind(), value.as_ref(), &context, &mut out);
+            out
+        });
+        format!(" ({})=({})", names.join(", "), values.collect::<Vec<_>>().join(", "))
+    }
 
-#[cold]
-fn missing(info: &TableInfo, key: &ForeignKey, parent: &TableInfo, wanted: &[Value]) -> SqlError {
-    let (table, name) = (&info.table.name, &key.name);
-    let message = format!("insert or update on table \"{table}\" violates foreign key constraint \"{name}\"");
-    let detail =
-        format!("Key {} is not present in table \"{}\".", shown(info, &key.columns, wanted), parent.table.name);
-    SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail).with_constraint(name.clone())
-}
+    #[cold]
+    fn missing(&self, info: &TableInfo, key: &ForeignKey, parent: &TableInfo, wanted: &[Value]) -> SqlError {
+        let (table, name) = (&info.table.name, &key.name);
+        let message = format!("insert or update on table \"{table}\" violates foreign key constraint \"{name}\"");
+        let shown = self.shown(info, &key.columns, wanted);
+        let detail = format!("Key{shown} is not present in table \"{}\".", parent.table.name);
+        SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail).with_constraint(name.clone())
+    }
 
-#[cold]
-fn referenced(parent: &TableInfo, child: &TableInfo, key: &ForeignKey, was: &[Value]) -> SqlError {
-    let (table, name, other) = (&parent.table.name, &key.name, &child.table.name);
-    let message = format!(
-        "update or delete on table \"{table}\" violates foreign key constraint \"{name}\" on table \"{other}\""
-    );
-    let detail = format!("Key {} is still referenced from table \"{other}\".", shown(parent, &key.parent_columns, was));
-    SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail).with_constraint(name.clone())
+    #[cold]
+    fn referenced(&self, parent: &TableInfo, child: &TableInfo, key: &ForeignKey, was: &[Value]) -> SqlError {
+        let (table, name, other) = (&parent.table.name, &key.name, &child.table.name);
+        let message = format!(
+            "update or delete on table \"{table}\" violates foreign key constraint \"{name}\" on table \"{other}\""
+        );
+        let shown = self.shown(parent, &key.parent_columns, was);
+        let detail = format!("Key{shown} is still referenced from table \"{other}\".");
+        SqlError::new(SqlState::FOREIGN_KEY_VIOLATION, message).with_detail(detail).with_constraint(name.clone())
+    }
 }

@@ -262,33 +262,140 @@ impl Schema {
         }
     }
 
-    /// Whether a role is another one, or a member of it, directly or not. Superusers are members of all.
-    pub fn is_member(&self, role: Oid, of: Oid) -> bool {
-        let mut open = vec![role];
-        let mut seen = Vec::new();
-        while let Some(next) = open.pop() {
-            if next == of {
-                return true;
-            }
-            let Some(known) = self.role_by_oid(next) else { continue };
-            if known.superuser && next == role {
-                return true;
-            }
-            if !seen.contains(&next) {
-                seen.push(next);
-                open.extend(&known.member_of);
-            }
-        }
-        false
+    fn is_superuser(&self, role: Oid) -> bool {
+        self.role_by_oid(role).is_some_and(|role| role.superuser)
     }
 
-    /// Which privileges a role has on something that has this owner and these grants.
+    /// A role, and all that it is a member of by such grants, directly or not; the nearest first.
+    fn with_groups(&self, role: Oid, counts: impl Fn(&MemberOf) -> bool) -> Vec<Oid> {
+        let mut found = vec![role];
+        let mut at = 0;
+        while let Some(next) = found.get(at) {
+            at += 1;
+            let Some(role) = self.role_by_oid(*next) else { continue };
+            for member_of in role.member_of.iter().filter(|it| counts(it)) {
+                if !found.contains(&member_of.role) {
+                    found.push(member_of.role);
+                }
+            }
+        }
+        found
+    }
+
+    /// Whether a role has what another one has: it is that, or inherits from it, directly or not.
+    /// Superusers have what all have.
+    pub fn is_member(&self, role: Oid, of: Oid) -> bool {
+        role == of || self.is_superuser(role) || self.with_groups(role, |it| it.inherit).contains(&of)
+    }
+
+    /// Whether a role may become another one. Superusers may become all.
+    pub fn may_become(&self, role: Oid, other: Oid) -> bool {
+        role == other || self.is_superuser(role) || self.with_groups(role, |it| it.set).contains(&other)
+    }
+
+    /// Whether a role is another one or a member of it, directly or not, superuser or not.
+    pub fn is_within(&self, role: Oid, of: Oid) -> bool {
+        self.with_groups(role, |_| true).contains(&of)
+    }
+
+    /// Whether a role may say who is a member of another one: it, or one that it is a member of,
+    /// has
+    /// that by ADMIN. Superusers may say that of all.
+    pub fn administers(&self, role: Oid, other: Oid) -> bool {
+        let groups = || self.with_groups(role, |_| true);
+        self.is_superuser(role) || groups().into_iter().any(|group| self.has_admin(group, other))
+    }
+
+    /// The role that says who is a member of another one when `role` says it: itself, or the
+    /// nearest
+    /// one whose privileges it has, if that has ADMIN; for a superuser the first role.
+    pub fn administrator(&self, role: Oid, other: Oid) -> Option<Oid> {
+        if self.is_superuser(role) {
+            return Some(FIRST_ROLE);
+        }
+        self.with_groups(role, |it| it.inherit).into_iter().find(|group| self.has_admin(*group, other))
+    }
+
+    /// Whether a role itself was granted another one with ADMIN.
+    pub fn has_admin(&self, role: Oid, other: Oid) -> bool {
+        let role = self.role_by_oid(role);
+        role.is_some_and(|role| role.member_of.iter().any(|it| it.role == other && it.admin))
+    }
+
+    /// Which privileges a role has on something that has this owner and these grants. What it has
+    /// on
+    /// single columns is not among them.
     pub fn privileges(&self, role: Oid, owner: Oid, grants: &[Grant]) -> u16 {
+        self.held(role, owner, grants, |column| column.is_none())
+    }
+
+    /// Which privileges a role has on one column of such a relation, by a grant on the column or on
+    /// the relation.
+    pub fn column_privileges(&self, role: Oid, owner: Oid, grants: &[Grant], column: u16) -> u16 {
+        self.held(role, owner, grants, |of| of.is_none_or(|of| of == column))
+    }
+
+    /// Which privileges a role has on the relation, or on any of its columns.
+    pub fn any_privileges(&self, role: Oid, owner: Oid, grants: &[Grant]) -> u16 {
+        self.held(role, owner, grants, |_| true)
+    }
+
+    fn held(&self, role: Oid, owner: Oid, grants: &[Grant], counts: impl Fn(Option<u16>) -> bool) -> u16 {
         if self.is_member(role, owner) {
             return u16::MAX;
         }
-        let held = grants.iter().filter(|grant| grant.role == 0 || self.is_member(role, grant.role));
+        let counted = grants.iter().filter(|grant| counts(grant.column));
+        let held = counted.filter(|grant| grant.role == 0 || self.is_member(role, grant.role));
         held.fold(0, |all, grant| all | grant.privileges)
+    }
+
+    /// Whether a role may do something with these columns of such a relation, as one privilege
+    /// says: with any one, if none is named.
+    pub fn may_with_columns(
+        &self,
+        (role, owner): (Oid, Oid),
+        grants: &[Grant],
+        privilege: u16,
+        columns: impl IntoIterator<Item = u16>,
+    ) -> bool {
+        if self.privileges(role, owner, grants) & privilege != 0 {
+            return true;
+        }
+        let mut columns = columns.into_iter().peekable();
+        match columns.peek() {
+            None => self.any_privileges(role, owner, grants) & privilege != 0,
+            Some(_) => columns.all(|column| self.column_privileges(role, owner, grants, column) & privilege != 0),
+        }
+    }
+
+    /// The schema that a name says, for a role that uses what is in it; nothing when there is none.
+    ///
+    /// # Errors
+    /// 42501 without USAGE.
+    pub fn usable_namespace(&self, role: Oid, name: &str) -> Result<Option<Oid>, SqlError> {
+        let Some(oid) = self.namespace(name) else { return Ok(None) };
+        if self.may_use(role, oid) {
+            return Ok(Some(oid));
+        }
+        Err(denied("schema", name))
+    }
+
+    /// Whether a role has USAGE of a schema.
+    pub fn may_use(&self, role: Oid, namespace: Oid) -> bool {
+        let found = self.namespace_by_oid(namespace);
+        found.is_none_or(|it| self.privileges(role, it.owner, &it.grants) & privilege::USAGE != 0)
+    }
+
+    /// What a role means by a relation's name: in the schema that it says, or along a path whose
+    /// schemas the role may use.
+    ///
+    /// # Errors
+    /// 42501 without USAGE of the schema.
+    pub fn lookup(&self, role: Oid, path: &[Oid], schema: Option<&str>, name: &str) -> Result<Option<Named>, SqlError> {
+        match schema {
+            None => Ok(self.find(path, name)),
+            Some(schema) => Ok(self.usable_namespace(role, schema)?.and_then(|namespace| self.named(namespace, name))),
+        }
     }
 }
 
@@ -305,6 +412,11 @@ impl Entry {
             Self::Database(_) => DATABASE,
         }
     }
+}
+
+/// 42501 for something that a role may not do with an object.
+pub fn denied(kind: &str, name: &str) -> SqlError {
+    SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {kind} {name}"))
 }
 
 /// 42P01 for a relation that there is not.

@@ -68,13 +68,34 @@ pub struct Role {
     pub create_database: bool,
     /// From what its password is checked, in PostgreSQL's notation for SCRAM; without one, no password is right.
     pub verifier: Option<String>,
-    /// The roles that it is a member of.
-    pub member_of: Vec<Oid>,
+    /// Whether it has the privileges of roles that it becomes a member of, if nothing else is said
+    /// then.
+    pub inherit: bool,
+    /// The roles that it is a member of; of one by several grants, if several roles have granted
+    /// it.
+    pub member_of: Vec<MemberOf>,
     /// How many sessions it may have at once; none for any number.
     pub connection_limit: Option<u32>,
     /// Until when its password counts, as in [`Timestamp`](freshet_sql::types::Timestamp); none for
     /// ever.
     pub valid_until: Option<i64>,
+}
+
+/// By what a role is a member of another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemberOf {
+    /// The id of the membership.
+    pub oid: Oid,
+    /// Of which.
+    pub role: Oid,
+    /// By whose grant.
+    pub grantor: Oid,
+    /// Whether it may say who is a member, and change and drop that role.
+    pub admin: bool,
+    /// Whether it has that role's privileges.
+    pub inherit: bool,
+    /// Whether it may become that role: SET ROLE.
+    pub set: bool,
 }
 
 /// What a role may do with a table, view or sequence, as bits.
@@ -99,6 +120,8 @@ pub mod privilege {
     pub const CREATE: u16 = 256;
     /// All of a table's.
     pub const ALL_TABLE: u16 = SELECT | INSERT | UPDATE | DELETE | TRUNCATE | REFERENCES | TRIGGER;
+    /// All of a column's.
+    pub const ALL_COLUMN: u16 = SELECT | INSERT | UPDATE | REFERENCES;
     /// All of a sequence's.
     pub const ALL_SEQUENCE: u16 = SELECT | UPDATE | USAGE;
     /// All of a schema's.
@@ -129,6 +152,8 @@ pub mod privilege {
 pub struct Grant {
     /// To whom; 0 is PUBLIC.
     pub role: Oid,
+    /// On which column, by its number from 0; on the whole object without one.
+    pub column: Option<u16>,
     /// What: bits of [`privilege`].
     pub privileges: u16,
     /// Which of these may be granted on.
@@ -291,6 +316,8 @@ pub struct View {
     pub query: String,
     /// The relations that it refers to.
     pub uses: Vec<Oid>,
+    /// Whether it is read in the name of the role that reads it, instead of its owner's.
+    pub security_invoker: bool,
     /// What others may do with it.
     pub grants: Vec<Grant>,
 }

@@ -49,7 +49,11 @@ pub struct SchemaVersion {
 struct VersionRow {
     version: SchemaVersion,
     next_oid: Oid,
+    format: u16,
 }
+
+/// How objects are written: another number whenever that changes.
+const FORMAT: u16 = 2;
 
 /// The catalog of a database, on any node.
 #[derive(Debug)]
@@ -119,10 +123,14 @@ impl Catalog {
         let worker =
             self.database.worker().map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
         let transaction = worker.begin(freshet_engine::Isolation::Serializable);
-        if transaction.get(table, 0, &key(VERSION, 0)).map_err(read_error)?.is_some() {
+        if self.version(&transaction)?.is_some() {
             return Ok(());
         }
-        let version = VersionRow { version: SchemaVersion { number: 1, nonce: nonce()? }, next_oid: FIRST_USER_OID };
+        let version = VersionRow {
+            version: SchemaVersion { number: 1, nonce: nonce()? },
+            next_oid: FIRST_USER_OID,
+            format: FORMAT,
+        };
         transaction.insert(table, &row(VERSION, 0, &version)?).map_err(write_error)?;
         let role = Role {
             oid: FIRST_ROLE,
@@ -132,12 +140,13 @@ impl Catalog {
             create_role: true,
             create_database: true,
             verifier: None,
+            inherit: true,
             member_of: Vec::new(),
             connection_limit: None,
             valid_until: None,
         };
         let database = DatabaseObject { secret: secret()?, settings: Vec::new() };
-        let usage = Grant { role: 0, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
+        let usage = Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
         let public = Namespace { oid: PUBLIC, name: "public".to_owned(), owner: FIRST_ROLE, grants: vec![usage] };
         for object in [Object::Role(role), Object::Namespace(public), Object::Database(database)] {
             transaction.insert(table, &row(OBJECT, object.oid(), &object)?).map_err(write_error)?;
@@ -158,7 +167,15 @@ impl Catalog {
     fn version(&self, transaction: &Transaction<'_>) -> Result<Option<VersionRow>, SqlError> {
         let Some(table) = self.table() else { return Ok(None) };
         let found = transaction.get(table, 0, &key(VERSION, 0)).map_err(read_error)?;
-        found.map(|record| value(record.row)).transpose()
+        let read = |row: &[u8]| {
+            let version = value(row).ok().filter(|version: &VersionRow| version.format == FORMAT);
+            version.ok_or_else(|| {
+                let message = "the catalog was written by a version of Freshet that keeps it otherwise";
+                let hint = "Serve the data directory with that version, and copy the data from there.";
+                SqlError::new(SqlState::DATA_CORRUPTED, message).with_hint(hint)
+            })
+        };
+        found.map(|record| read(record.row)).transpose()
     }
 
     /// What the transaction's snapshot has.

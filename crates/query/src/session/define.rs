@@ -85,10 +85,10 @@ impl Session<'_> {
         let interrupted = || flag.check(deadline);
         let transaction = self.block.as_ref().and_then(|block| block.transaction.as_ref());
         let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
-        let session_role = self.state.schema.role(&self.state.session_user).map_or(self.state.role, |role| role.oid);
         let columns_of = |query: &Query| {
             let prepared = Prepared::new("", Some(Parsed::sql(Statement::Query(Box::new(query.clone())))), Vec::new());
-            let planned = self.plan(&prepared)?;
+            // Who makes a view need not be allowed to read what it shows.
+            let planned = self.would_be(&prepared)?;
             let columns = planned.columns.iter().flatten().map(|column| (column.name.clone(), column.ty));
             Ok(columns.collect())
         };
@@ -98,7 +98,7 @@ impl Session<'_> {
             schema: Arc::clone(&self.state.schema),
             path,
             role: self.state.role,
-            session_role,
+            session_role: self.state.session_role,
             context: &context,
             session: &view,
             row_ids: &self.row_ids,

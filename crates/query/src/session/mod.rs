@@ -9,6 +9,7 @@
 //! | [`statement`] | runs a statement |
 //! | [`utility`] | statements that are neither queries nor changes of rows |
 //! | [`settings`] | SET, SHOW |
+//! | [`role`] | SET ROLE, SET SESSION AUTHORIZATION |
 //! | [`view`] | what functions ask the session |
 //! | [`wire`] | rows to the client |
 
@@ -18,6 +19,7 @@ pub mod interrupt;
 pub mod messages;
 pub mod parse;
 pub mod prepare;
+pub mod role;
 pub mod settings;
 pub mod statement;
 pub mod transaction;
@@ -83,8 +85,10 @@ pub struct State {
     pub settings: Settings,
     /// The catalog as its transaction sees it, or saw it last.
     pub schema: Arc<Schema>,
-    /// The role that has opened it.
+    /// The role whose session it is: that which has opened it, unless a superuser has changed that.
     pub session_user: String,
+    /// That role's id.
+    pub session_role: Oid,
     /// The role in whose name it runs statements.
     pub user: String,
     /// That role's id.
@@ -144,12 +148,12 @@ impl State {
         self.memory.below("statement", self.settings.ready.query_memory, remedy)
     }
 
-    /// The schemas of the search path, with the implicit one first.
+    /// The schemas of the search path that the role may use, with the implicit one first.
     pub fn path(&self) -> Vec<Oid> {
         let mut path = vec![PG_CATALOG];
         let named = |name: &String| match name.as_str() {
             "information_schema" => Some(INFORMATION_SCHEMA),
-            name => self.schema.namespace(name),
+            name => self.schema.namespace(name).filter(|namespace| self.schema.may_use(self.role, *namespace)),
         };
         path.extend(self.settings.search_path(&self.user).iter().filter_map(named));
         path
@@ -202,7 +206,7 @@ impl<'w> Session<'w> {
         let memory = bounds.session(&shared.memory);
         let mut settings = Settings::of(&bounds, &memory);
         settings.fix("is_superuser", if superuser { "on" } else { "off" });
-        settings.fix("session_authorization", &user);
+        settings.fix("session_authorization", &format!("{oid} {user}"));
         settings.fix("in_hot_standby", if shared.is_standby() { "on" } else { "off" });
         settings.fix("max_connections", &shared.limits.connections.to_string());
         let info = SessionInfo::new(Identity {
@@ -223,6 +227,7 @@ impl<'w> Session<'w> {
                 settings,
                 schema,
                 session_user: user.clone(),
+                session_role: oid,
                 user,
                 role: oid,
                 database: database.into(),
@@ -254,7 +259,13 @@ impl<'w> Session<'w> {
     /// # Errors
     /// When there is none, or it cannot have the value.
     pub fn start_with(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
-        self.state.settings.set_from("client", name, value)
+        self.set_at_start("client", name, value)
+    }
+
+    fn set_at_start(&mut self, source: &'static str, name: &str, value: &str) -> Result<(), SqlError> {
+        self.state.set(name, Some(value), false)?;
+        self.state.settings.came_from(source, name);
+        Ok(())
     }
 
     /// Begins with what was said of the session's role and of the database, what is said of fewer
@@ -266,7 +277,7 @@ impl<'w> Session<'w> {
             [(0, false, "global"), (0, true, "database"), (role, false, "user"), (role, true, "database user")]
         {
             for setting in database.settings.iter().filter(|it| it.role == of && it.in_database == in_database) {
-                let _ = self.state.settings.set_from(source, &setting.name, &setting.value);
+                let _ = self.set_at_start(source, &setting.name, &setting.value);
             }
         }
     }

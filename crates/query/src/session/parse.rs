@@ -1,7 +1,15 @@
 //! Text to statements.
 
 use freshet_sql::{SqlError, memory::Reservation};
-use sqlparser::{ast::Statement, keywords::Keyword, parser::Parser, tokenizer::Token};
+use sqlparser::{
+    ast::{
+        ContextModifier, Ident, ObjectName, Reset, ResetStatement, Set, SetSessionAuthorizationParam,
+        SetSessionAuthorizationParamKind, Statement,
+    },
+    keywords::Keyword,
+    parser::Parser,
+    tokenizer::Token,
+};
 
 use crate::{
     bind::{not_supported, syntax_error},
@@ -67,6 +75,16 @@ fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlErro
             Parsed::Maintenance(tag)
         } else if parser.parse_keywords(&[Keyword::PREPARE, Keyword::TRANSACTION]) {
             return Err(not_supported("PREPARE TRANSACTION"));
+        } else if parser.parse_keywords(&[Keyword::RESET, Keyword::SESSION, Keyword::AUTHORIZATION]) {
+            let name = ObjectName::from(vec![Ident::new("session_authorization")]);
+            Parsed::sql(Statement::Reset(ResetStatement { reset: Reset::ConfigurationParameter(name) }))
+        } else if parser.parse_keywords(&[Keyword::SET, Keyword::LOCAL, Keyword::SESSION, Keyword::AUTHORIZATION]) {
+            let kind = match parser.parse_keyword(Keyword::DEFAULT) {
+                true => SetSessionAuthorizationParamKind::Default,
+                false => SetSessionAuthorizationParamKind::User(parser.parse_identifier().map_err(failed)?),
+            };
+            let param = SetSessionAuthorizationParam { scope: ContextModifier::Local, kind };
+            Parsed::sql(Statement::Set(Set::SetSessionAuthorization(param)))
         } else if first.eq_ignore_ascii_case("copy") {
             Parsed::Copy(Box::new(Copy::parse(parser, sql)?))
         } else if let Some(definition) = Definition::parse(parser).map_err(failed)? {

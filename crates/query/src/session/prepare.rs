@@ -22,6 +22,7 @@ use crate::{
         modify::{DeletePlan, InsertPlan, RowSource, Targets, UpdatePlan},
         select::{Output, SelectPlan},
     },
+    relations::{Reader, Snapshot},
     schema::{Oid, SchemaVersion},
     server::Shared,
     system::activity::shown,
@@ -193,7 +194,7 @@ impl Session<'_> {
             *generation = now;
             return Ok(Arc::clone(planned));
         }
-        let planned = Arc::new(self.make_plan(prepared)?);
+        let planned = Arc::new(self.make_plan(prepared, true)?);
         if let Some((_, before)) = &*place
             && before.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
                 != planned.columns.as_ref().map(|all| all.iter().map(|column| column.ty).collect::<Vec<_>>())
@@ -206,7 +207,15 @@ impl Session<'_> {
         Ok(planned)
     }
 
-    fn make_plan(&self, prepared: &Prepared) -> Result<Planned, SqlError> {
+    /// What a statement would be, whether the role may run it or not.
+    ///
+    /// # Errors
+    /// When the statement makes no sense.
+    pub(super) fn would_be(&self, prepared: &Prepared) -> Result<Planned, SqlError> {
+        self.make_plan(prepared, false)
+    }
+
+    fn make_plan(&self, prepared: &Prepared, checked: bool) -> Result<Planned, SqlError> {
         let path = self.state.path();
         let view = View::new(&self.shared, &self.state);
         let memory = self.state.statement_memory();
@@ -215,6 +224,7 @@ impl Session<'_> {
         let binder = Binder {
             parameters: prepared.given.clone().into(),
             planner: Some(&planner),
+            checked,
             ..Binder::new(&self.state.schema, &path, self.state.role, &context)
         };
         let statement = match &prepared.statement {
@@ -324,8 +334,13 @@ impl Planner for SessionPlanner<'_> {
         query: &ast::Query,
         parameters: &[Option<Type>],
         context: &EvalContext<'_>,
+        checked: bool,
     ) -> Option<Result<Arc<dyn GeneralPlan>, SqlError>> {
-        let relations: Arc<dyn Relations> = Arc::new(crate::relations::Snapshot::of(self.state));
+        let mut snapshot = Snapshot::of(self.state);
+        if !checked {
+            snapshot.reader = Reader::Nobody;
+        }
+        let relations: Arc<dyn Relations> = Arc::new(snapshot);
         self.shared.general.as_ref().map(|general| general.plan(query, parameters, &relations, context))
     }
 }

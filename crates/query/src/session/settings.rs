@@ -9,7 +9,7 @@ use freshet_sql::{
     types::{TimeZone, datetime},
 };
 
-use crate::{commit::Level, system::activity::SettingInfo};
+use crate::{commit::Level, schema::Oid, system::activity::SettingInfo};
 
 /// How a setting is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,6 +26,8 @@ enum Kind {
     TimeZone,
     /// Its value cannot be changed.
     Fixed,
+    /// A role: the session changes it, which knows who may become whom ([`Settings::set_role`]).
+    Role,
     /// One of these.
     Choice(&'static [&'static str]),
 }
@@ -69,12 +71,13 @@ const KNOWN: &[(&str, &str, Kind, bool)] = &[
     ("max_connections", "100", Kind::Fixed, false),
     ("max_identifier_length", "63", Kind::Fixed, false),
     ("max_index_keys", "32", Kind::Fixed, false),
+    ("role", "none", Kind::Role, false),
     ("row_security", "on", Kind::Bool, false),
     ("search_path", "\"$user\", public", Kind::Text, false),
     ("server_encoding", "UTF8", Kind::Fixed, true),
     ("server_version", "15.0", Kind::Fixed, true),
     ("server_version_num", "150000", Kind::Fixed, false),
-    ("session_authorization", "", Kind::Fixed, true),
+    ("session_authorization", "", Kind::Role, true),
     ("standard_conforming_strings", "on", Kind::Choice(&["on", "true", "yes", "1"]), true),
     ("statement_timeout", "0", Kind::Time, false),
     (
@@ -97,11 +100,15 @@ const KNOWN: &[(&str, &str, Kind, bool)] = &[
 #[derive(Debug)]
 pub struct Settings {
     changed: BTreeMap<String, String>,
-    /// What SET LOCAL has changed, with what it was.
-    local: Vec<(String, Option<String>)>,
-    /// Whether a transaction is open, and what was set before it of what was changed in it.
+    /// What SET LOCAL has changed, and what it is again when the transaction has committed.
+    local: BTreeMap<String, Option<String>>,
+    /// Whether a transaction is open.
     in_transaction: bool,
-    before: BTreeMap<String, Option<String>>,
+    /// What was changed in it and is to be taken back if it is rolled back: the first change of
+    /// each setting behind each savepoint.
+    undo: Vec<Undo>,
+    /// How many of these there were at each savepoint.
+    savepoints: Vec<usize>,
     /// What RESET goes back to: what the start-up packet said, or the role's settings.
     start: BTreeMap<String, String>,
     /// Where those come from that the client has not set, as `pg_settings` says it.
@@ -114,6 +121,15 @@ pub struct Settings {
     kept: Option<Reservation>,
     /// The most that freshet.query_memory can be, in bytes.
     most_memory: usize,
+}
+
+/// What a setting was before a change.
+#[derive(Debug)]
+struct Undo {
+    name: String,
+    value: Option<String>,
+    /// What it was to be after the transaction, if it was changed by SET LOCAL.
+    local: Option<Option<String>>,
 }
 
 /// What sessions begin with, and what they may not exceed: how the server is configured.
@@ -195,9 +211,10 @@ impl Default for Settings {
         };
         Self {
             changed: BTreeMap::new(),
-            local: Vec::new(),
+            local: BTreeMap::new(),
             in_transaction: false,
-            before: BTreeMap::new(),
+            undo: Vec::new(),
+            savepoints: Vec::new(),
             start: BTreeMap::new(),
             sources: BTreeMap::new(),
             ready,
@@ -218,6 +235,14 @@ fn size_of_all(settings: &BTreeMap<String, String>) -> usize {
 
 fn known(name: &str) -> Option<&'static (&'static str, &'static str, Kind, bool)> {
     KNOWN.iter().find(|(known, ..)| *known == name)
+}
+
+/// A setting's value as clients know it: of a role, its id is kept, too.
+fn shown<'v>(name: &str, value: &'v str) -> &'v str {
+    match (name, value.split_once(' ')) {
+        ("role" | "session_authorization", Some((_, role))) => role,
+        _ => value,
+    }
 }
 
 fn invalid(name: &str, value: &str) -> SqlError {
@@ -313,16 +338,36 @@ impl Settings {
     pub fn get(&self, name: &str) -> Option<&str> {
         let name = canonical(name);
         match self.changed.get(&name) {
-            Some(value) => Some(value),
+            Some(value) => Some(shown(&name, value)),
             None => known(&name).map(|(_, value, ..)| *value),
         }
+    }
+
+    /// The role that one of the settings that are roles is set to, and its name as it was then.
+    pub fn role(&self, name: &str) -> Option<(Oid, &str)> {
+        let (oid, name) = self.changed.get(name)?.split_once(' ')?;
+        Some((oid.parse().ok()?, name))
+    }
+
+    /// Sets a setting that is a role, which the session may become; to none without one.
+    ///
+    /// # Errors
+    /// 53200.
+    pub fn set_role(&mut self, name: &str, role: Option<(Oid, &str)>, local: bool) -> Result<(), SqlError> {
+        self.put(name, role.map(|(oid, role)| format!("{oid} {role}")), local)
+    }
+
+    /// What a setting goes back to.
+    pub fn start(&self, name: &str) -> Option<(Oid, &str)> {
+        let (oid, name) = self.start.get(name)?.split_once(' ')?;
+        Some((oid.parse().ok()?, name))
     }
 
     /// All of them.
     pub fn all(&self) -> Vec<(String, String)> {
         let mut all: BTreeMap<String, String> =
             KNOWN.iter().map(|(name, value, ..)| ((*name).to_owned(), (*value).to_owned())).collect();
-        all.extend(self.changed.clone());
+        all.extend(self.changed.iter().map(|(name, value)| (name.clone(), shown(name, value).to_owned())));
         all.into_iter().collect()
     }
 
@@ -340,7 +385,7 @@ impl Settings {
                 Kind::Integer => (None, "integer"),
                 Kind::Bool => (None, "bool"),
                 Kind::Choice(_) | Kind::Isolation => (None, "enum"),
-                Kind::Text | Kind::Safety | Kind::TimeZone | Kind::Fixed => (None, "string"),
+                Kind::Text | Kind::Safety | Kind::TimeZone | Kind::Fixed | Kind::Role => (None, "string"),
             };
             let plain = |value: &str| match kind {
                 Kind::Time => milliseconds(value),
@@ -349,7 +394,7 @@ impl Settings {
             };
             let plain = |value: &str| plain(value).unwrap_or_else(|| value.to_owned());
             let boot = known.map(|(_, value, ..)| plain(value));
-            let start = self.start.get(&name).map(|value| plain(value));
+            let start = self.start.get(&name).map(|value| plain(shown(&name, value)));
             let reset = start.clone().or_else(|| boot.clone()).unwrap_or_default();
             let value = plain(&value);
             let source = match (&start, &boot) {
@@ -404,6 +449,7 @@ impl Settings {
                 let message = format!("parameter \"{name}\" cannot be changed");
                 return Err(SqlError::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, message));
             }
+            Kind::Role => return Err(SqlError::internal("a role is set like other settings")),
             // As PostgreSQL has it: a name, in signs that can be printed.
             Kind::Text if name == "application_name" => clipped(value)
                 .bytes()
@@ -464,42 +510,60 @@ impl Settings {
         self.set(&name, &value, false)
     }
 
-    /// Makes all settings what they were at the start. Returns what clients are told of.
+    /// Makes all settings what they were at the start, but for roles, as PostgreSQL does. Returns
+    /// what clients are told of.
     pub fn reset_all(&mut self) -> Vec<(&'static str, String)> {
         let names: Vec<String> = self.changed.keys().cloned().collect();
-        let changeable = |name: &&String| known(name).is_none_or(|(_, _, kind, _)| *kind != Kind::Fixed);
+        let changeable =
+            |name: &&String| known(name).is_none_or(|(_, _, kind, _)| !matches!(kind, Kind::Fixed | Kind::Role));
         names.iter().filter(changeable).filter_map(|name| self.reset(name).ok().flatten()).collect()
     }
 
     fn put(&mut self, name: &str, value: Option<String>, local: bool) -> Result<(), SqlError> {
         let there = self.changed.get(name);
+        let behind = self.savepoints.last().copied().unwrap_or(0);
+        let undone = self.undo[behind..].iter().any(|undo| undo.name == name);
+        let noted = self.in_transaction && !undone;
         if let Some(kept) = &self.kept {
-            let copied = if local { size_of_one(name, there) } else { 0 };
-            kept.take(size_of_one(name, value.as_ref()) + copied)?;
+            // The value that is there goes to one of these places; the other one has a copy.
+            let places = usize::from(local && !self.local.contains_key(name)) + usize::from(noted);
+            let copies = places.saturating_sub(1);
+            let outlives =
+                self.local.get(name).filter(|_| noted && local).map_or(0, |it| size_of_one(name, it.as_ref()));
+            kept.take(size_of_one(name, value.as_ref()) + copies * size_of_one(name, there) + outlives)?;
         }
-        let undo = local.then(|| (name.to_owned(), there.cloned()));
-        let old = match value {
+        if noted {
+            let (value, local) = (there.cloned(), self.local.get(name).cloned());
+            self.undo.push(Undo { name: name.to_owned(), value, local });
+        }
+        if local {
+            let there = there.cloned();
+            self.local.entry(name.to_owned()).or_insert(there);
+        } else {
+            // It outlives the transaction, whatever was local before.
+            self.local.remove(name);
+        }
+        self.place(name, value);
+        self.refresh();
+        Ok(())
+    }
+
+    fn place(&mut self, name: &str, value: Option<String>) {
+        match value {
             Some(value) => self.changed.insert(name.to_owned(), value),
             None => self.changed.remove(name),
         };
-        if self.in_transaction && !self.before.contains_key(name) {
-            self.before.insert(name.to_owned(), old);
-        }
-        match undo {
-            Some(undo) => self.local.push(undo),
-            // It outlives the transaction, whatever was local before.
-            None => self.local.retain(|(other, _)| other != name),
-        }
-        self.refresh();
-        Ok(())
     }
 
     /// Gives back what is not needed any more.
     fn count(&self) {
         if let Some(kept) = &self.kept {
             let local: usize = self.local.iter().map(|(name, value)| size_of_one(name, value.as_ref())).sum();
-            let before: usize = self.before.iter().map(|(name, value)| size_of_one(name, value.as_ref())).sum();
-            let all = local + before + size_of_all(&self.changed) + size_of_all(&self.start);
+            let undo = self.undo.iter().map(|undo| {
+                let local = undo.local.as_ref().map_or(0, |value| size_of_one("", value.as_ref()));
+                size_of_one(&undo.name, undo.value.as_ref()) + local
+            });
+            let all = local + undo.sum::<usize>() + size_of_all(&self.changed) + size_of_all(&self.start);
             // What is there is there; it never is more than was taken, but for what the server
             // itself says.
             let _ = kept.set(all);
@@ -528,22 +592,17 @@ impl Settings {
         self.changed.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Changes a setting of a session that has not started yet, from something other than its
-    /// client.
-    ///
-    /// # Errors
-    /// As for [`Settings::set`].
-    pub fn set_from(&mut self, source: &'static str, name: &str, value: &str) -> Result<(), SqlError> {
-        self.set(name, value, false)?;
+    /// Where the value of a setting comes from that the client has not set.
+    pub fn came_from(&mut self, source: &'static str, name: &str) {
         self.sources.insert(canonical(name), source);
-        Ok(())
     }
 
     /// What is set now is what RESET goes back to.
     pub fn started(&mut self) {
         self.start.clone_from(&self.changed);
         self.local.clear();
-        self.before.clear();
+        self.undo.clear();
+        self.savepoints.clear();
         self.refresh();
     }
 
@@ -555,25 +614,60 @@ impl Settings {
     /// A transaction ends. Returns what clients are told of.
     pub fn end(&mut self, committed: bool) -> Vec<(&'static str, String)> {
         self.in_transaction = false;
-        if self.before.is_empty() && self.local.is_empty() {
+        self.savepoints.clear();
+        if self.undo.is_empty() && self.local.is_empty() {
             return Vec::new();
         }
-        let before = std::mem::take(&mut self.before);
-        let local = std::mem::take(&mut self.local);
-        let undone: Vec<_> = if committed { local.into_iter().rev().collect() } else { before.into_iter().collect() };
-        let mut changed = Vec::new();
-        for (name, value) in undone {
-            if self.changed.get(&name) == value.as_ref() {
-                continue;
-            }
-            match value {
-                Some(value) => self.changed.insert(name.clone(), value),
-                None => self.changed.remove(&name),
-            };
-            changed.push(name);
+        if !committed {
+            return self.undo_to(0);
         }
-        changed.sort_unstable();
-        changed.dedup();
+        self.undo.clear();
+        let local = std::mem::take(&mut self.local);
+        self.changed_back(local)
+    }
+
+    /// A savepoint is set.
+    pub fn savepoint(&mut self) {
+        self.savepoints.push(self.undo.len());
+    }
+
+    /// Only this many savepoints are left: the others are released.
+    pub fn release(&mut self, savepoints: usize) {
+        self.savepoints.truncate(savepoints);
+    }
+
+    /// What was changed behind the last of this many savepoints is taken back. Returns what clients
+    /// are told of.
+    pub fn roll_back_to(&mut self, savepoints: usize) -> Vec<(&'static str, String)> {
+        self.release(savepoints);
+        let behind = self.savepoints.last().copied().unwrap_or(0);
+        self.undo_to(behind)
+    }
+
+    fn undo_to(&mut self, behind: usize) -> Vec<(&'static str, String)> {
+        let mut back = BTreeMap::new();
+        // The last that is taken back is the first that was changed.
+        while self.undo.len() > behind
+            && let Some(Undo { name, value, local }) = self.undo.pop()
+        {
+            match local {
+                Some(local) => self.local.insert(name.clone(), local),
+                None => self.local.remove(&name),
+            };
+            back.insert(name, value);
+        }
+        self.changed_back(back)
+    }
+
+    /// Gives settings the values that they had. Returns what clients are told of.
+    fn changed_back(&mut self, values: BTreeMap<String, Option<String>>) -> Vec<(&'static str, String)> {
+        let mut changed = Vec::new();
+        for (name, value) in values {
+            if self.changed.get(&name) != value.as_ref() {
+                self.place(&name, value);
+                changed.push(name);
+            }
+        }
         if changed.is_empty() {
             self.count();
         } else {

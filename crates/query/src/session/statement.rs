@@ -131,6 +131,7 @@ impl Session<'_> {
         run.read_committed = block.is_read_committed();
         run.lock_timeout = ready.lock_timeout;
         run.schema = Some(&self.state.schema);
+        run.role = self.state.role;
         run
     }
 

@@ -227,7 +227,7 @@ impl<'w> Session<'w> {
 
     fn ended(&mut self, committed: bool, out: &mut Out) {
         self.settle();
-        for (name, value) in self.state.settings.end(committed) {
+        for (name, value) in self.state.end_transaction(committed) {
             out.parameter_status(name, &value);
         }
     }
@@ -259,7 +259,7 @@ impl<'w> Session<'w> {
                 self.block = None;
                 self.settle();
                 // Nobody is there to be told: what was set in the statement was not told either.
-                let _ = self.state.settings.end(false);
+                let _ = self.state.end_transaction(false);
             }
         }
     }
@@ -277,6 +277,7 @@ impl<'w> Session<'w> {
         let savepoint = block.transaction.as_ref().expect("a statement's transaction").savepoint();
         let locks = (self.locks.mark(), self.state.advisory.mark());
         block.savepoints.push((name, savepoint, locks, kept));
+        self.state.settings.savepoint();
         Ok(())
     }
 
@@ -290,6 +291,7 @@ impl<'w> Session<'w> {
         let block = self.block.as_mut().expect("there is one");
         let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
         block.savepoints.truncate(place);
+        self.state.settings.release(place);
         Ok(())
     }
 
@@ -297,7 +299,7 @@ impl<'w> Session<'w> {
     ///
     /// # Errors
     /// 3B001 when there is none of that name, 25P01.
-    pub(super) fn roll_back_to(&mut self, name: &str) -> Result<(), SqlError> {
+    pub(super) fn roll_back_to(&mut self, name: &str, out: &mut Out) -> Result<(), SqlError> {
         self.need_block("ROLLBACK TO SAVEPOINT")?;
         let block = self.block.as_mut().expect("there is one");
         let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
@@ -308,7 +310,11 @@ impl<'w> Session<'w> {
         let (locks, advisory) = block.savepoints[place].2;
         self.locks.release_since(locks);
         self.state.advisory.release_since(advisory);
-        self.refresh_schema()
+        self.refresh_schema()?;
+        for (name, value) in self.state.roll_back_to(place + 1) {
+            out.parameter_status(name, &value);
+        }
+        Ok(())
     }
 
     fn need_block(&self, what: &str) -> Result<(), SqlError> {

@@ -110,7 +110,8 @@ impl Session<'_> {
                 "ROLLBACK".to_owned()
             }
             Statement::Rollback { savepoint: Some(name), .. } => {
-                self.roll_back_to(&shortened(name_of(name), out))?;
+                let name = shortened(name_of(name), out);
+                self.roll_back_to(&name, out)?;
                 "ROLLBACK".to_owned()
             }
             Statement::Savepoint { name } => {
@@ -241,13 +242,15 @@ impl Session<'_> {
             }
             Statement::Set(set) => self.set(set, client)?,
             Statement::Reset(reset) => {
-                let told = match &reset.reset {
-                    Reset::ALL => self.state.settings.reset_all(),
-                    Reset::ConfigurationParameter(name) => {
-                        self.state.settings.reset(&name.to_string())?.into_iter().collect()
+                match &reset.reset {
+                    Reset::ALL => {
+                        let told = self.state.settings.reset_all();
+                        told.iter().for_each(|(name, value)| client.parameter_status(name, value));
                     }
-                };
-                told.iter().for_each(|(name, value)| client.parameter_status(name, value));
+                    Reset::ConfigurationParameter(name) => {
+                        self.set_and_tell(&name.to_string(), None, false, client)?;
+                    }
+                }
                 "RESET".to_owned()
             }
             Statement::Discard { object_type } => {
@@ -256,9 +259,10 @@ impl Session<'_> {
                         let message = "DISCARD ALL cannot run inside a transaction block";
                         return Err(SqlError::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
                     }
-                    for (name, value) in self.state.settings.reset_all() {
-                        client.parameter_status(name, &value);
-                    }
+                    self.set_and_tell("session_authorization", None, false, client)?;
+                    self.set_and_tell("role", None, false, client)?;
+                    let told = self.state.settings.reset_all();
+                    told.iter().for_each(|(name, value)| client.parameter_status(name, value));
                     self.statements.clear();
                     self.portals.clear();
                     self.state.advisory.unlock_all();
@@ -277,7 +281,8 @@ impl Session<'_> {
                 let given = data_types.iter().map(|ty| Type::from_sql(ty).map(Some)).collect::<Result<_, _>>()?;
                 let mut made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
                 made.by_sql = true;
-                self.plan(&made)?;
+                // Whether the role may run it is seen when it does.
+                self.would_be(&made)?;
                 self.statements.insert(name, Arc::new(made.kept_in(&self.state.memory)?));
                 "PREPARE".to_owned()
             }
@@ -384,14 +389,7 @@ impl Session<'_> {
 
     fn set(&mut self, set: &Set, client: &mut Client<'_>) -> Result<String, SqlError> {
         let mut change = |session: &mut Self, name: &str, value: Option<&str>, local: bool| -> Result<(), SqlError> {
-            let told = match value {
-                Some(value) => session.state.settings.set(name, value, local)?,
-                None => session.state.settings.reset(name)?,
-            };
-            if let Some((name, value)) = told {
-                client.parameter_status(name, &value);
-            }
-            Ok(())
+            session.set_and_tell(name, value, local, client)
         };
         match set {
             Set::SingleAssignment { scope, variable, values, .. } => {
@@ -423,14 +421,18 @@ impl Session<'_> {
                     }
                 }
             }
-            Set::SetSessionAuthorization(param) => match &param.kind {
-                SetSessionAuthorizationParamKind::Default => self.become_role(&self.state.session_user.clone())?,
-                SetSessionAuthorizationParamKind::User(name) => self.become_role(&name_of(name))?,
-            },
-            Set::SetRole { role_name, .. } => match role_name {
-                None => self.become_role(&self.state.session_user.clone())?,
-                Some(name) => self.become_role(&name_of(name))?,
-            },
+            Set::SetSessionAuthorization(param) => {
+                let name = match &param.kind {
+                    SetSessionAuthorizationParamKind::Default => None,
+                    SetSessionAuthorizationParamKind::User(name) => Some(name_of(name)),
+                };
+                let local = param.scope == ContextModifier::Local;
+                change(self, "session_authorization", name.as_deref(), local)?;
+            }
+            Set::SetRole { role_name, context_modifier } => {
+                let name = role_name.as_ref().map_or_else(|| "none".to_owned(), name_of);
+                change(self, "role", Some(&name), *context_modifier == Some(ContextModifier::Local))?;
+            }
             _ => return Err(not_supported(format!("SET in this form: {set}"))),
         }
         Ok("SET".to_owned())
@@ -449,20 +451,6 @@ impl Session<'_> {
         Ok(())
     }
 
-    fn become_role(&mut self, name: &str) -> Result<(), SqlError> {
-        let schema = &self.state.schema;
-        let role = schema
-            .role(name)
-            .ok_or_else(|| SqlError::new(SqlState::UNDEFINED_OBJECT, format!("role \"{name}\" does not exist")))?;
-        let opened = schema.role(&self.state.session_user).map_or(0, |role| role.oid);
-        if !schema.is_member(opened, role.oid) {
-            let message = format!("permission denied to set role \"{name}\"");
-            return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
-        }
-        (self.state.role, self.state.user) = (role.oid, name.to_owned());
-        Ok(())
-    }
-
     /// Says what functions of the statement wanted to have said, and changes the settings that they
     /// wanted to have changed.
     ///
@@ -473,7 +461,7 @@ impl Session<'_> {
             out.notice(&warning(SqlState::WARNING, message));
         }
         for (name, value, local) in self.state.wanted.take() {
-            if let Some((name, value)) = self.state.settings.set(&name, &value, local)? {
+            for (name, value) in self.state.set(&name, Some(&value), local)? {
                 out.parameter_status(name, &value);
             }
         }

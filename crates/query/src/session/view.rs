@@ -131,7 +131,11 @@ impl SessionCalls for View<'_> {
                 };
                 Value::Int8(self.state.sequences.current(sequence)?)
             }
-            F::LastValue => Value::Int8(self.state.sequences.last()?),
+            F::LastValue => {
+                let last = self.state.sequences.last()?;
+                self.sequence(self.state.sequences.last_sequence(), "", privilege::USAGE | privilege::SELECT)?;
+                Value::Int8(last)
+            }
             F::SetValue | F::SetValueCalled => {
                 let Some(sequence) = self.sequence(oid(0), "setval", privilege::UPDATE)? else {
                     return Ok(Value::Null);
@@ -169,6 +173,13 @@ impl SessionCalls for View<'_> {
 }
 
 impl SessionView for View<'_> {
+    fn identity_value(&self, sequence: Oid) -> Result<Value, SqlError> {
+        let missing = || SqlError::internal(format!("an identity column has no sequence {sequence}"));
+        let sequence = self.state.schema.sequence(sequence).ok_or_else(missing)?;
+        self.may_change("nextval")?;
+        Ok(Value::Int8(self.state.sequences.next(&self.shared.sequences, sequence, &|| self.check())?))
+    }
+
     fn settings(&self) -> Vec<SettingInfo> {
         let mut settings = self.state.settings.describe();
         if let Some(last) = settings.iter_mut().find(|setting| setting.name == "freshet.last_commit") {
@@ -216,14 +227,21 @@ impl View<'_> {
             SqlError::new(SqlState::WRONG_OBJECT_TYPE, format!("\"{name}\" is not a sequence"))
         })?;
         if schema.privileges(self.state.role, sequence.owner, &sequence.grants) & wanted == 0 {
-            let message = format!("permission denied for sequence {}", sequence.name);
-            return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
+            return Err(schema::denied("sequence", &sequence.name));
         }
-        if !writes.is_empty() && (self.state.read_only || self.shared.is_standby()) {
-            let message = format!("cannot execute {writes}() in a read-only transaction");
-            return Err(SqlError::new(SqlState::READ_ONLY_SQL_TRANSACTION, message));
+        if !writes.is_empty() {
+            self.may_change(writes)?;
         }
         Ok(Some(sequence))
+    }
+
+    /// Fails where a function must not change a sequence.
+    fn may_change(&self, function: &str) -> Result<(), SqlError> {
+        if !self.state.read_only && !self.shared.is_standby() {
+            return Ok(());
+        }
+        let message = format!("cannot execute {function}() in a read-only transaction");
+        Err(SqlError::new(SqlState::READ_ONLY_SQL_TRANSACTION, message))
     }
 
     /// Functions about advisory locks.
@@ -316,7 +334,7 @@ impl ObjectNames for View<'_> {
         system::names::name_of(&Snapshot::of(self.state), kind, id)
     }
 
-    fn id_of(&self, kind: Kind, name: &str) -> Option<u32> {
+    fn id_of(&self, kind: Kind, name: &str) -> Result<Option<u32>, SqlError> {
         system::names::id_of(&Snapshot::of(self.state), kind, name)
     }
 }

@@ -8,7 +8,7 @@ use super::{
     Generator,
     class::{self, Class, default_oid, namespace_name},
     describe,
-    sink::{NULL, Sink, oid_vector, row, short_vector},
+    sink::{NULL, Sink, oid_vector, row, short_vector, texts},
     types,
 };
 use crate::{
@@ -87,6 +87,10 @@ fn pg_class(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             _ if is_table => types::HEAP,
             _ => 0,
         };
+        let options = match class {
+            Class::View(view) if view.security_invoker => texts(["security_invoker=true".to_owned()]),
+            _ => NULL,
+        };
         let stored = matches!(class, Class::Table(_) | Class::Index(..) | Class::Sequence(_));
         sink.push(row![
             class.oid(),
@@ -120,7 +124,7 @@ fn pg_class(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             0u32,
             0u32,
             privileges,
-            NULL,
+            options,
             NULL,
         ]);
     }
@@ -166,7 +170,7 @@ fn pg_attribute(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError
                 true,
                 0i32,
                 info.collation,
-                NULL,
+                describe::column_privileges(snapshot, class.grants(), attribute.number as u16 - 1),
                 NULL,
                 NULL,
                 NULL,

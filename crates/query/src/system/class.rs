@@ -33,7 +33,8 @@ pub const PG_NAMESPACE: Oid = 2615;
 pub const PG_AUTHID: Oid = 1260;
 
 /// What others may do with a relation of the system.
-const SYSTEM_GRANTS: &[Grant] = &[Grant { role: 0, privileges: privilege::SELECT, grantable: 0, grantor: FIRST_ROLE }];
+const SYSTEM_GRANTS: &[Grant] =
+    &[Grant { role: 0, column: None, privileges: privilege::SELECT, grantable: 0, grantor: FIRST_ROLE }];
 
 /// A row of `pg_class`.
 #[derive(Clone, Copy, Debug)]
@@ -207,9 +208,10 @@ impl<'s> Class<'s> {
         }
     }
 
-    /// What the statement's role may do with it, as bits of [`privilege`].
+    /// What the statement's role may do with it or with any of its columns, as bits of
+    /// [`privilege`].
     pub fn privileges(self, snapshot: &Snapshot) -> u16 {
-        snapshot.schema.privileges(snapshot.role, self.owner(), self.grants())
+        snapshot.schema.any_privileges(snapshot.role, self.owner(), self.grants())
     }
 }
 
@@ -351,19 +353,25 @@ fn in_namespace<'s>(snapshot: &'s Snapshot, namespace: Oid, name: &str) -> Optio
 }
 
 /// The row of `pg_class` that a name means; without a schema, along the search path.
-pub fn by_name<'s>(snapshot: &'s Snapshot, schema: Option<&str>, name: &str) -> Option<Class<'s>> {
-    match schema {
-        Some(schema) => {
-            let namespace = super::namespace(schema).or_else(|| snapshot.schema.namespace(schema))?;
-            in_namespace(snapshot, namespace, name)
-        }
-        None => snapshot.path.iter().find_map(|namespace| in_namespace(snapshot, *namespace, name)),
-    }
+///
+/// # Errors
+/// 42501 when the statement's role may not use the schema.
+pub fn by_name<'s>(snapshot: &'s Snapshot, schema: Option<&str>, name: &str) -> Result<Option<Class<'s>>, SqlError> {
+    let Some(schema) = schema else { return Ok(along_path(snapshot, name)) };
+    let namespace = match super::namespace(schema) {
+        Some(namespace) => Some(namespace),
+        None => snapshot.schema.usable_namespace(snapshot.role, schema)?,
+    };
+    Ok(namespace.and_then(|namespace| in_namespace(snapshot, namespace, name)))
+}
+
+fn along_path<'s>(snapshot: &'s Snapshot, name: &str) -> Option<Class<'s>> {
+    snapshot.path.iter().find_map(|namespace| in_namespace(snapshot, *namespace, name))
 }
 
 /// Whether a relation is the one that its name means without its schema.
 pub fn is_visible(snapshot: &Snapshot, class: Class<'_>) -> bool {
-    by_name(snapshot, None, class.name()).is_some_and(|found| found.oid() == class.oid())
+    along_path(snapshot, class.name()).is_some_and(|found| found.oid() == class.oid())
 }
 
 /// The name of a schema.

@@ -137,24 +137,61 @@ fn role_name(snapshot: &Snapshot, oid: Oid) -> String {
 /// Who has which privileges, as an array like `{owner=arwdDxt/owner,=r/owner}`; null when nobody but the owner has any. `all` are
 /// those of the owner.
 pub fn privileges(snapshot: &Snapshot, owner: Oid, grants: &[Grant], all: u16) -> Value {
+    let grants: Vec<&Grant> = grants.iter().filter(|grant| grant.column.is_none()).collect();
     if grants.is_empty() {
         return Value::Null;
     }
-    let own = Grant { role: owner, privileges: all, grantable: 0, grantor: owner };
+    let own = Grant { role: owner, column: None, privileges: all, grantable: 0, grantor: owner };
     let said = grants.iter().any(|grant| grant.role == owner);
     let listed = Some(&own).filter(|_| !said).into_iter().chain(grants);
-    texts(listed.map(|grant| {
-        let mut text = if grant.role == 0 { String::new() } else { role_name(snapshot, grant.role) };
-        text.push('=');
-        for (bit, letter) in LETTERS.iter().filter(|(bit, _)| grant.privileges & bit != 0) {
-            text.push(*letter);
-            if grant.grantable & bit != 0 {
-                text.push('*');
-            }
+    texts(listed.map(|grant| privilege_text(snapshot, grant)))
+}
+
+/// Who has which privileges on one column, likewise; null when that is said of the whole relation
+/// only.
+pub fn column_privileges(snapshot: &Snapshot, grants: &[Grant], column: u16) -> Value {
+    let mut listed = grants.iter().filter(|grant| grant.column == Some(column)).peekable();
+    match listed.peek() {
+        None => Value::Null,
+        Some(_) => texts(listed.map(|grant| privilege_text(snapshot, grant))),
+    }
+}
+
+/// A grant like `reader=r*w/owner`.
+fn privilege_text(snapshot: &Snapshot, grant: &Grant) -> String {
+    let mut text = if grant.role == 0 { String::new() } else { role_name(snapshot, grant.role) };
+    text.push('=');
+    for (bit, letter) in LETTERS.iter().filter(|(bit, _)| grant.privileges & bit != 0) {
+        text.push(*letter);
+        if grant.grantable & bit != 0 {
+            text.push('*');
         }
-        let _ = write!(text, "/{}", role_name(snapshot, grant.grantor));
-        text
-    }))
+    }
+    let _ = write!(text, "/{}", role_name(snapshot, grant.grantor));
+    text
+}
+
+/// What PostgreSQL takes to be granted on an object of a kind, by its letter, as long as nobody has
+/// granted or revoked
+/// anything; nothing for a letter that stands for no kind.
+pub fn default_privileges(snapshot: &Snapshot, kind: char, owner: Oid) -> Option<Value> {
+    let (all, own) = match kind {
+        'c' => ("", ""),
+        'r' => ("", "arwdDxt"),
+        's' => ("", "rwU"),
+        'd' => ("Tc", "CTc"),
+        'f' => ("X", "X"),
+        'l' | 'T' => ("U", "U"),
+        'L' => ("", "rw"),
+        'n' => ("", "UC"),
+        'p' => ("", "sA"),
+        't' => ("", "C"),
+        'F' | 'S' => ("", "U"),
+        _ => return None,
+    };
+    let owner = role_name(snapshot, owner);
+    let entry = |name: &str, letters: &str| (!letters.is_empty()).then(|| format!("{name}={letters}/{owner}"));
+    Some(texts([entry("", all), entry(&owner, own)].into_iter().flatten()))
 }
 
 /// A view's query.

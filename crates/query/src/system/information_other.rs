@@ -64,8 +64,10 @@ fn enabled_roles(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErro
 
 fn applicable_roles(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for role in role::roles(snapshot).into_iter().filter(|role| snapshot.is_member(role.oid)) {
-        for group in role.member_of.iter().filter_map(|group| snapshot.schema.role_by_oid(*group)) {
-            sink.push(row![&role.name, &group.name, "NO"]);
+        for member_of in &role.member_of {
+            if let Some(group) = snapshot.schema.role_by_oid(member_of.role) {
+                sink.push(row![&role.name, &group.name, yes(member_of.admin)]);
+            }
         }
     }
     Ok(())
@@ -92,17 +94,26 @@ fn role_name(snapshot: &Snapshot, oid: Oid) -> String {
     }
 }
 
-/// Calls `add` with each privilege on a relation that the statement's role has given or got: who gave it, to whom, its name,
-/// whether it may be granted on.
+/// Calls `add` with each privilege on a relation, or on one column of it, that the statement's role
+/// has given or got: who gave it,
+/// to whom, its name, whether it may be granted on.
 fn each_privilege(
     snapshot: &Snapshot,
     class: Class<'_>,
+    column: Option<u16>,
     public: bool,
     mut add: impl FnMut(String, String, &'static str, u16, bool),
 ) {
     let owner = class.owner();
-    let own = Grant { role: owner, privileges: privilege::ALL_TABLE, grantable: privilege::ALL_TABLE, grantor: owner };
-    let listed = class.grants().iter().filter(|grant| grant.role != owner);
+    let own = Grant {
+        role: owner,
+        column: None,
+        privileges: privilege::ALL_TABLE,
+        grantable: privilege::ALL_TABLE,
+        grantor: owner,
+    };
+    let counts = |grant: &&Grant| grant.role != owner && (grant.column.is_none() || grant.column == column);
+    let listed = class.grants().iter().filter(counts);
     for grant in std::iter::once(&own).chain(listed) {
         let concerned = snapshot.is_member(grant.grantor)
             || grant.role != 0 && snapshot.is_member(grant.role)
@@ -122,7 +133,7 @@ fn of_tables(snapshot: &Snapshot, sink: &mut Sink<'_>, public: bool) {
     for class in accessible(snapshot) {
         let schema = namespace_name(snapshot, class.namespace());
         if sink.admits("table_name", class.name()) && sink.admits("table_schema", schema) {
-            each_privilege(snapshot, class, public, |by, to, name, bit, grantable| {
+            each_privilege(snapshot, class, None, public, |by, to, name, bit, grantable| {
                 let hierarchy = bit == privilege::SELECT;
                 sink.push(row![by, to, catalog, schema, class.name(), name, yes(grantable), yes(hierarchy)]);
             });
@@ -148,7 +159,15 @@ fn of_columns(snapshot: &Snapshot, sink: &mut Sink<'_>, public: bool) {
             continue;
         }
         for attribute in class.attributes().iter().filter(|attribute| !attribute.dropped) {
-            each_privilege(snapshot, class, public, |by, to, name, bit, grantable| {
+            let number = attribute.number as u16 - 1;
+            // One that is granted on the relation and on the column is one.
+            let mut told = Vec::new();
+            each_privilege(snapshot, class, Some(number), public, |by, to, name, bit, grantable| {
+                let this = (by.clone(), to.clone(), bit);
+                if bit & OF_COLUMNS != 0 && told.contains(&this) {
+                    return;
+                }
+                told.push(this);
                 if bit & OF_COLUMNS != 0 {
                     let (table, column) = (class.name(), &*attribute.name);
                     sink.push(row![by, to, catalog, schema, table, column, name, yes(grantable)]);

@@ -49,7 +49,7 @@ use std::{collections::HashMap, sync::Arc, sync::OnceLock};
 
 use freshet_sql::{
     SqlError, SqlState, Value, ValueRef,
-    general::{Cells, Column, Filter, Relation, Rows, Scan},
+    general::{Cells, Column, Filter, Readable, Relation, Rows, Scan},
 };
 
 pub use activity::{SessionInfo, SystemView};
@@ -57,7 +57,7 @@ use definition::Definition;
 use sink::Sink;
 
 use crate::{
-    relations::Snapshot,
+    relations::{Guard, Reader, Snapshot},
     schema::{INFORMATION_SCHEMA, Oid, PG_CATALOG, Schema, Sequence},
 };
 
@@ -128,7 +128,7 @@ pub fn relation(snapshot: &Snapshot, schema: Option<&str>, name: &str) -> Option
 pub fn sequence(snapshot: &Snapshot, sequence: &Arc<Sequence>) -> Arc<dyn Relation> {
     Arc::new(SystemRelation {
         columns: class::sequence_columns(),
-        rows: Origin::Sequence(Arc::clone(sequence)),
+        rows: Origin::Sequence(Arc::clone(sequence), Guard::of(snapshot)),
         snapshot: snapshot.clone(),
     })
 }
@@ -137,7 +137,7 @@ pub fn sequence(snapshot: &Snapshot, sequence: &Arc<Sequence>) -> Arc<dyn Relati
 #[derive(Debug)]
 enum Origin {
     System(&'static Definition, Option<Generator>),
-    Sequence(Arc<Sequence>),
+    Sequence(Arc<Sequence>, Guard),
 }
 
 /// A relation whose rows are computed.
@@ -146,6 +146,18 @@ struct SystemRelation {
     columns: &'static [Column],
     rows: Origin,
     snapshot: Snapshot,
+}
+
+impl Readable for SystemRelation {
+    fn may_read(&self, columns: &[usize]) -> Result<(), SqlError> {
+        match &self.rows {
+            Origin::System(..) => Ok(()),
+            Origin::Sequence(sequence, guard) => {
+                let columns = columns.iter().map(|column| *column as u16);
+                guard.may_read((sequence.owner, &sequence.grants), columns, ("sequence", &sequence.name))
+            }
+        }
+    }
 }
 
 impl Relation for SystemRelation {
@@ -173,7 +185,7 @@ impl Relation for SystemRelation {
                 generator(&self.snapshot, &mut sink)?;
                 sink.finish()
             }
-            Origin::Sequence(sequence) => {
+            Origin::Sequence(sequence, _) => {
                 let mut sink = Sink::new(self.columns, Some(sequence.oid), &scan);
                 class::sequence_row(&self.snapshot, sequence, &mut sink)?;
                 sink.finish()
@@ -211,22 +223,21 @@ impl Rows for Computed {
 }
 
 impl Snapshot {
-    /// Whether the statement's role is a superuser.
-    pub(crate) fn is_superuser(&self) -> bool {
-        self.schema.role_by_oid(self.role).is_some_and(|role| role.superuser)
-    }
-
     /// Whether the statement's role is this one or a member of it.
     pub(crate) fn is_member(&self, of: Oid) -> bool {
         self.schema.is_member(self.role, of)
     }
 
-    /// Fails unless the statement's role is a superuser.
+    /// Fails unless it is a superuser who reads.
     ///
     /// # Errors
     /// 42501.
     fn superusers_only(&self, relation: &str) -> Result<(), SqlError> {
-        if self.is_superuser() {
+        let may = match self.reader {
+            Reader::Role(role) | Reader::View(role) => self.schema.role_by_oid(role).is_some_and(|it| it.superuser),
+            Reader::Nobody => true,
+        };
+        if may {
             return Ok(());
         }
         let message = format!("permission denied for {relation}");

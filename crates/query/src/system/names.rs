@@ -1,6 +1,6 @@
 //! Names of objects and their ids: what `regclass` and its like read and print.
 
-use freshet_sql::{Kind, Type, functions::quote_identifier};
+use freshet_sql::{Kind, SqlError, Type, functions::quote_identifier};
 
 use super::{
     class::{self, Class},
@@ -63,10 +63,13 @@ fn qualified(path: &[String]) -> Option<(Option<&str>, &str)> {
     }
 }
 
-/// The relation that a text names.
-pub fn relation<'s>(snapshot: &'s Snapshot, text: &str) -> Option<Class<'s>> {
-    let path = parse_path(text)?;
-    let (schema, name) = qualified(&path)?;
+/// The relation that a text names; nothing when it names none.
+///
+/// # Errors
+/// 42501 when the statement's role may not use its schema.
+pub fn relation<'s>(snapshot: &'s Snapshot, text: &str) -> Result<Option<Class<'s>>, SqlError> {
+    let path = parse_path(text).unwrap_or_default();
+    let Some((schema, name)) = qualified(&path) else { return Ok(None) };
     class::by_name(snapshot, schema, name)
 }
 
@@ -84,10 +87,20 @@ fn routines(text: &str) -> Vec<&'static Routine> {
     }
 }
 
-/// The id of the object that a text names.
-pub fn id_of(snapshot: &Snapshot, kind: Kind, text: &str) -> Option<Oid> {
+/// The id of the object that a text names; nothing when it names none.
+///
+/// # Errors
+/// 42501 when the statement's role may not use its schema.
+pub fn id_of(snapshot: &Snapshot, kind: Kind, text: &str) -> Result<Option<Oid>, SqlError> {
     match kind {
-        Kind::Regclass => relation(snapshot, text).map(Class::oid),
+        Kind::Regclass => Ok(relation(snapshot, text)?.map(Class::oid)),
+        kind => Ok(id_of_other(snapshot, kind, text)),
+    }
+}
+
+/// The same of what is in no schema that a role needs to use.
+fn id_of_other(snapshot: &Snapshot, kind: Kind, text: &str) -> Option<Oid> {
+    match kind {
         Kind::Regtype => Type::from_name(text).map(|ty| ty.kind().oid()),
         Kind::Regnamespace => match &parse_path(text)?[..] {
             [name] => namespace_named(snapshot, name),

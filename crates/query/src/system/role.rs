@@ -70,7 +70,7 @@ fn pg_authid(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             role.oid,
             &role.name,
             role.superuser,
-            true,
+            role.inherit,
             role.create_role,
             role.create_database,
             role.login,
@@ -89,7 +89,7 @@ fn pg_roles(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
         sink.push(row![
             &role.name,
             role.superuser,
-            true,
+            role.inherit,
             role.create_role,
             role.create_database,
             role.login,
@@ -156,7 +156,8 @@ fn pg_shadow(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
 fn pg_group(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     let all = roles(snapshot);
     for role in all.iter().filter(|role| !role.login) {
-        let members = all.iter().filter(|member| member.member_of.contains(&role.oid)).map(|member| member.oid);
+        let members = all.iter().filter(|member| member.member_of.iter().any(|it| it.role == role.oid));
+        let members = members.map(|member| member.oid);
         sink.push(row![&role.name, role.oid, oids(members)]);
     }
     Ok(())
@@ -165,7 +166,7 @@ fn pg_group(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
 fn pg_auth_members(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for role in roles(snapshot) {
         for group in &role.member_of {
-            sink.push(row![*group, role.oid, FIRST_ROLE, false]);
+            sink.push(row![group.oid, group.role, role.oid, group.grantor, group.admin, group.inherit, group.set]);
         }
     }
     Ok(())
@@ -173,7 +174,13 @@ fn pg_auth_members(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlEr
 
 fn pg_namespace(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for (oid, name) in SYSTEM_NAMESPACES.iter().copied() {
-        let usage = crate::schema::Grant { role: 0, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
+        let usage = crate::schema::Grant {
+            role: 0,
+            column: None,
+            privileges: privilege::USAGE,
+            grantable: 0,
+            grantor: FIRST_ROLE,
+        };
         let privileges = describe::privileges(snapshot, FIRST_ROLE, &[usage], privilege::ALL_SCHEMA);
         sink.push(row![oid, name, FIRST_ROLE, privileges]);
     }

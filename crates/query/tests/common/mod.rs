@@ -109,7 +109,11 @@ pub struct Sql {
 
 impl Sql {
     pub fn connect(address: std::net::SocketAddr, user: &str) -> Self {
-        Self::try_connect(address, user, None).unwrap()
+        Self::connect_with(address, user, None)
+    }
+
+    pub fn connect_with(address: std::net::SocketAddr, user: &str, password: Option<&str>) -> Self {
+        Self::try_connect(address, user, password).unwrap()
     }
 
     /// A connection that may be refused.

@@ -4,8 +4,9 @@ use std::path::Path;
 
 use std::time::{Duration, Instant};
 
-use freshet_engine::{Domain, Node, NodeConfig, Safety};
-use freshet_query::ddl::effects;
+use freshet_engine::{Domain, Isolation, Node, NodeConfig, Safety};
+use freshet_query::{ddl::effects, schema::Catalog};
+use freshet_sql::SqlState;
 
 use crate::harness::Base;
 
@@ -140,4 +141,22 @@ fn a_standby_shows_definitions_and_goes_on_after_a_take_over() {
     assert!(ids.iter().all(|id| id.parse::<i64>().unwrap() > last), "{ids:?} come twice");
     session.ok("ALTER TABLE t DROP COLUMN c");
     session.ok("CREATE TABLE u (a int REFERENCES t)");
+}
+
+#[test]
+fn a_catalog_of_another_format_is_refused() {
+    let base = Base::new();
+    let table = base.database.table("sql.catalog").unwrap();
+    let worker = base.worker();
+    let transaction = worker.begin(Isolation::Snapshot);
+    let (rid, row) = {
+        let found = transaction.get(&table, 0, &[0; 5]).unwrap().unwrap();
+        (found.rid, found.row.to_vec())
+    };
+    // As it was before it said its format, which comes last.
+    transaction.update(&table, rid, &row[..row.len() - 1]).unwrap();
+    base.database.wait(transaction.commit().unwrap()).unwrap();
+    let refused = Catalog::new(base.database.clone()).make("admin").unwrap_err();
+    assert_eq!(refused.state, SqlState::DATA_CORRUPTED);
+    assert_eq!(refused.message, "the catalog was written by a version of Freshet that keeps it otherwise");
 }

@@ -117,15 +117,20 @@ impl ObjectNames for View<'_> {
         self.schema.sequence(id).map(|sequence| sequence.name.clone())
     }
 
-    fn id_of(&self, kind: Kind, name: &str) -> Option<u32> {
-        match self.schema.find(self.path, name)? {
-            Named::Sequence(oid) | Named::Table(oid) | Named::View(oid) if kind == Kind::Regclass => Some(oid),
+    fn id_of(&self, kind: Kind, name: &str) -> Result<Option<u32>, SqlError> {
+        Ok(match self.schema.find(self.path, name) {
+            Some(Named::Sequence(oid) | Named::Table(oid) | Named::View(oid)) if kind == Kind::Regclass => Some(oid),
             _ => None,
-        }
+        })
     }
 }
 
-impl SessionView for View<'_> {}
+impl SessionView for View<'_> {
+    fn identity_value(&self, sequence: Oid) -> Result<Value, SqlError> {
+        let sequence = self.schema.sequence(sequence).unwrap();
+        self.sequences.next(&self.base.sequences, sequence, &|| Ok(())).map(Value::Int8)
+    }
+}
 
 impl SessionCalls for View<'_> {
     fn call(&self, function: SessionFunction, arguments: &[Value]) -> Result<Value, SqlError> {

@@ -17,7 +17,8 @@ fn roles_are_made_changed_and_dropped() {
     session.ok("CREATE USER joe WITH PASSWORD 'secret' IN ROLE boss");
     let schema = session.schema();
     let joe = schema.role("joe").unwrap();
-    assert!(joe.login && !joe.superuser && joe.member_of == [schema.role("boss").unwrap().oid]);
+    let groups: Vec<Oid> = joe.member_of.iter().map(|it| it.role).collect();
+    assert!(joe.login && !joe.superuser && groups == [schema.role("boss").unwrap().oid]);
     let verifier: freshet_postgres::Verifier = joe.verifier.as_ref().unwrap().parse().unwrap();
     assert!(verifier.matches("secret") && !verifier.matches("guess"));
     session.ok("ALTER USER joe PASSWORD 'other' NOLOGIN");

@@ -40,7 +40,6 @@ fn what_is_not_offered_is_known_by_name() {
         ("DROP DATABASE IF EXISTS d", "DROP DATABASE"),
         ("COMMENT ON EXTENSION e IS 'x'", "COMMENT ON EXTENSION"),
         ("REINDEX TABLE t", "REINDEX"),
-        ("GRANT SELECT (a, b) ON t TO joe", "a privilege on some columns"),
         ("CREATE TABLE t (a int, b int GENERATED ALWAYS AS (a + 1) STORED)", "a generated column"),
         ("CREATE TABLE t (a int, EXCLUDE USING gist (a WITH =))", "an exclusion constraint"),
         ("CREATE SCHEMA s CREATE TABLE t (a int)", "CREATE SCHEMA with objects in it"),

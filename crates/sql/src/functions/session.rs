@@ -128,6 +128,7 @@ session_functions! {
         | (Name, Text, Text, Text) | (Name, Text, Int2, Text) | (Name, Oid, Text, Text) | (Name, Oid, Int2, Text)
         | (Oid, Text, Text, Text) | (Oid, Text, Int2, Text) | (Oid, Oid, Text, Text) | (Oid, Oid, Int2, Text) -> Bool, false,
         "Whether a role may do something with a column.";
+    AclDefault = "acldefault" (SingleChar, Oid) -> TextArray, false, "The privileges on an object that nobody has granted or revoked.";
     HasRole = "pg_has_role" (Name, Text) | (Oid, Text) | (Name, Name, Text) | (Name, Oid, Text) | (Oid, Name, Text)
         | (Oid, Oid, Text) -> Bool, false, "Whether a role is a member of another one.";
     RowSecurityActive = "row_security_active" (Oid) | (Text) -> Bool, false, "Whether rows are hidden: they are not.";

@@ -59,7 +59,10 @@ fn find(arguments: &[Value], kind: Kind, context: &EvalContext<'_>) -> Result<Va
     if name.bytes().all(|byte| byte.is_ascii_digit()) {
         return Ok(Value::Null);
     }
-    Ok(text::input(kind.into(), name, context).unwrap_or_default())
+    match text::input(kind.into(), name, context) {
+        Err(refused) if refused.state == SqlState::INSUFFICIENT_PRIVILEGE => Err(refused),
+        found => Ok(found.unwrap_or_default()),
+    }
 }
 
 fn size_pretty(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {

@@ -17,8 +17,11 @@ pub trait ObjectNames {
     /// The name that an object id of this kind prints as.
     fn name_of(&self, kind: Kind, id: u32) -> Option<String>;
 
-    /// The id of the object that a name of this kind means.
-    fn id_of(&self, kind: Kind, name: &str) -> Option<u32>;
+    /// The id of the object that a name of this kind means; nothing when it means none.
+    ///
+    /// # Errors
+    /// 42501 when its schema may not be used.
+    fn id_of(&self, kind: Kind, name: &str) -> Result<Option<u32>, SqlError>;
 }
 
 /// What functions, and the input and output of values, depend on besides their arguments.

@@ -277,7 +277,7 @@ fn parse_object_name(kind: Kind, text: &str, context: &EvalContext<'_>) -> Resul
     {
         return Ok(ty.oid());
     }
-    context.names.and_then(|names| names.id_of(kind, text)).ok_or_else(|| {
+    context.names.map_or(Ok(None), |names| names.id_of(kind, text))?.ok_or_else(|| {
         let (state, what) = match kind {
             Kind::Regclass => (SqlState::UNDEFINED_TABLE, "relation"),
             Kind::Regtype => (SqlState::UNDEFINED_OBJECT, "type"),

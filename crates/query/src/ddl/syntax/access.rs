@@ -3,7 +3,8 @@
 use sqlparser::tokenizer::Token;
 
 use super::{
-    AlterRole, CreateRole, Definition, Grant, GrantObjects, Membership, RoleName, RoleOptions, SettingChange,
+    AlterRole, CreateRole, Definition, Grant, GrantObjects, MemberOptions, Membership, Privilege, RoleName,
+    RoleOptions, SettingChange,
     words::{Read, Words},
 };
 use crate::schema::privilege;
@@ -14,13 +15,15 @@ impl Words<'_, '_> {
         let user = self.takes_any(&["role", "user", "group"]) == Some("user");
         let name = self.ident()?;
         self.takes(&["with"]);
-        let mut role =
-            CreateRole { name, user, options: RoleOptions::default(), in_roles: Vec::new(), members: Vec::new() };
+        let (in_roles, members, administrators) = Default::default();
+        let mut role = CreateRole { name, user, options: RoleOptions::default(), in_roles, members, administrators };
         loop {
             if self.takes(&["in", "role"]) || self.takes(&["in", "group"]) {
                 role.in_roles.extend(self.list(Self::role)?);
-            } else if self.takes_any(&["role", "user", "admin"]).is_some() {
+            } else if self.takes_any(&["role", "user"]).is_some() {
                 role.members.extend(self.list(Self::role)?);
+            } else if self.takes(&["admin"]) {
+                role.administrators.extend(self.list(Self::role)?);
             } else if !self.role_option(&mut role.options)? {
                 return Ok(Definition::CreateRole(role));
             }
@@ -40,7 +43,9 @@ impl Words<'_, '_> {
             self.expect(&["user"])?;
             let members = self.list(Self::role)?;
             let super::RoleName::Named(name) = name else { return self.fail("the name of a role") };
-            let membership = Membership { grant: way == "add", roles: vec![name], members, option_only: false };
+            let (options, grantor, cascade) = Default::default();
+            let grant = way == "add";
+            let membership = Membership { grant, roles: vec![name], members, options, grantor, cascade };
             return Ok(Definition::Membership(membership));
         }
         if self.sees(&["set"]) || self.sees(&["reset"]) || self.sees(&["in", "database"]) {
@@ -144,9 +149,10 @@ impl Words<'_, '_> {
                 1 => options.login = Some(value),
                 2 => options.create_role = Some(value),
                 3 => options.create_database = Some(value),
-                4 if !value => options.unsupported = Some("NOINHERIT".to_owned()),
+                4 => options.inherit = Some(value),
                 // Nodes replicate by other means, and there is no row security: neither makes a difference.
-                _ => {}
+                5 => options.replication = Some(value),
+                _ => options.bypass_row_security = Some(value),
             }
             return Ok(true);
         }
@@ -172,47 +178,43 @@ impl Words<'_, '_> {
     pub(super) fn grant(&mut self, grant: bool) -> Read<Definition> {
         self.parser.advance_token();
         let mut option = !grant && self.takes(&["grant", "option", "for"]);
-        let option_only = !grant && self.takes(&["admin", "option", "for"]);
-        // Privileges or roles: that is known when the list ends.
-        let mut words = Vec::new();
-        let mut columns = false;
-        loop {
-            let quoted = matches!(&self.parser.peek_token_ref().token, Token::Word(word) if word.quote_style.is_some());
-            words.push((self.ident()?, quoted));
-            if self.sees_token(&Token::LParen) {
-                self.parentheses()?;
-                columns = true;
-            }
-            if words.len() == 1 && words[0].0 == "all" {
-                self.takes(&["privileges"]);
-                if self.sees_token(&Token::LParen) {
-                    self.parentheses()?;
-                    columns = true;
+        let mut options = MemberOptions::default();
+        if !grant {
+            for (word, option) in
+                [("admin", &mut options.admin), ("inherit", &mut options.inherit), ("set", &mut options.set)]
+            {
+                if self.takes(&[word, "option", "for"]) {
+                    *option = Some(false);
                 }
             }
+        }
+        // Privileges or roles: that is known when the list ends.
+        let mut words = Vec::new();
+        loop {
+            let quoted = matches!(&self.parser.peek_token_ref().token, Token::Word(word) if word.quote_style.is_some());
+            let word = self.ident()?;
+            if words.is_empty() && word == "all" && !quoted {
+                self.takes(&["privileges"]);
+            }
+            let columns = if self.sees_token(&Token::LParen) { self.listed(Self::ident)? } else { Vec::new() };
+            words.push((word, quoted, columns));
             if !self.token(&Token::Comma) {
                 break;
             }
         }
         if !self.takes(&["on"]) {
-            return self.membership(grant, option_only, words.into_iter().map(|(word, _)| word).collect());
-        }
-        if columns {
-            self.skip();
-            return Ok(Definition::Unsupported("a privilege on some columns".to_owned()));
-        }
-        let privileges = match words.as_slice() {
-            [(all, false)] if all == "all" => None,
-            _ => {
-                let known = words.into_iter().map(|(word, _)| match privilege::named(&word) {
-                    Some(bit) => Ok((bit, word.to_uppercase())),
-                    None => Err(sqlparser::parser::ParserError::ParserError(format!(
-                        "unrecognized privilege type \"{word}\""
-                    ))),
-                });
-                Some(known.collect::<Read<Vec<_>>>()?)
+            if words.iter().any(|(.., columns)| !columns.is_empty()) {
+                return self.fail("ON");
             }
-        };
+            return self.membership(grant, options, words.into_iter().map(|(word, ..)| word).collect());
+        }
+        let only = words.len() == 1;
+        let known = words.into_iter().map(|(word, quoted, columns)| match privilege::named(&word) {
+            _ if only && word == "all" && !quoted => Ok(Privilege { one: None, columns }),
+            Some(bit) => Ok(Privilege { one: Some((bit, word.to_uppercase())), columns }),
+            None => Err(sqlparser::parser::ParserError::ParserError(format!("unrecognized privilege type \"{word}\""))),
+        });
+        let privileges = known.collect::<Read<Vec<_>>>()?;
         let Some(objects) = self.grant_objects()? else {
             self.skip();
             let what = "a privilege on this kind of object";
@@ -271,20 +273,26 @@ impl Words<'_, '_> {
         Ok(Some(GrantObjects::Tables(self.names()?)))
     }
 
-    fn membership(&mut self, grant: bool, option_only: bool, roles: Vec<String>) -> Read<Definition> {
+    fn membership(&mut self, grant: bool, mut options: MemberOptions, roles: Vec<String>) -> Read<Definition> {
         self.expect(&[if grant { "to" } else { "from" }])?;
         let members = self.list(Self::role)?;
-        while self.takes(&["with"]) || self.token(&Token::Comma) {
-            // Who administers a role is its maker or a superuser; privileges are always inherited.
-            self.ident()?;
-            if self.takes_any(&["option", "true", "false"]).is_none() {
-                return self.fail("OPTION, TRUE or FALSE");
-            }
+        if grant && self.takes(&["with"]) {
+            self.list(|words| {
+                let option = match words.takes_any(&["admin", "inherit", "set"]) {
+                    Some("admin") => &mut options.admin,
+                    Some("inherit") => &mut options.inherit,
+                    Some(_) => &mut options.set,
+                    None => return words.fail("ADMIN, INHERIT or SET"),
+                };
+                *option = match words.takes_any(&["option", "true", "false"]) {
+                    Some(value) => Some(value != "false"),
+                    None => return words.fail("OPTION, TRUE or FALSE"),
+                };
+                Ok(())
+            })?;
         }
-        if self.takes(&["granted", "by"]) {
-            self.role()?;
-        }
-        self.cascade();
-        Ok(Definition::Membership(Membership { grant, roles, members, option_only }))
+        let grantor = if self.takes(&["granted", "by"]) { Some(self.role()?) } else { None };
+        let cascade = self.cascade();
+        Ok(Definition::Membership(Membership { grant, roles, members, options, grantor, cascade }))
     }
 }

@@ -74,6 +74,13 @@ pub enum TableChange {
     Schema(String),
     /// Something about how it is stored, which makes no difference here.
     Storage,
+    /// SET (…) or, if it is not `set`, RESET (…)
+    Options {
+        /// SET, not RESET.
+        set: bool,
+        /// Which options.
+        options: Vec<super::StorageOption>,
+    },
     /// Something that is not offered.
     Unsupported(&'static str),
 }
@@ -186,12 +193,11 @@ impl Words<'_, '_> {
             self.ident()?;
             return Ok(TableChange::Storage);
         }
-        if self.takes(&["set"]) || self.takes(&["reset"]) {
+        if let Some(way) = self.takes_any(&["set", "reset"]) {
             if self.takes(&["unlogged"]) {
                 return Ok(TableChange::Unsupported("SET UNLOGGED"));
             }
-            self.parentheses()?;
-            return Ok(TableChange::Storage);
+            return Ok(TableChange::Options { set: way == "set", options: self.listed(Self::storage_option)? });
         }
         if self.takes(&["replica", "identity"]) {
             if self.takes(&["using", "index"]) {

@@ -107,6 +107,9 @@ pub enum Persistence {
     Unlogged,
 }
 
+/// An option in parentheses, and its value if it has one.
+pub type StorageOption = (String, Option<String>);
+
 /// CREATE TABLE
 #[derive(Clone, Debug, PartialEq)]
 pub struct CreateTable {
@@ -330,6 +333,8 @@ pub struct CreateView {
     pub temporary: bool,
     /// Names of columns, if they are said.
     pub columns: Vec<String>,
+    /// WITH (…)
+    pub options: Vec<StorageOption>,
     /// What it shows.
     pub query: Box<Query>,
     /// What there is no support for.
@@ -380,8 +385,10 @@ pub struct CreateRole {
     pub options: RoleOptions,
     /// IN ROLE
     pub in_roles: Vec<RoleName>,
-    /// ROLE, USER, ADMIN
+    /// ROLE, USER
     pub members: Vec<RoleName>,
+    /// ADMIN
+    pub administrators: Vec<RoleName>,
 }
 
 /// What a role may; what is not said is nothing.
@@ -395,6 +402,12 @@ pub struct RoleOptions {
     pub create_role: Option<bool>,
     /// CREATEDB
     pub create_database: Option<bool>,
+    /// INHERIT
+    pub inherit: Option<bool>,
+    /// REPLICATION, which makes no difference, but may not be given by everybody
+    pub replication: Option<bool>,
+    /// BYPASSRLS, likewise
+    pub bypass_row_security: Option<bool>,
     /// PASSWORD, or PASSWORD NULL
     pub password: Option<Option<String>>,
     /// CONNECTION LIMIT
@@ -502,13 +515,22 @@ pub enum GrantObjects {
     Databases(Vec<String>),
 }
 
+/// A privilege in GRANT or REVOKE.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Privilege {
+    /// A bit of [`crate::schema::privilege`], and how it was called; nothing for ALL.
+    pub one: Option<(u16, String)>,
+    /// On which columns; on the whole object if there are none.
+    pub columns: Vec<String>,
+}
+
 /// GRANT, REVOKE
 #[derive(Clone, Debug, PartialEq)]
 pub struct Grant {
     /// GRANT, not REVOKE.
     pub grant: bool,
-    /// Bits of [`crate::schema::privilege`], and how each was called; nothing for ALL.
-    pub privileges: Option<Vec<(u16, String)>>,
+    /// Which.
+    pub privileges: Vec<Privilege>,
     /// On what.
     pub objects: GrantObjects,
     /// To or from whom.
@@ -528,8 +550,23 @@ pub struct Membership {
     pub roles: Vec<String>,
     /// Who becomes a member, or is one no more.
     pub members: Vec<RoleName>,
-    /// REVOKE ADMIN OPTION FOR: nothing but that.
-    pub option_only: bool,
+    /// WITH ADMIN, INHERIT, SET; of REVOKE, which of these are revoked, and the membership stays.
+    pub options: MemberOptions,
+    /// GRANTED BY
+    pub grantor: Option<RoleName>,
+    /// CASCADE, of REVOKE
+    pub cascade: bool,
+}
+
+/// Options of a membership, as far as they are said.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemberOptions {
+    /// ADMIN
+    pub admin: Option<bool>,
+    /// INHERIT
+    pub inherit: Option<bool>,
+    /// SET
+    pub set: Option<bool>,
 }
 
 /// What a comment is about.

@@ -111,10 +111,7 @@ impl Words<'_, '_> {
         self.expect(&["view"])?;
         let name = self.name()?;
         let columns = if self.sees_token(&Token::LParen) { self.listed(Self::ident)? } else { Vec::new() };
-        if self.takes(&["with"]) {
-            self.parentheses()?;
-            unsupported = Some("an option of a view");
-        }
+        let options = if self.takes(&["with"]) { self.listed(Self::storage_option)? } else { Vec::new() };
         self.expect(&["as"])?;
         let query = crate::syntax::parse_query(self.parser)?;
         if self.takes(&["with"]) {
@@ -122,7 +119,7 @@ impl Words<'_, '_> {
             self.expect(&["check", "option"])?;
             unsupported = Some("WITH CHECK OPTION");
         }
-        let view = CreateView { name, or_replace, temporary, columns, query, unsupported };
+        let view = CreateView { name, or_replace, temporary, columns, options, query, unsupported };
         Ok(Definition::CreateView(Box::new(view)))
     }
 

@@ -172,6 +172,25 @@ impl Words<'_, '_> {
         }
     }
 
+    /// `name`, `name = value`; the name may have two parts.
+    pub(super) fn storage_option(&mut self) -> Read<super::StorageOption> {
+        let mut name = self.ident()?;
+        if self.token(&Token::Period) {
+            name = format!("{name}.{}", self.ident()?);
+        }
+        if !self.token(&Token::Eq) {
+            return Ok((name, None));
+        }
+        let sign = if self.token(&Token::Minus) { "-" } else { "" };
+        let value = match self.parser.next_token().token {
+            Token::Word(word) => word.value,
+            Token::Number(digits, _) => format!("{sign}{digits}"),
+            Token::SingleQuotedString(text) => text,
+            _ => return self.fail("the value of an option"),
+        };
+        Ok((name, Some(value)))
+    }
+
     /// Passes over what stands in parentheses.
     pub(super) fn parentheses(&mut self) -> Read<()> {
         self.expect_token(&Token::LParen)?;

@@ -160,7 +160,7 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
         },
         F::TablespaceLocation => Value::text(""),
         F::EncodingToChar => Value::text(if given.number(0) == i64::from(role::UTF8) { "UTF8" } else { "" }),
-        F::ToRegprocedure => to_id(snapshot, Kind::Regprocedure, given),
+        F::ToRegprocedure => to_id(snapshot, Kind::Regprocedure, given)?,
         F::PostmasterStart | F::LoadTime => Value::Timestamptz(snapshot.system.started()),
         F::BlockingPids => {
             let sessions = snapshot.system.sessions();
@@ -205,24 +205,24 @@ fn column_property(property: &str, descending: bool) -> Value {
     }
 }
 
-fn to_id(snapshot: &Snapshot, kind: Kind, given: Arguments<'_>) -> Value {
+fn to_id(snapshot: &Snapshot, kind: Kind, given: Arguments<'_>) -> Result<Value, SqlError> {
     let text = given.text(0);
     // A number is no name.
     if text.starts_with(|it: char| it.is_ascii_digit()) {
-        return Value::Null;
+        return Ok(Value::Null);
     }
-    names::id_of(snapshot, kind, text).map_or(Value::Null, Value::Oid)
+    Ok(names::id_of(snapshot, kind, text)?.map_or(Value::Null, Value::Oid))
 }
 
 /// The relation that a text names.
 ///
 /// # Errors
-/// 42P01 when there is none, 42602 when it is no name.
+/// 42P01 when there is none, 42602 when it is no name, 42501 when its schema may not be used.
 fn relation<'s>(snapshot: &'s Snapshot, text: &str) -> Result<Class<'s>, SqlError> {
     if names::parse_path(text).is_none() {
         return Err(SqlError::new(SqlState::INVALID_NAME, "invalid name syntax"));
     }
-    names::relation(snapshot, text).ok_or_else(|| crate::schema::no_relation(text))
+    names::relation(snapshot, text)?.ok_or_else(|| crate::schema::no_relation(text))
 }
 
 /// The column of a table that a name means.

@@ -9,7 +9,7 @@ use crate::{
     session_function::SessionFunction as F,
     system::{
         class::{self, Class},
-        names,
+        describe, names,
         role::{DATABASE, DEFAULT_TABLESPACE},
         routine,
     },
@@ -42,7 +42,10 @@ const OF_DATABASES: Words = &[
     ("TEMPORARY", privilege::DATABASE),
     ("TEMP", privilege::DATABASE),
 ];
-const OF_ROLES: Words = &[("USAGE", privilege::USAGE), ("MEMBER", privilege::USAGE)];
+const OF_ROLES: Words = &[("USAGE", USAGE_OF), ("MEMBER", MEMBER_OF), ("SET", SET_OF)];
+const USAGE_OF: u16 = 1;
+const MEMBER_OF: u16 = 2;
+const SET_OF: u16 = 4;
 const EXECUTE: Words = &[("EXECUTE", privilege::USAGE)];
 const USAGE: Words = &[("USAGE", privilege::USAGE)];
 const CREATE: Words = &[("CREATE", privilege::CREATE)];
@@ -73,13 +76,26 @@ fn wanted(text: &str, words: Words) -> Result<Vec<Wanted>, SqlError> {
     text.split(',').map(one).collect()
 }
 
-/// Whether a role holds one of these on something with this owner and these grants. Role 0 is everybody.
+/// Whether a role holds one of these on the whole of something with this owner and these grants.
+/// Role 0 is everybody.
 fn holds(snapshot: &Snapshot, role: Oid, owner: Oid, grants: &[Grant], wanted: &[Wanted]) -> bool {
+    holds_part(snapshot, role, (owner, grants), |column| column.is_none(), wanted)
+}
+
+/// The same where grants on these columns count, too.
+fn holds_part(
+    snapshot: &Snapshot,
+    role: Oid,
+    (owner, grants): (Oid, &[Grant]),
+    counts: impl Fn(Option<u16>) -> bool,
+    wanted: &[Wanted],
+) -> bool {
     let schema = &snapshot.schema;
     if schema.is_member(role, owner) {
         return true;
     }
-    let held = grants.iter().filter(|grant| grant.role == 0 || schema.is_member(role, grant.role));
+    let counted = grants.iter().filter(|grant| counts(grant.column));
+    let held = counted.filter(|grant| grant.role == 0 || schema.is_member(role, grant.role));
     let (held, grantable) =
         held.fold((0, 0), |(held, grantable), grant| (held | grant.privileges, grantable | grant.grantable));
     wanted.iter().any(|wanted| if wanted.grantable { grantable } else { held } & wanted.bit != 0)
@@ -131,6 +147,15 @@ fn truth(known: Option<bool>) -> Result<Option<Value>, SqlError> {
 pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<Option<Value>, SqlError> {
     let least = match function {
         F::HasColumnPrivilege => 3,
+        F::AclDefault => {
+            let kind = match given.0.first() {
+                Some(Value::SingleChar(letter)) => char::from(*letter),
+                _ => '\0',
+            };
+            let found = describe::default_privileges(snapshot, kind, given.oid(1));
+            let message = || format!("unrecognized object type abbreviation: {kind}");
+            return found.map(Some).ok_or_else(|| SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message()));
+        }
         F::HasTablePrivilege
         | F::HasAnyColumnPrivilege
         | F::HasSequencePrivilege
@@ -155,18 +180,23 @@ pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Re
         F::HasTablePrivilege | F::HasAnyColumnPrivilege | F::HasColumnPrivilege => {
             let class = class_of(snapshot, rest, 0)?;
             let wanted = wanted(words, if function == F::HasTablePrivilege { OF_TABLES } else { OF_COLUMNS })?;
-            if let (F::HasColumnPrivilege, Some(class)) = (function, class) {
-                match rest.0.get(1).and_then(Value::as_str) {
-                    Some(name) => drop(column(class, name)?),
-                    None => {
-                        let number = rest.number(1);
-                        if !class.attributes().iter().any(|it| i64::from(it.number) == number && !it.dropped) {
-                            return truth(None);
-                        }
-                    }
-                }
+            let Some(class) = class else { return truth(None) };
+            let of = (class.owner(), class.grants());
+            if function == F::HasTablePrivilege {
+                return truth(Some(holds(snapshot, whose, of.0, of.1, &wanted)));
             }
-            truth(class.map(|class| holds(snapshot, whose, class.owner(), class.grants(), &wanted)))
+            if function == F::HasAnyColumnPrivilege {
+                return truth(Some(holds_part(snapshot, whose, of, |_| true, &wanted)));
+            }
+            let number = match rest.0.get(1).and_then(Value::as_str) {
+                Some(name) => i64::from(column(class, name)?),
+                None => rest.number(1),
+            };
+            if !class.attributes().iter().any(|it| i64::from(it.number) == number && !it.dropped) {
+                return truth(None);
+            }
+            let counts = |column: Option<u16>| column.is_none_or(|column| i64::from(column) + 1 == number);
+            truth(Some(holds_part(snapshot, whose, of, counts, &wanted)))
         }
         F::HasSequencePrivilege => {
             let class = class_of(snapshot, rest, 0)?;
@@ -188,7 +218,8 @@ pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Re
             };
             let wanted = wanted(words, OF_SCHEMAS)?;
             if matches!(oid, PG_CATALOG | INFORMATION_SCHEMA) {
-                let usage = Grant { role: 0, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
+                let usage =
+                    Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
                 return truth(Some(holds(snapshot, whose, FIRST_ROLE, &[usage], &wanted)));
             }
             let namespace = schema.namespace_by_oid(oid);
@@ -220,7 +251,7 @@ pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Re
         }
         F::HasFunctionPrivilege => {
             let oid = match rest.0.first().and_then(Value::as_str) {
-                Some(name) => names::id_of(snapshot, Kind::Regprocedure, name).ok_or_else(|| {
+                Some(name) => names::id_of(snapshot, Kind::Regprocedure, name)?.ok_or_else(|| {
                     SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function \"{name}\" does not exist"))
                 })?,
                 None => rest.oid(0),
@@ -229,7 +260,7 @@ pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Re
         }
         F::HasTypePrivilege => {
             let oid = match rest.0.first().and_then(Value::as_str) {
-                Some(name) => names::id_of(snapshot, Kind::Regtype, name).ok_or_else(|| {
+                Some(name) => names::id_of(snapshot, Kind::Regtype, name)?.ok_or_else(|| {
                     SqlError::new(SqlState::UNDEFINED_OBJECT, format!("type \"{name}\" does not exist"))
                 })?,
                 None => rest.oid(0),
@@ -253,9 +284,12 @@ pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Re
                 None => 0,
             };
             let wanted = wanted(words, OF_ROLES)?;
-            truth(Some(
-                wanted.iter().any(|wanted| if wanted.grantable { superuser } else { schema.is_member(whose, of) }),
-            ))
+            truth(Some(wanted.iter().any(|wanted| match wanted.bit {
+                _ if wanted.grantable => schema.administers(whose, of),
+                USAGE_OF => schema.is_member(whose, of),
+                SET_OF => schema.may_become(whose, of),
+                _ => superuser || schema.is_within(whose, of),
+            })))
         }
         _ => Ok(None),
     }

@@ -354,7 +354,17 @@ fn names_are_looked_for_along_the_path() {
     let view = |oid, namespace, name: &str| {
         let (columns, uses, grants) = Default::default();
         let (name, query) = (name.to_owned(), "SELECT".to_owned());
-        Entry::View(Arc::new(View { oid, namespace, name, owner: FIRST_ROLE, columns, query, uses, grants }))
+        Entry::View(Arc::new(View {
+            oid,
+            namespace,
+            name,
+            owner: FIRST_ROLE,
+            columns,
+            query,
+            uses,
+            security_invoker: false,
+            grants,
+        }))
     };
     schema.enter(view(20000, PUBLIC, "tables"));
     schema.enter(view(20001, PUBLIC, "pg_class"));

@@ -1,10 +1,12 @@
 //! Functions over the catalogs.
 
+use std::sync::Arc;
+
 use freshet_sql::{Kind, SqlError, Value};
 
-use super::{COUNTER, ORDERS, ORDERS_ID, READER, RECENT, Scene};
+use super::{COUNTER, ORDERS, ORDERS_ID, OWNER, READER, RECENT, Scene};
 use crate::{
-    schema::{FIRST_ROLE, Oid},
+    schema::{Entry, FIRST_ROLE, Grant, Namespace, Oid, Schema, privilege},
     session_function::SessionFunction as F,
     system::{functions::call, names, routine},
 };
@@ -70,7 +72,7 @@ fn functions_are_described() {
         "CREATE OR REPLACE FUNCTION pg_catalog.now()\n RETURNS timestamp with time zone\n LANGUAGE internal\n STABLE \
          STRICT\nAS $function$now$function$\n"
     );
-    let oid = names::id_of(&scene.snapshot, Kind::Regprocedure, "repeat(text, integer)").unwrap();
+    let oid = names::id_of(&scene.snapshot, Kind::Regprocedure, "repeat(text, integer)").unwrap().unwrap();
     assert_eq!(of(&scene, F::GetFunctionArguments, &[Value::Oid(oid)]).unwrap(), "text, integer");
     assert_eq!(of(&scene, F::GetFunctionResult, &[Value::Oid(oid)]).unwrap(), "text");
     assert_eq!(names::name_of(&scene.snapshot, Kind::Regprocedure, oid).unwrap(), "repeat(text,integer)");
@@ -95,7 +97,7 @@ fn names_and_ids_go_both_ways() {
         (Kind::Regrole, "\"a reader\"", READER),
         (Kind::Regproc, "array_in", 750),
     ] {
-        assert_eq!(names::id_of(snapshot, kind, name), Some(oid), "{name}");
+        assert_eq!(names::id_of(snapshot, kind, name).unwrap(), Some(oid), "{name}");
         assert_eq!(names::name_of(snapshot, kind, oid).as_deref(), Some(name));
     }
     for (kind, name) in [
@@ -108,9 +110,9 @@ fn names_and_ids_go_both_ways() {
         (Kind::Regprocedure, "now(text)"),
         (Kind::Regrole, "nobody"),
     ] {
-        assert_eq!(names::id_of(snapshot, kind, name), None, "{name}");
+        assert_eq!(names::id_of(snapshot, kind, name).unwrap(), None, "{name}");
     }
-    assert_eq!(names::id_of(snapshot, Kind::Regclass, " shop.app.ORDERS "), Some(ORDERS));
+    assert_eq!(names::id_of(snapshot, Kind::Regclass, " shop.app.ORDERS ").unwrap(), Some(ORDERS));
     let to_id = |name: &str| of(&scene, F::ToRegprocedure, &[text(name)]).unwrap();
     assert_eq!([to_id("nothing()"), to_id("array_out(anyarray)"), to_id("750")], ["-", "751", "-"]);
 }
@@ -139,9 +141,18 @@ fn sequences_of_columns_are_found() {
 
 #[test]
 fn privileges_are_told() {
-    let scene = Scene::new().of_role(READER);
-    let may = |function, arguments: &[Value]| of(&scene, function, arguments);
+    let mut scene = Scene::new().of_role(READER);
     let orders = || text("app.orders");
+    // Without USAGE of its schema a relation has no name.
+    let refused = of(&scene, F::HasTablePrivilege, &[orders(), text("SELECT")]).unwrap_err();
+    assert_eq!((refused.state.code(), &*refused.message), ("42501", "permission denied for schema app"));
+    assert_eq!(of(&scene, F::HasSchemaPrivilege, &[text("app"), text("USAGE")]).unwrap(), "false");
+    let mut schema = Schema::clone(&scene.snapshot.schema);
+    let usage = Grant { role: READER, column: None, privileges: privilege::USAGE, grantable: 0, grantor: OWNER };
+    let app = Namespace { oid: super::APP, name: "app".to_owned(), owner: OWNER, grants: vec![usage] };
+    schema.enter(Entry::Namespace(Arc::new(app)));
+    scene.snapshot.schema = Arc::new(schema);
+    let may = |function, arguments: &[Value]| of(&scene, function, arguments);
     for (arguments, expected) in [
         (vec![orders(), text("SELECT")], "true"),
         (vec![Value::Oid(ORDERS), text("update")], "false"),
@@ -167,7 +178,8 @@ fn privileges_are_told() {
         (F::HasSequencePrivilege, vec![text("owner"), text("counter"), text("USAGE")], "true"),
         (F::HasSchemaPrivilege, vec![text("public"), text("USAGE")], "true"),
         (F::HasSchemaPrivilege, vec![text("public"), text("CREATE")], "false"),
-        (F::HasSchemaPrivilege, vec![text("app"), text("USAGE")], "false"),
+        (F::HasSchemaPrivilege, vec![text("app"), text("USAGE")], "true"),
+        (F::HasSchemaPrivilege, vec![text("app"), text("CREATE")], "false"),
         (F::HasSchemaPrivilege, vec![text("pg_catalog"), text("USAGE")], "true"),
         (F::HasDatabasePrivilege, vec![text("shop"), text("CONNECT")], "true"),
         (F::HasDatabasePrivilege, vec![text("shop"), text("CREATE")], "false"),

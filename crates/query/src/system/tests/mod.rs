@@ -21,7 +21,7 @@ use super::{
 use crate::{
     advisory::{AdvisoryKey, AdvisoryLock},
     locks::{LockMode, TableLock},
-    relations::Snapshot,
+    relations::{Reader, Snapshot},
     schema::{
         Check, Column, Entry, FIRST_ROLE, ForeignKey, Grant, Identity as IdentityKind, Index, IndexColumn,
         IndexConstraint, Namespace, Oid, PG_CATALOG, PUBLIC, ReferentialAction, Role, Schema, Sequence, Table,
@@ -108,6 +108,7 @@ fn role(oid: Oid, name: &str, superuser: bool) -> Entry {
         create_role: superuser,
         create_database: superuser,
         verifier: superuser.then(|| "SCRAM-SHA-256$x".to_owned()),
+        inherit: true,
         member_of: Vec::new(),
         connection_limit: None,
         valid_until: None,
@@ -146,9 +147,10 @@ fn orders() -> Table {
         checks: vec![Check { oid: 16404, name: "positive".to_owned(), condition: "price > 0".to_owned() }],
         foreign_keys: Vec::new(),
         grants: vec![
-            Grant { role: 0, privileges: privilege::SELECT, grantable: 0, grantor: OWNER },
+            Grant { role: 0, column: None, privileges: privilege::SELECT, grantable: 0, grantor: OWNER },
             Grant {
                 role: READER,
+                column: None,
                 privileges: privilege::INSERT | privilege::SELECT,
                 grantable: privilege::INSERT,
                 grantor: OWNER,
@@ -211,7 +213,7 @@ impl Scene {
         schema.enter(role(FIRST_ROLE, "admin", true));
         schema.enter(role(OWNER, "owner", false));
         schema.enter(role(READER, "a reader", false));
-        let usage = Grant { role: 0, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
+        let usage = Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
         for (oid, name, owner, grants) in [(PUBLIC, "public", FIRST_ROLE, vec![usage]), (APP, "app", OWNER, Vec::new())]
         {
             schema.enter(Entry::Namespace(Arc::new(Namespace { oid, name: name.to_owned(), owner, grants })));
@@ -228,6 +230,7 @@ impl Scene {
             columns: vec![("id".to_owned(), Type::INT8), ("n".to_owned(), Type::NAME)],
             query: "SELECT id, name::name AS n FROM app.orders".to_owned(),
             uses: vec![ORDERS],
+            security_invoker: false,
             grants: Vec::new(),
         })));
         schema.enter(sequence(ORDERS_ID, APP, "orders_id_seq", Some((ORDERS, 0))));
@@ -245,6 +248,7 @@ impl Scene {
             schema: Arc::new(schema),
             path: vec![PG_CATALOG, PUBLIC],
             role: OWNER,
+            reader: Reader::Role(OWNER),
             database: "shop".into(),
             system: Arc::new(Server { database: database.clone(), registry }),
         };
@@ -253,7 +257,7 @@ impl Scene {
 
     /// As another role sees it.
     pub fn of_role(mut self, role: Oid) -> Self {
-        self.snapshot.role = role;
+        (self.snapshot.role, self.snapshot.reader) = (role, Reader::Role(role));
         self
     }
 

@@ -1,0 +1,150 @@
+//! In whose name a session runs: SET ROLE and SET SESSION AUTHORIZATION.
+//!
+//! Both are settings, so they come and go with transactions and savepoints as all settings do; what
+//! [`State`] says of its roles follows them.
+
+use freshet_postgres::Out;
+use freshet_sql::{SqlError, SqlState};
+
+use super::{Session, State, settings::canonical};
+use crate::schema::{Oid, Role};
+
+/// What clients are told of: a setting and its value.
+pub type Told = Vec<(&'static str, String)>;
+
+/// The role in whose name statements run; none for that of the session.
+const ROLE: &str = "role";
+/// The role of the session.
+const SESSION: &str = "session_authorization";
+
+impl Session<'_> {
+    /// Sets a setting, or makes it what it was at the start without a value, and tells the client.
+    /// A role is
+    /// looked up in what is committed now: no snapshot is taken for that which the transaction
+    /// would keep.
+    ///
+    /// # Errors
+    /// As for [`State::set`].
+    pub(super) fn set_and_tell(
+        &mut self,
+        name: &str,
+        value: Option<&str>,
+        local: bool,
+        out: &mut Out,
+    ) -> Result<(), SqlError> {
+        if matches!(canonical(name).as_str(), ROLE | SESSION) {
+            match self.block.as_ref().map(|block| (&block.transaction, block.is_read_committed())) {
+                None | Some((None, _)) => {
+                    self.state.schema = self.shared.catalog.read(&self.worker.begin_read_only())?
+                }
+                Some((Some(transaction), read_committed)) => {
+                    if read_committed {
+                        transaction.refresh();
+                    }
+                    self.refresh_schema()?;
+                }
+            }
+        }
+        let told = self.state.set(name, value, local)?;
+        told.iter().for_each(|(name, value)| out.parameter_status(name, value));
+        Ok(())
+    }
+}
+
+impl State {
+    /// Sets a setting, or makes it what it was at the start without a value. Returns what the
+    /// client
+    /// is told of.
+    ///
+    /// # Errors
+    /// 42704 when there is none, 22023 when it cannot have the value, 42501 when the session may
+    /// not
+    /// become this role.
+    pub fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<Told, SqlError> {
+        match (canonical(name).as_str(), value) {
+            (ROLE, None) => {
+                let start = self.settings.start(ROLE).map(|(oid, name)| (oid, name.to_owned()));
+                self.settings.set_role(ROLE, start.as_ref().map(|(oid, name)| (*oid, name.as_str())), local)?;
+            }
+            (ROLE, Some(name)) if name.eq_ignore_ascii_case("none") => self.settings.set_role(ROLE, None, local)?,
+            (ROLE, Some(name)) => {
+                let (oid, name) = self.may_become(name)?;
+                self.settings.set_role(ROLE, Some((oid, &name)), local)?;
+            }
+            (SESSION, value) => {
+                let (oid, name) = self.may_open_as(value)?;
+                self.settings.set_role(SESSION, Some((oid, &name)), local)?;
+                self.settings.set_role(ROLE, None, local)?;
+                let mut told = self.follow();
+                told.push((SESSION, name));
+                return Ok(told);
+            }
+            (_, Some(value)) => return Ok(self.settings.set(name, value, local)?.into_iter().collect()),
+            (_, None) => return Ok(self.settings.reset(name)?.into_iter().collect()),
+        }
+        Ok(self.follow())
+    }
+
+    fn named(&self, name: &str) -> Result<&Role, SqlError> {
+        let missing = || SqlError::new(SqlState::INVALID_PARAMETER_VALUE, format!("role \"{name}\" does not exist"));
+        self.schema.role(name).map(|role| &**role).ok_or_else(missing)
+    }
+
+    fn may_become(&self, name: &str) -> Result<(Oid, String), SqlError> {
+        let role = self.named(name)?;
+        if self.schema.may_become(self.session_role, role.oid) {
+            return Ok((role.oid, role.name.clone()));
+        }
+        let message = format!("permission denied to set role \"{name}\"");
+        Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message))
+    }
+
+    fn may_open_as(&self, name: Option<&str>) -> Result<(Oid, String), SqlError> {
+        let internal = || SqlError::internal("nobody has opened the session");
+        // Before it has begun it is what it will begin with.
+        let opened = self.settings.start(SESSION).or_else(|| self.settings.role(SESSION));
+        let (opened, own) = opened.ok_or_else(internal)?;
+        let Some(name) = name else { return Ok((opened, own.to_owned())) };
+        let role = self.named(name)?;
+        if role.oid == opened || self.schema.role_by_oid(opened).is_some_and(|opened| opened.superuser) {
+            return Ok((role.oid, role.name.clone()));
+        }
+        Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to set session authorization"))
+    }
+
+    /// The settings have changed: the session has the roles that they say. Returns what the client
+    /// is told of.
+    pub fn follow(&mut self) -> Told {
+        if let Some((oid, name)) = self.settings.role(SESSION) {
+            (self.session_role, self.session_user) = (oid, name.to_owned());
+        }
+        (self.role, self.user) = match self.settings.role(ROLE) {
+            Some((oid, name)) => (oid, name.to_owned()),
+            None => (self.session_role, self.session_user.clone()),
+        };
+        let superuser = self.schema.role_by_oid(self.role).is_some_and(|role| role.superuser);
+        let superuser = if superuser { "on" } else { "off" };
+        if self.settings.get("is_superuser") == Some(superuser) {
+            return Vec::new();
+        }
+        self.settings.fix("is_superuser", superuser);
+        vec![("is_superuser", superuser.to_owned())]
+    }
+
+    /// The transaction ends: settings are what they were before, as far as they are to be. Returns
+    /// what the client is told of.
+    pub fn end_transaction(&mut self, committed: bool) -> Told {
+        let mut told = self.settings.end(committed);
+        told.extend(self.follow());
+        told
+    }
+
+    /// What was set behind the last of this many savepoints is taken back. Returns what the client
+    /// is
+    /// told of.
+    pub fn roll_back_to(&mut self, savepoints: usize) -> Told {
+        let mut told = self.settings.roll_back_to(savepoints);
+        told.extend(self.follow());
+        told
+    }
+}
