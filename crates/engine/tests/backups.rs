@@ -29,7 +29,13 @@ fn quiet(directory: &Path) -> NodeConfig {
 
 fn archive_of(node: &Node, directory: &Path) -> ArchiveConfig {
     let directory = directory.to_owned();
-    ArchiveConfig { directory, node: node.address().to_owned(), peers: Vec::new(), buffer_bytes: 4 << 20 }
+    ArchiveConfig {
+        directory,
+        node: node.address().to_owned(),
+        token_file: None,
+        peers: Vec::new(),
+        buffer_bytes: 4 << 20,
+    }
 }
 
 fn restore(backup: &Path, archive: Option<&Path>, moment: Moment, to: &Path) -> Result<(), RestoreFailure> {

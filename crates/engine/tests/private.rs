@@ -54,6 +54,7 @@ fn what_a_node_makes_is_its_users_alone() {
     standby.wait_visible(end, soon()).unwrap();
 
     let of = |name: &str| ArchiveConfig {
+        token_file: None,
         directory: path(name),
         node: primary.address().to_owned(),
         peers: Vec::new(),

@@ -74,9 +74,9 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
     freshet_base::panics::decide(messages::tell_panic);
     descriptors::take();
 
-    let reception = Reception::open(settings.address)?;
-    let mut prepared = sql::prepare(&settings.sql)?;
     let mut progress = Progress::default();
+    let reception = Reception::open(settings.address, progress.status(StartPhase::Tail))?;
+    let mut prepared = sql::prepare(&settings.sql)?;
     let purpose = Purpose { open_status: settings.open_status, procedures };
     let config = settings.node(Server::places(&purpose) + sql::places(&settings.sql));
     let executor = procedures.map(|_| {

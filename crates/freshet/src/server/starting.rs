@@ -36,13 +36,13 @@ pub(crate) struct Reception {
 }
 
 impl Reception {
-    /// Answers at `address` from now on.
+    /// Answers at `address` from now on, with `status` until something else is said.
     ///
     /// # Errors
     /// When the address cannot be had.
-    pub(crate) fn open(address: SocketAddr) -> Result<Self, Failure> {
+    pub(crate) fn open(address: SocketAddr, status: String) -> Result<Self, Failure> {
         let doors = Arc::new(Doors::open(address)?);
-        let shared = Arc::new(Shared { status: Mutex::default(), over: AtomicBool::new(false) });
+        let shared = Arc::new(Shared { status: Mutex::new(status), over: AtomicBool::new(false) });
         let (here, near) = (Arc::clone(&shared), Arc::clone(&doors));
         let answers = thread::Builder::new().name("reception".to_owned()).spawn(move || {
             loop {
@@ -116,7 +116,7 @@ mod tests {
     #[test]
     fn whoever_comes_too_early_hears_how_far_the_start_is() {
         let soon = Duration::from_secs(20);
-        let reception = Reception::open("127.0.0.1:0".parse().unwrap()).unwrap();
+        let reception = Reception::open("127.0.0.1:0".parse().unwrap(), String::new()).unwrap();
         let address = reception.doors.address().to_string();
         for said in ["{\"role\":\"starting\",\"done\":1}", "{\"role\":\"starting\",\"done\":2}"] {
             reception.say(said.to_owned());
