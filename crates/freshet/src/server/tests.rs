@@ -7,6 +7,7 @@ use std::{
 
 use freshet_workloads::{
     journal::Mark,
+    random::Random,
     tpcc::{
         consistency::Verdict,
         input::{Request, Terminal},
@@ -267,6 +268,63 @@ fn who_comes_from_afar_shows_a_certificate() {
     let mut said = Vec::new();
     let _ = (&stream).read_to_end(&mut said);
     assert!(said.is_empty() || said[0] == 0x15, "an alert of TLS at most: {said:?}");
+}
+
+/// Requests that are damaged, cut off, repeated and made up: each conversation ends, and the server is as before.
+/// `FRESHET_SEED` repeats a run, `FRESHET_ROUNDS` says how many there are.
+#[test]
+fn whatever_is_said_to_it_the_server_goes_on() {
+    let number = |name: &str, otherwise: u64| std::env::var(name).map_or(otherwise, |text| text.parse().unwrap());
+    let (seed, rounds) = (number("FRESHET_SEED", 5), number("FRESHET_ROUNDS", 3000));
+    println!("FRESHET_SEED={seed} FRESHET_ROUNDS={rounds}");
+    let mut random = Random::new(seed);
+    let (server, credentials) = start(true);
+    let call = |procedure: &str, arguments: Vec<u8>| {
+        Ask::Call(Call { procedure: procedure.to_owned(), arguments, deadline_ms: 50 })
+    };
+    let asks = [
+        Ask::Hello { version: VERSION },
+        Ask::Status,
+        Ask::Watermarks,
+        Ask::Promote { force: true },
+        Ask::Checkpoint { consistent: true },
+        Ask::Token { grant: Grant::Node(Some(NodeId(u64::MAX))), valid_s: u64::MAX },
+        Ask::Hash { at: Some(Stamp(u64::MAX)), deadline_ms: 5 },
+        Ask::WaitVisible { stamp: Stamp(u64::MAX), deadline_ms: 5 },
+        call("tpcc/run", vec![255; 40]),
+        call("journal/missing", vec![255, 255, 255, 255, 255, 255, 255, 255, 255, 1]),
+        call("nothing", Vec::new()),
+    ];
+    let mut below = |bound: usize| random.below(bound as u64) as usize;
+    for round in 0..rounds {
+        let mut bytes = request(asks[0].clone());
+        for _ in 0..below(4) {
+            bytes.extend(request(asks[below(asks.len())].clone()));
+        }
+        match below(4) {
+            0 => bytes.truncate(below(bytes.len())),
+            1 => {
+                let at = below(bytes.len());
+                bytes[at] ^= 1 << below(8);
+            }
+            2 => bytes.extend((0..below(64)).map(|at| (at * 37) as u8)),
+            _ => {}
+        }
+        let stream = if round % 10 == 0 {
+            let stream = Stream::from(TcpStream::connect(server.address()).unwrap());
+            let deadline = Instant::now() + SOON;
+            stream.secure_client(credentials.client(), Credentials::expected(), deadline).unwrap()
+        } else {
+            raw(&server).into()
+        };
+        stream.set_read_timeout(Some(SOON)).unwrap();
+        // It may have been sent away in the middle.
+        let _ = stream.write_all(&mut [std::io::IoSlice::new(&bytes)], false);
+        stream.shut_down(Shutdown::Write);
+        let mut said = [0; 4096];
+        while stream.read(&mut said).unwrap_or(0) > 0 {}
+    }
+    assert!(connect(&server).status(SOON).unwrap().contains("primary"));
 }
 
 #[test]
