@@ -43,8 +43,11 @@ fn wait_for(node: &NodeProcess, said: &str, times: usize) -> String {
 
 fn start(directory: &Path, text: &str) -> NodeProcess {
     fs::write(directory.join("node.toml"), text).unwrap();
-    let more =
-        ["--sql-listen", "127.0.0.1:0", "--config", directory.join("node.toml").to_str().unwrap()].map(str::to_owned);
+    let access = directory.join("access");
+    fs::write(&access, "host all all 127.0.0.1/32 trust\n").unwrap();
+    let (access, file) = (access.to_str().unwrap(), directory.join("node.toml"));
+    let file = file.to_str().unwrap();
+    let more = ["--sql-listen", "127.0.0.1:0", "--sql-access", access, "--config", file].map(str::to_owned);
     NodeProcess::start(&program(), flags(&directory.join("a"), &more.each_ref().map(String::as_str)), SOON).unwrap()
 }
 
@@ -140,7 +143,7 @@ fn certificates_are_read_again() {
     assert_eq!(shown(&node, &first).unwrap(), first);
     fs::set_permissions(file("key.pem"), fs::Permissions::from_mode(0o600)).unwrap();
     hang_up(&node);
-    wait_for(&node, "certificates and key for SQL are read again", 1);
+    wait_for(&node, "certificates and access file are read again for SQL's clients", 1);
     wait_for(&node, "the configuration is reloaded", 1);
     assert!(shown(&node, &first).is_err());
     assert_eq!(shown(&node, &second).unwrap(), second);
