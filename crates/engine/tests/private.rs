@@ -37,6 +37,7 @@ fn what_a_node_makes_is_its_users_alone() {
     settings.log.segment_bytes = 64 << 10;
     settings.log.buffer_file = Some(path("buffer"));
     settings.checkpoint.dir = vec![path("rows")];
+    settings.fabric.kind = FabricKind::Shm;
     let primary = Node::start(settings, |_| {}).unwrap();
     let table = primary.database().create_table(&definition()).unwrap().clone();
     churn(primary.database(), &table, 0, 2_000);
