@@ -48,7 +48,13 @@ impl LocalListener {
     /// # Errors
     /// What the system says: another process has the name.
     pub fn bind(what: &str, address: SocketAddr) -> io::Result<Self> {
-        UnixListener::bind_addr(&name(what, address)?).map(Self)
+        UnixListener::bind_addr(&name(what, address)?).map(Self).map_err(|cause| match cause.kind() {
+            io::ErrorKind::AddrInUse => {
+                let why = format!("another process has the local socket @freshet-{what}-{address}");
+                io::Error::new(io::ErrorKind::AddrInUse, why)
+            }
+            _ => cause,
+        })
     }
 
     /// Blocks until a process of this user, or of root, connects; others are turned away.

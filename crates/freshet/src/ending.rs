@@ -3,7 +3,11 @@
 
 use std::{
     io::{self, Read},
-    sync::mpsc::{self, RecvTimeoutError},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+        mpsc::{self, RecvTimeoutError},
+    },
     thread,
     time::{Duration, Instant},
 };
@@ -28,7 +32,11 @@ pub(crate) enum Heard {
 
 /// Hears of the end: SIGTERM, SIGINT, or the end of standard input if that counts. SIGHUP does not
 /// end the process.
-pub(crate) struct Ending(mpsc::Receiver<Heard>);
+pub(crate) struct Ending {
+    heard: mpsc::Receiver<Heard>,
+    /// Whether the end has come, for other threads.
+    over: Arc<AtomicBool>,
+}
 
 impl Ending {
     /// Listens from now on. To be called before there are threads that a signal could hit.
@@ -39,6 +47,8 @@ impl Ending {
         let (hear, heard) = mpsc::channel();
         let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
         let on_signal = hear.clone();
+        let over = Arc::new(AtomicBool::new(false));
+        let (by_signal, by_input) = (Arc::clone(&over), Arc::clone(&over));
         thread::Builder::new().name("signals".to_owned()).spawn(move || {
             for signal in signals.forever() {
                 let (name, what) = match signal {
@@ -47,21 +57,28 @@ impl Ending {
                     _ => ("SIGTERM", Heard::End),
                 };
                 tracing::info!(signal = name, "a signal has come");
+                by_signal.fetch_or(what == Heard::End, Ordering::SeqCst);
                 let _ = on_signal.send(what);
             }
         })?;
         if while_stdin {
             thread::Builder::new().name("standard input".to_owned()).spawn(move || {
                 let _ = io::stdin().read_to_end(&mut Vec::new());
+                by_input.store(true, Ordering::SeqCst);
                 let _ = hear.send(Heard::End);
             })?;
         }
-        Ok(Self(heard))
+        Ok(Self { heard, over })
+    }
+
+    /// Says whether the end has come, to any thread.
+    pub(crate) fn over(&self) -> Arc<AtomicBool> {
+        Arc::clone(&self.over)
     }
 
     /// Blocks until something is heard, or for so long.
     pub(crate) fn hear(&self, time: Duration) -> Heard {
-        match self.0.recv_timeout(time) {
+        match self.heard.recv_timeout(time) {
             Ok(heard) => heard,
             Err(RecvTimeoutError::Timeout) => Heard::Nothing,
             Err(RecvTimeoutError::Disconnected) => Heard::End,

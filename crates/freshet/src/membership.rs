@@ -36,8 +36,12 @@ pub(crate) fn enrol(options: &EnrolOptions) -> Result<ExitCode, Failure> {
     let made = private::create_directories(&options.directory);
     made.map_err(|cause| Failure::new(format!("cannot make {}: {cause}", options.directory.display())))?;
     let credentials = enrol_client(&options.node, &token)?;
+    if let Identity::Node(_) = credentials.identity() {
+        let why = "that token was for a node, and is used up now: make one with `freshet token --role operator`";
+        return Err(Failure::new(why));
+    }
     credentials.write(&options.directory)?;
-    println!("{} has the certificate of an {}", options.directory.display(), credentials.identity());
+    println!("{} holds a certificate: {}", options.directory.display(), credentials.identity());
     Ok(ExitCode::SUCCESS)
 }
 

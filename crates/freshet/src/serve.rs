@@ -7,7 +7,7 @@ use std::{
     net::SocketAddr,
     os::unix::process::CommandExt,
     process::{Command, ExitCode},
-    sync::Arc,
+    sync::{Arc, atomic::Ordering},
     time::{Duration, Instant},
 };
 
@@ -83,6 +83,7 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
         // What the benchmark logs as commands.
         Arc::new(freshet_workloads::tpcc::command::Commands::default()) as Arc<dyn CommandExecutor>
     });
+    let over = ending.over();
     let node = Node::start_executing(config, executor, |phase| {
         // The node has found that it can have its own port.
         if let Some(prepared) = &mut prepared {
@@ -90,6 +91,12 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
         }
         reception.say(progress.status(phase));
         progress.show();
+        if over.load(Ordering::SeqCst) {
+            // A node that has not come back yet has acknowledged nothing: a crash would do no harm either.
+            tracing::info!("the node stops before it has started");
+            messages::flush();
+            std::process::exit(0);
+        }
     })?;
     if let Some(torn) = node.torn() {
         tracing::warn!(%torn, "a crash had left an unfinished end of the log, which was cut off");

@@ -2,7 +2,12 @@
 
 mod common;
 
-use std::{os::unix::process::CommandExt, path::Path, process::Command};
+use std::{
+    fs,
+    os::unix::{fs::PermissionsExt, process::CommandExt},
+    path::Path,
+    process::Command,
+};
 
 use common::{connect, create_journal, start};
 use freshet_testing::{Missing, skip};
@@ -11,18 +16,28 @@ use freshet_testing::{Missing, skip};
 const NOBODY: u32 = 65_534;
 
 /// Runs the program as another user; says whether it succeeded, and what it said.
-fn as_nobody(arguments: &[&str]) -> (bool, String) {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_freshet"));
+fn as_nobody(program: &Path, arguments: &[&str]) -> (bool, String) {
+    let mut command = Command::new(program);
     command.args(arguments).uid(NOBODY).gid(NOBODY).env_clear().current_dir("/");
-    let output = command.output().unwrap();
+    let output = match command.output() {
+        Ok(output) => output,
+        Err(cause) => return (false, cause.to_string()),
+    };
     let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
     (output.status.success(), said)
 }
 
 #[test]
 fn another_user_of_the_machine_gets_nothing() {
-    if !as_nobody(&["--version"]).0 {
-        return skip(Missing::Tool, "what other users may", "this user cannot run the program as another");
+    // Where every user finds it.
+    let place = tempfile::tempdir().unwrap();
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let program = place.path().join("freshet");
+    fs::copy(env!("CARGO_BIN_EXE_freshet"), &program).unwrap();
+    fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    let (runs, why) = as_nobody(&program, &["--version"]);
+    if !runs {
+        return skip(Missing::Tool, "what other users may", &format!("the program does not run as another: {why}"));
     }
     let directory = tempfile::tempdir().unwrap();
     let node = start(&directory.path().join("a"), &[]);
@@ -39,7 +54,7 @@ fn another_user_of_the_machine_gets_nothing() {
         &["backup", "--node", listen, place],
         &["archive", "--node", listen, place],
     ] {
-        let (succeeded, said) = as_nobody(arguments);
+        let (succeeded, said) = as_nobody(&program, arguments);
         assert!(!succeeded, "{arguments:?}: {said}");
         assert!(said.contains("another user") || said.contains("this user on this machine"), "{arguments:?}: {said}");
     }

@@ -266,12 +266,14 @@ fn greeting(mut connection: Connection, deadline: Instant) -> Option<(Hello, Con
 fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connection)> {
     let deadline = Instant::now() + PATIENCE;
     let credentials = &shared.credentials;
-    let connection = connection.secured(|stream| stream.secure_server(credentials.server(), deadline)).ok()?;
+    let peer = connection.peer();
+    let connection = connection.secured(|stream| stream.secure_server(credentials.server(), deadline));
+    let connection = connection.inspect_err(|cause| tracing::warn!(%peer, %cause, "a caller is not let in")).ok()?;
     let identity = connection.stream().certificate().map(|certificate| Identity::of(&certificate));
     let (mut hello, connection) = greeting(connection, deadline)?;
     match (identity, &mut hello.purpose) {
         (None, Purpose::Enrol(newcomer)) => {
-            answer(connection, Term(0), &certify(credentials, newcomer, false));
+            answer(connection, Term(0), &certify(credentials, newcomer, false, peer));
             None
         }
         // Nothing is certified twice, and descriptors come by the other door.
@@ -294,6 +296,7 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
                 Some(None) => "the certificate names nobody".to_owned(),
                 Some(Some(identity)) => format!("the certificate is that of {identity}, who may not ask this"),
             };
+            tracing::warn!(%peer, cause = why, "a caller is not let in");
             refuse(connection, Refusal::NotMember(why));
             None
         }
@@ -303,8 +306,9 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
 /// Answers a process of this user on this machine.
 fn introduce_locally(connection: Connection, socket: UnixStream, shared: &Shared) {
     let Some((hello, connection)) = greeting(connection, Instant::now() + PATIENCE) else { return };
+    let peer = connection.peer();
     match hello.purpose {
-        Purpose::Enrol(newcomer) => answer(connection, Term(0), &certify(&shared.credentials, &newcomer, true)),
+        Purpose::Enrol(newcomer) => answer(connection, Term(0), &certify(&shared.credentials, &newcomer, true, peer)),
         Purpose::Passage { number } => {
             shared.keep_passage(number, socket);
             answer(connection, Term(0), &Reply::Heard);
@@ -313,10 +317,17 @@ fn introduce_locally(connection: Connection, socket: UnixStream, shared: &Shared
     }
 }
 
-fn certify(credentials: &Credentials, newcomer: &Enrolment, same_user: bool) -> Reply {
+fn certify(credentials: &Credentials, newcomer: &Enrolment, same_user: bool, peer: SocketAddr) -> Reply {
+    let from = if same_user { "a process of this user".to_owned() } else { peer.to_string() };
     match credentials.enrol(newcomer, same_user) {
-        Ok(enrolled) => Reply::Enrolled(enrolled),
-        Err(error) => Reply::Refused(error.into()),
+        Ok(enrolled) => {
+            tracing::info!(from, identity = %enrolled.identity, "a certificate is signed");
+            Reply::Enrolled(enrolled)
+        }
+        Err(error) => {
+            tracing::warn!(from, cause = %error, "a certificate is refused");
+            Reply::Refused(error.into())
+        }
     }
 }
 
@@ -355,7 +366,8 @@ pub enum CallError {
     Connect(#[from] freshet_fabric::tcp::ConnectError),
     /// It has no certificate of this cluster's authority.
     #[error(
-        "{address} is not a member of this node's cluster: {why}; check the address, or start with an empty directory"
+        "{address} has not shown a certificate of this node's cluster: {why}; check the address: another cluster, or \
+         another process, is there"
     )]
     Foreign {
         /// Who.
@@ -433,6 +445,9 @@ fn secured(
     let system = |source| CallError::System { address: address.to_owned(), source };
     let mut connection = connection.secured(secure).map_err(|error| match tls_error(&error) {
         Some(why) => CallError::Foreign { address: address.to_owned(), why: why.to_string() },
+        None if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) => {
+            system(io::Error::new(io::ErrorKind::TimedOut, format!("it does not answer within {patience:?}")))
+        }
         None => system(error),
     })?;
     connection.set_patience(Some(patience)).map_err(system)?;

@@ -140,7 +140,8 @@ impl Ground {
         let directory = Arc::new(directory);
         let terms = Terms::new(state, Arc::new(ControlTerms(Arc::clone(&directory))));
         let (id, cluster) = (control.node, control.cluster);
-        let credentials = membership::of_node(config, directory.path(), (id, cluster))?;
+        let is_first = terms.get().fence.holder().is_none();
+        let credentials = membership::of_node(config, directory.path(), (id, cluster), is_first)?;
         Ok(Self { directory: Some(directory), store: Some(store), id, cluster, credentials, terms })
     }
 

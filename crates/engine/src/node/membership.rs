@@ -5,7 +5,7 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use freshet_base::{ClusterId, NodeId, Term};
+use freshet_base::{ClusterId, NodeId, Term, private};
 use freshet_membership::{BadToken, Credentials, Files, Token};
 use freshet_replication::{
     endpoint::{CallError, call, enrol},
@@ -57,6 +57,7 @@ impl MembershipSettings {
     fn token(&self) -> Result<Option<Token>, StartError> {
         let Some(path) = &self.token_file else { return Ok(None) };
         let failed = |why: String| StartError::Config(format!("{}: {why}", path.display()));
+        private::check_file(path).map_err(|open| StartError::Config(open.to_string()))?;
         let text = fs::read_to_string(path).map_err(|cause| failed(cause.to_string()))?;
         text.parse().map(Some).map_err(|bad: BadToken| failed(bad.to_string()))
     }
@@ -87,11 +88,13 @@ pub(super) fn of_new_node(config: &NodeConfig) -> Result<(NodeId, ClusterId, Cre
 }
 
 /// The certificate of a node that has a name already, from its `directory` if it has one. One that
-/// has lost it is certified again.
+/// has lost it is certified again by the node that it is to join. `is_first`: it was restored from a
+/// backup, and knows of no other node.
 pub(super) fn of_node(
     config: &NodeConfig,
     directory: &Path,
     (node, cluster): (NodeId, ClusterId),
+    is_first: bool,
 ) -> Result<Credentials, StartError> {
     let own = Files::in_directory(directory);
     let credentials = match (config.membership.files()?, &config.join) {
@@ -102,12 +105,14 @@ pub(super) fn of_node(
             credentials.write(directory)?;
             credentials
         }
-        // Restored from a backup: a cluster begins with it.
-        (None, None) => {
+        // A cluster begins with it.
+        (None, None) if is_first || config.force_reign => {
+            tracing::warn!(%cluster, "a new authority is made: nodes of the one before are no members any more");
             let credentials = Credentials::found(cluster, node)?;
             credentials.write(directory)?;
             credentials
         }
+        (None, None) => return Err(StartError::NoCertificate(directory.to_owned())),
     };
     match credentials.node()? {
         found if found == node => Ok(credentials),

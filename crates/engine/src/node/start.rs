@@ -1,6 +1,7 @@
 //! From a configuration to a running node.
 
 use std::{
+    path::PathBuf,
     sync::{Arc, Mutex, OnceLock, PoisonError, atomic::AtomicU64},
     time::{Duration, Instant},
 };
@@ -97,6 +98,13 @@ pub enum StartError {
          `peers`; `force-reign` reigns all the same, and may lose acknowledged commits"
     )]
     Unheard(Box<super::PromoteError>),
+    /// The node has a log, and nothing that shows of which cluster it is.
+    #[error(
+        "this node's certificate is missing from {}: restore it, or let a member certify the node again with --join \
+         (from another machine with a token for this node's id), or, to begin a new authority for all nodes of the \
+         cluster, start the first one with --force-reign", .0.join("membership").display()
+    )]
+    NoCertificate(PathBuf),
     /// The node cannot show that it is a member.
     #[error(transparent)]
     Credentials(#[from] freshet_membership::CredentialsError),
@@ -444,10 +452,12 @@ impl Returning {
         let purpose = Purpose::Identify;
         let hello = Hello { cluster: Some(node.cluster), node: node.id, address: String::new(), purpose };
         match call(&node.credentials, join, &hello, Term(0), PATIENCE) {
-            Err(
-                foreign
-                @ (CallError::Foreign { .. } | CallError::Refused { refusal: Refusal::OtherCluster { .. }, .. }),
-            ) => Err(foreign),
+            Err(foreign @ CallError::Refused { refusal: Refusal::OtherCluster { .. }, .. }) => Err(foreign),
+            // Another process may have the address of a member that is down: that is no answer.
+            Err(stranger @ CallError::Foreign { .. }) => {
+                tracing::warn!(cause = stranger.to_string(), "the node to join shows no certificate of this cluster");
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
