@@ -1,10 +1,10 @@
 //! Every kind of statement with every privilege missing, judged by PostgreSQL.
 //!
 //! Each statement below is listed with the privileges that it needs. It is run with all of them,
-//! without each of them, with none, and with each one that columns can have in place of the
-//! table's,
-//! on each set of columns: on a PostgreSQL 15 that the test starts, and on Freshet. Both must say
-//! the same: the same SQLSTATE, and the same message where a privilege is missing.
+//! without each of them, and with none. Each privilege that columns can have is also granted on
+//! each set of columns, in place of the table. Every run takes place on a PostgreSQL 15 that the
+//! test starts, and on Freshet. Both must give the same SQLSTATE, and the same message where a
+//! privilege is missing.
 
 mod common;
 
