@@ -176,8 +176,8 @@ fn look(path: &Path, ask: fn(&Path) -> io::Result<Metadata>) -> Result<Option<Me
     }
 }
 
-/// Whether a directory is this user's, and so can be [made private](keep_directory). One that is
-/// not there can be made.
+/// Whether a directory is this user's, and so can be [made private](keep_directory). A missing one
+/// can be made.
 ///
 /// # Errors
 /// [`NotPrivate::Owner`], [`NotPrivate::Io`].
@@ -186,7 +186,7 @@ pub fn check_owner(directory: &Path) -> Result<(), NotPrivate> {
 }
 
 /// Whether a directory that holds data is this user's alone, and so is every file in it and below.
-/// What is not there is; symbolic links are not followed, and `lost+found` is the file system's.
+/// A missing directory counts as private. Symbolic links are not followed; `lost+found` is skipped.
 /// Changes nothing.
 ///
 /// # Errors
@@ -220,8 +220,8 @@ fn check_below(top: &Path, directory: &Path) -> Result<(), NotPrivate> {
     Ok(())
 }
 
-/// Whether a file that holds data is this user's alone. What is not there, or is empty, can be
-/// [made so](keep). Changes nothing.
+/// Whether a file that holds data is this user's alone. A missing or empty file can be [made
+/// private](keep). Changes nothing.
 ///
 /// # Errors
 /// [`NotPrivate::File`], [`NotPrivate::Owner`], [`NotPrivate::Io`].
@@ -286,7 +286,7 @@ pub fn umask() {
 mod tests {
     use super::*;
 
-    /// A directory that ends with the test.
+    /// A directory that is removed after the test.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -318,7 +318,7 @@ mod tests {
         write(&file, b"data").unwrap();
         create_directories(&folder).unwrap();
         assert_eq!((mode(&file), mode(&folder), mode(&scratch.0.join("a"))), (0o600, 0o700, 0o700));
-        // Also in the place of one that was not.
+        // Also in place of a file that was not private.
         set(&file, 0o644);
         set(&folder, 0o755);
         write(&file, b"more").unwrap();
@@ -353,7 +353,7 @@ mod tests {
         let command = command.split('`').nth(1).unwrap();
         assert!(std::process::Command::new("/bin/sh").args(["-c", command]).status().unwrap().success());
         check(&scratch.0).unwrap();
-        // Nobody comes through the directory above.
+        // No other user comes through the directory above.
         set(&folder, 0o755);
         check(&scratch.0).unwrap();
     }

@@ -343,7 +343,7 @@ pub(crate) struct InspectCheckpoint {
 
 impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        // Reports of experiments are to be shown; the rest is somebody's data.
+        // Reports of experiments are to be shown; everything else is private data.
         if !matches!(self.command, Command::Experiment(_)) {
             freshet_base::private::umask();
         }

@@ -68,8 +68,8 @@ pub enum Ask {
         /// How long that may take, in milliseconds.
         deadline_ms: u64,
     },
-    /// Gives out a token with which somebody from another machine is certified, once. Answered by
-    /// [`Answer::Token`].
+    /// Gives out a token with which a node or client from another machine is certified, once.
+    /// Answered by [`Answer::Token`].
     Token {
         /// As what.
         grant: Grant,
