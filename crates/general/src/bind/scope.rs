@@ -49,7 +49,7 @@ impl Column {
         self.unread()
     }
 
-    /// The same, when nothing reads it yet.
+    /// The same, without counting as read.
     pub fn unread(&self) -> Typed {
         Typed::new(self.expr.clone(), self.ty)
     }

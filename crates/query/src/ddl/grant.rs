@@ -272,7 +272,8 @@ impl Work<'_, '_, '_> {
 struct Wanted {
     privileges: u16,
     column: Option<u16>,
-    /// Whether the client is told where the role may not do it: not of what only follows.
+    /// Whether the client is told what the role may not do: not about grants that only follow from
+    /// others.
     told: bool,
 }
 
