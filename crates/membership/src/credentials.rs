@@ -1,4 +1,4 @@
-//! A node's certificate, its key and its cluster's authority: on disk, and as what TLS needs.
+//! A node's certificate, its key and its cluster's authority: on disk, and as TLS configurations.
 
 use std::{
     fmt,

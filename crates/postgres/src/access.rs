@@ -1,5 +1,5 @@
-//! Who gets in, and by what proof: the access file, with the fields and the meaning of PostgreSQL's
-//! `pg_hba.conf`.
+//! Which clients get in, and by which proof: the access file, with the fields and the meaning of
+//! PostgreSQL's `pg_hba.conf`.
 //!
 //! The first rule that matches how a client comes, the database and the role that it names,
 //! decides. A client that no rule matches is refused.
