@@ -84,7 +84,7 @@ pub struct Term(pub u32);
 
 impl Term {
     /// The next one. The last one has none, and is returned itself: no reign can begin in it again,
-    /// and whoever tries is refused.
+    /// and a node that tries is refused.
     #[must_use]
     pub fn next(self) -> Self {
         Self(self.0.saturating_add(1))

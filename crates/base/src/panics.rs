@@ -87,8 +87,8 @@ pub fn contained<T>(what: &'static str, work: impl FnOnce() -> T) -> Result<T, C
 }
 
 /// From now on panics end what they happen in: the process, but where that is contained. Once in a
-/// process. `tell` says what has happened, and whether the process ends when it returns; it does not
-/// block for long.
+/// process. `tell` says what has happened, and whether the process ends when it returns; it does
+/// not block for long.
 pub fn decide(tell: impl Fn(&str, bool) + Send + Sync + 'static) {
     let _ = TELL.set(Box::new(tell));
     panic::set_hook(Box::new(|info| {
@@ -107,8 +107,8 @@ pub fn decide(tell: impl Fn(&str, bool) + Send + Sync + 'static) {
     }));
 }
 
-/// Ends the process at once, since something is wrong that nothing can continue with: `why`. What is
-/// acknowledged is safe in the log.
+/// Ends the process at once, because it cannot continue: `why`. What is acknowledged is safe in the
+/// log.
 pub fn end(why: &str) -> ! {
     say(why, true);
     process::abort();

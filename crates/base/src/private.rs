@@ -1,8 +1,8 @@
-//! What holds data belongs to its owner alone: files have mode 0600 and directories 0700, whatever
-//! the umask of the process.
+//! Private files: what holds data is for its owner alone. Files have mode 0600 and directories
+//! 0700, whatever the umask of the process.
 //!
-//! What a process of this user makes here is private from its first moment. What it finds is
-//! [looked at](check) before anything in it is changed.
+//! What this module makes is private from the first moment. What is already there is
+//! [checked](check) before anything in it is changed.
 
 use std::{
     fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions},
@@ -20,7 +20,7 @@ const DIRECTORY: u32 = 0o700;
 /// What the group and others may do.
 const OTHERS: u32 = 0o077;
 
-/// Opens a file, which is private from then on: also one that was there, and was not.
+/// Opens a file and makes it private, even if it was there and was not private.
 ///
 /// # Errors
 /// When it cannot be opened, or cannot be made private.
@@ -73,8 +73,7 @@ pub fn create_directories(path: &Path) -> io::Result<()> {
     DirBuilder::new().mode(DIRECTORY).recursive(true).create(path)
 }
 
-/// Makes a directory private that is there: for an empty one, which somebody has made for this
-/// process.
+/// Makes an existing directory private: for an empty one that was made for this process.
 ///
 /// # Errors
 /// When it is another user's.
@@ -177,8 +176,8 @@ fn look(path: &Path, ask: fn(&Path) -> io::Result<Metadata>) -> Result<Option<Me
     }
 }
 
-/// Whether a directory is this user's, and so can be [made private](keep_directory). One that is
-/// not there can be made.
+/// Whether a directory is this user's, and so can be [made private](keep_directory). A missing one
+/// can be made.
 ///
 /// # Errors
 /// [`NotPrivate::Owner`], [`NotPrivate::Io`].
@@ -187,7 +186,7 @@ pub fn check_owner(directory: &Path) -> Result<(), NotPrivate> {
 }
 
 /// Whether a directory that holds data is this user's alone, and so is every file in it and below.
-/// What is not there is; symbolic links are not followed, and `lost+found` is the file system's.
+/// A missing directory counts as private. Symbolic links are not followed; `lost+found` is skipped.
 /// Changes nothing.
 ///
 /// # Errors
@@ -221,8 +220,8 @@ fn check_below(top: &Path, directory: &Path) -> Result<(), NotPrivate> {
     Ok(())
 }
 
-/// Whether a file that holds data is this user's alone. What is not there, or is empty, can be
-/// [made so](keep). Changes nothing.
+/// Whether a file that holds data is this user's alone. A missing or empty file can be [made
+/// private](keep). Changes nothing.
 ///
 /// # Errors
 /// [`NotPrivate::File`], [`NotPrivate::Owner`], [`NotPrivate::Io`].
@@ -259,8 +258,8 @@ pub enum OpenKey {
     },
 }
 
-/// Whether a private key is kept as PostgreSQL wants it: by this user, and for it alone, or by root,
-/// and for a group that may read it.
+/// Whether a private key is kept as PostgreSQL wants it: owned by this user and readable for it
+/// alone, or owned by root and readable for a group.
 ///
 /// # Errors
 /// [`OpenKey`].
@@ -277,8 +276,8 @@ pub fn check_key(path: &Path) -> Result<(), OpenKey> {
     if found.mode() & more_than_may_be == 0 { Ok(()) } else { Err(OpenKey::Access(path.to_owned())) }
 }
 
-/// From now on nothing that this process makes is for others, however it is made. The modes that this
-/// module gives do not depend on it.
+/// Sets the umask, so that nothing that this process makes from now on is for others. The modes
+/// that this module gives do not depend on it.
 pub fn umask() {
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(OTHERS));
 }
@@ -287,7 +286,7 @@ pub fn umask() {
 mod tests {
     use super::*;
 
-    /// A directory that ends with the test.
+    /// A directory that is removed after the test.
     struct Scratch(PathBuf);
 
     impl Scratch {
@@ -319,7 +318,7 @@ mod tests {
         write(&file, b"data").unwrap();
         create_directories(&folder).unwrap();
         assert_eq!((mode(&file), mode(&folder), mode(&scratch.0.join("a"))), (0o600, 0o700, 0o700));
-        // Also in the place of one that was not.
+        // Also in place of a file that was not private.
         set(&file, 0o644);
         set(&folder, 0o755);
         write(&file, b"more").unwrap();
@@ -354,7 +353,7 @@ mod tests {
         let command = command.split('`').nth(1).unwrap();
         assert!(std::process::Command::new("/bin/sh").args(["-c", command]).status().unwrap().success());
         check(&scratch.0).unwrap();
-        // Nobody comes through the directory above.
+        // No other user comes through the directory above.
         set(&folder, 0o755);
         check(&scratch.0).unwrap();
     }

@@ -1,8 +1,8 @@
 //! Where a server keeps the Unix sockets that programs of the same user connect to.
 //!
-//! Server and client find the directory in the same way, so that nobody has to name it. It belongs
-//! to the user who runs the server, and nobody else can enter it: who connects through it is that
-//! user, or root.
+//! Server and client find the directory in the same way, so it need not be configured. It belongs
+//! to the user who runs the server, and no other user can enter it: a client that connects through
+//! it is that user, or root.
 
 use std::{
     env,
@@ -28,7 +28,7 @@ pub fn run_directory() -> io::Result<PathBuf> {
 
 fn path(runtime: Option<PathBuf>, uid: u32) -> PathBuf {
     match runtime {
-        // One that is relative counts as none, by the XDG base directory specification.
+        // A relative path counts as unset, by the XDG base directory specification.
         Some(runtime) if runtime.is_absolute() => runtime.join("freshet"),
         _ => PathBuf::from(format!("/tmp/freshet-{uid}")),
     }
@@ -52,7 +52,7 @@ fn prepare(path: &Path, uid: u32) -> io::Result<()> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW;
         OpenOptions::new().read(true).custom_flags(flags.bits().cast_signed()).open(path)
     };
-    // What was opened is judged, and not what has the name by then.
+    // Checks the directory that was opened, not whatever has the name by now.
     let opened = open(path).map_err(|cause| {
         let why = format!("{shown} has to be a directory of this user, for sockets: {cause}; remove what is there");
         io::Error::new(cause.kind(), why)
@@ -84,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// A directory of a test's own, removed when this is dropped.
+    /// A test's own directory, removed when this is dropped.
     struct Place(PathBuf);
 
     impl Place {

@@ -167,18 +167,18 @@ pub enum Verdict {
     },
 }
 
-/// So many terms can pass while a node hears nothing of its cluster, and no more: as many
-/// take-overs. What is said of a later term is not believed. (One message must not use up the terms
-/// of a cluster.)
+/// At most this number of terms, and so of take-overs, can pass while a node hears nothing of its
+/// cluster. Claims about a later term are not believed. (One message must not use up the terms of a
+/// cluster.)
 pub const LEAP: u32 = 1 << 16;
 
-/// All terms were used up: none can begin any more.
+/// All terms are used up: no further one can begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("term {0} was promised to another node, and no later one can be: see \"A wrong term\" in docs/operations.md")]
 pub struct LastTerm(pub Term);
 
 impl Fence {
-    /// Whether an honest node can have come to `term`, as far as this one knows. A node that has
+    /// Whether an honest node can have reached `term`, as far as this one knows. A node that has
     /// heard of no term believes any.
     pub fn believes(&self, term: Term) -> bool {
         self.highest == Term(0) || term.0 <= self.highest.0.saturating_add(LEAP)
@@ -447,7 +447,7 @@ impl Candidacy {
         self.undisturbed &= *fence == self.fence;
         if let Verdict::Refused { highest, .. } = fence.hear(self.term, self.me) {
             self.again(highest.next());
-            // Above everything that was heard it is refused only where nothing is above.
+            // Above everything that was heard, it is refused only when there is no later term.
             if let Verdict::Refused { highest, .. } = fence.hear(self.term, self.me) {
                 return Err(LastTerm(highest));
             }
@@ -667,7 +667,7 @@ mod tests {
         assert_eq!(fence.hear(Term(4), b), Verdict::Raised);
         assert!(!fence.admits(Term(3)));
         assert_eq!(fence.hear(Term(3), a), Verdict::Refused { highest: Term(4), holder: Some(b) });
-        // No honest node can have come so far; and after the last one there is none.
+        // No honest node can have reached this term; and there is no term after the last one.
         let refused = Verdict::Refused { highest: Term(4), holder: Some(b) };
         assert_eq!(fence.hear(Term(u32::MAX), a), refused);
         assert_eq!(fence.hear(Term(4 + LEAP + 1), a), refused);

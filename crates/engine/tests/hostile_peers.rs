@@ -1,6 +1,6 @@
-//! Peers at the node port that are not what they say, or are, and lie: with certificates, without,
-//! and with those of another cluster. What they say has no effect on who reigns, on what counts as
-//! committed, and on what is in the log.
+//! Peers at the node port that lie: without certificates, with those of another cluster, and with
+//! those of a member. What they say has no effect on which node reigns, on what counts as
+//! committed, or on what is in the log.
 //!
 //! `FRESHET_SEED` repeats a run, `FRESHET_ROUNDS` says how many conversations there are.
 
@@ -67,12 +67,12 @@ struct Victim {
     nodes: Vec<NodeId>,
     term: Term,
     end: Stamp,
-    /// For peers who want to look as if they had one.
+    /// For peers that pretend to have one.
     token: Token,
 }
 
-/// As the same user a process could get a certificate without asking anybody; so this is one that a
-/// token was given for.
+/// A process of the same user could get a certificate without a token, so this is one that was
+/// given for a token.
 fn member(of: &Node) -> Credentials {
     let token = of.credentials().give_token(freshet_membership::Grant::Node(None), PATIENCE).unwrap();
     let (enrolled, key) = endpoint::enrol(of.address(), Some(&token), None, PATIENCE).unwrap();
@@ -95,8 +95,8 @@ fn continues(random: &mut Random, victim: &Victim) -> Continue {
     }
 }
 
-/// A term that no honest node can have come to, or one that is over. What lies between would be
-/// believed of a member: to speak for a later term is how it takes over.
+/// A term that no honest node can have reached, or one that is over. A term between the two is
+/// believed of a member: that is how a member takes over.
 fn term(random: &mut Random, victim: &Victim) -> Term {
     let now = victim.term.0;
     Term(random.of(&[0, now.saturating_sub(1), now + LEAP + 1, u32::MAX - 1, u32::MAX]))
@@ -128,8 +128,8 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
         _ => Purpose::Join {
             fence: term(random, victim),
             log: continues(random, victim),
-            // What a member says of itself is believed, so that one that says it holds everything
-            // would be counted.
+            // A member is believed about itself: one that says it holds everything would be
+            // counted.
             member: false,
             synchronous: random.below(2) == 0,
             offer: offer.offer().clone(),
@@ -141,7 +141,7 @@ fn hello(random: &mut Random, victim: &Victim, own: NodeId, offer: &Side) -> Hel
     Hello { cluster, node, address: random.of(&["", "127.0.0.1:1", "nowhere"]).to_owned(), purpose }
 }
 
-/// One conversation. Says what it was answered, if it was.
+/// One conversation. Returns the answer, if there was one.
 fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hello, Reply)> {
     let socket = TcpStream::connect(&victim.address).ok()?;
     let peer = socket.peer_addr().ok()?;
@@ -152,12 +152,12 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
         Shows::Nothing => {
             let garbage: Vec<u8> = (0..random.below(300)).map(|_| random.next() as u8).collect();
             let _ = (&socket).write_all(&garbage);
-            // That is all: nobody is to wait for the rest.
+            // That is all: the node must not wait for the rest.
             let _ = socket.shutdown(Shutdown::Write);
             (Stream::from(socket), NodeId(1))
         }
         Shows::NoCertificate => (secured(Credentials::of_newcomer(&victim.token).unwrap()).ok()?, NodeId(1)),
-        // Who believes a foreign server has to be told to.
+        // Only a client that is told to trusts a foreign server.
         Shows::Foreign(credentials) => (secured(credentials.client()).ok()?, credentials.node().unwrap()),
         Shows::Member(credentials) => (secured(credentials.client()).ok()?, credentials.node().unwrap()),
     };
@@ -189,7 +189,7 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
     if let Reply::Welcome(welcome) = &reply
         && let Some(offer) = welcome.offer.clone()
     {
-        // It is fed now, and says that it holds what it was never sent.
+        // It gets the log now, and says that it holds what it was never sent.
         let connection = if welcome.bare { connection.bare() } else { connection };
         let fed = side.connect(&offer, connection, None, PATIENCE);
         if let Ok((mut sender, _receiver)) = fed {
@@ -203,7 +203,7 @@ fn converse(random: &mut Random, victim: &Victim, shows: &Shows) -> Option<(Hell
             let _ = sender.send(random.next() as u8, Term(u32::MAX), 0, 0, b"what is this");
         }
     } else {
-        // Whatever else it may think of.
+        // Arbitrary bytes.
         let garbage: Vec<u8> = (0..random.below(500)).map(|_| random.next() as u8).collect();
         let _ = connection.stream().write_all(&mut [IoSlice::new(&garbage)], false);
     }
@@ -280,7 +280,7 @@ fn what_strangers_and_liars_say_has_no_effect() {
             );
         }
         if round % 100 == 99 {
-            // Nothing was fenced, nobody was put out.
+            // Nothing was fenced, and no node was excluded.
             write(&primary, written, written + 1);
             written += 1;
         }
@@ -297,7 +297,7 @@ fn what_strangers_and_liars_say_has_no_effect() {
     standby.stop().unwrap();
 }
 
-/// Findings S1 and S3: a packet from anybody must not fence, and nobody acknowledges in the place
+/// Findings S1 and S3: a packet from a stranger must not fence, and no node acknowledges in place
 /// of another.
 #[test]
 fn nobody_speaks_under_the_id_of_another() {
@@ -321,8 +321,7 @@ fn nobody_speaks_under_the_id_of_another() {
             outcome.map(|answer| answer.0)
         );
     }
-    // Under its own it may, but no term that cannot be, and not without saying of which cluster it
-    // is.
+    // Under its own id it may, but not with an impossible term, and not without naming its cluster.
     let own = rogue.node().unwrap();
     for (cluster, term) in
         [(None, Term(2)), (Some(primary.cluster()), Term(u32::MAX)), (Some(primary.cluster()), Term(2 + LEAP))]
@@ -343,7 +342,7 @@ fn nobody_speaks_under_the_id_of_another() {
             );
         }
     }
-    // Of another cluster's authority, although it is made for this very cluster and node.
+    // From another cluster's authority, although made for this very cluster and node.
     let foreign = Credentials::found(primary.cluster(), primary.id()).unwrap();
     let hello = Hello {
         cluster: Some(primary.cluster()),
@@ -357,7 +356,7 @@ fn nobody_speaks_under_the_id_of_another() {
     primary.stop().unwrap();
 }
 
-/// A token is good for one node, on the node that gave it out, and no other way leads in from
+/// A token is valid for one node, at the node that gave it out, and there is no other way in from
 /// outside.
 #[test]
 fn a_token_lets_one_node_in() {
@@ -368,7 +367,7 @@ fn a_token_lets_one_node_in() {
     let again = endpoint::enrol(primary.address(), Some(&token), None, PATIENCE);
     assert!(matches!(again, Err(CallError::Refused { refusal: Refusal::NotEnrolled(_), .. })), "{again:?}");
     assert_ne!(first.identity, freshet_membership::Identity::Node(primary.id()));
-    // It does not choose its id, unless the token says so.
+    // A newcomer does not choose its id, unless the token says so.
     let own = endpoint::enrol(
         primary.address(),
         Some(&give(freshet_membership::Grant::Node(None))),
@@ -390,8 +389,9 @@ fn a_token_lets_one_node_in() {
     primary.stop().unwrap();
 }
 
-/// A member that lies within what can be believed, again and again, fences a cluster off from every
-/// term that it could come to by itself. There is a way back (docs/operations.md, "A wrong term").
+/// A member that lies again and again, each time within what is believed, fences a cluster off from
+/// every term that it could reach by itself. There is a way back (docs/operations.md, "A wrong
+/// term").
 #[test]
 fn there_is_a_way_back_from_a_wrong_term() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];

@@ -1,5 +1,5 @@
-//! All that a node, a backup, an archive and a restore make is their user's alone, in a process whose
-//! umask forbids nothing. The only test of its process, since the umask is the process's.
+//! All that a node, a backup, an archive and a restore make is their user's alone, in a process
+//! whose umask forbids nothing. The only test of its process, since the umask is the process's.
 
 mod common;
 
@@ -11,7 +11,7 @@ use freshet_engine::{
     node::archive::{self, Archive, ArchiveConfig, Moment, RestoreConfig},
 };
 
-/// Says what below a directory others than its user can use; how many files there are.
+/// Lists what below a directory is open to other users; returns how many files there are.
 fn look(directory: &Path, open: &mut Vec<String>) -> usize {
     let mut files = 0;
     for entry in fs::read_dir(directory).unwrap() {

@@ -90,7 +90,7 @@ fn a_restart_finds_them_in_the_log() {
     }
 }
 
-/// Checkpoints come when asked for, and the log below goes.
+/// Checkpoints are made when asked for, and the log below them is removed.
 fn checkpointed(shape: Shape, directory: &std::path::Path) -> NodeConfig {
     let mut config = shape.of_node(1, config(Some(directory)));
     config.checkpoint.interval_s = 0;
@@ -109,7 +109,7 @@ fn a_restart_finds_them_in_the_checkpoint() {
         insert(&node, &table, 0..RECORDS);
         delete(&node, &table, (0..RECORDS).step_by(2));
         let before = hash(&node);
-        // What the collector holds in its hands is in nobody's list.
+        // Ids that the collector is working on are in no list.
         wait_for("the deleted records are gone", || free(&node, &table) == RECORDS / 2);
         let written = node.checkpoint(freshet_engine::CheckpointKind::Fuzzy).unwrap();
         assert_eq!(written.rows, RECORDS / 2 + 1, "those that are gone are no rows");

@@ -80,8 +80,7 @@ pub struct FabricConfig {
     pub huge_pages: bool,
     /// The other side may take this long to take something in.
     pub patience: Duration,
-    /// What goes over TCP does so without TLS, once both sides have shown who they are; if both
-    /// want it so.
+    /// Without TLS over TCP once both sides have authenticated, if both want that.
     pub bare: bool,
     /// The RDMA device, its port and the index of its address; none: the first device that is up.
     pub device: Option<(String, u8, u8)>,

@@ -1,10 +1,10 @@
-//! Between processes of one machine and one user: sockets without a place in the file system, whose
-//! two ends know each other's user.
+//! Sockets between processes of one user on one machine. They have no place in the file system, and
+//! each end knows the user of the other.
 //!
-//! A socket's name is made of what it belongs to and the address of the TCP port that it stands
-//! beside. Like that port it is one of the network namespace, it goes with its process, and no
-//! other process can have it at the same time. Everybody may connect; whom the socket belongs to,
-//! and who has connected, the system tells, and other users' are turned away.
+//! A socket's name consists of its purpose and the address of the TCP port beside it. Like that
+//! port it belongs to the network namespace, ends with its process, and cannot be held by two
+//! processes at the same time. Every process may connect. The system tells each end which user the
+//! other end belongs to; processes of other users are refused.
 
 use std::{
     io::{self, IoSlice, IoSliceMut},
@@ -26,14 +26,14 @@ use rustix::{
     process::{Uid, geteuid},
 };
 
-/// No more descriptors are passed at once.
+/// The most descriptors that are passed at once.
 pub(crate) const MAX_PASSED: usize = 8;
 
 fn name(what: &str, address: SocketAddr) -> io::Result<net::SocketAddr> {
     net::SocketAddr::from_abstract_name(format!("freshet-{what}-{address}"))
 }
 
-/// Whose process is at the other end.
+/// The user of the process at the other end.
 fn user(stream: &UnixStream) -> io::Result<Uid> {
     Ok(socket_peercred(stream)?.uid)
 }
@@ -43,7 +43,7 @@ fn user(stream: &UnixStream) -> io::Result<Uid> {
 pub struct LocalListener(UnixListener);
 
 impl LocalListener {
-    /// Listens for what is to do with `what` at the TCP port `address`.
+    /// Listens for the purpose `what`, beside the TCP port `address`.
     ///
     /// # Errors
     /// What the system says: another process has the name.
@@ -57,7 +57,7 @@ impl LocalListener {
         })
     }
 
-    /// Blocks until a process of this user, or of root, connects; others are turned away.
+    /// Blocks until a process of this user, or of root, connects; others are refused.
     ///
     /// # Errors
     /// What the system says; a later call may succeed.
@@ -72,8 +72,8 @@ impl LocalListener {
     }
 }
 
-/// Connects with the process of this user that listens for `what` at `address`, if that is an
-/// address of this machine. None when no such process listens.
+/// Connects to the process of this user that listens for `what` at `address`, if that is an address
+/// of this machine. None when no process listens there.
 ///
 /// # Errors
 /// What the system says; a socket of another user is an error.
@@ -87,7 +87,7 @@ pub fn connect(what: &str, address: SocketAddr) -> io::Result<Option<UnixStream>
     };
     for ip in [address.ip(), any, Ipv6Addr::UNSPECIFIED.into()] {
         match UnixStream::connect_addr(&name(what, SocketAddr::new(ip, address.port()))?) {
-            // Not even root believes another user, who may have been there before the right one.
+            // Not even root trusts another user's process, which may have taken the name first.
             Ok(stream) if user(&stream)? == geteuid() => return Ok(Some(stream)),
             Ok(_) => {
                 let why = format!("the process that listens at {address} is another user's: act as that user");

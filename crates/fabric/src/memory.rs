@@ -52,8 +52,8 @@ impl SharedKey {
     /// Maps it, in the file that the other process has passed.
     ///
     /// # Errors
-    /// When the file is not as long, or is not there to be shared: it is neither sealed, so that no
-    /// process can truncate it under this one, nor a log buffer in persistent memory.
+    /// When the file is shorter, or cannot be shared: it is neither sealed, so that no process can
+    /// truncate it under this one, nor a log buffer in persistent memory.
     pub(crate) fn attach(&self, file: OwnedFd) -> io::Result<SharedMemory> {
         let file = fs::File::from(file);
         let state = rustix::fs::fstat(&file)?;
@@ -254,7 +254,7 @@ mod tests {
         assert!(SharedKey { length: 0, ..key }.attach(passed(&memory)).is_err());
     }
 
-    /// The side that joins passes what it likes: it must be memory that no process can truncate.
+    /// The side that joins may pass any descriptor: it must be memory that no process can truncate.
     #[test]
     fn a_file_that_is_not_there_to_be_shared_is_refused() {
         use std::io::Write;

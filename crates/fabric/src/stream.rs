@@ -1,8 +1,8 @@
 //! A stream of bytes both ways: a socket, with TLS or without.
 //!
-//! One thread may read while another writes. TLS has one state for both directions, which is locked
-//! for as long as it takes to seal or to open what is in memory, and never while the socket is
-//! waited for: a side that cannot get rid of its bytes still takes in those of the other side.
+//! One thread may read while another writes. TLS has one state for both directions. It is locked
+//! only to seal or open what is in memory, never while a thread waits for the socket: a side that
+//! cannot send still receives.
 
 use std::{
     fmt,
@@ -19,7 +19,8 @@ use freshet_base::sync::{Arc, Mutex};
 use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
 use rustls::{ClientConfig, ClientConnection, Connection, ServerConfig, ServerConnection, pki_types};
 
-/// Sealed bytes are read in pieces of at most this length, and written when there are as many.
+/// Sealed bytes are read in pieces of at most this length, and are written when there are this
+/// many.
 const SEALED: usize = 64 << 10;
 /// What precedes each record of TLS; its last two bytes are the length of the rest.
 const RECORD_HEADER: usize = 5;
@@ -40,9 +41,9 @@ pub struct Stream {
 
 struct Tls {
     connection: Mutex<Connection>,
-    /// Locked by the one who reads.
+    /// Locked by the thread that reads.
     reading: Mutex<Reading>,
-    /// Sealed, and not written yet. Locked by the one who writes.
+    /// Sealed, and not written yet. Locked by the thread that writes.
     writing: Mutex<Vec<u8>>,
 }
 
@@ -62,7 +63,7 @@ impl Reading {
         (bytes.len() >= length).then_some(length)
     }
 
-    /// Reads more. A record is shorter than the buffer, so that there is room behind its part.
+    /// Reads more. A record is shorter than the buffer, so there is room after a part of one.
     fn fill(&mut self, socket: &Socket) -> io::Result<usize> {
         if self.bytes.is_empty() {
             self.bytes = vec![0; 2 * SEALED];
@@ -124,7 +125,7 @@ impl Tls {
         self.connection.lock().expect("no code panics under this mutex")
     }
 
-    /// Opens one record; answers, if TLS has something to answer.
+    /// Opens one record, and sends TLS's answer if it has one.
     fn open(&self, reading: &mut Reading, length: usize, socket: &Socket) -> io::Result<()> {
         let mut record = &reading.bytes[reading.start..reading.start + length];
         let (outcome, answers) = {
@@ -135,8 +136,8 @@ impl Tls {
             (connection.process_new_packets().map(|_| ()).map_err(broken), connection.wants_write())
         };
         reading.start += length;
-        // Rare, but for the greeting: a writer that is stuck would hold this one up, too. An alert
-        // is sent as well: the other side is to hear why.
+        // Rare after the handshake: a writer that is stuck would hold up this thread, too. An alert
+        // is sent as well, so that the other side hears why.
         let answered = if answers { self.write(&[], false, socket) } else { Ok(()) };
         outcome.and(answered)
     }
@@ -150,7 +151,7 @@ impl Tls {
             }
             match reading.record() {
                 Some(length) => self.open(&mut reading, length, socket)?,
-                // What was sent is in frames, which say where they end: no need for a farewell.
+                // Frames say where they end, so a close without TLS's farewell loses nothing.
                 None if reading.fill(socket)? == 0 => return Ok(0),
                 None => {}
             }
@@ -195,20 +196,21 @@ impl From<UnixStream> for Stream {
 }
 
 impl Stream {
-    /// From now on with TLS, as the side that was connected to. Blocks until both sides have proved
-    /// what they have to, or `deadline` has passed.
+    /// Switches to TLS, as the server. Blocks until the handshake is complete or `deadline` has
+    /// passed.
     ///
     /// # Errors
-    /// What the system or TLS says: [`tls_error`] tells which.
+    /// Errors of the system or of TLS: [`tls_error`] tells which.
     pub fn secure_server(self, config: Arc<ServerConfig>, deadline: Instant) -> io::Result<Self> {
         let connection = ServerConnection::new(config).map_err(broken)?;
         self.secure(connection.into(), deadline)
     }
 
-    /// The same as the side that has connected; the other side's certificate must be for `name`.
+    /// Switches to TLS, as the client; the server's certificate must be for `name`.
     ///
     /// # Errors
-    /// As for [`Stream::secure_server`]. A side that does not believe this one says so later.
+    /// As for [`Stream::secure_server`]. A server that rejects this side's certificate says so
+    /// later.
     pub fn secure_client(
         self,
         config: Arc<ClientConfig>,
@@ -256,14 +258,13 @@ impl Stream {
         tls.connection().peer_certificates()?.first().cloned().map(pki_types::CertificateDer::into_owned)
     }
 
-    /// Whether what goes over it is sealed.
+    /// Whether it is sealed by TLS.
     pub fn is_secure(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// From now on without TLS: both sides must have agreed on it, and the one that sends first may
-    /// do so only when the other has agreed. Returns what was read ahead. No clone may be used any
-    /// more.
+    /// Leaves TLS. Both sides must have agreed on it; the side that sends first must know that the
+    /// other has agreed. Returns what was read ahead. Clones must not be used any more.
     pub fn bare(self) -> (Self, Vec<u8>) {
         let ahead = self.tls.as_ref().map_or_else(Vec::new, |tls| {
             let reading = tls.reading.lock().expect("no code panics under this mutex");

@@ -207,7 +207,7 @@ impl Connection {
         Self { sender, receiver: Receiver::new(stream, peer, counters), passage: None }
     }
 
-    /// Another stream in place of this one's, before anything was said on it: with TLS.
+    /// Replaces the stream, before anything was sent on it, by one with TLS.
     ///
     /// # Errors
     /// What `secure` says.
@@ -219,12 +219,12 @@ impl Connection {
         Ok(Self { passage, ..Self::new(secure(stream)?, peer) })
     }
 
-    /// Beside it, descriptors are passed on `passage`.
+    /// Has descriptors passed on `passage`.
     pub fn beside(self, passage: UnixStream) -> Self {
         Self { passage: Some(passage), ..self }
     }
 
-    /// From now on without TLS, if both sides have agreed on that.
+    /// Leaves TLS, if both sides have agreed on that.
     pub fn bare(self) -> Self {
         let Self { sender, receiver, passage } = self;
         let peer = sender.peer;

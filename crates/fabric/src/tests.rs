@@ -23,7 +23,7 @@ enum Link {
     Bare(FabricKind),
     /// With TLS.
     Sealed(FabricKind),
-    /// They greet one another with TLS, and agree on doing without it from then on.
+    /// They greet each other with TLS, and agree to leave it then.
     Greeted(FabricKind),
 }
 

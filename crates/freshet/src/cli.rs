@@ -35,10 +35,11 @@ pub(crate) enum Command {
     Demo(DemoOptions),
     /// Run a node: a primary, or with --join a standby.
     ///
-    /// Without any option: a primary with its log in ./freshet-data that only this machine can reach. Every key can be
-    /// given in a file (--config), in the environment or as a flag; the later beats the former. When the node can
-    /// serve it prints one line, `ready` and a JSON object with its addresses. SIGTERM and SIGINT end it cleanly;
-    /// SIGHUP has it read its configuration again. What happens to it, it says on standard error.
+    /// Without any option: a primary with its log in ./freshet-data that only this machine can
+    /// reach. Every key can be given in a file (--config), in the environment or as a flag; the
+    /// later beats the former. When the node can serve it prints one line, `ready` and a JSON
+    /// object with its addresses. SIGTERM and SIGINT end it cleanly; SIGHUP has it read its
+    /// configuration again. It writes messages about its state to standard error.
     Serve(Box<Serve>),
     /// Show how a node and its cluster are.
     ///
@@ -71,16 +72,17 @@ pub(crate) enum Command {
     /// Make a token with which a node on another machine is let into the cluster, once.
     ///
     /// Put what is printed into a file there, and start the node with `--join` and
-    /// `--member-token-file`. On this machine and for this user none is needed. The node that has
-    /// made it must still be running when it is used, at its `listen` address.
+    /// `--member-token-file`. A node of this user on this machine needs no token. A token works
+    /// only at the node that has made it, and only until that node stops; give that node's `listen`
+    /// address to `--join`.
     Token(TokenOptions),
-    /// Get the certificate of an operator or a monitor, with a token that was made for one: what
-    /// `--credentials` is given.
+    /// Get the certificate of an operator or a monitor, with a token that was made for one; use it
+    /// with `--credentials`.
     Enrol(EnrolOptions),
     /// Have a node that is not running forget all terms later than the last in its log.
     ///
-    /// The way back when a node refuses all others because it has heard of a term that cannot be.
-    /// Only when all nodes of the cluster are stopped, and for all of them: see "A wrong term" in
+    /// The way back when a node refuses all others because it has heard of an impossible term. Stop
+    /// all nodes of the cluster first, and do it for all of them: see "A wrong term" in
     /// docs/operations.md.
     ResetTerms(ResetTermsOptions),
     /// Look into files: a log, the tail of one that a node has saved, or checkpoints. Nodes may be at work on them.
@@ -109,11 +111,11 @@ pub(crate) struct Serve {
     pub(crate) while_stdin: bool,
 }
 
-/// What a client shows to a node that is not its own user's on its own machine.
+/// The credentials of a client on another machine than the node, or of another user.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Shows {
-    /// Where `freshet enrol` has put a certificate. [default: none; on the node's machine as the
-    /// node's user none is needed]
+    /// The directory to which `freshet enrol` has written a certificate. [default: none; not needed
+    /// by the node's user on its machine]
     #[arg(long, value_name = "DIR", env = "FRESHET_CREDENTIALS")]
     pub(crate) credentials: Option<PathBuf>,
 }
@@ -128,7 +130,7 @@ impl Shows {
 /// Options of `freshet token`.
 #[derive(Debug, Args)]
 pub(crate) struct TokenOptions {
-    /// Where the member's clients connect: host:port.
+    /// The member's control port: host:port.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:7400")]
     pub(crate) address: String,
     /// For the node with this id, which has lost its certificate. [default: a new node]
@@ -162,7 +164,7 @@ pub(crate) struct EnrolOptions {
     /// The file with the token.
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: PathBuf,
-    /// Where to keep the certificate; it is made.
+    /// The directory for the certificate; it is made.
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
 }
@@ -343,7 +345,7 @@ pub(crate) struct InspectCheckpoint {
 
 impl Cli {
     pub(crate) fn run(self) -> Result<ExitCode, Failure> {
-        // Reports of experiments are to be shown; the rest is somebody's data.
+        // Reports of experiments are to be shown; everything else is private data.
         if !matches!(self.command, Command::Experiment(_)) {
             freshet_base::private::umask();
         }
@@ -361,7 +363,7 @@ impl Cli {
             Command::Restore(options) => backup::restore(&options),
             Command::Inspect(what) => inspect::run(&what),
             Command::Bench(options) => {
-                // Nodes that are stopped and killed on purpose are no news.
+                // Nodes are stopped and killed on purpose here: their messages are not wanted.
                 let levels = "error,log=warn,engine=warn".parse().map_err(|cause: String| Failure::new(cause))?;
                 messages::begin(Format::Text, &levels)?;
                 bench::run(options)

@@ -98,7 +98,7 @@ fn reach(address: SocketAddr, credentials: Option<&Path>, patience: Duration) ->
         if let Some(stream) = local::connect(crate::server::LOCAL, address)? {
             return Ok(stream.into());
         }
-        // Whether anybody is there at all is what matters first.
+        // First of all, whether the node answers at all.
         drop(TcpStream::connect_timeout(&address, patience)?);
         let why =
             "it is no process of this user on this machine, so --credentials are needed, which `freshet enrol` makes";
@@ -111,7 +111,7 @@ fn reach(address: SocketAddr, credentials: Option<&Path>, patience: Duration) ->
     Stream::from(stream).secure_client(credentials.client(), Credentials::expected(), Instant::now() + patience)
 }
 
-/// What answers are read from.
+/// The stream that answers are read from.
 pub(crate) struct Ear<'s>(pub(crate) &'s Stream);
 
 impl Read for Ear<'_> {

@@ -1,4 +1,4 @@
-//! Looks now and then how much room the file systems have on which the node keeps its data.
+//! Checks regularly how much room there is on the file systems with the node's data.
 
 use std::{
     collections::BTreeSet,
@@ -17,7 +17,7 @@ const SEGMENTS: u64 = 4;
 const PART: u64 = 20;
 const PLENTY: u64 = 16 << 30;
 
-/// Looks until it is dropped.
+/// Checks until it is dropped.
 pub(crate) struct DiskWatch {
     end: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
@@ -40,19 +40,19 @@ impl Room {
         self.free < SEGMENTS * segment || self.free < (self.total / PART).min(PLENTY)
     }
 
-    /// More than little by a quarter, lest it be said again and again.
+    /// A quarter more than little, so that the message does not repeat.
     fn is_enough(self, segment: u64) -> bool {
         let free = self.free / 5 * 4;
         !Self { free, ..self }.is_little(segment)
     }
 }
 
-/// Those of the places where there was little room.
+/// The places where there was little room.
 #[derive(Default)]
 struct Low(BTreeSet<PathBuf>);
 
 impl Low {
-    /// Whether that has changed for a place: `true` when room has become little.
+    /// Whether that has changed for a place: `true` when room has become short.
     fn changes(&mut self, place: &Path, room: Room, segment: u64) -> Option<bool> {
         let was_low = self.0.contains(place);
         if !was_low && room.is_little(segment) {
@@ -109,7 +109,7 @@ impl DiskWatch {
 impl Drop for DiskWatch {
     fn drop(&mut self) {
         drop(self.end.take());
-        // One that hangs with its file system is left behind.
+        // A thread that hangs with its file system is left behind.
         drop(self.thread.take());
     }
 }

@@ -1,5 +1,5 @@
-//! What a process hears that runs until it is told to end: that it is to end, or to read its
-//! configuration again.
+//! Signals to a process that runs until it is told to end: to end, or to read its configuration
+//! again.
 
 use std::{
     io::{self, Read},
@@ -76,7 +76,7 @@ impl Ending {
         Arc::clone(&self.over)
     }
 
-    /// Blocks until something is heard, or for so long.
+    /// Blocks until a signal comes, or until the time has passed.
     pub(crate) fn hear(&self, time: Duration) -> Heard {
         match self.heard.recv_timeout(time) {
             Ok(heard) => heard,
@@ -85,8 +85,8 @@ impl Ending {
         }
     }
 
-    /// Blocks until the end, or for so long; returns whether it has come. There is nothing to read
-    /// again.
+    /// Blocks until the end, or until the time has passed; returns whether the end has come. For
+    /// processes without a configuration to read again.
     pub(crate) fn wait_for(&self, time: Duration) -> bool {
         let until = Instant::now() + time;
         loop {

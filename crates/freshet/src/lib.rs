@@ -9,7 +9,7 @@
 //! | [`serve`], [`status`], [`promote`], [`checkpoint`], [`inspect`] | the commands of that name |
 //! | [`bench`] | measures the engine within this process, standbys beside it |
 //! | [`experiment`] | what papers measured, measured here: sweeps of benchmarks, plots, reports |
-//! | [`messages`] | what the process says about itself, on standard error |
+//! | [`messages`] | the process's messages on standard error |
 //! | [`children`] | nodes in processes of their own |
 //! | [`demo`] | a cluster on one machine that loses its primary, and nothing else |
 #![forbid(unsafe_code)]

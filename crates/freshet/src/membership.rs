@@ -1,5 +1,5 @@
-//! `freshet token`, `freshet enrol` and `freshet reset-terms`: who belongs to a cluster, and the
-//! way back from a wrong term.
+//! `freshet token`, `freshet enrol` and `freshet reset-terms`: membership of a cluster, and
+//! recovery from a wrong term.
 
 use std::{fs, process::ExitCode, time::Duration};
 
@@ -32,7 +32,7 @@ pub(crate) fn enrol(options: &EnrolOptions) -> Result<ExitCode, Failure> {
     let path = &options.token_file;
     let text = fs::read_to_string(path).map_err(|cause| Failure::new(format!("{}: {cause}", path.display())))?;
     let token: Token = text.parse()?;
-    // Before the token is used up.
+    // This can fail, so it comes before the token is used up.
     let made = private::create_directories(&options.directory);
     made.map_err(|cause| Failure::new(format!("cannot make {}: {cause}", options.directory.display())))?;
     let credentials = enrol_client(&options.node, &token)?;
@@ -45,7 +45,7 @@ pub(crate) fn enrol(options: &EnrolOptions) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has a node forget what it has heard of terms that its log does not know.
+/// Has a node forget every term later than the last one in its log.
 pub(crate) fn reset_terms(options: &ResetTermsOptions) -> Result<ExitCode, Failure> {
     let reset = archive::reset_terms(&options.directory)?;
     println!("{}: the latest term is {}, and was {}", options.directory.display(), reset.after, reset.before);

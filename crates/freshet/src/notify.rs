@@ -1,5 +1,5 @@
-//! What the service manager hears of this process, if there is one that wants to: systemd's protocol
-//! of NOTIFY_SOCKET (sd_notify(3)).
+//! Tells the service manager, if there is one, about this process: systemd's protocol of
+//! NOTIFY_SOCKET (sd_notify(3)).
 
 use std::{
     env,
@@ -26,7 +26,7 @@ pub(crate) fn reloading() {
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
 }
 
-/// What the node is at, in a sentence.
+/// What the node is doing, in a sentence.
 pub(crate) fn status(status: &str) {
     tell(&format!("STATUS={status}\n"));
 }
@@ -50,7 +50,7 @@ fn send(socket: &OsStr, what: &str) -> io::Result<()> {
         _ => SocketAddr::from_pathname(socket)?,
     };
     let sender = UnixDatagram::unbound()?;
-    // A manager that does not listen is not waited for.
+    // Does not wait for a manager that does not listen.
     sender.set_nonblocking(true)?;
     sender.send_to_addr(what.as_bytes(), &address).map(drop)
 }

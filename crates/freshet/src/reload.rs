@@ -1,7 +1,7 @@
-//! SIGHUP: the configuration is read again, and what can change while the node runs changes.
+//! SIGHUP: reads the configuration again, and changes what can change while the node runs.
 //!
-//! All of it is read and checked before anything changes, so that a file with an error changes
-//! nothing. [`Thing`]s are what can change; keys that belong to none of them wait for the next start.
+//! All of it is read and checked before anything changes, so a file with an error changes nothing.
+//! A [`Thing`] is something that can change; keys that belong to no thing wait for the next start.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -25,8 +25,8 @@ type Prepare = Box<dyn Fn(&Settings) -> Result<Change, Failure>>;
 pub(crate) struct Thing {
     /// The keys whose new values it takes up.
     keys: &'static [&'static str],
-    /// Reads and checks what the change needs, and changes nothing. Called at each reload: where a key
-    /// names a file, that may have changed.
+    /// Reads and checks what the change needs, and changes nothing. Called at each reload, since a
+    /// file that a key names may have changed.
     prepare: Prepare,
 }
 
@@ -96,7 +96,7 @@ pub(crate) fn things(
     things
 }
 
-/// The configuration in force, and what of it can change.
+/// The configuration in force, and the things in it that can change.
 pub(crate) struct Reload {
     flags: Flags,
     in_force: BTreeMap<String, Value>,
@@ -109,7 +109,7 @@ impl Reload {
         Self { flags: flags.clone(), in_force: keys(settings), things }
     }
 
-    /// Reads the configuration again and does what can be done. Says line by line what that is.
+    /// Reads the configuration again and changes what can change. Says each change in a line.
     pub(crate) fn reload(&mut self) {
         let file = self.flags.config.as_ref().map(|file| tracing::field::display(file.display()));
         tracing::info!(file, "the configuration is read again");
@@ -130,7 +130,7 @@ impl Reload {
         Ok((keys(&settings), changes))
     }
 
-    /// What can change has changed.
+    /// Says what has changed.
     fn tell(&mut self, new: BTreeMap<String, Value>) {
         let can_change = |key: &str| self.things.iter().any(|thing| thing.keys.contains(&key));
         let (mut changed, mut waiting) = (0, 0);
@@ -166,7 +166,7 @@ fn keys(settings: &Settings) -> BTreeMap<String, Value> {
     keys
 }
 
-/// As it is written in the file.
+/// A value as it is written in the file.
 fn plain(value: &Value) -> String {
     match value {
         Value::Null => "none".to_owned(),
@@ -179,7 +179,7 @@ fn plain(value: &Value) -> String {
 mod tests {
     use super::*;
 
-    /// A key that is spelled wrong would be said to wait for the next start.
+    /// A misspelled key would be reported as waiting for the next start.
     #[test]
     fn what_can_change_are_keys() {
         let settings = Settings::default();

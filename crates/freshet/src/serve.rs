@@ -50,7 +50,7 @@ struct Ready<'a> {
 
 /// Runs a node; with `procedures` one for a benchmark.
 pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Result<ExitCode, Failure> {
-    // First, so that no signal ends the node that is not meant to.
+    // First, so that a SIGHUP never ends the node.
     let ending = Ending::listen(options.while_stdin)?;
     let settings = Settings::gather(&options.flags)?;
     let messages = messages::begin(settings.log.format, &settings.log.level)?;

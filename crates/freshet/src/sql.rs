@@ -55,8 +55,8 @@ impl Prepared {
     }
 }
 
-/// What the files say that the configuration names; they can be read again while clients are
-/// served.
+/// The contents of the files that the configuration names. The files can be read again while
+/// clients are served.
 pub(crate) struct Files {
     tls: Option<Tls>,
     access: AccessRules,
@@ -90,7 +90,7 @@ impl Files {
 /// Finds out whether they can be served; none if they are not to be.
 ///
 /// # Errors
-/// When the address or the place for the Unix socket cannot be had, or the files cannot be used.
+/// When the address, the Unix socket or the files cannot be used.
 pub(crate) fn prepare(settings: &SqlSettings) -> Result<Option<Prepared>, Failure> {
     let SqlListen::At(address) = settings.listen else { return Ok(None) };
     let files = Files::read(settings)?;
@@ -146,7 +146,7 @@ impl Serving {
         self.server.socket()
     }
 
-    /// What the files say holds for those who connect from now on.
+    /// Uses the contents of the files for new connections.
     pub(crate) fn take(&self, files: Files) {
         let rules = files.access.len();
         tracing::info!(

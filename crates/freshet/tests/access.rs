@@ -1,5 +1,5 @@
-//! Who gets in to a node in a process of its own: by the Unix socket, by TCP, by certificates, as
-//! the access file says.
+//! Which clients get in to a node process: by the Unix socket, by TCP, by certificates, as the
+//! access file says.
 
 mod common;
 
@@ -76,7 +76,7 @@ fn the_servers_user_comes_in_by_the_unix_socket_and_others_by_passwords() {
     assert!(psql(&targets(&node, sockets.path(), "ann").0, None, "SELECT 1").unwrap().status.success());
     assert_eq!(said(&psql(&tcp, Some("a secret"), "SELECT 7").unwrap()), "7\n");
     assert!(!psql(&tcp, Some("quite wrong"), "SELECT 7").unwrap().status.success());
-    // A database directory that is copied or started again keeps who may come in.
+    // A database directory that is copied or started again keeps its roles.
     assert!(node.stop(SOON).unwrap().success());
     assert!(!socket.exists(), "the socket is left behind");
     let log = node.messages();
@@ -164,7 +164,7 @@ fn a_place_for_sockets_that_others_share_is_not_taken_by_default() {
     assert!(start(&data.path().join("three"), &flags).ready().sql_socket.is_none());
 }
 
-/// An authority, and a certificate of it for each name.
+/// An authority, and a certificate for each name.
 struct Authority {
     certificate: rcgen::Certificate,
     issuer: rcgen::Issuer<'static, rcgen::KeyPair>,

@@ -1,5 +1,5 @@
-//! What a node says about itself on standard error: a line for each change of state, which a machine
-//! can read, and which no client and no reader of it can hold up or forge.
+//! What a node says about itself on standard error: a line for each change of state, which a
+//! machine can read, and which no client and no reader of it can hold up or forge.
 
 mod common;
 
@@ -126,7 +126,7 @@ fn each_change_of_state_has_a_line() {
     let (_, reigns) = standby.wait_for(at, "this node reigns", any);
     let term = reigns["term"].as_u64().unwrap();
     assert!(term > 1);
-    // Whether the candidate or the standby that it was says so first.
+    // Either the candidate or the former standby says so first.
     let (raised, _) = primary.wait_for(lost, "a later term is in force", |line| line["term"] == term);
     let (deposed, _) = primary.wait_for(lost, "this primary is deposed", |line| line["by"] == term);
     let at = raised.max(deposed);
@@ -185,7 +185,7 @@ impl Drop for Child {
     }
 }
 
-/// Who reads what the node says has stopped reading, without closing the pipe.
+/// The reader of the node's lines has stopped reading, without closing the pipe.
 #[test]
 fn a_node_that_nobody_listens_to_serves_and_ends() {
     use std::io::{BufRead, BufReader};

@@ -1,4 +1,4 @@
-//! What another user of the same machine may: nothing (findings S1 to S5).
+//! Another user of the same machine may do nothing (findings S1 to S5).
 
 mod common;
 
@@ -12,7 +12,7 @@ use std::{
 use common::{connect, create_journal, start};
 use freshet_testing::{Missing, skip};
 
-/// The user whom all systems have for those who may nothing.
+/// The user without rights that all systems have.
 const NOBODY: u32 = 65_534;
 
 /// Runs the program as another user; says whether it succeeded, and what it said.

@@ -1,5 +1,5 @@
-//! SIGHUP: what can change changes, what cannot is said, a file with an error changes nothing, and
-//! the node lives.
+//! SIGHUP: keys that can change do, keys that cannot are named, a file with an error changes
+//! nothing, and the node lives.
 
 #[path = "hostile/client.rs"]
 #[allow(dead_code, reason = "a part of it is used")]

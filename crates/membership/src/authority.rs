@@ -14,7 +14,7 @@ pub struct Authority {
     key: KeyPair,
 }
 
-/// A key that was just made, and is to be certified. The private half stays here.
+/// A new key that is to be certified. The private half stays here.
 pub struct NewKey(KeyPair);
 
 /// The public half of another node's key: a point of the curve P-256, not compressed.
@@ -39,7 +39,7 @@ impl NewKey {
         Ok(Self(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?))
     }
 
-    /// What the authority has to know to certify it.
+    /// The public half, which the authority certifies.
     pub fn public(&self) -> Vec<u8> {
         self.0.public_key_raw().to_vec()
     }
@@ -50,7 +50,7 @@ impl NewKey {
     }
 }
 
-/// What a certificate of any authority says of its subject: nothing depends on it but the chain.
+/// The subject of every authority's certificate. Only the chain depends on it.
 fn subject() -> CertificateParams {
     let mut subject = CertificateParams::default();
     subject.distinguished_name = rcgen::DistinguishedName::new();
@@ -68,17 +68,17 @@ impl Authority {
     pub fn new(cluster: ClusterId) -> Result<Self, CredentialsError> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut own = subject();
-        // For people who look at it; issued certificates name the organization alone.
+        // For people who look at it; certificates that it issues name the organization alone.
         own.subject_alt_names =
             vec![rcgen::SanType::DnsName(format!("{cluster}.cluster.freshet").try_into().expect("it is ASCII"))];
         let certificate = own.self_signed(&key)?.pem();
         Ok(Self { certificate, key })
     }
 
-    /// Puts together what was read, both in PEM form.
+    /// An authority from its certificate and key, both in PEM form.
     ///
     /// # Errors
-    /// When the key is none.
+    /// When `key` is not a key.
     pub fn from_pem(certificate: &str, key: &str) -> Result<Self, CredentialsError> {
         Ok(Self { certificate: certificate.to_owned(), key: KeyPair::from_pem(key)? })
     }
@@ -97,7 +97,7 @@ impl Authority {
     /// certificate in PEM form.
     ///
     /// # Errors
-    /// [`CredentialsError::PublicKey`] when that is no public key.
+    /// [`CredentialsError::PublicKey`] when `public` is not a public key.
     pub fn issue(&self, identity: Identity, public: &[u8]) -> Result<String, CredentialsError> {
         if public.len() != 65 || public[0] != 4 {
             return Err(CredentialsError::PublicKey);

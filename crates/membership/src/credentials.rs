@@ -1,4 +1,4 @@
-//! A node's certificate, its key and its cluster's authority: on disk, and as what TLS needs.
+//! A node's certificate, its key and its cluster's authority: on disk, and as TLS configurations.
 
 use std::{
     fmt,
@@ -79,7 +79,7 @@ pub enum CredentialsError {
         /// Whom it should name.
         expected: NodeId,
     },
-    /// What is to be certified is no public key.
+    /// What is to be certified is not a public key.
     #[error("what is to be certified is no public key of curve P-256")]
     PublicKey,
     /// Certificate, key and authority do not belong together.
@@ -91,10 +91,10 @@ pub enum CredentialsError {
     /// A certificate cannot be made.
     #[error("a certificate cannot be made: {0}")]
     Generate(#[from] rcgen::Error),
-    /// The system's randomness is not there.
+    /// The system has no randomness.
     #[error("the system has no randomness")]
     NoRandomness,
-    /// Too many tokens were not used.
+    /// Too many tokens are unused.
     #[error("{0} tokens were given out and not used: wait until they expire")]
     TooManyTokens(usize),
 }
@@ -102,7 +102,7 @@ pub enum CredentialsError {
 /// Where credentials lie.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Files {
-    /// The node's certificate, and those between it and the authority's.
+    /// The node's certificate, and the intermediate ones up to the authority's.
     pub certificate: PathBuf,
     /// Its private key.
     pub key: PathBuf,
@@ -133,7 +133,7 @@ impl Files {
     }
 }
 
-/// What a node shows, and what it checks others by. Cheap to clone.
+/// The certificate that a node shows, and the authority by which it checks others. Cheap to clone.
 #[derive(Clone)]
 pub struct Credentials(Arc<Inner>);
 
@@ -180,13 +180,13 @@ fn private_key(pem: &str, path: &Path) -> Result<PrivateKeyDer<'static>, Credent
     })
 }
 
-/// For what did not come from a file.
+/// Stands in errors for the path of what did not come from a file.
 fn received() -> &'static Path {
     Path::new("what was received")
 }
 
 impl Credentials {
-    /// Those of the first node of a cluster, with a new authority.
+    /// Credentials for the first node of a cluster, with a new authority.
     ///
     /// # Errors
     /// When the system has no randomness.
@@ -199,7 +199,7 @@ impl Credentials {
         Self::enrolled(Enrolled { cluster, identity, certificate, authority, authority_key }, &key)
     }
 
-    /// Those that a member has signed, for the key that was made for them.
+    /// Credentials that a member has signed, with the key for which it did so.
     ///
     /// # Errors
     /// [`CredentialsError`] when they do not fit.
@@ -243,7 +243,7 @@ impl Credentials {
         roots.add(authority_certificate.clone())?;
         let roots = Arc::new(roots);
         let verifier = WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), provider());
-        // Who shows no certificate can ask for one, and nothing else.
+        // A caller without a certificate can ask for one, and for nothing else.
         let verifier = verifier.allow_unauthenticated().build()?;
         let client = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&TLS13])?
@@ -272,7 +272,7 @@ impl Credentials {
         })))
     }
 
-    /// Puts them into a node's directory, all or none, and durably. Blocks on the disk.
+    /// Writes them to a node's directory, durably, and all or none. Blocks on the disk.
     ///
     /// # Errors
     /// [`CredentialsError::Io`].
@@ -315,15 +315,15 @@ impl Credentials {
         sync(directory)
     }
 
-    /// Whose they are.
+    /// The holder.
     pub fn identity(&self) -> Identity {
         self.0.identity
     }
 
-    /// Which node's they are.
+    /// The node that holds them.
     ///
     /// # Errors
-    /// [`CredentialsError::Nameless`] when they are no node's.
+    /// [`CredentialsError::Nameless`] when the holder is not a node.
     pub fn node(&self) -> Result<NodeId, CredentialsError> {
         match self.0.identity {
             Identity::Node(node) => Ok(node),
@@ -331,7 +331,7 @@ impl Credentials {
         }
     }
 
-    /// Which cluster's.
+    /// The cluster to which they belong.
     pub fn cluster(&self) -> ClusterId {
         self.0.cluster
     }
@@ -346,12 +346,12 @@ impl Credentials {
         Arc::clone(&self.0.client)
     }
 
-    /// What the side that connects expects the certificate of the other side to say.
+    /// The name that a client expects in a server's certificate.
     pub fn expected() -> ServerName<'static> {
         ServerName::try_from(NODE).expect("it is a name")
     }
 
-    /// For a newcomer that knows the authority by its token only, and has no certificate.
+    /// For a newcomer without a certificate, which knows the authority only from its token.
     ///
     /// # Errors
     /// [`CredentialsError::Unusable`].
@@ -365,7 +365,7 @@ impl Credentials {
         Ok(Arc::new(config))
     }
 
-    /// Gives out a token that may be used once, until `valid` has passed, on this node, until it
+    /// Gives out a token that may be used once, on this node, until `valid` has passed or the node
     /// restarts.
     ///
     /// # Errors
@@ -385,7 +385,7 @@ impl Credentials {
         let Some(authority) = &self.0.authority else { return Err(EnrolmentError::NotAuthorised) };
         let grant = match newcomer.secret {
             Some(secret) => self.0.tokens.take(&secret, Instant::now())?,
-            // Who could read this node's files could sign for itself.
+            // A process of this user could read the authority's key and sign for itself.
             None if same_user => Grant::Node(newcomer.node),
             None => return Err(EnrolmentError::NoToken),
         };
@@ -396,7 +396,7 @@ impl Credentials {
                 _ => Identity::Node(node),
             },
             Grant::Node(None) => match newcomer.node {
-                // Nobody chooses an id that another node may have.
+                // A newcomer cannot choose an id that another node may have.
                 Some(own) => return Err(EnrolmentError::Taken(own)),
                 None => Identity::Node(NodeId(random()?)),
             },
@@ -408,7 +408,7 @@ impl Credentials {
     }
 }
 
-/// A number by chance. Blocks for the system's randomness.
+/// A random number. Blocks for the system's randomness.
 ///
 /// # Errors
 /// [`CredentialsError::NoRandomness`].
@@ -418,7 +418,7 @@ pub fn random() -> Result<u64, CredentialsError> {
     Ok(u64::from_le_bytes(bytes))
 }
 
-/// Believes a server whose chain ends in the authority with this fingerprint.
+/// Accepts a server whose chain ends in the authority with this fingerprint.
 #[derive(Debug)]
 struct ByFingerprint {
     authority: [u8; 32],

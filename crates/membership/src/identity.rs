@@ -7,12 +7,12 @@ use rustls::pki_types::CertificateDer;
 use serde::{Deserialize, Serialize};
 use webpki::EndEntityCert;
 
-/// What the certificates of all nodes say, and no other: a server that shows it is a node.
+/// A name in the certificates of all nodes, and in no others: a server that shows it is a node.
 pub(crate) const NODE: &str = "node.freshet";
 const OPERATOR: &str = "operator.freshet";
 const MONITOR: &str = "monitor.freshet";
 
-/// Who somebody is, by the word of the cluster's authority. In a certificate it is one of the
+/// The holder of a certificate, as the cluster's authority has signed it. It is one of the
 /// subject's alternative names, of kind DNS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Identity {
@@ -34,8 +34,8 @@ impl Identity {
         }
     }
 
-    /// Who a certificate names; none if it names nobody, or several. Whether it is genuine is not
-    /// looked at here.
+    /// The identity in a certificate; none if it has none, or several. Does not check the
+    /// signature.
     pub fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let certificate = EndEntityCert::try_from(certificate).ok()?;
         let mut found = certificate.valid_dns_names().filter_map(Self::from_name);

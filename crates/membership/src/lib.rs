@@ -2,20 +2,20 @@
 //!
 //! A cluster has an *authority* of its own, which its first node makes: a key whose certificate all
 //! nodes hold. It signs a certificate for each node, in which the node's id stands, so that no node
-//! can speak under the id of another. Node and control port speak TLS 1.3 only, and believe nothing
-//! that comes from outside of a session whose certificate the authority has signed.
+//! can speak under the id of another. Over TCP, the node port and the control port speak TLS 1.3
+//! only, and trust only sessions whose certificate the authority has signed.
 //!
 //! | how a node gets its certificate | what it has to show |
 //! |---|---|
-//! | on the machine of a member, as the same user | nothing: the member sees by its socket who asks |
+//! | on the machine of a member, as the same user | nothing: the member's socket shows the user |
 //! | from another machine | a [`Token`], which a member gave out: once, and not for long |
 //! | brought by the operator | the files: then the cluster's nodes sign nothing |
 //!
 //! A node that joins gets the authority's key too, so that after a take-over every node can let
-//! others in. So members trust one another as far as who is a member; the id in a certificate keeps
-//! a node from speaking for another by mistake or by a defect, and keeps all others out.
+//! others in. So members trust one another about membership. The id in a certificate keeps a node
+//! from speaking for another by mistake or because of a defect.
 //!
-//! Certificates do not expire: the clock of a node that is back after years is not to keep it out.
+//! Certificates do not expire: a node that returns after years must not be kept out by a clock.
 #![forbid(unsafe_code)]
 
 mod authority;

@@ -1,8 +1,8 @@
 //! One-time tokens: how a node from another machine is let in.
 //!
-//! A token names the authority by its fingerprint, so that the newcomer knows to whom it talks
-//! before it holds any certificate, and carries a secret that the member which gave it out
-//! remembers. (kubeadm's discovery tokens do the same.)
+//! A token names the authority by its fingerprint, so that the newcomer can check the member before
+//! it holds any certificate. It also carries a secret, which the member that gave it out remembers.
+//! (kubeadm's discovery tokens do the same.)
 
 use std::{
     collections::HashMap,
@@ -23,10 +23,10 @@ use crate::{Identity, credentials::CredentialsError};
 
 /// What a token begins with.
 const PREFIX: &str = "freshet-token-";
-/// A member remembers no more tokens that were not used.
+/// The most unused tokens that a member remembers.
 const OUTSTANDING: usize = 1024;
 
-/// A one-time token. Whoever has it can become a member: it is secret until it was used.
+/// A one-time token. Its holder can become a member, so it is secret until it is used.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token {
     /// The fingerprint of the authority's certificate.
@@ -42,7 +42,7 @@ impl Token {
     }
 }
 
-/// A text is no token.
+/// A text is not a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this is no token: make one with `freshet token` on a member of the cluster")]
 pub struct BadToken;
@@ -105,9 +105,9 @@ pub enum Grant {
 pub struct Enrolment {
     /// The public half of its key.
     pub public_key: Vec<u8>,
-    /// Its id, if it has one already.
+    /// The newcomer's id, if it has one already.
     pub node: Option<NodeId>,
-    /// Of its token; none from the same user on the same machine.
+    /// The secret of its token; none for a process of the same user on the same machine.
     pub secret: Option<[u8; 16]>,
 }
 
@@ -139,7 +139,7 @@ impl fmt::Debug for Enrolled {
 /// Why a newcomer is not let in.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum EnrolmentError {
-    /// It has no token, or not one that this node gave out.
+    /// It has no token, or one that this node did not give out.
     #[error(
         "no certificate without a token that this node gave out and that was not used yet: make one with \
          `freshet token` on that node"
@@ -154,7 +154,7 @@ pub enum EnrolmentError {
     /// This cluster's certificates are made elsewhere.
     #[error("the certificates of this cluster are brought by its operator: this node signs none")]
     NotAuthorised,
-    /// The key cannot be signed.
+    /// The certificate cannot be made.
     #[error("the certificate cannot be made: {0}")]
     Failed(String),
 }
@@ -168,7 +168,7 @@ impl From<CredentialsError> for EnrolmentError {
 /// The tokens that a node has given out. They do not outlive its process.
 #[derive(Debug, Default)]
 pub struct Tokens {
-    /// By the hash of the secret: a look-up tells nothing by how long it takes.
+    /// By the hash of the secret, so that the time of a look-up tells nothing about it.
     given: Mutex<HashMap<[u8; 32], (Grant, Instant)>>,
 }
 
@@ -181,7 +181,7 @@ impl Tokens {
     /// the system's randomness.
     ///
     /// # Errors
-    /// When there is no randomness, or too many tokens were given out and not used.
+    /// When the system has no randomness, or too many tokens are unused.
     pub fn give(
         &self,
         authority: &CertificateDer<'_>,
@@ -203,7 +203,7 @@ impl Tokens {
     /// Uses a token up.
     ///
     /// # Errors
-    /// [`EnrolmentError`] when it is none, or was used, or has expired.
+    /// [`EnrolmentError`] when it is unknown, was used, or has expired.
     pub fn take(&self, secret: &[u8; 16], now: Instant) -> Result<Grant, EnrolmentError> {
         let taken = self.given.lock().expect("no code panics under this mutex").remove(&hash(secret));
         match taken {

@@ -1,5 +1,5 @@
-//! Who gets in, and by what proof: the access file, with the fields and the meaning of PostgreSQL's
-//! `pg_hba.conf`.
+//! Which clients get in, and by which proof: the access file, with the fields and the meaning of
+//! PostgreSQL's `pg_hba.conf`.
 //!
 //! The first rule that matches how a client comes, the database and the role that it names,
 //! decides. A client that no rule matches is refused.
@@ -19,19 +19,18 @@ use crate::{
     report::{Report, SqlState},
 };
 
-/// No access file is longer.
+/// The longest access file that is read.
 const LONGEST: u64 = 4 << 20;
-/// No more faults of a file are told at once.
+/// At most this number of faults is reported at once.
 const TOLD: usize = 10;
 
-/// Rules for clients that want to come in. The value itself never changes; a server exchanges it
-/// for another.
+/// Rules for clients that want to come in. They never change; a server exchanges them for others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessRules {
     rules: Vec<Rule>,
 }
 
-/// Why there are no rules to be had from a file.
+/// Why a file gives no rules.
 #[derive(Debug, Error)]
 pub enum AccessError {
     /// It cannot be read.
@@ -82,12 +81,12 @@ pub struct Claim<'c> {
     pub user: &'c str,
     /// The database that it names.
     pub database: &'c str,
-    /// Whether that role is another one or a member of it, directly or not. Being a superuser makes
-    /// a role no member; a role that does not exist is none of any.
+    /// Whether the client's role is the given one or a member of it, directly or not. Superusers
+    /// are not members by that alone; a role that does not exist is no member of any.
     pub is_member: &'c dyn Fn(&str) -> bool,
 }
 
-/// What a client whom the rules let in still has to show.
+/// What a client that the rules let in still has to show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Required {
     /// Nothing.
@@ -106,7 +105,7 @@ struct Rule {
     certificate: Certificate,
 }
 
-/// What connections a rule is about.
+/// Which connections a rule is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Local,
@@ -137,7 +136,7 @@ enum Address {
     All,
     SameHost,
     SameNet,
-    /// An address, and the bits of it that count.
+    /// An address, and the mask of its bits that count.
     V4(u32, u32),
     V6(u128, u128),
 }
@@ -154,7 +153,7 @@ enum Method {
     Owner,
 }
 
-/// What is asked of a client's certificate beyond the method.
+/// What a rule asks of a client's certificate, besides its method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Certificate {
     Any,
@@ -163,7 +162,7 @@ enum Certificate {
 }
 
 impl Default for AccessRules {
-    /// What holds without a file: a password everywhere but on the Unix socket for the user who
+    /// The rules without a file: a password everywhere, except at the Unix socket for the user who
     /// runs the server.
     fn default() -> Self {
         let rule = |kind, method| Rule {
@@ -194,7 +193,7 @@ impl AccessRules {
         Self::parse(&text).map_err(|faults| AccessError::Lines { path: path.to_owned(), faults })
     }
 
-    /// Understands the text of an access file.
+    /// Parses the text of an access file.
     ///
     /// # Errors
     /// What is wrong in which lines.
@@ -221,7 +220,7 @@ impl AccessRules {
         self.rules.len()
     }
 
-    /// Whether there are none, so that nobody gets in.
+    /// Whether there are no rules: then every client is refused.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.rules.is_empty()
@@ -230,7 +229,7 @@ impl AccessRules {
     /// What a client has to show.
     ///
     /// # Errors
-    /// What it is told when it does not get in whatever it shows: 28000, in PostgreSQL's words.
+    /// What the client is told when it is refused whatever it shows: 28000, in PostgreSQL's words.
     pub fn decide(&self, claim: &Claim<'_>) -> Result<Required, Report> {
         let user = claim.user;
         let failed = |message: String| Err(Report::fatal(SqlState::INVALID_AUTHORIZATION, message));
@@ -249,7 +248,7 @@ impl AccessRules {
             return failed(format!("certificate authentication failed for user \"{user}\""));
         }
         match (rule.method, claim.peer.origin) {
-            // What makes a rule of `cert` has seen the certificate.
+            // A rule with `cert` asks for `VerifyFull`, which is checked above.
             (Method::Trust | Method::Cert, _) => Ok(Required::Nothing),
             (Method::Owner, Origin::Local { uid }) if uid == 0 || uid == local::own_uid() => Ok(Required::Nothing),
             (Method::Peer, Origin::Local { uid }) => match local::user_name(uid) {
@@ -315,7 +314,7 @@ impl Address {
             (Self::V4(address, mask), IpAddr::V4(client)) => (address ^ client.to_bits()) & mask == 0,
             (Self::V6(address, mask), IpAddr::V6(client)) => (address ^ client.to_bits()) & mask == 0,
             (Self::V4(..) | Self::V6(..), _) => false,
-            // Where the system does not tell, nobody matches.
+            // Where the system does not say, no client matches.
             (Self::SameHost, _) => {
                 own_networks().is_ok_and(|own| own.iter().any(|network| network.own == Some(client)))
             }
@@ -382,7 +381,7 @@ fn networks_v6(addresses: &str) -> Vec<Network> {
     addresses.lines().filter_map(network).collect()
 }
 
-/// A mask of this length, in the upper bits of the result; none when an address of `width` has
+/// A mask of this length, in the upper bits of the result; none when an address of `width` bits has
 /// fewer.
 fn mask_of(bits: u8, width: u8) -> Option<u128> {
     (bits <= width).then(|| u128::MAX.checked_shl(128 - u32::from(bits)).unwrap_or(0))
@@ -507,7 +506,7 @@ fn rule(fields: &[Vec<Word>]) -> Result<Option<Rule>, String> {
     Ok(Some(rule))
 }
 
-/// A name that stands for itself: what would be more than a name is refused.
+/// A plain name: `@file` and `/regular expression` are refused.
 fn name(word: &Word) -> Result<String, String> {
     let text = &word.text;
     if !word.quoted && text.starts_with('@') {

@@ -35,27 +35,27 @@ pub trait Backend: Send + Sync {
     /// A connection was refused or ended by the server, for this reason. For a log.
     fn ended(&self, _peer: &Peer, _reason: &Report) {}
 
-    /// A client was not let in: by the rules, or by what it has shown. For a log; called before
+    /// A client was refused, by the rules or because of what it has shown. For a log; called before
     /// `ended`, in the connection's thread.
     fn failed_login(&self, _failure: &FailedLogin<'_>) {}
 
-    /// A client was let in, after this number of failures lately, from there or for its role. For a
+    /// A client was let in, after this number of recent failures, from there or for its role. For a
     /// log.
     fn logged_in(&self, _peer: &Peer, _startup: &Startup, _failures: u32) {}
 }
 
-/// A client that was not let in.
+/// A client that was refused.
 #[derive(Clone, Copy, Debug)]
 pub struct FailedLogin<'f> {
     /// How it came.
     pub peer: &'f Peer,
-    /// What it has said; names in it can hold anything.
+    /// What it has sent; names in it can hold anything.
     pub startup: &'f Startup,
     /// What it is told.
     pub told: &'f Report,
-    /// Why, where it is not told that.
+    /// The reason, where the client is not told.
     pub why: Option<&'f str>,
-    /// After how long it is told.
+    /// The delay before it is told.
     pub after: Duration,
 }
 
@@ -66,13 +66,13 @@ pub struct Peer {
     pub origin: Origin,
     /// Whether it comes through TLS.
     pub encrypted: bool,
-    /// The common name of the certificate that it has shown there, signed by an authority that the
-    /// server trusts in that; empty where the certificate has none.
+    /// The common name of the certificate that it has shown, signed by an authority that the server
+    /// trusts for clients; empty where the certificate has none.
     pub certificate: Option<Arc<str>>,
 }
 
 impl Peer {
-    /// A client that has connected, and said nothing yet.
+    /// A client that has connected, and sent nothing yet.
     pub(crate) fn new(origin: Origin) -> Self {
         Self { origin, encrypted: false, certificate: None }
     }
@@ -108,13 +108,13 @@ pub struct Access {
     pub proof: Proof,
     /// Whether it may take one of the reserved seats.
     pub superuser: bool,
-    /// What a client is told that has shown that, and still does not get in.
+    /// What a client is told that has shown a right proof, and is refused all the same.
     pub refused: Option<Report>,
     /// How many sessions the user may have at once; none for any number.
     pub connections: Option<usize>,
-    /// Why nothing will do, if so: for a log, and not for the client.
+    /// Why no proof will do, if so: for the log, not for the client.
     pub hopeless: Option<&'static str>,
-    /// What a client may do that does not get in with its password. Must be the same for all users.
+    /// A hint for a client whose password is refused. Must be the same for all users.
     pub hint: Option<&'static str>,
 }
 

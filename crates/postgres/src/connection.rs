@@ -18,8 +18,8 @@ use crate::{
     transport::{Received, Transport},
 };
 
-/// Serves a client until one of the two has had enough; returns what it was reached through, unless
-/// that is still to be used: its refusal waits.
+/// Serves a client until either side ends the connection. Returns its transport, unless a delayed
+/// refusal still uses it.
 pub(crate) fn run(shared: &Shared, seat: &Seat, peer: Peer, transport: Transport) -> Option<Transport> {
     let mut out = Out::new(transport);
     let mut peer = peer;

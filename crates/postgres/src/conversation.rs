@@ -19,7 +19,7 @@ use crate::{
 /// at a time; returns what it would have been told. Whatever the bytes, this returns.
 #[must_use]
 pub fn conversation(backend: Arc<dyn Backend>, limits: Limits, bytes: &[u8], piece: usize) -> Vec<u8> {
-    // Nobody is there to wait.
+    // There is no client to wait for.
     let limits = Limits { refusal: Duration::ZERO, ..limits };
     let shared = Shared::new(backend, limits, None, [0; 32]);
     let Some(seat) = Registry::new().enter(2, [0; LONG_KEY], None) else { return Vec::new() };

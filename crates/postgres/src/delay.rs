@@ -1,16 +1,16 @@
-//! What makes guessing slow: who has given a wrong password is told so later and later.
+//! Slows down guessing: each further wrong password is refused later than the one before.
 //!
-//! Failures are counted by where clients come from and by the role that they name; a count falls
-//! with time. Only the refusal is delayed: a right password is never waited for, whatever others
-//! do. While it is delayed, a connection has no thread and none of the places of those who begin:
-//! one thread answers all of them when their times have come.
+//! Failures are counted by the client's address and by the role that it names; a count falls with
+//! time. Only refusals are delayed: a right password never waits, whatever others do. A connection
+//! whose refusal is delayed holds no thread and no place among the connections that start: one
+//! thread answers all of them when they are due.
 //!
 //! | what | most |
 //! |---|---|
 //! | clients or roles whose failures are known | [`KNOWN`] of each; those that failed least are forgotten first |
 //! | connections from one place for one role that wait for a refusal | [`WAITING_FOR_ROLE`]; more are refused before they show anything |
-//! | connections from one place that do | [`WAITING`]; more are not taken |
-//! | connections that do | [`ALL_WAITING`]; those that have waited longest are answered |
+//! | connections from one place that wait | [`WAITING`]; more are not accepted |
+//! | connections that wait | [`ALL_WAITING`]; beyond that, those that have waited longest are answered |
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -26,22 +26,21 @@ const KNOWN: usize = 4096;
 const WAITING_FOR_ROLE: usize = 512;
 const WAITING: usize = 1024;
 const ALL_WAITING: usize = 2048;
-/// The first failures are mistakes of people, and not delayed.
+/// The first failures are people's mistakes, and are not delayed.
 const FREE: u32 = 3;
 /// The first delay; each failure doubles it.
 const FIRST: Duration = Duration::from_millis(100);
-/// A failure is forgotten after so long.
+/// A failure is forgotten after this time.
 const FORGOTTEN: Duration = Duration::from_secs(5);
-/// No more are counted.
+/// No more failures are counted.
 const MOST: u32 = 16;
 
-/// From where a client comes, as far as failures are concerned.
+/// Where a client comes from, as failures are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Place {
     /// A user of this machine, by the Unix socket.
     User(u32),
-    /// An address; of version 6 the network, since a client has as many addresses as it likes in
-    /// its own.
+    /// An address; for IPv6 the network, since a client can use any address of its own network.
     Address(IpAddr),
 }
 
@@ -71,12 +70,12 @@ struct Waiting {
 #[derive(Clone, Copy)]
 struct Count {
     failures: u32,
-    /// Up to when they are counted down.
+    /// The time up to which the count has been lowered.
     at: Instant,
 }
 
 impl Count {
-    /// How many there are still.
+    /// How many count at `now`.
     fn now(self, now: Instant) -> u32 {
         let since = now.saturating_duration_since(self.at).as_secs() / FORGOTTEN.as_secs();
         self.failures.saturating_sub(u32::try_from(since).unwrap_or(u32::MAX))
@@ -89,7 +88,7 @@ struct Inner {
     /// By a hash of the name: names can be long.
     roles: HashMap<u64, Count>,
     waiting: BTreeMap<(Instant, u64), Waiting>,
-    /// How many wait, by place, and by place and role.
+    /// How many connections wait, by place, and by place and role.
     by_place: HashMap<Place, usize>,
     by_role: HashMap<(Place, u64), usize>,
     next: u64,
@@ -105,7 +104,7 @@ pub(crate) struct Delays {
     longest: Duration,
 }
 
-/// One more failure of something in a table that stays bounded.
+/// Counts one more failure, in a table that stays bounded.
 fn count<K: Hash + Eq + Copy>(table: &mut HashMap<K, Count>, key: K, now: Instant) -> u32 {
     if table.len() >= KNOWN && !table.contains_key(&key) {
         table.retain(|_, count| count.now(now) > 0);
@@ -138,7 +137,7 @@ impl Inner {
 }
 
 impl Delays {
-    /// Refusals are delayed by `longest` at most; by nothing if that is zero.
+    /// Refusals are delayed by `longest` at most; not at all if that is zero.
     pub(crate) fn new(longest: Duration) -> Self {
         Self { inner: Mutex::default(), changed: Condvar::new(), hash: RandomState::new(), longest }
     }
@@ -147,7 +146,7 @@ impl Delays {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether the connections from there that wait for a refusal are enough: no more are taken.
+    /// Whether as many connections from there wait for a refusal as may: then no more are accepted.
     pub(crate) fn is_flooded_by(&self, place: Place) -> bool {
         self.lock().by_place.get(&place).is_some_and(|count| *count >= WAITING)
     }
@@ -159,8 +158,8 @@ impl Delays {
         if waiting < WAITING_FOR_ROLE { Ok(()) } else { Err(TooMany) }
     }
 
-    /// Takes note of a failure. Returns for how long its refusal is to wait, and how many there
-    /// were before it lately.
+    /// Counts a failure. Returns how long its refusal is to wait, and how many recent failures came
+    /// before it.
     pub(crate) fn failed(&self, place: Place, user: &str) -> (Duration, u32) {
         let role = self.hash.hash_one(user);
         let (now, mut inner) = (Instant::now(), self.lock());
@@ -168,15 +167,14 @@ impl Delays {
         (delay(failures).min(self.longest), failures - 1)
     }
 
-    /// How many failures there were lately, from there or for that role.
+    /// How many recent failures there are, from there or for that role.
     pub(crate) fn failures(&self, place: Place, user: &str) -> u32 {
         let (now, inner) = (Instant::now(), self.lock());
         let of = |count: Option<&Count>| count.map_or(0, |count| count.now(now));
         of(inner.places.get(&place)).max(of(inner.roles.get(&self.hash.hash_one(user))))
     }
 
-    /// Has a connection told what its buffer holds, and closed, when the time has come. Returns at
-    /// once.
+    /// Sends what the connection's buffer holds, and closes it, after the delay. Returns at once.
     pub(crate) fn wait(&self, mut out: Out, after: Duration, place: Place, user: &str) {
         out.transport().never_wait_to_write();
         let role = self.hash.hash_one(user);
@@ -201,7 +199,7 @@ impl Delays {
         early.into_iter().for_each(tell);
     }
 
-    /// Answers those whose time has come, until the server stops.
+    /// Answers the connections that are due, until the server stops.
     pub(crate) fn answer(&self) {
         let mut inner = self.lock();
         while !inner.stopping {
@@ -222,7 +220,7 @@ impl Delays {
         }
     }
 
-    /// Nobody waits any longer: those who do are told, and [`Delays::answer`] returns.
+    /// Answers all connections that wait, at once; [`Delays::answer`] returns.
     pub(crate) fn stop(&self) {
         let mut inner = self.lock();
         inner.stopping = true;
@@ -233,7 +231,7 @@ impl Delays {
     }
 }
 
-/// For how long a refusal waits after this number of failures.
+/// How long a refusal waits after this number of failures.
 fn delay(failures: u32) -> Duration {
     match failures.checked_sub(FREE + 1) {
         None => Duration::ZERO,

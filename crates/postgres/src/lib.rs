@@ -9,8 +9,8 @@
 //! | `local` | the Unix socket |
 //! | `registry` | who is connected; seats, cancelling, terminating |
 //! | `start_up` | TLS or not, the start-up packet, the proof of identity, the session's opening |
-//! | [`access`] | who gets in and by what proof: the access file |
-//! | `delay` | what makes guessing passwords slow |
+//! | [`access`] | which clients get in, by which proof: the access file |
+//! | `delay` | delays for wrong passwords |
 //! | [`scram`] | SCRAM-SHA-256: verifiers, and the exchange as a state machine without I/O |
 //! | `connection` | the loop: a message in, a call of the session, the answer out |
 //! | `message` | what clients say, decoded in place |
@@ -22,7 +22,7 @@
 //! |---|---|---|
 //! | one for each address, and for the Unix socket | accepts | the server stops |
 //! | one | ends what is done for clients that have gone | the server stops |
-//! | one | tells those who gave a wrong password, later | the server stops |
+//! | one | sends delayed refusals | the server stops |
 //! | one for each connection | everything for its client, the session's work included | the client has gone, or is sent away |
 //!
 //! A session is synchronous: while its statement waits for a lock or for its commit, so does its thread, and so, by

@@ -13,8 +13,8 @@ pub struct Limits {
     /// ones wait in the system's queue, and those that take more than half a second, or a tenth of
     /// `start_up`, are sent away.
     pub starting: usize,
-    /// For how long at most a client waits to hear that its password is wrong; it waits longer with
-    /// each failure. Zero to tell it at once.
+    /// The longest delay before a client hears that its password is wrong; the delay grows with
+    /// each failure. Zero for no delay.
     pub refusal: Duration,
     /// How long a client may take from connecting to its proof.
     pub start_up: Duration,

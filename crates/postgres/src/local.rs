@@ -18,13 +18,13 @@ use rustix::{fs::OFlags, net::sockopt::socket_peercred, process::geteuid};
 const PATIENCE: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
-/// The name of a server's socket, which clients make of the port that they are told.
+/// The path of a server's socket; clients derive it from the port.
 pub(crate) fn socket_path(directory: &Path, port: u16) -> PathBuf {
     directory.join(format!(".s.PGSQL.{port}"))
 }
 
-/// A socket that was made here. Its file goes when this is dropped, which has to be before nobody
-/// listens any more: until then no other file can be taken for it.
+/// A socket that was made here. Its file is removed when this is dropped. Drop this before the
+/// listener: while the listener is open, no other file can have the same number.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
@@ -39,8 +39,8 @@ impl SocketFile {
     }
 }
 
-/// Listens at the socket for this port in the directory. What a server has left there that does not
-/// run any more is removed.
+/// Listens at the socket for this port in the directory. Removes the socket of a server that does
+/// not run any more.
 pub(crate) fn listen(directory: &Path, port: u16) -> io::Result<(UnixListener, SocketFile)> {
     let path = socket_path(directory, port);
     let _lock = lock(directory)?;
@@ -75,8 +75,7 @@ fn lock(directory: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes a socket at which nobody listens. The name itself counts, not what a link there leads
-/// to.
+/// Removes a socket that has no listener. Does not follow links.
 fn remove_stale(path: &Path) -> io::Result<()> {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
@@ -109,7 +108,7 @@ pub(crate) fn own_uid() -> u32 {
     geteuid().as_raw()
 }
 
-/// A user's name, from `/etc/passwd`; users whom only another directory knows have none here.
+/// A user's name, from `/etc/passwd`; none for users that only another directory service knows.
 pub(crate) fn user_name(uid: u32) -> Option<String> {
     name_in(&fs::read_to_string("/etc/passwd").ok()?, uid)
 }
@@ -171,7 +170,7 @@ mod tests {
         assert!(listen(directory.path(), 1).unwrap_err().to_string().contains("something else than a socket"));
         assert_eq!(fs::read(&file).unwrap(), b"kept");
         fs::remove_file(&at).unwrap();
-        // Even where it leads to a socket that is stale.
+        // Even where the link leads to a stale socket.
         let (listener, socket) = listen(directory.path(), 2).unwrap();
         std::mem::forget(socket);
         drop(listener);

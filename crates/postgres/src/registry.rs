@@ -185,8 +185,8 @@ impl Registry {
         !inner.stopping
     }
 
-    /// Lets a connection in, to prove who it is; not when the server stops.
-    /// Its number is `pid` or the next one that is free; whatever it is, it is above 0.
+    /// Lets a connection in, to prove who it is; not when the server stops. Its number is `pid` or
+    /// the next one that is free; whatever it is, it is above 0.
     pub(crate) fn enter(
         self: &Arc<Self>,
         pid: u32,
@@ -317,7 +317,7 @@ impl Registry {
     }
 }
 
-/// Who wants a session's seat.
+/// A request for a session's seat.
 pub(crate) struct Wanted<'w> {
     pub(crate) user: &'w str,
     pub(crate) superuser: bool,

@@ -42,8 +42,8 @@ const EXHAUSTED: Duration = Duration::from_millis(10);
 pub struct Options {
     /// Where it listens. A port 0 is replaced by a free one.
     pub addresses: Vec<SocketAddr>,
-    /// Where it makes a Unix socket, too: `.s.PGSQL.` and the port of the first address. It is for
-    /// all users who can enter this directory.
+    /// The directory for a Unix socket, if any: `.s.PGSQL.` and the port of the first address. All
+    /// users who can enter this directory can connect.
     pub socket_directory: Option<PathBuf>,
     /// How much clients may have.
     pub limits: Limits,
@@ -142,12 +142,12 @@ pub struct Server {
     accepting: Vec<(Arc<Listener>, JoinHandle<()>)>,
     /// Looks for clients that have gone.
     watching: Option<JoinHandle<()>>,
-    /// Tells those who have waited for it that they are not let in.
+    /// Sends delayed refusals.
     refusing: Option<JoinHandle<()>>,
 }
 
-/// Whether a server could have its Unix socket for this port in the directory. What a server has
-/// left there that does not run any more is removed.
+/// Whether a server could have its Unix socket for this port in the directory. Removes the socket
+/// of a server that does not run any more.
 ///
 /// # Errors
 /// [`StartError::Socket`] when it could not.

@@ -22,9 +22,9 @@ use crate::{
 
 /// The newest version that is spoken is 3.2; its minor number.
 const NEWEST: i32 = 2;
-/// Since this minor number keys for canceling are longer.
+/// From this minor number on, keys for canceling are longer.
 const LONG_KEYS_SINCE: i32 = 2;
-/// Stands for a role where guesses of keys are counted: no role is named so.
+/// The role under which guesses of keys are counted: no real role has this name.
 const CANCELING: &str = "\0";
 /// How a TLS record begins that shakes hands.
 const HANDSHAKE: u8 = 0x16;
@@ -36,8 +36,7 @@ pub(crate) enum End {
     Quiet,
     /// Its client is told why.
     Told(Report),
-    /// Its client has failed to show who it is, or what it may cancel: it hears that, if at all,
-    /// after a time.
+    /// Its client has failed to authenticate, or to cancel: the answer, if any, is delayed.
     Delayed(Option<Report>, Box<Delayed>),
 }
 
@@ -170,11 +169,11 @@ impl<'a> Starting<'a> {
         }
     }
 
-    /// Cancels what a session does, if its key is right. Nobody is told; but who guesses has to
-    /// wait until he may go on.
+    /// Cancels what a session does, if its key is right. The client gets no answer, but one that
+    /// guesses is delayed.
     fn cancel(&self, pid: i32, key: &[u8]) -> End {
         let place = Place::of(&self.peer.origin);
-        // No long key is guessed.
+        // Long keys cannot be guessed.
         if key.len() < LONG_KEY && self.shared.delays.admit(place, CANCELING).is_err() {
             return End::Quiet;
         }

@@ -80,8 +80,8 @@ pub enum TlsError {
 }
 
 impl Tls {
-    /// Reads a chain of certificates, the server's own first, and its private key, both in PEM form.
-    /// With `authorities`, clients may show certificates, too, which these must have signed.
+    /// Reads a chain of certificates, the server's own first, and its private key, both in PEM
+    /// form. With `authorities`, clients may also show certificates, which these must have signed.
     ///
     /// # Errors
     /// When they cannot be read, or do not belong together.
@@ -103,7 +103,7 @@ impl Tls {
                     let refused = |cause| TlsError::Authority { path: path.to_owned(), cause };
                     roots.add(certificate).map_err(refused)?;
                 }
-                // Who shows none may have a password.
+                // A client without a certificate may have a password.
                 let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
                 builder.with_client_cert_verifier(verifier.allow_unauthenticated().build().map_err(unusable)?)
             }
@@ -177,7 +177,7 @@ fn common_name(certificate: &[u8]) -> Option<String> {
             if kind == COMMON_NAME {
                 let (text, _) = element(*value.first().filter(|tag| TEXTS.contains(tag))?, value)?;
                 let text = std::str::from_utf8(text).ok()?;
-                // What comes after a zero, other programs do not see.
+                // Other programs ignore what follows a zero byte.
                 return (!text.contains('\0')).then(|| text.to_owned());
             }
             set = others;

@@ -45,7 +45,7 @@ impl Stream {
         }
     }
 
-    /// Has what is written leave at once, and a write give up after so long.
+    /// Has writes leave at once, and give up after this time.
     fn prepare(&self, limit: Duration) -> io::Result<()> {
         match self {
             Self::Tcp(stream) => {
@@ -324,7 +324,7 @@ impl Transport {
         hung_up(socket)
     }
 
-    /// What cannot be written at once is given up, from now on.
+    /// From now on, gives up what cannot be written at once.
     pub(crate) fn never_wait_to_write(&mut self) {
         let socket = match self {
             Self::Plain(socket) => socket,

@@ -400,7 +400,7 @@ async fn the_unix_socket() {
     assert_eq!(client.query_one("SELECT 1", &[]).await.unwrap().get::<_, i32>(0), 1);
     let long = "x".repeat(10 << 20);
     assert_eq!(client.query_one("ECHO $", &[&long]).await.unwrap().get::<_, &str>(0).len(), long.len());
-    // Whom the system names, the server is told.
+    // The server is told the user that the system names.
     let own = fs::metadata("/proc/self").unwrap().uid();
     assert!(toy.origins.lock().unwrap().iter().all(|origin| *origin == Origin::Local { uid: own }));
     let token = client.cancel_token();

@@ -1,4 +1,4 @@
-//! Wrong passwords: who gives them waits, and nobody else does.
+//! Wrong passwords: clients that give them wait, and no others do.
 
 mod toy;
 mod wire;
@@ -18,12 +18,12 @@ fn serve(limits: Limits) -> (std::sync::Arc<Toy>, Server, SocketAddr) {
     (toy, server, address)
 }
 
-/// Somebody who has given a wrong password, and not heard yet what comes of it.
+/// A client that has given a wrong password, and has no answer yet.
 fn guess(address: SocketAddr, user: &str) -> Wire {
     try_guess(address, user).unwrap_or_else(|refusal| panic!("{refusal}"))
 }
 
-/// The same, or what is said of those who may not even guess.
+/// The same, or the refusal of a client that may not even guess.
 fn try_guess(address: SocketAddr, user: &str) -> Result<Wire, String> {
     let mut wire = Wire::connect(address);
     wire.say(&startup(&[("user", user)]));
@@ -69,7 +69,7 @@ fn a_guesser_waits_longer_each_time() {
     // The first ones may be a mistake; then 100, 200, 400 and 800 ms.
     let waited: Duration = times[3..].iter().sum();
     assert!(waited >= Duration::from_millis(1_500) && times[6] >= Duration::from_millis(800), "{times:?}");
-    // The role of a stranger as well: nobody learns from the time who there is.
+    // Roles that do not exist are delayed as well: the time does not tell which roles there are.
     let begun = Instant::now();
     assert_eq!(refused(guess(address, "nobody")), "E28P01");
     assert!(begun.elapsed() >= Duration::from_millis(800));
@@ -85,7 +85,7 @@ fn a_right_password_does_not_wait_for_wrong_ones() {
     }
     let guesses: Vec<Wire> = (0..100).map(|_| guess(address, "ann")).collect();
     assert_eq!(log_in(address, "pencil"), Ok(()));
-    // They had waited all the time; and none of them has a thread or a seat.
+    // All of them have waited, and none has a thread or a seat.
     let unanswered = guesses.iter().filter(|guess| !guess.is_answered()).count();
     assert!(unanswered > 50, "{unanswered}");
     let threads = std::fs::read_dir("/proc/self/task").unwrap().filter(|task| {
@@ -125,7 +125,7 @@ fn a_log_can_tell_who_was_not_let_in() {
 fn guesses_in_parallel_are_bounded() {
     // Long enough that none is answered before the last one has come.
     let (_toy, _server, address) = serve(Limits { refusal: Duration::from_secs(600), ..Limits::default() });
-    // Who hangs up waits no less.
+    // To hang up does not end the delay.
     let mut guesses = 0;
     let refusal = loop {
         assert!(guesses < 2000, "all guesses wait at once");
@@ -165,8 +165,8 @@ fn numbers_of_sessions_are_not_counted_from_one() {
     assert_ne!((pid(), pid(), pid()), (1, 1, 1));
 }
 
-/// Version 3.2 of the protocol has keys that nobody guesses; who wants a later version is told of
-/// it.
+/// Version 3.2 of the protocol has keys that cannot be guessed; a client that asks for a later
+/// version is told that 3.2 is the latest.
 #[test]
 fn newer_clients_have_longer_keys() {
     let (_toy, _server, address) = serve(Limits::default());

@@ -51,7 +51,7 @@ pub trait SessionView: SessionCalls {
         Vec::new()
     }
 
-    /// The next value of an identity column's sequence, which nobody needs to be allowed to use.
+    /// The next value of an identity column's sequence, which needs no privilege.
     ///
     /// # Errors
     /// When there is no such sequence, or it has no more; 25006.

@@ -1,24 +1,24 @@
-//! What is told of logins: who was not let in, and who was in the end. What a log shows is bounded
-//! where it is written.
+//! Messages about logins: clients that were refused, and those that were let in after failures. The
+//! number of lines is limited where they are written.
 
 use freshet_postgres::{FailedLogin, Origin, Peer, Startup};
 
 /// How many characters of a name are shown.
 const SHOWN: usize = 64;
 
-/// A client was not let in.
+/// A client was refused.
 pub(crate) fn failed(failure: &FailedLogin<'_>) {
     let (role, database) = (shown(failure.startup.user()), shown(failure.startup.database()));
     let why = match failure.why {
         Some(why) => why.to_owned(),
-        // What rules say has the names in it that the client has given.
+        // The message of the rules contains names that the client has given.
         None => shown(failure.told.message()),
     };
     let told_after_ms = u64::try_from(failure.after.as_millis()).unwrap_or(u64::MAX);
     tracing::warn!(role, from = place(failure.peer), database, why, told_after_ms, "a login failed");
 }
 
-/// A client was let in. Told where there were failures before, from there or for its role.
+/// A client was let in. Says so only after failures, from there or for its role.
 pub(crate) fn succeeded(peer: &Peer, startup: &Startup, failures: u32) {
     if failures > 0 {
         tracing::info!(role = shown(startup.user()), from = place(peer), failures, "a login after failed ones");
@@ -32,7 +32,7 @@ fn place(peer: &Peer) -> String {
     }
 }
 
-/// A client's own words, as many as are of use.
+/// A client's own words, cut to a useful length.
 fn shown(text: &str) -> String {
     let short: String = text.chars().take(SHOWN).collect();
     if short.len() < text.len() { short + "..." } else { short }

@@ -62,7 +62,7 @@ pub enum Reader {
     Role(Oid),
     /// This role's, within a view: names of schemas were resolved when it was made.
     View(Oid),
-    /// Nothing is read: it is only asked what a query would give.
+    /// Nothing is read: a query is only described.
     Nobody,
 }
 
@@ -144,7 +144,7 @@ pub const RECORD_ID: &str = "record id";
 /// Its number, which is that of no column.
 const RECORD_ID_COLUMN: usize = usize::MAX;
 
-/// Who reads, and what the catalog says of that.
+/// The reader, and the catalog in which its privileges are.
 #[derive(Debug)]
 pub(crate) struct Guard {
     schema: Arc<Schema>,
@@ -182,7 +182,7 @@ impl Guard {
     }
 }
 
-/// Who may read a view.
+/// A view, and the check whether it may be read.
 #[derive(Debug)]
 struct ViewAccess {
     view: Arc<schema::View>,
@@ -260,8 +260,8 @@ impl Readable for Stored {
         let whole = read.len();
         read.retain(|number| *number != RECORD_ID_COLUMN);
         if read.is_empty() && whole > 0 {
-            // Where its rows are, and nothing of what is in them: that is for roles that may change
-            // them, too. What a change wants besides is asked where it is bound.
+            // The places of its rows, not their contents: roles that may change rows may see that.
+            // Other privileges of a change are checked where it is bound.
             let Some(role) = self.guard.role() else { return Ok(()) };
             let held = self.guard.schema.any_privileges(role, table.owner, &table.grants);
             if held & (privilege::SELECT | privilege::UPDATE | privilege::DELETE) != 0 {

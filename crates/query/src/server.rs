@@ -31,7 +31,7 @@ use crate::{
     },
 };
 
-/// What anybody is told whose password is not accepted: it does not depend on the role.
+/// The answer to a password that is not accepted: it does not depend on the role.
 const HINT: &str = "A role that has no password gets one by ALTER ROLE ... PASSWORD, from the user who runs the server, \
                     who needs none at the Unix socket.";
 /// How often a wait looks whether its session is to end.
@@ -67,10 +67,10 @@ pub struct Shared {
     pub version: String,
     /// Who is connected.
     pub sessions: Arc<Registry>,
-    /// One at a time asks who it is that wants to come in: so guesses take one place among the
-    /// workers.
+    /// One connection at a time looks up its role, so guesses take at most one of the workers'
+    /// places.
     asking: Mutex<()>,
-    /// Who gets in, and by what.
+    /// Which clients get in, and by which proof.
     access: RwLock<Arc<AccessRules>>,
     /// Whether this node has been seen to be primary, and has what one needs.
     made: Mutex<bool>,
@@ -121,7 +121,7 @@ impl OtherWaits for Waits {
 }
 
 impl Shared {
-    /// What a session begins with that comes now.
+    /// The settings of a session that begins now.
     pub fn bounds(&self) -> Bounds {
         *self.bounds.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -287,14 +287,14 @@ impl SqlServer {
         Ok(Self(Arc::new(shared)))
     }
 
-    /// Changes what sessions begin with that come from now on. How much memory all of them may keep
-    /// stays as it was.
+    /// Changes the limits of sessions that begin from now on. The limit on the memory of all
+    /// sessions together stays as it was.
     pub fn set_bounds(&self, bounds: Bounds) {
         let mut ours = self.0.bounds.write().unwrap_or_else(PoisonError::into_inner);
         *ours = Bounds { memory: ours.memory, ..bounds };
     }
 
-    /// Lets in those whom these rules let in, from now on. Sessions that there are stay.
+    /// Uses these rules for new connections. Existing sessions stay.
     pub fn set_access(&self, rules: AccessRules) {
         *self.0.access.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(rules);
     }
@@ -305,8 +305,8 @@ impl SqlServer {
     }
 }
 
-/// What a client is asked for. Who has no verifier is told what looks like one, on every node the
-/// same.
+/// The proof that a client is asked for. For a role without a verifier that is a decoy, the same on
+/// every node.
 fn prove(required: Required, schema: &Schema, user: &str, verifier: Option<Verifier>) -> Proof {
     match required {
         Required::Nothing => Proof::None,
@@ -317,7 +317,7 @@ fn prove(required: Required, schema: &Schema, user: &str, verifier: Option<Verif
     }
 }
 
-/// Whether a role's password does not count any more.
+/// Whether a role's password has expired.
 fn has_expired(role: &Role) -> bool {
     role.valid_until.is_some_and(|until| until < Timestamp::now().0)
 }

@@ -1,4 +1,4 @@
-//! Who gets in: rules, passwords, and what strangers learn of roles.
+//! Logins: rules, passwords, and what strangers learn about roles.
 
 mod common;
 
@@ -36,7 +36,7 @@ impl Wire {
     }
 }
 
-/// The salt and the iterations that somebody is told who claims to be this user.
+/// The salt and the iterations that a client is told that claims to be this user.
 fn salt(address: SocketAddr, user: &str) -> String {
     let mut wire = Wire::connect(address, user);
     let (kind, body) = wire.hear();
@@ -50,8 +50,8 @@ fn salt(address: SocketAddr, user: &str) -> String {
     said.split_once(",s=").unwrap().1.to_owned()
 }
 
-/// A superuser without a password is not let in for being on the same machine: anybody's proxy or
-/// tunnel is that, too.
+/// A superuser without a password does not get in just because it is on the same machine: a proxy
+/// or tunnel is, too.
 #[test]
 fn nobody_is_let_in_by_tcp_without_a_password() {
     let node = SqlNode::guarded(config(None));
@@ -59,8 +59,8 @@ fn nobody_is_let_in_by_tcp_without_a_password() {
     assert!(kind == b'R' && body[..4] == 10_u32.to_be_bytes(), "{}", char::from(kind));
 }
 
-/// Who has no password, or is no role, is told the same salt each time: after a restart, and by a
-/// standby.
+/// For a role without a password, or that does not exist, the salt is always the same: after a
+/// restart, and on a standby.
 #[test]
 fn strangers_cannot_tell_roles_by_their_salts() {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -88,7 +88,7 @@ fn strangers_cannot_tell_roles_by_their_salts() {
     assert_ne!(salts(&others), before, "each cluster has its own");
 }
 
-/// What somebody hears who tries to log in.
+/// The answer to a login.
 fn refusal(node: &SqlNode, user: &str, password: &str) -> String {
     match Sql::try_connect(node.address(), user, Some(password)) {
         Ok(_) => "let in".to_owned(),
@@ -116,7 +116,7 @@ fn a_password_counts_until_its_time() {
     assert_eq!(refusal(&node, "ghost", "pencil"), wrong("ghost"));
     assert_eq!(refusal(&node, "bob", "pencil"), "let in");
     assert_eq!(refusal(&node, "cid", "pencil"), "let in");
-    // That it may not log in is only told to who knows its password.
+    // Only a client that knows the password is told that the role may not log in.
     assert_eq!(refusal(&node, "dan", "pencil"), "28000 role \"dan\" is not permitted to log in");
     assert_eq!(refusal(&node, "dan", "wrong"), wrong("dan"));
     let shown = "SELECT rolname, rolvaliduntil, rolconnlimit FROM pg_roles WHERE rolname IN ('ann', 'bob') ORDER BY 1";

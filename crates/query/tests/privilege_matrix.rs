@@ -1,10 +1,10 @@
 //! Every kind of statement with every privilege missing, judged by PostgreSQL.
 //!
 //! Each statement below is listed with the privileges that it needs. It is run with all of them,
-//! without each of them, with none, and with each one that columns can have in place of the
-//! table's,
-//! on each set of columns: on a PostgreSQL 15 that the test starts, and on Freshet. Both must say
-//! the same: the same SQLSTATE, and the same message where a privilege is missing.
+//! without each of them, and with none. Each privilege that columns can have is also granted on
+//! each set of columns, in place of the table. Every run takes place on a PostgreSQL 15 that the
+//! test starts, and on Freshet. Both must give the same SQLSTATE, and the same message where a
+//! privilege is missing.
 
 mod common;
 
@@ -353,7 +353,7 @@ const UNSUPPORTED: &[(&str, &str)] = &[
     ("CREATE FUNCTION s.n() RETURNS int LANGUAGE sql AS 'SELECT 1'", "0A000"),
 ];
 
-/// Where Freshet answers otherwise, and why that is so.
+/// Where Freshet's answer differs, and why.
 const DIFFERENT: &[(&str, &str)] = &[
     (
         "WITH w AS (SELECT a FROM s.t) SELECT 1",
@@ -539,7 +539,7 @@ fn grant_sets(needs: &[&str]) -> Vec<Vec<String>> {
             sets.push(with);
         }
     }
-    // Any other privilege than those that are needed, too.
+    // Also with a privilege that is not needed.
     let others = ["SELECT", "INSERT", "UPDATE", "DELETE", "TRUNCATE", "REFERENCES"];
     let all = |relation: &str| {
         let held = |privilege: &&&str| !needs.contains(&format!("{privilege} ON {relation}").as_str());
@@ -592,7 +592,7 @@ fn postgresql_would_say_the_same() {
                 None if theirs != ours => differences.push(line),
                 None => {}
             }
-            // What everybody may, or a role that it is a member of, it may as well.
+            // Grants to PUBLIC, or to a role that it is a member of, count as well.
             let common = |grant: &String| {
                 grant.contains(" ON ") && !grant.contains('(') && !grant.ends_with(" WITH GRANT OPTION")
             };

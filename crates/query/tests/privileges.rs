@@ -183,7 +183,7 @@ fn a_role_is_part_of_the_session_and_of_its_transaction() {
     check("RESET ROLE", "low low");
     owner.lines("REVOKE fleeting FROM low");
     denied(&low, "SET ROLE fleeting", "permission denied to set role \"fleeting\"");
-    // One who fails in between has what he had.
+    // After a failure in between, the role is what it was.
     assert!(low.query("BEGIN; SET ROLE high; SELECT 1/0").is_err());
     check("ROLLBACK", "low low");
 
@@ -266,7 +266,7 @@ fn views_run_in_the_name_of_their_owners() {
     owner.lines("ALTER VIEW own OWNER TO keeper");
     denied(&low, "SELECT n FROM own", "permission denied for table t");
 
-    // Of the one who asks.
+    // The privileges of the role that asks.
     owner.lines("ALTER VIEW own OWNER TO freshet; ALTER VIEW own SET (security_invoker = true)");
     denied(&low, "SELECT n FROM own", "permission denied for table t");
     assert_eq!(owner.lines("SELECT reloptions FROM pg_class WHERE relname = 'own'"), ["{security_invoker=true}"]);
@@ -428,7 +428,7 @@ fn roles_that_make_roles_rule_over_these_only() {
         ),
         ["own mgr freshet t f f"]
     );
-    // It administers the role, and has neither what that may do nor its name.
+    // It administers the role, but neither has its privileges nor may become it.
     denied(&mgr, "SET ROLE own", "permission denied to set role \"own\"");
     mgr.lines("ALTER ROLE own PASSWORD 'x'; ALTER ROLE own RENAME TO mine; GRANT mine TO low");
     denied(&mgr, "ALTER ROLE mine CREATEDB", "permission denied to alter role");
@@ -455,7 +455,7 @@ fn roles_that_make_roles_rule_over_these_only() {
     assert_eq!(mgr.lines("SELECT pg_has_role('dba', 'mine', 'MEMBER')"), ["f"]);
     owner.lines("DROP TABLE t");
     mgr.lines("DROP ROLE mine");
-    // What one has oneself, one can give.
+    // A role can give what it has.
     let makes = login(&node, "makes");
     makes.lines("CREATE ROLE made CREATEDB CREATEROLE");
     // Every role may change its own password.

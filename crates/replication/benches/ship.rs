@@ -1,8 +1,8 @@
 //! What shipping costs: processor time per MiB on both sides over the loopback, logs in memory.
 //!
 //! `cargo bench -p freshet-replication` (MiB=2048 BATCH=262144 to change the amount and the batch;
-//! BARE=1 for the log without TLS; FABRIC=shm SPIN=50 for shared memory, where whoever waits looks
-//! for 50 µs before it sleeps).
+//! BARE=1 for the log without TLS; FABRIC=shm SPIN=50 for shared memory, where a waiting thread
+//! spins for 50 µs before it sleeps).
 
 use std::{
     path::PathBuf,

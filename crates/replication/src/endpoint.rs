@@ -1,10 +1,10 @@
-//! Where a node listens, and how one calls another. It stays open when the node changes its role.
+//! Where a node listens, and how nodes call each other. The port stays open when the node changes
+//! its role.
 //!
-//! There are two doors. Over TCP TLS comes first, and who has shown no certificate of this
-//! cluster's authority may ask for one and for nothing else. Who has shown one speaks under the id
-//! in it. The other door is for processes of the same user on this machine
-//! ([`freshet_fabric::local`]): they are certified without a token, and pass the descriptors of
-//! shared memory.
+//! There are two doors. Over TCP, TLS comes first. A caller without a certificate of this cluster's
+//! authority may ask for one and for nothing else; a caller with one speaks under the id in it. The
+//! other door is for processes of the same user on this machine ([`freshet_fabric::local`]): they
+//! are certified without a token, and pass the descriptors of shared memory.
 
 use std::{
     collections::VecDeque,
@@ -29,9 +29,9 @@ use freshet_membership::{Credentials, Enrolled, Enrolment, Identity, NewKey, Tok
 
 use crate::wire::{self, DecodeError, Hello, Kind, Purpose, Refusal, Reply};
 
-/// What the door for processes of this user belongs to.
+/// The purpose of the socket for processes of this user.
 const LOCAL: &str = "node";
-/// No more passages wait for the one who joins.
+/// The most passages that wait for the node that joins.
 const PASSAGES: usize = 64;
 
 /// A stranger has this long to say who it is, all in all; then each step of what it wants may take
@@ -64,7 +64,7 @@ struct Shared {
     node: NodeId,
     credentials: Credentials,
     closed: AtomicBool,
-    /// Where descriptors will be passed, by the number under which a node will join.
+    /// Sockets for descriptors, by the number under which a node will join.
     passages: Mutex<VecDeque<(u64, UnixStream)>>,
     service: Mutex<Option<Arc<dyn Service>>>,
     /// Whoever asks for a checkpoint is answered whatever the node's role.
@@ -177,10 +177,10 @@ fn listen_locally(listener: &LocalListener, address: SocketAddr, shared: &Arc<Sh
     }
 }
 
-/// By which door a caller came.
+/// The door by which a caller came.
 enum Door {
     Tcp,
-    /// The socket, to pass descriptors on it.
+    /// The socket, on which descriptors are passed.
     Local(UnixStream),
 }
 
@@ -244,7 +244,7 @@ impl Drop for Guest<'_> {
     }
 }
 
-/// The greeting, by `deadline`; without one that can be understood, the connection is over.
+/// Reads the greeting, by `deadline`; without a valid one the connection ends.
 fn greeting(mut connection: Connection, deadline: Instant) -> Option<(Hello, Connection)> {
     connection.set_patience(Some(PATIENCE)).ok()?;
     connection.receiver().set_deadline(Some(deadline)).ok()?;
@@ -262,7 +262,7 @@ fn greeting(mut connection: Connection, deadline: Instant) -> Option<(Hello, Con
     }
 }
 
-/// Who comes over TCP, and what it wants, if that is to be answered at all.
+/// The hello of a caller over TCP, if it is to be answered by the node.
 fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connection)> {
     let deadline = Instant::now() + PATIENCE;
     let credentials = &shared.credentials;
@@ -276,7 +276,7 @@ fn introduce(connection: Connection, shared: &Shared) -> Option<(Hello, Connecti
             answer(connection, Term(0), &certify(credentials, newcomer, false, peer));
             None
         }
-        // Nothing is certified twice, and descriptors come by the other door.
+        // Certified callers are not certified again, and descriptors come by the other door.
         (Some(Some(Identity::Node(node))), purpose)
             if node == hello.node && !matches!(purpose, Purpose::Enrol(_) | Purpose::Passage { .. }) =>
         {
@@ -372,10 +372,10 @@ pub enum CallError {
     Foreign {
         /// Who.
         address: String,
-        /// What its certificate lacks.
+        /// What is wrong with its certificate.
         why: String,
     },
-    /// There is no way to become a member.
+    /// A token is needed, and none was given.
     #[error(
         "{address} is no process of this user on this machine, and to join it takes a token: put what `freshet token` \
          prints on a member into a file, and name that with --member-token-file"
@@ -384,7 +384,7 @@ pub enum CallError {
         /// Where the member is.
         address: String,
     },
-    /// What is needed for a certificate cannot be made or used.
+    /// Credentials cannot be made or used.
     #[error(transparent)]
     Credentials(#[from] freshet_membership::CredentialsError),
     /// It went away.
@@ -425,8 +425,8 @@ pub enum CallError {
     },
 }
 
-/// A connection to the node at `address`, over which TLS has shown both that the other is a member
-/// of the same cluster. At most `patience` for each step.
+/// Connects to the node at `address`. Both ends have proved by TLS that they are members of the
+/// same cluster. Each step takes at most `patience`.
 ///
 /// # Errors
 /// [`CallError`].
@@ -454,7 +454,7 @@ fn secured(
     Ok(connection)
 }
 
-/// A socket to the process of this user that listens at `address`, if that is on this machine.
+/// Connects to the process of this user that listens at `address`, if that is on this machine.
 fn near(address: &str, patience: Duration) -> Result<Option<(UnixStream, Connection)>, CallError> {
     let system = |source| CallError::System { address: address.to_owned(), source };
     for resolved in address.to_socket_addrs().map_err(system)? {
@@ -468,8 +468,8 @@ fn near(address: &str, patience: Duration) -> Result<Option<(UnixStream, Connect
     Ok(None)
 }
 
-/// Has this process certified by the member at `address`: without a token as a process of the same
-/// user on the same machine, otherwise with `token`. A node that has an id already says it.
+/// Has this process certified by the member at `address`: without a token if the member is of the
+/// same user on the same machine, otherwise with `token`. A node that already has an id keeps it.
 ///
 /// # Errors
 /// [`CallError`]; a refusal is one.
@@ -484,7 +484,7 @@ pub fn enrol(
             let near = near(address, patience)?.map(|(_, connection)| connection);
             match near {
                 Some(near) => near,
-                // Whether anybody is there at all is what matters first.
+                // First of all, whether the node answers at all.
                 None => {
                     drop(freshet_fabric::tcp::connect(address, patience)?);
                     return Err(CallError::NoToken { address: address.to_owned() });
@@ -507,8 +507,8 @@ pub fn enrol(
     }
 }
 
-/// Opens a passage for descriptors to the node at `address`, and says under which number. None when
-/// that is no process of this user on this machine.
+/// Opens a passage for descriptors to the node at `address`, and returns its number. None when that
+/// node is not a process of this user on this machine.
 ///
 /// # Errors
 /// [`CallError`]; a refusal is one.

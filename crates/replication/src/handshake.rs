@@ -88,9 +88,9 @@ pub fn consider(
     })
 }
 
-/// Whether one who introduces itself with `hello` may be answered by `node`, which belongs to
-/// `cluster`. What can fence, redirect or cut has to come from a node that knows to which cluster
-/// it belongs; a node without one may ask which this is, and join.
+/// Whether `node`, which belongs to `cluster`, may answer a node that introduces itself with
+/// `hello`. A message that can fence, redirect or cut has to name this cluster. A node without a
+/// cluster may ask which this is, and join.
 ///
 /// # Errors
 /// [`Refusal`], to be sent to it.

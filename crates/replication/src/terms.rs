@@ -114,7 +114,7 @@ pub enum BeginError {
 /// Why a candidate has no term to ask for.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RaiseError {
-    /// There is none.
+    /// All terms are used up.
     #[error(transparent)]
     LastTerm(#[from] LastTerm),
     /// It could not be written.
@@ -180,17 +180,17 @@ impl Terms {
     /// Raises the fence for a candidacy of this node ([`Candidacy::raise`]). Durable when this returns.
     ///
     /// # Errors
-    /// [`RaiseError`]: then nothing has changed here, and nobody may be asked.
+    /// [`RaiseError`]: then nothing has changed here, and no node may be asked for a promise.
     pub fn raise_for(&self, candidacy: &mut Candidacy) -> Result<(), RaiseError> {
         self.change(|state| Ok(candidacy.raise(&mut state.fence)?))
     }
 
-    /// Whether an honest node can have come to `term`, as far as this one knows.
+    /// Whether an honest node can have reached `term`, as far as this one knows.
     pub fn believes(&self, term: Term) -> bool {
         self.lock().fence.believes(term)
     }
 
-    /// What somebody is told whose term is refused, since `highest` is in force here.
+    /// The answer to a node whose term is refused because `highest` is in force here.
     pub(crate) fn refusal(
         &self,
         asked: Term,

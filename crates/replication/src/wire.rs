@@ -102,7 +102,7 @@ pub enum Purpose {
         appliance: bool,
         /// Under this number it has opened a [`Purpose::Passage`] before.
         passage: Option<u64>,
-        /// Whether it would have the log sent without TLS.
+        /// Whether it agrees to get the log without TLS.
         bare: bool,
     },
     /// A candidate wants to have the log as far as it goes.
@@ -136,13 +136,12 @@ pub enum Purpose {
         /// Where to follow it.
         address: String,
     },
-    /// A newcomer wants to be certified. All else is answered to those only who have shown a
-    /// certificate.
+    /// A newcomer wants to be certified. Every other purpose needs a certificate.
     Enrol(Enrolment),
-    /// Of a process of this user on this machine: here descriptors are passed for the one who joins
-    /// with this number.
+    /// From a process of this user on this machine: on this connection descriptors are passed, for
+    /// the node that joins with this number.
     Passage {
-        /// Chosen by chance.
+        /// A random number.
         number: u64,
     },
 }
@@ -201,7 +200,7 @@ pub struct Welcome {
     pub keep_alive_ms: u32,
     /// To Join: the sender's mailbox and status words. Nothing more is said on this connection; all is written.
     pub offer: Option<Offer>,
-    /// To Join: from here on this connection does without TLS.
+    /// To Join: after this the connection leaves TLS.
     pub bare: bool,
 }
 
@@ -302,18 +301,18 @@ pub enum Refusal {
         /// What has to happen first.
         why: Wait,
     },
-    /// Who asks has not proved to be who it says it is, or to be one who may ask this.
+    /// The caller has not proved its id, or may not ask this.
     #[error("not a member of this cluster: {0}")]
     NotMember(String),
-    /// A newcomer is not let in.
+    /// A newcomer is refused.
     #[error(transparent)]
     NotEnrolled(#[from] EnrolmentError),
-    /// No honest node can have come to such a term.
+    /// No honest node can have reached such a term.
     #[error(
         "term {asked} cannot be: the latest that this node knows of is {highest}; see \"A wrong term\" in docs/operations.md"
     )]
     Leap {
-        /// The term that was spoken for.
+        /// The term that was claimed.
         asked: Term,
         /// The latest one known here.
         highest: Term,

@@ -34,19 +34,19 @@ pub enum Named {
     View {
         /// What is in its place.
         query: Arc<Query>,
-        /// What the names in it mean: what the view reads is read in its owner's name.
+        /// The relations that names in it mean: the view reads in its owner's name.
         relations: Arc<dyn Relations>,
         /// As many as the query has columns.
         columns: Vec<Column>,
-        /// Says who may read it.
+        /// Checks whether it may be read.
         access: Arc<dyn Readable>,
     },
 }
 
-/// Who may read something in FROM.
+/// Checks whether something in FROM may be read.
 pub trait Readable: fmt::Debug + Send + Sync {
-    /// Asked once a query is bound, for each place where it names the relation: fails unless the
-    /// query may read these of its columns, or any one, if it reads none but counts rows.
+    /// Called once a query is bound, for each place where it names the relation. Fails unless the
+    /// query may read these of its columns, or any one if it reads none and only counts rows.
     ///
     /// # Errors
     /// 42501.
@@ -58,7 +58,7 @@ pub trait Relations: fmt::Debug + Send + Sync {
     /// What a name means; without a schema, by the session's search path.
     ///
     /// # Errors
-    /// 42P01 when there is none, 42501 when its schema may not be used.
+    /// 42P01 when there is no such relation, 42501 when its schema may not be used.
     fn named(&self, schema: Option<&str>, name: &str) -> Result<Named, SqlError>;
 }
 

@@ -179,22 +179,22 @@ pub fn restore(config: &RestoreConfig) -> Result<RestoredTo, RestoreFailure> {
     Ok(what.restore()?)
 }
 
-/// What terms a node has gone back to.
+/// The terms that a node has gone back to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResetTerms {
-    /// The latest that it had heard of.
+    /// The latest term that it had heard of.
     pub before: Term,
-    /// The last in which it has any log.
+    /// The last term in which it has any log.
     pub after: Term,
 }
 
-/// Has a node that is not running forget every term that is later than the last in its log: the
-/// way back when a term was spoken for to which no node has come. To be done on all nodes of a
-/// cluster, while none of them runs: a node that keeps what it has promised refuses the others, and
-/// one that forgets it alone may follow a primary that was succeeded. Nothing else is changed.
+/// Has a node that is not running forget every term that is later than the last in its log: the way
+/// back after a member has claimed a term that no node has reached. Do this on all nodes of a
+/// cluster, while none of them runs: a node that keeps its promises refuses the others, and a
+/// single node that forgets them may follow a primary that was succeeded. Changes nothing else.
 ///
 /// # Errors
-/// When the directory is no node's, or a node runs on it, or it cannot be written.
+/// When the directory is not a node's, a node runs on it, or it cannot be written.
 pub fn reset_terms(directory: &Path) -> Result<ResetTerms, StartError> {
     let directory = Arc::new(LogDirectory::open(directory)?);
     let state = term_state(&directory.control()).map_err(StartError::Config)?;

@@ -453,8 +453,8 @@ impl Checkpointing {
                             self.written.fetch_add(row.len() as u64, Ordering::Relaxed);
                         }
                         Some(_) => {}
-                        // A reader still holds it back. The log with the tombstone may go, so the
-                        // checkpoint says that the id is free; several entries may say it.
+                        // A reader still holds it back. The log with the tombstone may be removed,
+                        // so the checkpoint says that the id is free; several entries may say so.
                         None => full |= writer.push_gone(rid, stamp),
                     }
                 }

@@ -233,8 +233,8 @@ impl LogSettings {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct FabricSettings {
-    /// On a standby: by which fabric the log comes. On a primary: by which one standbys may ask for
-    /// it, beside TCP.
+    /// On a standby: the fabric by which the log comes. On a primary: the fabric that standbys may
+    /// ask for besides TCP.
     pub kind: FabricKind,
     /// Whoever waits for the other side looks for its word this many microseconds before going to sleep (shm, verbs): only worth
     /// anything where a processor is idle.
@@ -250,20 +250,20 @@ pub struct FabricSettings {
     pub appliance: bool,
     /// The RDMA device, "NAME:PORT:GID-INDEX"; empty: the first that is up (verbs).
     pub device: String,
-    /// Whether what goes over TCP is sealed by TLS also after two nodes have shown who they are.
+    /// Whether TLS also encrypts what goes over TCP after two nodes have authenticated.
     pub encryption: FabricEncryption,
 }
 
-/// Whether what two nodes write into one another's memory over TCP is sealed. Other fabrics do not
-/// go over TCP.
+/// Whether what two nodes write into each other's memory over TCP is encrypted. Other fabrics do
+/// not use TCP.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum FabricEncryption {
     /// By TLS.
     #[default]
     Tls,
-    /// Not, where both nodes say so. They still prove to one another who they are, but whoever
-    /// controls the network between them can read and change what they send.
+    /// Not encrypted, if both nodes say so. They still authenticate, but an attacker who controls
+    /// the network between them can read and change what they send.
     None,
 }
 
@@ -421,7 +421,7 @@ pub struct NodeConfig {
     pub checkpoint: CheckpointSettings,
     /// How nodes write into one another's memory.
     pub fabric: FabricSettings,
-    /// By what this node is a member of its cluster.
+    /// How this node is a member of its cluster.
     pub membership: MembershipSettings,
 }
 

@@ -1,4 +1,4 @@
-//! How a node comes to its certificate.
+//! How a node gets its certificate.
 
 use std::{
     fs,
@@ -19,16 +19,17 @@ use super::{
     start::{PATIENCE, StartError},
 };
 
-/// By what a node is a member. Without any of it Freshet makes the certificates itself.
+/// How a node is a member. If all is empty, Freshet makes the certificates itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct MembershipSettings {
     /// A file with a token from a member on another machine, for a node that has no certificate
     /// yet.
     pub token_file: Option<PathBuf>,
-    /// The certificate that the operator brings, in PEM, and those between it and the authority's.
+    /// The certificate that the operator provides, in PEM, and the intermediate ones up to the
+    /// authority's.
     pub certificate: Option<PathBuf>,
-    /// The key that belongs to it.
+    /// The key of that certificate.
     pub key: Option<PathBuf>,
     /// The certificate of the authority that signs for all members.
     pub authority: Option<PathBuf>,
@@ -68,8 +69,8 @@ impl MembershipSettings {
     }
 }
 
-/// A new node's own name, that of its cluster, and its certificate: of a new cluster, or of its
-/// primary's. Nothing is written.
+/// A new node's id, that of its cluster, and its certificate: for a new cluster, or for its
+/// primary's. Writes nothing.
 pub(super) fn of_new_node(config: &NodeConfig) -> Result<(NodeId, ClusterId, Credentials), StartError> {
     if let Some(files) = config.membership.files()? {
         let credentials = Credentials::read(&files, ClusterId(0))?;
@@ -87,9 +88,9 @@ pub(super) fn of_new_node(config: &NodeConfig) -> Result<(NodeId, ClusterId, Cre
     Ok((credentials.node()?, credentials.cluster(), credentials))
 }
 
-/// The certificate of a node that has a name already, from its `directory` if it has one. One that
-/// has lost it is certified again by the node that it is to join. `is_first`: it was restored from a
-/// backup, and knows of no other node.
+/// The certificate of a node that already has an id, from its `directory` if it has one. A node
+/// that has lost it is certified again by the node that it is to join. `is_first`: it was restored
+/// from a backup, and knows of no other node.
 pub(super) fn of_node(
     config: &NodeConfig,
     directory: &Path,
@@ -105,7 +106,7 @@ pub(super) fn of_node(
             credentials.write(directory)?;
             credentials
         }
-        // A cluster begins with it.
+        // A new cluster begins with it.
         (None, None) if is_first || config.force_reign => {
             tracing::warn!(%cluster, "a new authority is made: nodes of the one before are no members any more");
             let credentials = Credentials::found(cluster, node)?;

@@ -158,7 +158,7 @@ impl Node {
         &self.config
     }
 
-    /// What it shows to others.
+    /// The certificate that it shows to others.
     pub fn credentials(&self) -> &Credentials {
         &self.credentials
     }

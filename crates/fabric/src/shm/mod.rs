@@ -4,8 +4,8 @@
 //! ([`bell`]), at which the other side sleeps when it has nothing to do.
 //!
 //! The two pass each other the descriptors of what they have registered, over a socket between
-//! processes of one user ([`local`](crate::local)): neither says by which number or name its memory
-//! is to be found.
+//! processes of one user ([`local`](crate::local)). Neither finds the other's memory by a number or
+//! a name.
 //!
 //! The TCP connection on which the two met stays open beside it: when it ends, a thread that does nothing but wait for that wakes whoever
 //! sleeps here.

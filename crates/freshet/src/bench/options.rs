@@ -54,7 +54,7 @@ pub(crate) struct NodeOptions {
     /// Threads that execute procedures.
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=256))]
     pub(crate) workers: u16,
-    /// What concurrent procedures may do to one another: si or serializable.
+    /// The isolation of procedures: si or serializable.
     #[arg(long, value_name = "LEVEL", default_value_t = Isolation::Serializable)]
     pub(crate) isolation: Isolation,
 }

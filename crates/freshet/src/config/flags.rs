@@ -43,7 +43,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "ADDRESSES", value_delimiter = ',', env = "FRESHET_PEERS", help_heading = "Addresses")]
     pub(crate) peers: Option<Vec<String>>,
 
-    /// Whether everybody who reaches `address` over TCP may ask how the node is. [default: false]
+    /// Whether every client that reaches `address` over TCP may ask for the status. [default:
+    /// false]
     #[arg(long, value_name = "BOOL", num_args = 0..=1, default_missing_value = "true", env = "FRESHET_OPEN_STATUS", help_heading = "Addresses")]
     pub(crate) open_status: Option<bool>,
 
@@ -144,22 +145,23 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "DEVICE", env = "FRESHET_FABRIC_DEVICE", help_heading = "Fabric")]
     pub(crate) fabric_device: Option<String>,
 
-    /// Whether what goes over TCP between nodes is sealed by TLS also after both have shown who
-    /// they are: tls, or none where both nodes say so. [default: tls]
+    /// Whether TLS also encrypts what nodes send over TCP after they have authenticated: tls, or
+    /// none if both nodes say so. [default: tls]
     #[arg(long, value_name = "HOW", env = "FRESHET_FABRIC_ENCRYPTION", help_heading = "Fabric")]
     pub(crate) fabric_encryption: Option<FabricEncryption>,
 
-    /// A file with the token that `freshet token` has printed on a member: with it a new node is
-    /// let into a cluster on another machine. [default: none]
+    /// A file with the token that `freshet token` has printed on a member: it lets a new node on
+    /// another machine in. [default: none]
     #[arg(long, value_name = "FILE", env = "FRESHET_MEMBER_TOKEN_FILE", help_heading = "Membership")]
     pub(crate) member_token_file: Option<PathBuf>,
-    /// This node's certificate, in PEM, where the operator brings it. [default: made by Freshet]
+    /// This node's certificate, in PEM, if the operator provides it. [default: made by Freshet]
     #[arg(long, value_name = "FILE", env = "FRESHET_MEMBER_CERTIFICATE", help_heading = "Membership")]
     pub(crate) member_certificate: Option<PathBuf>,
     /// The key that belongs to it, in PEM. [default: made by Freshet]
     #[arg(long, value_name = "FILE", env = "FRESHET_MEMBER_KEY", help_heading = "Membership")]
     pub(crate) member_key: Option<PathBuf>,
-    /// The certificate of the authority that has signed for all members. [default: made by Freshet]
+    /// The certificate of the authority that has signed all members' certificates. [default: made
+    /// by Freshet]
     #[arg(long, value_name = "FILE", env = "FRESHET_MEMBER_AUTHORITY", help_heading = "Membership")]
     pub(crate) member_authority: Option<PathBuf>,
 
@@ -243,16 +245,17 @@ pub(crate) struct Flags {
     /// Where PostgreSQL's clients connect: address and port, port 0 for a free one; off for nowhere. [default: 127.0.0.1:5432]
     #[arg(long, value_name = "ADDRESS", env = "FRESHET_SQL_LISTEN", help_heading = "SQL")]
     pub(crate) sql_listen: Option<SqlListen>,
-    /// Where their Unix socket is made, .s.PGSQL.<port of sql-listen>; off for nowhere. [default: freshet in $XDG_RUNTIME_DIR, or
-    /// /tmp/freshet-<uid>]
+    /// The directory of their Unix socket, .s.PGSQL.<port of sql-listen>; off for no socket.
+    /// [default: freshet in $XDG_RUNTIME_DIR, or /tmp/freshet-<uid>]
     #[arg(long, value_name = "DIR", env = "FRESHET_SQL_SOCKET_DIRECTORY", help_heading = "SQL")]
     pub(crate) sql_socket_directory: Option<PathBuf>,
     /// How many of them at once. [default: 100]
     #[arg(long, value_name = "N", env = "FRESHET_SQL_CONNECTIONS", help_heading = "SQL")]
     pub(crate) sql_connections: Option<usize>,
-    /// Who gets in, and by what: a file with the lines of PostgreSQL's pg_hba.conf (docs/operations.md). Without
-    /// one, the user who runs the server, and root, need no password at the Unix socket; all others,
-    /// and all by TCP, show a role's password. [default: none]
+    /// Which clients get in, and how they authenticate: a file with the lines of PostgreSQL's
+    /// pg_hba.conf (docs/operations.md). Without one, the user who runs the server, and root, need
+    /// no password at the Unix socket; all others, and all over TCP, need the role's password.
+    /// [default: none]
     #[arg(long, value_name = "FILE", env = "FRESHET_SQL_ACCESS", help_heading = "SQL")]
     pub(crate) sql_access: Option<PathBuf>,
     /// The superuser that a new database has, without a password. [default: freshet]
@@ -264,8 +267,8 @@ pub(crate) struct Flags {
     /// The key that belongs to them, in PEM. [default: none]
     #[arg(long, value_name = "FILE", env = "FRESHET_SQL_TLS_KEY", help_heading = "SQL")]
     pub(crate) sql_tls_key: Option<PathBuf>,
-    /// The authorities that clients' certificates must be signed by, in PEM; clients without one are not
-    /// refused for that, unless the access file says so. [default: none]
+    /// The authorities that must have signed clients' certificates, in PEM. Clients without a
+    /// certificate are refused only if the access file says so. [default: none]
     #[arg(long, value_name = "FILE", env = "FRESHET_SQL_TLS_CA", help_heading = "SQL")]
     pub(crate) sql_tls_ca: Option<PathBuf>,
     /// How many bytes all sessions may keep together, for sorts, groups, cursors and the like; 0
@@ -290,12 +293,11 @@ pub(crate) struct Flags {
     /// What idle_session_timeout is in sessions that do not set it; 0 for none. [default: 0]
     #[arg(long, value_name = "MS", env = "FRESHET_SQL_IDLE_SESSION_TIMEOUT_MS", help_heading = "SQL")]
     pub(crate) sql_idle_session_timeout_ms: Option<u64>,
-    /// What the lines on standard error look like that say how the node is: text or json. [default:
-    /// text]
+    /// The format of messages on standard error: text or json. [default: text]
     #[arg(long, value_name = "FORMAT", env = "FRESHET_LOG_FORMAT", help_heading = "Messages")]
     pub(crate) log_format: Option<Format>,
-    /// Which lines: error, warn, info, debug or trace, and others for parts of the program, like
-    /// info,replication=debug. [default: info]
+    /// Which messages are written: error, warn, info, debug or trace, and levels for parts of the
+    /// program, like info,replication=debug. [default: info]
     #[arg(long, value_name = "LEVELS", env = "FRESHET_LOG_LEVEL", help_heading = "Messages")]
     pub(crate) log_level: Option<Levels>,
     /// The processors that this node may use, like 0 or 0,2-3. [default: all]

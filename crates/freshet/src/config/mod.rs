@@ -139,7 +139,7 @@ pub(crate) struct Settings {
     pub(crate) replay: ReplayMode,
     /// What a standby's replay does to records.
     pub(crate) apply: Apply,
-    /// Whether everybody who reaches the control port may ask how the node is.
+    /// Whether every client that reaches the control port may ask for the status.
     pub(crate) open_status: bool,
     /// The processors that this node may use.
     pub(crate) pin: Option<Cpus>,
@@ -149,7 +149,7 @@ pub(crate) struct Settings {
     pub(crate) checkpoint: CheckpointSettings,
     /// How nodes write into one another's memory.
     pub(crate) fabric: FabricSettings,
-    /// By what this node is a member of its cluster.
+    /// How this node is a member of its cluster.
     pub(crate) member: MembershipSettings,
     /// The PostgreSQL protocol.
     pub(crate) sql: SqlSettings,
@@ -202,11 +202,11 @@ impl From<SqlListen> for String {
 pub(crate) struct SqlSettings {
     /// Where they connect.
     pub(crate) listen: SqlListen,
-    /// Where their Unix socket is; none for the directory that servers of this user have for that.
+    /// The directory of their Unix socket; none for the default directory of this user.
     pub(crate) socket_directory: Option<PathBuf>,
     /// How many of them at once.
     pub(crate) connections: usize,
-    /// The file that says who gets in.
+    /// The access file.
     pub(crate) access: Option<PathBuf>,
     /// The superuser that a new database has.
     pub(crate) user: String,
@@ -231,10 +231,10 @@ pub(crate) struct SqlSettings {
 }
 
 impl SqlSettings {
-    /// The directory for the Unix socket, which is there; none where there is to be no socket.
+    /// The directory for the Unix socket, which exists; none for no socket.
     ///
     /// # Errors
-    /// When it is not there, or when that of this user cannot be used.
+    /// When it does not exist, or when the default directory cannot be used.
     pub(crate) fn socket_directory(&self) -> io::Result<Option<PathBuf>> {
         match &self.socket_directory {
             Some(off) if off.as_os_str() == "off" => Ok(None),
@@ -336,9 +336,9 @@ pub(crate) struct LogSettings {
     pub(crate) divide_by: DivideBy,
     /// How many records make a page.
     pub(crate) page_records: u64,
-    /// What lines look like that say how the node is.
+    /// The format of messages.
     pub(crate) format: Format,
-    /// Which of them are said.
+    /// Which messages are written.
     pub(crate) level: Levels,
 }
 

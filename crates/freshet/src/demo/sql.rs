@@ -32,7 +32,7 @@ const AFTER: &[&str] = &[
 /// psql, if it is installed.
 pub(crate) struct Psql(());
 
-/// What psql is told of a Unix socket: its directory and its port.
+/// psql's arguments for a Unix socket: its directory and its port.
 fn place(socket: &Path) -> Option<(&str, &str)> {
     let port = socket.extension()?.to_str()?;
     Some((socket.parent()?.to_str()?, port))

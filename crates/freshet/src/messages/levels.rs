@@ -1,4 +1,4 @@
-//! Which lines are wanted: a level for all parts, and others for some of them.
+//! Which lines are wanted: a level for all parts, and levels for single parts.
 
 use std::{fmt, str::FromStr};
 
@@ -8,7 +8,7 @@ use tracing::{Level, level_filters::LevelFilter};
 /// The parts of the program that say something.
 const PARTS: [&str; 8] = ["freshet", "engine", "replication", "recovery", "log", "fabric", "query", "postgres"];
 
-/// A level for all, and for parts their own.
+/// A level for all parts, and the levels of those that have their own.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub(crate) struct Levels {
@@ -23,12 +23,12 @@ impl Default for Levels {
 }
 
 impl Levels {
-    /// That of a part.
+    /// The level of a part.
     pub(super) fn of(&self, part: &str) -> Level {
         self.parts.iter().find(|(name, _)| name == part).map_or(self.all, |(_, level)| *level)
     }
 
-    /// The one that lets most through.
+    /// The most verbose of all levels.
     pub(super) fn most(&self) -> LevelFilter {
         let all = self.parts.iter().map(|(_, level)| *level);
         LevelFilter::from_level(all.fold(self.all, Level::max))

@@ -1,5 +1,5 @@
-//! Keeps one place in the code from filling the disk: what it says often is said a few times, and
-//! then how often it would have been said.
+//! Keeps one place in the code from filling the disk: lets a few of its lines through, then says
+//! how many were left out.
 
 use std::{
     collections::HashMap,
@@ -10,15 +10,16 @@ use tracing::{Metadata, callsite::Identifier};
 
 /// This number of lines of one place is let through ...
 pub(super) const BURST: u32 = 20;
-/// ... in so long a time.
+/// ... in this time.
 pub(super) const INTERVAL: Duration = Duration::from_secs(10);
 
 /// Whether a line is let through.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Admission {
-    /// It is. Of its place this number was left out before, and that was not said yet.
+    /// It is let through. Before it, this number of lines of its place was left out and not yet
+    /// reported.
     Yes { left_out: u64 },
-    /// It is counted, and nothing else; whether it is the first.
+    /// It is left out and counted; whether it is the first.
     No { first: bool },
 }
 
@@ -34,7 +35,7 @@ struct Place {
 pub(super) struct Limit(HashMap<Identifier, Place>);
 
 impl Limit {
-    /// That of a line which is to be said `now`.
+    /// Decides on a line that is to be said `now`.
     pub(super) fn admit(&mut self, metadata: &'static Metadata<'static>, now: Instant) -> Admission {
         let fresh = Place { metadata, since: now, said: 0, left_out: 0 };
         let place = self.0.entry(metadata.callsite()).or_insert(fresh);
@@ -51,13 +52,13 @@ impl Limit {
         Admission::Yes { left_out }
     }
 
-    /// When the first interval ends in which something was left out.
+    /// The end of the first interval in which a line was left out.
     pub(super) fn next(&self) -> Option<Instant> {
         self.0.values().filter(|place| place.left_out > 0).map(|place| place.since + INTERVAL).min()
     }
 
-    /// The places that have left something out in an interval that is over, and how much. They begin
-    /// another one.
+    /// The places whose interval is over and that left lines out in it, and how many. Each of them
+    /// begins a new interval.
     pub(super) fn due(&mut self, now: Instant) -> Vec<(&'static Metadata<'static>, u64)> {
         let over = |place: &&mut Place| place.left_out > 0 && now.saturating_duration_since(place.since) >= INTERVAL;
         let due = self.0.values_mut().filter(over);

@@ -1,4 +1,4 @@
-//! What was said, as a line.
+//! A message as a line of text or JSON.
 
 use std::{
     fmt::{self, Write},
@@ -19,7 +19,7 @@ pub(super) fn part(target: &str) -> &str {
     crate_name.strip_prefix("freshet_").unwrap_or(crate_name)
 }
 
-/// The sentence, and what a machine wants to know beside.
+/// The sentence and the fields.
 #[derive(Debug, Default)]
 pub(super) struct Fields {
     message: String,
@@ -84,7 +84,7 @@ pub(super) struct Line<'l> {
 }
 
 impl Line<'_> {
-    /// With its end. Nothing in it that a client has chosen can end it earlier.
+    /// The line with its end. Text that a client has chosen cannot end it earlier.
     pub(super) fn text(&self, format: Format) -> String {
         let time = humantime::format_rfc3339_millis(self.time);
         let (level, part, fields) = (levels::name(self.level), self.part, self.fields);
@@ -121,7 +121,7 @@ fn is_word(text: &str) -> bool {
         && !text.contains(|char: char| char.is_whitespace() || char.is_control() || "\"'=\\".contains(char))
 }
 
-/// Without what ends a line, or commands a terminal.
+/// Without characters that end a line or control a terminal.
 fn plain(text: &str, into: &mut String) {
     for char in text.chars() {
         if char.is_control() { into.extend(char.escape_default()) } else { into.push(char) }

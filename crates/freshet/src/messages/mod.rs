@@ -1,9 +1,9 @@
 //! What this process says about itself: one line on standard error for each change of state, for
 //! people or for machines.
 //!
-//! Every crate says what happens with the macros of `tracing`, and none knows where it goes. Here it
-//! is filtered ([`levels`]), kept from flooding ([`limit`]), made a line ([`line`]) and handed to a
-//! thread that writes ([`queue`]). Who says something never waits for who reads it.
+//! All crates use the macros of `tracing`; this module decides where messages go. It filters them
+//! ([`levels`]), limits how many there are ([`limit`]), formats them ([`line`]) and hands them to a
+//! thread that writes ([`queue`]). A thread that says something never waits for the reader.
 
 mod levels;
 mod limit;
@@ -52,10 +52,10 @@ pub(crate) enum Format {
 /// How long the end of the process waits for lines to be written.
 const LAST: Duration = Duration::from_secs(1);
 
-/// That of this process.
+/// The messages of this process.
 static MESSAGES: OnceLock<Messages> = OnceLock::new();
 
-/// Where everything that is said comes together.
+/// Collects all messages.
 #[derive(Clone)]
 pub(crate) struct Messages(Arc<Shared>);
 
@@ -64,7 +64,7 @@ struct Shared {
     format: AtomicU8,
     limit: Mutex<Limit>,
     queue: Queue,
-    /// The time that limits are about.
+    /// The clock of the limits.
     now: Box<dyn Fn() -> Instant + Send + Sync>,
 }
 
@@ -74,27 +74,27 @@ impl fmt::Debug for Messages {
     }
 }
 
-/// From now on this process says what happens on its standard error. Once in a process; a second
-/// call only changes format and levels.
+/// Starts writing messages to standard error. A second call in a process only changes format and
+/// levels.
 ///
 /// # Errors
-/// When there is no descriptor, or no thread.
+/// When there is no descriptor or thread left.
 pub(crate) fn begin(format: Format, levels: &Levels) -> io::Result<Messages> {
     if let Some(messages) = MESSAGES.get() {
         messages.set(format, levels);
         return Ok(messages.clone());
     }
-    // Not by the standard library's handle, whose lock a write that waits would hold.
+    // Not the standard library's handle: a write that waits would hold its lock.
     let out = std::fs::File::from(io::stderr().as_fd().try_clone_to_owned()?);
     let messages = Messages::new(format, levels.clone(), Box::new(Instant::now));
     messages.write_to(out)?;
-    // Another thread may have been faster; then that one's counts.
+    // Another thread may have been faster; then its value is used.
     let messages = MESSAGES.get_or_init(|| messages).clone();
     let _ = tracing::subscriber::set_global_default(messages.clone());
     Ok(messages)
 }
 
-/// The last that a command says before it ends without success.
+/// The last message of a command that fails.
 pub(crate) fn last_word(message: &str) {
     let Some(messages) = MESSAGES.get() else {
         eprintln!("freshet: {message}");
@@ -114,7 +114,7 @@ pub(crate) fn flush() {
     }
 }
 
-/// What became of a panic; see `freshet_base::panics`.
+/// Reports a panic; see `freshet_base::panics`.
 pub(crate) fn tell_panic(what: &str, ends_the_process: bool) {
     let Some(messages) = MESSAGES.get() else {
         eprintln!("freshet: {what}");
@@ -169,7 +169,7 @@ impl Messages {
         if self.0.format.load(Ordering::Relaxed) == Format::Json as u8 { Format::Json } else { Format::Text }
     }
 
-    /// Changes what is said, and how, from the next line on.
+    /// Changes format and levels from the next line on.
     pub(crate) fn set(&self, format: Format, levels: &Levels) {
         // Relaxed: it orders nothing.
         self.0.format.store(format as u8, Ordering::Relaxed);
@@ -178,12 +178,12 @@ impl Messages {
     }
 
     fn flush(&self, patience: Duration) {
-        // Nobody will say later what was left out.
+        // There is no later occasion to report what was left out.
         self.tell_suppressed_by((self.0.now)() + limit::INTERVAL);
         self.0.queue.wait_written(Instant::now() + patience);
     }
 
-    /// A line of this module's own, which no limit concerns.
+    /// A line of this module, to which no limit applies.
     fn own(&self, level: Level, message: &str, counts: &[(&'static str, u64)]) -> String {
         let fields = Fields::own(message, counts);
         Line { time: SystemTime::now(), level, part: "freshet", fields: &fields }.text(self.format())
@@ -193,12 +193,12 @@ impl Messages {
         self.0.limit.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// When there will be something to say of what was left out.
+    /// When lines that were left out are to be reported next.
     fn next_suppressed(&self) -> Option<Instant> {
         self.limit().next()
     }
 
-    /// Says how much was left out where the time of that is over.
+    /// Reports lines that were left out in intervals that are over.
     fn tell_suppressed(&self) {
         self.tell_suppressed_by((self.0.now)());
     }
@@ -247,7 +247,7 @@ impl Subscriber for Messages {
         let before = match admission {
             Admission::No { first } => {
                 if first {
-                    // There will be something to say without anybody saying it.
+                    // The thread that writes has to report this later, even if no message comes.
                     self.0.queue.nudge();
                 }
                 return;
@@ -263,7 +263,7 @@ impl Subscriber for Messages {
         self.0.queue.push(line.text(self.format()));
     }
 
-    // There are no spans: a line says all by itself.
+    // There are no spans: a line stands by itself.
     fn new_span(&self, _: &Attributes<'_>) -> Id {
         Id::from_u64(1)
     }

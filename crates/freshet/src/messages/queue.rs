@@ -20,11 +20,11 @@ struct State {
     /// Lines for which there was no room.
     dropped: u64,
     writing: bool,
-    /// The thread that writes is to look at the time.
+    /// The thread that writes is to wake and look at the time.
     nudged: bool,
 }
 
-/// A bounded queue that nobody waits for who puts something into it.
+/// A bounded queue. Threads that put lines into it never wait.
 #[derive(Default)]
 pub(super) struct Queue {
     state: Mutex<State>,
@@ -54,8 +54,8 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// Takes all lines, and how many were dropped since; blocks until there are some, or for so
-    /// long, or until it is nudged.
+    /// Takes all lines, and how many were dropped since the last call. Blocks until there are some,
+    /// until `patience` has passed, or until it is nudged.
     pub(super) fn take(&self, patience: Option<Duration>) -> (VecDeque<String>, u64) {
         let mut state = self.lock();
         let deadline = patience.map(|patience| Instant::now() + patience);
@@ -71,7 +71,7 @@ impl Queue {
         (std::mem::take(&mut state.lines), std::mem::take(&mut state.dropped))
     }
 
-    /// What was taken is written.
+    /// The lines that were taken are written.
     pub(super) fn written(&self) {
         self.lock().writing = false;
         self.changed.notify_all();
@@ -90,15 +90,15 @@ impl Queue {
     }
 }
 
-/// Writes, for as long as that takes. What cannot be written is lost: there is no other place to say
-/// so.
+/// Writes, for as long as that takes. What cannot be written is lost: there is no other place to
+/// report it.
 pub(super) fn write(out: &mut (impl Write + AsFd), mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match out.write(bytes) {
             Ok(0) => return,
             Ok(count) => bytes = &bytes[count..],
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
-            // Another process with the same standard error does not want to wait.
+            // Another process has made the shared standard error non-blocking.
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 let _ = poll(&mut [PollFd::new(out, PollFlags::OUT)], None);
             }

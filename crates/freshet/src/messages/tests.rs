@@ -47,7 +47,7 @@ fn a_line_has_a_sentence_and_fields() {
     assert_eq!((&line["term"], &line["full"], &line["cause"]), (&3.into(), &true.into(), &"it said \"no\"".into()));
 }
 
-/// What a client has chosen makes no line of its own, and commands no terminal.
+/// Text that a client has chosen cannot begin a line or control a terminal.
 #[test]
 fn a_line_is_one_line() {
     let evil = "x\n2027-01-01T00:00:00Z ERROR log: forged\r\u{1b}[2J\u{85}";
@@ -100,7 +100,7 @@ fn what_is_said_often_is_counted() {
     let flood = |count| (0..count).for_each(|number| error!(number, "failed"));
     let lines = said(Format::Json, "info", |messages, wait| {
         flood(BURST + 30);
-        // Others are not left out for it.
+        // Lines of other places are not left out.
         info!("something else");
         wait(INTERVAL);
         flood(1);
@@ -111,7 +111,7 @@ fn what_is_said_often_is_counted() {
         messages.tell_suppressed();
         wait(INTERVAL / 2);
         messages.tell_suppressed();
-        // At the end it is not waited for.
+        // At the end no time has to pass for the report.
         flood(BURST);
         flood(3);
         messages.flush(Duration::ZERO);
@@ -134,7 +134,7 @@ fn what_is_said_often_is_counted() {
     assert!(lines[burst + 1]["place"].as_str().unwrap().contains("tests.rs:"));
 }
 
-/// The reader of the lines does not read: who says something is not held up, and what was lost is
+/// When the reader does not read, the threads that say something do not wait, and lost lines are
 /// counted.
 #[test]
 fn nobody_waits_for_the_reader() {
@@ -171,7 +171,7 @@ fn nobody_waits_for_the_reader() {
     assert!(dropped > 0 && written > 0 && last > 0);
 }
 
-/// Standard error may be shared with a process that does not want to wait.
+/// Another process may have made a shared standard error non-blocking.
 #[test]
 fn what_cannot_be_written_at_once_is_written_later() {
     let (mut out, mut reader) = UnixStream::pair().unwrap();
@@ -183,7 +183,7 @@ fn what_cannot_be_written_at_once_is_written_later() {
     reader.read_to_end(&mut found).unwrap();
     writer.join().unwrap();
     assert!(found == expected);
-    // What nobody will ever read is given up.
+    // Lines that cannot be written are given up.
     let mut full = File::options().write(true).open("/dev/full").unwrap();
     queue::write(&mut full, b"lost");
     full.flush().unwrap();

@@ -5,8 +5,8 @@
 //! responses bear the number of their request and come in any order, so that a client may have many requests under
 //! way. The first request is [`Ask::Hello`].
 //!
-//! Who may ask what is known before the first frame: a process of the same user on the same machine
-//! by its socket, all others by the certificates of TLS (see [`server`](crate::server)).
+//! A client's rights are known before the first frame: for a process of the same user on the same
+//! machine by its socket, for others by their certificates (see [`server`](crate::server)).
 //!
 //! A peer that breaks the rules is told so once, as far as that is possible, and the connection ends. Nothing that
 //! comes over it makes a node panic, hang, or reserve memory that the peer has not filled.
@@ -68,10 +68,10 @@ pub enum Ask {
         /// How long that may take, in milliseconds.
         deadline_ms: u64,
     },
-    /// Gives out a token with which somebody from another machine is certified, once. Answered by
-    /// [`Answer::Token`].
+    /// Gives out a token with which a node or client from another machine is certified, once.
+    /// Answered by [`Answer::Token`].
     Token {
-        /// As what.
+        /// The identity that the token is for.
         grant: Grant,
         /// How long it may be used, in seconds.
         valid_s: u64,

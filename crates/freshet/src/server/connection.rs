@@ -36,12 +36,12 @@ const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 const GREETING: Duration = Duration::from_secs(5);
 /// A client who has nothing under way and asks for nothing for so long is sent away.
 const IDLE: Duration = Duration::from_secs(30 * 60);
-/// Said to who has come over TCP and has shown nothing.
+/// The answer to a client over TCP without a certificate.
 const NOBODY: &str = "no certificate was shown that this node knows: use --credentials, which `freshet enrol` makes, or ask on the \
                       node's own machine as its own user";
-/// Said when all places are taken.
+/// The answer when all places are taken.
 const FULL: &str = "this node has as many clients as it can take, and all are busy: try again later";
-/// Said to who may only look.
+/// The answer to a client that may only ask for the status.
 const LOOKS_ONLY: &str = "this certificate is good for the status alone: an operator's is needed";
 /// The longest wait that a client may ask for.
 const LONGEST: Duration = Duration::from_secs(24 * 3600);
@@ -243,7 +243,7 @@ pub(super) fn open(shared: &Arc<Shared>, number: u64, stream: Stream, is_near: b
     });
 }
 
-/// Has a client from afar show who he is. Returns what he may ask, if anything.
+/// Has a client over TCP show who it is. Returns what it may ask, if anything.
 fn secure(shared: &Shared, stream: Stream) -> io::Result<(Stream, Option<Right>, String)> {
     let credentials = shared.credentials.as_ref().ok_or(ErrorKind::ConnectionRefused)?;
     let stream = stream.secure_server(credentials.server(), Instant::now() + GREETING)?;
@@ -339,12 +339,12 @@ fn read(shared: &Arc<Shared>, right: Right, connection: &Arc<Connection>, frames
     }
 }
 
-/// Whether who may only ask how the node is may ask this.
+/// Whether a client that may only ask for the status may ask this.
 fn is_a_look(ask: &Ask) -> bool {
     matches!(ask, Ask::Status | Ask::Watermarks)
 }
 
-/// What changes the node is said before it is done, and by whom it was asked for.
+/// Logs a request that changes the node before it is done, and which client has made it.
 fn tell_asked(who: &str, ask: &Ask) {
     match ask {
         Ask::Promote { force } => tracing::info!(who, force, "a client asks this node to take over"),

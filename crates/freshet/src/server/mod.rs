@@ -1,11 +1,11 @@
-//! The control port: a node's end of the connections of those who look after it; and, on a node
-//! that was started for a benchmark, of those who call its procedures.
+//! The control port: the server's end of connections from operators and monitors, and, on a node
+//! that was started for a benchmark, from the clients that call its procedures.
 //!
-//! | who comes | and may ask |
+//! | client | may ask |
 //! |---|---|
 //! | a process of the same user on the same machine, by a socket ([`local`]) | everything |
 //! | over TCP, with a certificate of the cluster's authority as operator | everything |
-//! | over TCP, with a certificate as monitor or node; without any, if the status is open | how the node is |
+//! | over TCP, with a certificate as monitor or node; without any, if the status is open | for the status |
 //!
 //! | thread | does | ends when |
 //! |---|---|---|
@@ -73,16 +73,16 @@ pub(crate) trait Host: Send + Sync {
     fn promote(&self, force: bool) -> Result<(u32, Stamp), String>;
     /// Writes a checkpoint and waits for it. May take a while.
     fn checkpoint(&self, kind: freshet_engine::CheckpointKind) -> Result<freshet_engine::CheckpointStatus, String>;
-    /// Gives out a token, valid for so long. Secret.
+    /// Gives out a token that is valid for this time. Secret.
     fn token(&self, grant: Grant, valid: Duration) -> Result<String, String>;
     /// Blocks until everything below `stamp` is visible.
     fn wait_visible(&self, stamp: Stamp, deadline: Instant) -> Result<Stamp, String>;
 }
 
-/// What the socket for processes of this user belongs to.
+/// The purpose of the socket for processes of this user.
 pub(crate) const LOCAL: &str = "control";
 
-/// Where clients come: a TCP port, and the socket beside it for processes of this user.
+/// Where clients connect: a TCP port, and the socket beside it for processes of this user.
 pub(crate) struct Doors {
     far: TcpListener,
     near: LocalListener,
@@ -90,10 +90,10 @@ pub(crate) struct Doors {
 }
 
 impl Doors {
-    /// Takes an address for clients.
+    /// Opens both at an address.
     ///
     /// # Errors
-    /// When it cannot be had.
+    /// When the address cannot be used.
     pub(crate) fn open(address: SocketAddr) -> Result<Self, Failure> {
         let failed = |cause: std::io::Error| {
             Failure::new(format!("cannot listen for clients at {address}: {cause}; choose another --address"))
@@ -104,31 +104,31 @@ impl Doors {
         Ok(Self { far, near, address })
     }
 
-    /// Where they come.
+    /// The address of the TCP port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Wakes those who wait at either of the doors that were opened there.
+    /// Wakes the threads that accept at the two doors there.
     fn knock(address: SocketAddr) {
         drop(TcpStream::connect(address));
         drop(local::connect(LOCAL, address));
     }
 }
 
-/// What the server is for, beside looking after the node.
+/// What the server offers besides the node's control.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Purpose {
-    /// Whether everybody may ask how the node is.
+    /// Whether every client may ask for the status.
     pub(crate) open_status: bool,
-    /// Of a node that was started for a benchmark.
+    /// The procedures of a node that was started for a benchmark.
     pub(crate) procedures: Option<ProcedureOptions>,
 }
 
 /// How procedures are run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ProcedureOptions {
-    /// On so many threads.
+    /// On this many threads.
     pub(crate) workers: usize,
     /// As transactions of this level.
     pub(crate) isolation: Isolation,
@@ -139,12 +139,12 @@ pub(crate) struct ProcedureOptions {
 enum Right {
     /// Everything.
     All,
-    /// How the node is.
+    /// The status.
     Look,
 }
 
 impl Right {
-    /// That of a client who came over TCP and has shown this, if he has any.
+    /// The right of a client over TCP that has shown this identity, or none.
     fn of(identity: Option<Identity>, open_status: bool) -> Option<Self> {
         match identity {
             Some(Identity::Operator) => Some(Self::All),
@@ -217,8 +217,8 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Serves `host` to those who come to `doors`; without `credentials`, to none over TCP. The
-    /// database must have places for [`Server::places`] workers.
+    /// Serves `host` to the clients at `doors`; without `credentials`, not over TCP. The database
+    /// must have places for [`Server::places`] workers.
     ///
     /// # Errors
     /// When a thread cannot be started.
@@ -259,7 +259,7 @@ impl Server {
         Ok(server)
     }
 
-    /// How many workers a server for this may have at the same time.
+    /// How many workers a server for this purpose may have at the same time.
     pub(crate) fn places(purpose: &Purpose) -> usize {
         // One for long work; that may load with as many threads again, and make tables with one more.
         purpose.procedures.map_or(0, |options| 2 * options.workers) + 2
@@ -303,7 +303,7 @@ impl Drop for Server {
 enum Arrived {
     /// Over TCP.
     Far(TcpStream),
-    /// Of a process of this user.
+    /// From a process of this user.
     Near(UnixStream),
 }
 
@@ -316,13 +316,13 @@ fn accept(shared: &Arc<Shared>, next: impl Fn() -> std::io::Result<Arrived>, num
         }
         let (stream, is_near) = match arrived {
             Ok(Arrived::Far(stream)) => {
-                // Without it answers come late, and come.
+                // If this fails, answers only come later.
                 let _ = stream.set_nodelay(true);
                 (Stream::from(stream), false)
             }
             Ok(Arrived::Near(stream)) => (Stream::from(stream), true),
             Err(_) => {
-                // No more descriptors, or the client has gone already.
+                // No more descriptors, or the client has already gone.
                 thread::sleep(Duration::from_millis(10));
                 continue;
             }

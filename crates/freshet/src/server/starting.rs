@@ -28,7 +28,7 @@ struct Shared {
 }
 
 /// Holds the clients' address while the node starts, and answers processes of the same user on the
-/// same machine. Others are turned away: a node that starts may have no certificate yet.
+/// same machine. Other clients are refused: a node that starts may have no certificate yet.
 pub(crate) struct Reception {
     shared: Arc<Shared>,
     doors: Arc<Doors>,
@@ -36,7 +36,7 @@ pub(crate) struct Reception {
 }
 
 impl Reception {
-    /// Answers at `address` from now on, with `status` until something else is said.
+    /// Starts answering at `address`, with `status` until that is changed.
     ///
     /// # Errors
     /// When the address cannot be had.
@@ -77,7 +77,7 @@ impl Reception {
     pub(crate) fn close(self) -> Result<Doors, Failure> {
         let Self { shared, doors, threads } = self;
         shared.over.store(true, Ordering::SeqCst);
-        // Those who have come before this are answered first.
+        // Clients that have come before this are answered first.
         Doors::knock(doors.address());
         let ended = || Failure::new("the thread that answers while the node starts has ended");
         for thread in threads {

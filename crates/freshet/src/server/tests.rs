@@ -236,11 +236,11 @@ fn who_comes_from_afar_shows_a_certificate() {
         refused(looks.hash(None, SOON).map(drop));
         refused(looks.call::<()>("journal/create", &(), SOON).map(drop));
     }
-    // Of another cluster's authority.
+    // A certificate of another cluster's authority.
     let directory = tempfile::tempdir().unwrap();
     Credentials::found(ClusterId(5), NodeId(6)).unwrap().write(directory.path()).unwrap();
     assert!(matches!(as_one(&directory), Err(ClientError::Unreachable { .. })));
-    // Without any, and without TLS.
+    // Without a certificate, and without TLS.
     let nobody = |address: SocketAddr, credentials: &Credentials| {
         let token = credentials.give_token(Grant::Node(None), SOON).unwrap();
         let stream = Stream::from(TcpStream::connect(address).unwrap());
@@ -270,8 +270,8 @@ fn who_comes_from_afar_shows_a_certificate() {
     assert!(said.is_empty() || said[0] == 0x15, "an alert of TLS at most: {said:?}");
 }
 
-/// Requests that are damaged, cut off, repeated and made up: each conversation ends, and the server is as before.
-/// `FRESHET_SEED` repeats a run, `FRESHET_ROUNDS` says how many there are.
+/// Requests that are damaged, cut off, repeated and made up: each conversation ends, and the server
+/// is as before. `FRESHET_SEED` repeats a run, `FRESHET_ROUNDS` says how many there are.
 #[test]
 fn whatever_is_said_to_it_the_server_goes_on() {
     let number = |name: &str, otherwise: u64| std::env::var(name).map_or(otherwise, |text| text.parse().unwrap());
@@ -318,7 +318,7 @@ fn whatever_is_said_to_it_the_server_goes_on() {
             raw(&server).into()
         };
         stream.set_read_timeout(Some(SOON)).unwrap();
-        // It may have been sent away in the middle.
+        // The server may have closed the connection in the middle.
         let _ = stream.write_all(&mut [std::io::IoSlice::new(&bytes)], false);
         stream.shut_down(Shutdown::Write);
         let mut said = [0; 4096];

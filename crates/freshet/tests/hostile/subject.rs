@@ -66,7 +66,7 @@ impl Subject {
         self.node.ready().sql.as_deref().unwrap().parse().unwrap()
     }
 
-    /// A session of the superuser. The seats of those who have just gone are free in a moment.
+    /// A session of the superuser. Seats of clients that have just left are free in a moment.
     pub fn connect(&self) -> Client {
         let mut opened = None;
         eventually("a session", || match Client::open(self.address(), "freshet") {

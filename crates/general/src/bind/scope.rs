@@ -36,12 +36,12 @@ pub(super) struct Column {
     pub expr: Expr,
     /// Whether `*` leaves it out.
     pub hidden: bool,
-    /// Of what it is a column, and which, where that is a relation or a view.
+    /// The relation or view that it is a column of, if any, and which column.
     pub of: Option<(Rc<Mention>, usize)>,
 }
 
 impl Column {
-    /// What it is in an expression that reads it.
+    /// The column in an expression that reads it.
     pub fn typed(&self) -> Typed {
         if let Some((mention, at)) = &self.of {
             mention.read.borrow_mut().insert(*at);
@@ -49,7 +49,7 @@ impl Column {
         self.unread()
     }
 
-    /// The same where nothing reads it yet.
+    /// The same, without counting as read.
     pub fn unread(&self) -> Typed {
         Typed::new(self.expr.clone(), self.ty)
     }

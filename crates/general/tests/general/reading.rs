@@ -1,5 +1,5 @@
-//! What a query reads is asked for: at each place where it names a relation, with the columns that
-//! it reads there, and in whose name.
+//! A query asks for permission at each place where it names a relation, with the columns that it
+//! reads there and the role in whose name it reads.
 
 use std::sync::{Arc, Mutex};
 

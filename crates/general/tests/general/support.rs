@@ -55,7 +55,7 @@ impl Relations for Database {
     }
 }
 
-/// Lets everybody read.
+/// Lets every role read.
 #[derive(Debug)]
 struct Everybody;
 

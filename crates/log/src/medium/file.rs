@@ -39,9 +39,9 @@ impl FileMedium {
     }
 }
 
-/// Makes a directory, with those above it that are missing, for this user alone and durably: a loss of power leaves none of
-/// them out. One that is there stays; the process that made it may have ended before its name was
-/// durable, so that is seen to as well.
+/// Makes a directory, with those above it that are missing, for this user alone and durably: a loss
+/// of power leaves none of them out. One that is there stays; the process that made it may have
+/// ended before its name was durable, so that is seen to as well.
 ///
 /// # Errors
 /// When one cannot be made, or is not promised to be durable.

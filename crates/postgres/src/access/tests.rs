@@ -8,7 +8,7 @@ use std::{
 
 use super::*;
 
-/// What a case is about: how a client comes, and whom and what it names.
+/// A client: how it comes, and the role and database that it names.
 struct Case {
     origin: Origin,
     encrypted: bool,
@@ -55,7 +55,7 @@ fn rules(text: &str) -> AccessRules {
     AccessRules::parse(text).unwrap_or_else(|faults| panic!("{text}: {faults:?}"))
 }
 
-/// The line decides for the case, or leaves it to the next one.
+/// Whether the line decides the case, or leaves it to the next one.
 fn matches(line: &str, case: &Case) -> bool {
     let verdict = decide(&rules(&format!("{line} reject")), case).unwrap_err();
     let message = verdict.message();
@@ -198,7 +198,7 @@ fn peer_compares_the_names_of_user_and_role() {
     assert_eq!(decide(&rules, &Case { user: "root", ..local(0) }), Ok(Required::Nothing));
     let refused = decide(&rules, &local(0)).unwrap_err();
     assert_eq!(refused.message(), "Peer authentication failed for user \"ann\"");
-    // A user who has no name.
+    // A user without a name.
     assert!(decide(&rules, &local(4_000_000_000)).is_err());
 }
 
@@ -295,7 +295,7 @@ fn own_networks_are_those_of_the_system() {
     assert!(own[0].range.matches("fe80::9".parse().unwrap()) && !own[0].range.matches("fe81::9".parse().unwrap()));
 }
 
-/// Whatever a file holds, it is understood or refused, and what is understood decides.
+/// Every file is either understood or refused, and one that is understood decides.
 #[test]
 fn any_text_is_rules_or_faults() {
     const PIECES: &[&str] = &[
@@ -356,7 +356,7 @@ fn any_text_is_rules_or_faults() {
     let mut understood = 0;
     for round in 0..20_000 {
         let mut text = String::new();
-        // Every other one looks like a file.
+        // Every second one looks like a real file.
         for _ in 0..random(12) {
             text += PIECES[random(PIECES.len())];
             if round % 2 == 0 {

@@ -32,7 +32,7 @@ pub struct Toy {
     pub ended: Mutex<Vec<String>>,
     /// From where clients came.
     pub origins: Mutex<Vec<Origin>>,
-    /// Who was not let in and why, and who was, after how many failures.
+    /// The clients that were refused and why, and those that were let in, after how many failures.
     pub logins: Mutex<Vec<String>>,
     /// What sessions answer to [`Session::flushes`].
     flushes: bool,

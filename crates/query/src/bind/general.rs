@@ -9,9 +9,9 @@ use super::{Binder, not_supported};
 
 /// Plans general queries over what a session can name.
 pub trait Planner {
-    /// Plans a query whose parameters have these types, where they are known; nothing when nobody runs general queries here.
-    /// Unless it is `checked` whether the session's role may read what it reads, it is not to be
-    /// run.
+    /// Plans a query whose parameters have these types, where they are known; none when this server
+    /// does not run general queries. It must not be run unless it is `checked`: whether the
+    /// session's role may read what it reads.
     ///
     /// # Errors
     /// When it makes no sense.
@@ -38,7 +38,7 @@ impl Binder<'_> {
     /// Plans a query that is more than this crate's own plans can do, for this reason.
     ///
     /// # Errors
-    /// When it makes no sense; 42501; 0A000 when nobody runs general queries here.
+    /// When it makes no sense; 42501; 0A000 when this server does not run general queries.
     pub fn general(&self, query: &Query, why: &str) -> Result<GeneralQuery, SqlError> {
         self.planned(query, why, self.checked)
     }

@@ -74,7 +74,7 @@ pub struct Binder<'a> {
     pub firsts: RefCell<Vec<first::First>>,
     /// What it does with tables, for which the role needs privileges.
     pub needs: RefCell<Vec<Rc<need::Need>>>,
-    /// Whether these are asked for: not where nothing is run, and it is only asked what would be.
+    /// Whether privileges are checked: not for a statement that is only described.
     pub checked: bool,
 }
 

@@ -475,7 +475,8 @@ impl Binder<'_> {
                 let mut scope = Scope::needing(info, alias, need);
                 let mut excluded = ScopeSource::table(info, "excluded".to_owned(), None);
                 excluded.table = None;
-                // What would be inserted is the role's own, and yet to be read, as in PostgreSQL.
+                // The rows that would be inserted are the role's own; still, to read them needs
+                // SELECT, as in PostgreSQL.
                 excluded.need = Some(Rc::clone(need));
                 scope.sources.push(excluded);
                 // Without a table's name, the row that is there is meant.

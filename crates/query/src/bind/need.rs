@@ -1,11 +1,11 @@
 //! What a statement does with a table, and whether its role may do that.
 //!
-//! While a statement is bound, each table that it names has a [`Need`], in which is noted what is
-//! read, inserted and updated of it: sources of rows point to theirs ([`ScopeSource::need`]), so a
-//! column that is found in one is one that is read. When all is bound the role's privileges are
-//! compared with that, as PostgreSQL does it: a privilege on the table is enough, one on each of
-//! the
-//! columns is too. General queries do the same by the door's `Readable`.
+//! While a statement is bound, each table that it names has a [`Need`], which notes what the
+//! statement reads, inserts and updates of it. Each source of rows points to its need
+//! ([`ScopeSource::need`]), so a column that is resolved in a source counts as read. When all is
+//! bound, the role's privileges are compared with the needs, as in PostgreSQL: a privilege on the
+//! table is enough, and so is one on each of the columns. General queries do the same through the
+//! door's `Readable`.
 //!
 //! [`ScopeSource::need`]: super::ScopeSource::need
 
@@ -25,14 +25,14 @@ use crate::schema::{TableInfo, denied, privilege};
 #[derive(Debug)]
 pub struct Need {
     table: Arc<TableInfo>,
-    /// Bits of [`privilege`] that it needs in any case; of those that columns have, on any column,
-    /// if no column is named below.
+    /// Bits of [`privilege`] that it needs in any case. If no column is named below, a privilege
+    /// that columns can have is needed on any one column.
     wanted: Cell<u16>,
     /// The columns that it reads, inserts and updates.
     columns: RefCell<[BTreeSet<u16>; 3]>,
 }
 
-/// The privileges that columns have, in the order of [`Need::columns`].
+/// The privileges that columns can have, in the order of [`Need::columns`].
 const OF_COLUMNS: [u16; 3] = [privilege::SELECT, privilege::INSERT, privilege::UPDATE];
 
 impl Need {
@@ -89,7 +89,7 @@ impl Need {
 }
 
 impl Binder<'_> {
-    /// Notes that the statement does something with a table.
+    /// Notes that the statement uses a table.
     pub(super) fn need(&self, table: &Arc<TableInfo>, wanted: u16) -> Rc<Need> {
         let need = Rc::new(Need { table: Arc::clone(table), wanted: Cell::new(wanted), columns: RefCell::default() });
         self.needs.borrow_mut().push(Rc::clone(&need));

@@ -22,7 +22,7 @@ pub struct ScopeSource {
     pub columns: Vec<(String, Type, u16)>,
     /// The table that it is a row of.
     pub table: Option<Arc<TableInfo>>,
-    /// Where is noted what is read of it, if the statement's role needs to be allowed to.
+    /// Notes what is read of it, if the statement's role needs privileges for that.
     pub need: Option<Rc<Need>>,
 }
 
@@ -57,7 +57,7 @@ impl Scope {
         Self::default()
     }
 
-    /// One table's rows, which nobody needs to be allowed to read.
+    /// One table's rows, which need no privilege to be read.
     pub fn of(info: &Arc<TableInfo>, alias: &str) -> Self {
         Self { sources: vec![ScopeSource::table(info, alias.to_owned(), None)], grouping: None }
     }

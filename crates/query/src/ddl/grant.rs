@@ -27,7 +27,7 @@ impl Target {
         }
     }
 
-    /// The names of its columns by their numbers; those that nobody sees have none.
+    /// The names of its columns by their numbers; hidden columns have none.
     fn columns(&self) -> Vec<String> {
         match &self.object {
             Object::Table(it) => {
@@ -174,7 +174,7 @@ impl Work<'_, '_, '_> {
                 None => format!("\"{name}\""),
             };
             if allowed & privileges == 0 && told {
-                // Who has any privilege is told, others are refused.
+                // A role with any privilege gets a warning, others are refused.
                 let held = match column {
                     Some(column) => schema.column_privileges(role, owner, grants, column),
                     None => schema.privileges(role, owner, grants),
@@ -238,7 +238,7 @@ impl Work<'_, '_, '_> {
             };
             let mut wanted = vec![Wanted { privileges, column: None, told: true }];
             if !grant && relation {
-                // What is taken away from the whole is taken away from its columns.
+                // A privilege that is revoked from the whole is also revoked from its columns.
                 let columns = 0..target.columns().len() as u16;
                 wanted.extend(columns.map(|column| Wanted {
                     privileges: privileges & privilege::ALL_COLUMN,
@@ -272,13 +272,14 @@ impl Work<'_, '_, '_> {
 struct Wanted {
     privileges: u16,
     column: Option<u16>,
-    /// Whether the client is told where the role may not do it: not of what only follows.
+    /// Whether the client is told what the role may not do: not about grants that only follow from
+    /// others.
     told: bool,
 }
 
-/// In whose name a role that does not own something grants or revokes privileges on it, and which
-/// of
-/// all it may: the role itself, or one whose privileges it has and that may grant more of these.
+/// The role in whose name a role that is not the owner grants or revokes privileges on something,
+/// and which of these privileges it may grant: the role itself, or one whose privileges it has and
+/// that may grant more of them.
 fn grantor(schema: &Schema, role: Oid, grants: &[Grant], privileges: u16, column: Option<u16>) -> (Oid, u16) {
     let grantable = |of: Oid| {
         let own = grants.iter().filter(|grant| grant.role == of && (grant.column.is_none() || grant.column == column));

@@ -41,7 +41,7 @@ impl Work<'_, '_, '_> {
         if !own.superuser && !own.create_role {
             return Err(refused("Only roles with the CREATEROLE attribute may create roles.".to_owned()).into());
         }
-        // One gives what one has.
+        // A role can give the attributes that it has.
         if let Some(attribute) =
             attributes(&statement.options, own).into_iter().find(|it| it.wanted == Some(true) && !it.own)
         {
@@ -74,8 +74,8 @@ impl Work<'_, '_, '_> {
             self.add_member(of, oid, grantor, MemberOptions::default())?;
         }
         if !own_is_superuser {
-            // Who makes a role rules over it, and has nothing else of it; nobody but a superuser
-            // takes that away.
+            // The creator of a role gets ADMIN on it, and nothing else; only a superuser can revoke
+            // that.
             let (admin, inherit, set) = (Some(true), Some(false), Some(false));
             self.add_member(oid, self.ddl.role, FIRST_ROLE, MemberOptions { admin, inherit, set })?;
         }
@@ -146,7 +146,7 @@ impl Work<'_, '_, '_> {
                 return Err(refused(detail).into());
             }
             let rules = own.create_role && self.schema().administers(own.oid, oid);
-            // Everybody may change the own password.
+            // Every role may change its own password.
             let only_password = RoleOptions { password: None, ..options.clone() } == RoleOptions::default();
             let own_password = options.password.is_some() && only_password && oid == own.oid;
             if !rules && !own_password {
@@ -328,7 +328,7 @@ impl Work<'_, '_, '_> {
         if self.schema().has_admin(member, role) {
             return Ok(());
         }
-        // Who says no more who is a member has said it of nobody.
+        // When a role loses ADMIN, the memberships that it has granted go too.
         let by_member = |it: &MemberOf| it.role == role && it.grantor == member;
         let dependent: Vec<Oid> = self.roles_where(by_member);
         if !dependent.is_empty() && !statement.cascade {
@@ -478,19 +478,19 @@ impl Work<'_, '_, '_> {
     }
 }
 
-/// An attribute that only those may give who have it.
+/// An attribute that only roles that have it may give.
 struct Attribute {
     name: &'static str,
     wanted: Option<bool>,
     own: bool,
 }
 
-/// What is said of such attributes, and whether a role has them itself.
+/// These attributes: their names, what the statement says of them, and whether the role has them.
 fn attributes(options: &RoleOptions, own: &Role) -> [Attribute; 4] {
     [
         ("SUPERUSER", options.superuser, false),
         ("CREATEDB", options.create_database, own.create_database),
-        // Nobody but superusers has them.
+        // Only superusers have them.
         ("REPLICATION", options.replication, false),
         ("BYPASSRLS", options.bypass_row_security, false),
     ]

@@ -1,4 +1,5 @@
-//! What holds for a role's sessions: how many, until when, and the settings with which they begin.
+//! Limits and settings of a role's sessions: how many, until when, and the settings with which they
+//! begin.
 
 use freshet_sql::{SqlError, SqlState, types::Timestamp};
 
@@ -73,7 +74,7 @@ impl Work<'_, '_, '_> {
         })
     }
 
-    /// Fails unless the current role may say with which settings these sessions begin.
+    /// Fails unless the current role may change the settings with which these sessions begin.
     fn check_may_set(&self, role: Option<Oid>, tag: &str) -> Result<(), SqlError> {
         if self.is_superuser() {
             return Ok(());

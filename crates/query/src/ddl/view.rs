@@ -435,10 +435,10 @@ impl Work<'_, '_, '_> {
     }
 }
 
-/// Sets options of a view, or makes them what they are without being set.
+/// Sets options of a view, or resets them to their defaults.
 ///
 /// # Errors
-/// 22023 for what is no option or no value of one, 0A000 for those that are not offered.
+/// 22023 for an unknown option or a wrong value, 0A000 for options that are not offered.
 pub(super) fn set_options(view: &mut View, set: bool, options: &[StorageOption]) -> Result<(), SqlError> {
     for (name, value) in options {
         let value = if set { value.as_deref().unwrap_or("true") } else { "false" };

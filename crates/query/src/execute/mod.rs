@@ -61,7 +61,7 @@ pub struct Run<'a, 'w> {
     pub kept: Reservation,
     /// What there is, for references between tables.
     pub schema: Option<&'a Schema>,
-    /// The role that is told of errors.
+    /// The role that sees errors.
     pub role: Oid,
     /// What has become of rows that have references or are referred to.
     changes: RefCell<Vec<RowChange>>,
@@ -146,7 +146,7 @@ impl<'a, 'w> Run<'a, 'w> {
         }
     }
 
-    /// Whether the role may read these columns: what it may not read, errors do not tell it.
+    /// Whether the role may read these columns: errors show only what it may read.
     fn may_see(&self, table: &Table, columns: impl IntoIterator<Item = u16>) -> bool {
         let sees = |schema: &Schema, column| {
             schema.column_privileges(self.role, table.owner, &table.grants, column) & privilege::SELECT != 0

@@ -347,9 +347,8 @@ impl<'a> Run<'a, '_> {
         self.with_failing(error, info, constraints, row).with_column(name.clone())
     }
 
-    /// Shows a row that fails as PostgreSQL does: to a role that may not read the whole table, what
-    /// it
-    /// may read of the row, and what the statement itself has put there.
+    /// Shows a row that fails as PostgreSQL does: a role that may not read the whole table sees the
+    /// columns that it may read, and those that the statement itself has set.
     fn with_failing(&self, error: SqlError, info: &TableInfo, constraints: &Constraints, row: Source<'_>) -> SqlError {
         let table = &info.table;
         let whole = self

@@ -279,9 +279,8 @@ impl Run<'_, '_> {
 }
 
 impl Run<'_, '_> {
-    /// Names and values of a key, as PostgreSQL shows them, behind a blank; nothing to a role that
-    /// may
-    /// not read them.
+    /// Names and values of a key, as PostgreSQL shows them, after a blank; empty for a role that
+    /// may not read them.
     fn shown(&self, info: &TableInfo, columns: &[u16], values: &[Value]) -> String {
         if !self.may_see(&info.table, columns.iter().copied()) {
             return String::new();

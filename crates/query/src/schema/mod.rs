@@ -282,8 +282,8 @@ impl Schema {
         found
     }
 
-    /// Whether a role has what another one has: it is that, or inherits from it, directly or not.
-    /// Superusers have what all have.
+    /// Whether a role has another role's privileges: it is that role, or inherits from it, directly
+    /// or not. Superusers have the privileges of all.
     pub fn is_member(&self, role: Oid, of: Oid) -> bool {
         role == of || self.is_superuser(role) || self.with_groups(role, |it| it.inherit).contains(&of)
     }
@@ -293,22 +293,21 @@ impl Schema {
         role == other || self.is_superuser(role) || self.with_groups(role, |it| it.set).contains(&other)
     }
 
-    /// Whether a role is another one or a member of it, directly or not, superuser or not.
+    /// Whether a role is another one or a member of it, directly or not. Superusers count as
+    /// members only if they are.
     pub fn is_within(&self, role: Oid, of: Oid) -> bool {
         self.with_groups(role, |_| true).contains(&of)
     }
 
-    /// Whether a role may say who is a member of another one: it, or one that it is a member of,
-    /// has
-    /// that by ADMIN. Superusers may say that of all.
+    /// Whether a role may grant and revoke membership of another one: the role, or one that it is a
+    /// member of, has ADMIN. Superusers may do so for all roles.
     pub fn administers(&self, role: Oid, other: Oid) -> bool {
         let groups = || self.with_groups(role, |_| true);
         self.is_superuser(role) || groups().into_iter().any(|group| self.has_admin(group, other))
     }
 
-    /// The role that says who is a member of another one when `role` says it: itself, or the
-    /// nearest
-    /// one whose privileges it has, if that has ADMIN; for a superuser the first role.
+    /// The role that counts as grantor when `role` grants membership of another one: itself, or the
+    /// nearest one whose privileges it has, if that has ADMIN; for a superuser the first role.
     pub fn administrator(&self, role: Oid, other: Oid) -> Option<Oid> {
         if self.is_superuser(role) {
             return Some(FIRST_ROLE);
@@ -322,9 +321,8 @@ impl Schema {
         role.is_some_and(|role| role.member_of.iter().any(|it| it.role == other && it.admin))
     }
 
-    /// Which privileges a role has on something that has this owner and these grants. What it has
-    /// on
-    /// single columns is not among them.
+    /// Which privileges a role has on something with this owner and these grants. Privileges on
+    /// single columns are not included.
     pub fn privileges(&self, role: Oid, owner: Oid, grants: &[Grant]) -> u16 {
         self.held(role, owner, grants, |column| column.is_none())
     }
@@ -368,7 +366,8 @@ impl Schema {
         }
     }
 
-    /// The schema that a name says, for a role that uses what is in it; nothing when there is none.
+    /// The schema of this name, for a role that uses what is in it; none when there is no such
+    /// schema.
     ///
     /// # Errors
     /// 42501 without USAGE.
@@ -386,8 +385,8 @@ impl Schema {
         found.is_none_or(|it| self.privileges(role, it.owner, &it.grants) & privilege::USAGE != 0)
     }
 
-    /// What a role means by a relation's name: in the schema that it says, or along a path whose
-    /// schemas the role may use.
+    /// The relation that a role means by a name: in the schema that the name gives, or along a path
+    /// whose schemas the role may use.
     ///
     /// # Errors
     /// 42501 without USAGE of the schema.
@@ -414,7 +413,7 @@ impl Entry {
     }
 }
 
-/// 42501 for something that a role may not do with an object.
+/// The error 42501: a role may not do something with an object.
 pub fn denied(kind: &str, name: &str) -> SqlError {
     SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, format!("permission denied for {kind} {name}"))
 }

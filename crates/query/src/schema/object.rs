@@ -68,29 +68,28 @@ pub struct Role {
     pub create_database: bool,
     /// From what its password is checked, in PostgreSQL's notation for SCRAM; without one, no password is right.
     pub verifier: Option<String>,
-    /// Whether it has the privileges of roles that it becomes a member of, if nothing else is said
-    /// then.
+    /// Whether by default it inherits the privileges of roles that it becomes a member of.
     pub inherit: bool,
     /// The roles that it is a member of; of one by several grants, if several roles have granted
     /// it.
     pub member_of: Vec<MemberOf>,
     /// How many sessions it may have at once; none for any number.
     pub connection_limit: Option<u32>,
-    /// Until when its password counts, as in [`Timestamp`](freshet_sql::types::Timestamp); none for
-    /// ever.
+    /// Until when its password is valid, as in [`Timestamp`](freshet_sql::types::Timestamp); none
+    /// for ever.
     pub valid_until: Option<i64>,
 }
 
-/// By what a role is a member of another one.
+/// How a role is a member of another one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberOf {
     /// The id of the membership.
     pub oid: Oid,
-    /// Of which.
+    /// The role that it is a member of.
     pub role: Oid,
-    /// By whose grant.
+    /// The role that granted it.
     pub grantor: Oid,
-    /// Whether it may say who is a member, and change and drop that role.
+    /// Whether it may grant and revoke membership, and change and drop that role.
     pub admin: bool,
     /// Whether it has that role's privileges.
     pub inherit: bool,
@@ -371,8 +370,8 @@ pub struct Comment {
 /// What is kept of the database as a whole.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Database {
-    /// From what is told to strangers in place of a role's salt: the same on all nodes, and for
-    /// ever.
+    /// The secret from which clients get a decoy in place of a role's salt. The same on all nodes,
+    /// for ever.
     pub secret: [u8; 32],
     /// What sessions begin with.
     pub settings: Vec<RoleSetting>,
@@ -387,9 +386,9 @@ impl std::fmt::Debug for Database {
 /// A setting with which sessions begin.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleSetting {
-    /// Those of this role; 0 for all.
+    /// For sessions of this role; 0 for all roles.
     pub role: Oid,
-    /// Whether it was said of this database; it then comes before what was said of any.
+    /// Whether it is for this database; it then overrides settings for any database.
     pub in_database: bool,
     /// The setting's name.
     pub name: String,

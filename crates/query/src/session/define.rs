@@ -87,7 +87,7 @@ impl Session<'_> {
         let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let columns_of = |query: &Query| {
             let prepared = Prepared::new("", Some(Parsed::sql(Statement::Query(Box::new(query.clone())))), Vec::new());
-            // Who makes a view need not be allowed to read what it shows.
+            // The creator of a view needs no privilege on what it shows.
             let planned = self.would_be(&prepared)?;
             let columns = planned.columns.iter().flatten().map(|column| (column.name.clone(), column.ty));
             Ok(columns.collect())

@@ -268,8 +268,8 @@ impl<'w> Session<'w> {
         Ok(())
     }
 
-    /// Begins with what was said of the session's role and of the database, what is said of fewer
-    /// sessions last. What this server does not allow any more is passed over.
+    /// Applies the settings of the database and of the session's role, the most specific last.
+    /// Skips settings that this server does not allow any more.
     pub fn start_with_role_settings(&mut self) {
         let Some(database) = self.state.schema.database().map(Arc::clone) else { return };
         let role = self.state.role;

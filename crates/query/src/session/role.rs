@@ -9,7 +9,7 @@ use freshet_sql::{SqlError, SqlState};
 use super::{Session, State, settings::canonical};
 use crate::schema::{Oid, Role};
 
-/// What clients are told of: a setting and its value.
+/// What the client is told: settings and their values.
 pub type Told = Vec<(&'static str, String)>;
 
 /// The role in whose name statements run; none for that of the session.
@@ -18,10 +18,9 @@ const ROLE: &str = "role";
 const SESSION: &str = "session_authorization";
 
 impl Session<'_> {
-    /// Sets a setting, or makes it what it was at the start without a value, and tells the client.
-    /// A role is
-    /// looked up in what is committed now: no snapshot is taken for that which the transaction
-    /// would keep.
+    /// Sets a setting, or without a value resets it to what it was at the start, and tells the
+    /// client. A role is looked up in what is committed now: no snapshot is taken, since the
+    /// transaction would keep it.
     ///
     /// # Errors
     /// As for [`State::set`].
@@ -52,14 +51,12 @@ impl Session<'_> {
 }
 
 impl State {
-    /// Sets a setting, or makes it what it was at the start without a value. Returns what the
-    /// client
-    /// is told of.
+    /// Sets a setting, or without a value resets it to what it was at the start. Returns what to
+    /// tell the client.
     ///
     /// # Errors
-    /// 42704 when there is none, 22023 when it cannot have the value, 42501 when the session may
-    /// not
-    /// become this role.
+    /// 42704 when there is no such setting, 22023 when it cannot have the value, 42501 when the
+    /// session may not become this role.
     pub fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<Told, SqlError> {
         match (canonical(name).as_str(), value) {
             (ROLE, None) => {
@@ -101,7 +98,7 @@ impl State {
 
     fn may_open_as(&self, name: Option<&str>) -> Result<(Oid, String), SqlError> {
         let internal = || SqlError::internal("nobody has opened the session");
-        // Before it has begun it is what it will begin with.
+        // Before the session has begun, this is what it will begin with.
         let opened = self.settings.start(SESSION).or_else(|| self.settings.role(SESSION));
         let (opened, own) = opened.ok_or_else(internal)?;
         let Some(name) = name else { return Ok((opened, own.to_owned())) };
@@ -112,8 +109,8 @@ impl State {
         Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied to set session authorization"))
     }
 
-    /// The settings have changed: the session has the roles that they say. Returns what the client
-    /// is told of.
+    /// Takes the session's roles from the settings, which have changed. Returns what to tell the
+    /// client.
     pub fn follow(&mut self) -> Told {
         if let Some((oid, name)) = self.settings.role(SESSION) {
             (self.session_role, self.session_user) = (oid, name.to_owned());
@@ -131,17 +128,16 @@ impl State {
         vec![("is_superuser", superuser.to_owned())]
     }
 
-    /// The transaction ends: settings are what they were before, as far as they are to be. Returns
-    /// what the client is told of.
+    /// Ends the transaction: settings that end with it return to what they were before. Returns
+    /// what to tell the client.
     pub fn end_transaction(&mut self, committed: bool) -> Told {
         let mut told = self.settings.end(committed);
         told.extend(self.follow());
         told
     }
 
-    /// What was set behind the last of this many savepoints is taken back. Returns what the client
-    /// is
-    /// told of.
+    /// Takes back what was set after the last of this many savepoints. Returns what to tell the
+    /// client.
     pub fn roll_back_to(&mut self, savepoints: usize) -> Told {
         let mut told = self.settings.roll_back_to(savepoints);
         told.extend(self.follow());

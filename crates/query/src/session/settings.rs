@@ -26,7 +26,8 @@ enum Kind {
     TimeZone,
     /// Its value cannot be changed.
     Fixed,
-    /// A role: the session changes it, which knows who may become whom ([`Settings::set_role`]).
+    /// A role: the session sets it, since it knows which roles it may become
+    /// ([`Settings::set_role`]).
     Role,
     /// One of these.
     Choice(&'static [&'static str]),
@@ -100,18 +101,19 @@ const KNOWN: &[(&str, &str, Kind, bool)] = &[
 #[derive(Debug)]
 pub struct Settings {
     changed: BTreeMap<String, String>,
-    /// What SET LOCAL has changed, and what it is again when the transaction has committed.
+    /// The settings that SET LOCAL has changed, and their values after the transaction has
+    /// committed.
     local: BTreeMap<String, Option<String>>,
     /// Whether a transaction is open.
     in_transaction: bool,
-    /// What was changed in it and is to be taken back if it is rolled back: the first change of
-    /// each setting behind each savepoint.
+    /// Changes in the transaction that a rollback takes back: the first change of each setting
+    /// after each savepoint.
     undo: Vec<Undo>,
     /// How many of these there were at each savepoint.
     savepoints: Vec<usize>,
     /// What RESET goes back to: what the start-up packet said, or the role's settings.
     start: BTreeMap<String, String>,
-    /// Where those come from that the client has not set, as `pg_settings` says it.
+    /// The source of settings that the client has not set, as in `pg_settings`.
     sources: BTreeMap<String, &'static str>,
     /// What every statement needs, ready for use.
     pub ready: Ready,
@@ -128,7 +130,7 @@ pub struct Settings {
 struct Undo {
     name: String,
     value: Option<String>,
-    /// What it was to be after the transaction, if it was changed by SET LOCAL.
+    /// Its value after the transaction, if SET LOCAL has changed it.
     local: Option<Option<String>>,
 }
 
@@ -399,7 +401,7 @@ impl Settings {
             let value = plain(&value);
             let source = match (&start, &boot) {
                 _ if value != reset => "session",
-                // What nobody has said for this session, the server has.
+                // A setting that was not set for this session is the server's.
                 (Some(_), _) => self.sources.get(&name).copied().unwrap_or(match kind {
                     Kind::Fixed => "override",
                     _ => "configuration file",
@@ -510,8 +512,8 @@ impl Settings {
         self.set(&name, &value, false)
     }
 
-    /// Makes all settings what they were at the start, but for roles, as PostgreSQL does. Returns
-    /// what clients are told of.
+    /// Resets all settings except roles to what they were at the start, as PostgreSQL does. Returns
+    /// what to tell the client.
     pub fn reset_all(&mut self) -> Vec<(&'static str, String)> {
         let names: Vec<String> = self.changed.keys().cloned().collect();
         let changeable =
@@ -592,7 +594,7 @@ impl Settings {
         self.changed.insert(name.to_owned(), value.to_owned());
     }
 
-    /// Where the value of a setting comes from that the client has not set.
+    /// The source of the value of a setting that the client has not set.
     pub fn came_from(&mut self, source: &'static str, name: &str) {
         self.sources.insert(canonical(name), source);
     }
@@ -636,8 +638,8 @@ impl Settings {
         self.savepoints.truncate(savepoints);
     }
 
-    /// What was changed behind the last of this many savepoints is taken back. Returns what clients
-    /// are told of.
+    /// Takes back what was changed after the last of this many savepoints. Returns what to tell the
+    /// client.
     pub fn roll_back_to(&mut self, savepoints: usize) -> Vec<(&'static str, String)> {
         self.release(savepoints);
         let behind = self.savepoints.last().copied().unwrap_or(0);
@@ -646,7 +648,7 @@ impl Settings {
 
     fn undo_to(&mut self, behind: usize) -> Vec<(&'static str, String)> {
         let mut back = BTreeMap::new();
-        // The last that is taken back is the first that was changed.
+        // The last change that is taken back is the first that was made.
         while self.undo.len() > behind
             && let Some(Undo { name, value, local }) = self.undo.pop()
         {
@@ -659,7 +661,7 @@ impl Settings {
         self.changed_back(back)
     }
 
-    /// Gives settings the values that they had. Returns what clients are told of.
+    /// Gives settings the values that they had. Returns what to tell the client.
     fn changed_back(&mut self, values: BTreeMap<String, Option<String>>) -> Vec<(&'static str, String)> {
         let mut changed = Vec::new();
         for (name, value) in values {

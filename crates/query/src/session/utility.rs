@@ -281,7 +281,7 @@ impl Session<'_> {
                 let given = data_types.iter().map(|ty| Type::from_sql(ty).map(Some)).collect::<Result<_, _>>()?;
                 let mut made = Prepared::new(&statement.to_string(), Some(Parsed::Sql(statement.clone())), given);
                 made.by_sql = true;
-                // Whether the role may run it is seen when it does.
+                // Privileges are checked when it runs.
                 self.would_be(&made)?;
                 self.statements.insert(name, Arc::new(made.kept_in(&self.state.memory)?));
                 "PREPARE".to_owned()

@@ -167,8 +167,8 @@ pub fn shown(sql: &str) -> Cow<'_, str> {
     }
 }
 
-/// Where the word PASSWORD ends that something follows which may be a password. What comes behind it
-/// is not looked at: a password is hidden whatever way it is quoted.
+/// Where the word PASSWORD ends that something follows which may be a password. What comes behind
+/// it is not looked at: a password is hidden whatever way it is quoted.
 fn password(text: &str) -> Option<usize> {
     const WORD: &[u8] = b"password";
     let bytes = text.as_bytes();

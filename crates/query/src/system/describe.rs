@@ -147,8 +147,7 @@ pub fn privileges(snapshot: &Snapshot, owner: Oid, grants: &[Grant], all: u16) -
     texts(listed.map(|grant| privilege_text(snapshot, grant)))
 }
 
-/// Who has which privileges on one column, likewise; null when that is said of the whole relation
-/// only.
+/// The privileges on one column, likewise; null when there is no grant on this column.
 pub fn column_privileges(snapshot: &Snapshot, grants: &[Grant], column: u16) -> Value {
     let mut listed = grants.iter().filter(|grant| grant.column == Some(column)).peekable();
     match listed.peek() {
@@ -171,9 +170,8 @@ fn privilege_text(snapshot: &Snapshot, grant: &Grant) -> String {
     text
 }
 
-/// What PostgreSQL takes to be granted on an object of a kind, by its letter, as long as nobody has
-/// granted or revoked
-/// anything; nothing for a letter that stands for no kind.
+/// PostgreSQL's default privileges on an object of a kind, by its letter, before any GRANT or
+/// REVOKE; nothing for a letter that stands for no kind.
 pub fn default_privileges(snapshot: &Snapshot, kind: char, owner: Oid) -> Option<Value> {
     let (all, own) = match kind {
         'c' => ("", ""),

@@ -95,8 +95,7 @@ fn role_name(snapshot: &Snapshot, oid: Oid) -> String {
 }
 
 /// Calls `add` with each privilege on a relation, or on one column of it, that the statement's role
-/// has given or got: who gave it,
-/// to whom, its name, whether it may be granted on.
+/// has given or got: grantor, grantee, its name, whether it may be granted on.
 fn each_privilege(
     snapshot: &Snapshot,
     class: Class<'_>,
@@ -160,7 +159,7 @@ fn of_columns(snapshot: &Snapshot, sink: &mut Sink<'_>, public: bool) {
         }
         for attribute in class.attributes().iter().filter(|attribute| !attribute.dropped) {
             let number = attribute.number as u16 - 1;
-            // One that is granted on the relation and on the column is one.
+            // A privilege that is granted both on the relation and on the column is listed once.
             let mut told = Vec::new();
             each_privilege(snapshot, class, Some(number), public, |by, to, name, bit, grantable| {
                 let this = (by.clone(), to.clone(), bit);

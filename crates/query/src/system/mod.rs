@@ -228,7 +228,7 @@ impl Snapshot {
         self.schema.is_member(self.role, of)
     }
 
-    /// Fails unless it is a superuser who reads.
+    /// Fails unless the reader is a superuser.
     ///
     /// # Errors
     /// 42501.

@@ -98,7 +98,7 @@ pub fn id_of(snapshot: &Snapshot, kind: Kind, text: &str) -> Result<Option<Oid>,
     }
 }
 
-/// The same of what is in no schema that a role needs to use.
+/// The same for objects outside of schemas, for which no USAGE is needed.
 fn id_of_other(snapshot: &Snapshot, kind: Kind, text: &str) -> Option<Oid> {
     match kind {
         Kind::Regtype => Type::from_name(text).map(|ty| ty.kind().oid()),

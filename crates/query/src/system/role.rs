@@ -113,7 +113,7 @@ fn valid_until(role: &Role) -> Option<Timestamp> {
     role.valid_until.map(Timestamp)
 }
 
-/// The settings that were said of a role, or of all, in the database or in any, as `name=value`.
+/// The settings for a role or for all, in the database or in any, as `name=value`.
 fn settings_of(snapshot: &Snapshot, role: Oid, in_database: bool) -> Value {
     let all = snapshot.schema.database().into_iter().flat_map(|database| &database.settings);
     let meant = all.filter(|it| it.role == role && it.in_database == in_database);

@@ -70,7 +70,7 @@ impl SqlNode {
         Self { node, server, front: Some(front) }
     }
 
-    /// One that lets in whom a node lets in that was told nothing else.
+    /// One with the default rules.
     pub fn guarded(config: NodeConfig) -> Self {
         Self::serve(config, Arc::new(freshet_general::QueryEngine), Bounds::default())
     }

@@ -63,7 +63,7 @@ fn limits_of_logins_are_kept() {
         "22023: invalid connection limit: 9999999999"
     );
     assert!(session.fails("ALTER ROLE ann VALID UNTIL 'some day'").starts_with("22007"));
-    // What is only one's own password to change, is not one's own limit.
+    // A role may change its own password, but not its own limits.
     session.role = role(&mut session, "ann");
     session.ok("ALTER ROLE ann PASSWORD 'x'");
     assert!(session.fails("ALTER ROLE ann CONNECTION LIMIT 7").starts_with("42501"));

@@ -20,14 +20,14 @@ pub(crate) struct Joining {
     pub synchronous: bool,
     pub appliance: bool,
     pub offer: Offer,
-    /// It would do without TLS.
+    /// It agrees to leave TLS.
     pub bare: bool,
     /// It has room up to there, which tells how far it has replayed.
     pub replayed: Stamp,
     pub agreed: Agreed,
 }
 
-/// A node that wants the log, or to speak for the cluster, is turned away.
+/// A node that wants the log, or to speak for the cluster, is refused.
 pub(crate) fn tell_refused(hello: &Hello, refusal: &Refusal) {
     tracing::warn!(node = %hello.node, address = hello.address, cause = %refusal, "a node is refused");
 }

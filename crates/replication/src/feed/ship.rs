@@ -295,7 +295,7 @@ impl<F: Feeder> Ship<'_, F> {
         self.shipper.flow().mode(&boundaries) == Mode::Live
     }
 
-    /// The standby needs log that the buffer has no more, or has caught up.
+    /// The standby needs log that is no longer in the buffer, or has caught up.
     fn say(&self, behind: bool) {
         let (standby, stamp) = (self.shipper.node, self.shipper.flow().shipped().0);
         let behind_bytes = self.feeder.feeds().boundaries().available().0.saturating_sub(stamp);

@@ -62,8 +62,8 @@ pub struct PrimaryConfig {
     pub fabric: PrimaryFabric,
 }
 
-/// How a primary writes into its standbys' memory. By which fabric, each standby says: TCP, or the
-/// one that the primary is configured with.
+/// How a primary writes into its standbys' memory. Each standby chooses the fabric: TCP, or the one
+/// that the primary is configured with.
 #[derive(Clone, Debug, Default)]
 pub struct PrimaryFabric {
     /// The fabric that standbys may ask for beside TCP.
@@ -102,7 +102,7 @@ pub struct Reigning {
     pub cluster: ClusterId,
     /// This node.
     pub node: NodeId,
-    /// What it shows to others.
+    /// The certificate that it shows to others.
     pub credentials: Credentials,
     /// Where other nodes reach it.
     pub address: String,
@@ -126,7 +126,7 @@ type RecordSet = Box<dyn FnMut(&[u8]) -> Result<Stamp, String> + Send>;
 enum NotRecorded {
     /// The node's own terms cannot be written.
     Terms(String),
-    /// The log takes nothing more.
+    /// The log accepts nothing more.
     Log(String),
 }
 
@@ -153,7 +153,7 @@ pub(crate) struct Shared {
     recorded: AtomicU64,
     /// Whether it was said that the term is contested.
     contested: AtomicBool,
-    /// What was said of the safety level and of standbys.
+    /// What was last said about the safety level and the standbys.
     told: Mutex<tell::Told>,
     /// Where the log of this reign, which is over, ends for those who take over.
     final_end: Mutex<Option<Stamp>>,
@@ -443,7 +443,7 @@ impl Shared {
                         cause,
                         "the in-sync set cannot be recorded: commits wait until the node is started again"
                     ),
-                    // It has failed, and has said so, or was closed.
+                    // The log has failed, and has said so, or was closed.
                     NotRecorded::Log(cause) => tracing::debug!(term, cause, "the log takes no in-sync set any more"),
                 }
                 return;

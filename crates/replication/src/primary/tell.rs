@@ -1,4 +1,4 @@
-//! Tell: says what has become of the safety level, and of each standby's place.
+//! Tell: logs changes of the safety level and of each standby's state.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use freshet_cluster::commit_rule::{Place, Standing};
 
 use super::Shared;
 
-/// What was said last.
+/// What was logged last.
 #[derive(Debug, Default)]
 pub(super) struct Told {
     standing: Option<Kind>,
     places: BTreeMap<NodeId, Place>,
 }
 
-/// A standing without what changes with every standby.
+/// A standing without the details that change with every standby.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Safe,
@@ -41,13 +41,13 @@ fn names(nodes: &[NodeId]) -> String {
 }
 
 impl Shared {
-    /// Says what has changed since the last time. What the end of the node changes is no news.
+    /// Logs what has changed since the last call. Changes because the node ends are not logged.
     pub(super) fn tell_changes(&self) {
         if self.stopping() {
             return;
         }
         let mut told = self.told.lock().expect("no code panics under this mutex");
-        // Under the mutex, so that what is said last is what is so.
+        // Under the mutex, so that the last line is the present state.
         let (standing, _, members) = self.commit.reading();
         let (term, safety) = (self.who.term.0, self.config.rule.safety);
         for (node, member) in &members {
@@ -68,7 +68,7 @@ impl Shared {
         }
         told.places.retain(|node, _| members.contains_key(node));
         let kind = Kind::of(&standing);
-        // What a reign begins with is only worth a line when something is missing.
+        // The state at the start of a reign is logged only if something is missing.
         if told.standing.replace(kind).unwrap_or(Kind::Safe) == kind {
             return;
         }

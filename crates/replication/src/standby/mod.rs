@@ -167,7 +167,7 @@ impl StandbyConfig {
 
 pub(crate) struct Shared {
     pub node: NodeId,
-    /// What this node shows to others.
+    /// The certificate that this node shows to others.
     pub credentials: Credentials,
     /// Where other nodes reach this one.
     pub address: String,
@@ -214,7 +214,7 @@ impl std::fmt::Debug for Standby {
 pub struct Starting {
     /// This node.
     pub node: NodeId,
-    /// What it shows to others.
+    /// The certificate that it shows to others.
     pub credentials: Credentials,
     /// Where other nodes reach it.
     pub address: String,

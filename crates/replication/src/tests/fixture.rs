@@ -624,7 +624,7 @@ impl StandbyNode {
     }
 }
 
-/// What a node of [`CLUSTER`] shows.
+/// The certificate of a node of [`CLUSTER`].
 pub fn credentials(node: NodeId) -> Credentials {
     static FOUNDER: LazyLock<Credentials> = LazyLock::new(|| Credentials::found(CLUSTER, NodeId(0)).unwrap());
     let key = NewKey::generate().unwrap();
@@ -642,7 +642,7 @@ pub fn call(address: &str, hello: &Hello, term: Term, patience: Duration) -> Res
     crate::endpoint::call(&credentials(hello.node), address, hello, term, patience)
 }
 
-/// A connection on which nothing was said, over which TLS has shown that `node` is there.
+/// A connection with TLS to `node`, on which nothing was sent yet.
 pub fn connected(node: u64, address: &str) -> Connection {
     crate::endpoint::connect(&credentials(NodeId(node)), address, PATIENCE).unwrap()
 }

@@ -159,7 +159,7 @@ fn corrupted(bare: bool) {
                 let mut buffer = [0; 4096];
                 while let Ok(count @ 1..) = from_primary.read(&mut buffer) {
                     // The blocks below are filled with this byte, and nothing else has ten of them.
-                    // Sealed they cannot be seen.
+                    // Encrypted ones cannot be seen.
                     let spot = buffer[..count].windows(10).position(|window| window == [8; 10]);
                     let spot = if bare { spot } else { (count > 100).then_some(count / 2) };
                     if let Some(spot) = spot.filter(|_| connection == 0 && flips.swap(false, Ordering::SeqCst)) {

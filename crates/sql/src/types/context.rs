@@ -17,7 +17,7 @@ pub trait ObjectNames {
     /// The name that an object id of this kind prints as.
     fn name_of(&self, kind: Kind, id: u32) -> Option<String>;
 
-    /// The id of the object that a name of this kind means; nothing when it means none.
+    /// The id of the object of this kind that a name means; none when there is no such object.
     ///
     /// # Errors
     /// 42501 when its schema may not be used.

@@ -86,7 +86,7 @@ impl<'a> Cluster<'a> {
     /// Prepares nodes below `directory`; none runs yet.
     pub(super) fn prepare(directory: &Path, shape: &'a Shape, history: &'a History) -> Result<Self, Failure> {
         let ports = free_ports(3 * shape.nodes)?;
-        // Its path is short, whatever that of the data is: names of sockets have little room.
+        // A short path, whatever the data's is: names of sockets have little room.
         let sockets = tempfile::tempdir()?;
         let names: Vec<String> = (0..shape.nodes).map(|node| char::from(b'a' + node as u8).to_string()).collect();
         let spec = |node: usize| Spec {

@@ -66,9 +66,9 @@ pub enum Definition {
     },
     /// ALTER ROLE … SET, ALTER DATABASE … SET
     AlterSetting {
-        /// Of which role; none for all.
+        /// The role; none for all.
         role: Option<RoleName>,
-        /// In which database, if it is about one.
+        /// The database, if only one is meant.
         database: Option<String>,
         /// What.
         change: SettingChange,
@@ -404,7 +404,7 @@ pub struct RoleOptions {
     pub create_database: Option<bool>,
     /// INHERIT
     pub inherit: Option<bool>,
-    /// REPLICATION, which makes no difference, but may not be given by everybody
+    /// REPLICATION, which has no effect, but which not every role may give
     pub replication: Option<bool>,
     /// BYPASSRLS, likewise
     pub bypass_row_security: Option<bool>,

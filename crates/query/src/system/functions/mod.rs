@@ -217,7 +217,8 @@ fn to_id(snapshot: &Snapshot, kind: Kind, given: Arguments<'_>) -> Result<Value,
 /// The relation that a text names.
 ///
 /// # Errors
-/// 42P01 when there is none, 42602 when it is no name, 42501 when its schema may not be used.
+/// 42P01 when there is no such relation, 42602 when it is not a name, 42501 when its schema may not
+/// be used.
 fn relation<'s>(snapshot: &'s Snapshot, text: &str) -> Result<Class<'s>, SqlError> {
     if names::parse_path(text).is_none() {
         return Err(SqlError::new(SqlState::INVALID_NAME, "invalid name syntax"));
