@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use freshet_base::{Isolation, Safety};
-use freshet_engine::{Apply, FabricKind, ReplayMode};
+use freshet_engine::{Apply, FabricEncryption, FabricKind, ReplayMode};
 use freshet_workloads::ycsb::mix::Mix;
 
 use super::{
@@ -118,6 +118,9 @@ pub(crate) struct Common {
     /// By which fabric the log comes to standbys: tcp, shm or verbs.
     #[arg(long, value_name = "FABRIC", default_value_t = FabricKind::Tcp)]
     pub(crate) fabric: FabricKind,
+    /// Whether what goes over TCP is sealed by TLS: tls or none.
+    #[arg(long, value_name = "HOW", default_value = "tls")]
+    pub(crate) fabric_encryption: FabricEncryption,
     /// Whoever waits for the other side looks for its word this many microseconds before going to sleep (shm, verbs).
     #[arg(long, value_name = "US", default_value_t = 0)]
     pub(crate) spin_us: u64,

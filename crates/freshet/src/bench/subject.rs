@@ -7,7 +7,7 @@ use std::{
 };
 
 use freshet_base::{Safety, Stamp};
-use freshet_engine::{Database, Node, NodeConfig, OnLoss, ReplayMode, node::RoleStatus};
+use freshet_engine::{Database, FabricEncryption, Node, NodeConfig, OnLoss, ReplayMode, node::RoleStatus};
 use freshet_workloads::{
     procedure::read_only,
     tpcc::{consistency, tables::Tables},
@@ -132,6 +132,7 @@ impl Subject {
         config.checkpoint.sync_bytes = common.checkpoint_sync_bytes;
         config.checkpoint.cpu_percent = common.checkpoint_cpu_percent;
         config.fabric.kind = common.fabric;
+        config.fabric.encryption = common.fabric_encryption;
         config.fabric.spin_us = common.spin_us;
         config.fabric.bandwidth_gbit = common.bandwidth_gbit;
         config.fabric.compress = common.compress;
@@ -375,6 +376,13 @@ impl Standby {
             ("--replay", &common.replay.to_string()),
             ("--apply", &common.apply.to_string()),
             ("--fabric-kind", &common.fabric.to_string()),
+            (
+                "--fabric-encryption",
+                match common.fabric_encryption {
+                    FabricEncryption::Tls => "tls",
+                    FabricEncryption::None => "none",
+                },
+            ),
             ("--fabric-spin-us", &common.spin_us.to_string()),
             ("--log-batch-bytes", &common.batch_bytes.to_string()),
             ("--log-interval-us", &common.interval_us.to_string()),
