@@ -14,7 +14,7 @@ use std::{
 };
 
 use freshet::{
-    children::{NodeProcess, SpawnError},
+    children::{NodeProcess, Process, SpawnError},
     client::{Arrived, Client, ClientError},
     protocol::Answer,
 };
@@ -99,6 +99,15 @@ pub fn refused_by(program: &Path, directory: &Path, more: &[&str]) -> String {
             messages
         }
         other => panic!("the node should have refused to start: {other:?}"),
+    }
+}
+
+/// Blocks until the process has said so.
+pub fn wait_for_message(process: &Process, said: &str) {
+    let deadline = Instant::now() + SOON;
+    while !process.messages().contains(said) {
+        assert!(Instant::now() < deadline, "it does not say {said:?}: {}", process.messages());
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
