@@ -206,6 +206,20 @@ fn a_bad_checkpoint_is_refused_or_replaced_by_the_log() {
     }
 }
 
+/// What is in one directory, in another, too.
+fn copy(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).unwrap() {
+        let entry = entry.unwrap();
+        let to = to.join(entry.file_name());
+        if entry.file_type().unwrap().is_dir() {
+            freshet_base::private::create_directories(&to).unwrap();
+            copy(&entry.path(), &to);
+        } else {
+            fs::copy(entry.path(), to).unwrap();
+        }
+    }
+}
+
 /// All of the log below the end of an installed checkpoint was durable once. If less of it is
 /// there, the log alone is not the database, even from its beginning.
 #[test]
@@ -220,15 +234,6 @@ fn a_checkpoint_whose_log_is_missing_is_not_passed_over() {
     churn(node.database(), &table, 0, 100);
     node.stop().unwrap();
     drop(node);
-    let copy = |from: &Path, to: &Path| {
-        for entry in fs::read_dir(from).unwrap() {
-            let entry = entry.unwrap();
-            // Certificates have nothing to do with it.
-            if entry.file_type().unwrap().is_file() {
-                fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-            }
-        }
-    };
     copy(directory.path(), old.path());
     let node = start(settings.clone());
     churn(node.database(), &node.database().table("things").unwrap(), 1000, 1100);
