@@ -100,9 +100,6 @@ pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hell
         (_, None, Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. }) => {
             Err(Refusal::NotMember("it does not say to which cluster it belongs".into()))
         }
-        (_, None, Purpose::Join { fence, .. }) if *fence > Term(0) => {
-            Err(Refusal::NotMember("it has heard of a term, but belongs to no cluster".into()))
-        }
         _ => Ok(()),
     }
 }
