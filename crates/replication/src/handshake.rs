@@ -48,7 +48,7 @@ pub fn consider(
     fence: Term,
     log: &Continue,
 ) -> Result<Agreed, Refusal> {
-    check_cluster(host, cluster)?;
+    check_cluster(host.node, Some(host.cluster), cluster)?;
     if node == host.node {
         return Err(Refusal::Myself { node });
     }
@@ -95,24 +95,20 @@ pub fn consider(
 /// # Errors
 /// [`Refusal`], to be sent to it.
 pub(crate) fn check_hello(node: NodeId, cluster: Option<ClusterId>, hello: &Hello) -> Result<(), Refusal> {
-    match (cluster, hello.cluster, &hello.purpose) {
-        (Some(theirs), Some(ours), _) if ours != theirs => Err(Refusal::OtherCluster { node, theirs, ours }),
-        (_, None, Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. }) => {
+    check_cluster(node, cluster, hello.cluster)?;
+    match (hello.cluster, &hello.purpose) {
+        (None, Purpose::Announce { .. } | Purpose::Consult { .. } | Purpose::Fetch { .. }) => {
             Err(Refusal::NotMember("it does not say to which cluster it belongs".into()))
         }
         _ => Ok(()),
     }
 }
 
-/// Whether somebody of `cluster` may talk to this host at all; a node without a cluster may.
-///
-/// # Errors
-/// [`Refusal::OtherCluster`].
-pub fn check_cluster(host: &Host, cluster: Option<ClusterId>) -> Result<(), Refusal> {
-    match cluster {
-        Some(ours) if ours != host.cluster => {
-            Err(Refusal::OtherCluster { node: host.node, theirs: host.cluster, ours })
-        }
+/// Whether a caller of cluster `ours` may talk to `node`, which belongs to `theirs`. One without a
+/// cluster may.
+fn check_cluster(node: NodeId, theirs: Option<ClusterId>, ours: Option<ClusterId>) -> Result<(), Refusal> {
+    match (theirs, ours) {
+        (Some(theirs), Some(ours)) if ours != theirs => Err(Refusal::OtherCluster { node, theirs, ours }),
         _ => Ok(()),
     }
 }

@@ -28,7 +28,7 @@ use freshet_fabric::tcp::Connection;
 
 use crate::{
     endpoint::{CallError, call, refuse},
-    handshake::{Host, check_cluster, consider},
+    handshake::{Host, consider},
     hop::hop,
     log_access::LogReadError,
     standby::{SessionError, Standby},
@@ -399,9 +399,7 @@ pub(crate) fn serve_log(
     log: &Continue,
     read: impl Fn(Stamp, &mut [u8]) -> Result<(), LogReadError>,
 ) {
-    let agreed =
-        check_cluster(host, hello.cluster).and_then(|()| consider(host, hello.cluster, hello.node, Term(0), log));
-    let agreed = match agreed {
+    let agreed = match consider(host, hello.cluster, hello.node, Term(0), log) {
         Ok(agreed) => agreed,
         Err(refusal) => return refuse(connection, refusal),
     };

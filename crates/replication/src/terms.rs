@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use freshet_base::sync::{Arc, Mutex, MutexGuard};
 
-use crate::wire::{Peer, Refusal};
+use crate::wire::Peer;
 
 /// The persistent part of a node's place in its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -188,20 +188,6 @@ impl Terms {
     /// Whether an honest node can have reached `term`, as far as this one knows.
     pub fn believes(&self, term: Term) -> bool {
         self.lock().fence.believes(term)
-    }
-
-    /// The answer to a node whose term is refused because `highest` is in force here.
-    pub(crate) fn refusal(
-        &self,
-        asked: Term,
-        highest: Term,
-        holder: Option<NodeId>,
-        leader: Option<String>,
-    ) -> Refusal {
-        match asked > highest {
-            true => Refusal::Leap { asked, highest },
-            false => Refusal::Fenced { asked, highest, holder, leader },
-        }
     }
 
     /// The log was cut at `end` and goes on with the log of the primary whose history this is.

@@ -342,6 +342,17 @@ pub enum Refusal {
     Superseded(String),
 }
 
+impl Refusal {
+    /// The answer to a node that speaks for term `asked`, which is refused because `highest` is in
+    /// force: it is of the past, or cannot be.
+    pub(crate) fn of_term(asked: Term, highest: Term, holder: Option<NodeId>, leader: Option<String>) -> Self {
+        match asked > highest {
+            true => Self::Leap { asked, highest },
+            false => Self::Fenced { asked, highest, holder, leader },
+        }
+    }
+}
+
 fn names(nodes: &[NodeId]) -> String {
     let names: Vec<_> = nodes.iter().map(NodeId::to_string).collect();
     names.join(", ")

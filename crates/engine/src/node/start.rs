@@ -98,7 +98,7 @@ pub enum StartError {
          `peers`; `force-reign` reigns all the same, and may lose acknowledged commits"
     )]
     Unheard(Box<super::PromoteError>),
-    /// The node has a log, and nothing that shows of which cluster it is.
+    /// The node has a log and no certificate.
     #[error(
         "this node's certificate is missing from {}: restore it, or let a member certify the node again with --join \
          (from another machine with a token for this node's id), or, to begin a new authority for all nodes of the \

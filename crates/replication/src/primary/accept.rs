@@ -110,7 +110,7 @@ fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
         }
         Ok(Verdict::Refused { highest, holder }) => {
             let leader = (highest == shared.who.term).then(|| shared.who.address.clone());
-            Err(shared.terms.refusal(term, highest, holder, leader))
+            Err(Refusal::of_term(term, highest, holder, leader))
         }
         Err(error) => Err(Refusal::Failed(error.to_string())),
     }

@@ -250,7 +250,7 @@ fn raise(shared: &Shared, term: Term, node: NodeId) -> Result<(), SessionError> 
         Ok(Verdict::Raised | Verdict::Current) => Ok(()),
         Ok(Verdict::Refused { highest, holder }) => {
             let leader = shared.follow.leader();
-            Err(SessionError::Refused(shared.terms.refusal(term, highest, holder, leader)))
+            Err(SessionError::Refused(Refusal::of_term(term, highest, holder, leader)))
         }
         Err(error) => Err(SessionError::Local(error.to_string())),
     }

@@ -105,7 +105,7 @@ fn hear(shared: &Shared, hello: &Hello, term: Term) -> Result<(), Refusal> {
             }
             Ok(Verdict::Current) => shared.follow.revoke(false, deadline),
             Ok(Verdict::Refused { highest, holder }) => {
-                return Err(shared.terms.refusal(term, highest, holder, shared.follow.leader()));
+                return Err(Refusal::of_term(term, highest, holder, shared.follow.leader()));
             }
             Err(error) => return Err(Refusal::Failed(error.to_string())),
         }
