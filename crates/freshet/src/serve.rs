@@ -92,7 +92,8 @@ pub(crate) fn run(options: &Serve, procedures: Option<ProcedureOptions>) -> Resu
         reception.say(progress.status(phase));
         progress.show();
         if over.load(Ordering::SeqCst) {
-            // A node that has not come back yet has acknowledged nothing: a crash would do no harm either.
+            // A node that has not come back yet has acknowledged nothing: a crash would do no harm
+            // either.
             tracing::info!("the node stops before it has started");
             messages::flush();
             std::process::exit(0);
