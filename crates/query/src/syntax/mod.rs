@@ -27,6 +27,7 @@ use crate::bind::syntax_error;
 
 mod balance;
 mod chains;
+mod operators;
 
 pub use balance::balance;
 use chains::chains;
@@ -105,9 +106,13 @@ impl Dialect for PostgreSql {
         INNER.prec_unknown()
     }
 
-    fn parse_prefix(&self, _: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+    fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         step();
-        None
+        operators::prefix(parser)
+    }
+
+    fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        operators::infix(parser, left)
     }
 
     fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
@@ -139,7 +144,7 @@ impl Dialect for PostgreSql {
     }
 
     fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
-        INNER.get_next_precedence(parser)
+        operators::next_strength(parser).map(Ok).or_else(|| INNER.get_next_precedence(parser))
     }
 
     fn supports_filter_during_aggregation(&self) -> bool {
