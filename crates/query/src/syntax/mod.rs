@@ -18,7 +18,7 @@ use freshet_sql::{SqlError, SqlState};
 use sqlparser::{
     ast::{Expr, Query},
     dialect::{Dialect, PostgreSqlDialect, Precedence},
-    keywords::Keyword,
+    keywords::{Keyword, RESERVED_FOR_COLUMN_ALIAS},
     parser::{Parser, ParserError},
     tokenizer::{Token, TokenWithSpan, Tokenizer},
 };
@@ -137,6 +137,11 @@ impl Dialect for PostgreSql {
 
     fn is_reserved_for_identifier(&self, kw: Keyword) -> bool {
         INNER.is_reserved_for_identifier(kw)
+    }
+
+    /// ON needs AS before it to be a name: in `INSERT … SELECT 1 ON CONFLICT` it is none.
+    fn is_column_alias(&self, kw: &Keyword, _: &mut Parser<'_>) -> bool {
+        *kw != Keyword::ON && !RESERVED_FOR_COLUMN_ALIAS.contains(kw)
     }
 
     fn is_custom_operator_part(&self, ch: char) -> bool {
