@@ -444,7 +444,17 @@ impl<'w> Transaction<'w> {
     /// when it may be about to be, or was given up since the snapshot; nothing has changed then.
     pub fn insert(&self, table: &Table, row: &[u8]) -> Result<Rid, WriteError> {
         let _vital = panics::vital("a transaction's writes");
-        self.insert_instead(self.may_write(table, Some(row))?, row, None)
+        self.insert_instead(self.may_write(table, Some(row))?, row, None, &[])
+    }
+
+    /// The same. Where several keys are taken, the violation is of an index among `arbiters`, which
+    /// are numbers of indexes, if it is of one of them at all.
+    ///
+    /// # Errors
+    /// As for [`Transaction::insert`].
+    pub fn insert_arbitrated(&self, table: &Table, row: &[u8], arbiters: &[usize]) -> Result<Rid, WriteError> {
+        let _vital = panics::vital("a transaction's writes");
+        self.insert_instead(self.may_write(table, Some(row))?, row, None, arbiters)
     }
 
     /// Inserts a record whose keys may be those of the record `instead`, which the caller is going to delete.
@@ -453,6 +463,7 @@ impl<'w> Transaction<'w> {
         Writing { content, indexes, owner }: Writing<'_>,
         row: &[u8],
         instead: Option<Rid>,
+        arbiters: &[usize],
     ) -> Result<Rid, WriteError> {
         self.worker.state.borrow().check_room(row.len())?;
         let mut inner = self.worker.inner.borrow_mut();
@@ -464,7 +475,10 @@ impl<'w> Transaction<'w> {
         }
         let installed = content.insert(place, owner, row).map_err(|_| full())?;
         let mut key = KeyBuffer::new();
-        for (number, index) in indexes.kept() {
+        let is_first = |number: usize| arbiters.contains(&number);
+        let first = arbiters.iter().filter_map(|number| Some((*number, indexes.get(*number)?)));
+        let first = first.filter(|(_, index)| !index.is_dropped());
+        for (number, index) in first.chain(indexes.kept().filter(|(number, _)| !is_first(*number))) {
             let (tree, definition) = (index.tree(), index.definition());
             // Rows are checked before, but for indexes that have been dropped since.
             let Some(key) = index.key_of(row, &mut key) else { continue };
@@ -483,11 +497,16 @@ impl<'w> Transaction<'w> {
                 Ok(_) => {}
                 Err(InsertError::KeyTooLong(_)) => unreachable!("definitions bound the length of keys"),
                 Err(InsertError::Refused(error)) => {
-                    self.leave_indexes(content, place.rid, row, number);
+                    let entered = |other: usize| match (is_first(other), is_first(number)) {
+                        (true, true) => arbiters.iter().take_while(|first| **first != number).any(|it| *it == other),
+                        (false, false) => other < number,
+                        (other_is_first, _) => other_is_first,
+                    };
+                    self.leave_indexes(content, place.rid, row, entered);
                     content.roll_back(&self.guard, installed);
                     inner.rids.put(fid, place);
                     if let WriteError::UniqueViolation { .. } = error {
-                        self.note_free_keys(content, row, number)?;
+                        self.note_free_keys(content, row, entered)?;
                     }
                     return Err(error);
                 }
@@ -532,14 +551,14 @@ impl<'w> Transaction<'w> {
         WriteError::Conflict
     }
 
-    /// Serializable only: remembers that `row`'s keys in the first `count` indexes were free, as far as they are unique,
-    /// of a row that has been entered there and no longer is.
-    fn note_free_keys(&self, content: &Content, row: &[u8], count: usize) -> Result<(), ReadError> {
+    /// Serializable only: remembers that `row`'s keys in the indexes whose numbers are `entered` were free, as far as
+    /// they are unique, of a row that has been entered there and no longer is.
+    fn note_free_keys(&self, content: &Content, row: &[u8], entered: impl Fn(usize) -> bool) -> Result<(), ReadError> {
         if self.validates() {
             let mut buffer = KeyBuffer::new();
             let indexes = content.indexes(&self.guard).kept();
             // In one that is not ready, nobody reads.
-            let read = |number: &usize| *number < count && self.index(content, *number).is_ok();
+            let read = |number: &usize| entered(*number) && self.index(content, *number).is_ok();
             for (number, index) in indexes.filter(|(number, _)| read(number)) {
                 let definition = index.definition();
                 if definition.unique
@@ -553,10 +572,10 @@ impl<'w> Transaction<'w> {
         Ok(())
     }
 
-    /// Takes the entries that `row` has in the first `count` indexes away.
-    fn leave_indexes(&self, content: &Content, rid: Rid, row: &[u8], count: usize) {
+    /// Takes the entries that `row` has in the indexes whose numbers are `entered` away.
+    fn leave_indexes(&self, content: &Content, rid: Rid, row: &[u8], entered: impl Fn(usize) -> bool) {
         let mut key = KeyBuffer::new();
-        for (_, index) in content.indexes(&self.guard).iter().filter(|(number, _)| *number < count) {
+        for (_, index) in content.indexes(&self.guard).iter().filter(|(number, _)| entered(*number)) {
             if let Some(key) = index.key_of(row, &mut key) {
                 index.tree().remove(&self.guard, key, rid);
             }
@@ -592,7 +611,7 @@ impl<'w> Transaction<'w> {
             return Ok(rid);
         }
         // The insertion first: it may fail, and to take back a deletion, others would have to have left the old keys alone.
-        let new = match self.insert_instead(writing, row, Some(rid)) {
+        let new = match self.insert_instead(writing, row, Some(rid), &[]) {
             // Who is too late hears that, and not that what came instead of the record has its unique keys.
             Err(WriteError::UniqueViolation { .. })
                 if !matches!(
@@ -691,14 +710,14 @@ impl<'w> Transaction<'w> {
                 own.entered = Some(own.installed.row().to_vec());
             } else if own.inserted && row.is_none() {
                 // Nobody else ever sees this record.
-                self.leave_indexes(content, rid, own.installed.row(), usize::MAX);
+                self.leave_indexes(content, rid, own.installed.row(), |_| true);
                 vanished = self.validates().then(|| own.installed.row().to_vec());
             }
             content.replace(&self.guard, &mut own.installed, owner, change);
             drop(state);
             // Its keys are open to others again, but that they were free is something that the transaction has read.
             if let Some(row) = vanished {
-                self.note_free_keys(content, &row, usize::MAX)?;
+                self.note_free_keys(content, &row, |_| true)?;
             }
             return Ok(());
         }
@@ -760,7 +779,7 @@ impl<'w> Transaction<'w> {
                 _ => Some(write.installed.row()),
             };
             if let Some(row) = row {
-                self.leave_indexes(content, rid, row, usize::MAX);
+                self.leave_indexes(content, rid, row, |_| true);
             }
             content.roll_back(&self.guard, write.installed);
             rids.put(write.fid, Reclaimed { rid, tombstone });

@@ -7,6 +7,7 @@ use datafusion_expr::{
 };
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
+    functions::check_collatable,
     types::{CastContext, text},
 };
 use sqlparser::ast::{
@@ -103,6 +104,15 @@ impl Binder<'_> {
                     true => self.quantified_by(expr, name, pattern, false),
                     false => self.like(expr, pattern, escape_char.as_ref(), name),
                 }
+            }
+            E::SimilarTo { negated, expr, pattern, escape_char } => {
+                let mut arguments = vec![self.expression(pattern)?];
+                if let Some(escape) = escape_char {
+                    arguments.push(self.literal(&escape.value)?);
+                }
+                let pattern = self.call("similar_to_escape", arguments)?;
+                let value = self.expression(expr)?;
+                self.operator(if *negated { "!~" } else { "~" }, value, pattern)
             }
             E::BinaryOp { left, op, right } => self.binary(left, op, right),
             E::UnaryOp { op, expr } => self.unary(*op, expr),
@@ -251,6 +261,7 @@ impl Binder<'_> {
         let (_, name) = name::qualified(collation)?;
         match name.as_str() {
             // Text compares bytewise everywhere.
+            _ if check_collatable(typed.ty).is_err() => check_collatable(typed.ty).map(|()| typed),
             "default" | "C" | "POSIX" | "ucs_basic" => Ok(typed),
             _ => Err(SqlError::new(
                 SqlState::UNDEFINED_OBJECT,
@@ -463,15 +474,9 @@ impl Binder<'_> {
                 let condition = self.condition(typed, "NOT")?;
                 return Ok(Typed::new(Expr::Not(Box::new(condition.expr)), Type::BOOL));
             }
-            UnaryOperator::Plus => "+",
-            UnaryOperator::Minus => "-",
-            UnaryOperator::BitwiseNot => "~",
-            UnaryOperator::PGSquareRoot => "|/",
-            UnaryOperator::PGCubeRoot => "||/",
-            UnaryOperator::PGAbs => "@",
-            op => return Err(unsupported(format_args!("the operator {op}"))),
+            op => op.to_string(),
         };
-        self.call(name, vec![typed])
+        self.call(&name, vec![typed])
     }
 }
 

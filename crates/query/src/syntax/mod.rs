@@ -18,7 +18,7 @@ use freshet_sql::{SqlError, SqlState};
 use sqlparser::{
     ast::{Expr, Query},
     dialect::{Dialect, PostgreSqlDialect, Precedence},
-    keywords::Keyword,
+    keywords::{Keyword, RESERVED_FOR_COLUMN_ALIAS},
     parser::{Parser, ParserError},
     tokenizer::{Token, TokenWithSpan, Tokenizer},
 };
@@ -27,6 +27,7 @@ use crate::bind::syntax_error;
 
 mod balance;
 mod chains;
+mod operators;
 
 pub use balance::balance;
 use chains::chains;
@@ -105,9 +106,13 @@ impl Dialect for PostgreSql {
         INNER.prec_unknown()
     }
 
-    fn parse_prefix(&self, _: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+    fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         step();
-        None
+        operators::prefix(parser)
+    }
+
+    fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        operators::infix(parser, left)
     }
 
     fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
@@ -134,12 +139,17 @@ impl Dialect for PostgreSql {
         INNER.is_reserved_for_identifier(kw)
     }
 
+    /// ON needs AS before it to be a name: in `INSERT … SELECT 1 ON CONFLICT` it is none.
+    fn is_column_alias(&self, kw: &Keyword, _: &mut Parser<'_>) -> bool {
+        *kw != Keyword::ON && !RESERVED_FOR_COLUMN_ALIAS.contains(kw)
+    }
+
     fn is_custom_operator_part(&self, ch: char) -> bool {
         INNER.is_custom_operator_part(ch)
     }
 
     fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
-        INNER.get_next_precedence(parser)
+        operators::next_strength(parser).map(Ok).or_else(|| INNER.get_next_precedence(parser))
     }
 
     fn supports_filter_during_aggregation(&self) -> bool {
