@@ -256,6 +256,8 @@ impl Binder<'_> {
             need.insert(number as u16);
         }
         let default_values = insert.source.is_none();
+        // OVERRIDING SYSTEM VALUE, and OVERRIDING USER VALUE: see [`crate::syntax`].
+        let (overriding_system, overriding_user) = (insert.overwrite, insert.has_table_keyword);
         if !explicit && !default_values {
             targets.clone_from(&visible);
         }
@@ -280,7 +282,7 @@ impl Binder<'_> {
                 }
                 _ => true,
             };
-            if column.identity == Some(Identity::Always) && given {
+            if column.identity == Some(Identity::Always) && given && !overriding_system && !overriding_user {
                 let message = format!("cannot insert a non-DEFAULT value into column \"{}\"", column.name);
                 let error = SqlError::new(SqlState::GENERATED_ALWAYS, message);
                 let detail = format!("Column \"{}\" is an identity column defined as GENERATED ALWAYS.", column.name);
@@ -292,6 +294,9 @@ impl Binder<'_> {
             columns.push(match targets.iter().position(|target| *target == number) {
                 _ if column.dropped => ColumnSource::Null,
                 _ if column.hidden => ColumnSource::RowId,
+                Some(_) if overriding_user && column.identity.is_some() => {
+                    ColumnSource::Default(self.default_of(&info, number)?)
+                }
                 Some(place) => ColumnSource::Given(place as u16),
                 None if column.default.is_some() => ColumnSource::Default(self.default_of(&info, number)?),
                 None => ColumnSource::Null,

@@ -137,11 +137,11 @@ pub fn bad_format(message: impl Into<String>) -> SqlError {
     SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message.into())
 }
 
-/// The decoder of a format.
-pub fn decoder(format: &Format) -> Box<dyn Decoder> {
+/// The decoder of a format, for rows of so many columns.
+pub fn decoder(format: &Format, columns: usize) -> Box<dyn Decoder> {
     match format.kind {
         Kind::Text => Box::new(text::TextDecoder::new(format)),
         Kind::Csv => Box::new(csv::CsvDecoder::new(format)),
-        Kind::Binary => Box::new(binary::BinaryDecoder::default()),
+        Kind::Binary => Box::new(binary::BinaryDecoder::new(columns)),
     }
 }

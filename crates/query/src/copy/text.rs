@@ -35,7 +35,8 @@ impl TextDecoder {
             line.pop();
         }
         let result = if self.ended {
-            Err(bad_format("extra data after end-of-copy marker"))
+            // Whatever follows the marker is passed over, as PostgreSQL does it.
+            Ok(())
         } else if line == b"\\." {
             self.ended = true;
             Ok(())
@@ -193,7 +194,7 @@ mod tests {
         let some = |text: &str| Some(text.to_owned());
         let read = rows(b"\\x41\\101\\q\t\\\\N\r\nlast\t\n\\.\n", 3).unwrap();
         assert_eq!(read, [vec![some("AAq"), some("\\N")], vec![some("last"), some("")]]);
-        assert!(rows(b"1\n\\.\n2\n", 9).is_err());
+        assert_eq!(rows(b"1\n\\.\n2\n\n", 9).unwrap(), [vec![some("1")]]);
         assert_eq!(rows(b"no end", 2).unwrap(), [vec![some("no end")]]);
     }
 }

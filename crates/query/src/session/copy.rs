@@ -196,9 +196,9 @@ impl Session<'_> {
             list
         };
         let values = vec!["NULL"; sql.len()].join(", ");
-        let insert = format!("INSERT INTO {name} ({}) OVERRIDING SYSTEM VALUE VALUES ({values})", sql.join(", "));
+        // Columns that are GENERATED ALWAYS take what the file has: see [`crate::syntax`].
+        let insert = format!("INSERT OVERWRITE INTO {name} ({}) VALUES ({values})", sql.join(", "));
         let insert = Parser::parse_sql(&PostgreSql, &insert)
-            .or_else(|_| Parser::parse_sql(&PostgreSql, &insert.replace("OVERRIDING SYSTEM VALUE ", "")))
             .map_err(|cause| SqlError::internal(format!("a statement made for COPY cannot be read: {cause}")))?;
         let Some(Statement::Insert(insert)) = insert.into_iter().next() else {
             return Err(SqlError::internal("a statement made for COPY is no INSERT"));
@@ -243,7 +243,7 @@ impl Session<'_> {
                 count += run.insert_row(plan, &values, &mut nothing)?;
                 Ok(())
             };
-            let mut decoder = copy::decoder(&copy.format);
+            let mut decoder = copy::decoder(&copy.format, types.len());
             let mut data = client.copy_in(wire, &vec![wire; types.len()]).map_err(undelivered)?;
             loop {
                 let mut stopped = None;

@@ -455,13 +455,15 @@ fn comes_before_table(token: &Token) -> bool {
 
 /// The same, with what the parser does not know spelt as it does: `TABLE name` at the beginning of a
 /// statement is `SELECT * FROM name`, and `ONLY name` and `ONLY (name)` are `name`, since no table
-/// has descendants.
+/// has descendants. For OVERRIDING SYSTEM VALUE its INSERT has no place; such an INSERT gets the
+/// mark OVERWRITE, and one with OVERRIDING USER VALUE the word TABLE, of other dialects.
 fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut tokens: Vec<TokenWithSpan> = Vec::with_capacity(read.len());
     let mut first = true;
     let mut before_table = false;
     // Within ONLY, and within its parentheses, whose end is left out, too.
     let (mut only, mut within) = (false, false);
+    let mut overriding = false;
     for token in read {
         if matches!(token.token, Token::Whitespace(_)) {
             tokens.push(token);
@@ -485,9 +487,39 @@ fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             within = false;
             continue;
         }
+        overriding |= is_word(&token.token, "overriding");
         first = token.token == Token::SemiColon;
         before_table = comes_before_table(&token.token);
         tokens.push(token);
     }
+    if overriding {
+        mark_overriding(&mut tokens);
+    }
     tokens
+}
+
+/// Puts marks for OVERRIDING where the parser has a place for them.
+fn mark_overriding(tokens: &mut Vec<TokenWithSpan>) {
+    let significant = |token: &TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
+    // Where the last INSERT INTO has its INTO.
+    let mut into = None;
+    let mut at = 0;
+    while at < tokens.len() {
+        let mut next = (at..tokens.len()).filter(|place| significant(&tokens[*place]));
+        let places = [next.next(), next.next(), next.next()].map(|place| place.unwrap_or(at));
+        let reads = |words: &[&str]| words.iter().zip(places).all(|(word, place)| is_word(&tokens[place].token, word));
+        let mark = [("system", Token::make_keyword("OVERWRITE"), 0), ("user", Token::make_keyword("TABLE"), 1)];
+        let mark = mark.into_iter().find(|(which, ..)| reads(&["overriding", which, "value"]));
+        if reads(&["insert", "into"]) {
+            into = Some(places[1]);
+        } else if let (Some(place), Some((_, mark, behind))) = (into, mark) {
+            let span = tokens[place].span;
+            for gone in places.into_iter().rev() {
+                tokens.remove(gone);
+            }
+            tokens.insert(place + behind, TokenWithSpan::new(mark, span));
+            into = None;
+        }
+        at = places[0].max(at) + 1;
+    }
 }

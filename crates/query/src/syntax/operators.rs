@@ -141,6 +141,7 @@ pub(super) fn infix(parser: &mut Parser<'_>, left: &Expr) -> Option<Result<Expr,
             Some(collation.map(|collation| Expr::Collate { expr: Box::new(left.clone()), collation }))
         }
         Keyword::IS => distinct(parser, left),
+        Keyword::OPERATOR => quantified(parser, left),
         Keyword::NOT | Keyword::BETWEEN | Keyword::LIKE | Keyword::ILIKE | Keyword::SIMILAR => matched(parser, left),
         _ => None,
     }
@@ -168,6 +169,41 @@ fn not_again(parser: &Parser<'_>, strength: u8) -> Result<(), ParserError> {
         return parser.expected_ref("another operator, or parentheses", parser.peek_token_ref());
     }
     Ok(())
+}
+
+/// `OPERATOR(schema.=) ANY (…)`: the parser knows ANY behind signs only.
+fn quantified(parser: &mut Parser<'_>, left: &Expr) -> Option<Result<Expr, ParserError>> {
+    let token = |at: usize| &parser.peek_nth_token_ref(at).token;
+    if *token(1) != Token::LParen {
+        return None;
+    }
+    let (mut at, mut parts) = (2, Vec::new());
+    loop {
+        parts.push(token(at).to_string());
+        match token(at + 1) {
+            Token::Period => at += 2,
+            Token::RParen => break,
+            _ => return None,
+        }
+    }
+    let word = keyword(token(at + 2));
+    if !matches!(word, Keyword::ANY | Keyword::ALL | Keyword::SOME) || *token(at + 3) != Token::LParen {
+        return None;
+    }
+    (0..at + 3).for_each(|_| parser.advance_token());
+    // The parentheses are those of a subquery, or stand around an expression.
+    let right = parser.parse_prefix();
+    Some(right.map(|right| {
+        let right = match right {
+            Expr::Nested(inner) => inner,
+            other => Box::new(other),
+        };
+        let (left, compare_op) = (Box::new(left.clone()), BinaryOperator::PGCustomBinaryOperator(parts));
+        match word {
+            Keyword::ALL => Expr::AllOp { left, compare_op, right },
+            _ => Expr::AnyOp { left, compare_op, right, is_some: word == Keyword::SOME },
+        }
+    }))
 }
 
 /// `IS [NOT] DISTINCT FROM`

@@ -13,7 +13,9 @@ use super::{
 };
 use crate::{
     relations::Snapshot,
-    schema::{Identity, IndexConstraint, Oid, TableInfo, privilege},
+    schema::{
+        FIRST_ROLE, Grant, INFORMATION_SCHEMA, Identity, IndexConstraint, Oid, PG_CATALOG, PUBLIC, TableInfo, privilege,
+    },
 };
 
 /// The relations of this module.
@@ -28,7 +30,12 @@ pub(super) const RELATIONS: &[(&str, Generator)] = &[
     ("pg_views", pg_views),
     ("pg_indexes", pg_indexes),
     ("pg_sequences", pg_sequences),
+    ("pg_init_privs", pg_init_privs),
 ];
+
+/// The ids of `pg_class` and `pg_namespace`.
+const CLASS: Oid = 1259;
+const NAMESPACE: Oid = 2615;
 
 /// The size of a page, in bytes, by which sizes are counted where clients want pages.
 pub const PAGE: u64 = 8192;
@@ -334,4 +341,21 @@ pub(super) fn owner_of<'s>(
 ) -> Option<(&'s Arc<TableInfo>, i16)> {
     let (table, column) = sequence.owned_by?;
     Some((snapshot.schema.table(table)?, column as i16 + 1))
+}
+
+/// The privileges that there are from the beginning: pg_dump writes only what was changed since.
+fn pg_init_privs(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for class in class::all(snapshot).into_iter().filter(|class| matches!(class, Class::System(_))) {
+        let privileges = describe::privileges(snapshot, class.owner(), class.grants(), all_privileges(class));
+        if !privileges.is_null() {
+            sink.push(row![class.oid(), CLASS, 0i32, 'i', privileges]);
+        }
+    }
+    let schemas = [PG_CATALOG, INFORMATION_SCHEMA, PUBLIC].map(|oid| (oid, FIRST_ROLE));
+    for (oid, owner) in schemas {
+        let usage = Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: owner };
+        let privileges = describe::privileges(snapshot, owner, &[usage], privilege::ALL_SCHEMA);
+        sink.push(row![oid, NAMESPACE, 0i32, 'i', privileges]);
+    }
+    Ok(())
 }

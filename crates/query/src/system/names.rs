@@ -1,16 +1,17 @@
 //! Names of objects and their ids: what `regclass` and its like read and print.
 
-use freshet_sql::{Kind, SqlError, Type, functions::quote_identifier};
+use freshet_sql::{Kind, SqlError, SqlState, Type, functions::quote_identifier};
 
 use super::{
     class::{self, Class},
     describe, namespace,
     role::SYSTEM_NAMESPACES,
-    routine::{self, Routine, type_name},
+    routine::{self, Operator, Routine, type_name},
+    types::{COLLATIONS, PSEUDO_TYPES},
 };
 use crate::{
     relations::Snapshot,
-    schema::{Entry, Oid},
+    schema::{Entry, Oid, PG_CATALOG},
 };
 
 /// The identifiers of a name like `a."B c".d`, as they are meant; nothing when it is none.
@@ -81,19 +82,74 @@ pub fn namespace_named(snapshot: &Snapshot, name: &str) -> Option<Oid> {
 /// The functions that a text names; those of users would be in other schemas.
 fn routines(text: &str) -> Vec<&'static Routine> {
     let Some(path) = parse_path(text) else { return Vec::new() };
-    match qualified(&path) {
-        Some((None | Some("pg_catalog"), name)) => routine::by_name(name).collect(),
-        _ => Vec::new(),
+    let Some((schema, name)) = qualified(&path) else { return Vec::new() };
+    let schema = schema.map_or(Some(PG_CATALOG), namespace);
+    routine::by_name(name).filter(|routine| Some(routine.namespace) == schema).collect()
+}
+
+/// The operators that a text names.
+fn operators(text: &str) -> Vec<&'static Operator> {
+    let text = text.trim();
+    let name = match text.rsplit_once('.') {
+        Some((schema, name)) => match parse_path(schema).as_deref() {
+            Some([schema]) if schema == "pg_catalog" => name,
+            _ => return Vec::new(),
+        },
+        None => text,
+    };
+    routine::operators().iter().filter(|operator| operator.name == name).collect()
+}
+
+/// The name and the types of `name(type, type)`; an operator's operand may be missing: NONE.
+fn with_types(text: &str) -> Option<(&str, Vec<Oid>)> {
+    let mut quoted = false;
+    let open = text.find(|it: char| {
+        quoted ^= it == '"';
+        it == '(' && !quoted
+    })?;
+    let list = text[open + 1..].trim_end().strip_suffix(')')?;
+    let (mut quoted, mut depth) = (false, 0);
+    let parts = list.split(|it: char| {
+        match it {
+            '"' => quoted = !quoted,
+            '(' if !quoted => depth += 1,
+            ')' if !quoted => depth -= 1,
+            _ => {}
+        }
+        it == ',' && !quoted && depth == 0
+    });
+    let types = match list.trim() {
+        "" => Vec::new(),
+        _ => parts.map(type_named).collect::<Option<_>>()?,
+    };
+    Some((&text[..open], types))
+}
+
+/// The only one, if there is one.
+///
+/// # Errors
+/// 42725 when there are several.
+fn only<T>(found: Vec<T>, what: &str, name: &str) -> Result<Option<T>, SqlError> {
+    if found.len() > 1 {
+        let message = format!("more than one {what} named {name}");
+        return Err(SqlError::new(SqlState::AMBIGUOUS_FUNCTION, message));
     }
+    Ok(found.into_iter().next())
 }
 
 /// The id of the object that a text names; nothing when it names none.
 ///
 /// # Errors
-/// 42501 when the statement's role may not use its schema.
+/// 42501 when the statement's role may not use its schema, 42602 when a relation's name is none,
+/// 42725 when a function or an operator is one of several.
 pub fn id_of(snapshot: &Snapshot, kind: Kind, text: &str) -> Result<Option<Oid>, SqlError> {
     match kind {
+        Kind::Regclass if parse_path(text).is_none() => {
+            Err(SqlError::new(SqlState::INVALID_NAME, "invalid name syntax"))
+        }
         Kind::Regclass => Ok(relation(snapshot, text)?.map(Class::oid)),
+        Kind::Regproc => Ok(only(routines(text), "function", &format!("\"{text}\""))?.map(|found| found.oid)),
+        Kind::Regoper => Ok(only(operators(text), "operator", text)?.map(|found| found.oid)),
         kind => Ok(id_of_other(snapshot, kind, text)),
     }
 }
@@ -101,7 +157,7 @@ pub fn id_of(snapshot: &Snapshot, kind: Kind, text: &str) -> Result<Option<Oid>,
 /// The same for objects outside of schemas, for which no USAGE is needed.
 fn id_of_other(snapshot: &Snapshot, kind: Kind, text: &str) -> Option<Oid> {
     match kind {
-        Kind::Regtype => Type::from_name(text).map(|ty| ty.kind().oid()),
+        Kind::Regtype => type_named(text),
         Kind::Regnamespace => match &parse_path(text)?[..] {
             [name] => namespace_named(snapshot, name),
             _ => None,
@@ -110,37 +166,64 @@ fn id_of_other(snapshot: &Snapshot, kind: Kind, text: &str) -> Option<Oid> {
             [name] => snapshot.schema.role(name).map(|role| role.oid),
             _ => None,
         },
-        Kind::Regproc => match routines(text)[..] {
-            [only] => Some(only.oid),
-            _ => None,
-        },
+        Kind::Regcollation => {
+            let path = parse_path(text)?;
+            let (schema, name) = qualified(&path)?;
+            let known = COLLATIONS.iter().find(|(_, known, _)| *known == name)?;
+            matches!(schema, None | Some("pg_catalog")).then_some(known.0)
+        }
         Kind::Regprocedure => {
-            let (name, rest) = text.split_once('(')?;
-            let arguments = rest.trim_end().strip_suffix(')')?;
-            let arguments: Option<Vec<Oid>> = match arguments.trim() {
-                "" => Some(Vec::new()),
-                list => list.split(',').map(argument_type).collect(),
-            };
-            let arguments = arguments?;
+            let (name, arguments) = with_types(text)?;
             routines(name).into_iter().find(|routine| routine.arguments == arguments).map(|routine| routine.oid)
+        }
+        Kind::Regoperator => {
+            let (name, operands) = with_types(text)?;
+            let [left, right] = operands[..] else { return None };
+            let found = operators(name).into_iter().find(|it| (it.left, it.right) == (left, right));
+            found.map(|operator| operator.oid)
         }
         _ => None,
     }
 }
 
-fn argument_type(name: &str) -> Option<Oid> {
-    match name.trim() {
-        "cstring" => Some(super::types::CSTRING),
-        "internal" => Some(super::types::INTERNAL),
-        name => Type::from_name(name).map(|ty| ty.kind().oid()),
+/// The id of the type that a text names; 0 for NONE.
+fn type_named(name: &str) -> Option<Oid> {
+    let name = name.trim();
+    if name.eq_ignore_ascii_case("none") {
+        return Some(0);
     }
+    if let Some(ty) = Type::from_name(name) {
+        return Some(ty.kind().oid());
+    }
+    let path = parse_path(name)?;
+    match qualified(&path)? {
+        (None | Some("pg_catalog"), name) => PSEUDO_TYPES.iter().find(|(_, known)| *known == name).map(|(oid, _)| *oid),
+        _ => None,
+    }
+}
+
+fn operator_by_oid(id: Oid) -> Option<&'static Operator> {
+    routine::operators().iter().find(|operator| operator.oid == id)
 }
 
 /// What an object of this id prints as.
 pub fn name_of(snapshot: &Snapshot, kind: Kind, id: Oid) -> Option<String> {
     match kind {
         Kind::Regclass => class::by_oid(snapshot, id).map(|class| describe::relation_name(snapshot, class)),
-        Kind::Regtype => Some(Kind::from_oid(id)?.sql_name().to_owned()),
+        Kind::Regtype if Kind::from_oid(id).is_some() || PSEUDO_TYPES.iter().any(|(oid, _)| *oid == id) => {
+            Some(type_name(id))
+        }
+        Kind::Regcollation => COLLATIONS.iter().find(|(oid, ..)| *oid == id).map(|(_, name, _)| quote_identifier(name)),
+        Kind::Regoper => {
+            let operator = operator_by_oid(id)?;
+            let several = routine::operators().iter().filter(|other| other.name == operator.name).nth(1).is_some();
+            Some(if several { format!("pg_catalog.{}", operator.name) } else { operator.name.to_owned() })
+        }
+        Kind::Regoperator => {
+            let operator = operator_by_oid(id)?;
+            let operand = |oid: Oid| if oid == 0 { "NONE".to_owned() } else { type_name(oid) };
+            Some(format!("{}({},{})", operator.name, operand(operator.left), operand(operator.right)))
+        }
         Kind::Regnamespace => {
             let system = SYSTEM_NAMESPACES.iter().find(|(oid, _)| *oid == id).map(|(_, name)| *name);
             let name = match (system, snapshot.schema.entry(id)) {

@@ -240,12 +240,13 @@ pub fn operator(name: &str, left: Kind, right: Kind) -> Oid {
 
 /// What SQL calls the type of this id.
 pub fn type_name(oid: Oid) -> String {
-    match oid {
-        CSTRING => "cstring".to_owned(),
-        1263 => "cstring[]".to_owned(),
-        INTERNAL => "internal".to_owned(),
-        RECORD => "record".to_owned(),
-        oid => Kind::from_oid(oid).map_or_else(|| "???".to_owned(), |kind| kind.sql_name().to_owned()),
+    if let Some(kind) = Kind::from_oid(oid) {
+        return kind.sql_name().to_owned();
+    }
+    let found = types::PSEUDO_TYPES.iter().find(|(known, _)| *known == oid).map(|(_, name)| *name);
+    match found {
+        Some(name) => name.strip_prefix('_').map_or_else(|| name.to_owned(), |element| format!("{element}[]")),
+        None => "???".to_owned(),
     }
 }
 

@@ -54,6 +54,26 @@ pub const CSTRING: Oid = 2275;
 /// See [`CSTRING`].
 pub const INTERNAL: Oid = 2281;
 
+/// Types that no value has, with PostgreSQL's ids: in signatures of functions, and in what clients
+/// ask for.
+pub const PSEUDO_TYPES: &[(Oid, &str)] = &[
+    (269, "table_am_handler"),
+    (325, "index_am_handler"),
+    (1263, "_cstring"),
+    (2249, "record"),
+    (CSTRING, "cstring"),
+    (2279, "trigger"),
+    (2280, "language_handler"),
+    (INTERNAL, "internal"),
+    (2287, "_record"),
+    (3115, "fdw_handler"),
+    (3310, "tsm_handler"),
+    (3500, "anyenum"),
+    (3831, "anyrange"),
+    (3838, "event_trigger"),
+    (5077, "anycompatible"),
+];
+
 /// A function that supports a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Support {

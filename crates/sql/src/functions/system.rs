@@ -22,6 +22,16 @@ pub(super) const FUNCTIONS: &[Function] = &[
         .stable(),
     Function::new("to_regproc", &[T], Kind::Regproc, |arguments, context| find(arguments, Kind::Regproc, context))
         .stable(),
+    Function::new("to_regoper", &[T], Kind::Regoper, |arguments, context| find(arguments, Kind::Regoper, context))
+        .stable(),
+    Function::new("to_regoperator", &[T], Kind::Regoperator, |arguments, context| {
+        find(arguments, Kind::Regoperator, context)
+    })
+    .stable(),
+    Function::new("to_regcollation", &[T], Kind::Regcollation, |arguments, context| {
+        find(arguments, Kind::Regcollation, context)
+    })
+    .stable(),
     Function::new("to_regnamespace", &[T], Kind::Regnamespace, |arguments, context| {
         find(arguments, Kind::Regnamespace, context)
     })

@@ -62,6 +62,7 @@ fn needed(from: Kind, to: Kind) -> Option<CastContext> {
         (Kind::Int2 | Kind::Int4 | Kind::Int8, to) if to.is_object_id() => Some(Implicit),
         (Kind::Oid, to) if to.is_object_alias() => Some(Implicit),
         (from, Kind::Oid) if from.is_object_alias() => Some(Implicit),
+        (Kind::Regoper, Kind::Regoperator) | (Kind::Regoperator, Kind::Regoper) => Some(Implicit),
         (Kind::Regproc, Kind::Regprocedure) | (Kind::Regprocedure, Kind::Regproc) => Some(Implicit),
         (from, Kind::Int4 | Kind::Int8) if from.is_object_id() => Some(Assignment),
         (Kind::Text | Kind::Varchar | Kind::Char, Kind::Text | Kind::Varchar | Kind::Char | Kind::Name)

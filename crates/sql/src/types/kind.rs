@@ -156,6 +156,10 @@ kinds! {
     Numeric = 1700, "numeric", "numeric", -1, Numeric, false, array NumericArray;
     /// `regprocedure`: the object id of a function, printed with its arguments.
     Regprocedure = 2202, "regprocedure", "regprocedure", 4, Numeric, false, array RegprocedureArray;
+    /// `regoper`: the object id of an operator.
+    Regoper = 2203, "regoper", "regoper", 4, Numeric, false, array RegoperArray;
+    /// `regoperator`: the object id of an operator, printed with its operands.
+    Regoperator = 2204, "regoperator", "regoperator", 4, Numeric, false, array RegoperatorArray;
     /// `regclass`: the object id of a table, index, view or sequence.
     Regclass = 2205, "regclass", "regclass", 4, Numeric, false, array RegclassArray;
     /// `regtype`: the object id of a type.
@@ -174,6 +178,8 @@ kinds! {
     Uuid = 2950, "uuid", "uuid", 16, User, false, array UuidArray;
     /// `jsonb`.
     Jsonb = 3802, "jsonb", "jsonb", -1, User, false, array JsonbArray;
+    /// `regcollation`: the object id of a collation.
+    Regcollation = 4191, "regcollation", "regcollation", 4, Numeric, false, array RegcollationArray;
     /// `regnamespace`: the object id of a schema.
     Regnamespace = 4089, "regnamespace", "regnamespace", 4, Numeric, false, array RegnamespaceArray;
     /// `regrole`: the object id of a role.
@@ -228,6 +234,12 @@ kinds! {
     NumericArray = 1231, "_numeric", "numeric[]", -1, Array, false, element Numeric;
     /// An array of `regprocedure`.
     RegprocedureArray = 2207, "_regprocedure", "regprocedure[]", -1, Array, false, element Regprocedure;
+    /// An array of `regoper`.
+    RegoperArray = 2208, "_regoper", "regoper[]", -1, Array, false, element Regoper;
+    /// An array of `regoperator`.
+    RegoperatorArray = 2209, "_regoperator", "regoperator[]", -1, Array, false, element Regoperator;
+    /// An array of `regcollation`.
+    RegcollationArray = 4192, "_regcollation", "regcollation[]", -1, Array, false, element Regcollation;
     /// An array of `regclass`.
     RegclassArray = 2210, "_regclass", "regclass[]", -1, Array, false, element Regclass;
     /// An array of `regtype`.
@@ -313,7 +325,15 @@ impl Kind {
     pub const fn is_object_alias(self) -> bool {
         matches!(
             self,
-            Self::Regproc | Self::Regprocedure | Self::Regclass | Self::Regtype | Self::Regnamespace | Self::Regrole
+            Self::Regproc
+                | Self::Regprocedure
+                | Self::Regoper
+                | Self::Regoperator
+                | Self::Regclass
+                | Self::Regtype
+                | Self::Regcollation
+                | Self::Regnamespace
+                | Self::Regrole
         )
     }
 }

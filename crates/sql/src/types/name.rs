@@ -71,17 +71,32 @@ impl Type {
         })
     }
 
-    /// The type that a name means, without a modifier: `int4`, `integer`, `text[]`, `pg_catalog.text`.
+    /// The type that a name means, without the modifier that it may have: `int4`, `integer`, `text[]`,
+    /// `"pg_catalog"."text"`, `numeric(10, 2)`.
     pub fn from_name(name: &str) -> Option<Self> {
+        let (name, is_array) = without_brackets(name);
+        let name = without_modifier(name)?;
         let name = name.trim();
-        if let Some(element) = name.strip_suffix("[]") {
-            return Self::from_name(element)?.to_array();
+        let (first, rest) = identifier(name)?;
+        let ty = match rest.trim_start().strip_prefix('.') {
+            Some(rest) if first == "pg_catalog" => {
+                let (name, rest) = identifier(rest.trim())?;
+                rest.is_empty().then(|| Kind::from_catalog_name(&name).map(Self::of))??
+            }
+            Some(_) => return None,
+            None if name.starts_with('"') => {
+                rest.is_empty().then(|| Kind::from_catalog_name(&first).map(Self::of))??
+            }
+            None => Self::from_words(&name.to_ascii_lowercase())?,
+        };
+        match (is_array, ty.kind().is_array() && ty.kind().array().is_none()) {
+            (true, false) => Type::of(ty.kind()).to_array(),
+            _ => Some(ty),
         }
-        if let Some(quoted) = name.strip_prefix('"').and_then(|name| name.strip_suffix('"')) {
-            return Kind::from_catalog_name(quoted).map(Self::of);
-        }
-        let name = name.to_ascii_lowercase();
-        let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
+    }
+
+    /// The same of words.
+    fn from_words(name: &str) -> Option<Self> {
         let words: Vec<&str> = name.split_ascii_whitespace().collect();
         Some(match words[..] {
             ["boolean"] => Self::BOOL,
@@ -100,6 +115,39 @@ impl Type {
             _ => return None,
         })
     }
+}
+
+/// A type's name without an array's brackets, and whether it has any.
+fn without_brackets(name: &str) -> (&str, bool) {
+    let (mut name, mut found) = (name.trim(), false);
+    while let Some(open) = name.strip_suffix(']') {
+        let Some(rest) = open.trim_end_matches(|it: char| it.is_ascii_digit()).strip_suffix('[') else { break };
+        (name, found) = (rest.trim_end(), true);
+    }
+    (name, found)
+}
+
+/// A type's name without numbers in parentheses; nothing when the parentheses have something else.
+fn without_modifier(name: &str) -> Option<std::borrow::Cow<'_, str>> {
+    let mut quoted = false;
+    let open = name.find(|it: char| {
+        quoted ^= it == '"';
+        it == '(' && !quoted
+    });
+    let Some(open) = open else { return Some(name.into()) };
+    let (modifier, behind) = name[open + 1..].split_once(')')?;
+    let number = |it: &str| !it.trim().is_empty() && it.trim().bytes().all(|byte| byte.is_ascii_digit());
+    modifier.split(',').all(number).then(|| format!("{} {behind}", &name[..open]).into())
+}
+
+/// The identifier at the beginning of a text, as it is meant, and what follows it.
+fn identifier(text: &str) -> Option<(String, &str)> {
+    if let Some(quoted) = text.strip_prefix('"') {
+        let (name, rest) = quoted.split_once('"')?;
+        return (!name.is_empty()).then(|| (name.to_owned(), rest));
+    }
+    let end = text.find(|it: char| !(it.is_alphanumeric() || it == '_')).unwrap_or(text.len());
+    (end > 0).then(|| (text[..end].to_ascii_lowercase(), &text[end..]))
 }
 
 fn undefined(name: &str) -> SqlError {
@@ -283,6 +331,17 @@ mod tests {
         assert_eq!(Type::from_name("pg_catalog.int4[]"), Type::INT4.to_array());
         assert_eq!(Type::from_name("\"char\""), Some(Type::SINGLE_CHAR));
         assert_eq!(Type::from_name("Timestamp with time zone"), Some(Type::TIMESTAMPTZ));
-        assert_eq!(Type::from_name("nothing"), None);
+        let long = "[]".repeat(1_000_000);
+        for nothing in ["nothing", "", "int4 int4", "other.int4", "\"INT4\"", "int4,int4", "int4(", "int4[", &long] {
+            assert_eq!(Type::from_name(nothing), None, "{nothing}");
+        }
+        for name in ["\"pg_catalog\".\"int4\"", "pg_catalog.\"int4\"", "\"int4\"", " INT4 "] {
+            assert_eq!(Type::from_name(name), Some(Type::INT4), "{name}");
+        }
+        assert_eq!(Type::from_name("\"pg_catalog\".\"int4\"[]"), Type::INT4.to_array());
+        assert_eq!(Type::from_name("numeric(10, 2)"), Some(Type::NUMERIC));
+        assert_eq!(Type::from_name("character varying(7)[]"), Type::VARCHAR.to_array());
+        assert_eq!(Type::from_name("timestamp(3) with time zone"), Some(Type::TIMESTAMPTZ));
+        assert_eq!(Type::from_name("text[][3] []"), Type::TEXT.to_array());
     }
 }

@@ -41,9 +41,7 @@ pub fn input(ty: Type, text: &str, context: &EvalContext<'_>) -> Result<Value, S
         Kind::Float8 => Value::Float8(float::parse_f64(text)?),
         Kind::Numeric => Value::Numeric(Numeric::parse(text, ty.precision())?),
         Kind::Oid | Kind::Xid => Value::Oid(parse_object_id(kind, text)?),
-        Kind::Regproc | Kind::Regprocedure | Kind::Regclass | Kind::Regtype | Kind::Regnamespace | Kind::Regrole => {
-            Value::Oid(parse_object_name(kind, text, context)?)
-        }
+        kind if kind.is_object_alias() => Value::Oid(parse_object_name(kind, text, context)?),
         Kind::SingleChar => Value::SingleChar(text.bytes().next().unwrap_or(0)),
         Kind::Text | Kind::Unknown => Value::Text(checked(text)?.into()),
         Kind::Name => Value::Text(modifier::cut_name(checked(text)?).into()),
@@ -283,6 +281,14 @@ fn parse_object_name(kind: Kind, text: &str, context: &EvalContext<'_>) -> Resul
             Kind::Regtype => (SqlState::UNDEFINED_OBJECT, "type"),
             Kind::Regnamespace => (SqlState::INVALID_SCHEMA_NAME, "schema"),
             Kind::Regrole => (SqlState::UNDEFINED_OBJECT, "role"),
+            Kind::Regoper | Kind::Regoperator => {
+                let message = format!("operator does not exist: {text}");
+                return SqlError::new(SqlState::UNDEFINED_FUNCTION, message);
+            }
+            Kind::Regcollation => {
+                let message = format!("collation \"{text}\" for encoding \"UTF8\" does not exist");
+                return SqlError::new(SqlState::UNDEFINED_OBJECT, message);
+            }
             _ => (SqlState::UNDEFINED_FUNCTION, "function"),
         };
         SqlError::new(state, format!("{what} \"{text}\" does not exist"))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_sql::{Kind, SqlError, Value};
+use freshet_sql::{Kind, SqlError, SqlState, Value};
 
 use super::{COUNTER, ORDERS, ORDERS_ID, OWNER, READER, RECENT, Scene};
 use crate::{
@@ -103,8 +103,8 @@ fn names_and_ids_go_both_ways() {
     for (kind, name) in [
         (Kind::Regclass, "orders"),
         (Kind::Regclass, "Lines"),
-        (Kind::Regclass, "a b"),
-        (Kind::Regproc, "substring"),
+        (Kind::Regoperator, "=(integer,date)"),
+        (Kind::Regcollation, "nothing"),
         (Kind::Regproc, "public.now"),
         (Kind::Regprocedure, "now"),
         (Kind::Regprocedure, "now(text)"),
@@ -112,6 +112,10 @@ fn names_and_ids_go_both_ways() {
     ] {
         assert_eq!(names::id_of(snapshot, kind, name).unwrap(), None, "{name}");
     }
+    let state = |kind, name| names::id_of(snapshot, kind, name).unwrap_err().state;
+    assert_eq!(state(Kind::Regclass, "a b"), SqlState::INVALID_NAME);
+    assert_eq!(state(Kind::Regproc, "substring"), SqlState::AMBIGUOUS_FUNCTION);
+    assert_eq!(state(Kind::Regoper, "+"), SqlState::AMBIGUOUS_FUNCTION);
     assert_eq!(names::id_of(snapshot, Kind::Regclass, " shop.app.ORDERS ").unwrap(), Some(ORDERS));
     let to_id = |name: &str| of(&scene, F::ToRegprocedure, &[text(name)]).unwrap();
     assert_eq!([to_id("nothing()"), to_id("array_out(anyarray)"), to_id("750")], ["-", "751", "-"]);
