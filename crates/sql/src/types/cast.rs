@@ -93,6 +93,13 @@ fn is_pseudo(kind: Kind) -> bool {
 }
 
 impl Cast {
+    /// Whether the other one makes the same of every value.
+    pub fn is_same(&self, other: &Self) -> bool {
+        // What is too long is cut off or refused: only there it matters who asks.
+        let asked = self.explicit == other.explicit || self.to.modifier() == -1;
+        asked && self.from == other.from && self.to == other.to
+    }
+
     /// The cast between two types, if it is allowed in this context.
     ///
     /// # Errors
