@@ -8,6 +8,7 @@ mod expression;
 pub mod first;
 mod found;
 pub mod general;
+pub mod implied;
 mod join;
 pub mod modify;
 pub mod need;
@@ -26,6 +27,7 @@ use crate::{
     expression::{Expression, Typed},
     schema::{Named, Oid, Schema, no_relation},
 };
+pub use expression::column_name;
 pub use scope::{Scope, ScopeSource};
 
 /// Why something was not bound.

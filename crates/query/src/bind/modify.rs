@@ -289,7 +289,9 @@ impl Binder<'_> {
         for (number, column) in info.table.columns.iter().enumerate() {
             columns.push(match targets.iter().position(|target| *target == number) {
                 _ if column.dropped => ColumnSource::Null,
-                _ if column.hidden => ColumnSource::RowId,
+                _ if column.is_row_id() => ColumnSource::RowId,
+                // What is computed comes last.
+                _ if column.hidden => ColumnSource::Null,
                 Some(place) => ColumnSource::Given(place as u16),
                 None if column.default.is_some() => ColumnSource::Default(self.default_of(&info, number)?),
                 None => ColumnSource::Null,
@@ -444,7 +446,7 @@ impl Binder<'_> {
                 let found = info.table.indexes.iter().position(|index| {
                     let mut columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
                     columns.sort_unstable();
-                    index.unique && index.oid != 0 && columns == wanted
+                    index.unique && index.oid != 0 && index.predicate.is_none() && columns == wanted
                 });
                 let found = found.ok_or_else(|| {
                     let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
@@ -459,7 +461,7 @@ impl Binder<'_> {
                     let message = format!("constraint \"{name}\" for table \"{}\" does not exist", info.table.name);
                     SqlError::new(SqlState::UNDEFINED_OBJECT, message)
                 })?;
-                info.table.indexes[found].columns.iter().for_each(|part| need.read(part.column));
+                info.columns_of(found).into_iter().for_each(|column| need.read(column));
                 vec![found]
             }
         };

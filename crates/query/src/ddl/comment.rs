@@ -27,7 +27,7 @@ impl Work<'_, '_, '_> {
                     Some(oid) => oid,
                     None => self.change.take_oid()?,
                 };
-                self.put(Object::Comment(schema::Comment { oid, object, column, text: text.to_owned() }))
+                self.put(Object::Comment(schema::Comment { oid, object, column, constraint: false, text: text.to_owned() }))
             }
         }
     }

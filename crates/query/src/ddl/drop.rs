@@ -378,6 +378,7 @@ impl Work<'_, '_, '_> {
         }
         let goes = |index: &mut Index| index.oid != 0 && all.contains(&Target::Index(oid, index.oid));
         let gone: Vec<u16> = table.indexes.extract_if(.., goes).map(|index| index.number).collect();
+        super::index::give_up_computed(&mut table);
         // The engine's first index stays with its table.
         if !gone.contains(&0) {
             for number in gone {

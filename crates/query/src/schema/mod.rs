@@ -4,6 +4,7 @@
 //! A [`Schema`] is what that table says at one version, with everything found by name; sessions share it and never change it. Every
 //! statement looks at the version in its own snapshot first.
 
+pub mod computed;
 pub mod object;
 pub mod relation;
 pub mod store;

@@ -295,6 +295,8 @@ pub struct IndexColumn {
     pub descending: bool,
     /// The operator class, if it is not the type's usual one. All order values in the same way.
     pub class: Option<String>,
+    /// The collation, if one was named. There is one order of texts, under several names.
+    pub collation: Option<String>,
 }
 
 /// A CHECK constraint.
@@ -499,7 +501,7 @@ impl Column {
 impl IndexColumn {
     /// A column in ascending order.
     pub fn new(column: u16) -> Self {
-        Self { column, descending: false, class: None }
+        Self { column, descending: false, class: None, collation: None }
     }
 }
 

@@ -91,7 +91,7 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
             let found = class::index(&snapshot.schema, given.oid(0));
             some(found.and_then(|(info, index)| match given.number(1) {
                 0 => Some(describe::index(snapshot, info, index, given.truth(2))),
-                number => describe::index_column(info, index, number),
+                number => describe::index_column(info, index, number, given.truth(2)),
             }))
         }
         F::GetConstraintDef => {
