@@ -21,15 +21,33 @@ struct Deparser<'t> {
     pretty: bool,
 }
 
-/// An expression on a table's rows, which are source 0, as SQL; nothing when it has a part that
-/// has no text here. `pretty` leaves out the parentheses around the whole.
-pub fn deparse(table: &Table, expression: &Expression, pretty: bool) -> Option<String> {
-    Deparser { table, pretty }.write(expression)
+/// An expression on a table's rows, which are source 0, as SQL that has this type; nothing when it
+/// has a part that has no text here. `pretty` leaves out the parentheses around the whole.
+pub fn deparse(table: &Table, expression: &Expression, ty: Type, pretty: bool) -> Option<String> {
+    let deparser = Deparser { table, pretty };
+    match expression {
+        Expression::Constant(value) if value.is_null() => deparser.constant(value, Some(ty)),
+        // A cast that changes nothing is no part of the expression.
+        Expression::Column { .. } if deparser.type_of(expression)? != ty => deparser.cast(expression, ty),
+        _ => deparser.write(expression),
+    }
+}
+
+/// Texts in a list, as PostgreSQL puts commas between them.
+pub fn list(texts: impl IntoIterator<Item = String>) -> String {
+    let mut list = String::new();
+    for text in texts {
+        if !list.is_empty() {
+            list.push_str(if text.starts_with('\n') { "," } else { ", " });
+        }
+        list.push_str(&text);
+    }
+    list
 }
 
 /// The same with the parentheses that an index's list of columns needs around what is no function.
-pub fn indexed(table: &Table, expression: &Expression, pretty: bool) -> Option<String> {
-    let text = deparse(table, expression, pretty)?;
+pub fn indexed(table: &Table, expression: &Expression, ty: Type, pretty: bool) -> Option<String> {
+    let text = deparse(table, expression, ty, pretty)?;
     Some(if looks_like_function(expression) { text } else { format!("({text})") })
 }
 
@@ -52,11 +70,11 @@ impl Deparser<'_> {
             Expression::Column { source: 0, column } => {
                 quote_identifier(&self.table.columns.get(usize::from(*column))?.name).to_string()
             }
-            Expression::Constant(value) => constant(value, None)?,
+            Expression::Constant(value) => self.constant(value, None)?,
             Expression::Call(function, arguments) => return self.call(function, arguments),
             Expression::Cast(cast, inner) => {
                 if let Expression::Constant(value) = &**inner {
-                    return constant(value, Some(cast.to()));
+                    return self.constant(value, Some(cast.to()));
                 }
                 self.cast(inner, cast.to())?
             }
@@ -69,6 +87,11 @@ impl Deparser<'_> {
             Expression::Not(inner) => match &**inner {
                 Expression::IsNull(operand) => self.wrapped(format!("{} IS NOT NULL", self.part(operand)?)),
                 Expression::In(operand, list) => self.listed(operand, list, "<> ALL")?,
+                Expression::Is(operand, truth) => {
+                    let truth = if *truth { "TRUE" } else { "FALSE" };
+                    self.wrapped(format!("{} IS NOT {truth}", self.part(operand)?))
+                }
+                Expression::Compare(..) => self.wrapped(format!("NOT {}", self.write(inner)?)),
                 _ => self.wrapped(format!("NOT {}", self.part(inner)?)),
             },
             Expression::IsNull(operand) => self.wrapped(format!("{} IS NULL", self.part(operand)?)),
@@ -81,18 +104,17 @@ impl Deparser<'_> {
                 self.wrapped(format!("{one} IS DISTINCT FROM {other}"))
             }
             Expression::Case(branches, otherwise) => {
-                let (before, end) = if self.pretty { ("\n    ", "\n") } else { (" ", " ") };
-                let mut text = "CASE".to_owned();
+                let mut text = "\nCASE".to_owned();
                 for (condition, result) in branches {
                     let (condition, result) = (self.write(condition)?, self.write(result)?);
-                    let _ = write!(text, "{before}WHEN {condition} THEN {result}");
+                    let _ = write!(text, "\n    WHEN {condition} THEN {result}");
                 }
                 let ty = branches.iter().find_map(|(_, result)| self.type_of(result));
                 let otherwise = match &**otherwise {
                     Expression::Constant(Value::Null) => format!("NULL::{}", ty?),
                     otherwise => self.write(otherwise)?,
                 };
-                let _ = write!(text, "{before}ELSE {otherwise}{end}END");
+                let _ = write!(text, "\n    ELSE {otherwise}\nEND");
                 text
             }
             Expression::Coalesce(all) => {
@@ -134,8 +156,9 @@ impl Deparser<'_> {
 
     fn chain(&self, all: &[Expression], between: &str) -> Option<String> {
         let part = |one: &Expression| match one {
-            // In a pretty text only what binds less tightly is in parentheses.
-            Expression::And(_) | Expression::Or(_) => self.part(one),
+            // In a pretty text, only what is no plain operator or binds less tightly.
+            Expression::Or(_) | Expression::In(..) | Expression::Quantified { .. } => self.part(one),
+            Expression::Not(inner) if matches!(**inner, Expression::In(..)) => self.part(one),
             _ => self.write(one),
         };
         let all = all.iter().map(part).collect::<Option<Vec<_>>>()?;
@@ -143,9 +166,19 @@ impl Deparser<'_> {
     }
 
     fn listed(&self, operand: &Expression, list: &[Expression], how: &str) -> Option<String> {
-        let list = list.iter().map(|one| self.write(one)).collect::<Option<Vec<_>>>()?;
+        let varchar = self.type_of(operand).is_some_and(|ty| ty.kind() == Kind::Varchar);
+        let element = |one: &Expression| match one {
+            Expression::Constant(value) if varchar => self.constant(value, Some(Type::of(Kind::Varchar))),
+            one => self.write(one),
+        };
+        let list = list.iter().map(element).collect::<Option<Vec<_>>>()?.join(", ");
+        let list = match (varchar, self.pretty) {
+            (false, _) => format!("ARRAY[{list}]"),
+            (true, true) => format!("ARRAY[{list}]::text[]"),
+            (true, false) => format!("(ARRAY[{list}])::text[]"),
+        };
         let operand = self.as_operand(operand, None)?;
-        Some(self.wrapped(format!("{operand} {how} (ARRAY[{}])", list.join(", "))))
+        Some(self.wrapped(format!("{operand} {how} ({list})")))
     }
 
     fn cast(&self, inner: &Expression, to: Type) -> Option<String> {
@@ -165,8 +198,23 @@ impl Deparser<'_> {
         }
     }
 
+    /// What is compared. PostgreSQL compares numbers of several widths as they are.
     fn operands(&self, one: &Expression, other: &Expression) -> Option<(String, String)> {
-        Some((self.as_operand(one, None)?, self.as_operand(other, None)?))
+        let class = |kind: Kind| match kind {
+            Kind::Int2 | Kind::Int4 | Kind::Int8 => 1,
+            Kind::Float4 | Kind::Float8 => 2,
+            _ => 0,
+        };
+        let as_it_is = |operand: &Expression| match operand {
+            Expression::Cast(cast, inner)
+                if class(cast.to().kind()) > 0
+                    && self.type_of(inner).is_some_and(|ty| class(ty.kind()) == class(cast.to().kind())) =>
+            {
+                self.as_operand(inner, None)
+            }
+            _ => self.as_operand(operand, None),
+        };
+        Some((as_it_is(one)?, as_it_is(other)?))
     }
 
     fn call(&self, function: &'static freshet_sql::functions::Function, arguments: &[Expression]) -> Option<String> {
@@ -178,9 +226,23 @@ impl Deparser<'_> {
                 }
                 _ => self.write(one),
             },
+            false if self.pretty && at == 0 && arguments.len() == 2 && binds_as_tightly(one, function.name) => {
+                self.write(one)
+            }
             false => self.as_operand(one, wanted(at)),
         };
         let all = arguments.iter().enumerate().map(argument).collect::<Option<Vec<_>>>()?;
+        match (function.name, all.as_slice(), arguments) {
+            ("timezone", [zone, time], _) => return Some(format!("({time} AT TIME ZONE {zone})")),
+            ("extract", [_, time], [Expression::Constant(field), _]) => {
+                return Some(format!("EXTRACT({} FROM {time})", field.as_str()?));
+            }
+            _ => {}
+        }
+        if matches!(function.name, "least" | "greatest" | "nullif") {
+            // These are no functions.
+            return Some(format!("{}({})", function.name.to_uppercase(), all.join(", ")));
+        }
         if is_name(function.name) {
             return Some(format!("{}({})", quote_identifier(function.name), all.join(", ")));
         }
@@ -189,6 +251,37 @@ impl Deparser<'_> {
             [one, other] => Some(self.wrapped(format!("{one} {} {other}", function.name))),
             _ => None,
         }
+    }
+
+    /// A value, with its type where it would be taken for another one without.
+    fn constant(&self, value: &Value, to: Option<Type>) -> Option<String> {
+        if value.is_null() {
+            return Some(to.map_or_else(|| "NULL".to_owned(), |ty| format!("NULL::{ty}")));
+        }
+        let kind = value.kind()?;
+        let mut shown = String::new();
+        text::output_as(kind, value.as_ref(), &EvalContext::default(), &mut shown);
+        if kind == Kind::Bool {
+            return Some(if shown == "t" { "true" } else { "false" }.to_owned());
+        }
+        let ty = to.unwrap_or(Type::of(kind));
+        let whole = !shown.is_empty() && shown.bytes().all(|byte| byte.is_ascii_digit());
+        let number = shown.starts_with(|first: char| first.is_ascii_digit())
+            && shown.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+        // A whole number becomes one of another width where it has to.
+        let as_it_is = match kind {
+            Kind::Int2 | Kind::Int4 | Kind::Int8 => whole && shown.parse::<i32>().is_ok(),
+            Kind::Numeric => number && !whole,
+            _ => false,
+        };
+        Some(match kind {
+            _ if as_it_is && ty == Type::of(kind) => shown,
+            Kind::Numeric | Kind::Float4 | Kind::Float8 if number => match self.pretty {
+                true => format!("{shown}::{ty}"),
+                false => format!("({shown})::{ty}"),
+            },
+            _ => format!("'{}'::{ty}", shown.replace('\'', "''")),
+        })
     }
 
     fn type_of(&self, expression: &Expression) -> Option<Type> {
@@ -206,6 +299,21 @@ impl Deparser<'_> {
     }
 }
 
+/// Whether an arithmetic operator on the left of another one needs no parentheses in a pretty text.
+fn binds_as_tightly(left: &Expression, operator: &str) -> bool {
+    let strength = |operator: &str| match operator {
+        "*" | "/" | "%" => 2,
+        "+" | "-" => 1,
+        _ => 0,
+    };
+    match left {
+        Expression::Call(function, arguments) if arguments.len() == 2 => {
+            strength(operator) > 0 && strength(function.name) >= strength(operator)
+        }
+        _ => false,
+    }
+}
+
 fn operator(comparison: Comparison) -> &'static str {
     match comparison {
         Comparison::Less => "<",
@@ -215,27 +323,4 @@ fn operator(comparison: Comparison) -> &'static str {
         Comparison::Greater => ">",
         Comparison::NotEqual => "<>",
     }
-}
-
-/// A value, with its type where it would be taken for another one without.
-fn constant(value: &Value, to: Option<Type>) -> Option<String> {
-    if value.is_null() {
-        return Some(to.map_or_else(|| "NULL".to_owned(), |ty| format!("NULL::{ty}")));
-    }
-    let kind = value.kind()?;
-    let mut shown = String::new();
-    text::output_as(kind, value.as_ref(), &EvalContext::default(), &mut shown);
-    let begins_with_digit = shown.starts_with(|first: char| first.is_ascii_digit());
-    let plain = match kind {
-        Kind::Bool => return Some(if shown == "t" { "true" } else { "false" }.to_owned()),
-        Kind::Int4 => begins_with_digit,
-        Kind::Numeric => begins_with_digit && shown.contains(['.', 'e', 'E']),
-        _ => false,
-    };
-    let ty = to.unwrap_or(Type::of(kind));
-    let is_own = to.is_none_or(|to| to == Type::of(kind));
-    Some(match plain && is_own {
-        true => shown,
-        false => format!("'{}'::{ty}", shown.replace('\'', "''")),
-    })
 }

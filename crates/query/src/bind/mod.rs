@@ -4,6 +4,7 @@
 
 pub mod access;
 pub mod aggregate;
+mod conflict;
 mod expression;
 pub mod first;
 mod found;
@@ -27,7 +28,7 @@ use crate::{
     expression::{Expression, Typed},
     schema::{Named, Oid, Schema, no_relation},
 };
-pub use expression::column_name;
+pub use freshet_sql::names::of_column as column_name;
 pub use scope::{Scope, ScopeSource};
 
 /// Why something was not bound.

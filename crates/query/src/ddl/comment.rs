@@ -12,13 +12,19 @@ use crate::schema::{self, IndexConstraint, Named, Object, Oid};
 impl Work<'_, '_, '_> {
     pub(super) fn comment(&mut self, statement: &Comment) -> Step<&'static str> {
         let (object, column) = self.commented(&statement.on)?;
-        self.say(object, column, statement.text.as_deref())?;
+        let constraint = matches!(statement.on, Commented::Constraint(..));
+        self.say((object, column, constraint), statement.text.as_deref())?;
         Ok("COMMENT")
     }
 
-    /// Says something of an object, or nothing any more.
-    pub(super) fn say(&mut self, object: Oid, column: Option<u16>, text: Option<&str>) -> Result<(), SqlError> {
-        let known = self.schema().comment(object, column).map(|comment| comment.oid);
+    /// Says something of an object, of a column of it, or of the constraint of its id; or nothing any
+    /// more.
+    pub(super) fn say(
+        &mut self,
+        (object, column, constraint): (Oid, Option<u16>, bool),
+        text: Option<&str>,
+    ) -> Result<(), SqlError> {
+        let known = self.schema().comment(object, column, constraint).map(|comment| comment.oid);
         match (known, text.filter(|text| !text.is_empty())) {
             (None, None) => Ok(()),
             (Some(oid), None) => self.change.remove(oid),
@@ -27,7 +33,7 @@ impl Work<'_, '_, '_> {
                     Some(oid) => oid,
                     None => self.change.take_oid()?,
                 };
-                self.put(Object::Comment(schema::Comment { oid, object, column, constraint: false, text: text.to_owned() }))
+                self.put(Object::Comment(schema::Comment { oid, object, column, constraint, text: text.to_owned() }))
             }
         }
     }

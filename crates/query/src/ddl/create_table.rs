@@ -291,12 +291,12 @@ impl Work<'_, '_, '_> {
     /// An index that was taken over from another table, under a name of its own.
     fn copy_index(&mut self, table: &mut Table, mut index: Index) -> Result<(), SqlError> {
         let taken: Vec<String> = table.indexes.iter().map(|index| index.name.clone()).collect();
-        let columns: Vec<&str> =
-            index.columns.iter().map(|part| table.columns[usize::from(part.column)].name.as_str()).collect();
+        let columns = index.columns.iter().map(|part| part.column).chain(index.include.iter().copied());
+        let columns = super::index::names_in_index(table, columns).join("_");
         let (middle, label) = match index.constraint {
             IndexConstraint::Primary => (String::new(), "pkey"),
-            IndexConstraint::Unique => (columns.join("_"), "key"),
-            IndexConstraint::None => (columns.join("_"), "idx"),
+            IndexConstraint::Unique => (columns, "key"),
+            IndexConstraint::None => (columns, "idx"),
         };
         index.name = self.free_name(table.namespace, (&table.name, &middle), label, &taken);
         index.oid = self.change.take_oid()?;

@@ -351,7 +351,7 @@ impl Work<'_, '_, '_> {
             Target::ForeignKey(_, oid) | Target::Check(_, oid) | Target::Index(_, oid) => {
                 self.change.remove_comments(oid)
             }
-            Target::Column(table, number) => self.say(table, Some(number as u16), None),
+            Target::Column(table, number) => self.say((table, Some(number as u16), false), None),
             Target::Default(..) => Ok(()),
         }
     }

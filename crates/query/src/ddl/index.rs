@@ -2,20 +2,18 @@
 
 use std::ops::ControlFlow;
 
-use freshet_sql::{SqlError, SqlState, Type, functions::SetDeclared};
-use sqlparser::ast::{Expr, Visit, Visitor};
+use freshet_sql::{Kind, SqlError, SqlState, Type, functions::SetDeclared};
+use sqlparser::ast::{Expr, Value as Literal, Visit, Visitor, visit_expressions};
 
 use super::{
     index_class,
     syntax::{CreateIndex, IndexElement, Indexed},
-    work::{Step, Work, bound, error},
+    work::{Step, Work, error},
 };
 use crate::{
-    bind::{Scope, column_name, implied, not_supported, parts_of, select::is_aggregate},
+    bind::{Scope, Stop, implied, not_supported, parts_of, select::is_aggregate},
     expression::Expression,
-    schema::{
-        AccessMethod, Column, Computed, Index, IndexColumn, Predicate, Table, computed, privilege, relation,
-    },
+    schema::{AccessMethod, Column, Computed, Index, IndexColumn, Predicate, Table, computed, privilege, relation},
 };
 
 /// The most columns that an index can have.
@@ -23,6 +21,26 @@ const MOST_COLUMNS: usize = 32;
 
 /// Columns that PostgreSQL has in every table.
 const SYSTEM_COLUMNS: &[&str] = &["ctid", "xmin", "xmax", "cmin", "cmax", "tableoid"];
+
+/// Functions of general queries that return sets.
+const SET_RETURNING: &[&str] = &[
+    "generate_series",
+    "generate_subscripts",
+    "json_array_elements",
+    "json_array_elements_text",
+    "json_each",
+    "json_each_text",
+    "json_object_keys",
+    "jsonb_array_elements",
+    "jsonb_array_elements_text",
+    "jsonb_each",
+    "jsonb_each_text",
+    "jsonb_object_keys",
+    "regexp_matches",
+    "regexp_split_to_table",
+    "string_to_table",
+    "unnest",
+];
 
 impl Work<'_, '_, '_> {
     pub(super) fn create_index(&mut self, statement: &CreateIndex) -> Step<&'static str> {
@@ -40,7 +58,7 @@ impl Work<'_, '_, '_> {
             return Err(error(SqlState::TOO_MANY_COLUMNS, message).into());
         }
         let mut table = info.table.clone();
-        let predicate = statement.predicate.as_ref().map(|it| self.predicate(it, &mut table)).transpose()?;
+        let predicate = statement.predicate.as_ref().map(|it| self.predicate(it, &mut table)).transpose()?.flatten();
         let when = predicate.as_ref().map(|predicate| predicate.condition.clone());
         let (mut columns, mut names) = (Vec::new(), Vec::new());
         for element in &statement.columns {
@@ -84,7 +102,7 @@ impl Work<'_, '_, '_> {
     fn included_elements(&self, table: &Table, elements: &[IndexElement]) -> Result<Vec<u16>, SqlError> {
         fn name(element: &IndexElement) -> Result<&str, SqlError> {
             let refused = |what: &str| {
-                Err(error(SqlState::FEATURE_NOT_SUPPORTED, format!("including column does not support {what}")))
+                Err(error(SqlState::INVALID_OBJECT_DEFINITION, format!("including column does not support {what}")))
             };
             match &element.of {
                 Indexed::Expression(_) => {
@@ -107,17 +125,27 @@ impl Work<'_, '_, '_> {
         table: &Table,
         (written, what): (&Expr, &str),
         bind: impl Fn(&Expr) -> crate::bind::Bound<T>,
-        expression: impl Fn(&T) -> &Expression,
+        typed: impl Fn(&T) -> (&Expression, Type),
     ) -> Result<(String, T), SqlError> {
         refuse(written, what)?;
+        let understood = |expr: &Expr| {
+            bind(expr).map_err(|stop| match stop {
+                Stop::Error(error) => error,
+                Stop::General(why) => {
+                    unknown_function(expr).unwrap_or_else(|| not_supported(format!("{why} in an {what}")))
+                }
+            })
+        };
+        understood(&self.resolved(written)?)?;
         let resolved = self.of_row_alone(written)?;
-        let made = bound(bind(&resolved), what)?;
-        computed::check_immutable(expression(&made), what)?;
+        let made = understood(&resolved)?;
+        let (expression, ty) = typed(&made);
+        computed::check_immutable(expression, what)?;
         // In words that mean the same in all sessions, if there are any.
-        if let Some(text) = crate::deparse::deparse(table, expression(&made), false)
+        if let Some(text) = crate::deparse::deparse(table, expression, ty, false)
             && let Ok(parsed) = crate::bind::modify::parse_expression(&text)
             && let Ok(again) = bind(&parsed)
-            && implied::same(expression(&again), expression(&made))
+            && implied::same(typed(&again).0, expression)
         {
             return Ok((text, made));
         }
@@ -125,15 +153,19 @@ impl Work<'_, '_, '_> {
     }
 
     /// WHERE
-    fn predicate(&self, written: &Expr, table: &mut Table) -> Result<Predicate, SqlError> {
+    fn predicate(&self, written: &Expr, table: &mut Table) -> Result<Option<Predicate>, SqlError> {
         let bind = |it: &Expr| self.binder().condition(it, &Scope::over(table), "WHERE");
-        let (condition, _) = self.of_row(table, (written, "index predicate"), bind, |it| it)?;
+        let (condition, _) = self.of_row(table, (written, "index predicate"), bind, |it| (it, Type::BOOL))?;
         let conditions = computed::condition(table, &condition)?;
+        if conditions.is_empty() {
+            // All rows.
+            return Ok(None);
+        }
         if computed::tests(&conditions, &relation::layout(table)?).is_some() {
-            return Ok(Predicate { condition, column: None });
+            return Ok(Some(Predicate { condition, column: None }));
         }
         let column = add_computed(table, Computed { expression: condition.clone(), when: None }, Type::BOOL);
-        Ok(Predicate { condition, column: Some(column) })
+        Ok(Some(Predicate { condition, column: Some(column) }))
     }
 
     /// The column that has the value of an expression, where a condition holds; and what an index
@@ -154,13 +186,16 @@ impl Work<'_, '_, '_> {
         }
         let bind = |it: &Expr| {
             let binder = self.binder();
-            Ok(binder.settle(binder.expression(it, &Scope::over(table))?)?)
+            let typed = binder.expression(it, &Scope::over(table))?;
+            if typed.ty.kind() == Kind::Unknown {
+                let message = "data type unknown has no default operator class for access method \"btree\"";
+                return Err(error(SqlState::UNDEFINED_OBJECT, message).into());
+            }
+            Ok(binder.settle(typed)?)
         };
-        let (expression, typed) = self.of_row(table, (plain, "index expression"), bind, |typed| &typed.expression)?;
-        let name = match column_name(plain) {
-            name if name == "?column?" => "expr".to_owned(),
-            name => name,
-        };
+        let (expression, typed) =
+            self.of_row(table, (plain, "index expression"), bind, |typed| (&typed.expression, typed.ty))?;
+        let name = computed::name_of_expression(plain);
         let computed = Computed { expression, when: when.map(str::to_owned) };
         Ok((add_computed(table, computed, typed.ty), name))
     }
@@ -292,6 +327,33 @@ pub(super) fn give_up_computed(table: &mut Table) {
     }
 }
 
+/// What columns are called as those of an index.
+pub(super) fn names_in_index(table: &Table, columns: impl Iterator<Item = u16>) -> Vec<String> {
+    let name = |column: u16| {
+        let column = &table.columns[usize::from(column)];
+        match &column.computed {
+            None => column.name.clone(),
+            Some(computed) => computed::name(computed),
+        }
+    };
+    without_twins(columns.map(name).collect())
+}
+
+/// 42883 for a function in an expression that there is not.
+fn unknown_function(expr: &Expr) -> Option<SqlError> {
+    let mut found = None;
+    let _: ControlFlow<()> = visit_expressions(expr, |expr| {
+        if let Expr::Function(function) = expr
+            && let Some(name) = parts_of(&function.name).ok().and_then(|mut parts| parts.pop())
+            && !crate::session_function::exists(&name)
+        {
+            found.get_or_insert(name);
+        }
+        ControlFlow::Continue(())
+    });
+    found.map(|name| error(SqlState::UNDEFINED_FUNCTION, format!("function {name} does not exist")))
+}
+
 /// Names of columns, with numbers behind those that come again.
 fn without_twins(names: Vec<String>) -> Vec<String> {
     let mut chosen: Vec<String> = Vec::new();
@@ -312,10 +374,15 @@ fn refuse(expr: &Expr, what: &str) -> Result<(), SqlError> {
             // As in \"index expressions\".
             let all = format!("{what}s");
             match expr {
-                Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => ControlFlow::Break(error(
-                    SqlState::FEATURE_NOT_SUPPORTED,
-                    format!("cannot use subquery in {what}"),
-                )),
+                Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
+                    ControlFlow::Break(error(SqlState::FEATURE_NOT_SUPPORTED, format!("cannot use subquery in {what}")))
+                }
+                Expr::Value(value) => match &value.value {
+                    Literal::Placeholder(name) => {
+                        ControlFlow::Break(error(SqlState::new("42P02"), format!("there is no parameter {name}")))
+                    }
+                    _ => ControlFlow::Continue(()),
+                },
                 Expr::Function(function) if function.over.is_some() => ControlFlow::Break(error(
                     SqlState::new("42P20"),
                     format!("window functions are not allowed in {all}"),
@@ -326,7 +393,7 @@ fn refuse(expr: &Expr, what: &str) -> Result<(), SqlError> {
                         let message = format!("aggregate functions are not allowed in {all}");
                         return ControlFlow::Break(error(SqlState::GROUPING_ERROR, message));
                     }
-                    if SetDeclared::named(None, &name).next().is_some() {
+                    if SetDeclared::named(None, &name).next().is_some() || SET_RETURNING.contains(&name.as_str()) {
                         let message = format!("set-returning functions are not allowed in {all}");
                         return ControlFlow::Break(error(SqlState::FEATURE_NOT_SUPPORTED, message));
                     }

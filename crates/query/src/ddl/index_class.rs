@@ -23,6 +23,10 @@ pub(super) fn class(name: &Name, ty: Type, method: AccessMethod) -> Result<Optio
     let wanted = name.name.as_str();
     let is_system = name.schema.as_deref().is_none_or(|schema| schema == "pg_catalog");
     let usual = |kind: Kind| types::class_name(kind);
+    if let Some(schema) = name.schema.as_deref().filter(|_| !is_system) {
+        let message = format!("schema \"{schema}\" does not exist");
+        return Err(error(SqlState::INVALID_SCHEMA_NAME, message));
+    }
     if is_system && usual(kind) == Some(wanted) {
         return Ok(None);
     }

@@ -109,8 +109,9 @@ pub(super) fn not_copied(cause: WriteError, info: &TableInfo, row: &[u8]) -> Sql
         let number = usize::from(part.column);
         let column = &info.table.columns[number];
         let mut shown = String::new();
-        if let Ok(value) = info.layout.get(row, number) {
-            text::output_as(column.ty.kind(), value, &context, &mut shown);
+        match info.layout.get(row, number) {
+            Ok(value) if !value.is_null() => text::output_as(column.ty.kind(), value, &context, &mut shown),
+            _ => shown.push_str("null"),
         }
         names.push(info.shown_column(part.column, true));
         values.push(shown);
@@ -300,9 +301,11 @@ impl Work<'_, '_, '_> {
 /// Whether rows of the one table lie as rows of the other do.
 fn same_layout(one: &Table, other: &Table) -> bool {
     one.columns.len() == other.columns.len()
-        && one.columns.iter().zip(&other.columns).all(|(one, other)| {
-            (one.ty, one.dropped, &one.computed) == (other.ty, other.dropped, &other.computed)
-        })
+        && one
+            .columns
+            .iter()
+            .zip(&other.columns)
+            .all(|(one, other)| (one.ty, one.dropped, &one.computed) == (other.ty, other.dropped, &other.computed))
         && relation::layout(one).is_ok()
 }
 

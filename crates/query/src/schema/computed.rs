@@ -14,7 +14,9 @@ use freshet_sql::{
     types::EvalContext,
 };
 
-use super::{Column, FIRST_ROLE, Index, Schema, Table, TableInfo};
+use sqlparser::ast::Expr;
+
+use super::{Column, Computed, FIRST_ROLE, Index, Schema, Table, TableInfo};
 use crate::{
     bind::{
         Binder, Scope, column_name,
@@ -240,7 +242,7 @@ impl TableInfo {
     /// is no function.
     pub fn shown_column(&self, column: u16, pretty: bool) -> String {
         if let Some(computed) = self.computed.iter().find(|it| it.column == column)
-            && let Some(text) = deparse::indexed(&self.table, &computed.expression, pretty)
+            && let Some(text) = deparse::indexed(&self.table, &computed.expression, computed.ty, pretty)
         {
             return text;
         }
@@ -254,25 +256,35 @@ impl TableInfo {
     pub fn attribute_name(&self, column: u16) -> Cow<'_, str> {
         let Some(known) = self.table.columns.get(usize::from(column)) else { return Cow::Borrowed("") };
         let Some(computed) = &known.computed else { return Cow::Borrowed(&known.name) };
-        match parse_expression(&computed.expression).map(|parsed| column_name(&parsed)) {
-            Ok(name) if name != "?column?" => Cow::Owned(name),
-            _ => Cow::Borrowed("expr"),
-        }
+        Cow::Owned(name(computed))
     }
 
     /// What is computed for a column, as SQL; nothing for a column of the table.
-    pub fn shown_expression(&self, column: u16) -> Option<String> {
+    pub fn shown_expression(&self, column: u16, pretty: bool) -> Option<String> {
         let sql = &self.table.columns.get(usize::from(column))?.computed.as_ref()?.expression;
         let computed = self.computed.iter().find(|it| it.column == column)?;
-        Some(deparse::deparse(&self.table, &computed.expression, false).unwrap_or_else(|| sql.clone()))
+        Some(deparse::deparse(&self.table, &computed.expression, computed.ty, pretty).unwrap_or_else(|| sql.clone()))
     }
 
     /// Which rows an index has, as SQL; nothing when it has all.
     pub fn shown_predicate(&self, number: usize, pretty: bool) -> Option<String> {
         let predicate = self.table.indexes[number].predicate.as_ref()?;
         let whole = whole(self.predicates[number].clone());
-        Some(deparse::deparse(&self.table, &whole, pretty).unwrap_or_else(|| predicate.condition.clone()))
+        Some(deparse::deparse(&self.table, &whole, Type::BOOL, pretty).unwrap_or_else(|| predicate.condition.clone()))
     }
+}
+
+/// What an index's column is called that is an expression: after its function.
+pub fn name_of_expression(expression: &Expr) -> String {
+    match column_name(expression) {
+        name if name == "?column?" => "expr".to_owned(),
+        name => name,
+    }
+}
+
+/// The same of what is computed.
+pub fn name(computed: &Computed) -> String {
+    parse_expression(&computed.expression).map_or_else(|_| "expr".to_owned(), |parsed| name_of_expression(&parsed))
 }
 
 /// Fails unless an expression's value depends on nothing but the row.

@@ -210,16 +210,16 @@ fn pg_index(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             let is_computed = |column: u16| info.table.columns[usize::from(column)].computed.is_some();
             let number = |column: u16| if is_computed(column) { 0 } else { column as i16 + 1 };
             let columns = index.columns.iter().map(|part| part.column).chain(index.include.iter().copied());
-            let computed = index.columns.iter().map(|part| part.column).filter(|column| is_computed(*column));
-            let computed: Vec<String> =
-                computed.map(|column| info.shown_expression(column).unwrap_or_default()).collect();
+            let computed = index.columns.iter().filter_map(|part| info.shown_expression(part.column, false));
+            let computed = crate::deparse::list(computed);
             let place = table.indexes.iter().position(|known| known.oid == index.oid);
             let collation = |part: &crate::schema::IndexColumn| match part.collation.as_deref() {
                 Some(name) => types::collation_named(name),
                 None => types::collation(info.column_type(usize::from(part.column))),
             };
-            let included = index.include.iter().map(|_| 0u32);
-            let class = |(part, ty): (&crate::schema::IndexColumn, _)| types::class_named(part.class.as_deref(), ty, index.method);
+            let class = |(part, ty): (&crate::schema::IndexColumn, _)| {
+                types::class_named(part.class.as_deref(), ty, index.method)
+            };
             sink.push(row![
                 index.oid,
                 table.oid,
@@ -237,11 +237,11 @@ fn pg_index(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
                 true,
                 false,
                 short_vector(columns.map(number)),
-                oid_vector(index.columns.iter().map(collation).chain(included)),
+                oid_vector(index.columns.iter().map(collation)),
                 oid_vector(index.columns.iter().zip(types()).map(class)),
                 // Descending, and thus nulls first.
                 short_vector(index.columns.iter().map(|part| if part.descending { 3 } else { 0 })),
-                (!computed.is_empty()).then(|| computed.join(", ")),
+                (!computed.is_empty()).then_some(computed),
                 place.and_then(|place| info.shown_predicate(place, false)),
             ]);
         }

@@ -210,11 +210,10 @@ impl<'s> Class<'s> {
                     names.push(name);
                 }
                 let columns = columns.zip(names).enumerate();
-                let columns = columns
-                    .filter_map(|(place, (column, name))| Some((place, info.table.columns.get(usize::from(column))?, name)));
-                columns
-                    .map(|(place, column, name)| Attribute { name, ..plain(place, "", column.ty, false) })
-                    .collect()
+                let columns = columns.filter_map(|(place, (column, name))| {
+                    Some((place, info.table.columns.get(usize::from(column))?, name))
+                });
+                columns.map(|(place, column, name)| Attribute { name, ..plain(place, "", column.ty, false) }).collect()
             }
             Self::System(definition) => {
                 let columns = definition.visible();

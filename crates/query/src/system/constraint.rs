@@ -295,7 +295,7 @@ fn comments(snapshot: &Snapshot) -> Vec<&Arc<Comment>> {
         _ => None,
     });
     let mut comments: Vec<_> = comments.collect();
-    comments.sort_unstable_by_key(|comment| (comment.object, comment.column));
+    comments.sort_unstable_by_key(|comment| (comment.object, comment.column, comment.constraint));
     comments
 }
 
@@ -306,6 +306,7 @@ fn pg_description(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErr
             continue;
         }
         let class = match snapshot.schema.entry(object) {
+            _ if comment.constraint => PG_CONSTRAINT,
             Some(Entry::Role(_)) => continue,
             Some(Entry::Namespace(_)) => PG_NAMESPACE,
             Some(_) => PG_CLASS,

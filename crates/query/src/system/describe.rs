@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     relations::Snapshot,
-    schema::{AccessMethod, Check, ForeignKey, Grant, Index, IndexColumn, IndexConstraint, Oid, ReferentialAction, Table, TableInfo, privilege},
+    schema::{
+        AccessMethod, Check, ForeignKey, Grant, Index, IndexColumn, IndexConstraint, Oid, ReferentialAction, Table,
+        TableInfo, privilege,
+    },
 };
 
 /// Privileges with their letters, in the order in which they are written.
@@ -108,6 +111,22 @@ pub fn index_column(info: &TableInfo, index: &Index, number: i64, pretty: bool) 
     let place = usize::try_from(number).ok()?.checked_sub(1)?;
     let columns = index.columns.iter().map(|part| part.column).chain(index.include.iter().copied());
     { columns }.nth(place).map(|column| info.shown_column(column, pretty))
+}
+
+/// What `pg_index` says of an index's expressions or its predicate, as it is shown; nothing when the
+/// text is no such one.
+pub fn index_expression(info: &TableInfo, text: &str, pretty: bool) -> Option<String> {
+    let indexes = info.table.indexes.iter().enumerate().filter(|(_, index)| index.oid != 0);
+    { indexes }.find_map(|(place, index)| {
+        if info.shown_predicate(place, false).as_deref() == Some(text) {
+            return info.shown_predicate(place, pretty);
+        }
+        let computed = |pretty| {
+            let all = index.columns.iter().filter_map(|part| info.shown_expression(part.column, pretty));
+            Some(crate::deparse::list(all)).filter(|all| !all.is_empty())
+        };
+        if computed(false).as_deref() == Some(text) { computed(pretty) } else { None }
+    })
 }
 
 /// A PRIMARY KEY or UNIQUE constraint.

@@ -111,10 +111,7 @@ impl Cast {
         match (is_text(from), is_text(to)) {
             // Read as the session's settings say, or names of objects.
             (true, false) => {
-                let read = matches!(
-                    to,
-                    Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz | Kind::Interval
-                );
+                let read = matches!(to, Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz | Kind::Interval);
                 !read && !to.is_object_alias() && !to.is_array()
             }
             (false, true) => {

@@ -16,7 +16,7 @@ use sqlparser::{
 };
 
 pub use alter::{AlterTable, ColumnChange, TableChange};
-pub use words::starts_definition;
+pub use words::{conflict_target, starts_definition};
 
 use crate::syntax::PostgreSql;
 

@@ -392,8 +392,7 @@ impl Words<'_, '_> {
         if self.takes(&["tablespace"]) {
             self.ident()?;
         }
-        let predicate =
-            if self.takes(&["where"]) { Some(crate::syntax::parse_expression(self.parser)?) } else { None };
+        let predicate = if self.takes(&["where"]) { Some(crate::syntax::parse_expression(self.parser)?) } else { None };
         let index = CreateIndex {
             name,
             table,
@@ -415,22 +414,21 @@ impl Words<'_, '_> {
         let of = if self.token(&Token::LParen) {
             let expression = crate::syntax::parse_expression(self.parser)?;
             self.expect_token(&Token::RParen)?;
-            Indexed::Expression(Box::new(expression))
+            Some(expression)
         } else if matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen) {
-            match crate::syntax::parse_expression(self.parser)? {
-                // It is said of the index, not of the function's result.
-                Expr::Collate { expr, collation: said } => {
-                    let (schema, name) = match crate::bind::qualified(&said) {
-                        Ok(name) => name,
-                        Err(_) => return self.fail("a collation"),
-                    };
-                    collation = Some(Name { schema, name });
-                    Indexed::Expression(expr)
-                }
-                expression => Indexed::Expression(Box::new(expression)),
-            }
+            Some(crate::syntax::parse_expression(self.parser)?)
         } else {
-            Indexed::Column(self.ident()?)
+            None
+        };
+        let of = match of {
+            None => Indexed::Column(self.ident()?),
+            // It is said of the index, not of what it is on.
+            Some(Expr::Collate { expr, collation: said }) => {
+                let Ok((schema, name)) = crate::bind::qualified(&said) else { return self.fail("a collation") };
+                collation = Some(Name { schema, name });
+                Indexed::Expression(expr)
+            }
+            Some(expression) => Indexed::Expression(Box::new(expression)),
         };
         if self.takes(&["collate"]) {
             collation = Some(self.name()?);
