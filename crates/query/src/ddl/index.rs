@@ -213,10 +213,14 @@ impl Work<'_, '_, '_> {
                 table.columns[number].ty = typed.ty;
             }
         }
+        // What rows of before a column was added have there is still of the old type.
+        let mut lies = table.clone();
+        lies.columns.iter_mut().for_each(|column| column.missing = None);
+        let layout = relation::layout(&lies)?;
         for number in 0..table.indexes.len() {
             let conditions = computed::predicate(table, &table.indexes[number])?;
             computed::check_immutable(&computed::whole(conditions.clone()), "index predicate")?;
-            let told = computed::tests(&conditions, &relation::layout(table)?).is_some();
+            let told = computed::tests(&conditions, &layout).is_some();
             let known = table.indexes[number].predicate.clone();
             if let Some(Predicate { condition, column: None }) = known.filter(|_| !told) {
                 let computed = Computed { expression: condition.clone(), when: None };
