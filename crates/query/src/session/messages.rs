@@ -43,21 +43,31 @@ impl Session<'_> {
 
     /// One of the statements of a simple query. One that is a transaction of its own and has merely lost a race is tried again, as
     /// long as its client has heard nothing of it.
-    fn simple(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
+    fn simple(
+        &mut self,
+        prepared: &Prepared,
+        (several, last): (bool, bool),
+        client: &mut Client<'_>,
+    ) -> Result<(), SqlError> {
         let alone = last && self.block.is_none() && !matches!(prepared.statement, Some(Parsed::Copy(_)));
         let mark = client.mark();
         for _ in 0..TRIES {
-            match self.simple_once(prepared, last, client) {
+            match self.simple_once(prepared, (several, last), client) {
                 Err(error) if alone && error.state == SqlState::SERIALIZATION_FAILURE && client.rewind(mark) => {
                     self.fail()
                 }
                 done => return done,
             }
         }
-        self.simple_once(prepared, last, client)
+        self.simple_once(prepared, (several, last), client)
     }
 
-    fn simple_once(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
+    fn simple_once(
+        &mut self,
+        prepared: &Prepared,
+        (several, last): (bool, bool),
+        client: &mut Client<'_>,
+    ) -> Result<(), SqlError> {
         if let Some(Parsed::Sql(statement)) = &prepared.statement
             && let Some(tag) = self.transaction_control(statement, client)?
         {
@@ -65,6 +75,9 @@ impl Session<'_> {
             return Ok(());
         }
         self.block_for(prepared.statement.as_ref())?;
+        if let Some(block) = &mut self.block {
+            block.several |= several;
+        }
         let planned = self.plan(prepared)?;
         if let Some(columns) = &planned.columns {
             let _ = client.row_description(fields(columns, &[])).map_err(undelivered)?;
@@ -93,7 +106,7 @@ impl Session<'_> {
         let count = statements.len();
         for (number, statement) in statements.into_iter().enumerate() {
             let prepared = Prepared::new("", Some(statement), Vec::new());
-            self.simple(&prepared, number + 1 == count, client)?;
+            self.simple(&prepared, (count > 1, number + 1 == count), client)?;
         }
         self.end_of_statement(client)
     }
@@ -239,6 +252,7 @@ impl Session<'_> {
             self.block_for(Some(statement))?;
             if let Some(block) = &mut self.block {
                 block.statements += 1;
+                block.several = block.statements > 1;
             }
             let planned = self.plan(&prepared)?;
             portal.done = true;

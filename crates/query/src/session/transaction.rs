@@ -27,6 +27,8 @@ pub struct Block<'w> {
     pub used: bool,
     /// How many portals were run in it.
     pub statements: u32,
+    /// Whether it is that of a simple query with several statements.
+    pub several: bool,
     /// With how many locks on tables and on numbers were held then, and what each takes of the
     /// session's memory.
     savepoints: Vec<(String, Savepoint, (LockMark, usize), Reservation)>,
@@ -54,6 +56,7 @@ impl<'w> Session<'w> {
             begun: Timestamp::now(),
             used: false,
             statements: 0,
+            several: false,
             savepoints: Vec::new(),
         }
     }
@@ -124,7 +127,7 @@ impl<'w> Session<'w> {
     pub(super) fn refresh_schema(&mut self) -> Result<(), SqlError> {
         let Some(transaction) = self.block.as_ref().and_then(|block| block.transaction.as_ref()) else { return Ok(()) };
         if !self.shared.catalog.is_current(transaction, &self.state.schema)? {
-            self.state.schema = self.shared.catalog.read(transaction)?;
+            self.state.schema = self.shared.catalog.read(transaction, self.state.schema.database)?;
         }
         Ok(())
     }
