@@ -186,7 +186,7 @@ fn privileges_are_granted_and_revoked() {
     assert_eq!(session.fails("TRUNCATE t"), "42501: permission denied for table t");
     assert_eq!(session.fails("CREATE TABLE u (a int)"), "42501: permission denied for schema public");
     assert_eq!(session.fails("CREATE TABLE pg_catalog.u (a int)"), "42501: permission denied for schema pg_catalog");
-    assert_eq!(session.fails("CREATE SCHEMA mine"), "42501: permission denied for database");
+    assert_eq!(session.fails("CREATE SCHEMA mine"), "42501: permission denied for database admin");
     assert_eq!(session.fails("CREATE ROLE x"), "42501: permission denied to create role");
     assert_eq!(session.fails("GRANT SELECT ON t TO ann"), "42501: permission denied for table t");
     session.role = 10;
