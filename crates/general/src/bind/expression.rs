@@ -401,7 +401,9 @@ impl Binder<'_> {
             return self.field(root, field);
         }
         let array = self.expression(root)?;
-        let Some(element) = array.ty.element() else {
+        // A name is an array of a fixed length, in PostgreSQL's eyes.
+        let element = array.ty.element().or_else(|| (array.kind() == Kind::Name).then_some(Type::SINGLE_CHAR));
+        let Some(element) = element else {
             if array.kind() == Kind::Jsonb {
                 return self.json_access(array, chain);
             }
@@ -411,6 +413,10 @@ impl Binder<'_> {
             ));
         };
         let sliced = chain.iter().any(|access| matches!(access, AccessExpr::Subscript(Subscript::Slice { .. })));
+        if sliced && array.kind() == Kind::Name {
+            let message = "slices of fixed-length arrays not implemented";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+        }
         let mut arguments = vec![array.clone()];
         for access in chain {
             match access {
