@@ -216,6 +216,10 @@ impl SystemView for Shared {
         Timestamp(micros.saturating_sub(datetime::UNIX_EPOCH))
     }
 
+    fn is_standby(&self) -> bool {
+        Self::is_standby(self)
+    }
+
     fn sessions(&self) -> Vec<Arc<SessionInfo>> {
         self.sessions.all()
     }

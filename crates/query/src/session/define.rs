@@ -51,8 +51,6 @@ impl Session<'_> {
     /// What goes wrong.
     pub(super) fn define(&mut self, definition: &Definition, client: &mut Client<'_>) -> Result<Tag, SqlError> {
         self.may_write("a statement that changes definitions")?;
-        let deadline = self.statement_deadline();
-        self.state.deadline = deadline;
         let mut effects = std::mem::take(&mut self.effects);
         let mut notices = Vec::new();
         let defined = panics::contained("a statement", || self.defined(definition, &mut effects, &mut notices));
