@@ -42,6 +42,10 @@ pub(crate) struct Writing<'t> {
     owner: Owner,
 }
 
+/// Why transactions cannot write.
+const READ_ONLY: &str = "the transaction is read-only";
+const WAS_STANDBY: &str = "this node was a standby when the transaction began; write on the primary";
+
 /// A transaction. Dropped without [`Transaction::commit`], it is rolled back.
 ///
 /// Methods take `&self`, so that rows that were read stay usable while writing. Nothing
@@ -50,6 +54,8 @@ pub struct Transaction<'w> {
     pub(crate) worker: &'w Worker,
     guard: Guard<'w>,
     snapshot: Cell<Stamp>,
+    /// Whether the snapshot that is announced stays so, whichever the transaction takes.
+    held: Cell<bool>,
     pub(crate) isolation: Isolation,
     /// Why it cannot write, if it cannot.
     read_only: Option<&'static str>,
@@ -69,25 +75,45 @@ impl<'w> Transaction<'w> {
         // Before the snapshot is taken: one of a standby ends where replay was, and certification knows nothing of
         // what replay has announced since, so such a transaction stays a reader when the node becomes primary.
         let read_only = if read_only {
-            Some("the transaction is read-only")
+            Some(READ_ONLY)
         } else if snapshots.primary().is_none() {
-            Some("this node was a standby when the transaction began; write on the primary")
+            Some(WAS_STANDBY)
         } else {
             None
         };
-        let (guard, snapshot) = worker.participant.pin(|| snapshots.readable());
-        worker.owner.set(None);
-        worker.seen.set(Stamp::ZERO);
-        Self { worker, guard, snapshot: Cell::new(snapshot), isolation, read_only, finished: Cell::new(false) }
+        Self::begin_with(worker, isolation, read_only, || snapshots.readable())
     }
 
-    pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
-        let (guard, snapshot) = worker.participant.pin(|| stamp);
+    /// A transaction with the snapshot of another one that holds it for now
+    /// ([`Transaction::hold_snapshot`]).
+    pub(crate) fn begin_at(worker: &'w Worker, isolation: Isolation, read_only: bool, stamp: Stamp) -> Self {
+        let read_only = if read_only {
+            Some(READ_ONLY)
+        } else if worker.core.snapshots.primary().is_none_or(|primary| stamp < primary.log.start()) {
+            Some(WAS_STANDBY)
+        } else {
+            None
+        };
+        Self::begin_with(worker, isolation, read_only, || stamp)
+    }
+
+    #[inline]
+    fn begin_with(
+        worker: &'w Worker,
+        isolation: Isolation,
+        read_only: Option<&'static str>,
+        view: impl Fn() -> Stamp,
+    ) -> Self {
+        let (guard, snapshot) = worker.participant.pin(view);
         worker.owner.set(None);
         worker.seen.set(Stamp::ZERO);
         let (snapshot, finished) = (Cell::new(snapshot), Cell::new(false));
+        Self { worker, guard, snapshot, held: Cell::new(false), isolation, read_only, finished }
+    }
+
+    pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
         // Who executes again is not validated again.
-        Self { worker, guard, snapshot, isolation: Isolation::Snapshot, read_only: None, finished }
+        Self::begin_with(worker, Isolation::Snapshot, None, || stamp)
     }
 
     /// Everything below this stamp is visible to the transaction, and nothing else but its own writes.
@@ -116,7 +142,19 @@ impl<'w> Transaction<'w> {
         assert!(!self.validates(), "a serializable transaction has one snapshot");
         let snapshots = &self.worker.core.snapshots;
         let before = self.snapshot.get();
+        if self.held.get() {
+            // What lies above what is announced can be read, too.
+            self.snapshot.set(snapshots.readable().max(before));
+            return;
+        }
         self.snapshot.set(self.guard.advance(|| snapshots.readable().max(before)));
+    }
+
+    /// From now on until this transaction ends, what its present snapshot sees can be read by other
+    /// transactions, too: see [`Worker::begin_at`]. Returns that snapshot.
+    pub fn hold_snapshot(&self) -> Stamp {
+        self.held.set(true);
+        self.snapshot.get()
     }
 
     /// Does something with a snapshot of this moment: as READ COMMITTED wants it for a row that has
@@ -406,7 +444,17 @@ impl<'w> Transaction<'w> {
     /// when it may be about to be, or was given up since the snapshot; nothing has changed then.
     pub fn insert(&self, table: &Table, row: &[u8]) -> Result<Rid, WriteError> {
         let _vital = panics::vital("a transaction's writes");
-        self.insert_instead(self.may_write(table, Some(row))?, row, None)
+        self.insert_instead(self.may_write(table, Some(row))?, row, None, &[])
+    }
+
+    /// The same. Where several keys are taken, the violation is of an index among `arbiters`, which
+    /// are numbers of indexes, if it is of one of them at all.
+    ///
+    /// # Errors
+    /// As for [`Transaction::insert`].
+    pub fn insert_arbitrated(&self, table: &Table, row: &[u8], arbiters: &[usize]) -> Result<Rid, WriteError> {
+        let _vital = panics::vital("a transaction's writes");
+        self.insert_instead(self.may_write(table, Some(row))?, row, None, arbiters)
     }
 
     /// Inserts a record whose keys may be those of the record `instead`, which the caller is going to delete.
@@ -415,6 +463,7 @@ impl<'w> Transaction<'w> {
         Writing { content, indexes, owner }: Writing<'_>,
         row: &[u8],
         instead: Option<Rid>,
+        arbiters: &[usize],
     ) -> Result<Rid, WriteError> {
         self.worker.state.borrow().check_room(row.len())?;
         let mut inner = self.worker.inner.borrow_mut();
@@ -426,7 +475,10 @@ impl<'w> Transaction<'w> {
         }
         let installed = content.insert(place, owner, row).map_err(|_| full())?;
         let mut key = KeyBuffer::new();
-        for (number, index) in indexes.kept() {
+        let is_first = |number: usize| arbiters.contains(&number);
+        let first = arbiters.iter().filter_map(|number| Some((*number, indexes.get(*number)?)));
+        let first = first.filter(|(_, index)| !index.is_dropped());
+        for (number, index) in first.chain(indexes.kept().filter(|(number, _)| !is_first(*number))) {
             let (tree, definition) = (index.tree(), index.definition());
             // Rows are checked before, but for indexes that have been dropped since.
             let Some(key) = index.key_of(row, &mut key) else { continue };
@@ -445,11 +497,16 @@ impl<'w> Transaction<'w> {
                 Ok(_) => {}
                 Err(InsertError::KeyTooLong(_)) => unreachable!("definitions bound the length of keys"),
                 Err(InsertError::Refused(error)) => {
-                    self.leave_indexes(content, place.rid, row, number);
+                    let entered = |other: usize| match (is_first(other), is_first(number)) {
+                        (true, true) => arbiters.iter().take_while(|first| **first != number).any(|it| *it == other),
+                        (false, false) => other < number,
+                        (other_is_first, _) => other_is_first,
+                    };
+                    self.leave_indexes(content, place.rid, row, entered);
                     content.roll_back(&self.guard, installed);
                     inner.rids.put(fid, place);
                     if let WriteError::UniqueViolation { .. } = error {
-                        self.note_free_keys(content, row, number)?;
+                        self.note_free_keys(content, row, entered)?;
                     }
                     return Err(error);
                 }
@@ -494,14 +551,14 @@ impl<'w> Transaction<'w> {
         WriteError::Conflict
     }
 
-    /// Serializable only: remembers that `row`'s keys in the first `count` indexes were free, as far as they are unique,
-    /// of a row that has been entered there and no longer is.
-    fn note_free_keys(&self, content: &Content, row: &[u8], count: usize) -> Result<(), ReadError> {
+    /// Serializable only: remembers that `row`'s keys in the indexes whose numbers are `entered` were free, as far as
+    /// they are unique, of a row that has been entered there and no longer is.
+    fn note_free_keys(&self, content: &Content, row: &[u8], entered: impl Fn(usize) -> bool) -> Result<(), ReadError> {
         if self.validates() {
             let mut buffer = KeyBuffer::new();
             let indexes = content.indexes(&self.guard).kept();
             // In one that is not ready, nobody reads.
-            let read = |number: &usize| *number < count && self.index(content, *number).is_ok();
+            let read = |number: &usize| entered(*number) && self.index(content, *number).is_ok();
             for (number, index) in indexes.filter(|(number, _)| read(number)) {
                 let definition = index.definition();
                 if definition.unique
@@ -515,10 +572,10 @@ impl<'w> Transaction<'w> {
         Ok(())
     }
 
-    /// Takes the entries that `row` has in the first `count` indexes away.
-    fn leave_indexes(&self, content: &Content, rid: Rid, row: &[u8], count: usize) {
+    /// Takes the entries that `row` has in the indexes whose numbers are `entered` away.
+    fn leave_indexes(&self, content: &Content, rid: Rid, row: &[u8], entered: impl Fn(usize) -> bool) {
         let mut key = KeyBuffer::new();
-        for (_, index) in content.indexes(&self.guard).iter().filter(|(number, _)| *number < count) {
+        for (_, index) in content.indexes(&self.guard).iter().filter(|(number, _)| entered(*number)) {
             if let Some(key) = index.key_of(row, &mut key) {
                 index.tree().remove(&self.guard, key, rid);
             }
@@ -554,7 +611,7 @@ impl<'w> Transaction<'w> {
             return Ok(rid);
         }
         // The insertion first: it may fail, and to take back a deletion, others would have to have left the old keys alone.
-        let new = match self.insert_instead(writing, row, Some(rid)) {
+        let new = match self.insert_instead(writing, row, Some(rid), &[]) {
             // Who is too late hears that, and not that what came instead of the record has its unique keys.
             Err(WriteError::UniqueViolation { .. })
                 if !matches!(
@@ -653,14 +710,14 @@ impl<'w> Transaction<'w> {
                 own.entered = Some(own.installed.row().to_vec());
             } else if own.inserted && row.is_none() {
                 // Nobody else ever sees this record.
-                self.leave_indexes(content, rid, own.installed.row(), usize::MAX);
+                self.leave_indexes(content, rid, own.installed.row(), |_| true);
                 vanished = self.validates().then(|| own.installed.row().to_vec());
             }
             content.replace(&self.guard, &mut own.installed, owner, change);
             drop(state);
             // Its keys are open to others again, but that they were free is something that the transaction has read.
             if let Some(row) = vanished {
-                self.note_free_keys(content, &row, usize::MAX)?;
+                self.note_free_keys(content, &row, |_| true)?;
             }
             return Ok(());
         }
@@ -722,7 +779,7 @@ impl<'w> Transaction<'w> {
                 _ => Some(write.installed.row()),
             };
             if let Some(row) = row {
-                self.leave_indexes(content, rid, row, usize::MAX);
+                self.leave_indexes(content, rid, row, |_| true);
             }
             content.roll_back(&self.guard, write.installed);
             rids.put(write.fid, Reclaimed { rid, tombstone });

@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{
     expression::{Expression, Typed},
-    schema::{Identity, Oid, TableInfo, privilege},
+    schema::{Identity, Index, IndexConstraint, Oid, Table, TableInfo, privilege},
     syntax,
 };
 
@@ -67,8 +67,10 @@ pub struct Constraints {
 /// What is done when a new row's key is taken.
 #[derive(Clone, Debug)]
 pub struct ConflictPlan {
-    /// The indexes that this is about; all unique ones if there are none.
-    pub indexes: Vec<usize>,
+    /// The indexes whose keys this is about, their places among the table's.
+    pub arbiters: Vec<usize>,
+    /// The engine's numbers of the same.
+    pub numbers: Vec<usize>,
     /// DO UPDATE; without it, DO NOTHING.
     pub update: Option<ConflictUpdate>,
 }
@@ -432,41 +434,12 @@ impl Binder<'_> {
     }
 
     fn on_conflict(&self, conflict: &ast::OnConflict, (info, alias, need): Target<'_>) -> Bound<ConflictPlan> {
-        let indexes = match &conflict.conflict_target {
-            None => Vec::new(),
-            Some(ConflictTarget::Columns(columns)) => {
-                let mut wanted = Vec::new();
-                for column in columns {
-                    wanted.push(self.target_column(info, &name_of(column))? as u16);
-                }
-                wanted.iter().for_each(|column| need.read(*column));
-                wanted.sort_unstable();
-                let found = info.table.indexes.iter().position(|index| {
-                    let mut columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
-                    columns.sort_unstable();
-                    index.unique && index.oid != 0 && columns == wanted
-                });
-                let found = found.ok_or_else(|| {
-                    let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
-                    SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message)
-                })?;
-                vec![found]
-            }
-            Some(ConflictTarget::OnConstraint(name)) => {
-                let (_, name) = qualified(name)?;
-                let found = info.table.indexes.iter().position(|index| index.unique && index.name == name);
-                let found = found.ok_or_else(|| {
-                    let message = format!("constraint \"{name}\" for table \"{}\" does not exist", info.table.name);
-                    SqlError::new(SqlState::UNDEFINED_OBJECT, message)
-                })?;
-                info.table.indexes[found].columns.iter().for_each(|part| need.read(part.column));
-                vec![found]
-            }
-        };
+        let mut arbiters = self.arbiters(conflict.conflict_target.as_ref(), info, need)?;
+        let named = conflict.conflict_target.is_some();
         let update = match &conflict.action {
             OnConflictAction::DoNothing => None,
             OnConflictAction::DoUpdate(update) => {
-                if indexes.is_empty() {
+                if !named {
                     return Err(syntax_error(
                         "ON CONFLICT DO UPDATE requires inference specification or constraint name",
                     )
@@ -485,7 +458,58 @@ impl Binder<'_> {
                 Some(ConflictUpdate { assignments, condition })
             }
         };
-        Ok(ConflictPlan { indexes, update })
+        arbiters.sort_by_key(|place| info.table.indexes[*place].oid);
+        let numbers = arbiters.iter().map(|place| info.index_number(*place)).collect();
+        Ok(ConflictPlan { arbiters, numbers, update })
+    }
+
+    /// The indexes whose keys decide whether a row conflicts, their places among the table's.
+    fn arbiters(&self, target: Option<&ConflictTarget>, info: &TableInfo, need: &Need) -> Bound<Vec<usize>> {
+        let indexes = || info.table.indexes.iter().enumerate().filter(|(_, index)| index.unique && index.oid != 0);
+        let found: Vec<usize> = match target {
+            None => indexes().map(|(place, _)| place).collect(),
+            Some(ConflictTarget::Columns(columns)) => {
+                let mut wanted = Vec::new();
+                for column in columns {
+                    wanted.push(self.target_column(info, &name_of(column))? as u16);
+                }
+                wanted.iter().for_each(|column| need.read(*column));
+                wanted.sort_unstable();
+                wanted.dedup();
+                let fits = |index: &Index| {
+                    let mut columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
+                    columns.sort_unstable();
+                    columns.dedup();
+                    columns == wanted
+                };
+                let found: Vec<_> = indexes().filter(|(_, index)| fits(index)).map(|(place, _)| place).collect();
+                if found.is_empty() {
+                    let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
+                    return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message).into());
+                }
+                found
+            }
+            Some(ConflictTarget::OnConstraint(name)) => {
+                let (_, name) = qualified(name)?;
+                let of_constraint = |index: &Index| index.constraint != IndexConstraint::None && index.name == name;
+                let Some((place, index)) = indexes().find(|(_, index)| of_constraint(index)) else {
+                    let Table { checks, foreign_keys, name: table, .. } = &info.table;
+                    let other = checks.iter().any(|check| check.name == name)
+                        || foreign_keys.iter().any(|key| key.name == name);
+                    let error = if other {
+                        let message = "constraint in ON CONFLICT clause has no associated index";
+                        SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
+                    } else {
+                        let message = format!("constraint \"{name}\" for table \"{table}\" does not exist");
+                        SqlError::new(SqlState::UNDEFINED_OBJECT, message)
+                    };
+                    return Err(error.into());
+                };
+                index.columns.iter().for_each(|part| need.read(part.column));
+                vec![place]
+            }
+        };
+        Ok(found)
     }
 
     fn assignments(

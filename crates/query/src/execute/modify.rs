@@ -123,8 +123,13 @@ impl<'a> Run<'a, '_> {
         info.layout.encode(&values, &mut row)?;
         let mut tries = 0;
         loop {
-            let violated = match self.transaction.insert(&info.rows, &row) {
+            let inserted = match &plan.conflict {
+                None => self.transaction.insert(&info.rows, &row),
+                Some(conflict) => self.transaction.insert_arbitrated(&info.rows, &row, &conflict.numbers),
+            };
+            let violated = match inserted {
                 Ok(rid) => {
+                    self.note_upserted(plan, rid)?;
                     if let Some(output) = &plan.returning {
                         let _ = sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
                     }
@@ -150,10 +155,10 @@ impl<'a> Run<'a, '_> {
             };
             let number = info.index_named(&violated);
             let Some(conflict) = &plan.conflict else { return Err(self.duplicate(info, &violated, &row)) };
-            if !conflict.indexes.is_empty() && !number.is_some_and(|number| conflict.indexes.contains(&number)) {
+            let Some(number) = number.filter(|number| conflict.arbiters.contains(number)) else {
                 return Err(self.duplicate(info, &violated, &row));
-            }
-            match self.conflicting(plan, conflict, number.unwrap_or(0), &row, &values, sink)? {
+            };
+            match self.conflicting(plan, conflict, number, &row, &values, sink)? {
                 Some(count) => return Ok(count),
                 None => continue,
             }
@@ -192,6 +197,12 @@ impl<'a> Run<'a, '_> {
             }
             return Err(write_error(WriteError::Conflict));
         };
+        if self.upserted.borrow().contains(&record.rid) {
+            let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
+            let hint = "Ensure that no rows proposed for insertion within the same command have duplicate \
+                        constrained values.";
+            return Err(SqlError::new(SqlState::CARDINALITY_VIOLATION, message).with_hint(hint));
+        }
         let excluded = Source::Values(values);
         match self.write(WhenLocked::Wait, |transaction| transaction.lock(&info.rows, record.rid))? {
             Written::Done(()) => {}
@@ -211,11 +222,23 @@ impl<'a> Run<'a, '_> {
         }
         let new = self.changed(info, assignments, &plan.constraints, &rows, record.row)?;
         let rid = self.put(info, record.rid, &new)?;
+        self.note_upserted(plan, rid)?;
         self.note_change(info, Some(record.row), Some(&new))?;
         if let Some(output) = &plan.returning {
             let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
         }
         Ok(Some(1))
+    }
+
+    /// Remembers a row that an INSERT … ON CONFLICT DO UPDATE of several rows has written: it must
+    /// not come to the same one again.
+    fn note_upserted(&self, plan: &InsertPlan, rid: Rid) -> Result<(), SqlError> {
+        let one = matches!(&plan.source, RowSource::Values(rows) if rows.len() == 1);
+        if !one && plan.conflict.as_ref().is_some_and(|conflict| conflict.update.is_some()) {
+            self.kept.take(2 * size_of::<Rid>())?;
+            self.upserted.borrow_mut().insert(rid);
+        }
+        Ok(())
     }
 
     /// A row with new values in some columns, checked.

@@ -36,6 +36,8 @@ pub enum Control {
     Release(String),
     /// SET TRANSACTION
     Set(Modes),
+    /// SET TRANSACTION SNAPSHOT
+    Import(String),
 }
 
 /// How a transaction is to be, as far as it is said.
@@ -278,6 +280,9 @@ fn set(words: &mut Words<'_, '_>) -> Read<SessionStatement> {
         let name = name.to_owned();
         Ok(SessionStatement::Setting(Setting::Set { name, value, local }))
     };
+    if words.takes(&["transaction", "snapshot"]) {
+        return Ok(SessionStatement::Control(Control::Import(words.string()?)));
+    }
     if words.takes(&["transaction"]) {
         return Ok(SessionStatement::Control(Control::Set(some_modes(words)?)));
     }
@@ -415,7 +420,7 @@ fn fetch(words: &mut Words<'_, '_>) -> Read<(String, Direction)> {
 impl SessionStatement {
     /// Whether it begins or ends transactions or parts of them.
     pub fn is_control(&self) -> bool {
-        matches!(self, Self::Control(control) if !matches!(control, Control::Set(_)))
+        matches!(self, Self::Control(control) if !matches!(control, Control::Set(_) | Control::Import(_)))
     }
 
     /// Whether it reads nothing.
@@ -430,11 +435,10 @@ pub fn unsupported(parser: &Parser<'_>) -> Option<&'static str> {
         Token::Word(word) if word.quote_style.is_none() => word.value.to_ascii_lowercase(),
         _ => String::new(),
     };
-    match (word(0).as_str(), word(1).as_str(), word(2).as_str()) {
-        ("prepare", "transaction", _) => Some("PREPARE TRANSACTION"),
-        ("commit", "prepared", _) => Some("COMMIT PREPARED"),
-        ("rollback", "prepared", _) => Some("ROLLBACK PREPARED"),
-        ("set", "transaction", "snapshot") => Some("SET TRANSACTION SNAPSHOT"),
+    match (word(0).as_str(), word(1).as_str()) {
+        ("prepare", "transaction") => Some("PREPARE TRANSACTION"),
+        ("commit", "prepared") => Some("COMMIT PREPARED"),
+        ("rollback", "prepared") => Some("ROLLBACK PREPARED"),
         _ => None,
     }
 }

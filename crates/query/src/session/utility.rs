@@ -85,6 +85,14 @@ impl Session<'_> {
                 self.set_modes(*modes)?;
                 "SET".to_owned()
             }
+            Control::Import(name) => {
+                if !self.block.as_ref().is_some_and(|block| block.explicit) {
+                    let message = "SET TRANSACTION can only be used in transaction blocks";
+                    out.notice(&warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+                }
+                self.import_snapshot(name)?;
+                "SET".to_owned()
+            }
         };
         Ok(Some(tag))
     }

@@ -13,6 +13,7 @@ use super::{
     cursor::Declared,
     prepare::Prepared,
     settings::{By, canonical, unrecognized},
+    transaction::Block,
 };
 use crate::{
     advisory::AdvisoryKey,
@@ -37,6 +38,8 @@ pub struct View<'s> {
     /// This one.
     pub state: &'s State,
     kept: Option<Kept<'s>>,
+    /// The transaction that the statement runs in, if it is one that runs.
+    block: Option<&'s Block<'s>>,
 }
 
 /// What a session keeps: statements and portals, by their names.
@@ -45,7 +48,7 @@ type Kept<'s> = (&'s HashMap<String, Arc<Prepared>>, &'s HashMap<String, Portal>
 impl<'s> View<'s> {
     /// Of this session.
     pub fn new(shared: &'s Shared, state: &'s State) -> Self {
-        Self { shared, state, kept: None }
+        Self { shared, state, kept: None, block: None }
     }
 
     /// With what it keeps.
@@ -55,6 +58,11 @@ impl<'s> View<'s> {
         portals: &'s HashMap<String, Portal>,
     ) -> Self {
         Self { kept: Some((statements, portals)), ..self }
+    }
+
+    /// In a transaction.
+    pub(super) fn inside(self, block: &'s Block<'s>) -> Self {
+        Self { block: Some(block), ..self }
     }
 }
 
@@ -170,6 +178,10 @@ impl SessionCalls for View<'_> {
                 Value::text("")
             }
             F::Sleep => self.sleep(arguments)?,
+            F::ExportSnapshot => {
+                let block = self.block.ok_or_else(|| not_supported("a snapshot exported outside of a statement"))?;
+                Value::text(block.export(self.shared, self.state.place, &self.state.memory)?)
+            }
             other => {
                 let value = system::functions::call(&Snapshot::of(self.state), other, arguments)?;
                 value.ok_or_else(|| not_supported(format!("{}()", other.name())))?
