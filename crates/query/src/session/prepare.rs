@@ -125,13 +125,13 @@ impl Planned {
             Plan::Delete(plan) => Some(plan.table.table.oid),
             Plan::Select(_) | Plan::General(_) | Plan::Utility => None,
         };
-        let locked = self.selects().filter(|plan| plan.lock.is_some()).flat_map(|plan| &plan.scans);
+        let locked = self.selects().flat_map(|plan| &plan.scans).filter(|scan| scan.mark.is_some());
         one.into_iter().chain(locked.map(|scan| scan.table.table.oid))
     }
 
     /// Whether it locks rows.
     pub fn locks(&self) -> bool {
-        self.selects().any(|plan| plan.lock.is_some())
+        self.selects().any(SelectPlan::locks)
     }
 
     /// Whether its columns are told before it runs: it is a query, and reads something.

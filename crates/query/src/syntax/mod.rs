@@ -27,6 +27,7 @@ use crate::bind::syntax_error;
 
 mod balance;
 mod chains;
+pub mod locking;
 mod operators;
 
 pub use balance::balance;
@@ -139,9 +140,9 @@ impl Dialect for PostgreSql {
         INNER.is_reserved_for_identifier(kw)
     }
 
-    /// ON needs AS before it to be a name: in `INSERT … SELECT 1 ON CONFLICT` it is none.
+    /// ON and FOR need AS before them to be names: in `INSERT … SELECT 1 ON CONFLICT` it is none.
     fn is_column_alias(&self, kw: &Keyword, _: &mut Parser<'_>) -> bool {
-        *kw != Keyword::ON && !RESERVED_FOR_COLUMN_ALIAS.contains(kw)
+        !matches!(kw, Keyword::ON | Keyword::FOR) && !RESERVED_FOR_COLUMN_ALIAS.contains(kw)
     }
 
     fn is_custom_operator_part(&self, ch: char) -> bool {
@@ -461,7 +462,7 @@ fn tokens(sql: &str, mut take: impl FnMut(usize) -> Result<(), SqlError>) -> Res
         return Err(error);
     }
     match read {
-        Some(Ok(())) => Ok(spelt_out(tokens)),
+        Some(Ok(())) => locking::marked(spelt_out(tokens)),
         Some(Err(error)) => Err(wrong(error.into(), sql)),
         None => Err(too_complex("the text is too long: it has too many words and signs")),
     }
