@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     schema::{Object, Oid, Role, RoleSetting},
-    session::settings::{Settings, canonical},
+    session::settings::{By, Settings, canonical, of_parts},
 };
 
 impl Work<'_, '_, '_> {
@@ -76,11 +76,15 @@ impl Work<'_, '_, '_> {
             SettingChange::Set(name, value) => {
                 let name = canonical(name);
                 let value = match value {
-                    Some(value) => value.clone(),
+                    Some(parts) => of_parts(&name, parts)?,
                     None => self.current_setting(&name)?,
                 };
-                // Any session can have it.
-                Settings::default().set(&name, &value, false)?;
+                let mut any = Settings::default();
+                if !self.is_superuser() {
+                    any.fix("is_superuser", "off");
+                }
+                // Some session can have it.
+                any.checked(&name, &value, By::Client)?;
                 settings.retain(|it| !(it.role == role && it.name == name));
                 settings.push(RoleSetting { role, name, value });
             }

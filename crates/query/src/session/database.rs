@@ -57,11 +57,8 @@ impl Session<'_> {
     /// # Errors
     /// 25001 within a transaction, 55006, and what ends the wait.
     pub(super) fn before_definition(&mut self, definition: &Definition) -> Result<(), SqlError> {
-        if let Some(what) = definition.stands_alone()
-            && self.block.as_ref().is_some_and(|block| block.explicit || block.several)
-        {
-            let message = format!("{what} cannot run inside a transaction block");
-            return Err(SqlError::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
+        if let Some(what) = definition.stands_alone() {
+            self.must_be_alone(what)?;
         }
         let schema = Arc::clone(&self.state.schema);
         let (name, force, what) = match definition {
