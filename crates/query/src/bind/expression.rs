@@ -97,14 +97,11 @@ impl Binder<'_> {
                 self.coerce(deeper(expr)?, ty, CastContext::Explicit)?
             }
             Expr::Interval(interval) => {
-                let mut literal = match &*interval.value {
+                let literal = match &*interval.value {
                     Expr::Value(value) => value.value.clone().into_string().unwrap_or_default(),
                     _ => return Err(not_supported("INTERVAL of an expression").into()),
                 };
-                if let Some(unit) = &interval.leading_field {
-                    literal = format!("{literal} {unit}");
-                }
-                self.coerce(unknown(literal), Type::INTERVAL, CastContext::Explicit)?
+                self.coerce(unknown(literal), Type::of_interval(interval)?, CastContext::Explicit)?
             }
             Expr::IsNull(inner) => boolean(Expression::IsNull(Box::new(self.settle(deeper(inner)?)?.expression))),
             Expr::IsNotNull(inner) => {
@@ -358,6 +355,9 @@ impl Binder<'_> {
                 }
                 let ty = parameters[usize::from(number)].unwrap_or(Type::UNKNOWN);
                 Typed { expression: Expression::Parameter(number), ty }
+            }
+            other @ (ast::Value::HexStringLiteral(_) | ast::Value::SingleQuotedByteStringLiteral(_)) => {
+                return Err(not_supported(format!("the bit string {other}")).into());
             }
             other => match other.clone().into_string() {
                 Some(literal) => unknown(literal),
@@ -699,6 +699,18 @@ fn session_function(name: &str, kinds: &[Kind]) -> Option<(&'static [Kind], Kind
     })
 }
 
+/// Whether an expression's own name is no better than that of a type that it is cast to.
+fn is_named_by_type(expr: &Expr) -> bool {
+    match expr {
+        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } | Expr::Cast { expr: inner, .. } => {
+            is_named_by_type(inner)
+        }
+        Expr::TypedString(_) | Expr::Interval(_) | Expr::Value(_) => true,
+        Expr::Case { else_result, .. } => else_result.as_deref().is_none_or(is_named_by_type),
+        _ => column_name(expr) == "?column?",
+    }
+}
+
 /// The name that a column of a result has whose expression this is.
 pub fn column_name(expr: &Expr) -> String {
     match expr {
@@ -706,12 +718,9 @@ pub fn column_name(expr: &Expr) -> String {
         Expr::CompoundIdentifier(parts) => parts.last().map(name_of).unwrap_or_default(),
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => column_name(inner),
         Expr::Function(function) => parts_of(&function.name).ok().and_then(|mut parts| parts.pop()).unwrap_or_default(),
-        Expr::Cast { expr, data_type, .. } => match column_name(expr) {
-            name if name == "?column?" => {
-                Type::from_sql(data_type).map_or(name, |ty| ty.kind().catalog_name().trim_start_matches('_').to_owned())
-            }
-            name => name,
-        },
+        Expr::Cast { expr, data_type, .. } if is_named_by_type(expr) => Type::from_sql(data_type)
+            .map_or_else(|_| column_name(expr), |ty| ty.kind().catalog_name().trim_start_matches('_').to_owned()),
+        Expr::Cast { expr, .. } => column_name(expr),
         Expr::TypedString(typed) => {
             Type::from_sql(&typed.data_type).map_or("?column?".to_owned(), |ty| ty.kind().catalog_name().to_owned())
         }

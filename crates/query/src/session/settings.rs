@@ -6,7 +6,10 @@ use freshet_engine::Isolation;
 use freshet_sql::{
     SqlError, SqlState,
     memory::{Pool, Reservation},
-    types::{TimeZone, datetime},
+    types::{
+        Formats, TimeZone,
+        datetime::{self, IntervalStyle},
+    },
 };
 
 use crate::{commit::Level, schema::Oid, system::activity::SettingInfo};
@@ -20,10 +23,12 @@ enum Kind {
     Time,
     /// Bytes, or with a unit.
     Memory,
-    Integer,
     Isolation,
     Safety,
     TimeZone,
+    DateStyle,
+    /// From -15 to 3.
+    FloatDigits,
     /// Its value cannot be changed.
     Fixed,
     /// A role: the session sets it, since it knows which roles it may become
@@ -33,20 +38,22 @@ enum Kind {
     Choice(&'static [&'static str]),
 }
 
+const INTERVAL_STYLES: &[&str] = &["postgres", "postgres_verbose", "sql_standard", "iso_8601"];
+
 /// What there is: name, value at the start, kind, whether clients are told of changes.
 const KNOWN: &[(&str, &str, Kind, bool)] = &[
     ("application_name", "", Kind::Text, true),
-    ("bytea_output", "hex", Kind::Choice(&["hex"]), false),
+    ("bytea_output", "hex", Kind::Choice(&["hex", "escape"]), false),
     ("check_function_bodies", "on", Kind::Bool, false),
     ("client_encoding", "UTF8", Kind::Choice(&["utf8", "utf-8", "unicode", "sql_ascii"]), true),
     ("client_min_messages", "notice", Kind::Text, false),
-    ("datestyle", "ISO, MDY", Kind::Text, true),
+    ("datestyle", "ISO, MDY", Kind::DateStyle, true),
     ("default_table_access_method", "heap", Kind::Text, false),
     ("default_tablespace", "", Kind::Text, false),
     ("default_transaction_deferrable", "off", Kind::Bool, false),
     ("default_transaction_isolation", "read committed", Kind::Isolation, false),
     ("default_transaction_read_only", "off", Kind::Bool, true),
-    ("extra_float_digits", "1", Kind::Integer, false),
+    ("extra_float_digits", "1", Kind::FloatDigits, false),
     ("freshet.commit_stamps", "off", Kind::Bool, false),
     ("freshet.last_commit", "", Kind::Fixed, true),
     ("freshet.max_staleness", "0", Kind::Time, false),
@@ -59,7 +66,7 @@ const KNOWN: &[(&str, &str, Kind, bool)] = &[
     ("idle_session_timeout", "0", Kind::Time, false),
     ("in_hot_standby", "off", Kind::Fixed, true),
     ("integer_datetimes", "on", Kind::Fixed, true),
-    ("intervalstyle", "postgres", Kind::Choice(&["postgres"]), true),
+    ("intervalstyle", "postgres", Kind::Choice(INTERVAL_STYLES), true),
     ("is_superuser", "on", Kind::Fixed, true),
     ("jit", "off", Kind::Bool, false),
     ("lc_collate", "C", Kind::Fixed, false),
@@ -96,6 +103,9 @@ const KNOWN: &[(&str, &str, Kind, bool)] = &[
     ("work_mem", "4MB", Kind::Memory, false),
     ("xmloption", "content", Kind::Text, false),
 ];
+
+/// What extra_float_digits can be.
+const FLOAT_DIGITS: std::ops::RangeInclusive<i64> = -15..=3;
 
 /// The settings of one session.
 #[derive(Debug)]
@@ -183,6 +193,8 @@ impl Bounds {
 pub struct Ready {
     /// TimeZone
     pub zone: TimeZone,
+    /// DateStyle, IntervalStyle, bytea_output and extra_float_digits.
+    pub formats: Formats,
     /// statement_timeout
     pub statement_timeout: Option<Duration>,
     /// lock_timeout
@@ -203,6 +215,7 @@ impl Default for Settings {
     fn default() -> Self {
         let ready = Ready {
             zone: TimeZone::Utc,
+            formats: Formats::default(),
             statement_timeout: None,
             lock_timeout: None,
             query_memory: 256 << 20,
@@ -384,10 +397,12 @@ impl Settings {
             let (unit, ty) = match kind {
                 Kind::Time => (Some("ms"), "integer"),
                 Kind::Memory => (Some("kB"), "integer"),
-                Kind::Integer => (None, "integer"),
+                Kind::FloatDigits => (None, "integer"),
                 Kind::Bool => (None, "bool"),
                 Kind::Choice(_) | Kind::Isolation => (None, "enum"),
-                Kind::Text | Kind::Safety | Kind::TimeZone | Kind::Fixed | Kind::Role => (None, "string"),
+                Kind::Text | Kind::Safety | Kind::TimeZone | Kind::DateStyle | Kind::Fixed | Kind::Role => {
+                    (None, "string")
+                }
             };
             let plain = |value: &str| match kind {
                 Kind::Time => milliseconds(value),
@@ -478,7 +493,22 @@ impl Settings {
                 }
                 value.to_owned()
             }
-            Kind::Integer => value.parse::<i64>().map(|number| number.to_string()).map_err(|_| invalid())?,
+            Kind::FloatDigits => {
+                let digits = value.trim().parse::<i64>().map_err(|_| invalid())?;
+                if !FLOAT_DIGITS.contains(&digits) {
+                    let message = format!(
+                        "{digits} is outside the valid range for parameter \"{name}\" ({} .. {})",
+                        FLOAT_DIGITS.start(),
+                        FLOAT_DIGITS.end()
+                    );
+                    return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message));
+                }
+                digits.to_string()
+            }
+            Kind::DateStyle => {
+                let formats = self.ready.formats.with_date_style(value);
+                formats.ok_or_else(|| self::invalid("DateStyle", value))?.date_style()
+            }
             Kind::Isolation => isolation(value).map(str::to_owned).ok_or_else(invalid)?,
             Kind::Safety => crate::commit::is_level(value).then(|| value.to_owned()).ok_or_else(invalid)?,
             Kind::Choice(choices) => {
@@ -577,8 +607,16 @@ impl Settings {
         self.generation += 1;
         self.count();
         let zone = datetime::TimeZone::parse(self.get("timezone").unwrap_or("UTC"));
+        let mut formats = Formats::default();
+        if let Some(style) = self.get("datestyle").and_then(|style| formats.with_date_style(style)) {
+            formats = style;
+        }
+        formats.interval = self.get("intervalstyle").and_then(IntervalStyle::named).unwrap_or_default();
+        formats.bytea_escape = self.get("bytea_output").is_some_and(|output| output.eq_ignore_ascii_case("escape"));
+        formats.float_digits = self.get("extra_float_digits").and_then(|digits| digits.parse().ok()).unwrap_or(1);
         self.ready = Ready {
             zone: zone.unwrap_or(TimeZone::Utc),
+            formats,
             statement_timeout: self.limit("statement_timeout"),
             lock_timeout: self.limit("lock_timeout"),
             query_memory: self.memory("freshet.query_memory"),

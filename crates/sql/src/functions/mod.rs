@@ -48,6 +48,7 @@ mod trigonometry;
 
 use std::{collections::HashMap, fmt, sync::OnceLock};
 
+pub use array::NAME_ELEMENT;
 pub use logic::{all, and, any, is_distinct, not, or};
 pub use pattern::like_prefix;
 pub use quote::quote_identifier;

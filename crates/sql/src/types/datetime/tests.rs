@@ -4,7 +4,7 @@ use super::*;
 use crate::types::Type;
 
 fn moment() -> Moment {
-    Moment { now: Timestamp(0), zone: TimeZone::parse("Europe/Berlin").unwrap() }
+    Moment { now: Timestamp(0), zone: TimeZone::parse("Europe/Berlin").unwrap(), order: DateOrder::Mdy }
 }
 
 /// Days of all years, near ones more often.
