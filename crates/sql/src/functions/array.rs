@@ -48,17 +48,6 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("&&", &[A, A], Kind::Bool, overlaps),
 ];
 
-/// `name[n]`: a byte of a name, which has 64 of them.
-pub static NAME_ELEMENT: Function = Function::new("name_element", &[Kind::Name, I], Kind::SingleChar, name_element);
-
-fn name_element(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Text(name), Int4(at));
-    Ok(match usize::try_from(*at) {
-        Ok(at @ 0..64) => Value::SingleChar(name.as_bytes().get(at).copied().unwrap_or(0)),
-        _ => Value::Null,
-    })
-}
-
 fn dimension(arguments: &[Value]) -> Result<Option<Dimension>, SqlError> {
     take!(arguments: Array(array), Int4(number));
     let at = usize::try_from(i64::from(*number) - 1).ok();
