@@ -77,60 +77,28 @@ impl Default for Formats {
     }
 }
 
-impl Formats {
-    /// Style and order after a setting of DateStyle to this list of words; nothing when it is none.
-    /// What it does not name stays.
-    pub fn with_date_style(mut self, words: &str) -> Option<Self> {
-        let (mut style, mut order, mut implied) = (None, None, None);
-        for word in words.split(',') {
-            let word = word.trim_matches([' ', '\t', '\n', '\r', '"', '\'']).to_ascii_lowercase();
-            let mut put_style = |new| style.replace(new).is_none_or(|old| old == new);
-            let mut put_order = |new| order.replace(new).is_none_or(|old| old == new);
-            let fits = match word.as_str() {
-                "iso" => put_style(DateStyle::Iso),
-                "sql" => put_style(DateStyle::Sql),
-                "german" => {
-                    // They begin with the day, unless something else is said.
-                    implied = Some(DateOrder::Dmy);
-                    put_style(DateStyle::German)
-                }
-                "ymd" => put_order(DateOrder::Ymd),
-                "mdy" | "us" => put_order(DateOrder::Mdy),
-                "dmy" => put_order(DateOrder::Dmy),
-                "default" => {
-                    let plain = Self::default();
-                    style = style.or(Some(plain.date));
-                    order = order.or(Some(plain.order));
-                    true
-                }
-                word if word.starts_with("postgres") => put_style(DateStyle::Postgres),
-                word if word.starts_with("noneuro") => put_order(DateOrder::Mdy),
-                word if word.starts_with("euro") => put_order(DateOrder::Dmy),
-                _ => false,
-            };
-            if !fits {
-                return None;
-            }
-        }
-        self.date = style.unwrap_or(self.date);
-        self.order = order.or(implied).unwrap_or(self.order);
-        Some(self)
+impl DateStyle {
+    /// The style of this name, as DateStyle shows it.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "ISO" => Self::Iso,
+            "SQL" => Self::Sql,
+            "Postgres" => Self::Postgres,
+            "German" => Self::German,
+            _ => return None,
+        })
     }
+}
 
-    /// DateStyle as SHOW has it.
-    pub fn date_style(self) -> String {
-        let style = match self.date {
-            DateStyle::Iso => "ISO",
-            DateStyle::Sql => "SQL",
-            DateStyle::Postgres => "Postgres",
-            DateStyle::German => "German",
-        };
-        let order = match self.order {
-            DateOrder::Mdy => "MDY",
-            DateOrder::Dmy => "DMY",
-            DateOrder::Ymd => "YMD",
-        };
-        format!("{style}, {order}")
+impl DateOrder {
+    /// The order of this name, as DateStyle shows it.
+    pub fn named(name: &str) -> Option<Self> {
+        Some(match name {
+            "MDY" => Self::Mdy,
+            "DMY" => Self::Dmy,
+            "YMD" => Self::Ymd,
+            _ => return None,
+        })
     }
 }
 
