@@ -196,6 +196,7 @@ impl State {
     pub fn context<'a>(&self, view: Option<&'a View<'a>>, begun: Timestamp) -> EvalContext<'a> {
         EvalContext {
             zone: self.settings.ready.zone,
+            formats: self.settings.ready.formats,
             transaction_start: begun,
             statement_start: self.statement_start,
             names: view.map(|view| view as _),
