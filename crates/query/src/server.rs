@@ -19,6 +19,7 @@ use freshet_sql::{
 
 use crate::{
     advisory::{AdvisoryLock, AdvisoryLocks, OtherWaits},
+    exported::ExportedSnapshots,
     locks::{LockManager, RecordWaits, TableLock},
     login_log,
     schema::{Catalog, Role, Schema, Sequence, TableInfo},
@@ -49,6 +50,8 @@ pub struct Shared {
     pub locks: Arc<LockManager>,
     /// Locks on numbers.
     pub advisory: Arc<AdvisoryLocks>,
+    /// Snapshots that transactions have exported.
+    pub exported: Arc<ExportedSnapshots>,
     /// Where sequences stand.
     pub sequences: Sequences,
     /// Who runs general queries, if anybody.
@@ -264,6 +267,7 @@ impl SqlServer {
         let waits = Waits { tables: Arc::clone(&locks), records };
         let shared = Shared {
             catalog: Catalog::new(database.clone()),
+            exported: Arc::default(),
             advisory: AdvisoryLocks::new(Some(Arc::new(waits))),
             locks,
             sequences: Sequences::new(database.clone()),

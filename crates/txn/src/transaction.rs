@@ -42,6 +42,10 @@ pub(crate) struct Writing<'t> {
     owner: Owner,
 }
 
+/// Why transactions cannot write.
+const READ_ONLY: &str = "the transaction is read-only";
+const WAS_STANDBY: &str = "this node was a standby when the transaction began; write on the primary";
+
 /// A transaction. Dropped without [`Transaction::commit`], it is rolled back.
 ///
 /// Methods take `&self`, so that rows that were read stay usable while writing. Nothing
@@ -50,6 +54,8 @@ pub struct Transaction<'w> {
     pub(crate) worker: &'w Worker,
     guard: Guard<'w>,
     snapshot: Cell<Stamp>,
+    /// Whether the snapshot that is announced stays so, whichever the transaction takes.
+    held: Cell<bool>,
     pub(crate) isolation: Isolation,
     /// Why it cannot write, if it cannot.
     read_only: Option<&'static str>,
@@ -69,25 +75,45 @@ impl<'w> Transaction<'w> {
         // Before the snapshot is taken: one of a standby ends where replay was, and certification knows nothing of
         // what replay has announced since, so such a transaction stays a reader when the node becomes primary.
         let read_only = if read_only {
-            Some("the transaction is read-only")
+            Some(READ_ONLY)
         } else if snapshots.primary().is_none() {
-            Some("this node was a standby when the transaction began; write on the primary")
+            Some(WAS_STANDBY)
         } else {
             None
         };
-        let (guard, snapshot) = worker.participant.pin(|| snapshots.readable());
-        worker.owner.set(None);
-        worker.seen.set(Stamp::ZERO);
-        Self { worker, guard, snapshot: Cell::new(snapshot), isolation, read_only, finished: Cell::new(false) }
+        Self::begin_with(worker, isolation, read_only, || snapshots.readable())
     }
 
-    pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
-        let (guard, snapshot) = worker.participant.pin(|| stamp);
+    /// A transaction with the snapshot of another one that holds it for now
+    /// ([`Transaction::hold_snapshot`]).
+    pub(crate) fn begin_at(worker: &'w Worker, isolation: Isolation, read_only: bool, stamp: Stamp) -> Self {
+        let read_only = if read_only {
+            Some(READ_ONLY)
+        } else if worker.core.snapshots.primary().is_none_or(|primary| stamp < primary.log.start()) {
+            Some(WAS_STANDBY)
+        } else {
+            None
+        };
+        Self::begin_with(worker, isolation, read_only, || stamp)
+    }
+
+    #[inline]
+    fn begin_with(
+        worker: &'w Worker,
+        isolation: Isolation,
+        read_only: Option<&'static str>,
+        view: impl Fn() -> Stamp,
+    ) -> Self {
+        let (guard, snapshot) = worker.participant.pin(view);
         worker.owner.set(None);
         worker.seen.set(Stamp::ZERO);
         let (snapshot, finished) = (Cell::new(snapshot), Cell::new(false));
+        Self { worker, guard, snapshot, held: Cell::new(false), isolation, read_only, finished }
+    }
+
+    pub(crate) fn begin_again(worker: &'w Worker, stamp: Stamp) -> Self {
         // Who executes again is not validated again.
-        Self { worker, guard, snapshot, isolation: Isolation::Snapshot, read_only: None, finished }
+        Self::begin_with(worker, Isolation::Snapshot, None, || stamp)
     }
 
     /// Everything below this stamp is visible to the transaction, and nothing else but its own writes.
@@ -116,7 +142,19 @@ impl<'w> Transaction<'w> {
         assert!(!self.validates(), "a serializable transaction has one snapshot");
         let snapshots = &self.worker.core.snapshots;
         let before = self.snapshot.get();
+        if self.held.get() {
+            // What lies above what is announced can be read, too.
+            self.snapshot.set(snapshots.readable().max(before));
+            return;
+        }
         self.snapshot.set(self.guard.advance(|| snapshots.readable().max(before)));
+    }
+
+    /// From now on until this transaction ends, what its present snapshot sees can be read by other
+    /// transactions, too: see [`Worker::begin_at`]. Returns that snapshot.
+    pub fn hold_snapshot(&self) -> Stamp {
+        self.held.set(true);
+        self.snapshot.get()
     }
 
     /// Does something with a snapshot of this moment: as READ COMMITTED wants it for a row that has

@@ -128,6 +128,16 @@ impl Worker {
         Transaction::begin(self, Isolation::Snapshot, true)
     }
 
+    /// Begins a transaction with the snapshot `stamp`, which another transaction of this node holds
+    /// ([`Transaction::hold_snapshot`]) and does not end before this returns: otherwise what the
+    /// snapshot sees may be gone.
+    ///
+    /// # Panics
+    /// When this worker has one already.
+    pub fn begin_at(&self, isolation: Isolation, read_only: bool, stamp: Stamp) -> Transaction<'_> {
+        Transaction::begin_at(self, isolation, read_only, stamp)
+    }
+
     /// Its number among the node's workers. No two that are there at a time have the same.
     pub fn place(&self) -> usize {
         self.participant.index()

@@ -7,6 +7,7 @@ use datafusion_expr::{
 };
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
+    functions::check_collatable,
     types::{CastContext, text},
 };
 use sqlparser::ast::{
@@ -103,6 +104,15 @@ impl Binder<'_> {
                     true => self.quantified_by(expr, name, pattern, false),
                     false => self.like(expr, pattern, escape_char.as_ref(), name),
                 }
+            }
+            E::SimilarTo { negated, expr, pattern, escape_char } => {
+                let mut arguments = vec![self.expression(pattern)?];
+                if let Some(escape) = escape_char {
+                    arguments.push(self.literal(&escape.value)?);
+                }
+                let pattern = self.call("similar_to_escape", arguments)?;
+                let value = self.expression(expr)?;
+                self.operator(if *negated { "!~" } else { "~" }, value, pattern)
             }
             E::BinaryOp { left, op, right } => self.binary(left, op, right),
             E::UnaryOp { op, expr } => self.unary(*op, expr),
@@ -251,6 +261,7 @@ impl Binder<'_> {
         let (_, name) = name::qualified(collation)?;
         match name.as_str() {
             // Text compares bytewise everywhere.
+            _ if check_collatable(typed.ty).is_err() => check_collatable(typed.ty).map(|()| typed),
             "default" | "C" | "POSIX" | "ucs_basic" => Ok(typed),
             _ => Err(SqlError::new(
                 SqlState::UNDEFINED_OBJECT,
@@ -390,7 +401,9 @@ impl Binder<'_> {
             return self.field(root, field);
         }
         let array = self.expression(root)?;
-        let Some(element) = array.ty.element() else {
+        // A name is an array of a fixed length, in PostgreSQL's eyes.
+        let element = array.ty.element().or_else(|| (array.kind() == Kind::Name).then_some(Type::SINGLE_CHAR));
+        let Some(element) = element else {
             if array.kind() == Kind::Jsonb {
                 return self.json_access(array, chain);
             }
@@ -400,6 +413,10 @@ impl Binder<'_> {
             ));
         };
         let sliced = chain.iter().any(|access| matches!(access, AccessExpr::Subscript(Subscript::Slice { .. })));
+        if sliced && array.kind() == Kind::Name {
+            let message = "slices of fixed-length arrays not implemented";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+        }
         let mut arguments = vec![array.clone()];
         for access in chain {
             match access {
@@ -457,15 +474,9 @@ impl Binder<'_> {
                 let condition = self.condition(typed, "NOT")?;
                 return Ok(Typed::new(Expr::Not(Box::new(condition.expr)), Type::BOOL));
             }
-            UnaryOperator::Plus => "+",
-            UnaryOperator::Minus => "-",
-            UnaryOperator::BitwiseNot => "~",
-            UnaryOperator::PGSquareRoot => "|/",
-            UnaryOperator::PGCubeRoot => "||/",
-            UnaryOperator::PGAbs => "@",
-            op => return Err(unsupported(format_args!("the operator {op}"))),
+            op => op.to_string(),
         };
-        self.call(name, vec![typed])
+        self.call(&name, vec![typed])
     }
 }
 

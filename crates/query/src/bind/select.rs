@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use freshet_sql::{
-    SqlError, SqlState, Type, Value,
+    SqlError, SqlState, Type, Value, names,
     types::{CastContext, Kind},
 };
 use sqlparser::ast::{
@@ -15,7 +15,6 @@ use super::{
     Binder, Bound, Scope, ScopeSource, Stop,
     access::{self, Access},
     aggregate::{AggregateCall, Grouping},
-    expression::column_name,
     first::not_row_by_row,
     join, name_of, qualified, syntax_error,
 };
@@ -447,7 +446,7 @@ impl Binder<'_> {
         };
         for item in items {
             match item {
-                SelectItem::UnnamedExpr(expr) => output.push(self.output(expr, column_name(expr), scope)?),
+                SelectItem::UnnamedExpr(expr) => output.push(self.output(expr, names::of_column(expr), scope)?),
                 SelectItem::ExprWithAlias { expr, alias } => output.push(self.output(expr, name_of(alias), scope)?),
                 SelectItem::Wildcard(options) if *options == Default::default() || returning => {
                     if scope.grouping.is_some() {

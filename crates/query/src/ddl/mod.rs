@@ -63,6 +63,8 @@ pub type ColumnsOf<'a> = &'a dyn Fn(&Query) -> Result<Vec<(String, Type)>, SqlEr
 pub struct Ddl<'a, 'w> {
     /// The catalog.
     pub catalog: &'a Catalog,
+    /// Whether each statement of the transaction has a snapshot of its own.
+    pub read_committed: bool,
     /// The session's transaction. It takes a newer snapshot where a definition has to see all rows, unless it is serializable.
     pub transaction: &'a Transaction<'w>,
     /// What there is, as the transaction sees it; brought up to date by each statement.
@@ -164,7 +166,9 @@ impl<'a, 'w> Ddl<'a, 'w> {
                     }
                 }
             }
-            if self.transaction.isolation() != Isolation::Serializable {
+            // A lock sees no rows, so that the snapshot of a transaction that has one stays.
+            let stays = matches!(definition, Definition::Lock(_)) && !self.read_committed;
+            if !stays && self.transaction.isolation() != Isolation::Serializable {
                 self.transaction.refresh();
             }
         }

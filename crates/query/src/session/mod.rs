@@ -77,6 +77,8 @@ pub struct Session<'w> {
 pub struct State {
     /// Its number.
     pub pid: i32,
+    /// The place of its worker among the node's.
+    pub place: usize,
     /// Where its client is; none for one at the Unix socket.
     pub client: Option<SocketAddr>,
     /// The memory that it may take.
@@ -222,6 +224,7 @@ impl<'w> Session<'w> {
             block: None,
             state: State {
                 pid: opening.pid,
+                place: worker.place(),
                 client: opening.peer.origin.address(),
                 memory,
                 settings,

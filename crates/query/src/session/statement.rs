@@ -105,7 +105,7 @@ impl Session<'_> {
         let block = self.block.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         let transaction =
             block.transaction.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
-        let view = View::new(&self.shared, &self.state).with(&self.statements, &self.portals);
+        let view = View::new(&self.shared, &self.state).with(&self.statements, &self.portals).inside(block);
         let memory = self.state.statement_memory();
         let context = self.state.context_within(Some(&view), block.begun, &memory);
         let mut values = Vec::new();

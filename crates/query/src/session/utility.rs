@@ -130,6 +130,14 @@ impl Session<'_> {
                 self.set_modes(modes)?;
                 "SET".to_owned()
             }
+            Statement::Set(Set::SetTransaction { session: false, snapshot: Some(name), .. }) => {
+                if !self.block.as_ref().is_some_and(|block| block.explicit) {
+                    let message = "SET TRANSACTION can only be used in transaction blocks";
+                    out.notice(&warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+                }
+                self.import_snapshot(&name.value.clone().into_string().unwrap_or_default())?;
+                "SET".to_owned()
+            }
             _ => return Ok(None),
         };
         Ok(Some(tag))

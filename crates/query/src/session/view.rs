@@ -8,7 +8,7 @@ use freshet_sql::{
     types::{Array, Kind, ObjectNames},
 };
 
-use super::{Portal, State, prepare::Prepared};
+use super::{Portal, State, prepare::Prepared, transaction::Block};
 use crate::{
     advisory::AdvisoryKey,
     bind::not_supported,
@@ -32,6 +32,8 @@ pub struct View<'s> {
     /// This one.
     pub state: &'s State,
     kept: Option<Kept<'s>>,
+    /// The transaction that the statement runs in, if it is one that runs.
+    block: Option<&'s Block<'s>>,
 }
 
 /// What a session keeps: statements and portals, by their names.
@@ -40,7 +42,7 @@ type Kept<'s> = (&'s HashMap<String, Arc<Prepared>>, &'s HashMap<String, Portal>
 impl<'s> View<'s> {
     /// Of this session.
     pub fn new(shared: &'s Shared, state: &'s State) -> Self {
-        Self { shared, state, kept: None }
+        Self { shared, state, kept: None, block: None }
     }
 
     /// With what it keeps.
@@ -50,6 +52,11 @@ impl<'s> View<'s> {
         portals: &'s HashMap<String, Portal>,
     ) -> Self {
         Self { kept: Some((statements, portals)), ..self }
+    }
+
+    /// In a transaction.
+    pub(super) fn inside(self, block: &'s Block<'s>) -> Self {
+        Self { block: Some(block), ..self }
     }
 }
 
@@ -160,6 +167,10 @@ impl SessionCalls for View<'_> {
                 Value::text("")
             }
             F::Sleep => self.sleep(arguments)?,
+            F::ExportSnapshot => {
+                let block = self.block.ok_or_else(|| not_supported("a snapshot exported outside of a statement"))?;
+                Value::text(block.export(self.shared, self.state.place, &self.state.memory)?)
+            }
             other => {
                 let value = system::functions::call(&Snapshot::of(self.state), other, arguments)?;
                 value.ok_or_else(|| not_supported(format!("{}()", other.name())))?

@@ -27,6 +27,7 @@ use crate::bind::syntax_error;
 
 mod balance;
 mod chains;
+mod operators;
 
 pub use balance::balance;
 use chains::chains;
@@ -105,9 +106,13 @@ impl Dialect for PostgreSql {
         INNER.prec_unknown()
     }
 
-    fn parse_prefix(&self, _: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+    fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         step();
-        None
+        operators::prefix(parser)
+    }
+
+    fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
+        operators::infix(parser, left)
     }
 
     fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
@@ -144,7 +149,7 @@ impl Dialect for PostgreSql {
     }
 
     fn get_next_precedence(&self, parser: &Parser<'_>) -> Option<Result<u8, ParserError>> {
-        INNER.get_next_precedence(parser)
+        operators::next_strength(parser).map(Ok).or_else(|| INNER.get_next_precedence(parser))
     }
 
     fn supports_filter_during_aggregation(&self) -> bool {
@@ -443,20 +448,45 @@ fn is_word(token: &Token, wanted: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted))
 }
 
-/// The same, with `TABLE name` at the beginning of a statement spelt out as `SELECT * FROM name`: the parser takes it for no statement.
+/// Whether a table's name comes next after this.
+fn comes_before_table(token: &Token) -> bool {
+    *token == Token::Comma || ["from", "join", "update"].iter().any(|word| is_word(token, word))
+}
+
+/// The same, with what the parser does not know spelt as it does: `TABLE name` at the beginning of a
+/// statement is `SELECT * FROM name`, and `ONLY name` and `ONLY (name)` are `name`, since no table
+/// has descendants.
 fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
-    let mut tokens = Vec::with_capacity(read.len());
+    let mut tokens: Vec<TokenWithSpan> = Vec::with_capacity(read.len());
     let mut first = true;
+    let mut before_table = false;
+    // Within ONLY, and within its parentheses, whose end is left out, too.
+    let (mut only, mut within) = (false, false);
     for token in read {
+        if matches!(token.token, Token::Whitespace(_)) {
+            tokens.push(token);
+            continue;
+        }
         if first && is_word(&token.token, "table") {
             let spelt = [Token::make_keyword("SELECT"), Token::Mul, Token::make_keyword("FROM")];
             tokens.extend(spelt.into_iter().map(|spelt| TokenWithSpan::new(spelt, token.span)));
-            first = false;
+            (first, before_table) = (false, true);
             continue;
         }
-        if !matches!(token.token, Token::Whitespace(_)) {
-            first = token.token == Token::SemiColon;
+        if before_table && is_word(&token.token, "only") {
+            (only, before_table) = (true, false);
+            continue;
         }
+        if std::mem::take(&mut only) && token.token == Token::LParen {
+            within = true;
+            continue;
+        }
+        if within && token.token == Token::RParen {
+            within = false;
+            continue;
+        }
+        first = token.token == Token::SemiColon;
+        before_table = comes_before_table(&token.token);
         tokens.push(token);
     }
     tokens

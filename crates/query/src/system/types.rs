@@ -45,6 +45,8 @@ const POSIX_COLLATION: Oid = 951;
 /// The function behind subscripts of arrays, and that behind those of `jsonb`.
 const ARRAY_SUBSCRIPT: Oid = 6179;
 const JSONB_SUBSCRIPT: Oid = 6098;
+/// That behind those of `name`.
+const RAW_SUBSCRIPT: Oid = 6180;
 /// What PostgreSQL gathers statistics of arrays with.
 const ARRAY_ANALYZE: Oid = 3816;
 /// PostgreSQL's types `cstring` and `internal`, which functions for input and output take.
@@ -188,6 +190,7 @@ fn pg_type(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
         let (subscript, analyze) = match kind {
             Kind::Int2Vector | Kind::OidVector => (ARRAY_SUBSCRIPT, 0),
             Kind::Jsonb => (JSONB_SUBSCRIPT, 0),
+            Kind::Name => (RAW_SUBSCRIPT, 0),
             kind if kind.is_array() => (ARRAY_SUBSCRIPT, ARRAY_ANALYZE),
             _ => (0, 0),
         };
@@ -205,7 +208,7 @@ fn pg_type(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             ',',
             0u32,
             subscript,
-            of(kind.element()),
+            if kind == Kind::Name { Kind::SingleChar.oid() } else { of(kind.element()) },
             of(kind.array()),
             info.input.oid,
             info.output.oid,

@@ -268,6 +268,7 @@ impl<'b> Session<'b> {
             };
             let mut ddl = Ddl {
                 catalog: &self.base.catalog,
+                read_committed: false,
                 transaction,
                 schema: Arc::clone(&schema),
                 path: &self.path,

@@ -15,10 +15,7 @@ use super::{
     statistics::{lsn, parse_lsn},
     types::{BTREE, COLLATIONS, scalars},
 };
-use crate::{
-    bind::not_supported, ddl::shown_expression, relations::Snapshot, schema::Oid,
-    session_function::SessionFunction as F,
-};
+use crate::{ddl::shown_expression, relations::Snapshot, schema::Oid, session_function::SessionFunction as F};
 
 pub use set::rows;
 
@@ -171,7 +168,6 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
         }
         F::TempSchema => Value::Oid(0),
         F::IsOtherTempSchema | F::IsPublishable | F::RowSecurityActive | F::JitAvailable => Value::Bool(false),
-        F::ExportSnapshot => return Err(not_supported("an exported snapshot")),
         // There are no such objects, or nothing is known of them.
         F::IndexProperty
         | F::AccessMethodProperty
