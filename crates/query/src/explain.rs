@@ -78,7 +78,7 @@ fn select(plan: &SelectPlan, mut depth: usize, lines: &mut Vec<String>) {
     if plan.distinct {
         step("Unique (by hash)", lines);
     }
-    if plan.lock.is_some() {
+    if plan.locks() {
         step("Lock Rows", lines);
     }
     if let Some(aggregation) = &plan.aggregation {

@@ -133,8 +133,8 @@ pub struct TableLock {
 
 /// Who waits for whose records.
 pub trait RecordWaits: Send + Sync {
-    /// The session, by its number, whose transaction the one of session `waiter` waits for, if it waits.
-    fn waits_for(&self, waiter: usize) -> Option<usize>;
+    /// The sessions, by their numbers, whose transactions the one of session `waiter` waits for.
+    fn waits_for(&self, waiter: usize) -> Vec<usize>;
 }
 
 /// What a session that waits is ready to wait for.
@@ -349,7 +349,7 @@ impl State {
             path.push(number);
             let waits = state.requests.iter().filter(|other| other.number == number && !other.granted);
             let mut next: Vec<usize> = waits.flat_map(|other| state.blockers(other)).collect();
-            next.extend(records.and_then(|records| records.waits_for(number)));
+            next.extend(records.map(|records| records.waits_for(number)).unwrap_or_default());
             for other in next {
                 if visit(state, other, goal, path, seen, records) {
                     return true;

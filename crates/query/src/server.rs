@@ -104,7 +104,7 @@ pub struct Setup {
 struct Records(Database);
 
 impl RecordWaits for Records {
-    fn waits_for(&self, waiter: usize) -> Option<usize> {
+    fn waits_for(&self, waiter: usize) -> Vec<usize> {
         self.0.core().waits_for(waiter)
     }
 }
@@ -219,6 +219,10 @@ impl SystemView for Shared {
         Timestamp(micros.saturating_sub(datetime::UNIX_EPOCH))
     }
 
+    fn is_standby(&self) -> bool {
+        Self::is_standby(self)
+    }
+
     fn sessions(&self) -> Vec<Arc<SessionInfo>> {
         self.sessions.all()
     }
@@ -231,7 +235,7 @@ impl SystemView for Shared {
         let some = |event: &'static str, by: Vec<usize>| (!by.is_empty()).then_some(Wait { event, by });
         some("relation", self.locks.waits_for(place))
             .or_else(|| some("advisory", self.advisory.waits_for(place)))
-            .or_else(|| some(RECORD_WAIT, self.database.core().waits_for(place).into_iter().collect()))
+            .or_else(|| some(RECORD_WAIT, self.database.core().waits_for(place)))
     }
 
     fn advisory_locks(&self) -> Vec<AdvisoryLock> {

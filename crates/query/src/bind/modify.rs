@@ -612,7 +612,7 @@ impl Binder<'_> {
         let (access, _): (Access, _) = access::choose(info, 0, &mut conditions, &[]);
         let filter = all_of(conditions);
         not_row_by_row(filter.as_ref())?;
-        Ok(ScanPlan { table: Arc::clone(info), alias: alias.to_owned(), access, filter, conditions: all })
+        Ok(ScanPlan { table: Arc::clone(info), alias: alias.to_owned(), access, filter, conditions: all, mark: None })
     }
 
     /// Binds an UPDATE, with what stands before it.

@@ -9,7 +9,7 @@ use super::{
 };
 use crate::{
     schema::{Object, Oid, Role, RoleSetting},
-    session::settings::{Settings, canonical},
+    session::settings::{By, Settings, canonical, of_parts},
 };
 
 impl Work<'_, '_, '_> {
@@ -53,11 +53,15 @@ impl Work<'_, '_, '_> {
             SettingChange::Set(name, value) => {
                 let name = canonical(name);
                 let value = match value {
-                    Some(value) => value.clone(),
+                    Some(parts) => of_parts(&name, parts)?,
                     None => self.current_setting(&name)?,
                 };
-                // Any session can have it.
-                Settings::default().set(&name, &value, false)?;
+                let mut settings = Settings::default();
+                if !self.is_superuser() {
+                    settings.fix("is_superuser", "off");
+                }
+                // Some session can have it.
+                settings.checked(&name, &value, By::Client)?;
                 known.settings.retain(|it| !(is_meant(it) && it.name == name));
                 known.settings.push(RoleSetting { role: of, in_database, name, value });
             }

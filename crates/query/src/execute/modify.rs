@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use freshet_engine::{Record, Rid, WriteError};
+use freshet_engine::{Record, Rid, RowLock, WriteError};
 use freshet_sql::{
     SqlError, SqlState, Value,
     memory::{Pool, Reservation},
@@ -23,7 +23,7 @@ use crate::{
             ColumnSource, ConflictPlan, ConflictUpdate, Constraints, DeletePlan, InsertPlan, RowSource, Targets,
             UpdatePlan,
         },
-        select::{Output, ScanPlan, WhenLocked},
+        select::{Output, RowMark, ScanPlan, WhenLocked},
     },
     error::{read_error, write_error},
     expression::{Environment, Expression, Source},
@@ -204,7 +204,8 @@ impl<'a> Run<'a, '_> {
             return Err(SqlError::new(SqlState::CARDINALITY_VIOLATION, message).with_hint(hint));
         }
         let excluded = Source::Values(values);
-        match self.write(WhenLocked::Wait, |transaction| transaction.lock(&info.rows, record.rid))? {
+        let lock = info.lock_to_change(assignments.iter().map(|(column, _)| *column));
+        match self.lock_row(info, record.rid, RowMark { lock, when: WhenLocked::Wait })? {
             Written::Done(()) => {}
             Written::Changed | Written::Gone | Written::Held => {
                 if self.read_committed {
@@ -421,7 +422,8 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514; 40001, 40P01, 55P03.
     pub fn update(&self, plan: &'a UpdatePlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
-        self.change(&plan.table, &plan.targets, |rid, old, given| self.update_row(plan, rid, old, given, sink))
+        let lock = || plan.table.lock_to_change(plan.assignments.iter().map(|(column, _)| *column));
+        self.change(&plan.table, &plan.targets, lock, |rid, old, given| self.update_row(plan, rid, old, given, sink))
     }
 
     /// Runs a DELETE. Returns how many rows were deleted.
@@ -429,14 +431,17 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// As for [`Run::update`].
     pub fn delete(&self, plan: &'a DeletePlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
-        self.change(&plan.table, &plan.targets, |rid, old, given| self.delete_row(plan, rid, old, given, sink))
+        let lock = || RowLock::Update;
+        self.change(&plan.table, &plan.targets, lock, |rid, old, given| self.delete_row(plan, rid, old, given, sink))
     }
 
-    /// Changes each of the rows that a statement is for with `one`. Returns how many.
+    /// Changes each of the rows that a statement is for with `one`; those that a general query finds are locked before,
+    /// as `lock` says. Returns how many.
     fn change(
         &self,
         info: &TableInfo,
         targets: &'a Targets,
+        lock: impl FnOnce() -> RowLock,
         mut one: impl FnMut(Rid, &[u8], &[Value]) -> Result<Written<()>, SqlError>,
     ) -> Result<u64, SqlError> {
         let mut count = 0;
@@ -456,7 +461,7 @@ impl<'a> Run<'a, '_> {
                 }
             }
             Targets::Found(query) => {
-                for (rid, given) in self.found(info, query)? {
+                for (rid, given) in self.found(info, query, lock())? {
                     self.step()?;
                     let Some(record) = self.transaction.read(&info.rows, rid).map_err(read_error)? else { continue };
                     match one(rid, record.row, &given)? {

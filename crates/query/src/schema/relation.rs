@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_engine::{IndexDefinition, KeyEncoding, KeyPart, TableDefinition};
+use freshet_engine::{IndexDefinition, KeyEncoding, KeyPart, RowLock, TableDefinition};
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
     row::{self, KeyColumn, Layout},
@@ -110,6 +110,16 @@ impl TableInfo {
     /// The engine's number for the index in place `index` among the table's.
     pub fn index_number(&self, index: usize) -> usize {
         usize::from(self.table.indexes[index].number)
+    }
+
+    /// How strongly a change of these columns locks a row: more so where rows of other tables may
+    /// refer to them.
+    pub fn lock_to_change(&self, mut columns: impl Iterator<Item = usize>) -> RowLock {
+        let is_key = |column: usize| {
+            let unique = self.table.indexes.iter().filter(|index| index.unique);
+            unique.flat_map(|index| &index.columns).any(|part| usize::from(part.column) == column)
+        };
+        if columns.any(is_key) { RowLock::Update } else { RowLock::NoKeyUpdate }
     }
 
     /// The type of a column.

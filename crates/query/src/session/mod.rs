@@ -7,13 +7,16 @@
 //! | [`parse`] | text to statements |
 //! | [`prepare`] | statements to plans, and how long these hold |
 //! | [`statement`] | runs a statement |
+//! | [`syntax`] | reads statements about the session |
 //! | [`utility`] | statements that are neither queries nor changes of rows |
+//! | [`cursor`] | DECLARE, FETCH, MOVE, CLOSE |
 //! | [`settings`] | SET, SHOW |
 //! | [`role`] | SET ROLE, SET SESSION AUTHORIZATION |
 //! | [`view`] | what functions ask the session |
 //! | [`wire`] | rows to the client |
 
 mod copy;
+pub mod cursor;
 mod define;
 pub mod interrupt;
 pub mod messages;
@@ -22,6 +25,7 @@ pub mod prepare;
 pub mod role;
 pub mod settings;
 pub mod statement;
+pub mod syntax;
 pub mod transaction;
 pub mod utility;
 pub mod view;
@@ -50,9 +54,10 @@ use crate::{
         activity::{Activity, Identity, Registered},
     },
 };
+use cursor::{Declared, Rows};
 use interrupt::Flag;
 use prepare::Prepared;
-use settings::Settings;
+use settings::{By, Settings, canonical};
 use transaction::Block;
 use view::View;
 
@@ -64,6 +69,8 @@ pub struct Session<'w> {
     state: State,
     statements: HashMap<String, Arc<Prepared>>,
     portals: HashMap<String, Portal>,
+    /// Whether the simple query that runs has more than one statement.
+    several: bool,
     row_ids: RowIds,
     locks: TableLocks,
     effects: Effects,
@@ -113,10 +120,14 @@ pub struct State {
     pub deadline: Option<Instant>,
     /// Whether the statement that runs must not write.
     pub read_only: bool,
+    /// Its transaction's level, as PostgreSQL calls it.
+    pub isolation: &'static str,
+    /// Whether its transaction was said to be DEFERRABLE.
+    pub deferrable: bool,
     /// When the client has sent the statement that runs.
     pub statement_start: Timestamp,
-    /// Settings that functions want to have changed.
-    pub wanted: RefCell<Vec<(String, String, bool)>>,
+    /// Settings that functions want to have changed: the values, or none for those of the start.
+    pub wanted: RefCell<Vec<(String, Option<String>, bool)>>,
     /// What functions want the client to be warned of.
     pub warnings: RefCell<Vec<&'static str>>,
 }
@@ -126,21 +137,13 @@ pub struct Portal {
     prepared: Arc<Prepared>,
     parameters: Vec<Value>,
     formats: Vec<freshet_postgres::Format>,
-    /// Rows that are still to be given, when it was run with a limit.
-    rest: Option<Rest>,
+    /// Its rows, when it was run with a limit, or is a cursor.
+    rows: Option<Rows>,
     done: bool,
-    /// When it was declared, if it is a cursor.
-    declared: Option<Timestamp>,
+    /// How it was declared, if it is a cursor.
+    declared: Option<Declared>,
     /// What its parameters take.
     _kept: Reservation,
-}
-
-/// What is left of a portal's rows.
-struct Rest {
-    rows: std::vec::IntoIter<Vec<Value>>,
-    tag: String,
-    /// What they take.
-    kept: Option<Reservation>,
 }
 
 impl State {
@@ -148,6 +151,21 @@ impl State {
     pub fn statement_memory(&self) -> Arc<Pool> {
         let remedy = "Raise freshet.query_memory, which the server's setting sql.statement-memory-bytes bounds.";
         self.memory.below("statement", self.settings.ready.query_memory, remedy)
+    }
+
+    /// The value of a setting, as SHOW shows it to the statement that runs; nothing when there is
+    /// none.
+    pub fn shown(&self, name: &str) -> Option<String> {
+        let said = |value: bool| Some(if value { "on" } else { "off" }.to_owned());
+        let name = canonical(name);
+        match name.as_str() {
+            "transaction_isolation" => Some(self.isolation.to_owned()),
+            "transaction_read_only" => said(self.read_only || self.system.is_standby()),
+            "transaction_deferrable" => said(self.deferrable),
+            "in_hot_standby" => said(self.system.is_standby()),
+            "freshet.last_commit" => Some(self.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string())),
+            name => self.settings.get(name).map(str::to_owned),
+        }
     }
 
     /// The schemas of the search path that the role may use, with the implicit one first.
@@ -211,6 +229,7 @@ impl<'w> Session<'w> {
         settings.fix("session_authorization", &format!("{oid} {user}"));
         settings.fix("in_hot_standby", if shared.is_standby() { "on" } else { "off" });
         settings.fix("max_connections", &shared.limits.connections.to_string());
+        settings.fix("server_version", &format!("15.0 (Freshet {})", shared.version));
         let info = SessionInfo::new(Identity {
             pid: opening.pid,
             place: worker.place(),
@@ -242,12 +261,15 @@ impl<'w> Session<'w> {
                 flag: Arc::default(),
                 deadline: None,
                 read_only: false,
+                isolation: "read committed",
+                deferrable: false,
                 statement_start: Timestamp::now(),
                 wanted: RefCell::default(),
                 warnings: RefCell::default(),
             },
             statements: HashMap::new(),
             portals: HashMap::new(),
+            several: false,
             row_ids: RowIds::new()?,
             locks: shared.locks.session(worker.place()),
             effects: Effects::default(),
@@ -262,11 +284,11 @@ impl<'w> Session<'w> {
     /// # Errors
     /// When there is none, or it cannot have the value.
     pub fn start_with(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
-        self.set_at_start("client", name, value)
+        self.set_at_start("client", name, value, By::Client)
     }
 
-    fn set_at_start(&mut self, source: &'static str, name: &str, value: &str) -> Result<(), SqlError> {
-        self.state.set(name, Some(value), false)?;
+    fn set_at_start(&mut self, source: &'static str, name: &str, value: &str, by: By) -> Result<(), SqlError> {
+        self.state.set(name, Some(value), false, by)?;
         self.state.settings.came_from(source, name);
         Ok(())
     }
@@ -280,7 +302,7 @@ impl<'w> Session<'w> {
             [(0, false, "global"), (0, true, "database"), (role, false, "user"), (role, true, "database user")]
         {
             for setting in database.settings.iter().filter(|it| it.role == of && it.in_database == in_database) {
-                let _ = self.set_at_start(source, &setting.name, &setting.value);
+                let _ = self.set_at_start(source, &setting.name, &setting.value, By::Catalog);
             }
         }
     }
@@ -293,7 +315,7 @@ impl<'w> Session<'w> {
 
     /// Others see that it runs a statement.
     fn note_statement(&mut self, shown: Arc<str>) {
-        self.state.deadline = self.statement_deadline();
+        self.arm();
         let now = Timestamp::now();
         self.state.statement_start = now;
         self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
@@ -322,8 +344,16 @@ impl<'w> Session<'w> {
         self.state.flag.check(self.state.deadline)
     }
 
-    /// When a statement that begins now has run long enough.
-    fn statement_deadline(&self) -> Option<Instant> {
-        self.state.settings.ready.statement_timeout.and_then(|limit| Instant::now().checked_add(limit))
+    /// The time of a statement begins, unless it has begun: with the first of its messages.
+    fn arm(&mut self) {
+        if self.state.deadline.is_none() {
+            let limit = self.state.settings.ready.statement_timeout;
+            self.state.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        }
+    }
+
+    /// The statement is done: the next one has a time of its own.
+    fn disarm(&mut self) {
+        self.state.deadline = None;
     }
 }

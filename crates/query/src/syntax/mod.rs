@@ -27,6 +27,7 @@ use crate::bind::syntax_error;
 
 mod balance;
 mod chains;
+pub mod locking;
 mod operators;
 
 pub use balance::balance;
@@ -139,9 +140,9 @@ impl Dialect for PostgreSql {
         INNER.is_reserved_for_identifier(kw)
     }
 
-    /// ON needs AS before it to be a name: in `INSERT … SELECT 1 ON CONFLICT` it is none.
+    /// ON and FOR need AS before them to be names: in `INSERT … SELECT 1 ON CONFLICT` it is none.
     fn is_column_alias(&self, kw: &Keyword, _: &mut Parser<'_>) -> bool {
-        *kw != Keyword::ON && !RESERVED_FOR_COLUMN_ALIAS.contains(kw)
+        !matches!(kw, Keyword::ON | Keyword::FOR) && !RESERVED_FOR_COLUMN_ALIAS.contains(kw)
     }
 
     fn is_custom_operator_part(&self, ch: char) -> bool {
@@ -296,20 +297,22 @@ const TOKENS_AT_A_TIME: usize = 500;
 /// # Errors
 /// What `parse` returns; 42601 when there is something that is no token; 54001.
 pub fn read<T>(sql: &str, parse: impl FnOnce(&mut Parser<'_>) -> Result<T, SqlError>) -> Result<T, SqlError> {
-    read_within(sql, |_| Ok(()), parse)
+    read_within(sql, |_| Ok(()), &mut Vec::new(), parse)
 }
 
 /// The same, by a client's leave: `take` is told of the bytes that the text takes until it is run,
-/// before they are taken.
+/// before they are taken, and `clipped` of the names that were too long, which are cut.
 ///
 /// # Errors
 /// As for [`read`], and those of `take`.
 pub fn read_within<T>(
     sql: &str,
     take: impl FnMut(usize) -> Result<(), SqlError>,
+    clipped: &mut Vec<String>,
     parse: impl FnOnce(&mut Parser<'_>) -> Result<T, SqlError>,
 ) -> Result<T, SqlError> {
-    let tokens = tokens(sql, take)?;
+    let mut tokens = tokens(sql, take)?;
+    tokens.iter_mut().for_each(|token| clip(token, clipped));
     let chains = chains(&tokens);
     if chains.parts > PARTS {
         return Err(too_complex("the text is too long: it has too many statements and queries"));
@@ -412,6 +415,27 @@ pub fn expression(sql: &str) -> Result<Expr, SqlError> {
     read(sql, |parser| parse_expression(parser).map_err(|error| wrong(error, sql)))
 }
 
+/// As much of a name as names can have: 63 bytes, and no part of a character.
+pub fn clipped(name: &str) -> &str {
+    const LONGEST: usize = 63;
+    let end = name.char_indices().map(|(at, character)| at + character.len_utf8());
+    &name[..end.take_while(|end| *end <= LONGEST).last().unwrap_or(0)]
+}
+
+/// Cuts a name that is too long, and notes it.
+fn clip(token: &mut TokenWithSpan, noted: &mut Vec<String>) {
+    /// More notices are of no use to anybody.
+    const MOST: usize = 100;
+    let Token::Word(word) = &mut token.token else { return };
+    let length = clipped(&word.value).len();
+    if length < word.value.len() {
+        if noted.len() < MOST {
+            noted.push(word.value.clone());
+        }
+        word.value.truncate(length);
+    }
+}
+
 /// The tokens of a text.
 ///
 /// # Errors
@@ -438,7 +462,7 @@ fn tokens(sql: &str, mut take: impl FnMut(usize) -> Result<(), SqlError>) -> Res
         return Err(error);
     }
     match read {
-        Some(Ok(())) => Ok(spelt_out(tokens)),
+        Some(Ok(())) => locking::marked(spelt_out(tokens)),
         Some(Err(error)) => Err(wrong(error.into(), sql)),
         None => Err(too_complex("the text is too long: it has too many words and signs")),
     }

@@ -49,6 +49,9 @@ pub trait SystemView: fmt::Debug + Send + Sync {
     /// When it was started.
     fn started(&self) -> Timestamp;
 
+    /// Whether it is a standby now.
+    fn is_standby(&self) -> bool;
+
     /// Who is connected.
     fn sessions(&self) -> Vec<Arc<SessionInfo>>;
 
@@ -307,6 +310,12 @@ pub struct CursorInfo {
     pub statement: String,
     /// When it was made.
     pub made: Timestamp,
+    /// Whether it may go backward.
+    pub scroll: bool,
+    /// Whether it outlives its transaction.
+    pub hold: bool,
+    /// Whether its rows are sent in binary.
+    pub binary: bool,
 }
 
 /// A prepared statement of the session that asks.
@@ -333,10 +342,18 @@ pub struct SettingInfo {
     pub value: String,
     /// The unit of numbers.
     pub unit: Option<&'static str>,
-    /// `bool`, `integer`, `string` or `enum`.
+    /// `bool`, `integer`, `real`, `string` or `enum`.
     pub kind: &'static str,
-    /// Whether it can be changed by a session.
-    pub changeable: bool,
+    /// Who may change it, and when.
+    pub context: &'static str,
+    /// The group that it belongs to.
+    pub category: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// The least number that it can be.
+    pub least: Option<String>,
+    /// The greatest number that it can be.
+    pub most: Option<String>,
     /// Where its value is from.
     pub source: &'static str,
     /// What it can be, if that is listed.
@@ -434,7 +451,8 @@ fn pg_locks(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
 
 fn pg_cursors(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for cursor in relations::with_session(|session| session.cursors()).unwrap_or_default() {
-        sink.push(row![cursor.name, cursor.statement, false, false, false, cursor.made]);
+        let CursorInfo { name, statement, made, scroll, hold, binary } = cursor;
+        sink.push(row![name, statement, hold, binary, scroll, made]);
     }
     Ok(())
 }
@@ -451,26 +469,11 @@ fn pg_prepared_statements(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlEr
 
 fn pg_settings(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for setting in relations::with_session(|session| session.settings()).unwrap_or_default() {
-        let of_freshet = setting.name.starts_with("freshet.");
-        sink.push(row![
-            &setting.name,
-            setting.value,
-            setting.unit,
-            if of_freshet { "Freshet" } else { "Client Connection Defaults" },
-            NULL,
-            NULL,
-            if setting.changeable { "user" } else { "internal" },
-            setting.kind,
-            setting.source,
-            NULL,
-            NULL,
-            setting.values.map(|values| texts(values.iter().copied())),
-            setting.boot,
-            setting.reset,
-            NULL,
-            NULL,
-            false,
-        ]);
+        let SettingInfo { name, value, unit, kind, context, category, about, .. } = setting;
+        let values = setting.values.map(|values| texts(values.iter().copied()));
+        let mut row = row![name, value, unit, category, about, NULL, context, kind, setting.source];
+        row.extend(row![setting.least, setting.most, values, setting.boot, setting.reset, NULL, NULL, false]);
+        sink.push(row);
     }
     Ok(())
 }

@@ -34,7 +34,7 @@ pub struct Base {
 struct Records(Database);
 
 impl RecordWaits for Records {
-    fn waits_for(&self, waiter: usize) -> Option<usize> {
+    fn waits_for(&self, waiter: usize) -> Vec<usize> {
         self.0.core().waits_for(waiter)
     }
 }

@@ -113,23 +113,8 @@ impl Words<'_, '_> {
         if self.takes(&["default"]) {
             return Ok(SettingChange::Reset(name));
         }
-        let values = self.list(|it| {
-            let negative = it.token(&Token::Minus);
-            match &it.parser.peek_token_ref().token {
-                Token::Number(digits, _) => {
-                    let value = format!("{}{digits}", if negative { "-" } else { "" });
-                    it.parser.advance_token();
-                    Ok(value)
-                }
-                Token::Word(_) if !negative => {
-                    let Token::Word(word) = it.parser.next_token().token else { return it.fail("a value") };
-                    Ok(if word.quote_style.is_some() { word.value } else { word.value.to_lowercase() })
-                }
-                _ if !negative => it.string(),
-                _ => it.fail("a number"),
-            }
-        })?;
-        Ok(SettingChange::Set(name, Some(values.join(", "))))
+        let value = self.list(crate::session::syntax::value)?;
+        Ok(SettingChange::Set(name, Some(value)))
     }
 
     fn role_option(&mut self, options: &mut RoleOptions) -> Read<bool> {
@@ -171,7 +156,7 @@ impl Words<'_, '_> {
         Ok(true)
     }
 
-    fn string(&mut self) -> Read<String> {
+    pub(crate) fn string(&mut self) -> Read<String> {
         self.parser.parse_literal_string()
     }
 

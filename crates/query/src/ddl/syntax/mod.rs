@@ -17,6 +17,7 @@ use sqlparser::{
 
 pub use alter::{AlterTable, ColumnChange, TableChange};
 pub use words::starts_definition;
+pub(crate) use words::{Read, Words};
 
 use crate::syntax::PostgreSql;
 
@@ -440,8 +441,8 @@ pub enum AlterRole {
 /// What ALTER ROLE, or ALTER DATABASE, does to the settings with which sessions begin.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SettingChange {
-    /// SET, without a value FROM CURRENT
-    Set(String, Option<String>),
+    /// SET, with the parts of the value; without any FROM CURRENT
+    Set(String, Option<Vec<String>>),
     /// RESET, and SET … TO DEFAULT
     Reset(String),
     /// RESET ALL

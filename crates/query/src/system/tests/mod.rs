@@ -55,6 +55,10 @@ pub struct Server {
 }
 
 impl SystemView for Server {
+    fn is_standby(&self) -> bool {
+        false
+    }
+
     fn started(&self) -> Timestamp {
         Timestamp(1)
     }
