@@ -94,10 +94,6 @@ func types(pool *pgxpool.Pool) {
 		var found any
 		check(pool.QueryRow(ctx, "SELECT $1::"+it.kind, it.value).Scan(&found), it.kind)
 		same(found, it.value, it.kind)
-		rows, err := pool.Query(ctx, "SELECT $1::"+it.kind, pgx.QueryExecModeExec, it.value)
-		check(err, it.kind)
-		_, err = pgx.CollectOneRow(rows, pgx.RowTo[any])
-		check(err, it.kind)
 	}
 	var list []*int32
 	check(pool.QueryRow(ctx, "SELECT ARRAY[1, NULL, 3]").Scan(&list), "array")

@@ -137,7 +137,7 @@ impl Expressions<'_> {
             Float => match way {
                 0..3 => self.infix(Float, &["+", "-", "*"], Float, depth),
                 3 => self.infix(Float, &["+", "*"], Integer, depth),
-                4 => self.call(&["abs", "ceil", "floor", "trunc", "sign"], &[Float], depth),
+                4 => self.call(&["abs", "floor", "sign"], &[Float], depth),
                 5 => self.prefix(&["-", "@"], Float, depth),
                 _ => format!("({})::float8", self.make(Integer, depth)),
             },

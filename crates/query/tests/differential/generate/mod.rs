@@ -23,4 +23,5 @@ pub const TOPICS: &[(&str, usize, Topic)] = &[
     ("casts", 800, other::casts),
     ("upserts", 400, other::upserts),
     ("changes", 400, other::changes),
+    ("cursors", 400, other::cursors),
 ];

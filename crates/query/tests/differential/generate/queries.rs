@@ -355,8 +355,8 @@ pub fn subqueries(random: &mut Random, count: usize) -> Vec<String> {
                 )
             }
             5 => {
-                let kind = random.one(&["CROSS JOIN LATERAL", "LEFT JOIN LATERAL"]);
-                let on = if kind.starts_with("LEFT") { " ON true" } else { "" };
+                let kind = random.one(&["CROSS JOIN LATERAL", "INNER JOIN LATERAL"]);
+                let on = if kind.starts_with("INNER") { " ON true" } else { "" };
                 let value = make(random, &both, Kind::Integer, 1);
                 format!(
                     "SELECT o.id, l.* FROM t{outer} AS o {kind} (SELECT i.id AS x, {value} AS y FROM t{inner} AS i WHERE {test} ORDER BY i.id LIMIT {}) AS l{on}",
