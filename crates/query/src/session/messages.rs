@@ -37,6 +37,7 @@ impl Session<'_> {
             "in_hot_standby",
             "TimeZone",
             "DateStyle",
+            "IntervalStyle",
             "application_name",
             "default_transaction_read_only",
         ];

@@ -219,7 +219,7 @@ impl<'w> Session<'w> {
     pub(super) fn refresh_schema(&mut self) -> Result<(), SqlError> {
         let Some(transaction) = self.block.as_ref().and_then(|block| block.transaction.as_ref()) else { return Ok(()) };
         if !self.shared.catalog.is_current(transaction, &self.state.schema)? {
-            self.state.schema = self.shared.catalog.read(transaction)?;
+            self.state.schema = self.shared.catalog.read(transaction, self.state.schema.database)?;
         }
         Ok(())
     }

@@ -397,7 +397,7 @@ impl Session<'_> {
 
     /// The zone that SET TIME ZONE INTERVAL means.
     fn zone_of(&self, interval: &str) -> Result<String, SqlError> {
-        let interval = Interval::parse(interval, Type::of(Kind::Interval))?;
+        let interval = Interval::parse(interval, Type::of(Kind::Interval), self.state.settings.ready.formats.interval)?;
         let invalid = |what: &str| {
             let message = format!("invalid value for parameter \"TimeZone\": \"INTERVAL '{interval}'\"");
             let detail = format!("Cannot specify {what} in time zone interval.");

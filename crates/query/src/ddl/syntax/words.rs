@@ -332,6 +332,7 @@ impl Words<'_, '_> {
             "sequence" if table_like => self.create_sequence(),
             "view" => self.create_view(),
             "schema" if at == 1 => self.create_schema(),
+            "database" if at == 1 => self.create_database(),
             "role" | "user" | "group" if at == 1 && !is_word(self.parser.peek_nth_token_ref(2), "mapping") => {
                 self.create_role()
             }
