@@ -31,6 +31,13 @@ START TRANSACTION READ ONLY;
 SAVEPOINT s;
 SELECT 1;
 COMMIT;
+-- What differs: see differences.txt.
+CREATE TABLE made (a int, b int GENERATED ALWAYS AS (a * 2) STORED);
+SELECT sum(id) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW) FROM t;
+SELECT jsonb_path_query_first('{"a": 1}', '$.a');
+SELECT '101'::bit(3);
+SELECT '25:00'::date;
+INSERT INTO t VALUES (4) ON CONFLICT (id) DO UPDATE SET a = (SELECT max(u.a) FROM u);
 DELETE FROM t;
 TABLE t;
 DROP TABLE t, u;

@@ -141,8 +141,6 @@ const TEXTS: &[&str] = &[
 /// Those for dates, times and intervals.
 const TIMES: &[&str] = &[
     "",
-    "0",
-    "-0",
     "1.5",
     "infinity",
     "-infinity",
@@ -161,8 +159,6 @@ const TIMES: &[&str] = &[
     "12:30",
     "12:30:45.1234567",
     "24:00:00",
-    "24:00:01",
-    "25:00",
     "12:30 PM",
     "0:0:60",
     "2024-02-29 12:30:00",
