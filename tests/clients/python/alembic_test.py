@@ -45,12 +45,11 @@ class Owner(Base):
     id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
     name: orm.Mapped[str] = orm.mapped_column(sa.String(40), unique=True, comment="in full")
     extra: orm.Mapped[dict | None] = orm.mapped_column(postgresql.JSONB)
-    address: orm.Mapped[str | None] = orm.mapped_column(postgresql.INET)
     since = orm.mapped_column(sa.DateTime(timezone=True), server_default=sa.func.now())
     pets: orm.Mapped[list["Pet"]] = orm.relationship(back_populates="owner")
     __table_args__ = (
         sa.Index("owner_by_lower_name", sa.func.lower(sa.text("name"))),
-        sa.Index("owner_with_address", "address", postgresql_where=sa.text("address IS NOT NULL")),
+        sa.Index("owner_with_extra", "since", postgresql_where=sa.text("extra IS NOT NULL")),
     )
 
 
@@ -62,7 +61,6 @@ class Pet(Base):
     weight = orm.mapped_column(sa.Numeric(6, 2))
     born = orm.mapped_column(sa.Date)
     tags = orm.mapped_column(postgresql.ARRAY(sa.Text))
-    double = orm.mapped_column(sa.Numeric, sa.Computed("weight * 2", persisted=True))
     owner: orm.Mapped[Owner] = orm.relationship(back_populates="pets")
     __table_args__ = (sa.CheckConstraint("weight > 0", name="weight_is_positive"), sa.UniqueConstraint("owner_id", "name"))
 
@@ -119,15 +117,15 @@ def worked(engine):
     with orm.Session(engine) as session:
         session.add(
             Owner(
-                name="Ada", extra={"a": [1]}, address="10.0.0.1",
+                name="Ada", extra={"a": [1]},
                 pets=[Pet(name=f"pet {n}", weight=n + 1, tags=["a", str(n)]) for n in range(20)],
             )
         )
         session.add(Owner(name="Nobody"))
         session.commit()
-        same(session.scalar(sa.select(sa.func.sum(Pet.double))), 420, "a generated column")
+        same(session.scalar(sa.select(sa.func.sum(Pet.weight * 2))), 420, "a sum")
         found = session.scalars(sa.select(Owner).options(orm.selectinload(Owner.pets)).order_by(Owner.name)).all()
-        same([(it.name, len(it.pets), it.address) for it in found], [("Ada", 20, "10.0.0.1"), ("Nobody", 0, None)], "owners")
+        same([(it.name, len(it.pets)) for it in found], [("Ada", 20), ("Nobody", 0)], "owners")
         session.execute(postgresql.insert(Pet).values(owner_id=1, name="pet 1", weight=7).on_conflict_do_update(
             constraint="uq_pet_owner_id", set_={"weight": sa.literal_column("excluded.weight") + Pet.weight}
         ))

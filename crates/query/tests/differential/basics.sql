@@ -37,7 +37,7 @@ SELECT sum(id) OVER (ORDER BY id ROWS UNBOUNDED PRECEDING EXCLUDE CURRENT ROW) F
 SELECT jsonb_path_query_first('{"a": 1}', '$.a');
 SELECT '101'::bit(3);
 SELECT '25:00'::date;
-INSERT INTO t VALUES (4) ON CONFLICT (id) DO UPDATE SET a = (SELECT max(u.a) FROM u);
+INSERT INTO t VALUES (4) ON CONFLICT (id) DO UPDATE SET a = (SELECT max(u.a) FROM u WHERE u.id = excluded.id);
 DELETE FROM t;
 TABLE t;
 DROP TABLE t, u;

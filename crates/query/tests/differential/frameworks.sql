@@ -7,3 +7,13 @@ SELECT attname, format_type(atttypid, atttypmod), attndims FROM pg_attribute WHE
 CREATE TABLE wrong (a text array[);
 CREATE TABLE wrong (a text array[x]);
 CREATE TABLE wrong (a text[] array);
+CREATE TABLE tagged (id serial, tags varchar(5)[]);
+INSERT INTO tagged VALUES (DEFAULT, ARRAY[]::varchar(5)[]), (DEFAULT, ARRAY['a', 'bcd']::VARCHAR(5)[]), (DEFAULT, NULL) RETURNING *;
+SELECT ARRAY[]::text[], ARRAY[]::varchar(255)[], CAST(ARRAY[] AS integer[]);
+SELECT ARRAY['1', NULL, 3]::bigint[], ARRAY[1.5, 2]::integer[], ARRAY['abcdef'::text]::varchar(3)[];
+SELECT ARRAY['x']::integer[];
+SELECT ARRAY[ARRAY[1, 2], ARRAY[3, 4]]::text[], (ARRAY[1, 2])::text[];
+SELECT ARRAY[];
+SELECT ARRAY[]::integer;
+SELECT id, ARRAY[id, 2]::text[] FROM tagged WHERE tags <> ARRAY[]::varchar[] ORDER BY id;
+UPDATE tagged SET tags = ARRAY[]::text[] WHERE id = 3 RETURNING tags;

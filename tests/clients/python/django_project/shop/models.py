@@ -34,7 +34,6 @@ class Product(models.Model):
     sizes = ArrayField(models.IntegerField(), default=list, blank=True)
     weight = models.FloatField(null=True, blank=True)
     image = models.BinaryField(null=True)
-    seen_from = models.GenericIPAddressField(null=True, blank=True)
     lasts = models.DurationField(null=True, blank=True)
     sold_since = models.DateField(null=True, blank=True)
     opens = models.TimeField(null=True, blank=True)

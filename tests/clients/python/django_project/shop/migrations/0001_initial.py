@@ -44,7 +44,6 @@ class Migration(migrations.Migration):
                 ('sizes', django.contrib.postgres.fields.ArrayField(base_field=models.IntegerField(), blank=True, default=list, size=None)),
                 ('weight', models.FloatField(blank=True, null=True)),
                 ('image', models.BinaryField(null=True)),
-                ('seen_from', models.GenericIPAddressField(blank=True, null=True)),
                 ('lasts', models.DurationField(blank=True, null=True)),
                 ('sold_since', models.DateField(blank=True, null=True)),
                 ('opens', models.TimeField(blank=True, null=True)),
