@@ -240,7 +240,7 @@ pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, o
         {
             among = found;
         }
-        let single = index.unique && given == columns.len();
+        let single = index.is_unique_at_once() && given == columns.len();
         let (ordered, backward) = order_of(index, equal.len(), &among, single, order);
         let mut score = match (&among, single) {
             (Among::Nothing, true) => 1000,

@@ -71,6 +71,8 @@ pub struct ConflictPlan {
     pub arbiters: Vec<usize>,
     /// The engine's numbers of the same.
     pub numbers: Vec<usize>,
+    /// A constraint that cannot decide, since it is DEFERRABLE; what comes before it can.
+    pub refused: Option<String>,
     /// DO UPDATE; without it, DO NOTHING.
     pub update: Option<ConflictUpdate>,
 }
@@ -459,8 +461,11 @@ impl Binder<'_> {
             }
         };
         arbiters.sort_by_key(|place| info.table.indexes[*place].oid);
+        let deferrable = arbiters.iter().position(|place| info.table.indexes[*place].deferral.is_deferrable());
+        let refused = deferrable.map(|at| info.table.indexes[arbiters[at]].name.clone());
+        arbiters.truncate(deferrable.unwrap_or(arbiters.len()));
         let numbers = arbiters.iter().map(|place| info.index_number(*place)).collect();
-        Ok(ConflictPlan { arbiters, numbers, update })
+        Ok(ConflictPlan { arbiters, numbers, refused, update })
     }
 
     /// The indexes whose keys decide whether a row conflicts, their places among the table's.

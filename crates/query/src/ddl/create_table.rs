@@ -18,7 +18,8 @@ use super::{
 use crate::{
     bind::{modify::ROW_ID, not_supported},
     schema::{
-        Check, Column, Identity, Index, IndexColumn, IndexConstraint, Named, Oid, Table, TableInfo, privilege, relation,
+        Check, Column, Deferral, Identity, Index, IndexColumn, IndexConstraint, Named, Oid, Table, TableInfo,
+        privilege, relation,
     },
 };
 
@@ -324,9 +325,11 @@ impl Work<'_, '_, '_> {
 /// Gives a table whose rows have no primary key the hidden column and index that they are stored by, and takes it from one
 /// whose rows have.
 pub(super) fn ensure_first_index(table: &mut Table) {
+    // What takes equal keys for a while cannot be what rows are stored by.
+    let is_first = |index: &Index| index.constraint == IndexConstraint::Primary && index.is_unique_at_once();
     let hidden_index = table.indexes.iter().position(|index| index.oid == 0);
     let hidden_column = table.columns.iter().position(|column| column.hidden);
-    if let Some(primary) = table.indexes.iter().position(|index| index.constraint == IndexConstraint::Primary) {
+    if let Some(primary) = table.indexes.iter().position(is_first) {
         let index = table.indexes.remove(primary);
         table.indexes.insert(0, index);
         table.indexes.retain(|index| index.oid != 0);
@@ -361,6 +364,7 @@ pub(super) fn ensure_first_index(table: &mut Table) {
                 columns: vec![part],
                 unique: true,
                 constraint: IndexConstraint::None,
+                deferral: Deferral::Never,
             };
             table.indexes.insert(0, index);
         }

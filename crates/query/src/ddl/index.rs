@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     bind::not_supported,
-    schema::{Index, IndexColumn, IndexConstraint, privilege},
+    schema::{Deferral, Index, IndexColumn, IndexConstraint, privilege},
 };
 
 /// The most columns that an index can have.
@@ -66,6 +66,7 @@ impl Work<'_, '_, '_> {
             columns,
             unique: statement.unique,
             constraint: IndexConstraint::None,
+            deferral: Deferral::Never,
         });
         check_keys(&table)?;
         if !self.add_online(&info, &mut table)? {

@@ -231,6 +231,36 @@ pub struct Index {
     pub unique: bool,
     /// Why it is there.
     pub constraint: IndexConstraint,
+    /// When it is seen to that no two rows have the same key.
+    pub deferral: Deferral,
+}
+
+/// When a constraint is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Deferral {
+    /// NOT DEFERRABLE: a key with each row, a reference with each statement.
+    #[default]
+    Never,
+    /// DEFERRABLE INITIALLY IMMEDIATE: with each statement, unless it is deferred.
+    Immediate,
+    /// DEFERRABLE INITIALLY DEFERRED: when the transaction commits.
+    Deferred,
+}
+
+impl Deferral {
+    /// Whether it may be deferred.
+    pub fn is_deferrable(self) -> bool {
+        self != Self::Never
+    }
+
+    /// What SQL says of it, after a blank; nothing where it says nothing.
+    pub fn sql(self) -> &'static str {
+        match self {
+            Self::Never => "",
+            Self::Immediate => " DEFERRABLE",
+            Self::Deferred => " DEFERRABLE INITIALLY DEFERRED",
+        }
+    }
 }
 
 /// Which constraint an index is there for.
@@ -281,6 +311,8 @@ pub struct ForeignKey {
     pub on_delete: ReferentialAction,
     /// ON UPDATE
     pub on_update: ReferentialAction,
+    /// When it is checked.
+    pub deferral: Deferral,
 }
 
 /// What becomes of rows when the row that they refer to goes or changes.
@@ -441,6 +473,13 @@ impl Column {
     /// Whether statements see it.
     pub fn is_visible(&self) -> bool {
         !self.dropped && !self.hidden
+    }
+}
+
+impl Index {
+    /// Whether the engine sees to it that no two rows have the same key, with each row.
+    pub fn is_unique_at_once(&self) -> bool {
+        self.unique && !self.deferral.is_deferrable()
     }
 }
 

@@ -22,6 +22,8 @@ pub struct TableInfo {
     pub keys: Vec<Vec<KeyColumn>>,
     /// Who has the rows.
     pub rows: Arc<freshet_engine::Table>,
+    /// The places of the indexes whose keys are checked after they are written.
+    pub deferrable_keys: Vec<usize>,
 }
 
 /// How rows of a table lie.
@@ -73,7 +75,7 @@ pub fn engine_index(index: &Index, columns: &[KeyColumn]) -> IndexDefinition {
             descending: column.descending,
         })
         .collect();
-    IndexDefinition::new(&index.name, index.unique, &parts)
+    IndexDefinition::new(&index.name, index.is_unique_at_once(), &parts)
 }
 
 /// What the engine is told of a table.
@@ -98,7 +100,9 @@ impl TableInfo {
         let layout = layout(&table)?;
         let keys = table.indexes.iter().map(|index| key_columns(&table, &layout, index));
         let keys = keys.collect::<Result<_, _>>()?;
-        Ok(Self { layout, keys, rows, table })
+        let deferrable = table.indexes.iter().enumerate().filter(|(_, index)| index.deferral.is_deferrable());
+        let deferrable_keys = deferrable.map(|(place, _)| place).collect();
+        Ok(Self { layout, keys, rows, deferrable_keys, table })
     }
 
     /// Which of the table's indexes the engine has under this name: the one that it had when the engine's index was made.

@@ -53,7 +53,7 @@ struct VersionRow {
 }
 
 /// How objects are written: another number whenever that changes.
-const FORMAT: u16 = 2;
+const FORMAT: u16 = 3;
 
 /// The catalog of a database, on any node.
 #[derive(Debug)]

@@ -13,6 +13,7 @@
 //! | [`view`] | what functions ask the session |
 //! | [`wire`] | rows to the client |
 
+mod constraints;
 mod copy;
 mod define;
 pub mod interrupt;

@@ -11,6 +11,7 @@ use sqlparser::{
     tokenizer::Token,
 };
 
+use super::constraints::SetConstraints;
 use crate::{
     bind::{not_supported, syntax_error},
     copy::syntax::Copy,
@@ -27,6 +28,8 @@ pub enum Parsed {
     Define(Box<Definition>),
     /// COPY
     Copy(Box<Copy>),
+    /// SET CONSTRAINTS
+    Constraints(Box<SetConstraints>),
     /// What needs no doing here: rows are in memory, garbage is collected, there are no statistics to gather. Its tag.
     Maintenance(&'static str),
 }
@@ -85,6 +88,8 @@ fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlErro
             };
             let param = SetSessionAuthorizationParam { scope: ContextModifier::Local, kind };
             Parsed::sql(Statement::Set(Set::SetSessionAuthorization(param)))
+        } else if let Some(set) = SetConstraints::parse(parser).map_err(failed)? {
+            Parsed::Constraints(Box::new(set))
         } else if first.eq_ignore_ascii_case("copy") {
             Parsed::Copy(Box::new(Copy::parse(parser, sql)?))
         } else if let Some(definition) = Definition::parse(parser).map_err(failed)? {
@@ -121,7 +126,7 @@ impl Parsed {
                     | Statement::Close { .. }
             ),
             Self::Maintenance(_) => true,
-            Self::Define(_) | Self::Copy(_) => false,
+            Self::Define(_) | Self::Copy(_) | Self::Constraints(_) => false,
         }
     }
 

@@ -54,7 +54,7 @@ fn isolation_of(level: &TransactionIsolationLevel) -> &'static str {
     }
 }
 
-fn warning(state: SqlState, message: &str) -> freshet_postgres::Report {
+pub(super) fn warning(state: SqlState, message: &str) -> freshet_postgres::Report {
     freshet_postgres::Report::warning(freshet_postgres::SqlState::new(state.code()), message)
 }
 
@@ -240,6 +240,7 @@ impl Session<'_> {
             Some(Parsed::Sql(statement)) => &**statement,
             Some(Parsed::Define(definition)) => return self.define(definition, client),
             Some(Parsed::Copy(copy)) => return self.copy(copy, client),
+            Some(Parsed::Constraints(set)) => return self.set_constraints(set, client),
             Some(Parsed::Maintenance(tag)) => return Ok(Tag((*tag).to_owned())),
         };
         let tag = match statement {

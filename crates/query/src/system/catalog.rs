@@ -216,7 +216,7 @@ fn pg_index(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
                 false,
                 index.constraint == IndexConstraint::Primary,
                 false,
-                true,
+                !index.deferral.is_deferrable(),
                 false,
                 true,
                 false,

@@ -28,7 +28,7 @@
 pub mod activity;
 mod catalog;
 pub mod class;
-mod constraint;
+pub(crate) mod constraint;
 pub mod definition;
 pub mod describe;
 pub mod functions;

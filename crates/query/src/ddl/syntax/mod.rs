@@ -18,7 +18,7 @@ use sqlparser::{
 pub use alter::{AlterTable, ColumnChange, TableChange};
 pub use words::starts_definition;
 
-use crate::syntax::PostgreSql;
+use crate::{schema::Deferral, syntax::PostgreSql};
 
 /// The name of something that may be in a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -184,8 +184,8 @@ pub struct Constraint {
     pub kind: ConstraintKind,
     /// NOT VALID
     pub not_valid: bool,
-    /// DEFERRABLE
-    pub deferrable: bool,
+    /// DEFERRABLE, INITIALLY DEFERRED
+    pub deferral: Deferral,
 }
 
 /// What a constraint says.

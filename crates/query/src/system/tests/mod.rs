@@ -23,7 +23,7 @@ use crate::{
     locks::{LockMode, TableLock},
     relations::{Reader, Snapshot},
     schema::{
-        Check, Column, Entry, FIRST_ROLE, ForeignKey, Grant, Identity as IdentityKind, Index, IndexColumn,
+        Check, Column, Deferral, Entry, FIRST_ROLE, ForeignKey, Grant, Identity as IdentityKind, Index, IndexColumn,
         IndexConstraint, Namespace, Oid, PG_CATALOG, PUBLIC, ReferentialAction, Role, Schema, Sequence, Table,
         TableInfo, View, privilege, relation::engine_table,
     },
@@ -118,7 +118,15 @@ fn role(oid: Oid, name: &str, superuser: bool) -> Entry {
 fn index(oid: Oid, name: &str, columns: &[(u16, bool)], constraint: IndexConstraint) -> Index {
     let columns = columns.iter().map(|(column, descending)| IndexColumn { column: *column, descending: *descending });
     let unique = constraint != IndexConstraint::None;
-    Index { oid, name: name.to_owned(), number: 0, columns: columns.collect(), unique, constraint }
+    Index {
+        oid,
+        name: name.to_owned(),
+        number: 0,
+        columns: columns.collect(),
+        unique,
+        constraint,
+        deferral: Deferral::Never,
+    }
 }
 
 fn orders() -> Table {
@@ -181,6 +189,7 @@ fn lines() -> Table {
             parent_columns: vec![0],
             on_delete: ReferentialAction::Cascade,
             on_update: ReferentialAction::NoAction,
+            deferral: Deferral::Never,
         }],
         grants: Vec::new(),
     }
