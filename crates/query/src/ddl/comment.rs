@@ -4,6 +4,7 @@ use freshet_sql::{SqlError, SqlState};
 
 use super::{
     constraint::no_constraint,
+    database::no_database,
     syntax::{Comment, Commented, RelationKind},
     work::{Step, Work, error},
 };
@@ -11,13 +12,24 @@ use crate::schema::{self, IndexConstraint, Named, Object, Oid};
 
 impl Work<'_, '_, '_> {
     pub(super) fn comment(&mut self, statement: &Comment) -> Step<&'static str> {
+        if let Commented::Database(name) = &statement.on
+            && self.schema().database_named(name).is_none()
+        {
+            self.notice(SqlState::WARNING, no_database(name).message.clone());
+            return Ok("COMMENT");
+        }
         let (object, column) = self.commented(&statement.on)?;
-        self.say(object, column, statement.text.as_deref())?;
+        let shared = matches!(statement.on, Commented::Role(_) | Commented::Database(_));
+        self.say_of(object, column, shared, statement.text.as_deref())?;
         Ok("COMMENT")
     }
 
-    /// Says something of an object, or nothing any more.
+    /// Says something of an object in the database, or nothing any more.
     pub(super) fn say(&mut self, object: Oid, column: Option<u16>, text: Option<&str>) -> Result<(), SqlError> {
+        self.say_of(object, column, false, text)
+    }
+
+    fn say_of(&mut self, object: Oid, column: Option<u16>, shared: bool, text: Option<&str>) -> Result<(), SqlError> {
         let known = self.schema().comment(object, column).map(|comment| comment.oid);
         match (known, text.filter(|text| !text.is_empty())) {
             (None, None) => Ok(()),
@@ -27,7 +39,7 @@ impl Work<'_, '_, '_> {
                     Some(oid) => oid,
                     None => self.change.take_oid()?,
                 };
-                self.put(Object::Comment(schema::Comment { oid, object, column, text: text.to_owned() }))
+                self.put(Object::Comment(schema::Comment { oid, object, column, shared, text: text.to_owned() }))
             }
         }
     }
@@ -83,6 +95,11 @@ impl Work<'_, '_, '_> {
                 let owner = self.schema().namespace_by_oid(oid).map_or(0, |namespace| namespace.owner);
                 self.check_owner(owner, "schema", name)?;
                 Ok((oid, None))
+            }
+            Commented::Database(name) => {
+                let database = self.schema().database_named(name).ok_or_else(|| no_database(name))?;
+                self.check_owner(database.owner, "database", name)?;
+                Ok((database.oid, None))
             }
             Commented::Role(name) => {
                 let oid = self.role(&super::syntax::RoleName::Named(name.clone()))?;

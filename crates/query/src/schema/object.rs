@@ -12,12 +12,22 @@ pub const FIRST_USER_OID: Oid = 16384;
 pub const PG_CATALOG: Oid = 11;
 /// `information_schema`.
 pub const INFORMATION_SCHEMA: Oid = 13000;
-/// The one database that there is.
-pub const DATABASE: Oid = 5;
-/// `public`.
+/// What is kept of all databases together, and in place of a database what they share.
+pub const COMMON: Oid = 0;
+/// The database `template1`.
+pub const TEMPLATE1: Oid = 1;
+/// The database `template0`.
+pub const TEMPLATE0: Oid = 4;
+/// The database `postgres`.
+pub const POSTGRES: Oid = 5;
+/// The database that is named as the first role.
+pub const FIRST_DATABASE: Oid = 16383;
+/// `public`; each database has its own.
 pub const PUBLIC: Oid = 2200;
 /// The role that is there from the beginning, a superuser.
 pub const FIRST_ROLE: Oid = 10;
+/// `pg_database_owner`: the owner of a session's database is its one member.
+pub const DATABASE_OWNER: Oid = 6171;
 
 /// One thing in the catalog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,8 +44,10 @@ pub enum Object {
     Sequence(Sequence),
     /// What people say of an object.
     Comment(Comment),
-    /// The database itself.
+    /// A database.
     Database(Database),
+    /// What is kept of all databases together.
+    Common(Common),
 }
 
 /// A schema, in SQL's sense.
@@ -64,7 +76,7 @@ pub struct Role {
     pub login: bool,
     /// Whether it may make roles.
     pub create_role: bool,
-    /// Whether it may make schemas.
+    /// Whether it may make databases.
     pub create_database: bool,
     /// From what its password is checked, in PostgreSQL's notation for SCRAM; without one, no password is right.
     pub verifier: Option<String>,
@@ -125,8 +137,12 @@ pub mod privilege {
     pub const ALL_SEQUENCE: u16 = SELECT | UPDATE | USAGE;
     /// All of a schema's.
     pub const ALL_SCHEMA: u16 = CREATE | USAGE;
-    /// What a database has; it is not kept who may, since all may.
-    pub const DATABASE: u16 = 1 << 15;
+    /// All of a database's.
+    pub const ALL_DATABASE: u16 = CREATE | TEMPORARY | CONNECT;
+    /// TEMPORARY in a database: there are no temporary tables; kept for what clients say.
+    pub const TEMPORARY: u16 = 512;
+    /// CONNECT to a database.
+    pub const CONNECT: u16 = 1024;
 
     /// The privilege of this name, in small letters.
     pub fn named(name: &str) -> Option<u16> {
@@ -140,7 +156,8 @@ pub mod privilege {
             "trigger" => TRIGGER,
             "usage" => USAGE,
             "create" => CREATE,
-            "connect" | "temporary" | "temp" => DATABASE,
+            "temporary" | "temp" => TEMPORARY,
+            "connect" => CONNECT,
             _ => return None,
         })
     }
@@ -395,23 +412,69 @@ pub struct Comment {
     pub object: Oid,
     /// Which column of the object, from 0, if it is about one.
     pub column: Option<u16>,
+    /// Whether the object is one that databases share, and so is what is said.
+    pub shared: bool,
     /// What is said.
     pub text: String,
 }
 
-/// What is kept of the database as a whole.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Database {
-    /// The secret from which clients get a decoy in place of a role's salt. The same on all nodes,
-    /// for ever.
-    pub secret: [u8; 32],
-    /// What sessions begin with.
+    /// Its id.
+    pub oid: Oid,
+    /// Its name.
+    pub name: String,
+    /// The role that owns it.
+    pub owner: Oid,
+    /// What others may do with it. Without any grant nobody but its owner may; a new database has
+    /// those of [`Database::public`].
+    pub grants: Vec<Grant>,
+    /// Whether sessions may be opened in it.
+    pub allow_connections: bool,
+    /// How many sessions it may have at once; none for any number.
+    pub connection_limit: Option<u32>,
+    /// Whether every role that may make databases may copy it.
+    pub is_template: bool,
+    /// What sessions in it begin with. These override the settings for all databases.
     pub settings: Vec<RoleSetting>,
 }
 
-impl std::fmt::Debug for Database {
+impl Database {
+    /// A database as CREATE DATABASE makes it.
+    pub fn new(oid: Oid, name: &str, owner: Oid) -> Self {
+        Self {
+            oid,
+            name: name.to_owned(),
+            owner,
+            grants: vec![Self::public(owner)],
+            allow_connections: true,
+            connection_limit: None,
+            is_template: false,
+            settings: Vec::new(),
+        }
+    }
+
+    /// What PUBLIC has on a database that nobody has granted or revoked anything on.
+    pub fn public(owner: Oid) -> Grant {
+        let privileges = privilege::CONNECT | privilege::TEMPORARY;
+        Grant { role: 0, column: None, privileges, grantable: 0, grantor: owner }
+    }
+}
+
+/// What is kept of all databases together.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Common {
+    /// The secret from which clients get a decoy in place of a role's salt. The same on all nodes,
+    /// for ever.
+    pub secret: [u8; 32],
+    /// What sessions in any database begin with.
+    pub settings: Vec<RoleSetting>,
+}
+
+impl std::fmt::Debug for Common {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Database").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Common").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -420,8 +483,6 @@ impl std::fmt::Debug for Database {
 pub struct RoleSetting {
     /// For sessions of this role; 0 for all roles.
     pub role: Oid,
-    /// Whether it is for this database; it then overrides settings for any database.
-    pub in_database: bool,
     /// The setting's name.
     pub name: String,
     /// Its value.
@@ -438,7 +499,17 @@ impl Object {
             Self::View(it) => it.oid,
             Self::Sequence(it) => it.oid,
             Self::Comment(it) => it.oid,
-            Self::Database(_) => DATABASE,
+            Self::Database(it) => it.oid,
+            Self::Common(_) => COMMON,
+        }
+    }
+
+    /// Whether databases share it.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::Role(_) | Self::Database(_) | Self::Common(_) => true,
+            Self::Comment(it) => it.shared,
+            Self::Namespace(_) | Self::Table(_) | Self::View(_) | Self::Sequence(_) => false,
         }
     }
 
@@ -450,7 +521,8 @@ impl Object {
             Self::Table(it) => &it.name,
             Self::View(it) => &it.name,
             Self::Sequence(it) => &it.name,
-            Self::Comment(_) | Self::Database(_) => "",
+            Self::Database(it) => &it.name,
+            Self::Comment(_) | Self::Common(_) => "",
         }
     }
 }

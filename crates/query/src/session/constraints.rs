@@ -69,7 +69,6 @@ impl Session<'_> {
         }
         named.into_iter().for_each(|oid| block.deferred.set(oid, set.deferred));
         if !set.deferred {
-            self.state.deadline = self.statement_deadline();
             self.check_deferred(false)?;
         }
         Ok(Tag("SET CONSTRAINTS".to_owned()))

@@ -61,8 +61,7 @@ impl Session<'_> {
             Definition::Lock(_) => self.need_block("LOCK TABLE")?,
             _ => self.may_write("a statement that changes definitions")?,
         }
-        let deadline = self.statement_deadline();
-        self.state.deadline = deadline;
+        self.before_definition(definition)?;
         let mut effects = std::mem::take(&mut self.effects);
         let mut notices = Vec::new();
         let defined = panics::contained("a statement", || self.defined(definition, &mut effects, &mut notices));

@@ -29,6 +29,8 @@ pub const PG_CONSTRAINT: Oid = 2606;
 pub const PG_REWRITE: Oid = 2618;
 /// The id of `pg_namespace`.
 pub const PG_NAMESPACE: Oid = 2615;
+/// The id of `pg_database`.
+pub const PG_DATABASE: Oid = 1262;
 /// The id of `pg_authid`.
 pub const PG_AUTHID: Oid = 1260;
 
@@ -270,7 +272,7 @@ fn users(schema: &Schema) -> Vec<Class<'_>> {
             }
             Entry::View(view) => classes.push(Class::View(view)),
             Entry::Sequence(sequence) => classes.push(Class::Sequence(sequence)),
-            Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) => {}
+            Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) | Entry::Common(_) => {}
         }
     }
     classes
@@ -326,12 +328,10 @@ pub fn by_oid(snapshot: &Snapshot, oid: Oid) -> Option<Class<'_>> {
         Some(Entry::Table(info)) => Some(Class::Table(info)),
         Some(Entry::View(view)) => Some(Class::View(view)),
         Some(Entry::Sequence(sequence)) => Some(Class::Sequence(sequence)),
-        Some(Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_) | Entry::Database(_)) | None => {
-            match Definition::of(oid) {
-                Some(definition) => Some(Class::System(definition)),
-                None => index(&snapshot.schema, oid).map(|(info, index)| Class::Index(info, index)),
-            }
-        }
+        _ => match Definition::of(oid) {
+            Some(definition) => Some(Class::System(definition)),
+            None => index(&snapshot.schema, oid).map(|(info, index)| Class::Index(info, index)),
+        },
     }
 }
 

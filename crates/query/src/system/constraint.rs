@@ -7,7 +7,9 @@ use sqlparser::ast::{Expr, Visit, Visitor};
 
 use super::{
     Generator, catalog,
-    class::{self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_NAMESPACE, PG_REWRITE, default_oid},
+    class::{
+        self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_DATABASE, PG_NAMESPACE, PG_REWRITE, default_oid,
+    },
     describe, routine,
     sink::{NULL, Sink, oids, row, shorts},
 };
@@ -314,13 +316,12 @@ fn comments(snapshot: &Snapshot) -> Vec<&Arc<Comment>> {
 }
 
 fn pg_description(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    for comment in comments(snapshot) {
+    for comment in comments(snapshot).into_iter().filter(|comment| !comment.shared) {
         let object = comment.object;
         if !sink.admits("objoid", object) {
             continue;
         }
         let class = match snapshot.schema.entry(object) {
-            Some(Entry::Role(_)) => continue,
             Some(Entry::Namespace(_)) => PG_NAMESPACE,
             Some(_) => PG_CLASS,
             None if class::index(&snapshot.schema, object).is_some() => PG_CLASS,
@@ -332,10 +333,12 @@ fn pg_description(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErr
 }
 
 fn pg_shdescription(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    for comment in comments(snapshot) {
-        if let Some(Entry::Role(role)) = snapshot.schema.entry(comment.object) {
-            sink.push(row![role.oid, PG_AUTHID, &comment.text]);
-        }
+    for comment in comments(snapshot).into_iter().filter(|comment| comment.shared) {
+        let class = match snapshot.schema.entry(comment.object) {
+            Some(Entry::Database(_)) => PG_DATABASE,
+            _ => PG_AUTHID,
+        };
+        sink.push(row![comment.object, class, &comment.text]);
     }
     Ok(())
 }

@@ -10,7 +10,9 @@ use super::{
 };
 use crate::{
     relations::Snapshot,
-    schema::{Check, ForeignKey, Grant, Index, IndexConstraint, Oid, ReferentialAction, Table, TableInfo, privilege},
+    schema::{
+        Check, Database, ForeignKey, Grant, Index, IndexConstraint, Oid, ReferentialAction, Table, TableInfo, privilege,
+    },
 };
 
 /// Privileges with their letters, in the order in which they are written.
@@ -24,6 +26,8 @@ const LETTERS: &[(u16, char)] = &[
     (privilege::TRIGGER, 't'),
     (privilege::USAGE, 'U'),
     (privilege::CREATE, 'C'),
+    (privilege::TEMPORARY, 'T'),
+    (privilege::CONNECT, 'c'),
 ];
 
 /// The name of a relation, with its schema unless it is found without.
@@ -145,6 +149,21 @@ pub fn privileges(snapshot: &Snapshot, owner: Oid, grants: &[Grant], all: u16) -
     let said = grants.iter().any(|grant| grant.role == owner);
     let listed = Some(&own).filter(|_| !said).into_iter().chain(grants);
     texts(listed.map(|grant| privilege_text(snapshot, grant)))
+}
+
+/// Who has which privileges on a database, likewise; null while they are those of a new one.
+pub fn database_privileges(snapshot: &Snapshot, database: &Database) -> Value {
+    let owner = database.owner;
+    if *database.grants == [Database::public(owner)] {
+        return Value::Null;
+    }
+    let mut grants = database.grants.clone();
+    if grants.is_empty() {
+        // Nobody but the owner has any more.
+        let privileges = privilege::ALL_DATABASE;
+        grants.push(Grant { role: owner, column: None, privileges, grantable: 0, grantor: owner });
+    }
+    self::privileges(snapshot, owner, &grants, privilege::ALL_DATABASE)
 }
 
 /// The privileges on one column, likewise; null when there is no grant on this column.

@@ -6,6 +6,7 @@
 
 mod access;
 mod alter;
+mod database;
 mod object;
 mod table;
 mod words;
@@ -16,7 +17,9 @@ use sqlparser::{
 };
 
 pub use alter::{AlterTable, ColumnChange, TableChange};
+pub use database::{AlterDatabase, CreateDatabase, DatabaseOption};
 pub use words::starts_definition;
+pub(crate) use words::{Read, Words};
 
 use crate::{schema::Deferral, syntax::PostgreSql};
 
@@ -63,6 +66,24 @@ pub enum Definition {
         name: RoleName,
         /// What.
         change: AlterRole,
+    },
+    /// CREATE DATABASE
+    CreateDatabase(CreateDatabase),
+    /// ALTER DATABASE, but SET and RESET
+    AlterDatabase {
+        /// Which.
+        name: String,
+        /// What.
+        change: AlterDatabase,
+    },
+    /// DROP DATABASE
+    DropDatabase {
+        /// Which.
+        name: String,
+        /// IF EXISTS
+        if_exists: bool,
+        /// FORCE: sessions in it are ended.
+        force: bool,
     },
     /// ALTER ROLE … SET, ALTER DATABASE … SET
     AlterSetting {
@@ -440,8 +461,8 @@ pub enum AlterRole {
 /// What ALTER ROLE, or ALTER DATABASE, does to the settings with which sessions begin.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SettingChange {
-    /// SET, without a value FROM CURRENT
-    Set(String, Option<String>),
+    /// SET, with the parts of the value; without any FROM CURRENT
+    Set(String, Option<Vec<String>>),
     /// RESET, and SET … TO DEFAULT
     Reset(String),
     /// RESET ALL
@@ -511,7 +532,7 @@ pub enum GrantObjects {
     AllTables(Vec<String>),
     /// All sequences of schemas.
     AllSequences(Vec<String>),
-    /// Databases: there is this one.
+    /// Databases.
     Databases(Vec<String>),
 }
 
@@ -582,6 +603,8 @@ pub enum Commented {
     Schema(String),
     /// A role.
     Role(String),
+    /// A database.
+    Database(String),
 }
 
 /// COMMENT ON
@@ -612,6 +635,33 @@ impl Definition {
     /// When it is none.
     pub fn parse(parser: &mut Parser<'_>) -> Result<Option<Self>, ParserError> {
         words::definition(parser)
+    }
+
+    /// Whether it changes what databases share.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::CreateRole(_)
+            | Self::AlterRole { .. }
+            | Self::CreateDatabase(_)
+            | Self::AlterDatabase { .. }
+            | Self::DropDatabase { .. }
+            | Self::AlterSetting { .. }
+            | Self::Membership(_)
+            | Self::ReassignOwned { .. } => true,
+            Self::Drop(it) => it.kind == DropKind::Role,
+            Self::Grant(it) => matches!(it.objects, GrantObjects::Databases(_)),
+            Self::Comment(it) => matches!(it.on, Commented::Role(_) | Commented::Database(_)),
+            _ => false,
+        }
+    }
+
+    /// What it is called, if it cannot be part of a longer transaction.
+    pub fn stands_alone(&self) -> Option<&'static str> {
+        match self {
+            Self::CreateDatabase(_) => Some("CREATE DATABASE"),
+            Self::DropDatabase { .. } => Some("DROP DATABASE"),
+            _ => None,
+        }
     }
 
     /// The definition that a statement is which was read by `sqlparser`, if it is one.

@@ -23,9 +23,9 @@ use crate::{
     locks::{LockMode, TableLock},
     relations::{Reader, Snapshot},
     schema::{
-        Check, Column, Deferral, Entry, FIRST_ROLE, ForeignKey, Grant, Identity as IdentityKind, Index, IndexColumn,
-        IndexConstraint, Namespace, Oid, PG_CATALOG, PUBLIC, ReferentialAction, Role, Schema, Sequence, Table,
-        TableInfo, View, privilege, relation::engine_table,
+        self, Check, Column, Deferral, Entry, FIRST_DATABASE, FIRST_ROLE, ForeignKey, Grant, Identity as IdentityKind,
+        Index, IndexColumn, IndexConstraint, Namespace, Oid, PG_CATALOG, PUBLIC, ReferentialAction, Role, Schema,
+        Sequence, Table, TableInfo, View, privilege, relation::engine_table,
     },
     sequence::Position,
 };
@@ -55,6 +55,10 @@ pub struct Server {
 }
 
 impl SystemView for Server {
+    fn is_standby(&self) -> bool {
+        false
+    }
+
     fn started(&self) -> Timestamp {
         Timestamp(1)
     }
@@ -218,7 +222,8 @@ impl Scene {
     /// As the owner of the tables sees it.
     pub fn new() -> Self {
         let database = Database::volatile(16).unwrap();
-        let mut schema = Schema::default();
+        let mut schema = Schema::empty(FIRST_DATABASE);
+        schema.enter(Entry::Database(Arc::new(schema::Database::new(FIRST_DATABASE, "shop", FIRST_ROLE))));
         schema.enter(role(FIRST_ROLE, "admin", true));
         schema.enter(role(OWNER, "owner", false));
         schema.enter(role(READER, "a reader", false));
@@ -250,7 +255,7 @@ impl Scene {
             place: 3,
             user: "owner",
             role: OWNER,
-            database: "shop",
+            database: (FIRST_DATABASE, "shop"),
             client: Some("127.0.0.1:5000".parse().unwrap()),
         }));
         let snapshot = Snapshot {
