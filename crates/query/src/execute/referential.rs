@@ -166,11 +166,7 @@ impl Run<'_, '_> {
         key: &ForeignKey,
         wanted: &[Value],
     ) -> Result<(usize, Option<Vec<u8>>), SqlError> {
-        let index = parent.table.indexes.iter().position(|index| {
-            index.is_unique_at_once()
-                && index.columns.len() == key.parent_columns.len()
-                && index.columns.iter().all(|part| key.parent_columns.contains(&part.column))
-        });
+        let index = parent.table.indexes.iter().position(|index| index.is_unique_over(&key.parent_columns));
         let index = index.ok_or_else(|| SqlError::internal("a reference to columns without a unique index"))?;
         let mut bytes = Vec::new();
         for (part, column) in parent.keys[index].iter().zip(&parent.table.indexes[index].columns) {
@@ -298,6 +294,8 @@ impl Run<'_, '_> {
                 }
                 let mut new = Vec::with_capacity(row.len() + 16);
                 child.layout.rewrite(row, &changes, &mut new)?;
+                let is_changed = |column| changes.iter().any(|(changed, _)| *changed == usize::from(column));
+                let new = child.recompute(new, is_changed, &self.environment)?;
                 let written = self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new))?;
                 Ok(match written {
                     Written::Done(to) => {

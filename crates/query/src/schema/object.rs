@@ -218,10 +218,23 @@ pub struct Column {
     pub identity: Option<Identity>,
     /// Whether it was dropped: nobody sees it any more.
     pub dropped: bool,
-    /// Whether it is the id that rows without a primary key have.
+    /// Whether statements do not see it: it is the id that rows without a primary key have, or
+    /// computed for an index.
     pub hidden: bool,
+    /// How its value follows from the row, if it is computed for an index.
+    pub computed: Option<Computed>,
     /// What rows have here that were written before the column was added: a value in its binary form.
     pub missing: Option<Vec<u8>>,
+}
+
+/// How the value of a hidden column follows from a row, so that the engine, which knows no types,
+/// finds it there as it finds any key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Computed {
+    /// The expression, as SQL.
+    pub expression: String,
+    /// It is computed only where this condition holds, and null elsewhere: SQL, too.
+    pub when: Option<String>,
 }
 
 /// How an identity column gets its values.
@@ -244,8 +257,17 @@ pub struct Index {
     pub number: u16,
     /// Its columns, most significant first.
     pub columns: Vec<IndexColumn>,
+    /// Columns that were named with INCLUDE. They are no part of the key; whoever reads the index
+    /// has the row.
+    pub include: Vec<u16>,
+    /// Which rows it has, if not all.
+    pub predicate: Option<Predicate>,
+    /// What was said after USING.
+    pub method: AccessMethod,
     /// Whether no two rows have the same key.
     pub unique: bool,
+    /// NULLS NOT DISTINCT: whether a missing value is the same as another one.
+    pub nulls_not_distinct: bool,
     /// Why it is there.
     pub constraint: IndexConstraint,
     /// When it is seen to that no two rows have the same key.
@@ -280,6 +302,26 @@ impl Deferral {
     }
 }
 
+/// Which rows an index has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Predicate {
+    /// Those that fulfil this condition, as SQL.
+    pub condition: String,
+    /// The hidden column that says whether a row does; none where the engine sees it from the
+    /// columns that the condition is about.
+    pub column: Option<u16>,
+}
+
+/// An access method. All indexes are ordered; what was asked for is only remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AccessMethod {
+    /// btree
+    #[default]
+    Btree,
+    /// hash
+    Hash,
+}
+
 /// Which constraint an index is there for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum IndexConstraint {
@@ -292,12 +334,16 @@ pub enum IndexConstraint {
 }
 
 /// A column of an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexColumn {
     /// The column's number in the table, from 0.
     pub column: u16,
     /// Whether larger values come first.
     pub descending: bool,
+    /// The operator class, if it is not the type's usual one. All order values in the same way.
+    pub class: Option<String>,
+    /// The collation, if one was named. There is one order of texts, under several names.
+    pub collation: Option<String>,
 }
 
 /// A CHECK constraint.
@@ -412,6 +458,8 @@ pub struct Comment {
     pub object: Oid,
     /// Which column of the object, from 0, if it is about one.
     pub column: Option<u16>,
+    /// Whether it is about the constraint of this id, not about its index, which has the same.
+    pub constraint: bool,
     /// Whether the object is one that databases share, and so is what is said.
     pub shared: bool,
     /// What is said.
@@ -538,6 +586,7 @@ impl Column {
             identity: None,
             dropped: false,
             hidden: false,
+            computed: None,
             missing: None,
         }
     }
@@ -545,6 +594,46 @@ impl Column {
     /// Whether statements see it.
     pub fn is_visible(&self) -> bool {
         !self.dropped && !self.hidden
+    }
+
+    /// Whether it is the id that rows without a primary key have.
+    pub fn is_row_id(&self) -> bool {
+        self.hidden && self.computed.is_none()
+    }
+}
+
+impl IndexColumn {
+    /// A column in ascending order.
+    pub fn new(column: u16) -> Self {
+        Self { column, descending: false, class: None, collation: None }
+    }
+}
+
+impl Index {
+    /// An index that has all rows, for no constraint.
+    pub fn new(oid: Oid, name: String, columns: Vec<IndexColumn>, unique: bool) -> Self {
+        Self {
+            oid,
+            name,
+            number: 0,
+            columns,
+            include: Vec::new(),
+            predicate: None,
+            method: AccessMethod::Btree,
+            unique,
+            nulls_not_distinct: false,
+            constraint: IndexConstraint::None,
+            deferral: Deferral::Never,
+        }
+    }
+
+    /// Whether it makes just these columns of every row unique, at any time, in whatever order.
+    pub fn is_unique_over(&self, columns: &[u16]) -> bool {
+        self.is_unique_at_once()
+            && self.oid != 0
+            && self.predicate.is_none()
+            && self.columns.len() == columns.len()
+            && self.columns.iter().all(|part| columns.contains(&part.column))
     }
 }
 

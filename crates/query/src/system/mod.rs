@@ -28,6 +28,7 @@
 pub mod activity;
 mod catalog;
 pub mod class;
+mod classes;
 pub(crate) mod constraint;
 pub mod definition;
 pub mod describe;
