@@ -41,8 +41,16 @@ pub(crate) fn make_nested(element: Kind, arrays: &[Value]) -> Result<Value, SqlE
     Array::with_dimensions(element, dimensions, values).map(Value::array)
 }
 
-/// `array[n]`: null when there is no such element.
+/// The bytes of a `name`, those behind its end included.
+const NAME: i64 = 64;
+
+/// `array[n]`: null when there is no such element. Of a name, a byte, counted from 0.
 pub(crate) fn subscript(array: &Value, subscripts: &[Value]) -> Value {
+    if let (Some(name), [at]) = (array.as_str(), subscripts) {
+        let at = at.as_i64().filter(|at| (0..NAME).contains(at));
+        let byte = |at: i64| name.as_bytes().get(at as usize).copied().unwrap_or(0);
+        return at.map_or(Value::Null, |at| Value::SingleChar(byte(at)));
+    }
     let Value::Array(array) = array else { return Value::Null };
     let Some(subscripts) = subscripts.iter().map(Value::as_i64).collect::<Option<Vec<_>>>() else {
         return Value::Null;

@@ -12,6 +12,7 @@
 //! | [`ddl`] | statements that define: tables, indexes, views, sequences, roles |
 //! | [`sequence`] | where sequences stand |
 //! | [`advisory`] | locks on numbers, for clients |
+//! | [`exported`] | snapshots that sessions lend to one another |
 //! | [`locks`] | locks on tables, between those who write and those who define |
 //! | [`system`] | the catalogs that clients ask what there is |
 //! | [`expression`] | conditions and values, evaluated on rows where they lie |
@@ -24,9 +25,11 @@ pub mod bind;
 pub mod commit;
 pub mod copy;
 pub mod ddl;
+mod deparse;
 pub mod error;
 pub mod execute;
 pub mod explain;
+pub mod exported;
 pub mod expression;
 pub mod locks;
 mod login_log;

@@ -8,14 +8,7 @@
 
 mod common;
 
-use std::{
-    env, fs,
-    os::unix::fs::{MetadataExt, chown},
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-};
-
-use common::{Sql, SqlNode, eventually, shown};
+use common::{Sql, SqlNode, judge::Judge, shown};
 use freshet_testing::{Missing, skip};
 use tokio_postgres::Config;
 
@@ -361,105 +354,8 @@ const DIFFERENT: &[(&str, &str)] = &[
     ),
     ("CREATE TABLE s.n (id serial)", "the new column knows its sequence, and need not find it by its name"),
     ("CREATE TABLE s.n AS SELECT 1 AS x", "the new table is found by its name, to be filled"),
-    ("CREATE SCHEMA n", "CREATE on the database cannot be granted: roles with CREATEDB make schemas"),
-    ("ALTER SCHEMA s RENAME TO n", "likewise"),
     ("GRANT CREATE ON SCHEMA own TO keeper; ALTER TABLE own.o OWNER TO keeper", "PostgreSQL 16 says it in these words"),
 ];
-
-/// A PostgreSQL of the test's own, in a directory of its own, at a Unix socket there.
-struct Judge {
-    process: Child,
-    directory: tempfile::TempDir,
-}
-
-/// The directory of PostgreSQL 15's programs.
-fn programs() -> Option<PathBuf> {
-    let installed = PathBuf::from("/usr/lib/postgresql/15/bin");
-    let path = env::var_os("PATH").unwrap_or_default();
-    let mut places = std::iter::once(installed).chain(env::split_paths(&path));
-    places.find(|place| {
-        let version = Command::new(place.join("postgres")).arg("--version").output();
-        let known = version.is_ok_and(|it| String::from_utf8_lossy(&it.stdout).contains("(PostgreSQL) 15."));
-        known && place.join("initdb").exists()
-    })
-}
-
-impl Judge {
-    /// Starts one; says why it cannot.
-    fn start() -> Result<Self, &'static str> {
-        let programs = programs().ok_or("PostgreSQL 15 is not installed (package postgresql-15)")?;
-        let directory = tempfile::tempdir().unwrap();
-        // It does not run as root.
-        let as_root = fs::metadata(directory.path()).unwrap().uid() == 0;
-        if as_root {
-            let passwd = fs::read_to_string("/etc/passwd").unwrap();
-            let entry = passwd.lines().find_map(|line| line.strip_prefix("postgres:"));
-            let mut fields = entry.ok_or("there is no user postgres")?.split(':').skip(1);
-            let (uid, gid) = (fields.next().unwrap(), fields.next().unwrap());
-            chown(directory.path(), Some(uid.parse().unwrap()), Some(gid.parse().unwrap())).unwrap();
-        }
-        let command = |program: &str| {
-            let program = programs.join(program);
-            let mut command = if as_root { Command::new("setpriv") } else { Command::new(&program) };
-            if as_root {
-                command.args(["--reuid=postgres", "--regid=postgres", "--clear-groups"]).arg(&program);
-            }
-            command.current_dir(directory.path()).stdin(Stdio::null());
-            command
-        };
-        let data = directory.path().join("data");
-        let made = command("initdb")
-            .args(["-U", "freshet", "--auth=trust", "--no-sync", "--no-locale", "-E", "UTF8", "-D"])
-            .arg(&data)
-            .output()
-            .map_err(|_| "setpriv is not installed (package util-linux)")?;
-        assert!(made.status.success(), "initdb: {}", String::from_utf8_lossy(&made.stderr));
-        let log = fs::File::create(directory.path().join("log")).unwrap();
-        let process = command("postgres")
-            .args(["-F", "-c", "listen_addresses=", "-c", "max_connections=8", "-c", "shared_buffers=16MB"])
-            .arg("-k")
-            .arg(directory.path())
-            .arg("-D")
-            .arg(&data)
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Ok(Self { process, directory })
-    }
-
-    fn config(&self, database: &str) -> Config {
-        let mut config = Config::new();
-        config.host_path(self.directory.path()).user("freshet").dbname(database);
-        config
-    }
-
-    /// Connects, as soon as it lets one.
-    fn connect(&mut self, database: &str) -> Side {
-        let config = self.config(database);
-        let mut connected = None;
-        let log = self.directory.path().join("log");
-        eventually("PostgreSQL lets a client in", || {
-            if let Some(status) = self.process.try_wait().unwrap() {
-                panic!("postgres: {status}: {}", fs::read_to_string(&log).unwrap());
-            }
-            connected = Sql::open(&config).ok();
-            connected.is_some()
-        });
-        Side { config, session: connected.unwrap() }
-    }
-}
-
-impl Drop for Judge {
-    fn drop(&mut self) {
-        // A fast shutdown; it has no other sessions than the test's.
-        let asked = Command::new("kill").args(["-INT", &self.process.id().to_string()]).status();
-        if !asked.is_ok_and(|status| status.success()) {
-            let _ = self.process.kill();
-        }
-        let _ = self.process.wait();
-    }
-}
 
 /// What a server says to a statement: nothing if it has run it, else the SQLSTATE, and the message
 /// where a privilege is missing, or what it tells of rows where a constraint is violated.
@@ -469,6 +365,12 @@ type Verdict = Result<(), (String, String)>;
 struct Side {
     config: Config,
     session: Sql,
+}
+
+impl Side {
+    fn open(config: Config) -> Self {
+        Self { session: Sql::open(&config).unwrap(), config }
+    }
 }
 
 /// Runs a statement as `tester` with just these privileges, which this role is granted; whatever it
@@ -557,16 +459,15 @@ fn grant_sets(needs: &[&str]) -> Vec<Vec<String>> {
 
 #[test]
 fn postgresql_would_say_the_same() {
-    let mut judge = match Judge::start() {
+    let judge = match Judge::start() {
         Ok(judge) => judge,
         Err(why) => return skip(Missing::Tool, "privileges as PostgreSQL has them", why),
     };
-    judge.connect("postgres").session.query("CREATE DATABASE freshet").unwrap();
-    let mut postgresql = judge.connect("freshet");
+    let mut postgresql = Side::open(judge.config());
     let node = SqlNode::in_memory();
     let mut config = Config::new();
     config.host(node.address().ip().to_string()).port(node.address().port()).user("freshet").dbname("freshet");
-    let mut freshet = Side { session: Sql::open(&config).unwrap(), config };
+    let mut freshet = Side::open(config);
     for side in [&postgresql, &freshet] {
         side.session.query(SETUP).unwrap_or_else(|error| panic!("{}", shown(&error)));
     }

@@ -7,7 +7,8 @@ use datafusion_expr::{
 };
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
-    types::{CastContext, text},
+    functions::check_collatable,
+    types::{CastContext, implicitly, text},
 };
 use sqlparser::ast::{
     self, AccessExpr, CastFormat, CeilFloorKind, DateTimeField, Subscript, TrimWhereField, UnaryOperator,
@@ -103,6 +104,15 @@ impl Binder<'_> {
                     true => self.quantified_by(expr, name, pattern, false),
                     false => self.like(expr, pattern, escape_char.as_ref(), name),
                 }
+            }
+            E::SimilarTo { negated, expr, pattern, escape_char } => {
+                let mut arguments = vec![self.expression(pattern)?];
+                if let Some(escape) = escape_char {
+                    arguments.push(self.literal(&escape.value)?);
+                }
+                let pattern = self.call("similar_to_escape", arguments)?;
+                let value = self.expression(expr)?;
+                self.operator(if *negated { "!~" } else { "~" }, value, pattern)
             }
             E::BinaryOp { left, op, right } => self.binary(left, op, right),
             E::UnaryOp { op, expr } => self.unary(*op, expr),
@@ -236,13 +246,7 @@ impl Binder<'_> {
 
     fn interval(&mut self, interval: &ast::Interval) -> Result<Typed, SqlError> {
         let literal = self.expression(&interval.value)?;
-        let mut fields = 0;
-        if let Some(leading) = &interval.leading_field {
-            fields = interval_fields(leading, interval.last_field.as_ref())?;
-        }
-        let digits = interval.fractional_seconds_precision.or(interval.leading_precision);
-        let ty = Type::interval(fields, digits.map(|digits| i64::try_from(digits).unwrap_or(i64::MAX)))?;
-        self.cast(literal, ty, CastContext::Explicit)
+        self.cast(literal, Type::of_interval(interval)?, CastContext::Explicit)
     }
 
     fn collate(&mut self, expr: &ast::Expr, collation: &ast::ObjectName) -> Result<Typed, SqlError> {
@@ -251,6 +255,7 @@ impl Binder<'_> {
         let (_, name) = name::qualified(collation)?;
         match name.as_str() {
             // Text compares bytewise everywhere.
+            _ if check_collatable(typed.ty).is_err() => check_collatable(typed.ty).map(|()| typed),
             "default" | "C" | "POSIX" | "ucs_basic" => Ok(typed),
             _ => Err(SqlError::new(
                 SqlState::UNDEFINED_OBJECT,
@@ -390,7 +395,9 @@ impl Binder<'_> {
             return self.field(root, field);
         }
         let array = self.expression(root)?;
-        let Some(element) = array.ty.element() else {
+        // A name is an array of a fixed length, in PostgreSQL's eyes.
+        let element = array.ty.element().or_else(|| (array.kind() == Kind::Name).then_some(Type::SINGLE_CHAR));
+        let Some(element) = element else {
             if array.kind() == Kind::Jsonb {
                 return self.json_access(array, chain);
             }
@@ -400,6 +407,10 @@ impl Binder<'_> {
             ));
         };
         let sliced = chain.iter().any(|access| matches!(access, AccessExpr::Subscript(Subscript::Slice { .. })));
+        if sliced && array.kind() == Kind::Name {
+            let message = "slices of fixed-length arrays not implemented";
+            return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+        }
         let mut arguments = vec![array.clone()];
         for access in chain {
             match access {
@@ -431,16 +442,28 @@ impl Binder<'_> {
         }
     }
 
-    /// `jsonb['member']['member']`
-    fn json_access(&mut self, mut json: Typed, chain: &[AccessExpr]) -> Result<Typed, SqlError> {
+    /// `jsonb['member'][1]`: what is at a path, each step of which is a text or a number.
+    fn json_access(&mut self, json: Typed, chain: &[AccessExpr]) -> Result<Typed, SqlError> {
+        let mut path = Vec::with_capacity(chain.len());
         for access in chain {
             let AccessExpr::Subscript(Subscript::Index { index }) = access else {
-                return Err(unsupported("a slice of jsonb"));
+                return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, "jsonb subscript does not support slices"));
             };
             let index = self.expression(index)?;
-            json = self.call("->", vec![json, index])?;
+            let step = match index.kind() {
+                Kind::Unknown => index,
+                kind if implicitly(kind, Kind::Int4) => self.cast(index, Type::INT4, CastContext::Implicit)?,
+                kind if implicitly(kind, Kind::Text) => index,
+                kind => {
+                    let message = format!("subscript type {kind} is not supported");
+                    return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message)
+                        .with_hint("jsonb subscript must be coercible to either integer or text."));
+                }
+            };
+            path.push(self.cast(step, Type::TEXT, CastContext::Explicit)?);
         }
-        Ok(json)
+        let path = self.array_of(path, Some(Type::TEXT))?;
+        self.call("#>", vec![json, path])
     }
 
     fn unary(&mut self, op: UnaryOperator, expr: &ast::Expr) -> Result<Typed, SqlError> {
@@ -457,15 +480,9 @@ impl Binder<'_> {
                 let condition = self.condition(typed, "NOT")?;
                 return Ok(Typed::new(Expr::Not(Box::new(condition.expr)), Type::BOOL));
             }
-            UnaryOperator::Plus => "+",
-            UnaryOperator::Minus => "-",
-            UnaryOperator::BitwiseNot => "~",
-            UnaryOperator::PGSquareRoot => "|/",
-            UnaryOperator::PGCubeRoot => "||/",
-            UnaryOperator::PGAbs => "@",
-            op => return Err(unsupported(format_args!("the operator {op}"))),
+            op => op.to_string(),
         };
-        self.call(name, vec![typed])
+        self.call(&name, vec![typed])
     }
 }
 
@@ -537,32 +554,5 @@ fn field_name(field: &DateTimeField) -> String {
     match field {
         DateTimeField::Custom(ident) => ident.value.to_ascii_lowercase(),
         field => field.to_string().to_ascii_lowercase(),
-    }
-}
-
-/// The fields of `INTERVAL '...' leading [TO last]`.
-fn interval_fields(leading: &DateTimeField, last: Option<&DateTimeField>) -> Result<i32, SqlError> {
-    use freshet_sql::types::interval_fields::{DAY, HOUR, MINUTE, MONTH, SECOND, YEAR};
-    const ORDER: [i32; 6] = [YEAR, MONTH, DAY, HOUR, MINUTE, SECOND];
-    let place = |field: &DateTimeField| {
-        Some(match field {
-            DateTimeField::Year => 0,
-            DateTimeField::Month => 1,
-            DateTimeField::Day => 2,
-            DateTimeField::Hour => 3,
-            DateTimeField::Minute => 4,
-            DateTimeField::Second => 5,
-            _ => return None,
-        })
-    };
-    let range = place(leading).and_then(|first| {
-        let last = last.map_or(Some(first), place)?;
-        let years = last <= 1 && first <= 1;
-        let clock = first >= 2 && last >= 2;
-        (first <= last && (years || clock)).then_some(first..=last)
-    });
-    match range {
-        Some(range) => Ok(ORDER[range].iter().fold(0, |fields, field| fields | field)),
-        None => Err(SqlError::new(SqlState::SYNTAX_ERROR, "invalid fields of an interval")),
     }
 }

@@ -1,20 +1,8 @@
-//! Names: of things that statements mention, and of result columns that statements do not name.
+//! Names of things that statements mention.
 
-use freshet_sql::{SqlError, SqlState, Type, functions::SetDeclared};
-use sqlparser::ast::{
-    AccessExpr, Expr, FunctionArguments, Ident, ObjectName, ObjectNamePart, Query, SelectItem, SetExpr, TrimWhereField,
-};
-
-/// A column that nothing gives a name.
-const ANONYMOUS: &str = "?column?";
-
-/// A name as PostgreSQL folds it: in lower case unless quoted.
-pub(super) fn fold(ident: &Ident) -> String {
-    match ident.quote_style {
-        Some(_) => ident.value.clone(),
-        None => ident.value.to_ascii_lowercase(),
-    }
-}
+pub(super) use freshet_sql::names::{fold, of_column};
+use freshet_sql::{SqlError, SqlState, functions::SetDeclared};
+use sqlparser::ast::{ObjectName, ObjectNamePart};
 
 /// The parts of a name.
 ///
@@ -67,67 +55,5 @@ pub(super) fn routine(name: &ObjectName) -> Result<(Option<String>, String), Sql
         (Some(schema), name) => {
             Err(SqlError::new(SqlState::UNDEFINED_FUNCTION, format!("function {schema}.{name} does not exist")))
         }
-    }
-}
-
-/// What PostgreSQL calls a result column.
-pub(super) fn of_column(expr: &Expr) -> String {
-    find(expr).map_or_else(|| ANONYMOUS.to_owned(), |(name, _)| name)
-}
-
-/// The name, and whether it is a good one: that of a column or function.
-fn find(expr: &Expr) -> Option<(String, bool)> {
-    let good = |name: &str| Some((name.to_owned(), true));
-    let poor = |name: &str| Some((name.to_owned(), false));
-    match expr {
-        Expr::Identifier(ident) => good(&fold(ident)),
-        Expr::CompoundIdentifier(idents) => good(&fold(idents.last()?)),
-        Expr::CompoundFieldAccess { root, access_chain } => match access_chain.last() {
-            Some(AccessExpr::Dot(Expr::Identifier(field))) => good(&fold(field)),
-            _ => find(root),
-        },
-        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => find(inner),
-        Expr::Function(function) => {
-            if matches!(function.args, FunctionArguments::Subquery(_)) {
-                return good("array");
-            }
-            good(parts(&function.name).ok()?.last()?)
-        }
-        Expr::Cast { expr, data_type, .. } => match find(expr) {
-            Some((name, true)) => good(&name),
-            _ => poor(Type::from_sql(data_type).ok()?.kind().catalog_name().trim_start_matches('_')),
-        },
-        Expr::TypedString(typed) => poor(Type::from_sql(&typed.data_type).ok()?.kind().catalog_name()),
-        Expr::Interval(_) => poor("interval"),
-        Expr::Case { else_result, .. } => match else_result.as_deref().and_then(find) {
-            Some((name, true)) => good(&name),
-            _ => poor("case"),
-        },
-        Expr::Array(_) => good("array"),
-        Expr::Exists { .. } => good("exists"),
-        Expr::Subquery(query) => of_subquery(query),
-        Expr::Tuple(_) => good("row"),
-        Expr::Extract { .. } => good("extract"),
-        Expr::Position { .. } => good("position"),
-        Expr::Substring { shorthand, .. } => good(if *shorthand { "substr" } else { "substring" }),
-        Expr::Overlay { .. } => good("overlay"),
-        Expr::Ceil { .. } => good("ceil"),
-        Expr::Floor { .. } => good("floor"),
-        Expr::AtTimeZone { .. } => good("timezone"),
-        Expr::Trim { trim_where, .. } => good(match trim_where {
-            Some(TrimWhereField::Leading) => "ltrim",
-            Some(TrimWhereField::Trailing) => "rtrim",
-            Some(TrimWhereField::Both) | None => "btrim",
-        }),
-        _ => None,
-    }
-}
-
-fn of_subquery(query: &Query) -> Option<(String, bool)> {
-    let SetExpr::Select(select) = query.body.as_ref() else { return None };
-    match select.projection.first()? {
-        SelectItem::ExprWithAlias { alias, .. } => Some((fold(alias), true)),
-        SelectItem::UnnamedExpr(expr) => find(expr),
-        _ => None,
     }
 }

@@ -197,6 +197,9 @@ impl Binder<'_> {
         let operator = if negated { Operator::IsDistinctFrom } else { Operator::IsNotDistinctFrom };
         if let (Some(left), Some(right)) = (row(left), row(right)) {
             let (left, right) = (self.expressions(left)?, self.expressions(right)?);
+            if left.len() != right.len() {
+                return Err(SqlError::new(SqlState::SYNTAX_ERROR, "unequal number of entries in row expressions"));
+            }
             let mut tests = Vec::new();
             for (left, right) in left.into_iter().zip(right) {
                 tests.push(self.distinct_values(left, right, operator)?.expr);

@@ -2,7 +2,7 @@
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    functions::{self, common_kind, resolve},
+    functions::{self, check_collatable, common_kind, resolve},
     types::{CastContext, Kind, text},
 };
 use sqlparser::ast::{
@@ -13,7 +13,7 @@ use sqlparser::ast::{
 use super::{
     Binder, Bound, Scope, Stop,
     aggregate::{Aggregate, AggregateCall},
-    name_of, not_supported, parts_of, syntax_error,
+    not_supported, parts_of, syntax_error,
 };
 use crate::{
     expression::{Comparison, Expression, Typed},
@@ -59,7 +59,11 @@ impl Binder<'_> {
     }
 
     fn nested_condition(&self, expr: &Expr, scope: &Scope, clause: &str, depth: usize) -> Bound<Expression> {
-        let typed = self.nested(expr, scope, depth)?;
+        self.truth(self.nested(expr, scope, depth)?, clause)
+    }
+
+    /// Something that is true or not.
+    fn truth(&self, typed: Typed, clause: &str) -> Bound<Expression> {
         if !matches!(typed.ty.kind(), Kind::Bool | Kind::Unknown) {
             let message = format!("argument of {clause} must be type boolean, not type {}", typed.ty.kind().sql_name());
             return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message).into());
@@ -97,31 +101,28 @@ impl Binder<'_> {
                 self.coerce(deeper(expr)?, ty, CastContext::Explicit)?
             }
             Expr::Interval(interval) => {
-                let mut literal = match &*interval.value {
+                let literal = match &*interval.value {
                     Expr::Value(value) => value.value.clone().into_string().unwrap_or_default(),
                     _ => return Err(not_supported("INTERVAL of an expression").into()),
                 };
-                if let Some(unit) = &interval.leading_field {
-                    literal = format!("{literal} {unit}");
-                }
-                self.coerce(unknown(literal), Type::INTERVAL, CastContext::Explicit)?
+                self.coerce(unknown(literal), Type::of_interval(interval)?, CastContext::Explicit)?
             }
             Expr::IsNull(inner) => boolean(Expression::IsNull(Box::new(self.settle(deeper(inner)?)?.expression))),
             Expr::IsNotNull(inner) => {
                 let inner = Expression::IsNull(Box::new(self.settle(deeper(inner)?)?.expression));
                 boolean(Expression::Not(Box::new(inner)))
             }
-            Expr::IsTrue(inner) => self.is(deeper(inner)?, true, false)?,
-            Expr::IsNotTrue(inner) => self.is(deeper(inner)?, true, true)?,
-            Expr::IsFalse(inner) => self.is(deeper(inner)?, false, false)?,
-            Expr::IsNotFalse(inner) => self.is(deeper(inner)?, false, true)?,
+            Expr::IsTrue(inner) => self.is(self.truth(deeper(inner)?, "IS TRUE")?, true, false),
+            Expr::IsNotTrue(inner) => self.is(self.truth(deeper(inner)?, "IS NOT TRUE")?, true, true),
+            Expr::IsFalse(inner) => self.is(self.truth(deeper(inner)?, "IS FALSE")?, false, false),
+            Expr::IsNotFalse(inner) => self.is(self.truth(deeper(inner)?, "IS NOT FALSE")?, false, true),
             Expr::IsUnknown(inner) => {
-                let inner = self.coerce(deeper(inner)?, Type::BOOL, CastContext::Implicit)?;
-                boolean(Expression::IsNull(Box::new(inner.expression)))
+                let inner = self.truth(deeper(inner)?, "IS UNKNOWN")?;
+                boolean(Expression::IsNull(Box::new(inner)))
             }
             Expr::IsNotUnknown(inner) => {
-                let inner = self.coerce(deeper(inner)?, Type::BOOL, CastContext::Implicit)?;
-                boolean(Expression::Not(Box::new(Expression::IsNull(Box::new(inner.expression)))))
+                let inner = self.truth(deeper(inner)?, "IS NOT UNKNOWN")?;
+                boolean(Expression::Not(Box::new(Expression::IsNull(Box::new(inner)))))
             }
             Expr::IsDistinctFrom(one, other) => self.distinct(deeper(one)?, deeper(other)?)?,
             Expr::IsNotDistinctFrom(one, other) => {
@@ -167,7 +168,7 @@ impl Binder<'_> {
                 _ => {
                     let operand = deeper(expr)?;
                     let list = list.iter().map(deeper).collect::<Bound<Vec<_>>>()?;
-                    negate(self.in_list(operand, list)?, *negated)
+                    negate(self.in_list(operand, list, if *negated { "<>" } else { "=" })?, *negated)
                 }
             },
             Expr::Like { negated, any: false, expr, pattern, escape_char } => {
@@ -177,6 +178,12 @@ impl Binder<'_> {
             Expr::ILike { negated, any: false, expr, pattern, escape_char } => {
                 let name = if *negated { "!~~*" } else { "~~*" };
                 self.like(name, deeper(expr)?, deeper(pattern)?, escape_char.as_ref())?
+            }
+            Expr::SimilarTo { negated, expr, pattern, escape_char } => {
+                let mut arguments = vec![deeper(pattern)?];
+                arguments.extend(escape_char.as_ref().map(|escape| self.literal(escape)).transpose()?);
+                let pattern = self.call("similar_to_escape", arguments)?;
+                self.operator(if *negated { "!~" } else { "~" }, deeper(expr)?, pattern)?
             }
             Expr::AnyOp { left, compare_op, right, .. } => {
                 self.quantified(true, &signs(compare_op), deeper(left)?, right, scope, depth)?
@@ -270,7 +277,9 @@ impl Binder<'_> {
                     let message = format!("collation \"{name}\" for encoding \"UTF8\" does not exist");
                     return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message).into());
                 }
-                deeper(expr)?
+                let typed = deeper(expr)?;
+                check_collatable(typed.ty)?;
+                typed
             }
             Expr::CompoundFieldAccess { root, access_chain } => {
                 if matches!(access_chain.first(), Some(ast::AccessExpr::Dot(_))) {
@@ -359,6 +368,9 @@ impl Binder<'_> {
                 let ty = parameters[usize::from(number)].unwrap_or(Type::UNKNOWN);
                 Typed { expression: Expression::Parameter(number), ty }
             }
+            other @ (ast::Value::HexStringLiteral(_) | ast::Value::SingleQuotedByteStringLiteral(_)) => {
+                return Err(not_supported(format!("the bit string {other}")).into());
+            }
             other => match other.clone().into_string() {
                 Some(literal) => unknown(literal),
                 None => return Err(not_supported(format!("the literal {other}")).into()),
@@ -366,13 +378,12 @@ impl Binder<'_> {
         })
     }
 
-    fn is(&self, operand: Typed, truth: bool, negated: bool) -> Bound<Typed> {
-        let operand = self.coerce(operand, Type::BOOL, CastContext::Implicit)?;
-        Ok(negate(Expression::Is(Box::new(operand.expression), truth), negated))
+    fn is(&self, operand: Expression, truth: bool, negated: bool) -> Typed {
+        negate(Expression::Is(Box::new(operand), truth), negated)
     }
 
     fn distinct(&self, one: Typed, other: Typed) -> Bound<Typed> {
-        let (mut both, _) = self.common(vec![one, other], "IS DISTINCT FROM")?;
+        let (mut both, _) = self.comparable(vec![one, other], "=")?;
         let other = both.pop().unwrap_or(Expression::NULL);
         let one = both.pop().unwrap_or(Expression::NULL);
         Ok(boolean(Expression::Distinct(Box::new((one, other)))))
@@ -389,6 +400,20 @@ impl Binder<'_> {
             if values.iter().all(|value| value.ty == first) && first.kind() == kind { first } else { Type::of(kind) };
         let coerced = values.into_iter().map(|value| Ok(self.coerce(value, ty, CastContext::Implicit)?.expression));
         Ok((coerced.collect::<Result<_, SqlError>>()?, ty))
+    }
+
+    /// The same values, all of one type, where the first is compared with each of the others.
+    ///
+    /// # Errors
+    /// 42883 when there is no such operator for one of them.
+    fn comparable(&self, values: Vec<Typed>, operator: &str) -> Bound<(Vec<Expression>, Type)> {
+        let Some(first) = values.first().map(|value| value.ty.kind()) else { return Ok((Vec::new(), Type::BOOL)) };
+        let kinds: Vec<Kind> = values.iter().map(|value| value.ty.kind()).collect();
+        if common_kind(&kinds, operator).is_err() {
+            kinds[1..].iter().try_for_each(|kind| resolve(operator, &[first, *kind]).map(drop))?;
+            return Err(Stop::General("a comparison of values of several kinds"));
+        }
+        self.common(values, operator)
     }
 
     /// An operator between two values.
@@ -447,19 +472,16 @@ impl Binder<'_> {
 
     fn like(&self, name: &str, operand: Typed, pattern: Typed, escape: Option<&ValueWithSpan>) -> Bound<Typed> {
         let pattern = match escape {
-            Some(escape) => {
-                let escape = escape.value.clone().into_string().unwrap_or_default();
-                self.call("like_escape", vec![pattern, unknown(escape)])?
-            }
+            Some(escape) => self.call("like_escape", vec![pattern, self.literal(escape)?])?,
             None => pattern,
         };
         self.operator(name, operand, pattern)
     }
 
-    fn in_list(&self, operand: Typed, list: Vec<Typed>) -> Bound<Expression> {
+    fn in_list(&self, operand: Typed, list: Vec<Typed>, operator: &str) -> Bound<Expression> {
         let mut all = vec![operand];
         all.extend(list);
-        let (mut all, _) = self.common(all, "IN")?;
+        let (mut all, _) = self.comparable(all, operator)?;
         let list = all.split_off(1);
         let operand = all.pop().unwrap_or(Expression::NULL);
         Ok(Expression::In(Box::new(operand), list.into()))
@@ -697,45 +719,4 @@ fn session_function(name: &str, kinds: &[Kind]) -> Option<(&'static [Kind], Kind
                     || (declared.is_object_id() && given.is_object_id())
             })
     })
-}
-
-/// The name that a column of a result has whose expression this is.
-pub fn column_name(expr: &Expr) -> String {
-    match expr {
-        Expr::Identifier(name) => name_of(name),
-        Expr::CompoundIdentifier(parts) => parts.last().map(name_of).unwrap_or_default(),
-        Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => column_name(inner),
-        Expr::Function(function) => parts_of(&function.name).ok().and_then(|mut parts| parts.pop()).unwrap_or_default(),
-        Expr::Cast { expr, data_type, .. } => match column_name(expr) {
-            name if name == "?column?" => {
-                Type::from_sql(data_type).map_or(name, |ty| ty.kind().catalog_name().trim_start_matches('_').to_owned())
-            }
-            name => name,
-        },
-        Expr::TypedString(typed) => {
-            Type::from_sql(&typed.data_type).map_or("?column?".to_owned(), |ty| ty.kind().catalog_name().to_owned())
-        }
-        Expr::Case { else_result, .. } => match else_result.as_deref().map(column_name) {
-            Some(name) if name != "?column?" => name,
-            _ => "case".to_owned(),
-        },
-        Expr::Array(_) => "array".to_owned(),
-        Expr::Exists { .. } => "exists".to_owned(),
-        Expr::Extract { .. } => "extract".to_owned(),
-        Expr::Substring { .. } => "substring".to_owned(),
-        Expr::Position { .. } => "position".to_owned(),
-        Expr::Overlay { .. } => "overlay".to_owned(),
-        Expr::Trim { trim_where, .. } => match trim_where {
-            Some(TrimWhereField::Leading) => "ltrim",
-            Some(TrimWhereField::Trailing) => "rtrim",
-            _ => "btrim",
-        }
-        .to_owned(),
-        Expr::Ceil { .. } => "ceil".to_owned(),
-        Expr::Floor { .. } => "floor".to_owned(),
-        Expr::AtTimeZone { .. } => "timezone".to_owned(),
-        Expr::Interval(_) => "interval".to_owned(),
-        Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".to_owned(),
-        _ => "?column?".to_owned(),
-    }
 }

@@ -7,19 +7,19 @@ use freshet_sql::{
     types::{CastContext, Kind},
 };
 use sqlparser::ast::{
-    self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, OnConflictAction, OnInsert, Query,
-    SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins, With,
+    self, Assignment, AssignmentTarget, Expr, FromTable, Insert, OnInsert, Query, SelectItem, SetExpr, TableFactor,
+    TableObject, TableWithJoins, With,
 };
 
 use super::{
-    Binder, Bound, Scope, ScopeSource, Stop,
+    Binder, Bound, Scope, Stop,
     access::{self, Access},
     first::not_row_by_row,
     found::{columns_of, typed},
     general::GeneralQuery,
     name_of,
     need::Need,
-    not_supported, parts_of, qualified,
+    not_supported, parts_of,
     select::{Output, ScanPlan, SelectPlan, all_of, split},
     syntax_error,
 };
@@ -67,8 +67,10 @@ pub struct Constraints {
 /// What is done when a new row's key is taken.
 #[derive(Clone, Debug)]
 pub struct ConflictPlan {
-    /// The indexes that this is about; all unique ones if there are none.
-    pub indexes: Vec<usize>,
+    /// The indexes whose keys this is about, their places among the table's.
+    pub arbiters: Vec<usize>,
+    /// The engine's numbers of the same.
+    pub numbers: Vec<usize>,
     /// DO UPDATE; without it, DO NOTHING.
     pub update: Option<ConflictUpdate>,
 }
@@ -289,7 +291,9 @@ impl Binder<'_> {
         for (number, column) in info.table.columns.iter().enumerate() {
             columns.push(match targets.iter().position(|target| *target == number) {
                 _ if column.dropped => ColumnSource::Null,
-                _ if column.hidden => ColumnSource::RowId,
+                _ if column.is_row_id() => ColumnSource::RowId,
+                // What is computed comes last.
+                _ if column.hidden => ColumnSource::Null,
                 Some(place) => ColumnSource::Given(place as u16),
                 None if column.default.is_some() => ColumnSource::Default(self.default_of(&info, number)?),
                 None => ColumnSource::Null,
@@ -431,64 +435,7 @@ impl Binder<'_> {
         Ok(None)
     }
 
-    fn on_conflict(&self, conflict: &ast::OnConflict, (info, alias, need): Target<'_>) -> Bound<ConflictPlan> {
-        let indexes = match &conflict.conflict_target {
-            None => Vec::new(),
-            Some(ConflictTarget::Columns(columns)) => {
-                let mut wanted = Vec::new();
-                for column in columns {
-                    wanted.push(self.target_column(info, &name_of(column))? as u16);
-                }
-                wanted.iter().for_each(|column| need.read(*column));
-                wanted.sort_unstable();
-                let found = info.table.indexes.iter().position(|index| {
-                    let mut columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
-                    columns.sort_unstable();
-                    index.unique && index.oid != 0 && columns == wanted
-                });
-                let found = found.ok_or_else(|| {
-                    let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
-                    SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message)
-                })?;
-                vec![found]
-            }
-            Some(ConflictTarget::OnConstraint(name)) => {
-                let (_, name) = qualified(name)?;
-                let found = info.table.indexes.iter().position(|index| index.unique && index.name == name);
-                let found = found.ok_or_else(|| {
-                    let message = format!("constraint \"{name}\" for table \"{}\" does not exist", info.table.name);
-                    SqlError::new(SqlState::UNDEFINED_OBJECT, message)
-                })?;
-                info.table.indexes[found].columns.iter().for_each(|part| need.read(part.column));
-                vec![found]
-            }
-        };
-        let update = match &conflict.action {
-            OnConflictAction::DoNothing => None,
-            OnConflictAction::DoUpdate(update) => {
-                if indexes.is_empty() {
-                    return Err(syntax_error(
-                        "ON CONFLICT DO UPDATE requires inference specification or constraint name",
-                    )
-                    .into());
-                }
-                let mut scope = Scope::needing(info, alias, need);
-                let mut excluded = ScopeSource::table(info, "excluded".to_owned(), None);
-                excluded.table = None;
-                // The rows that would be inserted are the role's own; still, to read them needs
-                // SELECT, as in PostgreSQL.
-                excluded.need = Some(Rc::clone(need));
-                scope.sources.push(excluded);
-                // Without a table's name, the row that is there is meant.
-                let assignments = self.assignments(&update.assignments, (info, need), &scope)?;
-                let condition = update.selection.as_ref().map(|it| self.condition(it, &scope, "WHERE")).transpose()?;
-                Some(ConflictUpdate { assignments, condition })
-            }
-        };
-        Ok(ConflictPlan { indexes, update })
-    }
-
-    fn assignments(
+    pub(super) fn assignments(
         &self,
         assignments: &[Assignment],
         (info, need): (&Arc<TableInfo>, &Need),
@@ -588,7 +535,7 @@ impl Binder<'_> {
         let (access, _): (Access, _) = access::choose(info, 0, &mut conditions, &[]);
         let filter = all_of(conditions);
         not_row_by_row(filter.as_ref())?;
-        Ok(ScanPlan { table: Arc::clone(info), alias: alias.to_owned(), access, filter, conditions: all })
+        Ok(ScanPlan { table: Arc::clone(info), alias: alias.to_owned(), access, filter, conditions: all, mark: None })
     }
 
     /// Binds an UPDATE, with what stands before it.

@@ -69,6 +69,8 @@ pub struct Run<'a, 'w> {
     /// are its transaction's own now, so its scans may meet them, though they came after its
     /// snapshot.
     moved: RefCell<HashSet<(u32, Rid)>>,
+    /// The records that INSERT … ON CONFLICT DO UPDATE has written.
+    upserted: RefCell<HashSet<Rid>>,
     until_look: Cell<u32>,
     keys: RefCell<Vec<Vec<u8>>>,
 }
@@ -141,6 +143,7 @@ impl<'a, 'w> Run<'a, 'w> {
             role: FIRST_ROLE,
             changes: RefCell::default(),
             moved: RefCell::default(),
+            upserted: RefCell::default(),
             until_look: Cell::new(LOOK_EVERY),
             keys: RefCell::default(),
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use freshet_base::panics;
 use freshet_postgres::Client;
-use freshet_sql::SqlError;
+use freshet_sql::{SqlError, SqlState};
 use sqlparser::ast::{Query, Statement};
 
 use super::{
@@ -12,6 +12,7 @@ use super::{
     parse::{Parsed, parse},
     prepare::Prepared,
     statement::{Rows, Tag},
+    transaction::Block,
     view::View,
 };
 use crate::{
@@ -19,6 +20,7 @@ use crate::{
     ddl::{Ddl, Definition, Effects, Outcome},
     error::unforeseen,
     expression::Environment,
+    locks::LockMode,
     schema::{Oid, Schema},
 };
 
@@ -50,9 +52,16 @@ impl Session<'_> {
     /// # Errors
     /// What goes wrong.
     pub(super) fn define(&mut self, definition: &Definition, client: &mut Client<'_>) -> Result<Tag, SqlError> {
-        self.may_write("a statement that changes definitions")?;
-        let deadline = self.statement_deadline();
-        self.state.deadline = deadline;
+        match definition {
+            // It changes nothing; on a standby nobody may keep others from what replay does.
+            Definition::Lock(lock) if lock.mode > LockMode::RowExclusive && self.shared.is_standby() => {
+                let message = "cannot execute LOCK TABLE during recovery";
+                return Err(SqlError::new(SqlState::READ_ONLY_SQL_TRANSACTION, message));
+            }
+            Definition::Lock(_) => self.need_block("LOCK TABLE")?,
+            _ => self.may_write("a statement that changes definitions")?,
+        }
+        self.before_definition(definition)?;
         let mut effects = std::mem::take(&mut self.effects);
         let mut notices = Vec::new();
         let defined = panics::contained("a statement", || self.defined(definition, &mut effects, &mut notices));
@@ -75,6 +84,13 @@ impl Session<'_> {
         effects: &mut Effects,
         notices: &mut Vec<SqlError>,
     ) -> Result<(Outcome, Arc<Schema>), SqlError> {
+        if let Definition::CreateIndex(index) = definition
+            && index.concurrently
+            && self.block.as_ref().is_some_and(|block| block.explicit)
+        {
+            let message = "CREATE INDEX CONCURRENTLY cannot run inside a transaction block";
+            return Err(SqlError::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
+        }
         let view = View::new(&self.shared, &self.state);
         let context = self.state.context(Some(&view), self.begun());
         let path = self.state.path();
@@ -94,6 +110,7 @@ impl Session<'_> {
         };
         let mut ddl = Ddl {
             catalog: &self.shared.catalog,
+            read_committed: self.block.as_ref().is_some_and(Block::is_read_committed),
             transaction,
             schema: Arc::clone(&self.state.schema),
             path,

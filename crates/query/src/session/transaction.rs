@@ -1,16 +1,31 @@
 //! Transactions: how they begin, what is seen in them, and how they end.
 
-use std::time::{Duration, Instant};
+use std::{
+    cell::OnceCell,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use freshet_engine::{Savepoint, Stamp, Transaction};
 use freshet_postgres::{Out, TransactionStatus};
-use freshet_sql::{SqlError, SqlState, memory::Reservation, types::Timestamp};
+use freshet_sql::{
+    SqlError, SqlState,
+    memory::{Pool, Reservation},
+    types::Timestamp,
+};
 
 use super::{Session, parse::Parsed, settings};
-use crate::{error::commit_error, locks::LockMark, server::Shared};
+use crate::{
+    error::commit_error,
+    exported::{Exported, Exports},
+    locks::LockMark,
+    server::Shared,
+};
 
 /// A transaction, from BEGIN or a statement of its own to its end.
 pub struct Block<'w> {
+    /// The snapshots that it has exported: they are taken back before the transaction ends.
+    pub exports: OnceCell<Exports>,
     /// The engine's, once a statement has needed it.
     pub transaction: Option<Transaction<'w>>,
     /// Begun by BEGIN: it outlives its statement.
@@ -21,6 +36,8 @@ pub struct Block<'w> {
     pub isolation: &'static str,
     /// It must not write.
     pub read_only: bool,
+    /// It was said to be DEFERRABLE. That changes nothing: no snapshot here is unsafe.
+    pub deferrable: bool,
     /// When it began.
     pub begun: Timestamp,
     /// Whether a statement was run in it.
@@ -36,9 +53,38 @@ pub struct Block<'w> {
 const SAVEPOINT: usize = 256;
 
 impl Block<'_> {
+    /// Lets other sessions see what the transaction's statement sees: pg_export_snapshot.
+    ///
+    /// # Errors
+    /// 25001 within a savepoint, 53200.
+    pub(super) fn export(&self, shared: &Shared, place: usize, memory: &Arc<Pool>) -> Result<String, SqlError> {
+        if !self.savepoints.is_empty() {
+            let message = "cannot export a snapshot from a subtransaction";
+            return Err(SqlError::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
+        }
+        let transaction = self.transaction.as_ref();
+        let transaction = transaction.ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
+        let exports = self.exports.get_or_init(|| Exports::new(&shared.exported, place, memory.reserve()));
+        exports.export(Exported {
+            stamp: transaction.hold_snapshot(),
+            serializable: self.isolation == "serializable",
+            read_only: self.read_only || shared.is_standby(),
+        })
+    }
+
     /// Whether each statement sees what has committed before it.
     pub fn is_read_committed(&self) -> bool {
         matches!(self.isolation, "read committed" | "read uncommitted")
+    }
+
+    /// Its level, and whether it must not write and is DEFERRABLE.
+    pub fn modes(&self) -> (&'static str, bool, bool) {
+        (self.isolation, self.read_only, self.deferrable)
+    }
+
+    /// How many savepoints it has.
+    pub fn savepoint_count(&self) -> usize {
+        self.savepoints.len()
     }
 }
 
@@ -46,11 +92,13 @@ impl<'w> Session<'w> {
     /// The level and mode of a transaction that begins now.
     fn new_block(&self, explicit: bool) -> Block<'w> {
         Block {
+            exports: OnceCell::new(),
             transaction: None,
             explicit,
             failed: false,
             isolation: self.state.settings.ready.isolation,
             read_only: self.state.settings.ready.read_only,
+            deferrable: self.state.settings.ready.deferrable,
             begun: Timestamp::now(),
             used: false,
             statements: 0,
@@ -120,11 +168,51 @@ impl<'w> Session<'w> {
         self.refresh_schema()
     }
 
+    /// SET TRANSACTION SNAPSHOT: the transaction sees what another one sees that has exported this
+    /// snapshot.
+    ///
+    /// # Errors
+    /// 25001 when the transaction has a snapshot already, 0A000 when its level does not go with that
+    /// snapshot, 22023 when there is no such snapshot.
+    pub(super) fn import_snapshot(&mut self, name: &str) -> Result<(), SqlError> {
+        let refused = |state, message: &str| Err(SqlError::new(state, message.to_owned()));
+        let Some(block) = self.block.as_mut().filter(|block| block.used || !block.is_read_committed()) else {
+            let message = "a snapshot-importing transaction must have isolation level SERIALIZABLE or REPEATABLE READ";
+            return refused(SqlState::FEATURE_NOT_SUPPORTED, message);
+        };
+        if block.used || block.transaction.is_some() {
+            let message = "SET TRANSACTION SNAPSHOT must be called before any query";
+            return refused(SqlState::ACTIVE_SQL_TRANSACTION, message);
+        }
+        let serializable = block.isolation == "serializable";
+        let (worker, isolation, read_only) =
+            (self.worker, settings::engine_isolation(block.isolation), block.read_only);
+        let imported = self.shared.exported.import(name, |exported| {
+            if serializable && !exported.serializable {
+                let message = "a serializable transaction cannot import a snapshot from a non-serializable transaction";
+                return refused(SqlState::FEATURE_NOT_SUPPORTED, message).map(|()| None);
+            }
+            if serializable && exported.read_only && !read_only {
+                let message = "a non-read-only serializable transaction cannot import a snapshot from a read-only \
+                               transaction";
+                return refused(SqlState::FEATURE_NOT_SUPPORTED, message).map(|()| None);
+            }
+            Ok(Some(worker.begin_at(isolation, read_only, exported.stamp)))
+        });
+        let Some(imported) = imported else {
+            let message = format!("invalid snapshot identifier: \"{name}\"");
+            return refused(SqlState::INVALID_PARAMETER_VALUE, &message);
+        };
+        block.transaction = imported?;
+        block.used = true;
+        self.refresh_schema()
+    }
+
     /// Makes the catalog that the session knows the one that its transaction sees.
     pub(super) fn refresh_schema(&mut self) -> Result<(), SqlError> {
         let Some(transaction) = self.block.as_ref().and_then(|block| block.transaction.as_ref()) else { return Ok(()) };
         if !self.shared.catalog.is_current(transaction, &self.state.schema)? {
-            self.state.schema = self.shared.catalog.read(transaction)?;
+            self.state.schema = self.shared.catalog.read(transaction, self.state.schema.database)?;
         }
         Ok(())
     }
@@ -164,8 +252,9 @@ impl<'w> Session<'w> {
     /// # Errors
     /// 40001, 40003 when nobody knows whether it was committed, and what the engine says.
     pub(super) fn commit(&mut self, out: &mut Out) -> Result<bool, SqlError> {
-        let Some(block) = self.block.take() else { return Ok(true) };
-        self.portals.retain(|_, portal| portal.rest.is_none());
+        let Some(mut block) = self.block.take() else { return Ok(true) };
+        block.exports.take();
+        self.end_portals(!block.failed);
         if block.failed {
             drop(block);
             self.ended(false, out);
@@ -220,7 +309,7 @@ impl<'w> Session<'w> {
     /// Rolls the transaction back.
     pub(super) fn roll_back(&mut self, out: &mut Out) {
         if self.block.take().is_some() {
-            self.portals.retain(|_, portal| portal.rest.is_none());
+            self.end_portals(false);
             self.ended(false, out);
         }
     }
@@ -251,6 +340,7 @@ impl<'w> Session<'w> {
             Some(block) if block.explicit => {
                 block.failed = true;
                 if block.savepoints.is_empty() {
+                    block.exports.take();
                     block.transaction = None;
                     self.settle();
                 }
@@ -292,6 +382,7 @@ impl<'w> Session<'w> {
         let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
         block.savepoints.truncate(place);
         self.state.settings.release(place);
+        self.savepoints_left(place, false);
         Ok(())
     }
 
@@ -310,6 +401,7 @@ impl<'w> Session<'w> {
         let (locks, advisory) = block.savepoints[place].2;
         self.locks.release_since(locks);
         self.state.advisory.release_since(advisory);
+        self.savepoints_left(place, true);
         self.refresh_schema()?;
         for (name, value) in self.state.roll_back_to(place + 1) {
             out.parameter_status(name, &value);
@@ -317,7 +409,7 @@ impl<'w> Session<'w> {
         Ok(())
     }
 
-    fn need_block(&self, what: &str) -> Result<(), SqlError> {
+    pub(super) fn need_block(&self, what: &str) -> Result<(), SqlError> {
         if self.block.as_ref().is_some_and(|block| block.explicit) {
             return Ok(());
         }

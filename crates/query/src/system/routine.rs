@@ -38,6 +38,7 @@ const HANDLERS: &[(Oid, &str)] = &[
     (3816, "array_typanalyze"),
     (6098, "jsonb_subscript_handler"),
     (6179, "array_subscript_handler"),
+    (6180, "raw_array_subscript_handler"),
 ];
 
 /// A function or an aggregate.

@@ -1,6 +1,9 @@
 //! A node with its SQL server, and clients of it.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod judge;
+pub mod wire;
+
 use std::{
     path::Path,
     sync::Arc,

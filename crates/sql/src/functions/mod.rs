@@ -53,7 +53,7 @@ pub use pattern::like_prefix;
 pub use quote::quote_identifier;
 pub use regex::Regex;
 pub use regexp::regexp_matches;
-pub use resolve::{Resolved, common_kind, resolve};
+pub use resolve::{Resolved, check_collatable, common_kind, resolve};
 pub use session::{SessionCalls, SessionFunction};
 pub use set::{Declared as SetDeclared, SetFunction};
 

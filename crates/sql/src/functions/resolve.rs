@@ -3,7 +3,7 @@
 use super::{Function, named};
 use crate::{
     SqlError, SqlState,
-    types::{Category, Kind, implicitly},
+    types::{Category, Kind, Type, implicitly},
 };
 
 /// What was chosen.
@@ -203,6 +203,21 @@ fn narrow_by_category(candidates: &mut Vec<Candidate>, given: &[Kind]) {
     };
     if candidates.iter().any(fits) {
         candidates.retain(fits);
+    }
+}
+
+/// Checks that COLLATE can stand behind a value of this type.
+///
+/// # Errors
+/// 42804 when it is of a type that has no collations.
+pub fn check_collatable(ty: Type) -> Result<(), SqlError> {
+    let kind = ty.element().map_or(ty.kind(), Type::kind);
+    match kind {
+        Kind::Unknown | Kind::Text | Kind::Varchar | Kind::Char | Kind::Name => Ok(()),
+        _ => {
+            let message = format!("collations are not supported by type {}", ty.kind());
+            Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message))
+        }
     }
 }
 

@@ -1,0 +1,186 @@
+//! Statements whose answers are compared with those of PostgreSQL 15.
+//!
+//! Each file `differential/*.sql` is run in a schema of its own, on Freshet and on a PostgreSQL
+//! that the test starts, as simple queries. Both must say the same: names of columns, oids of their
+//! types, rows as text, command tags, the state of the transaction, and the
+//! SQLSTATE of an error. The order of rows counts where the statement has an ORDER BY outside of
+//! all parentheses, or fetches from a cursor.
+//!
+//! A statement ends with `;` at the end of a line. Statements within a line are one query. Lines
+//! after COPY … FROM STDIN are its data, up to `\.`. Between statements, `--` begins a comment.
+//!
+//! `differential/differences.txt` lists what differs, below the sentence of docs/sql.md that says
+//! so. A sentence that is not there fails the test, and so does a difference that is no longer.
+//!
+//!     FRESHET_DIFFERENTIAL=numbers,joins cargo test -p freshet-query --test differential files
+//!
+//! runs two of the files.
+
+mod common;
+
+#[path = "differential/text.rs"]
+mod text;
+
+use std::{collections::BTreeMap, env, fmt::Write as _, fs, path::PathBuf, time::Instant};
+
+use common::{
+    SqlNode,
+    judge::Judge,
+    wire::{Answer, Part, Wire},
+};
+use freshet_testing::{Missing, skip};
+use text::{Statement, is_ordered, normal, statements};
+
+/// The least oid that PostgreSQL gives to what is not its own.
+const FIRST_OWN_OID: u32 = 16_384;
+
+/// Sessions with both servers.
+struct Pair {
+    freshet: Wire,
+    postgresql: Wire,
+}
+
+impl Pair {
+    /// Opens them, with a new schema of this name as the first in the search path.
+    fn open(node: &SqlNode, judge: &Judge, schema: &str) -> Self {
+        let mut pair = Self { freshet: Wire::tcp(node.address()), postgresql: Wire::unix(&judge.socket()) };
+        for sql in [
+            format!("CREATE SCHEMA {schema}"),
+            format!("SET search_path = {schema}, public"),
+            "SET statement_timeout = '60s'".to_owned(),
+        ] {
+            let (ours, theirs) = pair.ask(&sql, "");
+            assert!(ours.state().is_none() && theirs.state().is_none(), "{sql}: {ours}, {theirs}");
+        }
+        pair
+    }
+
+    /// Asks both at once. Returns what Freshet says, and PostgreSQL.
+    fn ask(&mut self, sql: &str, data: &str) -> (Answer, Answer) {
+        self.freshet.ask(sql, data);
+        self.postgresql.ask(sql, data);
+        (self.freshet.answer(), self.postgresql.answer())
+    }
+
+    /// The answers where they differ. A transaction that only one of them is in then is ended.
+    fn difference(&mut self, statement: &Statement) -> Option<(Answer, Answer)> {
+        let (mut ours, mut theirs) = self.ask(&statement.sql, &statement.data);
+        if !is_ordered(&statement.sql) {
+            ours.sort();
+            theirs.sort();
+        }
+        if ours.status != theirs.status {
+            self.ask("ROLLBACK", "");
+        }
+        (comparable(&ours) != comparable(&theirs)).then_some((ours, theirs))
+    }
+}
+
+/// What of an answer is compared.
+fn comparable(answer: &Answer) -> (Vec<Part>, char) {
+    let mut parts = answer.parts.clone();
+    for part in &mut parts {
+        match part {
+            Part::Failed { message, .. } => message.clear(),
+            Part::Columns(columns) => {
+                for column in columns {
+                    if column.kind >= FIRST_OWN_OID {
+                        column.kind = FIRST_OWN_OID;
+                    }
+                    // Columns of general queries do not say yet where they come from.
+                    (column.of_table, column.number) = (false, 0);
+                }
+            }
+            _ => {}
+        }
+    }
+    // Rows that came before an error, and their columns, are for nobody.
+    if answer.state().is_some() {
+        parts.retain(|part| matches!(part, Part::Done(_) | Part::Failed { .. }));
+    }
+    (parts, answer.status)
+}
+
+/// Both servers, or why there is no PostgreSQL.
+fn servers(what: &str) -> Option<(SqlNode, Judge)> {
+    match Judge::start() {
+        Ok(judge) => Some((SqlNode::in_memory(), judge)),
+        Err(why) => {
+            skip(Missing::Tool, what, why);
+            None
+        }
+    }
+}
+
+/// Where the files are.
+fn directory() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/differential")
+}
+
+/// The known differences: statements, each with the sentence that says so.
+fn known_differences() -> BTreeMap<String, String> {
+    let listed = fs::read_to_string(directory().join("differences.txt")).unwrap();
+    let documented = directory().join("../../../../docs/sql.md");
+    let documented = normal(&fs::read_to_string(documented).unwrap());
+    let mut known = BTreeMap::new();
+    for group in listed.split("\n= ").skip(1) {
+        let (sentence, rest) = group.split_once('\n').unwrap_or((group, ""));
+        assert!(documented.contains(&normal(sentence)), "docs/sql.md does not say: {sentence}");
+        for statement in statements(rest) {
+            let before = known.insert(normal(&statement.sql), sentence.to_owned());
+            assert!(before.is_none(), "listed twice: {}", statement.sql);
+        }
+    }
+    known
+}
+
+#[test]
+fn files_are_answered_as_by_postgresql() {
+    let chosen = env::var("FRESHET_DIFFERENTIAL").ok();
+    let mut files: Vec<PathBuf> = fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    files.retain(|file| file.extension().is_some_and(|it| it == "sql"));
+    files.sort();
+    let name = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().into_owned();
+    if let Some(chosen) = &chosen {
+        files.retain(|file| chosen.split(',').any(|it| it == name(file)));
+    }
+    assert!(!files.is_empty(), "no files in {}", directory().display());
+    let mut known = known_differences();
+    let Some((node, judge)) = servers("statements as PostgreSQL answers them") else { return };
+    let (mut count, mut wrong) = (0, Vec::new());
+    for file in files {
+        let (begun, name) = (Instant::now(), name(&file));
+        let mut pair = Pair::open(&node, &judge, &format!("of_{name}"));
+        let found = statements(&fs::read_to_string(&file).unwrap());
+        for statement in &found {
+            let difference = pair.difference(statement);
+            let is_known = known.remove(&normal(&statement.sql));
+            let (line, sql) = (statement.line, &statement.sql);
+            match (difference, is_known) {
+                (Some((ours, theirs)), None) => {
+                    wrong.push(format!("{name}.sql:{line}: {sql}\n    Freshet:    {ours}\n    PostgreSQL: {theirs}"));
+                }
+                (None, Some(sentence)) => wrong.push(format!(
+                    "{name}.sql:{line}: {sql}\n    is as in PostgreSQL now, but differences.txt has it for: {sentence}"
+                )),
+                _ => {}
+            }
+        }
+        println!("{name}: {} statements, {:?}", found.len(), begun.elapsed());
+        count += found.len();
+    }
+    if chosen.is_none() {
+        wrong.extend(known.keys().map(|sql| format!("differences.txt has what is in no file: {sql}")));
+    }
+    println!("{count} statements");
+    report(&wrong);
+}
+
+/// Fails with what differs.
+fn report(wrong: &[String]) {
+    let mut said = String::new();
+    for difference in wrong {
+        writeln!(said, "{difference}").unwrap();
+    }
+    assert!(wrong.is_empty(), "{} answers differ:\n{said}", wrong.len());
+}
