@@ -158,7 +158,8 @@ fn abbreviated(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
     let mut text = String::new();
     net.write_address(&mut text);
     let short = match text.strip_suffix("::") {
-        Some(prefix) if !prefix.is_empty() => prefix,
+        // All groups of the prefix are there.
+        Some(prefix) if prefix.split(':').count() == usize::from(net.bits.div_ceil(16)) => prefix,
         _ => &text,
     };
     Ok(Value::text(format!("{short}/{}", net.bits)))
