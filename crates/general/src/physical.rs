@@ -49,7 +49,6 @@ use crate::{
         ApplyExec, ConcatExec, ExpandCall, ExpandExec, MeterExec, RecursiveExec, ScanExec, SharedExec, UniqueExec,
         ValuesExec, WatchExec, WorkExec, look_up,
     },
-    filter::Condition,
     function::call,
     layout::from_scalar,
     node::{self, Apply, Expand, Recursive, Unique},
