@@ -49,7 +49,6 @@ use crate::{
         ApplyExec, ConcatExec, ExpandCall, ExpandExec, MeterExec, RecursiveExec, ScanExec, SharedExec, UniqueExec,
         ValuesExec, WatchExec, WorkExec, look_up,
     },
-    filter::Condition,
     function::call,
     layout::from_scalar,
     node::{self, Apply, Expand, Recursive, Unique},
@@ -375,12 +374,8 @@ fn make_scan(scan: &TableScan, fetch: Option<usize>) -> Result<Made> {
     let columns: Vec<usize> = scan.projection.clone().unwrap_or_else(all);
     let source = scan.source.as_ref();
     if let Some(relation) = RelationSource::of(source) {
-        let described = relation.relation.columns();
-        let conditions = scan
-            .filters
-            .iter()
-            .map(|filter| Condition::of(filter, described).ok_or_else(|| unexpected("a scan's filter that is none")))
-            .collect::<Result<_>>()?;
+        let condition = |filter| relation.condition(filter)?.ok_or_else(|| unexpected("a scan's filter that is none"));
+        let conditions = scan.filters.iter().map(condition).collect::<Result<_>>()?;
         let limit = match (scan.fetch, fetch) {
             (Some(one), Some(two)) => Some(one.min(two)),
             (one, two) => one.or(two),

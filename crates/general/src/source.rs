@@ -6,7 +6,10 @@ use std::{
 };
 
 use arrow::datatypes::{FieldRef, Schema, SchemaRef};
-use datafusion_common::Result;
+use datafusion_common::{
+    Result,
+    tree_node::{Transformed, TreeNode},
+};
 use datafusion_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableSource};
 use freshet_sql::general::Relation;
 
@@ -17,17 +20,35 @@ pub(crate) struct RelationSource {
     pub relation: Arc<dyn Relation>,
     pub name: String,
     schema: SchemaRef,
+    /// What its columns have computed: expressions, and the columns.
+    computed: Vec<(Expr, Expr)>,
 }
 
 impl RelationSource {
-    pub fn new(relation: Arc<dyn Relation>, name: &str) -> Self {
+    pub fn new(relation: Arc<dyn Relation>, name: &str, computed: Vec<(Expr, Expr)>) -> Self {
         let fields: Vec<FieldRef> = relation.columns().iter().map(|column| field(&column.name, column.ty)).collect();
-        Self { relation, name: name.to_owned(), schema: Arc::new(Schema::new(fields)) }
+        Self { relation, name: name.to_owned(), schema: Arc::new(Schema::new(fields)), computed }
     }
 
     /// The source, if it is one of these.
     pub fn of(source: &dyn TableSource) -> Option<&Self> {
         (source as &dyn Any).downcast_ref()
+    }
+
+    /// The condition on one column that a filter is, if it is one, be it on what a column has
+    /// computed.
+    pub fn condition(&self, filter: &Expr) -> Result<Option<Condition>> {
+        let columns = self.relation.columns();
+        if self.computed.is_empty() {
+            return Ok(Condition::of(filter, columns));
+        }
+        let replaced = filter.clone().transform_down(|expr| {
+            Ok(match self.computed.iter().find(|(known, _)| *known == expr) {
+                Some((_, column)) => Transformed::yes(column.clone()),
+                None => Transformed::no(expr),
+            })
+        })?;
+        Ok(Condition::of(&replaced.data, columns))
     }
 }
 
@@ -38,14 +59,13 @@ impl TableSource for RelationSource {
 
     fn supports_filters_pushdown(&self, filters: &[&Expr]) -> Result<Vec<TableProviderFilterPushDown>> {
         // What the relation does not take itself, the scan applies before it copies a row.
-        let columns = self.relation.columns();
-        Ok(filters
-            .iter()
-            .map(|filter| match Condition::of(filter, columns) {
+        let taken = |filter: &&Expr| {
+            Ok(match self.condition(filter)? {
                 Some(_) => TableProviderFilterPushDown::Exact,
                 None => TableProviderFilterPushDown::Unsupported,
             })
-            .collect())
+        };
+        filters.iter().map(taken).collect()
     }
 }
 

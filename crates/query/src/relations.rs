@@ -19,6 +19,7 @@ use freshet_sql::{
 
 use crate::{
     bind::access::{self, Access, Among},
+    bind::modify::parse_expression,
     bind::select::all_of,
     error::read_error,
     execute::Run,
@@ -206,6 +207,8 @@ struct Stored {
     numbers: Vec<usize>,
     /// Which of these are the primary key.
     key: Vec<usize>,
+    /// What hidden ones of these have computed.
+    computed: Vec<(sqlparser::ast::Expr, usize)>,
     system: Arc<dyn SystemView>,
     guard: Guard,
 }
@@ -216,6 +219,19 @@ impl Stored {
             (number, Column { name: column.name.clone(), ty: column.ty, hidden: false })
         };
         let (mut numbers, mut columns): (Vec<_>, Vec<_>) = info.table.visible_columns().map(column).unzip();
+        let mut expressions = Vec::new();
+        // What is computed for some rows only is of no use for others.
+        for computed in info.computed.iter().filter(|computed| computed.when.is_empty()) {
+            let sql = info.table.columns[usize::from(computed.column)].computed.as_ref();
+            let Some(Ok(parsed)) = sql.map(|it| parse_expression(&it.expression)) else { continue };
+            let mut name = format!("{} (computed)", info.shown_column(computed.column, true));
+            while columns.iter().any(|column| column.name == name) {
+                name.push('*');
+            }
+            expressions.push((parsed, columns.len()));
+            numbers.push(usize::from(computed.column));
+            columns.push(Column { name, ty: computed.ty, hidden: true });
+        }
         numbers.push(RECORD_ID_COLUMN);
         columns.push(Column { name: RECORD_ID.to_owned(), ty: Type::of(Kind::Int8), hidden: true });
         let place = |column: u16| numbers.iter().position(|number| *number == usize::from(column));
@@ -226,7 +242,8 @@ impl Stored {
             .find(|index| index.constraint == schema::IndexConstraint::Primary && index.is_unique_at_once())
             .and_then(|index| index.columns.iter().map(|part| place(part.column)).collect::<Option<Vec<_>>>());
         let (key, system) = (key.unwrap_or_default(), Arc::clone(&snapshot.system));
-        Self { info: Arc::clone(info), columns, numbers, key, system, guard: Guard::of(snapshot) }
+        let computed = expressions;
+        Self { info: Arc::clone(info), columns, numbers, key, computed, system, guard: Guard::of(snapshot) }
     }
 
     fn condition(&self, filter: &Filter) -> Option<Expression> {
@@ -280,6 +297,10 @@ impl Relation for Stored {
 
     fn key(&self) -> &[usize] {
         &self.key
+    }
+
+    fn computed(&self) -> &[(sqlparser::ast::Expr, usize)] {
+        &self.computed
     }
 
     fn row_estimate(&self) -> Option<u64> {

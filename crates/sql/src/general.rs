@@ -6,7 +6,7 @@
 
 use std::{fmt, sync::Arc};
 
-use sqlparser::ast::Query;
+use sqlparser::ast::{Expr, Query};
 
 use crate::{
     SqlError,
@@ -69,6 +69,12 @@ pub trait Relation: Readable {
 
     /// The columns of its primary key, which determine all others; none if it has none.
     fn key(&self) -> &[usize] {
+        &[]
+    }
+
+    /// Expressions over its columns whose values other columns of it, hidden ones, have in every row,
+    /// with the numbers of these: a filter on the expression is one on the column.
+    fn computed(&self) -> &[(Expr, usize)] {
         &[]
     }
 

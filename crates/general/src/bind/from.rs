@@ -461,13 +461,40 @@ impl Binder<'_> {
             })
             .collect();
         let key = relation.key().to_vec();
-        let source = Arc::new(RelationSource::new(relation, name));
+        let computed = self.computed(relation.as_ref(), &columns);
+        let source = Arc::new(RelationSource::new(relation, name, computed));
         let plan =
             LogicalPlanBuilder::scan(qualifier, source, None).and_then(LogicalPlanBuilder::build).map_err(to_sql)?;
         let schema = schema.filter(|_| visible == name);
         let mut scope = scope_of(schema, visible, columns);
         scope.tables.iter_mut().for_each(|table| table.key.clone_from(&key));
         Ok(Source { plan, scope })
+    }
+
+    /// What the columns of a relation have computed, as its filters may say it.
+    fn computed(&mut self, relation: &dyn Relation, columns: &[Column]) -> Vec<(Expr, Expr)> {
+        if relation.computed().is_empty() {
+            return Vec::new();
+        }
+        // By their own names, whatever they are called in the query.
+        let own = relation.columns().iter().zip(columns).map(|(described, column)| Column {
+            name: described.name.clone(),
+            of: None,
+            ..column.clone()
+        });
+        let scope = scope_of(None, "", own.collect());
+        self.levels.push(Level { closed: true, scope, ..Level::default() });
+        let mut found = Vec::new();
+        for (expr, at) in relation.computed() {
+            let Some(column) = columns.get(*at) else { continue };
+            if let Ok(typed) = self.expression(expr)
+                && typed.ty == column.ty
+            {
+                found.push((typed.expr, column.expr.clone()));
+            }
+        }
+        self.levels.pop();
+        found
     }
 
     /// A name for a table in the plan, by which its columns are told from all others.

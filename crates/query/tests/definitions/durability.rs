@@ -146,6 +146,57 @@ fn a_standby_shows_definitions_and_goes_on_after_a_take_over() {
     session.ok("CREATE TABLE u (a int REFERENCES t)");
 }
 
+/// Indexes on expressions and of some rows, with rows from before and after they came: their keys
+/// are found again by a restart, with and without a checkpoint, and by a standby.
+#[test]
+fn what_is_computed_for_indexes_is_found_by_restarts_and_standbys() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let settings = |n: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(directories[n].path()) };
+    let primary = Node::start(settings(0), |_| {}).unwrap();
+    let standby = Node::start(NodeConfig { join: Some(primary.address().into()), ..settings(1) }, |_| {}).unwrap();
+    let look = |base: &Base| {
+        let worker = base.worker();
+        let mut session = base.session(&worker);
+        assert_eq!(session.rows("SELECT id FROM t WHERE lower(b) = 'x7' AND c IS NULL"), ["7"]);
+        assert_eq!(session.rows("SELECT id FROM t WHERE lower(b) = 'x8' AND c IS NULL"), Vec::<String>::new());
+        assert_eq!(session.rows("SELECT id FROM t WHERE lower(b) = 'late' AND c IS NULL"), ["1000"]);
+        assert_eq!(session.rows("SELECT count(*), max(id) FROM t WHERE id * 2 > 190 AND c > 0"), ["1,98"]);
+        assert_eq!(session.rows("SELECT id FROM t WHERE c IS NULL AND id > 96 ORDER BY id"), ["97", "99", "1000"]);
+    };
+    {
+        let base = Base::of(primary.database().clone());
+        let worker = base.worker();
+        let mut session = base.session(&worker);
+        session.ok("CREATE TABLE t (id int PRIMARY KEY, b text, c int)");
+        let rows: Vec<String> =
+            (1..100).map(|id| format!("({id}, 'X{id}', {})", if id % 2 == 0 { "1" } else { "NULL" })).collect();
+        session.ok(&format!("INSERT INTO t VALUES {}", rows.join(", ")));
+        session.ok("CREATE UNIQUE INDEX live ON t (lower(b)) WHERE c IS NULL");
+        session.ok("CREATE INDEX double ON t ((id * 2)) WHERE c > 0");
+        session.ok("CREATE INDEX simple ON t (id) WHERE c IS NULL");
+        primary.checkpoint(freshet_engine::CheckpointKind::Fuzzy).unwrap();
+        session.ok("INSERT INTO t VALUES (1000, 'LATE', NULL)");
+        session.ok("UPDATE t SET c = 0 WHERE id = 96");
+        session.ok("UPDATE t SET c = NULL WHERE id = 11");
+        assert!(session.fails("INSERT INTO t VALUES (1001, 'late', NULL)").starts_with("23505"));
+        let end = base.database.core().snapshots.current();
+        standby.wait_visible(end, Some(Instant::now() + Duration::from_secs(30))).unwrap();
+        look(&base);
+        look(&Base::reading(standby.database().clone()));
+    }
+    primary.stop().unwrap();
+    standby.stop().unwrap();
+    drop((primary, standby));
+    let alone = NodeConfig { safety: Safety::OneSafe, ..config(directories[0].path()) };
+    let again = Node::start(alone, |_| {}).unwrap();
+    let base = Base::of(again.database().clone());
+    look(&base);
+    let worker = base.worker();
+    let mut session = base.session(&worker);
+    assert!(session.fails("UPDATE t SET b = 'LATE' WHERE id = 7").starts_with("23505"));
+    session.ok("UPDATE t SET b = 'LATE' WHERE id = 8");
+}
+
 #[test]
 fn a_catalog_of_another_format_is_refused() {
     /// Of what databases share.
