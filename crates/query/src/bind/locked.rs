@@ -128,7 +128,8 @@ impl Binder<'_> {
         if let Some(what) = unlockable(select) {
             return Err(refused(format!("{name} is not allowed with {what}")));
         }
-        let ctes = query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| name_of(&cte.alias.name)).collect();
+        let ctes: Vec<String> =
+            query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| name_of(&cte.alias.name)).collect();
         let mut sources = Vec::new();
         for table in &select.from {
             sources.extend(self.lockable(table, &ctes)?);
@@ -169,14 +170,14 @@ impl Binder<'_> {
         (limits.limit_clause, limits.fetch) = (query.limit_clause.clone(), query.fetch.clone());
         let limits = self.any_query(&limits)?;
         let mut query = query.clone();
-        query.body = Box::new(SetExpr::Select(Box::new(select)));
+        *query.body = SetExpr::Select(Box::new(select));
         (query.limit_clause, query.fetch, query.locks) = (None, None, Vec::new());
         let query = self.general(&query, why)?;
         let shown = query.0.columns().len().saturating_sub(marks.len());
         Ok(LockedPlan { query, shown, marks, limit: limits.limit, offset: limits.offset })
     }
 
-    fn lockable(&self, table: &TableWithJoins, ctes: &Vec<String>) -> Bound<Vec<Source>> {
+    fn lockable(&self, table: &TableWithJoins, ctes: &[String]) -> Bound<Vec<Source>> {
         let mut found = self.lockable_factor(&table.relation, ctes)?;
         for join in &table.joins {
             use JoinOperator::{FullOuter, Left, LeftOuter, Right, RightOuter};
@@ -194,7 +195,7 @@ impl Binder<'_> {
         Ok(found)
     }
 
-    fn lockable_factor(&self, factor: &TableFactor, ctes: &Vec<String>) -> Bound<Vec<Source>> {
+    fn lockable_factor(&self, factor: &TableFactor, ctes: &[String]) -> Bound<Vec<Source>> {
         let (alias, item) = match factor {
             TableFactor::NestedJoin { table_with_joins, alias: None } => {
                 return self.lockable(table_with_joins, ctes);
