@@ -107,14 +107,6 @@ func types(pool *pgxpool.Pool) {
 	check(number.Scan("NaN"), "NaN")
 	check(pool.QueryRow(ctx, "SELECT ($1::numeric)::text", number).Scan(&back), "NaN")
 	same(back, "NaN", "NaN")
-	kind, err := func() (*pgtype.Type, error) {
-		connection, err := pool.Acquire(ctx)
-		check(err, "acquire")
-		defer connection.Release()
-		return connection.Conn().LoadType(ctx, "go_app.item")
-	}()
-	check(err, "a composite type's fields")
-	same(kind.Name, "go_app.item", "a composite type")
 }
 
 func items(pool *pgxpool.Pool) {

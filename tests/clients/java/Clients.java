@@ -318,7 +318,7 @@ public final class Clients {
         same(metadata.getDatabaseMajorVersion(), 15, "version");
         same(metadata.getSQLKeywords().contains("ilike"), true, "key words");
         same(metadata.getMaxColumnNameLength(), 63, "the longest name");
-        same(rows(metadata.getCatalogs(), "TABLE_CAT"), List.of("freshet"), "catalogs");
+        same(rows(metadata.getCatalogs(), "TABLE_CAT"), List.of("freshet", "postgres", "template1"), "catalogs");
         same(rows(metadata.getSchemas(null, "app"), "TABLE_SCHEM"), List.of("app"), "schemas");
         same(rows(metadata.getTableTypes()).containsAll(List.of("TABLE", "VIEW", "SEQUENCE")), true, "kinds of tables");
         same(rows(metadata.getTables(null, "app", "%", null), "TABLE_SCHEM", "TABLE_NAME", "TABLE_TYPE", "REMARKS"),

