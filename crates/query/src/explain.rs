@@ -24,6 +24,7 @@ pub fn lines(planned: &Planned) -> Vec<String> {
             targets(&plan.targets, &mut lines);
         }
         Plan::General(_) => line(0, "General query", &mut lines),
+        Plan::Locked(_) => line(0, "Lock Rows", &mut lines),
         Plan::Utility => line(0, "Utility statement", &mut lines),
     }
     for (number, first) in planned.firsts.iter().enumerate() {

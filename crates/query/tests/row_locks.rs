@@ -410,3 +410,24 @@ fn references_hold_whatever_happens_at_once() {
     assert_eq!(outcome(&first, "SELECT * FROM p FOR UPDATE NOWAIT"), "00000");
     assert_eq!(outcome(&first, "SELECT * FROM c FOR UPDATE NOWAIT"), "00000");
 }
+
+#[test]
+fn general_queries_lock_rows_in_their_order() {
+    let (_node, one, other) = prepared();
+    let outer = "FROM p LEFT JOIN c ON c.p = p.id";
+    one.lines(&format!("BEGIN; SELECT p.id {outer} WHERE p.id = 1 FOR UPDATE OF p"));
+    assert_eq!(outcome(&other, "SELECT id FROM p WHERE id = 1 FOR UPDATE NOWAIT"), "55P03");
+    assert_eq!(outcome(&other, &format!("SELECT p.id {outer} FOR SHARE OF p NOWAIT")), "55P03");
+    assert_eq!(outcome(&other, &format!("SELECT p.id {outer} FOR SHARE OF p")), "55P03");
+    other.lines("BEGIN");
+    let take = format!("SELECT p.id {outer} ORDER BY p.v LIMIT 1 FOR UPDATE OF p SKIP LOCKED");
+    assert_eq!(other.lines(&take), ["2"]);
+    // No more than that one.
+    assert_eq!(one.lines("SELECT id FROM p ORDER BY id FOR UPDATE SKIP LOCKED"), ["1", "3"]);
+    other.lines("COMMIT; RESET lock_timeout");
+    one.lines("UPDATE p SET v = 99 WHERE id = 1");
+    let waiting = thread::spawn(move || other.lines(&format!("SELECT p.v {outer} WHERE p.id = 1 FOR UPDATE OF p")));
+    eventually("the other waits", || one.lines("SELECT count(*) FROM pg_locks WHERE NOT granted") == ["1"]);
+    one.lines("COMMIT");
+    assert_eq!(waiting.join().unwrap(), ["99"], "what it is after the wait");
+}

@@ -65,7 +65,7 @@ impl Finder<'_> {
     }
 }
 
-fn quoted(name: &str) -> Ident {
+pub(super) fn quoted(name: &str) -> Ident {
     Ident::with_quote('"', name)
 }
 

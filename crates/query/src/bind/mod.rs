@@ -11,6 +11,7 @@ mod found;
 pub mod general;
 pub mod implied;
 mod join;
+pub mod locked;
 pub mod modify;
 pub mod need;
 pub mod scope;

@@ -636,7 +636,7 @@ pub fn is_aggregate(name: &str) -> bool {
 }
 
 /// Whether there is an aggregate in an expression, outside of subqueries.
-fn has_aggregate(expr: &Expr) -> bool {
+pub(super) fn has_aggregate(expr: &Expr) -> bool {
     use std::ops::ControlFlow;
     struct Finder;
     impl sqlparser::ast::Visitor for Finder {

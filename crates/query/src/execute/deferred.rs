@@ -17,7 +17,7 @@ use std::{
 
 use freshet_engine::{Rid, WriteError};
 use freshet_sql::{
-    SqlError, Value,
+    SqlError, SqlState, Value,
     memory::{Pool, Reservation},
 };
 
@@ -25,7 +25,7 @@ use super::{Run, referential::values, write::Written};
 use crate::{
     bind::select::WhenLocked,
     error::{read_error, write_error},
-    schema::{Deferral, ForeignKey, Oid, TableInfo},
+    schema::{Deferral, ForeignKey, Oid, Schema, Table, TableInfo},
 };
 
 /// Something that a transaction has yet to look at.
@@ -164,10 +164,31 @@ impl Deferred {
         self.modes.borrow_mut().clone_from(&mark.modes);
     }
 
-    /// Whether something of these constraints is left to look at.
-    pub fn concerns(&self, is_of: impl Fn(Oid) -> bool) -> bool {
-        let checks = self.checks.borrow();
-        !self.is_empty() && checks.iter().any(|(check, done)| done.is_none() && is_of(check.constraint))
+    /// Fails where a definition, whose tag this is, has changed a table with rows that are left to
+    /// look at: they may lie elsewhere now.
+    ///
+    /// # Errors
+    /// 55006.
+    pub fn refuse_changes(&self, before: &Schema, after: &Schema, tag: &str) -> Result<(), SqlError> {
+        for (check, _) in self.checks.borrow().iter().filter(|(_, done)| done.is_none()) {
+            let table = match check.what {
+                What::Unique { table, .. } | What::Child { table, .. } => Some(table),
+                What::Parent { child, .. } => {
+                    let key = before.table(child).and_then(|child| foreign_key(child, check.constraint));
+                    key.map(|key| key.parent)
+                }
+            };
+            let Some(was) = table.and_then(|table| before.table(table)) else { continue };
+            let same = after.table(was.table.oid).is_some_and(|is| {
+                // Privileges do not matter.
+                Arc::ptr_eq(was, is) || Table { grants: was.table.grants.clone(), ..is.table.clone() } == was.table
+            });
+            if !same {
+                let message = format!("cannot {tag} \"{}\" because it has pending trigger events", was.table.name);
+                return Err(SqlError::new(SqlState::OBJECT_IN_USE, message));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -1,16 +1,18 @@
 //! General queries, over the tables of the transaction.
 
-use std::collections::HashSet;
+use std::{collections::HashSet, ops::ControlFlow};
 
 use freshet_engine::{Rid, RowLock};
 use freshet_sql::{SqlError, Value, general};
 
-use super::{Run, Sink, modify::Collected, write::Written};
+use super::{Run, Sink, modify::Collected, select::Window, write::Written};
 use crate::{
     bind::{
         general::GeneralQuery,
-        select::{RowMark, WhenLocked},
+        locked::LockedPlan,
+        select::{Output, RowMark, WhenLocked},
     },
+    expression::{Environment, Source},
     relations,
     schema::TableInfo,
 };
@@ -48,6 +50,40 @@ impl Run<'_, '_> {
                 }
             }
         })
+    }
+
+    /// Runs a general query that locks rows. Returns how many rows it has given.
+    ///
+    /// At READ COMMITTED, when a row that is to be locked was changed by another transaction
+    /// meanwhile, the query is run again over what there is now.
+    ///
+    /// # Errors
+    /// What goes wrong in the query, in reading, in the sink; 40001, 40P01, 55P03, 53200.
+    pub fn locked_general(&self, plan: &LockedPlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+        let limit = self.count(plan.limit.as_ref(), "LIMIT")?.unwrap_or(u64::MAX);
+        let skip = self.count(plan.offset.as_ref(), "OFFSET")?.unwrap_or(0);
+        loop {
+            let mut locking = Locking {
+                run: self,
+                plan,
+                window: Window { skip, left: limit },
+                kept: Collected::within(&self.memory),
+                again: false,
+            };
+            if limit > 0 {
+                self.general(&plan.query, &mut locking)?;
+            }
+            if !locking.again {
+                for row in &locking.kept.0 {
+                    if sink.values(row)?.is_break() {
+                        break;
+                    }
+                }
+                return Ok(locking.kept.0.len() as u64);
+            }
+            (self.interrupted)()?;
+            self.transaction.refresh();
+        }
     }
 
     /// How a general query is run, a line for each step; with `analyze` it is run.
@@ -97,5 +133,43 @@ impl Run<'_, '_> {
             }
             self.transaction.refresh();
         }
+    }
+}
+
+/// Locks the rows that a query finds, and keeps those that are shown.
+struct Locking<'r, 'a, 'w> {
+    run: &'r Run<'a, 'w>,
+    plan: &'r LockedPlan,
+    window: Window,
+    kept: Collected,
+    /// Whether a row was changed by another transaction.
+    again: bool,
+}
+
+impl Sink for Locking<'_, '_, '_> {
+    fn row(&mut self, _: &[Output], _: &[Source<'_>], _: &Environment<'_>) -> Result<ControlFlow<()>, SqlError> {
+        Err(SqlError::internal("a general query gives values"))
+    }
+
+    fn values(&mut self, row: &[Value]) -> Result<ControlFlow<()>, SqlError> {
+        let (shown, rids) = row.split_at(self.plan.shown.min(row.len()));
+        for ((info, mark), rid) in self.plan.marks.iter().zip(rids) {
+            let rid = rid.as_i64().ok_or_else(|| SqlError::internal("a row without a record id"))?;
+            match self.run.lock_row(info, Rid(rid as u64), *mark)? {
+                Written::Done(()) => {}
+                Written::Changed => {
+                    self.again = true;
+                    return Ok(ControlFlow::Break(()));
+                }
+                Written::Gone | Written::Held => return Ok(ControlFlow::Continue(())),
+            }
+        }
+        match self.window.next() {
+            None => return Ok(ControlFlow::Break(())),
+            Some(false) => return Ok(ControlFlow::Continue(())),
+            Some(true) => {}
+        }
+        let _ = self.kept.values(shown)?;
+        Ok(if self.window.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     }
 }

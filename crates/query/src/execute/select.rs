@@ -27,14 +27,14 @@ use crate::{
 };
 
 /// How many rows are let through.
-struct Window {
-    skip: u64,
-    left: u64,
+pub(super) struct Window {
+    pub(super) skip: u64,
+    pub(super) left: u64,
 }
 
 impl Window {
     /// Whether the next row is shown; nothing when no row will be any more.
-    fn next(&mut self) -> Option<bool> {
+    pub(super) fn next(&mut self) -> Option<bool> {
         if self.left == 0 {
             return None;
         }
@@ -81,7 +81,7 @@ fn compare(keys: &[SortKey], one: &[Value], other: &[Value]) -> Ordering {
 }
 
 impl<'a> Run<'a, '_> {
-    fn count(&self, expression: Option<&Expression>, clause: &str) -> Result<Option<u64>, SqlError> {
+    pub(super) fn count(&self, expression: Option<&Expression>, clause: &str) -> Result<Option<u64>, SqlError> {
         let Some(expression) = expression else { return Ok(None) };
         let value = expression.evaluate(&[], &self.environment)?;
         let Some(number) = value.as_i64() else { return Ok(None) };

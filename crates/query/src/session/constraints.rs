@@ -41,10 +41,8 @@ impl SetConstraints {
             true => Vec::new(),
             false => parser.parse_comma_separated(|parser| parser.parse_object_name(false))?,
         };
-        let deferred = match parser.expect_one_of_keywords(&[Keyword::DEFERRED, Keyword::IMMEDIATE])? {
-            Keyword::DEFERRED => true,
-            _ => false,
-        };
+        let said = parser.expect_one_of_keywords(&[Keyword::DEFERRED, Keyword::IMMEDIATE])?;
+        let deferred = said == Keyword::DEFERRED;
         Ok(Some(Self { names, deferred }))
     }
 }

@@ -171,6 +171,7 @@ impl Session<'_> {
             let count = match &planned.plan {
                 Plan::Select(plan) => run.select(plan, &mut sink)?,
                 Plan::General(query) => run.general(query, &mut sink)?,
+                Plan::Locked(plan) => run.locked_general(plan, &mut sink)?,
                 _ => return Err(SqlError::internal("COPY of something that is no query")),
             };
             sink.end()?;

@@ -72,6 +72,9 @@ impl Session<'_> {
             client.notice(&super::wire::notice(notice));
         }
         let (outcome, schema) = defined?;
+        if let Some(block) = self.block.as_ref().filter(|block| !block.deferred.is_empty()) {
+            block.deferred.refuse_changes(&self.state.schema, &schema, outcome.tag)?;
+        }
         self.state.schema = schema;
         let Some((table, query)) = outcome.fill else { return Ok(Tag(outcome.tag.to_owned())) };
         let Tag(filled) = self.fill(table, &query, client)?;

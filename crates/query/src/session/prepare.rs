@@ -25,6 +25,7 @@ use crate::{
         Binder, Stop,
         first::First,
         general::{GeneralQuery, Planner},
+        locked::LockedPlan,
         modify::{DeletePlan, InsertPlan, RowSource, Targets, UpdatePlan},
         select::{Output, SelectPlan},
     },
@@ -87,6 +88,8 @@ pub enum Plan {
     Delete(DeletePlan),
     /// Any other query.
     General(GeneralQuery),
+    /// The same, where it locks rows.
+    Locked(LockedPlan),
     /// Neither a query nor a change of rows.
     Utility,
 }
@@ -99,6 +102,7 @@ impl std::fmt::Debug for Plan {
             Self::Update(_) => "Update",
             Self::Delete(_) => "Delete",
             Self::General(_) => "General",
+            Self::Locked(_) => "Locked",
             Self::Utility => "Utility",
         })
     }
@@ -123,22 +127,27 @@ impl Planned {
             Plan::Insert(plan) => Some(plan.table.table.oid),
             Plan::Update(plan) => Some(plan.table.table.oid),
             Plan::Delete(plan) => Some(plan.table.table.oid),
-            Plan::Select(_) | Plan::General(_) | Plan::Utility => None,
+            Plan::Select(_) | Plan::General(_) | Plan::Locked(_) | Plan::Utility => None,
         };
         let locked = self.selects().flat_map(|plan| &plan.scans).filter(|scan| scan.mark.is_some());
-        one.into_iter().chain(locked.map(|scan| scan.table.table.oid))
+        let found = match &self.plan {
+            Plan::Locked(plan) => plan.marks.as_slice(),
+            _ => &[],
+        };
+        let found = found.iter().map(|(info, _)| info.table.oid);
+        one.into_iter().chain(locked.map(|scan| scan.table.table.oid)).chain(found)
     }
 
     /// Whether it locks rows.
     pub fn locks(&self) -> bool {
-        self.selects().any(SelectPlan::locks)
+        matches!(self.plan, Plan::Locked(_)) || self.selects().any(SelectPlan::locks)
     }
 
     /// Whether its columns are told before it runs: it is a query, and reads something.
     pub fn reads_as_it_goes(&self) -> bool {
         match &self.plan {
             Plan::Select(plan) => !plan.scans.is_empty(),
-            Plan::General(_) => true,
+            Plan::General(_) | Plan::Locked(_) => true,
             _ => false,
         }
     }
@@ -302,6 +311,12 @@ impl Session<'_> {
                 Ok(plan) => {
                     let columns = columns_of(&plan.output);
                     (Plan::Select(plan), Some(columns))
+                }
+                Err(Stop::General(why)) if !query.locks.is_empty() => {
+                    let plan = binder.attempt(|| binder.locked(query, why)).map_err(Stop::into_error)?;
+                    let columns = plan.query.0.columns().iter().take(plan.shown);
+                    let columns = columns.map(|column| ResultColumn::new(&column.name, column.ty)).collect();
+                    (Plan::Locked(plan), Some(columns))
                 }
                 Err(Stop::General(why)) => {
                     let query = binder.general(query, why)?;

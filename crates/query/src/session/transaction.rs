@@ -23,6 +23,9 @@ use crate::{
     server::Shared,
 };
 
+/// Where a session's locks on tables and numbers, and what it has deferred, were.
+type Marks = (LockMark, usize, DeferredMark);
+
 /// A transaction, from BEGIN or a statement of its own to its end.
 pub struct Block<'w> {
     /// The snapshots that it has exported: they are taken back before the transaction ends.
@@ -49,7 +52,7 @@ pub struct Block<'w> {
     pub deferred: Deferred,
     /// With how many locks on tables and on numbers were held then, and what each takes of the
     /// session's memory.
-    savepoints: Vec<(String, Savepoint, (LockMark, usize, DeferredMark), Reservation)>,
+    savepoints: Vec<(String, Savepoint, Marks, Reservation)>,
 }
 
 /// About how many bytes a savepoint takes besides its name.
