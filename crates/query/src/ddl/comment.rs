@@ -19,18 +19,25 @@ impl Work<'_, '_, '_> {
             return Ok("COMMENT");
         }
         let (object, column) = self.commented(&statement.on)?;
+        let constraint = matches!(statement.on, Commented::Constraint(..));
         let shared = matches!(statement.on, Commented::Role(_) | Commented::Database(_));
-        self.say_of(object, column, shared, statement.text.as_deref())?;
+        self.say_of((object, column, constraint), shared, statement.text.as_deref())?;
         Ok("COMMENT")
     }
 
-    /// Says something of an object in the database, or nothing any more.
-    pub(super) fn say(&mut self, object: Oid, column: Option<u16>, text: Option<&str>) -> Result<(), SqlError> {
-        self.say_of(object, column, false, text)
+    /// Says something of an object in the database, of a column of it, or of the constraint of its
+    /// id; or nothing any more.
+    pub(super) fn say(&mut self, about: (Oid, Option<u16>, bool), text: Option<&str>) -> Result<(), SqlError> {
+        self.say_of(about, false, text)
     }
 
-    fn say_of(&mut self, object: Oid, column: Option<u16>, shared: bool, text: Option<&str>) -> Result<(), SqlError> {
-        let known = self.schema().comment(object, column).map(|comment| comment.oid);
+    fn say_of(
+        &mut self,
+        (object, column, constraint): (Oid, Option<u16>, bool),
+        shared: bool,
+        text: Option<&str>,
+    ) -> Result<(), SqlError> {
+        let known = self.schema().comment(object, column, constraint).map(|comment| comment.oid);
         match (known, text.filter(|text| !text.is_empty())) {
             (None, None) => Ok(()),
             (Some(oid), None) => self.change.remove(oid),
@@ -39,7 +46,8 @@ impl Work<'_, '_, '_> {
                     Some(oid) => oid,
                     None => self.change.take_oid()?,
                 };
-                self.put(Object::Comment(schema::Comment { oid, object, column, shared, text: text.to_owned() }))
+                let text = text.to_owned();
+                self.put(Object::Comment(schema::Comment { oid, object, column, constraint, shared, text }))
             }
         }
     }

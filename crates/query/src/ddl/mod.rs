@@ -27,6 +27,7 @@ pub mod effects;
 mod expression;
 mod grant;
 mod index;
+mod index_class;
 mod namespace;
 mod online;
 mod rewrite;

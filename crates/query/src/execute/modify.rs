@@ -119,6 +119,7 @@ impl<'a> Run<'a, '_> {
             });
         }
         self.check(info, &plan.constraints, Source::Values(&values))?;
+        info.compute(&mut values, &self.environment)?;
         let mut row = Vec::new();
         info.layout.encode(&values, &mut row)?;
         let mut tries = 0;
@@ -263,7 +264,8 @@ impl<'a> Run<'a, '_> {
             }
         }
         self.check_conditions(info, constraints, Source::Stored(&info.layout, &new, Rid(0)))?;
-        Ok(new)
+        let is_changed = |column| changes.iter().any(|(changed, _)| *changed == usize::from(column));
+        info.recompute(new, is_changed, &self.environment)
     }
 
     /// Remembers what has become of a row, if there are references to keep.
@@ -344,18 +346,21 @@ impl<'a> Run<'a, '_> {
         let name = found.map_or(index, |found| &found.name);
         let message = format!("duplicate key value violates unique constraint \"{name}\"");
         let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
-        if let Some(found) =
-            found.filter(|found| self.may_see(&info.table, found.columns.iter().map(|part| part.column)))
-        {
+        let number = found.and_then(|found| info.table.indexes.iter().position(|index| index.oid == found.oid));
+        let may_see = |number| self.may_see(&info.table, info.columns_of(number));
+        if let Some(found) = found.filter(|_| number.is_some_and(may_see)) {
             let context = freshet_sql::types::EvalContext::default();
             let (mut names, mut values) = (Vec::new(), Vec::new());
             for part in &found.columns {
                 let column = &info.table.columns[usize::from(part.column)];
                 let mut shown = String::new();
-                if let Ok(value) = info.layout.get(row, usize::from(part.column)) {
-                    text::output_as(column.ty.kind(), value, &context, &mut shown);
+                match info.layout.get(row, usize::from(part.column)) {
+                    Ok(value) if !value.is_null() => {
+                        text::output_as(column.ty.kind(), value, &context, &mut shown);
+                    }
+                    _ => shown.push_str("null"),
                 }
-                names.push(column.name.clone());
+                names.push(info.shown_column(part.column, true));
                 values.push(shown);
             }
             error = error.with_detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")));

@@ -100,11 +100,7 @@ impl Run<'_, '_> {
     fn find_parent(&self, info: &TableInfo, key: &ForeignKey, wanted: &[Value]) -> Result<(), SqlError> {
         let schema = self.schema.ok_or_else(|| SqlError::internal("references without a catalog"))?;
         let parent = schema.table(key.parent).ok_or_else(|| SqlError::internal("a reference to no table"))?;
-        let index = parent.table.indexes.iter().position(|index| {
-            index.unique
-                && index.columns.len() == key.parent_columns.len()
-                && index.columns.iter().all(|part| key.parent_columns.contains(&part.column))
-        });
+        let index = parent.table.indexes.iter().position(|index| index.is_unique_over(&key.parent_columns));
         let index = index.ok_or_else(|| SqlError::internal("a reference to columns without a unique index"))?;
         let mut bytes = Vec::new();
         for (part, column) in parent.keys[index].iter().zip(&parent.table.indexes[index].columns) {
@@ -206,6 +202,8 @@ impl Run<'_, '_> {
                 }
                 let mut new = Vec::with_capacity(row.len() + 16);
                 child.layout.rewrite(row, &changes, &mut new)?;
+                let is_changed = |column| changes.iter().any(|(changed, _)| *changed == usize::from(column));
+                let new = child.recompute(new, is_changed, &self.environment)?;
                 let written =
                     self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new).map(drop))?;
                 if written == Written::Done(()) {

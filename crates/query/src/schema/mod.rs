@@ -6,6 +6,7 @@
 //! snapshot first. Roles, and the list of databases, are in all of them.
 
 pub mod change;
+pub mod computed;
 pub mod object;
 pub mod relation;
 pub mod store;
@@ -33,8 +34,8 @@ pub struct Schema {
     namespaces: HashMap<String, Oid>,
     roles: HashMap<String, Oid>,
     databases: HashMap<String, Oid>,
-    /// Comments by what they are about.
-    comments: HashMap<(Oid, Option<u16>), Oid>,
+    /// Comments by what they are about: an object, or a column of it, or the constraint of its id.
+    comments: HashMap<(Oid, Option<u16>, bool), Oid>,
     /// Foreign keys that refer to a table: the referring table and the number of its constraint.
     referring: HashMap<Oid, Vec<(Oid, usize)>>,
 }
@@ -100,7 +101,7 @@ impl Schema {
                 self.names.insert((it.namespace, it.name.clone()), Named::Sequence(it.oid));
             }
             Entry::Comment(it) => {
-                self.comments.insert((it.object, it.column), it.oid);
+                self.comments.insert((it.object, it.column, it.constraint), it.oid);
             }
             Entry::Database(it) => {
                 self.databases.insert(it.name.clone(), it.oid);
@@ -127,7 +128,7 @@ impl Schema {
         match entry {
             Entry::Namespace(it) => drop(self.namespaces.remove(&it.name)),
             Entry::Role(it) => drop(self.roles.remove(&it.name)),
-            Entry::Comment(it) => drop(self.comments.remove(&(it.object, it.column))),
+            Entry::Comment(it) => drop(self.comments.remove(&(it.object, it.column, it.constraint))),
             Entry::Database(it) => drop(self.databases.remove(&it.name)),
             Entry::Common(_) => {}
             Entry::View(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
@@ -220,9 +221,10 @@ impl Schema {
         }
     }
 
-    /// What people say of an object, index or constraint, or of a column, counted from 0.
-    pub fn comment(&self, object: Oid, column: Option<u16>) -> Option<&Arc<Comment>> {
-        match self.objects.get(self.comments.get(&(object, column))?)? {
+    /// What people say of an object or index, or of a column, counted from 0; or, if `constraint`,
+    /// of the constraint of this id.
+    pub fn comment(&self, object: Oid, column: Option<u16>, constraint: bool) -> Option<&Arc<Comment>> {
+        match self.objects.get(self.comments.get(&(object, column, constraint))?)? {
             Entry::Comment(comment) => Some(comment),
             _ => None,
         }
@@ -230,7 +232,7 @@ impl Schema {
 
     /// All comments on an object and its columns.
     pub fn comments_on(&self, object: Oid) -> impl Iterator<Item = &Arc<Comment>> {
-        self.comments.iter().filter(move |((of, _), _)| *of == object).filter_map(|(_, oid)| {
+        self.comments.iter().filter(move |((of, ..), _)| *of == object).filter_map(|(_, oid)| {
             match self.objects.get(oid)? {
                 Entry::Comment(comment) => Some(comment),
                 _ => None,

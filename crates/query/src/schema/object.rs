@@ -218,10 +218,23 @@ pub struct Column {
     pub identity: Option<Identity>,
     /// Whether it was dropped: nobody sees it any more.
     pub dropped: bool,
-    /// Whether it is the id that rows without a primary key have.
+    /// Whether statements do not see it: it is the id that rows without a primary key have, or
+    /// computed for an index.
     pub hidden: bool,
+    /// How its value follows from the row, if it is computed for an index.
+    pub computed: Option<Computed>,
     /// What rows have here that were written before the column was added: a value in its binary form.
     pub missing: Option<Vec<u8>>,
+}
+
+/// How the value of a hidden column follows from a row, so that the engine, which knows no types,
+/// finds it there as it finds any key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Computed {
+    /// The expression, as SQL.
+    pub expression: String,
+    /// It is computed only where this condition holds, and null elsewhere: SQL, too.
+    pub when: Option<String>,
 }
 
 /// How an identity column gets its values.
@@ -244,10 +257,39 @@ pub struct Index {
     pub number: u16,
     /// Its columns, most significant first.
     pub columns: Vec<IndexColumn>,
+    /// Columns that were named with INCLUDE. They are no part of the key; whoever reads the index
+    /// has the row.
+    pub include: Vec<u16>,
+    /// Which rows it has, if not all.
+    pub predicate: Option<Predicate>,
+    /// What was said after USING.
+    pub method: AccessMethod,
     /// Whether no two rows have the same key.
     pub unique: bool,
+    /// NULLS NOT DISTINCT: whether a missing value is the same as another one.
+    pub nulls_not_distinct: bool,
     /// Why it is there.
     pub constraint: IndexConstraint,
+}
+
+/// Which rows an index has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Predicate {
+    /// Those that fulfil this condition, as SQL.
+    pub condition: String,
+    /// The hidden column that says whether a row does; none where the engine sees it from the
+    /// columns that the condition is about.
+    pub column: Option<u16>,
+}
+
+/// An access method. All indexes are ordered; what was asked for is only remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AccessMethod {
+    /// btree
+    #[default]
+    Btree,
+    /// hash
+    Hash,
 }
 
 /// Which constraint an index is there for.
@@ -262,12 +304,16 @@ pub enum IndexConstraint {
 }
 
 /// A column of an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexColumn {
     /// The column's number in the table, from 0.
     pub column: u16,
     /// Whether larger values come first.
     pub descending: bool,
+    /// The operator class, if it is not the type's usual one. All order values in the same way.
+    pub class: Option<String>,
+    /// The collation, if one was named. There is one order of texts, under several names.
+    pub collation: Option<String>,
 }
 
 /// A CHECK constraint.
@@ -380,6 +426,8 @@ pub struct Comment {
     pub object: Oid,
     /// Which column of the object, from 0, if it is about one.
     pub column: Option<u16>,
+    /// Whether it is about the constraint of this id, not about its index, which has the same.
+    pub constraint: bool,
     /// Whether the object is one that databases share, and so is what is said.
     pub shared: bool,
     /// What is said.
@@ -506,6 +554,7 @@ impl Column {
             identity: None,
             dropped: false,
             hidden: false,
+            computed: None,
             missing: None,
         }
     }
@@ -513,6 +562,45 @@ impl Column {
     /// Whether statements see it.
     pub fn is_visible(&self) -> bool {
         !self.dropped && !self.hidden
+    }
+
+    /// Whether it is the id that rows without a primary key have.
+    pub fn is_row_id(&self) -> bool {
+        self.hidden && self.computed.is_none()
+    }
+}
+
+impl IndexColumn {
+    /// A column in ascending order.
+    pub fn new(column: u16) -> Self {
+        Self { column, descending: false, class: None, collation: None }
+    }
+}
+
+impl Index {
+    /// An index that has all rows, for no constraint.
+    pub fn new(oid: Oid, name: String, columns: Vec<IndexColumn>, unique: bool) -> Self {
+        Self {
+            oid,
+            name,
+            number: 0,
+            columns,
+            include: Vec::new(),
+            predicate: None,
+            method: AccessMethod::Btree,
+            unique,
+            nulls_not_distinct: false,
+            constraint: IndexConstraint::None,
+        }
+    }
+
+    /// Whether it makes just these columns of every row unique, in whatever order.
+    pub fn is_unique_over(&self, columns: &[u16]) -> bool {
+        self.unique
+            && self.oid != 0
+            && self.predicate.is_none()
+            && self.columns.len() == columns.len()
+            && self.columns.iter().all(|part| columns.contains(&part.column))
     }
 }
 

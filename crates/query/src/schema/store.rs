@@ -75,7 +75,7 @@ impl VersionRow {
 }
 
 /// How objects are written: another number whenever that changes.
-const FORMAT: u16 = 3;
+const FORMAT: u16 = 4;
 
 /// The catalog of a node's databases, on any node.
 #[derive(Debug)]

@@ -84,6 +84,13 @@ impl Session<'_> {
         effects: &mut Effects,
         notices: &mut Vec<SqlError>,
     ) -> Result<(Outcome, Arc<Schema>), SqlError> {
+        if let Definition::CreateIndex(index) = definition
+            && index.concurrently
+            && self.block.as_ref().is_some_and(|block| block.explicit)
+        {
+            let message = "CREATE INDEX CONCURRENTLY cannot run inside a transaction block";
+            return Err(SqlError::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
+        }
         let view = View::new(&self.shared, &self.state);
         let context = self.state.context(Some(&view), self.begun());
         let path = self.state.path();

@@ -27,11 +27,13 @@ use crate::bind::syntax_error;
 
 mod balance;
 mod chains;
+mod conflict;
 pub mod locking;
 mod operators;
 
 pub use balance::balance;
 use chains::chains;
+pub use conflict::CONFLICT_TARGET;
 
 /// Steps that a text may take beyond those that its length is worth.
 const FREE_STEPS: u64 = 50_000;
@@ -569,5 +571,5 @@ fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         before_table = comes_before_table(&token.token);
         tokens.push(token);
     }
-    tokens
+    conflict::spelt_out(tokens)
 }

@@ -150,10 +150,12 @@ impl<'s> Class<'s> {
     /// How many columns it has, those counted that were dropped.
     pub fn width(self) -> i16 {
         match self {
-            Self::Table(info) => info.table.columns.len() as i16,
+            Self::Table(info) => {
+                info.table.columns.iter().rposition(|column| !column.hidden).map_or(0, |last| last as i16 + 1)
+            }
             Self::View(view) => view.columns.len() as i16,
             Self::Sequence(_) => sequence_columns().len() as i16 - 1,
-            Self::Index(_, index) => index.columns.len() as i16,
+            Self::Index(_, index) => (index.columns.len() + index.include.len()) as i16,
             Self::System(definition) => definition.visible().count() as i16,
         }
     }
@@ -172,18 +174,20 @@ impl<'s> Class<'s> {
         };
         match self {
             Self::Table(info) => {
-                let columns = info.table.columns.iter().enumerate().filter(|(_, column)| !column.hidden);
+                // Clients want numbers without gaps: what is hidden between others looks dropped.
+                let last = info.table.columns.iter().rposition(|column| !column.hidden);
+                let columns = info.table.columns.iter().enumerate().take(last.map_or(0, |last| last + 1));
                 columns
                     .map(|(place, column)| Attribute {
-                        name: match column.dropped {
+                        name: match column.dropped || column.hidden {
                             true => Cow::Owned(format!("........pg.dropped.{}........", place + 1)),
                             false => Cow::Borrowed(&*column.name),
                         },
                         default: column.default.as_deref().filter(|_| !column.dropped && column.identity.is_none()),
                         identity: column.identity.filter(|_| !column.dropped),
-                        dropped: column.dropped,
+                        dropped: column.dropped || column.hidden,
                         missing: column.missing.is_some(),
-                        ..plain(place, "", column.ty, column.not_null)
+                        ..plain(place, "", column.ty, column.not_null && !column.hidden)
                     })
                     .collect()
             }
@@ -196,10 +200,22 @@ impl<'s> Class<'s> {
                 columns.map(|(place, column)| plain(place, &column.name, column.ty, true)).collect()
             }
             Self::Index(info, index) => {
-                let parts = index.columns.iter().enumerate();
-                let columns =
-                    parts.filter_map(|(place, part)| Some((place, info.table.columns.get(usize::from(part.column))?)));
-                columns.map(|(place, column)| plain(place, &column.name, column.ty, false)).collect()
+                let columns = index.columns.iter().map(|part| part.column).chain(index.include.iter().copied());
+                let mut names: Vec<Cow<'s, str>> = Vec::new();
+                for column in columns.clone() {
+                    let name = info.attribute_name(column);
+                    let numbered = |number: u32| Cow::Owned(format!("{name}{number}"));
+                    let name = match names.contains(&name) {
+                        true => (1..).map(numbered).find(|name| !names.contains(name)).unwrap_or(name),
+                        false => name,
+                    };
+                    names.push(name);
+                }
+                let columns = columns.zip(names).enumerate();
+                let columns = columns.filter_map(|(place, (column, name))| {
+                    Some((place, info.table.columns.get(usize::from(column))?, name))
+                });
+                columns.map(|(place, column, name)| Attribute { name, ..plain(place, "", column.ty, false) }).collect()
             }
             Self::System(definition) => {
                 let columns = definition.visible();

@@ -11,7 +11,8 @@ use super::{
 use crate::{
     relations::Snapshot,
     schema::{
-        Check, Database, ForeignKey, Grant, Index, IndexConstraint, Oid, ReferentialAction, Table, TableInfo, privilege,
+        AccessMethod, Check, Database, ForeignKey, Grant, Index, IndexColumn, IndexConstraint, Oid, ReferentialAction,
+        Table, TableInfo, privilege,
     },
 };
 
@@ -63,25 +64,85 @@ pub fn index(snapshot: &Snapshot, info: &std::sync::Arc<TableInfo>, index: &Inde
     let class = Class::Table(info);
     let table = if pretty { relation_name(snapshot, class) } else { full_name(snapshot, class) };
     let unique = if index.unique { "UNIQUE " } else { "" };
-    let columns: Vec<String> = index
-        .columns
-        .iter()
-        .map(|part| names(&info.table, [part.column]) + if part.descending { " DESC" } else { "" })
-        .collect();
+    let columns: Vec<String> = index.columns.iter().map(|part| column(info, part, pretty)).collect();
     let name = quote_identifier(&index.name);
-    format!("CREATE {unique}INDEX {name} ON {table} USING btree ({})", columns.join(", "))
+    let method = method(index);
+    let mut text = format!("CREATE {unique}INDEX {name} ON {table} USING {method} ({})", columns.join(", "));
+    text.push_str(&included(info, index));
+    if index.nulls_not_distinct {
+        text.push_str(" NULLS NOT DISTINCT");
+    }
+    let place = info.table.indexes.iter().position(|known| known.oid == index.oid);
+    if let Some(predicate) = place.and_then(|place| info.shown_predicate(place, pretty)) {
+        let _ = write!(text, " WHERE {predicate}");
+    }
+    text
+}
+
+/// The name of an index's access method.
+pub fn method(index: &Index) -> &'static str {
+    match index.method {
+        AccessMethod::Btree => "btree",
+        AccessMethod::Hash => "hash",
+    }
+}
+
+fn column(info: &TableInfo, part: &IndexColumn, pretty: bool) -> String {
+    let mut text = info.shown_column(part.column, pretty);
+    if let Some(collation) = &part.collation {
+        let _ = write!(text, " COLLATE {}", quote_identifier(collation));
+    }
+    if let Some(class) = &part.class {
+        let _ = write!(text, " {}", quote_identifier(class));
+    }
+    if part.descending {
+        text.push_str(" DESC");
+    }
+    text
+}
+
+fn included(info: &TableInfo, index: &Index) -> String {
+    match index.include.is_empty() {
+        true => String::new(),
+        false => format!(" INCLUDE ({})", names(&info.table, index.include.iter().copied())),
+    }
 }
 
 /// A column of an index, by its number from 1.
-pub fn index_column(info: &TableInfo, index: &Index, number: i64) -> Option<String> {
+pub fn index_column(info: &TableInfo, index: &Index, number: i64, pretty: bool) -> Option<String> {
     let place = usize::try_from(number).ok()?.checked_sub(1)?;
-    index.columns.get(place).map(|part| names(&info.table, [part.column]))
+    let columns = index.columns.iter().map(|part| part.column).chain(index.include.iter().copied());
+    { columns }.nth(place).map(|column| info.shown_column(column, pretty))
+}
+
+/// What `pg_index` says of an index's expressions or its predicate, as it is shown; nothing when the
+/// text is no such one.
+pub fn index_expression(info: &TableInfo, text: &str, pretty: bool) -> Option<String> {
+    let indexes = info.table.indexes.iter().enumerate().filter(|(_, index)| index.oid != 0);
+    { indexes }.find_map(|(place, index)| {
+        if info.shown_predicate(place, false).as_deref() == Some(text) {
+            return info.shown_predicate(place, pretty);
+        }
+        let computed = |pretty| {
+            let all = index.columns.iter().filter_map(|part| info.shown_expression(part.column, pretty));
+            Some(crate::deparse::list(all)).filter(|all| !all.is_empty())
+        };
+        if computed(false).as_deref() == Some(text) { computed(pretty) } else { None }
+    })
 }
 
 /// A PRIMARY KEY or UNIQUE constraint.
 pub fn key(table: &Table, index: &Index) -> String {
-    let kind = if index.constraint == IndexConstraint::Primary { "PRIMARY KEY" } else { "UNIQUE" };
-    format!("{kind} ({})", names(table, index.columns.iter().map(|part| part.column)))
+    let kind = match (index.constraint, index.nulls_not_distinct) {
+        (IndexConstraint::Primary, _) => "PRIMARY KEY",
+        (_, true) => "UNIQUE NULLS NOT DISTINCT",
+        (_, false) => "UNIQUE",
+    };
+    let mut text = format!("{kind} ({})", names(table, index.columns.iter().map(|part| part.column)));
+    if !index.include.is_empty() {
+        let _ = write!(text, " INCLUDE ({})", names(table, index.include.iter().copied()));
+    }
+    text
 }
 
 /// A CHECK constraint.

@@ -18,8 +18,8 @@ use sqlparser::{
 
 pub use alter::{AlterTable, ColumnChange, TableChange};
 pub use database::{AlterDatabase, CreateDatabase, DatabaseOption};
-pub use words::starts_definition;
 pub(crate) use words::{Read, Words};
+pub use words::{conflict_target, starts_definition};
 
 use crate::syntax::PostgreSql;
 
@@ -209,6 +209,8 @@ pub struct Constraint {
     pub not_valid: bool,
     /// DEFERRABLE
     pub deferrable: bool,
+    /// INCLUDE, of a key.
+    pub include: Vec<String>,
 }
 
 /// What a constraint says.
@@ -277,23 +279,44 @@ pub struct CreateIndex {
     pub unique: bool,
     /// IF NOT EXISTS
     pub if_not_exists: bool,
+    /// CONCURRENTLY
+    pub concurrently: bool,
     /// USING
     pub method: Option<String>,
     /// Its columns.
     pub columns: Vec<IndexElement>,
-    /// What there is no support for.
-    pub unsupported: Option<&'static str>,
+    /// INCLUDE
+    pub include: Vec<IndexElement>,
+    /// NULLS NOT DISTINCT
+    pub nulls_not_distinct: bool,
+    /// WHERE
+    pub predicate: Option<Expr>,
 }
 
 /// A column of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexElement {
-    /// The column's name; nothing for an expression.
-    pub column: Option<String>,
-    /// DESC
-    pub descending: bool,
+    /// What it is: a column, or an expression.
+    pub of: Indexed,
+    /// COLLATE
+    pub collation: Option<Name>,
+    /// The operator class.
+    pub class: Option<Name>,
+    /// Whether the operator class has parameters.
+    pub class_parameters: bool,
+    /// ASC, DESC
+    pub order: Option<&'static str>,
     /// NULLS FIRST, or LAST
     pub nulls_first: Option<bool>,
+}
+
+/// What an index is on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Indexed {
+    /// The column of this name.
+    Column(String),
+    /// An expression.
+    Expression(Box<Expr>),
 }
 
 /// How a sequence goes; what is not said is nothing.

@@ -120,9 +120,10 @@ fn role(oid: Oid, name: &str, superuser: bool) -> Entry {
 }
 
 fn index(oid: Oid, name: &str, columns: &[(u16, bool)], constraint: IndexConstraint) -> Index {
-    let columns = columns.iter().map(|(column, descending)| IndexColumn { column: *column, descending: *descending });
+    let columns =
+        columns.iter().map(|(column, descending)| IndexColumn { descending: *descending, ..IndexColumn::new(*column) });
     let unique = constraint != IndexConstraint::None;
-    Index { oid, name: name.to_owned(), number: 0, columns: columns.collect(), unique, constraint }
+    Index { constraint, ..Index::new(oid, name.to_owned(), columns.collect(), unique) }
 }
 
 fn orders() -> Table {
