@@ -99,6 +99,10 @@ impl Snapshot {
 }
 
 impl Relations for Snapshot {
+    fn check_database(&self, parts: &[String]) -> Result<(), SqlError> {
+        self.schema.check_database(parts)
+    }
+
     fn named(&self, schema: Option<&str>, name: &str) -> Result<Named, SqlError> {
         if let Some(relation) = system::relation(self, schema, name) {
             return Ok(Named::Relation(relation));

@@ -445,3 +445,43 @@ fn a_standby_has_the_databases_of_its_primary() {
     standby.connect().query("CREATE DATABASE more").unwrap();
     within(&standby, "more").query("CREATE TABLE t (a int)").unwrap();
 }
+
+#[test]
+fn there_are_no_names_in_other_databases() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.query("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO freshet.public.t VALUES (1)").unwrap();
+    within(&node, "postgres").query("CREATE TABLE t (a int)").unwrap();
+    assert_eq!(sql.lines("SELECT t.a FROM freshet.public.t ORDER BY freshet.public.t.a"), ["1"]);
+    assert_eq!(
+        sql.lines("SELECT count(*) FROM freshet.pg_catalog.pg_class WHERE oid = 'freshet.public.t'::regclass"),
+        ["1"]
+    );
+    for statement in [
+        "SELECT * FROM postgres.public.t",
+        "SELECT * FROM t LEFT JOIN postgres.public.t AS u USING (a)",
+        "SELECT * FROM postgres.pg_catalog.pg_class",
+        "INSERT INTO postgres.public.t VALUES (1)",
+        "UPDATE postgres.public.t SET a = 1",
+        "DELETE FROM postgres.public.t",
+        "CREATE TABLE postgres.public.u (a int)",
+        "CREATE VIEW v AS SELECT * FROM postgres.public.t",
+        "CREATE INDEX ON postgres.public.t (a)",
+        "ALTER TABLE postgres.public.t ADD b int",
+        "DROP TABLE postgres.public.t",
+        "TRUNCATE postgres.public.t",
+        "BEGIN; LOCK TABLE postgres.public.t",
+        "COPY postgres.public.t TO STDOUT",
+        "SELECT 'postgres.public.t'::regclass",
+        "GRANT SELECT ON postgres.public.t TO PUBLIC",
+        "CREATE TABLE w (a int REFERENCES postgres.public.t)",
+        "COMMENT ON COLUMN postgres.public.t.a IS 'x'",
+    ] {
+        let said = fails(&sql, statement);
+        assert!(
+            said.starts_with("0A000 cross-database references are not implemented: \"postgres."),
+            "{statement}: {said}"
+        );
+        sql.query("ROLLBACK").unwrap();
+    }
+}

@@ -60,6 +60,14 @@ pub trait Relations: fmt::Debug + Send + Sync {
     /// # Errors
     /// 42P01 when there is no such relation, 42501 when its schema may not be used.
     fn named(&self, schema: Option<&str>, name: &str) -> Result<Named, SqlError>;
+
+    /// Fails where the parts of a name begin with a database that is not the session's.
+    ///
+    /// # Errors
+    /// 0A000
+    fn check_database(&self, _parts: &[String]) -> Result<(), SqlError> {
+        Ok(())
+    }
 }
 
 /// Something that has columns and rows.

@@ -375,6 +375,7 @@ impl Binder<'_> {
 
     /// A CTE, a relation or a view.
     fn table(&mut self, name: &ObjectName, alias: Option<&TableAlias>) -> Result<Source, SqlError> {
+        self.relations.check_database(&name::parts(name)?)?;
         let (schema, name) = name::qualified(name)?;
         let visible = alias.map_or_else(|| name.clone(), |alias| name::fold(&alias.name));
         let renamed = alias.map_or_else(Vec::new, |alias| column_names(&alias.columns));

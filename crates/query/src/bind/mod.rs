@@ -136,12 +136,21 @@ impl<'a> Binder<'a> {
 }
 
 impl Binder<'_> {
+    /// A relation's name, and its schema if it says one.
+    ///
+    /// # Errors
+    /// When there are too many parts, or the first is another database.
+    pub fn qualified(&self, name: &ObjectName) -> Result<(Option<String>, String), SqlError> {
+        self.schema.check_database(&parts_of(name)?)?;
+        qualified(name)
+    }
+
     /// What a name of a relation means, with its schema.
     ///
     /// # Errors
     /// 42P01, 42501 when its schema may not be used.
     pub fn relation(&self, name: &ObjectName) -> Result<Named, SqlError> {
-        let (schema, last) = qualified(name)?;
+        let (schema, last) = self.qualified(name)?;
         let found = self.schema.lookup(self.role, self.path, schema.as_deref(), &last)?;
         found.ok_or_else(|| match schema {
             None => no_relation(&last),

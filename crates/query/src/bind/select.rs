@@ -247,7 +247,7 @@ impl Binder<'_> {
     /// # Errors
     /// When there is none; a view is for general queries.
     pub fn table(&self, name: &sqlparser::ast::ObjectName) -> Bound<Arc<TableInfo>> {
-        let (schema, last) = qualified(name)?;
+        let (schema, last) = self.qualified(name)?;
         if system::is_named(self.schema, self.path, schema.as_deref(), &last) {
             return Err(Stop::General("a table of the system"));
         }

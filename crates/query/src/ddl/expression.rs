@@ -239,7 +239,7 @@ fn parse_name(text: &str) -> Result<Name, SqlError> {
     let mut parser = sqlparser::parser::Parser::new(&dialect).try_with_sql(text).map_err(|_| wrong())?;
     let name = parser.parse_object_name(false).map_err(|_| wrong())?;
     let (schema, name) = crate::bind::qualified(&name)?;
-    Ok(Name { schema: schema.filter(|schema| !is_system(schema)), name })
+    Ok(Name { database: None, schema: schema.filter(|schema| !is_system(schema)), name })
 }
 
 /// The names of columns that an expression has: the last parts of its names.

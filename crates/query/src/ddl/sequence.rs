@@ -74,7 +74,7 @@ impl Work<'_, '_, '_> {
         let (namespace, table, column_name) = names;
         let (namespace, name) = match &options.name {
             Some(name) => {
-                let namespace = self.place_for(&Name { schema: name.schema.clone(), name: name.name.clone() })?;
+                let namespace = self.place_for(name)?;
                 self.is_there(namespace, &name.name, false)?;
                 (namespace, name.name.clone())
             }

@@ -16,7 +16,7 @@ use super::{
     work::{Step, Work, error, is_system},
 };
 use crate::{
-    bind::{name_of, not_supported, qualified},
+    bind::{name_of, not_supported, parts_of, qualified},
     schema::{Entry, Named, Object, Oid, View},
     session::settings::truth,
     syntax,
@@ -53,8 +53,9 @@ impl Settle<'_, '_, '_, '_> {
         if self.is_with(name) {
             return Ok(None);
         }
+        self.work.schema().check_database(&parts_of(name)?)?;
         let (schema, name) = qualified(name)?;
-        Ok(match self.work.find(&Name { schema, name })? {
+        Ok(match self.work.find(&Name { database: None, schema, name })? {
             Some(Named::Table(oid)) => {
                 let info = self.work.table_by_oid(oid)?;
                 Some(info.table.visible_columns().map(|(_, column)| column.name.clone()).collect())
@@ -159,11 +160,12 @@ impl Settle<'_, '_, '_, '_> {
         if self.is_with(name) {
             return Ok(());
         }
+        self.work.schema().check_database(&parts_of(name)?)?;
         let (schema, last) = qualified(name)?;
         if schema.as_deref().is_some_and(is_system) {
             return Ok(());
         }
-        let found = self.work.find(&Name { schema, name: last.clone() })?;
+        let found = self.work.find(&Name { database: None, schema, name: last.clone() })?;
         let (oid, namespace) = match found {
             Some(Named::Table(oid)) => (oid, self.work.table_by_oid(oid)?.table.namespace),
             Some(Named::View(oid)) => (oid, self.work.view_by_oid(oid)?.namespace),

@@ -162,8 +162,13 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         Ok(oid)
     }
 
+    fn check_database(&self, name: &Name) -> Result<(), SqlError> {
+        self.schema().check_database(&name.parts())
+    }
+
     /// What a relation's name means.
     pub(super) fn find(&self, name: &Name) -> Result<Option<Named>, SqlError> {
+        self.check_database(name)?;
         match &name.schema {
             None => Ok(self.schema().find(self.ddl.path, &name.name)),
             Some(schema) if is_system(schema) => Ok(None),
@@ -201,6 +206,7 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
 
     /// Where something new of this name goes, which the role may put there. The name may be taken.
     pub(super) fn place_for(&self, name: &Name) -> Result<Oid, SqlError> {
+        self.check_database(name)?;
         check_name(&name.name)?;
         let namespace = match &name.schema {
             Some(schema) if is_system(schema) => {
@@ -358,6 +364,7 @@ impl Ddl<'_, '_> {
     /// LOCK TABLE
     pub(super) fn lock(&mut self, lock: &syntax::Lock) -> Step<Outcome> {
         for name in &lock.tables {
+            self.schema.check_database(&name.parts())?;
             let found = self.schema.lookup(self.role, self.path, name.schema.as_deref(), &name.name);
             let oid = match found? {
                 None => return Err(no_relation(&name.to_string()).into()),

@@ -292,6 +292,20 @@ impl Schema {
         self.database_by_oid(*self.databases.get(name)?)
     }
 
+    /// Fails where a name of three parts begins with another database than this one.
+    ///
+    /// # Errors
+    /// 0A000
+    pub fn check_database(&self, parts: &[String]) -> Result<(), SqlError> {
+        match (parts, self.database()) {
+            ([database, _, _], Some(own)) if *database != own.name => {
+                let message = format!("cross-database references are not implemented: \"{}\"", parts.join("."));
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// All databases, in the order of their ids.
     pub fn databases(&self) -> Vec<&Arc<Database>> {
         let mut all: Vec<_> = self.databases.values().filter_map(|oid| self.database_by_oid(*oid)).collect();

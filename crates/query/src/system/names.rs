@@ -55,7 +55,7 @@ pub fn parse_path(text: &str) -> Option<Vec<String>> {
     }
 }
 
-/// The schema, if it is named, and the name of a path. A database may be named before: it is the one that there is.
+/// The schema, if it is named, and the name of a path. A database may be named before.
 fn qualified(path: &[String]) -> Option<(Option<&str>, &str)> {
     match path {
         [name] => Some((None, name)),
@@ -70,6 +70,7 @@ fn qualified(path: &[String]) -> Option<(Option<&str>, &str)> {
 /// 42501 when the statement's role may not use its schema.
 pub fn relation<'s>(snapshot: &'s Snapshot, text: &str) -> Result<Option<Class<'s>>, SqlError> {
     let path = parse_path(text).unwrap_or_default();
+    snapshot.schema.check_database(&path)?;
     let Some((schema, name)) = qualified(&path) else { return Ok(None) };
     class::by_name(snapshot, schema, name)
 }

@@ -101,7 +101,7 @@ fn settings_of_roles_are_kept() {
             "all here freshet.max_staleness=100",
             "all timezone=Europe/Berlin",
             "ann here statement_timeout=5s",
-            "ann search_path=a, B, c",
+            "ann search_path=a, \"B\", c",
             "bob work_mem=64MB"
         ]
     );

@@ -26,6 +26,8 @@ use crate::{schema::Deferral, syntax::PostgreSql};
 /// The name of something that may be in a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Name {
+    /// The database, if it is said.
+    pub database: Option<String>,
     /// The schema, if it is said.
     pub schema: Option<String>,
     /// The name in it.
@@ -695,6 +697,13 @@ impl Definition {
         let sql = statement.to_string();
         let mut parser = Parser::new(&PostgreSql).try_with_sql(&sql)?;
         Self::parse(&mut parser)
+    }
+}
+
+impl Name {
+    /// Its parts, as far as they are said.
+    pub fn parts(&self) -> Vec<String> {
+        [&self.database, &self.schema, &Some(self.name.clone())].into_iter().flatten().cloned().collect()
     }
 }
 

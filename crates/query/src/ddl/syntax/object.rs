@@ -97,7 +97,10 @@ impl Words<'_, '_> {
             parts.push(self.ident()?);
         }
         match (parts.pop(), parts.pop()) {
-            (Some(column), Some(table)) => Ok((Name { schema: parts.pop(), name: table }, column)),
+            (Some(column), Some(table)) => {
+                let schema = parts.pop();
+                Ok((Name { database: parts.pop(), schema, name: table }, column))
+            }
             _ => self.fail("a table and a column"),
         }
     }
@@ -186,7 +189,7 @@ impl Words<'_, '_> {
                     RoleName::Session => "session_user".to_owned(),
                     RoleName::Public => "public".to_owned(),
                 };
-                Ok(Name { schema: None, name })
+                Ok(Name { database: None, schema: None, name })
             })?,
             _ => self.names()?,
         };

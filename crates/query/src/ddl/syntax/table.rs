@@ -468,7 +468,7 @@ impl Words<'_, '_> {
             // It is said of the index, not of what it is on.
             Some(Expr::Collate { expr, collation: said }) => {
                 let Ok((schema, name)) = crate::bind::qualified(&said) else { return self.fail("a collation") };
-                collation = Some(Name { schema, name });
+                collation = Some(Name { database: None, schema, name });
                 Indexed::Expression(expr)
             }
             Some(expression) => Indexed::Expression(Box::new(expression)),

@@ -103,7 +103,7 @@ impl Words<'_, '_> {
         Ok(DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(ty), length)))
     }
 
-    /// A name, and the schema before it; the database that may stand before that is this one.
+    /// A name, and the schema and the database that may stand before it.
     pub(crate) fn name(&mut self) -> Read<Name> {
         let mut parts = vec![self.ident()?];
         while self.token(&Token::Period) {
@@ -114,7 +114,8 @@ impl Words<'_, '_> {
             return Err(ParserError::ParserError(format!("improper qualified name (too many dotted names): {joined}")));
         }
         let name = parts.pop().unwrap_or_default();
-        Ok(Name { schema: parts.pop(), name })
+        let schema = parts.pop();
+        Ok(Name { database: parts.pop(), schema, name })
     }
 
     pub(crate) fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
