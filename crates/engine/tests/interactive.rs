@@ -8,8 +8,8 @@ use std::{
 };
 
 use freshet_engine::{
-    Database, Direction, IndexDefinition, Isolation, KeyPart, LockWaitError, Table, TableDefinition, Transaction,
-    WriteError,
+    Database, Direction, IndexDefinition, Isolation, KeyPart, LockWaitError, RowLock, Table, TableDefinition,
+    Transaction, WriteError,
 };
 
 fn definition() -> TableDefinition {
@@ -124,7 +124,7 @@ fn a_lock_keeps_others_away_and_leaves_nothing() {
     let ((), _) = one.execute(Isolation::Snapshot, |txn| Ok(txn.insert(&table, &row(1, 1, 0)).map(drop)?)).unwrap();
     let locking = one.begin(Isolation::Snapshot);
     let rid = locking.get(&table, 0, &1u64.to_be_bytes()).unwrap().unwrap().rid;
-    locking.lock(&table, rid).unwrap();
+    locking.lock(&table, rid, RowLock::Update).unwrap();
     let waiting = other.begin(Isolation::Snapshot);
     assert_eq!(waiting.update(&table, rid, &row(1, 1, 7)), Err(WriteError::Conflict));
     let soon = Some(Instant::now() + Duration::from_millis(30));
@@ -141,7 +141,7 @@ fn a_lock_keeps_others_away_and_leaves_nothing() {
     // A lock that becomes a change is one.
     let txn = one.begin(Isolation::Snapshot);
     let rid = txn.get(&table, 0, &1u64.to_be_bytes()).unwrap().unwrap().rid;
-    txn.lock(&table, rid).unwrap();
+    txn.lock(&table, rid, RowLock::Update).unwrap();
     txn.update(&table, rid, &row(1, 2, 7)).unwrap();
     assert!(txn.commit().unwrap().stamp.is_some());
     assert!(one.begin_read_only().get(&table, 1, &2u64.to_be_bytes()).unwrap().is_some());
@@ -225,7 +225,7 @@ fn savepoints_take_back_what_came_after_them() {
                     txn.delete(&table, rid).unwrap();
                     model.remove(&id);
                 }
-                (3, Some(rid)) => txn.lock(&table, rid).unwrap(),
+                (3, Some(rid)) => txn.lock(&table, rid, RowLock::Update).unwrap(),
                 (_, found) => {
                     let (name, value) = (random(20), random(5));
                     let outcome = match found {

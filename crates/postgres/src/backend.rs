@@ -32,6 +32,10 @@ pub trait Backend: Send + Sync {
     /// When there can be none: no such database, a setting that cannot be.
     fn open(&self, opening: Opening<'_>, serve: &mut dyn FnMut(&mut dyn Session, &Parameters)) -> Result<(), Report>;
 
+    /// Looks which sessions are to end since what they were opened for is no more. Called now and
+    /// then by a thread of the server: it must not block for long.
+    fn watch(&self, _sessions: &Sessions) {}
+
     /// A connection was refused or ended by the server, for this reason. For a log.
     fn ended(&self, _peer: &Peer, _reason: &Report) {}
 
@@ -261,18 +265,11 @@ pub trait Session {
         None
     }
 
-    /// The limit has passed. The connection ends with what is returned; without, the session stays idle for as long
-    /// again.
+    /// The limit has passed. The connection ends with what is returned if that is fatal; otherwise it
+    /// is an error of the messages that have come since the last Sync. Without, the session stays
+    /// idle for as long again.
     fn idle_too_long(&mut self) -> Option<Report> {
-        Some(match self.status() {
-            TransactionStatus::Idle => {
-                Report::fatal(SqlState::IDLE_SESSION, "terminating connection due to idle-session timeout")
-            }
-            TransactionStatus::Open | TransactionStatus::Failed => {
-                let message = "terminating connection due to idle-in-transaction timeout";
-                Report::fatal(SqlState::IDLE_IN_TRANSACTION, message)
-            }
-        })
+        Some(idle_report(self.status()))
     }
 
     /// The session's bell was rung: it may write notifications, notices, settings. Called while it is idle.
@@ -282,5 +279,19 @@ pub trait Session {
     /// came together are written together; otherwise each is written at once.
     fn flushes(&self) -> bool {
         false
+    }
+}
+
+/// What a client is told whose session was idle for too long.
+#[must_use]
+pub fn idle_report(status: TransactionStatus) -> Report {
+    match status {
+        TransactionStatus::Idle => {
+            Report::fatal(SqlState::IDLE_SESSION, "terminating connection due to idle-session timeout")
+        }
+        TransactionStatus::Open | TransactionStatus::Failed => {
+            let message = "terminating connection due to idle-in-transaction timeout";
+            Report::fatal(SqlState::IDLE_IN_TRANSACTION, message)
+        }
     }
 }

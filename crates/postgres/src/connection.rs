@@ -157,8 +157,15 @@ impl Talk<'_> {
                     self.out.flush();
                 }
                 Received::Late => {
-                    if let Some(report) = self.session.idle_too_long() {
-                        return ControlFlow::Break(End::Told(report.into_fatal()));
+                    match self.session.idle_too_long() {
+                        Some(report) if report.severity() == Severity::Fatal => {
+                            return ControlFlow::Break(End::Told(report));
+                        }
+                        Some(report) => {
+                            self.after_extended(Err(report))?;
+                            self.out.flush();
+                        }
+                        None => {}
                     }
                     deadline = idle_until(self.session);
                 }

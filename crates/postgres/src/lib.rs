@@ -61,7 +61,7 @@ mod transport;
 
 pub use access::{AccessError, AccessRules, Claim, Required};
 pub use backend::{
-    Access, Backend, FailedLogin, Interrupt, Opening, Origin, Peer, Proof, Session, TransactionStatus, Why,
+    Access, Backend, FailedLogin, Interrupt, Opening, Origin, Peer, Proof, Session, TransactionStatus, Why, idle_report,
 };
 pub use bell::Bell;
 pub use conversation::conversation;

@@ -17,11 +17,13 @@ mod version;
 
 pub use array::{IndirectionArray, Word};
 pub use catalog::{Catalog, CatalogError, Known};
-pub use definition::{DefinitionError, IndexDefinition, IndexState, KeyBuffer, KeyEncoding, KeyPart, TableDefinition};
+pub use definition::{
+    DefinitionError, IndexDefinition, IndexState, KeyBuffer, KeyEncoding, KeyPart, RowTest, TableDefinition,
+};
 pub use leaves::LeafSet;
 pub use owner::{Owner, Owners, Phase};
 pub use reclaim::{Guard, Participant, Participants, Pin};
 pub use table::{
-    Change, Content, Index, IndexList, InstallError, Installed, Instantiated, LoadError, Loaded, Newest, Published,
-    ReadContext, ReadError, Reclaimed, RecordSource, Table, Visible,
+    Change, Content, Index, IndexList, InstallError, Installed, Instantiated, LoadError, Loaded, Lockable, Newest,
+    Published, ReadContext, ReadError, Reclaimed, RecordSource, Table, Visible,
 };

@@ -67,7 +67,7 @@ impl Transaction<'_> {
         }
         let mut inner = worker.inner.borrow_mut();
         let inner = &mut *inner;
-        // Records that this transaction both inserted and deleted have never been; what was only locked stays as it is.
+        // Records that this transaction both inserted and deleted have never been.
         self.drop_vanished(inner);
         if worker.state.borrow().writes.is_empty() {
             return Ok(self.read_only_ticket(primary));
@@ -101,8 +101,7 @@ impl Transaction<'_> {
 
     pub(crate) fn drop_vanished(&self, inner: &mut Inner) {
         let mut state = self.worker.state.borrow_mut();
-        let vanished =
-            |write: &mut Write| write.lock_only || write.inserted && write.installed.kind() == RecordKind::Delete;
+        let vanished = |write: &mut Write| write.inserted && write.installed.kind() == RecordKind::Delete;
         if state.writes.iter_mut().any(vanished) {
             for write in state.writes.extract_if(.., vanished) {
                 self.undo_write(write, &mut inner.rids);

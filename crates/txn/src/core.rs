@@ -5,7 +5,7 @@ use std::sync::Arc;
 use freshet_base::{Fid, Stamp};
 use freshet_storage::{Catalog, Content, Guard, Owners, Participants, RecordSource};
 
-use crate::{Snapshots, garbage::Garbages, waits::Waits};
+use crate::{Snapshots, garbage::Garbages, row_locks::RowLocks, waits::Waits};
 
 /// The shared state of a node's transactions. Engine composes it; workers live on it.
 pub struct Core {
@@ -21,6 +21,8 @@ pub struct Core {
     pub source: Arc<dyn RecordSource>,
     /// Who waits for whose records.
     pub(crate) waits: Waits,
+    /// Who keeps others from changing records.
+    pub(crate) row_locks: RowLocks,
     /// What workers have made, and not freed yet.
     pub(crate) garbage: Garbages,
 }
@@ -48,7 +50,7 @@ impl Core {
         let owners = Owners::new(participants.limit());
         let waits = Waits::new(participants.limit());
         let garbage = Garbages::new(participants.limit());
-        Arc::new(Self { participants, owners, catalog, snapshots, source, waits, garbage })
+        Arc::new(Self { participants, owners, catalog, snapshots, source, waits, row_locks: RowLocks::new(), garbage })
     }
 
     /// The stamp at and above which versions are still needed, whether what is below it is
@@ -75,9 +77,9 @@ impl Core {
         self.garbage.ring();
     }
 
-    /// For whose transaction the one of worker `place` waits, if it waits for a record: the other worker's place. What it says may be
-    /// over by the time that it is looked at.
-    pub fn waits_for(&self, place: usize) -> Option<usize> {
+    /// For whose transactions the one of worker `place` waits, if it waits for a record: the other workers' places. What it
+    /// says may be over by the time that it is looked at.
+    pub fn waits_for(&self, place: usize) -> Vec<usize> {
         self.waits.waits_for(&self.owners, place)
     }
 }

@@ -19,6 +19,7 @@ mod gate;
 mod long;
 mod procedure;
 mod rids;
+mod row_locks;
 mod savepoint;
 mod snapshots;
 mod state;
@@ -33,6 +34,7 @@ pub use self::{
     garbage::Collector,
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
     procedure::RETRIES,
+    row_locks::RowLock,
     savepoint::Savepoint,
     snapshots::{Primary, Snapshots},
     transaction::{Direction, Record, Transaction},

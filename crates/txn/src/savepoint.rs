@@ -9,6 +9,7 @@ use crate::{Transaction, state::Before};
 pub struct Savepoint {
     writes: usize,
     replaced: usize,
+    locks: usize,
 }
 
 impl Transaction<'_> {
@@ -16,10 +17,10 @@ impl Transaction<'_> {
     pub fn savepoint(&self) -> Savepoint {
         let mut state = self.worker.state.borrow_mut();
         state.savepoints += 1;
-        Savepoint { writes: state.writes.len(), replaced: state.replaced.len() }
+        Savepoint { writes: state.writes.len(), replaced: state.replaced.len(), locks: state.locks.len() }
     }
 
-    /// Takes back what was written since `savepoint`, which stays. What was read since then stays read. Savepoints made
+    /// Takes back what was written since `savepoint`, which stays, and releases what was locked since. What was read since then stays read. Savepoints made
     /// after it are void.
     pub fn roll_back_to(&self, savepoint: &Savepoint) {
         let _vital = panics::vital("a transaction's writes");
@@ -44,7 +45,12 @@ impl Transaction<'_> {
                 write.entered = None;
             }
             content.replace(self.guard(), &mut write.installed, owner, before.before.change());
-            write.lock_only = before.lock_only;
+        }
+        drop(state);
+        self.release_locks(savepoint.locks);
+        if let Some(owner) = owner {
+            // Who waits for something that is free now need not wait for the end.
+            self.worker.core.waits.wake(owner.index());
         }
     }
 }

@@ -6,7 +6,7 @@ use freshet_base::{Fid, Rid};
 use freshet_log::block::RECORD_HEADER;
 use freshet_storage::{Change, Installed, index::ScanBuffer};
 
-use crate::{WriteError, certify::ScannedRange};
+use crate::{RowLock, WriteError, certify::ScannedRange};
 
 /// How many of a transaction's last writes are looked through for a record that it writes again.
 const RECENT: usize = 32;
@@ -20,8 +20,6 @@ pub(crate) struct Write {
     pub(crate) indexes: usize,
     /// Inserted by this transaction, so that nobody else has ever seen the record.
     pub(crate) inserted: bool,
-    /// Put there only to keep others from writing: it goes when the transaction ends, whatever the end.
-    pub(crate) lock_only: bool,
     /// The row of a record that was inserted and deleted again, while its index entries stay: there is a savepoint to go back to.
     pub(crate) entered: Option<Vec<u8>>,
     /// Of a record inserted since a key has changed: the record that others know, whose tombstone
@@ -48,7 +46,6 @@ pub(crate) struct Command {
 pub(crate) struct Replaced {
     pub(crate) write: usize,
     pub(crate) before: Before,
-    pub(crate) lock_only: bool,
 }
 
 /// What it said of its record.
@@ -84,6 +81,9 @@ pub(crate) struct State {
     pub(crate) reads: Vec<(Fid, Rid)>,
     /// Serializable only: ranges read, and the leaves that held them.
     pub(crate) ranges: Vec<ScannedRange>,
+    /// The locks that it holds on records which it may not have written, in the order in which they
+    /// were taken.
+    pub(crate) locks: Vec<(Fid, Rid, RowLock)>,
     /// What was replaced since the first savepoint.
     pub(crate) replaced: Vec<Replaced>,
     /// How many savepoints there are.
@@ -93,7 +93,7 @@ pub(crate) struct State {
     pub(crate) changes: bool,
     /// What is logged in the place of its writes, if not they are.
     pub(crate) command: Option<Command>,
-    /// How many bytes of log the writes may take.
+    /// How many bytes of log the writes may take, and locks as if they were written.
     pub(crate) limit: u64,
     /// About how many they do; commit measures it again.
     logged: u64,
@@ -111,6 +111,19 @@ impl State {
     pub(crate) fn push(&mut self, write: Write) {
         self.logged += write.logged();
         self.writes.push(write);
+    }
+
+    /// A lock is held.
+    pub(crate) fn push_lock(&mut self, fid: Fid, rid: Rid, lock: RowLock) {
+        self.logged += RECORD_HEADER as u64;
+        self.locks.push((fid, rid, lock));
+    }
+
+    /// The last lock, to be released.
+    pub(crate) fn pop_lock(&mut self) -> Option<(Fid, Rid, RowLock)> {
+        let lock = self.locks.pop()?;
+        self.logged = self.logged.saturating_sub(RECORD_HEADER as u64);
+        Some(lock)
     }
 
     /// The last write, to be taken back.

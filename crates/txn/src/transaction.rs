@@ -4,21 +4,25 @@ use std::{
     cell::Cell,
     fmt,
     ops::{Bound, ControlFlow},
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{Ordering, fence},
+    },
     time::Instant,
 };
 
 use freshet_base::{Fid, Isolation, RecordKind, Rid, Stamp, panics};
 pub use freshet_storage::index::Direction;
 use freshet_storage::{
-    Catalog, Change, Content, Guard, Index, IndexDefinition, IndexList, InstallError, KeyBuffer, Newest, Owner,
-    ReadContext, ReadError, Reclaimed, Table, Visible,
+    Catalog, Change, Content, Guard, Index, IndexDefinition, IndexList, InstallError, KeyBuffer, Lockable, Newest,
+    Owner, ReadContext, ReadError, Reclaimed, Table, Visible,
     index::{InsertError, LeafVersion},
 };
 
 use crate::{
-    LockWaitError, WriteError,
+    LockWaitError, RowLock, WriteError,
     certify::ScannedRange,
+    row_locks::Taken,
     state::{Before, Replaced, State, Write},
     worker::Worker,
 };
@@ -121,7 +125,7 @@ impl<'w> Transaction<'w> {
         self.snapshot.get()
     }
 
-    /// Whether it has changed or locked anything by now.
+    /// Whether it has changed anything by now.
     pub fn has_changes(&self) -> bool {
         !self.worker.state.borrow().writes.is_empty()
     }
@@ -195,13 +199,25 @@ impl<'w> Transaction<'w> {
     /// Whether another transaction holds the record that kept the last write of this one from being
     /// done ([`WriteError::Conflict`]): if not, it has changed it since the snapshot.
     pub fn is_held(&self) -> bool {
-        self.worker.contested.get().is_some_and(|contested| self.holder(contested).is_some())
+        self.worker.contested.get().is_some_and(|contested| !self.holders(contested).is_empty())
     }
 
-    fn holder(&self, (fid, rid): (Fid, Rid)) -> Option<Owner> {
+    /// Who keeps this transaction from having a record: by an uncommitted version, or by a lock.
+    fn holders(&self, (fid, rid, wanted): (Fid, Rid, Option<RowLock>)) -> Vec<Owner> {
         // No transaction holds anything in a table that is gone.
         let content = self.worker.core.catalog.get(&self.guard, fid).and_then(|table| table.content(&self.guard));
-        content?.holder(&self.guard, rid, &self.context())
+        let Some(content) = content else { return Vec::new() };
+        let mut holders = match wanted {
+            Some(wanted) => self.worker.core.row_locks.holders((fid, rid), self.worker.owner.get(), wanted),
+            None => Vec::new(),
+        };
+        if let Some((owner, goes)) = content.holder(&self.guard, rid, &self.context()) {
+            let held = if goes { RowLock::Update } else { RowLock::NoKeyUpdate };
+            if wanted.is_none_or(|wanted| wanted.conflicts_with(held)) && !holders.contains(&owner) {
+                holders.push(owner);
+            }
+        }
+        holders
     }
 
     /// Whether the record that has the key of the last [`WriteError::UniqueViolation`] has come
@@ -210,7 +226,7 @@ impl<'w> Transaction<'w> {
         self.worker.violated_since.get()
     }
 
-    /// Blocks while another transaction holds the record that kept the last write of this one from being done
+    /// Blocks while other transactions hold the record that kept the last write of this one from being done
     /// ([`WriteError::Conflict`]). What became of the record must be looked at afterwards. `cancelled` is asked every few milliseconds.
     ///
     /// # Errors
@@ -222,9 +238,9 @@ impl<'w> Transaction<'w> {
     ) -> Result<(), LockWaitError> {
         let core = &self.worker.core;
         let Some(contested) = self.worker.contested.take() else { return Ok(()) };
-        let holder = || self.holder(contested);
+        let holders = || self.holders(contested);
         let me = (self.worker.participant.index(), self.worker.owner.get());
-        core.waits.wait(&core.owners, me, holder, deadline, cancelled)
+        core.waits.wait(&core.owners, me, holders, deadline, cancelled)
     }
 
     /// The worker that runs it.
@@ -513,7 +529,7 @@ impl<'w> Transaction<'w> {
             }
         }
         let indexes = indexes.len();
-        let write = Write { fid, installed, indexes, inserted: true, lock_only: false, entered: None, origin: None };
+        let write = Write { fid, installed, indexes, inserted: true, entered: None, origin: None };
         self.worker.state.borrow_mut().push(write);
         Ok(place.rid)
     }
@@ -536,18 +552,19 @@ impl<'w> Transaction<'w> {
                 Err(violation())
             }
             // A serializable transaction must not know of it.
-            Some(Newest::CommittedSince(_)) if self.validates() => Err(self.contested(content, other)),
+            Some(Newest::CommittedSince(_)) if self.validates() => Err(self.contested(content, other, None)),
             Some(Newest::CommittedSince(stamp)) => {
                 self.saw(Some(stamp));
                 Err(violation())
             }
-            Some(Newest::Contested) => Err(self.contested(content, other)),
+            Some(Newest::Contested) => Err(self.contested(content, other, None)),
         }
     }
 
-    /// Remembers which record somebody else came first to.
-    fn contested(&self, content: &Content, rid: Rid) -> WriteError {
-        self.worker.contested.set(Some((content.fid(), rid)));
+    /// Remembers which record somebody else came first to, and the lock that is wanted on it; none
+    /// where another record has its key.
+    fn contested(&self, content: &Content, rid: Rid, wanted: Option<RowLock>) -> WriteError {
+        self.worker.contested.set(Some((content.fid(), rid, wanted)));
         WriteError::Conflict
     }
 
@@ -580,6 +597,15 @@ impl<'w> Transaction<'w> {
                 index.tree().remove(&self.guard, key, rid);
             }
         }
+    }
+
+    /// Whether this transaction has deleted a record, or moved its row to another one.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn has_deleted(&self, table: &Table, rid: Rid) -> Result<bool, ReadError> {
+        let visible = self.content(table)?.read(&self.guard, rid, &self.context())?;
+        Ok(matches!(visible, Some(Visible { stamp: None, row: None })))
     }
 
     /// The row of a record that is to be written, and whether it is this transaction's own already.
@@ -619,7 +645,7 @@ impl<'w> Transaction<'w> {
                     Some(Newest::Committed(_))
                 ) =>
             {
-                return Err(self.contested(content, rid));
+                return Err(self.contested(content, rid, Some(RowLock::Update)));
             }
             inserted => inserted?,
         };
@@ -657,9 +683,9 @@ impl<'w> Transaction<'w> {
         let mut state = self.worker.state.borrow_mut();
         let number = state.place_of(content.fid(), origin).expect("the transaction has deleted it");
         let State { writes, replaced, savepoints, .. } = &mut *state;
-        let Write { installed, lock_only, .. } = &mut writes[number];
+        let Write { installed, .. } = &mut writes[number];
         if *savepoints > 0 {
-            replaced.push(Replaced { write: number, before: Before::of(installed), lock_only: *lock_only });
+            replaced.push(Replaced { write: number, before: Before::of(installed) });
         }
         content.replace(&self.guard, installed, owner, to);
     }
@@ -696,14 +722,16 @@ impl<'w> Transaction<'w> {
         let mut state = self.worker.state.borrow_mut();
         if own {
             let number = state.place_of(content.fid(), rid).expect("what carries its name is in its write set");
+            if row.is_none() && !state.writes[number].inserted {
+                // Others may share the key of a record that this transaction has changed.
+                let _ = self.hold(&mut state, content, rid, owner, RowLock::Update)?;
+            }
             state.will_replace(number, row.map_or(0, <[u8]>::len))?;
             let State { writes, replaced, savepoints, .. } = &mut *state;
             let own = &mut writes[number];
             if *savepoints > 0 {
-                let before = Before::of(&own.installed);
-                replaced.push(Replaced { write: number, before, lock_only: own.lock_only });
+                replaced.push(Replaced { write: number, before: Before::of(&own.installed) });
             }
-            own.lock_only = false;
             let mut vanished = None;
             if own.inserted && row.is_none() && *savepoints > 0 {
                 // Its keys must still be free if it comes back.
@@ -722,32 +750,116 @@ impl<'w> Transaction<'w> {
             return Ok(());
         }
         state.check_room(row.map_or(0, <[u8]>::len))?;
+        let lock = if row.is_some() { RowLock::NoKeyUpdate } else { RowLock::Update };
         let installed = match content.install(&self.guard, rid, owner, change, &self.context()) {
-            Err(InstallError::Conflict) => return Err(self.contested(content, rid)),
+            Err(InstallError::Conflict) => return Err(self.contested(content, rid, Some(lock))),
             installed => installed?,
         };
+        let fid = content.fid();
+        if self.worker.core.row_locks.excludes((fid, rid), owner, lock) {
+            content.roll_back(&self.guard, installed);
+            return Err(self.contested(content, rid, Some(lock)));
+        }
         let indexes = indexes.len();
-        let (fid, inserted, lock_only) = (content.fid(), false, false);
-        state.push(Write { fid, installed, indexes, inserted, lock_only, entered: None, origin: None });
+        state.push(Write { fid, installed, indexes, inserted: false, entered: None, origin: None });
         Ok(())
     }
 
-    /// Keeps others from writing a record until this transaction ends, without changing it: SELECT … FOR UPDATE.
+    /// Keeps others from writing a record, as far as `lock` says, until this transaction ends,
+    /// without changing it: SELECT … FOR UPDATE and its like.
     ///
     /// # Errors
     /// As for [`Transaction::update`].
-    pub fn lock(&self, table: &Table, rid: Rid) -> Result<(), WriteError> {
+    pub fn lock(&self, table: &Table, rid: Rid, lock: RowLock) -> Result<(), WriteError> {
         let _vital = panics::vital("a transaction's writes");
         Self::refuse_catalog(table)?;
-        let writing = self.may_write(table, None)?;
-        let (row, own) = self.present(writing.content, rid)?;
+        let Writing { content, owner, .. } = self.may_write(table, None)?;
+        let (_, own) = self.present(content, rid)?;
+        let mut state = self.worker.state.borrow_mut();
         if own {
-            return Ok(());
+            let number = state.place_of(content.fid(), rid).expect("what carries its name is in its write set");
+            return match state.writes[number].inserted || lock <= RowLock::NoKeyUpdate {
+                true => Ok(()),
+                // Others may share the key of a record that this transaction has changed.
+                false => self.hold(&mut state, content, rid, owner, lock).map(drop),
+            };
         }
-        let row = row.to_vec();
-        self.write(writing, rid, Change::Row(&row), false)?;
-        self.worker.state.borrow_mut().writes.last_mut().expect("just written").lock_only = true;
-        Ok(())
+        let taken = self.hold(&mut state, content, rid, owner, lock)?;
+        // The lock was entered before (the protocol of `row_locks`).
+        fence(Ordering::SeqCst);
+        let error = match content.lockable(&self.guard, rid, lock == RowLock::KeyShare, &self.context()) {
+            Ok(Lockable::Free) => return Ok(()),
+            Ok(Lockable::Taken) => self.contested(content, rid, Some(lock)),
+            Ok(Lockable::Gone) => WriteError::NotFound,
+            Err(cause) => cause.into(),
+        };
+        if taken == Taken::Now {
+            state.pop_lock();
+            self.worker.core.row_locks.release((content.fid(), rid), owner, lock);
+        }
+        Err(error)
+    }
+
+    /// Finds the record with this key in a unique index, and locks it, so that a serializable
+    /// transaction need not be validated for having found it. Returns none when the transaction sees
+    /// no such record.
+    ///
+    /// # Errors
+    /// As for [`Transaction::lock`].
+    pub fn lock_key(&self, table: &Table, index: usize, key: &[u8], lock: RowLock) -> Result<Option<Rid>, WriteError> {
+        let content = self.content(table)?;
+        let found = self.index(content, index)?;
+        let definition = found.definition();
+        let mut result = Ok(None);
+        let visit = |rid| {
+            result = content.read(&self.guard, rid, &self.context()).map(|there| {
+                let has = |there: &Visible<'_>| there.row.is_some_and(|row| definition.matches(row, key));
+                there.filter(has).map(|there| (rid, there.stamp))
+            });
+            if matches!(result, Ok(None)) { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+        };
+        let _ = found.tree().get_certified(&self.guard, key, |_| {}, visit);
+        match result? {
+            Some((rid, stamp)) => {
+                self.saw(stamp);
+                self.lock(table, rid, lock)?;
+                Ok(Some(rid))
+            }
+            // That there is no such record is something that the transaction has read.
+            None => Ok(self.get(table, index, key)?.map(|record| record.rid)),
+        }
+    }
+
+    /// Enters a lock, without a look at the record.
+    fn hold(
+        &self,
+        state: &mut State,
+        content: &Content,
+        rid: Rid,
+        owner: Owner,
+        lock: RowLock,
+    ) -> Result<Taken, WriteError> {
+        state.check_room(0)?;
+        let taken = self.worker.core.row_locks.take((content.fid(), rid), owner, lock);
+        match taken {
+            Taken::Now => state.push_lock(content.fid(), rid, lock),
+            Taken::Before => {}
+            Taken::Not => return Err(self.contested(content, rid, Some(lock))),
+        }
+        Ok(taken)
+    }
+
+    /// Releases the locks that were taken when it had `left`.
+    pub(crate) fn release_locks(&self, left: usize) {
+        let mut state = self.worker.state.borrow_mut();
+        if state.locks.len() > left {
+            let owner = self.worker.owner.get().expect("it has locks");
+            while state.locks.len() > left
+                && let Some((fid, rid, lock)) = state.pop_lock()
+            {
+                self.worker.core.row_locks.release((fid, rid), owner, lock);
+            }
+        }
     }
 
     // --- the end -----------------------------------------------------------------------------
@@ -795,9 +907,9 @@ impl Drop for Transaction<'_> {
         if !self.finished.get() {
             self.undo_all(&mut self.worker.inner.borrow_mut().rids);
         }
-        let mut state = self.worker.state.borrow_mut();
-        state.reset();
-        drop(state);
+        // Now that others see what has become of it.
+        self.release_locks(0);
+        self.worker.state.borrow_mut().reset();
         if let Some(owner) = self.worker.owner.get() {
             self.worker.core.waits.wake(owner.index());
         }

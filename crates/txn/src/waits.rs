@@ -1,18 +1,19 @@
 //! Waiting for whoever holds a record, and finding out when that would never end.
 //!
-//! Interactive transactions wait for the holder of a record that they want to write, as PostgreSQL's do; one-shot procedures
-//! do not, they run again. Each participant says for whom it waits; whoever waits follows these edges now and
+//! Interactive transactions wait for the holders of a record that they want to write or lock, as PostgreSQL's do; one-shot
+//! procedures do not, they run again. Each participant says for whom it waits; whoever waits follows these edges now and
 //! then, and when they lead back to itself there is a circle. Of those in it, the one with the largest place gives up.
 //!
 //! # Access protocol
 //!
-//! `waits_for` of a place is written by its participant only, and read by all: an edge that is out of date makes nobody give
+//! `waits_for` of a place is written by its participant only, and read by all, each under its mutex: of those that close
+//! a circle, the last to write sees all others. An edge that is out of date makes nobody give
 //! up, since a circle counts only while every owner in it is still active. A transaction that ends wakes whoever waits for
 //! its place; a waiter that is missed then looks again by itself after [`LOOK`].
 
 use std::{
     sync::{
-        Condvar, Mutex,
+        Condvar, Mutex, MutexGuard, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
     time::{Duration, Instant},
@@ -40,8 +41,8 @@ pub enum LockWaitError {
 
 #[derive(Debug)]
 struct Place {
-    /// For whom this participant waits; zero for nobody.
-    waits_for: AtomicU64,
+    /// For whom this participant waits: all that hold what it wants.
+    waits_for: Mutex<Vec<Owner>>,
     /// How many wait for this participant.
     waiting: AtomicU64,
     gate: Mutex<()>,
@@ -55,7 +56,7 @@ pub(crate) struct Waits(Box<[Place]>);
 impl Waits {
     pub(crate) fn new(limit: usize) -> Self {
         let place = || Place {
-            waits_for: AtomicU64::new(0),
+            waits_for: Mutex::default(),
             waiting: AtomicU64::new(0),
             gate: Mutex::new(()),
             over: Condvar::new(),
@@ -74,26 +75,33 @@ impl Waits {
         }
     }
 
-    /// The place of the transaction that the one at `place` waits for, if it waits and that one goes on.
-    pub(crate) fn waits_for(&self, owners: &Owners, place: usize) -> Option<usize> {
-        let owner = Owner::from_bits(self.0.get(place)?.waits_for.load(Ordering::SeqCst))?;
-        (owners.phase(owner) == Phase::Active).then(|| owner.index())
+    fn edges(&self, place: usize) -> MutexGuard<'_, Vec<Owner>> {
+        self.0[place].waits_for.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Blocks while `holder` names somebody. `index` is the waiter's place, `me` its transaction, once it has written.
+    /// The places of the transactions that the one at `place` waits for, as far as they go on.
+    pub(crate) fn waits_for(&self, owners: &Owners, place: usize) -> Vec<usize> {
+        if place >= self.0.len() {
+            return Vec::new();
+        }
+        let active = |owner: &&Owner| owners.phase(**owner) == Phase::Active;
+        self.edges(place).iter().filter(active).map(|owner| owner.index()).collect()
+    }
+
+    /// Blocks while `holders` names somebody. `index` is the waiter's place, `me` its transaction, once it has written.
     pub(crate) fn wait(
         &self,
         owners: &Owners,
         (index, me): (usize, Option<Owner>),
-        holder: impl Fn() -> Option<Owner>,
+        holders: impl Fn() -> Vec<Owner>,
         deadline: Option<Instant>,
         cancelled: &dyn Fn() -> bool,
     ) -> Result<(), LockWaitError> {
         let result = loop {
-            let Some(owner) = holder() else { break Ok(()) };
-            // SeqCst, as all accesses of these edges: of those that close a circle, the last to write sees all others.
-            self.0[index].waits_for.store(owner.bits(), Ordering::SeqCst);
-            if me.is_some_and(|me| self.closes_circle(owners, index, me, owner)) {
+            let holding = holders();
+            let Some(first) = holding.first().copied() else { break Ok(()) };
+            self.edges(index).clone_from(&holding);
+            if me.is_some_and(|me| self.closes_circle(owners, index, me, holding)) {
                 break Err(LockWaitError::Deadlock);
             }
             if cancelled() {
@@ -104,9 +112,10 @@ impl Waits {
                 break Err(LockWaitError::Deadline);
             }
             let patience = deadline.map_or(LOOK, |deadline| LOOK.min(deadline - now));
-            let place = &self.0[owner.index()];
+            // All of them must end, so it does not matter for which one this waits.
+            let place = &self.0[first.index()];
             place.waiting.fetch_add(1, Ordering::SeqCst);
-            if holder() == Some(owner)
+            if holders().contains(&first)
                 && let Ok(gate) = place.gate.lock()
             {
                 // Only to sleep: what counts is looked at above.
@@ -114,26 +123,24 @@ impl Waits {
             }
             place.waiting.fetch_sub(1, Ordering::SeqCst);
         };
-        self.0[index].waits_for.store(0, Ordering::SeqCst);
+        self.edges(index).clear();
         result
     }
 
-    /// Whether `owner` waits, over others, for `me`, and `me` is who gives up.
-    fn closes_circle(&self, owners: &Owners, index: usize, me: Owner, owner: Owner) -> bool {
-        let mut current = owner;
-        let mut largest = index;
-        for _ in 0..self.0.len() {
-            if owners.phase(current) != Phase::Active {
-                return false;
+    /// Whether one of `holding` waits, over others, for `me`, and `me` is who gives up.
+    fn closes_circle(&self, owners: &Owners, index: usize, me: Owner, mut holding: Vec<Owner>) -> bool {
+        let mut seen: Vec<Owner> = Vec::new();
+        while let Some(owner) = holding.pop() {
+            // In a circle over a larger place, that one gives up.
+            if owner.index() > index || seen.contains(&owner) || owners.phase(owner) != Phase::Active {
+                continue;
             }
-            largest = largest.max(current.index());
-            let Some(next) = Owner::from_bits(self.0[current.index()].waits_for.load(Ordering::SeqCst)) else {
-                return false;
-            };
-            if next == me {
-                return largest == index;
+            seen.push(owner);
+            let next = self.edges(owner.index());
+            if next.contains(&me) {
+                return true;
             }
-            current = next;
+            holding.extend(next.iter().copied());
         }
         false
     }

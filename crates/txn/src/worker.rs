@@ -12,7 +12,7 @@ use freshet_storage::{LeafSet, Owner, Participant};
 use serde::Serialize;
 use thiserror::Error;
 
-use crate::{CommitError, ProcedureError, Transaction, WriteError, core::Core, rids::Rids, state::State};
+use crate::{CommitError, ProcedureError, RowLock, Transaction, WriteError, core::Core, rids::Rids, state::State};
 
 /// How many transactions a worker ends between two looks at what the others still read.
 const HORIZON_EVERY: u32 = 16;
@@ -61,8 +61,9 @@ pub struct Worker {
     until_horizon: Cell<u32>,
     /// The running transaction's name, once it has written.
     pub(crate) owner: Cell<Option<Owner>>,
-    /// The record that the running transaction could not write since somebody else came first.
-    pub(crate) contested: Cell<Option<(Fid, Rid)>>,
+    /// The record that the running transaction could not write or lock since somebody else came
+    /// first, and the lock that it wants; none where it waits for what is done to the record's key.
+    pub(crate) contested: Cell<Option<(Fid, Rid, Option<RowLock>)>>,
     /// Whether the record that has the key of the last unique violation has come since the
     /// snapshot.
     pub(crate) violated_since: Cell<bool>,

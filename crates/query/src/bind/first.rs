@@ -34,7 +34,7 @@ impl Binder<'_> {
         let (plan, ty) = self.first(query)?;
         let array = ty.kind().array().ok_or(Stop::General("a subquery"))?;
         // What locks rows can be done here only.
-        let is_long = plan.lock.is_none();
+        let is_long = !plan.locks();
         let first = First { plan: Arc::new(plan), list_of: Some(ty.kind()) };
         Ok(Typed { expression: self.add_first(first, is_long)?, ty: Type::of(array) })
     }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
+use freshet_engine::RowLock;
 use freshet_sql::{
     SqlError, SqlState, Type, Value, names,
     types::{CastContext, Kind},
 };
 use sqlparser::ast::{
-    Distinct, Expr, GroupByExpr, JoinConstraint, JoinOperator, LimitClause, LockClause, NonBlock, OrderByKind, Query,
-    Select, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
+    Distinct, Expr, GroupByExpr, JoinConstraint, JoinOperator, LimitClause, LockClause, OrderByKind, Query, Select,
+    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, TableFactor,
 };
 
 use super::{
@@ -21,6 +22,7 @@ use super::{
 use crate::{
     expression::{Expression, Typed},
     schema::{Named, TableInfo, privilege},
+    syntax::locking::{self, name_of_lock},
     system,
 };
 
@@ -50,6 +52,8 @@ pub struct ScanPlan {
     pub filter: Option<Expression>,
     /// The same and what the access path sees to, for a row that was changed meanwhile.
     pub conditions: Option<Expression>,
+    /// How its rows are locked, if they are.
+    pub mark: Option<RowMark>,
 }
 
 /// A key of an order.
@@ -74,15 +78,31 @@ pub struct Aggregation {
     pub having: Option<Expression>,
 }
 
-/// How rows are locked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is done with rows that others hold; of several, the last one here counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WhenLocked {
     /// Their holder is waited for.
     Wait,
-    /// That is an error.
-    NoWait,
     /// They are left out.
     Skip,
+    /// That is an error.
+    NoWait,
+}
+
+/// How rows are locked: FOR UPDATE and its like.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RowMark {
+    /// How strongly.
+    pub lock: RowLock,
+    /// What is done with those that others hold.
+    pub when: WhenLocked,
+}
+
+impl RowMark {
+    /// What two clauses say of one relation together.
+    pub fn and(self, other: Option<Self>) -> Self {
+        other.map_or(self, |other| Self { lock: self.lock.max(other.lock), when: self.when.max(other.when) })
+    }
 }
 
 /// A SELECT.
@@ -104,13 +124,16 @@ pub struct SelectPlan {
     pub limit: Option<Expression>,
     /// So many are left out before.
     pub offset: Option<Expression>,
-    /// FOR UPDATE and its like.
-    pub lock: Option<WhenLocked>,
     /// Several rows of expressions: VALUES.
     pub values: Vec<Vec<Expression>>,
 }
 
 impl SelectPlan {
+    /// Whether it locks rows.
+    pub fn locks(&self) -> bool {
+        self.scans.iter().any(|scan| scan.mark.is_some())
+    }
+
     /// Calls `change` with every expression over the rows of its tables that is not a condition on them.
     fn expressions(&mut self, change: &mut dyn FnMut(&mut Expression)) {
         self.output.iter_mut().for_each(|output| change(&mut output.expression));
@@ -180,34 +203,43 @@ impl Binder<'_> {
             let one = Expression::Constant(Value::Int8(1));
             plan.limit = Some(fetch.quantity.as_ref().map(|count| number(count, "FETCH")).transpose()?.unwrap_or(one));
         }
-        if let Some(lock) = self.lock(&query.locks)? {
-            if plan.aggregation.is_some() || plan.distinct {
-                let what = if plan.distinct { "DISTINCT clause" } else { "aggregate functions" };
-                let message = format!("FOR UPDATE is not allowed with {what}");
-                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
-            }
-            for scan in &plan.scans {
-                self.need(&scan.table, privilege::UPDATE);
-            }
-            plan.lock = Some(lock);
+        if !query.locks.is_empty() {
+            self.mark(&mut plan, &query.locks)?;
         }
         Ok(plan)
     }
 
-    fn lock(&self, locks: &[LockClause]) -> Bound<Option<WhenLocked>> {
-        let mut found = None;
-        for lock in locks {
-            // Shared locks are taken as exclusive ones: stricter, and never wrong.
-            if lock.of.is_some() {
-                return Err(Stop::General("FOR UPDATE OF"));
+    /// Says of the scans of a plan how their rows are locked.
+    fn mark(&self, plan: &mut SelectPlan, locks: &[LockClause]) -> Bound<()> {
+        for clause in locks.iter().map(locking::clause) {
+            let name = name_of_lock(clause.lock);
+            let refused = |why: &str| {
+                let message = format!("{name} is not allowed with {why}");
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into())
+            };
+            match &plan.aggregation {
+                _ if plan.distinct => return refused("DISTINCT clause"),
+                Some(aggregation) if !aggregation.groups.is_empty() => return refused("GROUP BY clause"),
+                Some(aggregation) if aggregation.having.is_some() => return refused("HAVING clause"),
+                Some(_) => return refused("aggregate functions"),
+                None => {}
             }
-            found = Some(match lock.nonblock {
-                None => WhenLocked::Wait,
-                Some(NonBlock::Nowait) => WhenLocked::NoWait,
-                Some(NonBlock::SkipLocked) => WhenLocked::Skip,
-            });
+            if !plan.values.is_empty() {
+                let message = format!("{name} cannot be applied to VALUES");
+                return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message).into());
+            }
+            if let Some(missing) = clause.of.iter().find(|of| !plan.scans.iter().any(|scan| scan.alias == **of)) {
+                let message = format!("relation \"{missing}\" in {name} clause not found in FROM clause");
+                return Err(SqlError::new(SqlState::UNDEFINED_TABLE, message).into());
+            }
+            for scan in &mut plan.scans {
+                if clause.of.is_empty() || clause.of.contains(&scan.alias) {
+                    self.need(&scan.table, privilege::UPDATE);
+                    scan.mark = Some(RowMark { lock: clause.lock, when: clause.when }.and(scan.mark));
+                }
+            }
         }
-        Ok(found)
+        Ok(())
     }
 
     /// The table that a name in FROM means.
@@ -324,7 +356,6 @@ impl Binder<'_> {
             order,
             limit: None,
             offset: None,
-            lock: None,
             values: Vec::new(),
         };
         let tables = scope.sources;
@@ -379,7 +410,7 @@ impl Binder<'_> {
             ordered &= in_order;
             let filter = all_of(now);
             not_row_by_row(filter.as_ref())?;
-            plan.scans.push(ScanPlan { table, alias: source.alias, access, filter, conditions });
+            plan.scans.push(ScanPlan { table, alias: source.alias, access, filter, conditions, mark: None });
         }
         at_once.extend(left);
         plan.filter = all_of(at_once);
@@ -572,7 +603,6 @@ impl Binder<'_> {
             order: Vec::new(),
             limit: None,
             offset: None,
-            lock: None,
             values,
         })
     }
@@ -599,17 +629,19 @@ fn same_column(one: &Expression, other: &Expression) -> bool {
     }
 }
 
-/// The columns of the first table that an order consists of, if it does, with nulls where indexes have them.
-fn wanted_order(order: &[SortKey]) -> Option<Vec<(u16, bool)>> {
-    order
-        .iter()
-        .map(|key| match key.expression {
-            Expression::Column { source: 0, column } if key.nulls_first == key.descending => {
-                Some((column, key.descending))
-            }
-            _ => None,
-        })
-        .collect()
+/// What an order is by, if that is about the first table alone, with nulls where indexes have them.
+fn wanted_order(order: &[SortKey]) -> Option<Vec<(Expression, bool)>> {
+    let key = |key: &SortKey| {
+        let fits = key.nulls_first == key.descending && key.expression.is_before(1);
+        fits.then(|| (key.expression.clone(), key.descending))
+    };
+    order.iter().map(key).collect()
+}
+
+/// Whether a function of this name is an aggregate.
+pub fn is_aggregate(name: &str) -> bool {
+    super::aggregate::Aggregate::named(name).is_some()
+        || ["string_agg", "array_agg", "json_agg", "jsonb_agg", "stddev", "variance"].contains(&name)
 }
 
 /// Whether there is an aggregate in an expression, outside of subqueries.
@@ -632,9 +664,7 @@ fn has_aggregate(expr: &Expr) -> bool {
                 && self.0 == 0
                 && function.over.is_none()
                 && let Some(name) = super::parts_of(&function.name).ok().and_then(|mut parts| parts.pop())
-                && (super::aggregate::Aggregate::named(&name).is_some()
-                    || ["string_agg", "array_agg", "json_agg", "jsonb_agg", "stddev", "variance"]
-                        .contains(&name.as_str()))
+                && is_aggregate(&name)
             {
                 return ControlFlow::Break(());
             }

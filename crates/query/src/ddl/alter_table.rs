@@ -391,6 +391,15 @@ impl Work<'_, '_, '_> {
         for check in &mut table.checks {
             check.condition = alter_column::renamed(&check.condition, old, new)?;
         }
+        for computed in table.columns.iter_mut().filter(|it| !it.dropped).filter_map(|it| it.computed.as_mut()) {
+            computed.expression = alter_column::renamed(&computed.expression, old, new)?;
+            if let Some(when) = &mut computed.when {
+                *when = alter_column::renamed(when, old, new)?;
+            }
+        }
+        for predicate in table.indexes.iter_mut().filter_map(|index| index.predicate.as_mut()) {
+            predicate.condition = alter_column::renamed(&predicate.condition, old, new)?;
+        }
         self.put_table(table).map(drop)
     }
 

@@ -39,10 +39,11 @@ impl Work<'_, '_, '_> {
 
     /// Adds a primary key or unique constraint to what the catalog says of a table.
     fn add_key(&mut self, table: &mut Table, constraint: &Constraint) -> Result<(), SqlError> {
-        let (columns, kind) = match &constraint.kind {
-            ConstraintKind::PrimaryKey(columns) => (columns, IndexConstraint::Primary),
-            ConstraintKind::Unique { nulls_not_distinct: true, .. } => return Err(not_supported("NULLS NOT DISTINCT")),
-            ConstraintKind::Unique { columns, .. } => (columns, IndexConstraint::Unique),
+        let (columns, kind, nulls_not_distinct) = match &constraint.kind {
+            ConstraintKind::PrimaryKey(columns) => (columns, IndexConstraint::Primary, false),
+            ConstraintKind::Unique { columns, nulls_not_distinct } => {
+                (columns, IndexConstraint::Unique, *nulls_not_distinct)
+            }
             _ => return Err(SqlError::internal("a constraint without a key")),
         };
         let primary = kind == IndexConstraint::Primary;
@@ -62,13 +63,16 @@ impl Work<'_, '_, '_> {
                 return Err(error(SqlState::DUPLICATE_COLUMN, message));
             }
             table.columns[number].not_null |= primary;
-            parts.push(IndexColumn { column: number as u16, descending: false });
+            parts.push(IndexColumn::new(number as u16));
         }
-        let middle = if primary { String::new() } else { columns.join("_") };
+        let include = self.included(table, constraint.include.iter().map(String::as_str))?;
+        let named: Vec<&str> = columns.iter().chain(&constraint.include).map(String::as_str).collect();
+        let middle = if primary { String::new() } else { named.join("_") };
         let label = if primary { "pkey" } else { "key" };
         let name = self.index_name(table, constraint.name.as_deref(), (&middle, label))?;
         let oid = self.change.take_oid()?;
-        table.indexes.push(Index { oid, name, number: 0, columns: parts, unique: true, constraint: kind });
+        let index = Index { constraint: kind, include, nulls_not_distinct, ..Index::new(oid, name, parts, true) };
+        table.indexes.push(index);
         Ok(())
     }
 
@@ -289,6 +293,22 @@ impl Work<'_, '_, '_> {
             let message = format!("\"{index}\" is not a unique index");
             return Err(error(SqlState::WRONG_OBJECT_TYPE, message));
         }
+        if table.indexes[at].predicate.is_some() {
+            let message = format!("\"{index}\" is a partial index");
+            let detail = "Cannot create a primary key or unique constraint using such an index.";
+            return Err(error(SqlState::WRONG_OBJECT_TYPE, message).with_detail(detail));
+        }
+        let is_computed = |part: &IndexColumn| table.columns[usize::from(part.column)].computed.is_some();
+        if table.indexes[at].columns.iter().any(is_computed) {
+            let message = format!("index \"{index}\" contains expressions");
+            let detail = "Cannot create a primary key or unique constraint using such an index.";
+            return Err(error(SqlState::WRONG_OBJECT_TYPE, message).with_detail(detail));
+        }
+        if table.indexes[at].columns.iter().any(|part| part.descending || part.class.is_some()) {
+            let message = format!("index \"{index}\" column number 1 does not have default sorting behavior");
+            let detail = "Cannot create a primary key or unique constraint using such an index.";
+            return Err(error(SqlState::WRONG_OBJECT_TYPE, message).with_detail(detail));
+        }
         if table.indexes[at].constraint != IndexConstraint::None {
             let message = format!("index \"{index}\" is already associated with a constraint");
             return Err(error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
@@ -394,13 +414,7 @@ fn action(action: Option<&Action>) -> ReferentialAction {
 
 /// The unique index over just these columns, in whatever order.
 pub(super) fn key_of(table: &Table, columns: &[u16]) -> Option<usize> {
-    let mut wanted = columns.to_vec();
-    wanted.sort_unstable();
-    table.indexes.iter().position(|index| {
-        let mut columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
-        columns.sort_unstable();
-        index.oid != 0 && index.unique && columns == wanted
-    })
+    table.indexes.iter().position(|index| index.is_unique_over(columns))
 }
 
 /// The names of a table's constraints.

@@ -2,12 +2,15 @@
 
 use std::collections::HashSet;
 
-use freshet_engine::Rid;
+use freshet_engine::{Rid, RowLock};
 use freshet_sql::{SqlError, Value, general};
 
 use super::{Run, Sink, modify::Collected, write::Written};
 use crate::{
-    bind::{general::GeneralQuery, select::WhenLocked},
+    bind::{
+        general::GeneralQuery,
+        select::{RowMark, WhenLocked},
+    },
     relations,
     schema::TableInfo,
 };
@@ -63,7 +66,12 @@ impl Run<'_, '_> {
     ///
     /// # Errors
     /// What goes wrong in the query and in reading; 40001, 40P01, 55P03, 53200.
-    pub(super) fn found(&self, info: &TableInfo, query: &GeneralQuery) -> Result<Vec<(Rid, Vec<Value>)>, SqlError> {
+    pub(super) fn found(
+        &self,
+        info: &TableInfo,
+        query: &GeneralQuery,
+        lock: RowLock,
+    ) -> Result<Vec<(Rid, Vec<Value>)>, SqlError> {
         loop {
             let mut collected = Collected::within(&self.memory);
             self.general(query, &mut collected)?;
@@ -75,7 +83,7 @@ impl Run<'_, '_> {
                 if !seen.insert(rid) {
                     continue;
                 }
-                match self.write(WhenLocked::Wait, |transaction| transaction.lock(&info.rows, rid))? {
+                match self.lock_row(info, rid, RowMark { lock, when: WhenLocked::Wait })? {
                     Written::Done(()) => {
                         self.kept.take_values(&row)?;
                         found.push((rid, row));

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use freshet_engine::{Record, Rid, WriteError};
+use freshet_engine::{Record, Rid, RowLock, WriteError};
 use freshet_sql::{
     SqlError, SqlState, Value,
     memory::{Pool, Reservation},
@@ -23,7 +23,7 @@ use crate::{
             ColumnSource, ConflictPlan, ConflictUpdate, Constraints, DeletePlan, InsertPlan, RowSource, Targets,
             UpdatePlan,
         },
-        select::{Output, ScanPlan, WhenLocked},
+        select::{Output, RowMark, ScanPlan, WhenLocked},
     },
     error::{read_error, write_error},
     expression::{Environment, Expression, Source},
@@ -119,6 +119,7 @@ impl<'a> Run<'a, '_> {
             });
         }
         self.check(info, &plan.constraints, Source::Values(&values))?;
+        info.compute(&mut values, &self.environment)?;
         let mut row = Vec::new();
         info.layout.encode(&values, &mut row)?;
         let mut tries = 0;
@@ -204,7 +205,8 @@ impl<'a> Run<'a, '_> {
             return Err(SqlError::new(SqlState::CARDINALITY_VIOLATION, message).with_hint(hint));
         }
         let excluded = Source::Values(values);
-        match self.write(WhenLocked::Wait, |transaction| transaction.lock(&info.rows, record.rid))? {
+        let lock = info.lock_to_change(assignments.iter().map(|(column, _)| *column));
+        match self.lock_row(info, record.rid, RowMark { lock, when: WhenLocked::Wait })? {
             Written::Done(()) => {}
             Written::Changed | Written::Gone | Written::Held => {
                 if self.read_committed {
@@ -262,7 +264,8 @@ impl<'a> Run<'a, '_> {
             }
         }
         self.check_conditions(info, constraints, Source::Stored(&info.layout, &new, Rid(0)))?;
-        Ok(new)
+        let is_changed = |column| changes.iter().any(|(changed, _)| *changed == usize::from(column));
+        info.recompute(new, is_changed, &self.environment)
     }
 
     /// Remembers what has become of a row, if there are references to keep.
@@ -343,18 +346,21 @@ impl<'a> Run<'a, '_> {
         let name = found.map_or(index, |found| &found.name);
         let message = format!("duplicate key value violates unique constraint \"{name}\"");
         let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
-        if let Some(found) =
-            found.filter(|found| self.may_see(&info.table, found.columns.iter().map(|part| part.column)))
-        {
+        let number = found.and_then(|found| info.table.indexes.iter().position(|index| index.oid == found.oid));
+        let may_see = |number| self.may_see(&info.table, info.columns_of(number));
+        if let Some(found) = found.filter(|_| number.is_some_and(may_see)) {
             let context = freshet_sql::types::EvalContext::default();
             let (mut names, mut values) = (Vec::new(), Vec::new());
             for part in &found.columns {
                 let column = &info.table.columns[usize::from(part.column)];
                 let mut shown = String::new();
-                if let Ok(value) = info.layout.get(row, usize::from(part.column)) {
-                    text::output_as(column.ty.kind(), value, &context, &mut shown);
+                match info.layout.get(row, usize::from(part.column)) {
+                    Ok(value) if !value.is_null() => {
+                        text::output_as(column.ty.kind(), value, &context, &mut shown);
+                    }
+                    _ => shown.push_str("null"),
                 }
-                names.push(column.name.clone());
+                names.push(info.shown_column(part.column, true));
                 values.push(shown);
             }
             error = error.with_detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")));
@@ -421,7 +427,8 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// What goes wrong in reading, in expressions, in the sink; 23502, 23505, 23514; 40001, 40P01, 55P03.
     pub fn update(&self, plan: &'a UpdatePlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
-        self.change(&plan.table, &plan.targets, |rid, old, given| self.update_row(plan, rid, old, given, sink))
+        let lock = || plan.table.lock_to_change(plan.assignments.iter().map(|(column, _)| *column));
+        self.change(&plan.table, &plan.targets, lock, |rid, old, given| self.update_row(plan, rid, old, given, sink))
     }
 
     /// Runs a DELETE. Returns how many rows were deleted.
@@ -429,14 +436,17 @@ impl<'a> Run<'a, '_> {
     /// # Errors
     /// As for [`Run::update`].
     pub fn delete(&self, plan: &'a DeletePlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
-        self.change(&plan.table, &plan.targets, |rid, old, given| self.delete_row(plan, rid, old, given, sink))
+        let lock = || RowLock::Update;
+        self.change(&plan.table, &plan.targets, lock, |rid, old, given| self.delete_row(plan, rid, old, given, sink))
     }
 
-    /// Changes each of the rows that a statement is for with `one`. Returns how many.
+    /// Changes each of the rows that a statement is for with `one`; those that a general query finds are locked before,
+    /// as `lock` says. Returns how many.
     fn change(
         &self,
         info: &TableInfo,
         targets: &'a Targets,
+        lock: impl FnOnce() -> RowLock,
         mut one: impl FnMut(Rid, &[u8], &[Value]) -> Result<Written<()>, SqlError>,
     ) -> Result<u64, SqlError> {
         let mut count = 0;
@@ -456,7 +466,7 @@ impl<'a> Run<'a, '_> {
                 }
             }
             Targets::Found(query) => {
-                for (rid, given) in self.found(info, query)? {
+                for (rid, given) in self.found(info, query, lock())? {
                     self.step()?;
                     let Some(record) = self.transaction.read(&info.rows, rid).map_err(read_error)? else { continue };
                     match one(rid, record.row, &given)? {

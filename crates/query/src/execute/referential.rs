@@ -1,12 +1,12 @@
 //! FOREIGN KEY: seen to at the end of a statement.
 //!
-//! A row that refers to another locks that one until its transaction ends, so that it cannot go unseen. Whoever deletes a row, or
-//! changes what others refer to, then looks for those that do with a snapshot newer than that lock: READ COMMITTED takes one
+//! A row that refers to another shares the lock of that one's key until its transaction ends, so that it cannot go unseen. Whoever deletes
+//! a row, or changes what others refer to, then looks for those that do with a snapshot newer than that lock: READ COMMITTED takes one
 //! anyhow, REPEATABLE READ looks with a transaction of its own besides, and SERIALIZABLE is validated.
 
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
-use freshet_engine::{Direction, Isolation, Record, Rid, Transaction, Worker, WriteError};
+use freshet_engine::{Direction, Isolation, Record, Rid, RowLock, Transaction, Worker, WriteError};
 use freshet_sql::{SqlError, SqlState, Value, types::text};
 
 use super::{Run, write::Written};
@@ -100,11 +100,7 @@ impl Run<'_, '_> {
     fn find_parent(&self, info: &TableInfo, key: &ForeignKey, wanted: &[Value]) -> Result<(), SqlError> {
         let schema = self.schema.ok_or_else(|| SqlError::internal("references without a catalog"))?;
         let parent = schema.table(key.parent).ok_or_else(|| SqlError::internal("a reference to no table"))?;
-        let index = parent.table.indexes.iter().position(|index| {
-            index.unique
-                && index.columns.len() == key.parent_columns.len()
-                && index.columns.iter().all(|part| key.parent_columns.contains(&part.column))
-        });
+        let index = parent.table.indexes.iter().position(|index| index.is_unique_over(&key.parent_columns));
         let index = index.ok_or_else(|| SqlError::internal("a reference to columns without a unique index"))?;
         let mut bytes = Vec::new();
         for (part, column) in parent.keys[index].iter().zip(&parent.table.indexes[index].columns) {
@@ -115,18 +111,18 @@ impl Run<'_, '_> {
         }
         let mut refreshed = false;
         loop {
-            let found = self.transaction.get(&parent.rows, parent.index_number(index), &bytes).map_err(read_error)?;
-            let Some(record) = found else {
-                if self.read_committed && !refreshed {
-                    // It may have been committed since the statement began.
+            let number = parent.index_number(index);
+            let locked = self.write(WhenLocked::Wait, |transaction| {
+                transaction.lock_key(&parent.rows, number, &bytes, RowLock::KeyShare)
+            })?;
+            match locked {
+                Written::Done(Some(_)) => return Ok(()),
+                // It may have been committed since the statement began.
+                Written::Done(None) if self.read_committed && !refreshed => {
                     self.transaction.refresh();
                     refreshed = true;
-                    continue;
                 }
-                return Err(self.missing(info, key, parent, wanted));
-            };
-            match self.write(WhenLocked::Wait, |transaction| transaction.lock(&parent.rows, record.rid))? {
-                Written::Done(()) => return Ok(()),
+                Written::Done(None) => return Err(self.missing(info, key, parent, wanted)),
                 Written::Changed | Written::Gone | Written::Held => {
                     (self.interrupted)()?;
                     if self.read_committed {
@@ -162,8 +158,12 @@ impl Run<'_, '_> {
             let visible = |rid: Rid| self.transaction.read(&child.rows, rid).map_err(read_error);
             for (rid, _) in theirs.iter().filter(|(rid, _)| !mine.contains(rid)) {
                 // One that this transaction has removed itself is no matter; one that it does not see is.
-                if visible(*rid)?.is_none() && !self.has_removed(child, *rid) {
-                    return Err(write_error(WriteError::Conflict));
+                let removed = || self.transaction.has_deleted(&child.rows, *rid).map_err(read_error);
+                if visible(*rid)?.is_none() && !removed()? {
+                    return Err(match action {
+                        ReferentialAction::NoAction | ReferentialAction::Restrict => still(),
+                        _ => write_error(WriteError::Conflict),
+                    });
                 }
             }
         }
@@ -202,6 +202,8 @@ impl Run<'_, '_> {
                 }
                 let mut new = Vec::with_capacity(row.len() + 16);
                 child.layout.rewrite(row, &changes, &mut new)?;
+                let is_changed = |column| changes.iter().any(|(changed, _)| *changed == usize::from(column));
+                let new = child.recompute(new, is_changed, &self.environment)?;
                 let written =
                     self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new).map(drop))?;
                 if written == Written::Done(()) {
@@ -215,12 +217,6 @@ impl Run<'_, '_> {
             }
         }
         Ok(())
-    }
-
-    /// Whether a record that others see is one that this transaction has deleted.
-    fn has_removed(&self, info: &TableInfo, rid: Rid) -> bool {
-        // What it cannot lock since it is not there any more, and not since somebody else was faster.
-        matches!(self.transaction.lock(&info.rows, rid), Err(WriteError::NotFound))
     }
 
     /// The rows of a table that refer to these values, as a transaction sees them.

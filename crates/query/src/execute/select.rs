@@ -20,7 +20,7 @@ use super::{
 use crate::{
     bind::{
         first::First,
-        select::{Aggregation, Output, ScanPlan, SelectPlan, SortKey, WhenLocked},
+        select::{Aggregation, Output, ScanPlan, SelectPlan, SortKey},
     },
     error::read_error,
     expression::{Expression, Source},
@@ -144,6 +144,10 @@ impl<'a> Run<'a, '_> {
             }
             return Ok(shown);
         }
+        let locks = plan.locks();
+        if locks && !plan.order.is_empty() {
+            return self.locked_in_order(plan, window, sink);
+        }
         let mut distinct = HashSet::new();
         let mut sorted: Sorted = Vec::new();
         let mut show = |rows: &[Source<'_>]| -> Flow {
@@ -198,9 +202,9 @@ impl<'a> Run<'a, '_> {
                 if window_is_empty(limit) {
                     return Ok(0);
                 }
-                let flow = self.join(&plan.scans, &mut Rows::new(), &mut |rows, _| match plan.lock {
-                    None => show(rows),
-                    Some(when) => self.locked(plan, rows, when, &mut show),
+                let flow = self.join(&plan.scans, &mut Rows::new(), &mut |rows, _| match locks {
+                    false => show(rows),
+                    true => self.locked(plan, rows, &mut show),
                 });
                 let _ = flow?;
             }
@@ -222,14 +226,42 @@ impl<'a> Run<'a, '_> {
         Ok(shown)
     }
 
-    /// Locks the rows of all loops, and shows them as they are then.
-    fn locked(
-        &self,
-        plan: &'a SelectPlan,
-        rows: &Rows<'a>,
-        when: WhenLocked,
-        show: &mut dyn FnMut(&[Source<'_>]) -> Flow,
-    ) -> Flow {
+    /// Runs a SELECT that locks rows which do not come in its order: they are locked in it, and no
+    /// more of them than are shown.
+    fn locked_in_order(&self, plan: &'a SelectPlan, mut window: Window, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+        let mut sorted: Vec<(Box<[Value]>, Rows<'a>)> = Vec::new();
+        if window.left > 0 {
+            let flow = self.join(&plan.scans, &mut Rows::new(), &mut |rows, _| {
+                let keys = plan.order.iter().map(|key| key.expression.evaluate(rows, &self.environment));
+                let keys = keys.collect::<Result<Box<[_]>, _>>()?;
+                self.kept.take_values(&keys)?;
+                self.kept.take(size_of::<Rows<'_>>() + rows.len() * size_of::<Source<'_>>())?;
+                sorted.push((keys, rows.clone()));
+                ON
+            });
+            let _ = flow?;
+        }
+        sorted.sort_by(|(one, _), (other, _)| compare(&plan.order, one, other));
+        let mut shown = 0;
+        for (_, rows) in &sorted {
+            let flow = self.locked(plan, rows, &mut |now| match window.next() {
+                None => Ok(ControlFlow::Break(())),
+                Some(false) => ON,
+                Some(true) => {
+                    shown += 1;
+                    let flow = sink.row(&plan.output, now, &self.environment)?;
+                    Ok(if window.left == 0 { ControlFlow::Break(()) } else { flow })
+                }
+            });
+            if flow?.is_break() {
+                break;
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Locks the rows of those loops that are marked, and shows them as they are then.
+    fn locked(&self, plan: &'a SelectPlan, rows: &Rows<'a>, show: &mut dyn FnMut(&[Source<'_>]) -> Flow) -> Flow {
         let moved_here = |(number, scan): (usize, &ScanPlan)| match rows[number] {
             Source::Stored(_, _, rid) => self.moved.borrow().contains(&(scan.table.table.oid, rid)),
             _ => false,
@@ -240,7 +272,7 @@ impl<'a> Run<'a, '_> {
         let mut now = rows.clone();
         let changed = Cell::new(false);
         for (number, scan) in plan.scans.iter().enumerate() {
-            let Source::Stored(_, row, rid) = now[number] else { continue };
+            let (Source::Stored(_, row, rid), Some(mark)) = (now[number], scan.mark) else { continue };
             let locked = self.write_found(
                 &scan.table,
                 Record { rid, row },
@@ -252,7 +284,7 @@ impl<'a> Run<'a, '_> {
                     Ok(true)
                 },
                 |record| {
-                    let locked = self.write(when, |transaction| transaction.lock(&scan.table.rows, record.rid))?;
+                    let locked = self.lock_row(&scan.table, record.rid, mark)?;
                     let mut row = record.row;
                     if locked == Written::Done(())
                         && let Some(there) = self.transaction.read(&scan.table.rows, record.rid).map_err(read_error)?

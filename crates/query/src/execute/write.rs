@@ -1,11 +1,11 @@
 //! One record: written or locked, waiting for its holder as the isolation level wants it.
 
-use freshet_engine::{LockWaitError, Record, Transaction, WriteError};
+use freshet_engine::{LockWaitError, Record, Rid, Transaction, WriteError};
 use freshet_sql::{SqlError, SqlState};
 
 use super::Run;
 use crate::{
-    bind::select::WhenLocked,
+    bind::select::{RowMark, WhenLocked},
     error::{lock_error, read_error, write_error},
     schema::TableInfo,
 };
@@ -50,11 +50,7 @@ impl<'a> Run<'a, '_> {
             }
             match when {
                 WhenLocked::Wait => self.wait_for_holder()?,
-                WhenLocked::Skip if self.transaction.is_held() => return Ok(Written::Held),
-                WhenLocked::NoWait if self.transaction.is_held() => {
-                    let message = "could not obtain lock on row";
-                    return Err(SqlError::new(SqlState::LOCK_NOT_AVAILABLE, message));
-                }
+                WhenLocked::Skip | WhenLocked::NoWait if self.transaction.is_held() => return Ok(Written::Held),
                 WhenLocked::Skip | WhenLocked::NoWait => {}
             }
             if self.read_committed {
@@ -65,6 +61,19 @@ impl<'a> Run<'a, '_> {
                 return Err(write_error(WriteError::Conflict));
             }
         }
+    }
+
+    /// Locks a record, as [`Run::write`] writes one.
+    ///
+    /// # Errors
+    /// The same; 55P03 when it is held, and that is an error.
+    pub fn lock_row(&self, info: &TableInfo, rid: Rid, mark: RowMark) -> Result<Written<()>, SqlError> {
+        let locked = self.write(mark.when, |transaction| transaction.lock(&info.rows, rid, mark.lock))?;
+        if locked == Written::Held && mark.when == WhenLocked::NoWait {
+            let message = format!("could not obtain lock on row in relation \"{}\"", info.table.name);
+            return Err(SqlError::new(SqlState::LOCK_NOT_AVAILABLE, message));
+        }
+        Ok(locked)
     }
 
     /// Does `one` with a record that the statement has found; at READ COMMITTED, as long as that

@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use freshet_engine::{IndexDefinition, KeyEncoding, KeyPart, TableDefinition};
+use freshet_engine::{IndexDefinition, KeyEncoding, KeyPart, RowLock, TableDefinition};
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
     row::{self, KeyColumn, Layout},
     types::binary,
 };
 
-use super::{Index, Table};
+use super::{
+    Index, Table,
+    computed::{self, ComputedColumn},
+};
+use crate::expression::Expression;
 
 /// A table, and what follows from its catalog entry.
 #[derive(Debug)]
@@ -20,6 +24,10 @@ pub struct TableInfo {
     pub layout: Layout,
     /// The columns of each index as the engine sees them.
     pub keys: Vec<Vec<KeyColumn>>,
+    /// The columns that are computed for indexes.
+    pub computed: Vec<ComputedColumn>,
+    /// Which rows each index has, over the row as source 0: those for which all of these hold.
+    pub predicates: Vec<Vec<Expression>>,
     /// Who has the rows.
     pub rows: Arc<freshet_engine::Table>,
 }
@@ -56,7 +64,11 @@ pub fn key_columns(table: &Table, layout: &Layout, index: &Index) -> Result<Vec<
 }
 
 /// What the engine is told of an index.
-pub fn engine_index(index: &Index, columns: &[KeyColumn]) -> IndexDefinition {
+///
+/// # Errors
+/// When a column's values have no order, or the index's condition makes no sense.
+pub fn engine_index(table: &Table, layout: &Layout, index: &Index) -> Result<IndexDefinition, SqlError> {
+    let columns = key_columns(table, layout, index)?;
     let parts: Vec<KeyPart> = columns
         .iter()
         .map(|column| KeyPart {
@@ -73,7 +85,9 @@ pub fn engine_index(index: &Index, columns: &[KeyColumn]) -> IndexDefinition {
             descending: column.descending,
         })
         .collect();
-    IndexDefinition::new(&index.name, index.unique, &parts)
+    let made = IndexDefinition::new(&index.name, index.unique, &parts);
+    let tests = computed::index_tests(table, layout, index)?;
+    Ok(made.of_rows(tests).with_missing_the_same(index.nulls_not_distinct))
 }
 
 /// What the engine is told of a table.
@@ -82,10 +96,7 @@ pub fn engine_index(index: &Index, columns: &[KeyColumn]) -> IndexDefinition {
 /// When it cannot be stored.
 pub fn engine_table(table: &Table) -> Result<TableDefinition, SqlError> {
     let layout = layout(table)?;
-    let indexes = table.indexes.iter().map(|index| {
-        let columns = key_columns(table, &layout, index)?;
-        Ok(engine_index(index, &columns))
-    });
+    let indexes = table.indexes.iter().map(|index| engine_index(table, &layout, index));
     Ok(TableDefinition::new(&table.rows, indexes.collect::<Result<_, SqlError>>()?))
 }
 
@@ -98,7 +109,10 @@ impl TableInfo {
         let layout = layout(&table)?;
         let keys = table.indexes.iter().map(|index| key_columns(&table, &layout, index));
         let keys = keys.collect::<Result<_, _>>()?;
-        Ok(Self { layout, keys, rows, table })
+        let predicates = table.indexes.iter().map(|index| computed::predicate(&table, index));
+        let predicates = predicates.collect::<Result<_, _>>()?;
+        let computed = computed::columns(&table)?;
+        Ok(Self { layout, keys, computed, predicates, rows, table })
     }
 
     /// Which of the table's indexes the engine has under this name: the one that it had when the engine's index was made.
@@ -110,6 +124,16 @@ impl TableInfo {
     /// The engine's number for the index in place `index` among the table's.
     pub fn index_number(&self, index: usize) -> usize {
         usize::from(self.table.indexes[index].number)
+    }
+
+    /// How strongly a change of these columns locks a row: more so where rows of other tables may
+    /// refer to them.
+    pub fn lock_to_change(&self, mut columns: impl Iterator<Item = usize>) -> RowLock {
+        let is_key = |column: usize| {
+            let unique = self.table.indexes.iter().filter(|index| index.unique);
+            unique.flat_map(|index| &index.columns).any(|part| usize::from(part.column) == column)
+        };
+        if columns.any(is_key) { RowLock::Update } else { RowLock::NoKeyUpdate }
     }
 
     /// The type of a column.

@@ -1,6 +1,10 @@
 //! What the protocol asks of a session.
 
-use std::{num::NonZeroU32, sync::Arc, time::Duration};
+use std::{
+    num::NonZeroU32,
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use freshet_base::panics;
 use freshet_postgres::{
@@ -14,13 +18,13 @@ use freshet_sql::{
 };
 
 use super::{
-    Portal, Rest, Session,
+    Portal, Session, cursor,
     parse::{Parsed, parse_within},
     prepare::{Planned, Prepared},
     statement::{Rows, Tag},
     wire::{Wire, fields, format_of, report, undelivered},
 };
-use crate::{error::unforeseen, execute::modify::Collected, system::activity::shown};
+use crate::{error::unforeseen, execute::modify::Collected, syntax::clipped as clip, system::activity::shown};
 
 /// How often a statement is tried again that has lost a race.
 const TRIES: u32 = 100;
@@ -33,6 +37,7 @@ impl Session<'_> {
             "in_hot_standby",
             "TimeZone",
             "DateStyle",
+            "IntervalStyle",
             "application_name",
             "default_transaction_read_only",
         ];
@@ -44,6 +49,8 @@ impl Session<'_> {
     /// One of the statements of a simple query. One that is a transaction of its own and has merely lost a race is tried again, as
     /// long as its client has heard nothing of it.
     fn simple(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
+        self.disarm();
+        self.arm();
         let alone = last && self.block.is_none() && !matches!(prepared.statement, Some(Parsed::Copy(_)));
         let mark = client.mark();
         for _ in 0..TRIES {
@@ -58,7 +65,7 @@ impl Session<'_> {
     }
 
     fn simple_once(&mut self, prepared: &Prepared, last: bool, client: &mut Client<'_>) -> Result<(), SqlError> {
-        if let Some(Parsed::Sql(statement)) = &prepared.statement
+        if let Some(Parsed::Session(statement)) = &prepared.statement
             && let Some(tag) = self.transaction_control(statement, client)?
         {
             let _ = client.command_complete(tag);
@@ -66,10 +73,22 @@ impl Session<'_> {
         }
         self.block_for(prepared.statement.as_ref())?;
         let planned = self.plan(prepared)?;
+        let formats = self.formats_of(prepared.statement.as_ref());
+        let before = client.mark();
         if let Some(columns) = &planned.columns {
-            let _ = client.row_description(fields(columns, &[])).map_err(undelivered)?;
+            let _ = client.row_description(fields(columns, formats)).map_err(undelivered)?;
         }
-        let Tag(tag) = self.run(prepared, &planned, &[], Rows::Client(&[]), client)?;
+        let described = client.mark();
+        let Tag(tag) = match self.run(prepared, &planned, &[], Rows::Client(formats), client) {
+            Ok(tag) => tag,
+            Err(error) => {
+                // Only of a query over tables PostgreSQL's clients hear before it begins to run.
+                if !planned.reads_as_it_goes() && client.mark() == described {
+                    client.rewind(before);
+                }
+                return Err(error);
+            }
+        };
         if last {
             // Who reads the tag takes it for done.
             self.end_of_statement(client)?;
@@ -82,7 +101,10 @@ impl Session<'_> {
     fn statements_of(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), SqlError> {
         // Held until all of them have been run.
         let kept = self.state.statement_memory().reserve();
-        let statements = parse_within(sql, &kept)?;
+        let mut clipped = Vec::new();
+        let parsed = parse_within(sql, &kept, &mut clipped);
+        tell_clipped(&clipped, client);
+        let statements = parsed?;
         // The unnamed portal and statement go with a simple query.
         self.statements.remove("");
         self.portals.remove("");
@@ -91,6 +113,7 @@ impl Session<'_> {
             return Ok(());
         }
         let count = statements.len();
+        self.several = count > 1;
         for (number, statement) in statements.into_iter().enumerate() {
             let prepared = Prepared::new("", Some(statement), Vec::new());
             self.simple(&prepared, number + 1 == count, client)?;
@@ -98,8 +121,11 @@ impl Session<'_> {
         self.end_of_statement(client)
     }
 
-    fn understand(&self, sql: &str, types: Types<'_>, kept: &Reservation) -> Result<Prepared, SqlError> {
-        let mut statements = parse_within(sql, kept)?;
+    fn understand(&self, sql: &str, types: Types<'_>, kept: &Reservation, out: &mut Out) -> Result<Prepared, SqlError> {
+        let mut clipped = Vec::new();
+        let parsed = parse_within(sql, kept, &mut clipped);
+        tell_clipped(&clipped, out);
+        let mut statements = parsed?;
         if statements.len() > 1 {
             let message = "cannot insert multiple commands into a prepared statement";
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, message));
@@ -188,6 +214,9 @@ impl Session<'_> {
             .ok_or_else(|| SqlError::new(SqlState::INVALID_CURSOR_NAME, format!("portal \"{name}\" does not exist")))?;
         self.note_statement(portal.prepared.shown());
         let executed = self.execute_taken(&mut portal, limit, client);
+        if executed.is_ok() && portal.rows.as_ref().is_none_or(|rows| rows.left() == 0) {
+            self.disarm();
+        }
         self.portals.insert(name.to_owned(), portal);
         executed
     }
@@ -226,12 +255,12 @@ impl Session<'_> {
     ) -> Result<Executed, SqlError> {
         let prepared = Arc::clone(&portal.prepared);
         let Some(statement) = &prepared.statement else { return Ok(client.empty_query()) };
-        if portal.done && portal.rest.is_none() {
+        if portal.done && portal.rows.is_none() {
             let message = "portal cannot be run anymore";
             return Err(SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
         }
-        if portal.rest.is_none() {
-            if let Parsed::Sql(statement) = statement
+        if portal.rows.is_none() {
+            if let Parsed::Session(statement) = statement
                 && let Some(tag) = self.transaction_control(statement, client)?
             {
                 return Ok(client.command_complete(tag));
@@ -248,32 +277,41 @@ impl Session<'_> {
             };
             let mut kept = Collected::within(&self.state.statement_memory());
             let Tag(tag) = self.run(&prepared, &planned, &portal.parameters, Rows::Kept(&mut kept), client)?;
-            portal.rest = Some(Rest { rows: kept.0.into_iter(), tag, kept: kept.1 });
+            portal.rows = Some(cursor::Rows::new(planned, kept, tag, true));
         }
-        let planned = self.plan(&prepared)?;
-        let columns = planned.columns.as_deref().unwrap_or_default();
         let view = super::view::View::new(&self.shared, &self.state);
         let context = self.state.context(Some(&view), self.begun());
-        let Some(rest) = &mut portal.rest else { return Err(SqlError::internal("a portal without rows")) };
+        let Some(rows) = &mut portal.rows else { return Err(SqlError::internal("a portal without rows")) };
+        let planned = Arc::clone(&rows.planned);
+        let columns = planned.columns.as_deref().unwrap_or_default();
         let mut wire = Wire::new(client, columns, &portal.formats);
         let mut left = limit.map_or(u64::MAX, |limit| u64::from(limit.get()));
         let mut given = 0_u64;
         while left > 0 {
-            let Some(row) = rest.rows.next() else { break };
+            let Some(row) = rows.next() else { break };
             wire.one(&row, &context)?;
             left -= 1;
             given += 1;
         }
-        if left == 0 && rest.rows.len() > 0 {
+        if left == 0 && rows.left() > 0 {
             return Ok(client.portal_suspended());
         }
-        let tag = match rest.tag.split_once(' ') {
+        let tag = match rows.tag.split_once(' ') {
             Some(("SELECT", _)) => format!("SELECT {given}"),
-            _ => rest.tag.clone(),
+            _ => rows.tag.clone(),
         };
-        rest.rows = Vec::new().into_iter();
-        rest.kept = None;
+        if portal.declared.is_none() {
+            rows.finish();
+        }
         Ok(client.command_complete(tag))
+    }
+}
+
+/// Names that were longer than names can be: the client is told.
+fn tell_clipped(names: &[String], out: &mut Out) {
+    for name in names {
+        let message = format!("identifier \"{name}\" will be truncated to \"{}\"", clip(name));
+        out.notice(&super::wire::notice(SqlError::new(SqlState::NAME_TOO_LONG, message)));
     }
 }
 
@@ -288,11 +326,14 @@ impl postgres::Session for Session<'_> {
     fn simple_query(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), Report> {
         self.note_statement(shown(sql).into());
         let outcome = contained(|| self.statements_of(sql, client).map_err(|error| self.when_kept(error)));
+        self.disarm();
+        self.several = false;
         self.note_rest();
         outcome
     }
 
-    fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, _: &mut Out) -> Result<(), Report> {
+    fn parse(&mut self, name: &str, sql: &str, types: Types<'_>, out: &mut Out) -> Result<(), Report> {
+        self.arm();
         if !name.is_empty() && self.statements.contains_key(name) {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(report(SqlError::new(SqlState::new("42P05"), message)));
@@ -309,7 +350,7 @@ impl postgres::Session for Session<'_> {
         contained(|| {
             // What planning takes besides what is kept is given back behind it.
             let kept = self.state.statement_memory().reserve();
-            let prepared = Arc::new(self.understand(sql, types, &kept)?.kept_in(&self.state.memory)?);
+            let prepared = Arc::new(self.understand(sql, types, &kept, out)?.kept_in(&self.state.memory)?);
             if self.transaction_status() == TransactionStatus::Failed {
                 if prepared.statement.as_ref().is_some_and(|statement| !statement.is_transaction_control()) {
                     self.block_for_statement()?;
@@ -323,6 +364,7 @@ impl postgres::Session for Session<'_> {
     }
 
     fn bind(&mut self, bind: &Bind<'_>, _: &mut Out) -> Result<(), Report> {
+        self.arm();
         let prepared = self.statement_named(bind.statement).map_err(report)?;
         let parameters = if bind.values.is_empty()
             && prepared.given.is_empty()
@@ -339,7 +381,7 @@ impl postgres::Session for Session<'_> {
         let kept = self.state.memory.reserve();
         kept.take_values(&parameters).map_err(report)?;
         let formats: Vec<Format> = bind.results.iter().collect();
-        let portal = Portal { prepared, parameters, formats, rest: None, done: false, declared: None, _kept: kept };
+        let portal = Portal { prepared, parameters, formats, rows: None, done: false, declared: None, _kept: kept };
         self.portals.insert(bind.portal.to_owned(), portal);
         Ok(())
     }
@@ -384,15 +426,19 @@ impl postgres::Session for Session<'_> {
     }
 
     fn sync(&mut self, out: &mut Out) -> Result<(), Report> {
-        contained(|| self.end_of_statement(out))?;
+        self.arm();
+        let ended = contained(|| self.end_of_statement(out));
+        self.disarm();
+        ended?;
         if self.block.is_none() {
-            self.portals.clear();
+            self.forget_portals();
         }
         self.note_rest();
         Ok(())
     }
 
     fn failed(&mut self) {
+        self.disarm();
         self.fail();
         self.note_rest();
     }
@@ -406,10 +452,21 @@ impl postgres::Session for Session<'_> {
     }
 
     fn idle_limit(&self) -> Option<Duration> {
+        // A statement has begun, and its client is to say more.
+        if let Some(deadline) = self.state.deadline {
+            return Some(deadline.saturating_duration_since(Instant::now()));
+        }
         match self.transaction_status() {
             TransactionStatus::Idle => self.state.settings.limit("idle_session_timeout"),
             _ => self.state.settings.limit("idle_in_transaction_session_timeout"),
         }
+    }
+
+    fn idle_too_long(&mut self) -> Option<Report> {
+        if let Some(deadline) = self.state.deadline {
+            return self.state.flag.check(Some(deadline)).err().map(report);
+        }
+        Some(postgres::idle_report(self.transaction_status()))
     }
 
     fn flushes(&self) -> bool {

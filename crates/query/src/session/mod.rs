@@ -7,13 +7,18 @@
 //! | [`parse`] | text to statements |
 //! | [`prepare`] | statements to plans, and how long these hold |
 //! | [`statement`] | runs a statement |
+//! | [`database`] | which database it is in, and who else is in one |
+//! | [`syntax`] | reads statements about the session |
 //! | [`utility`] | statements that are neither queries nor changes of rows |
+//! | [`cursor`] | DECLARE, FETCH, MOVE, CLOSE |
 //! | [`settings`] | SET, SHOW |
 //! | [`role`] | SET ROLE, SET SESSION AUTHORIZATION |
 //! | [`view`] | what functions ask the session |
 //! | [`wire`] | rows to the client |
 
 mod copy;
+pub mod cursor;
+mod database;
 mod define;
 pub mod interrupt;
 pub mod messages;
@@ -22,6 +27,7 @@ pub mod prepare;
 pub mod role;
 pub mod settings;
 pub mod statement;
+pub mod syntax;
 pub mod transaction;
 pub mod utility;
 pub mod view;
@@ -50,9 +56,10 @@ use crate::{
         activity::{Activity, Identity, Registered},
     },
 };
+use cursor::{Declared, Rows};
 use interrupt::Flag;
 use prepare::Prepared;
-use settings::Settings;
+use settings::{By, Settings, canonical};
 use transaction::Block;
 use view::View;
 
@@ -64,6 +71,8 @@ pub struct Session<'w> {
     state: State,
     statements: HashMap<String, Arc<Prepared>>,
     portals: HashMap<String, Portal>,
+    /// Whether the simple query that runs has more than one statement.
+    several: bool,
     row_ids: RowIds,
     locks: TableLocks,
     effects: Effects,
@@ -95,7 +104,7 @@ pub struct State {
     pub user: String,
     /// That role's id.
     pub role: Oid,
-    /// The database that its client has asked for.
+    /// The name of its database, which does not change while it is there.
     pub database: Arc<str>,
     /// The server, for whoever asks what there is.
     pub system: Arc<dyn SystemView>,
@@ -113,10 +122,14 @@ pub struct State {
     pub deadline: Option<Instant>,
     /// Whether the statement that runs must not write.
     pub read_only: bool,
+    /// Its transaction's level, as PostgreSQL calls it.
+    pub isolation: &'static str,
+    /// Whether its transaction was said to be DEFERRABLE.
+    pub deferrable: bool,
     /// When the client has sent the statement that runs.
     pub statement_start: Timestamp,
-    /// Settings that functions want to have changed.
-    pub wanted: RefCell<Vec<(String, String, bool)>>,
+    /// Settings that functions want to have changed: the values, or none for those of the start.
+    pub wanted: RefCell<Vec<(String, Option<String>, bool)>>,
     /// What functions want the client to be warned of.
     pub warnings: RefCell<Vec<&'static str>>,
 }
@@ -126,21 +139,13 @@ pub struct Portal {
     prepared: Arc<Prepared>,
     parameters: Vec<Value>,
     formats: Vec<freshet_postgres::Format>,
-    /// Rows that are still to be given, when it was run with a limit.
-    rest: Option<Rest>,
+    /// Its rows, when it was run with a limit, or is a cursor.
+    rows: Option<Rows>,
     done: bool,
-    /// When it was declared, if it is a cursor.
-    declared: Option<Timestamp>,
+    /// How it was declared, if it is a cursor.
+    declared: Option<Declared>,
     /// What its parameters take.
     _kept: Reservation,
-}
-
-/// What is left of a portal's rows.
-struct Rest {
-    rows: std::vec::IntoIter<Vec<Value>>,
-    tag: String,
-    /// What they take.
-    kept: Option<Reservation>,
 }
 
 impl State {
@@ -148,6 +153,21 @@ impl State {
     pub fn statement_memory(&self) -> Arc<Pool> {
         let remedy = "Raise freshet.query_memory, which the server's setting sql.statement-memory-bytes bounds.";
         self.memory.below("statement", self.settings.ready.query_memory, remedy)
+    }
+
+    /// The value of a setting, as SHOW shows it to the statement that runs; nothing when there is
+    /// none.
+    pub fn shown(&self, name: &str) -> Option<String> {
+        let said = |value: bool| Some(if value { "on" } else { "off" }.to_owned());
+        let name = canonical(name);
+        match name.as_str() {
+            "transaction_isolation" => Some(self.isolation.to_owned()),
+            "transaction_read_only" => said(self.read_only || self.system.is_standby()),
+            "transaction_deferrable" => said(self.deferrable),
+            "in_hot_standby" => said(self.system.is_standby()),
+            "freshet.last_commit" => Some(self.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string())),
+            name => self.settings.get(name).map(str::to_owned),
+        }
     }
 
     /// The schemas of the search path that the role may use, with the implicit one first.
@@ -176,6 +196,7 @@ impl State {
     pub fn context<'a>(&self, view: Option<&'a View<'a>>, begun: Timestamp) -> EvalContext<'a> {
         EvalContext {
             zone: self.settings.ready.zone,
+            formats: self.settings.ready.formats,
             transaction_start: begun,
             statement_start: self.statement_start,
             names: view.map(|view| view as _),
@@ -189,7 +210,8 @@ impl<'w> Session<'w> {
     /// A session for a client that has proved to be `user`.
     ///
     /// # Errors
-    /// 28000 when there is no such role, or it may not log in; what the start-up packet's settings say.
+    /// 28000 when there is no such role, or it may not log in; what is said by [`database::open`],
+    /// and of the start-up packet's settings.
     pub fn open(
         shared: Arc<Shared>,
         worker: &'w Worker,
@@ -197,12 +219,11 @@ impl<'w> Session<'w> {
         database: &str,
     ) -> Result<Self, SqlError> {
         let user = opening.startup.user().to_owned();
-        let transaction = worker.begin_read_only();
-        let schema = shared.catalog.read(&transaction)?;
-        drop(transaction);
-        let role = schema.role(&user).ok_or_else(|| {
+        let common = shared.catalog.shared(&worker.begin_read_only())?;
+        let role = common.role(&user).ok_or_else(|| {
             SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, format!("role \"{user}\" does not exist"))
         })?;
+        let opened = database::open(&shared, &common, role, database)?;
         let (oid, superuser) = (role.oid, role.superuser);
         let bounds = shared.bounds();
         let memory = bounds.session(&shared.memory);
@@ -211,14 +232,19 @@ impl<'w> Session<'w> {
         settings.fix("session_authorization", &format!("{oid} {user}"));
         settings.fix("in_hot_standby", if shared.is_standby() { "on" } else { "off" });
         settings.fix("max_connections", &shared.limits.connections.to_string());
+        settings.fix("server_version", &format!("15.0 (Freshet {})", shared.version));
         let info = SessionInfo::new(Identity {
             pid: opening.pid,
             place: worker.place(),
             user: &user,
             role: oid,
-            database,
+            database: (opened.oid, database),
             client: opening.peer.origin.address(),
         });
+        // From here on others see that it is in the database. It may have been dropped before.
+        let info = shared.sessions.enter(info);
+        let schema = shared.catalog.find(&worker.begin_read_only(), opened.oid)?;
+        let schema = schema.ok_or_else(|| crate::ddl::no_database(database))?;
         Ok(Self {
             worker,
             block: None,
@@ -242,16 +268,19 @@ impl<'w> Session<'w> {
                 flag: Arc::default(),
                 deadline: None,
                 read_only: false,
+                isolation: "read committed",
+                deferrable: false,
                 statement_start: Timestamp::now(),
                 wanted: RefCell::default(),
                 warnings: RefCell::default(),
             },
             statements: HashMap::new(),
             portals: HashMap::new(),
+            several: false,
             row_ids: RowIds::new()?,
-            locks: shared.locks.session(worker.place()),
+            locks: shared.locks.session(worker.place(), opened.oid),
             effects: Effects::default(),
-            info: shared.sessions.enter(info),
+            info,
             noted: 0,
             shared,
         })
@@ -262,11 +291,11 @@ impl<'w> Session<'w> {
     /// # Errors
     /// When there is none, or it cannot have the value.
     pub fn start_with(&mut self, name: &str, value: &str) -> Result<(), SqlError> {
-        self.set_at_start("client", name, value)
+        self.set_at_start("client", name, value, By::Client)
     }
 
-    fn set_at_start(&mut self, source: &'static str, name: &str, value: &str) -> Result<(), SqlError> {
-        self.state.set(name, Some(value), false)?;
+    fn set_at_start(&mut self, source: &'static str, name: &str, value: &str, by: By) -> Result<(), SqlError> {
+        self.state.set(name, Some(value), false, by)?;
         self.state.settings.came_from(source, name);
         Ok(())
     }
@@ -274,13 +303,18 @@ impl<'w> Session<'w> {
     /// Applies the settings of the database and of the session's role, the most specific last.
     /// Skips settings that this server does not allow any more.
     pub fn start_with_role_settings(&mut self) {
-        let Some(database) = self.state.schema.database().map(Arc::clone) else { return };
+        let schema = Arc::clone(&self.state.schema);
+        let everywhere = schema.common().map_or(&[][..], |it| &it.settings);
+        let here = schema.database().map_or(&[][..], |it| &it.settings);
         let role = self.state.role;
-        for (of, in_database, source) in
-            [(0, false, "global"), (0, true, "database"), (role, false, "user"), (role, true, "database user")]
-        {
-            for setting in database.settings.iter().filter(|it| it.role == of && it.in_database == in_database) {
-                let _ = self.set_at_start(source, &setting.name, &setting.value);
+        for (settings, of, source) in [
+            (everywhere, 0, "global"),
+            (here, 0, "database"),
+            (everywhere, role, "user"),
+            (here, role, "database user"),
+        ] {
+            for setting in settings.iter().filter(|it| it.role == of) {
+                let _ = self.set_at_start(source, &setting.name, &setting.value, By::Catalog);
             }
         }
     }
@@ -293,7 +327,7 @@ impl<'w> Session<'w> {
 
     /// Others see that it runs a statement.
     fn note_statement(&mut self, shown: Arc<str>) {
-        self.state.deadline = self.statement_deadline();
+        self.arm();
         let now = Timestamp::now();
         self.state.statement_start = now;
         self.info.begin(shown, now, self.block.as_ref().map(|block| block.begun));
@@ -322,8 +356,16 @@ impl<'w> Session<'w> {
         self.state.flag.check(self.state.deadline)
     }
 
-    /// When a statement that begins now has run long enough.
-    fn statement_deadline(&self) -> Option<Instant> {
-        self.state.settings.ready.statement_timeout.and_then(|limit| Instant::now().checked_add(limit))
+    /// The time of a statement begins, unless it has begun: with the first of its messages.
+    fn arm(&mut self) {
+        if self.state.deadline.is_none() {
+            let limit = self.state.settings.ready.statement_timeout;
+            self.state.deadline = limit.and_then(|limit| Instant::now().checked_add(limit));
+        }
+    }
+
+    /// The statement is done: the next one has a time of its own.
+    fn disarm(&mut self) {
+        self.state.deadline = None;
     }
 }

@@ -1,16 +1,9 @@
 //! Text to statements.
 
 use freshet_sql::{SqlError, memory::Reservation};
-use sqlparser::{
-    ast::{
-        ContextModifier, Ident, ObjectName, Reset, ResetStatement, Set, SetSessionAuthorizationParam,
-        SetSessionAuthorizationParamKind, Statement,
-    },
-    keywords::Keyword,
-    parser::Parser,
-    tokenizer::Token,
-};
+use sqlparser::{ast::Statement, parser::Parser, tokenizer::Token};
 
+use super::syntax::{self as session_syntax, Cursor, SessionStatement};
 use crate::{
     bind::{not_supported, syntax_error},
     copy::syntax::Copy,
@@ -21,8 +14,10 @@ use crate::{
 /// A statement, understood.
 #[derive(Clone, Debug)]
 pub enum Parsed {
-    /// As sqlparser has it: queries, changes of rows, transactions, settings.
+    /// As sqlparser has it: queries, changes of rows, prepared statements.
     Sql(Box<Statement>),
+    /// One about the session: transactions, settings, cursors.
+    Session(Box<SessionStatement>),
     /// One that defines.
     Define(Box<Definition>),
     /// COPY
@@ -50,11 +45,12 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
 }
 
 /// The same, of a client's text: what they take until they have been run is taken from `memory`.
+/// `clipped` gets the names that were too long.
 ///
 /// # Errors
 /// As for [`parse`], and 53200.
-pub fn parse_within(sql: &str, memory: &Reservation) -> Result<Vec<Parsed>, SqlError> {
-    syntax::read_within(sql, |bytes| memory.take(bytes), |parser| statements(parser, sql))
+pub fn parse_within(sql: &str, memory: &Reservation, clipped: &mut Vec<String>) -> Result<Vec<Parsed>, SqlError> {
+    syntax::read_within(sql, |bytes| memory.take(bytes), clipped, |parser| statements(parser, sql))
 }
 
 fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlError> {
@@ -73,18 +69,10 @@ fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlErro
                 parser.advance_token();
             }
             Parsed::Maintenance(tag)
-        } else if parser.parse_keywords(&[Keyword::PREPARE, Keyword::TRANSACTION]) {
-            return Err(not_supported("PREPARE TRANSACTION"));
-        } else if parser.parse_keywords(&[Keyword::RESET, Keyword::SESSION, Keyword::AUTHORIZATION]) {
-            let name = ObjectName::from(vec![Ident::new("session_authorization")]);
-            Parsed::sql(Statement::Reset(ResetStatement { reset: Reset::ConfigurationParameter(name) }))
-        } else if parser.parse_keywords(&[Keyword::SET, Keyword::LOCAL, Keyword::SESSION, Keyword::AUTHORIZATION]) {
-            let kind = match parser.parse_keyword(Keyword::DEFAULT) {
-                true => SetSessionAuthorizationParamKind::Default,
-                false => SetSessionAuthorizationParamKind::User(parser.parse_identifier().map_err(failed)?),
-            };
-            let param = SetSessionAuthorizationParam { scope: ContextModifier::Local, kind };
-            Parsed::sql(Statement::Set(Set::SetSessionAuthorization(param)))
+        } else if let Some(what) = session_syntax::unsupported(parser) {
+            return Err(not_supported(what));
+        } else if let Some(statement) = session_syntax::parse(parser).map_err(failed)? {
+            Parsed::Session(Box::new(statement))
         } else if first.eq_ignore_ascii_case("copy") {
             Parsed::Copy(Box::new(Copy::parse(parser, sql)?))
         } else if let Some(definition) = Definition::parse(parser).map_err(failed)? {
@@ -103,6 +91,15 @@ fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlErro
 }
 
 impl Parsed {
+    /// Whether its columns are those of something that the session has by a name, when it runs.
+    pub fn has_others_columns(&self) -> bool {
+        match self {
+            Self::Sql(statement) => matches!(**statement, Statement::Execute { .. }),
+            Self::Session(statement) => matches!(**statement, SessionStatement::Cursor(Cursor::Fetch(..))),
+            _ => false,
+        }
+    }
+
     /// A statement as sqlparser has it.
     pub fn sql(statement: Statement) -> Self {
         Self::Sql(Box::new(statement))
@@ -111,15 +108,10 @@ impl Parsed {
     /// Whether it reads nothing: such statements need no snapshot, and on a standby no view of any age.
     pub fn needs_no_snapshot(&self) -> bool {
         match self {
-            Self::Sql(statement) => matches!(
-                **statement,
-                Statement::Set(_)
-                    | Statement::Reset(_)
-                    | Statement::ShowVariable { .. }
-                    | Statement::Discard { .. }
-                    | Statement::Deallocate { .. }
-                    | Statement::Close { .. }
-            ),
+            Self::Sql(statement) => {
+                matches!(**statement, Statement::Discard { .. } | Statement::Deallocate { .. })
+            }
+            Self::Session(statement) => statement.needs_no_snapshot(),
             Self::Maintenance(_) => true,
             Self::Define(_) | Self::Copy(_) => false,
         }
@@ -127,13 +119,6 @@ impl Parsed {
 
     /// Whether it begins or ends transactions or parts of them: such statements need no transaction.
     pub fn is_transaction_control(&self) -> bool {
-        matches!(self, Self::Sql(statement) if matches!(
-            **statement,
-            Statement::StartTransaction { .. }
-                | Statement::Commit { .. }
-                | Statement::Rollback { .. }
-                | Statement::Savepoint { .. }
-                | Statement::ReleaseSavepoint { .. }
-        ))
+        matches!(self, Self::Session(statement) if statement.is_control())
     }
 }

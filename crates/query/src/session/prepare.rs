@@ -13,7 +13,13 @@ use freshet_sql::{
 };
 use sqlparser::ast::{self, SetExpr, Statement};
 
-use super::{Session, State, parse::Parsed, view::View, wire::ResultColumn};
+use super::{
+    Session, State,
+    parse::Parsed,
+    syntax::{Cursor, SessionStatement},
+    view::View,
+    wire::ResultColumn,
+};
 use crate::{
     bind::{
         Binder, Stop,
@@ -119,13 +125,22 @@ impl Planned {
             Plan::Delete(plan) => Some(plan.table.table.oid),
             Plan::Select(_) | Plan::General(_) | Plan::Utility => None,
         };
-        let locked = self.selects().filter(|plan| plan.lock.is_some()).flat_map(|plan| &plan.scans);
+        let locked = self.selects().flat_map(|plan| &plan.scans).filter(|scan| scan.mark.is_some());
         one.into_iter().chain(locked.map(|scan| scan.table.table.oid))
     }
 
     /// Whether it locks rows.
     pub fn locks(&self) -> bool {
-        self.selects().any(|plan| plan.lock.is_some())
+        self.selects().any(SelectPlan::locks)
+    }
+
+    /// Whether its columns are told before it runs: it is a query, and reads something.
+    pub fn reads_as_it_goes(&self) -> bool {
+        match &self.plan {
+            Plan::Select(plan) => !plan.scans.is_empty(),
+            Plan::General(_) => true,
+            _ => false,
+        }
     }
 
     fn selects(&self) -> impl Iterator<Item = &SelectPlan> {
@@ -203,7 +218,9 @@ impl Session<'_> {
             *place = None;
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cached plan must not change result type"));
         }
-        *place = Some((now, Arc::clone(&planned)));
+        if !prepared.statement.as_ref().is_some_and(Parsed::has_others_columns) {
+            *place = Some((now, Arc::clone(&planned)));
+        }
         Ok(planned)
     }
 
@@ -227,13 +244,16 @@ impl Session<'_> {
             checked,
             ..Binder::new(&self.state.schema, &path, self.state.role, &context)
         };
-        let statement = match &prepared.statement {
-            Some(Parsed::Sql(statement)) => Some(&**statement),
-            _ => None,
-        };
-        let (plan, columns) = match statement {
-            Some(statement) => self.plan_of(&binder, statement)?,
-            None => (Plan::Utility, None),
+        let (plan, columns) = match &prepared.statement {
+            Some(Parsed::Sql(statement)) => self.plan_of(&binder, statement)?,
+            Some(Parsed::Session(statement)) => {
+                // What it runs has the parameters.
+                if let SessionStatement::Cursor(Cursor::Declare(declared)) = &**statement {
+                    self.plan_of(&binder, &Statement::Query(declared.query.clone()))?;
+                }
+                (Plan::Utility, self.session_columns(statement)?)
+            }
+            _ => (Plan::Utility, None),
         };
         if columns.as_ref().is_some_and(|columns| columns.len() > COLUMNS) {
             let message = format!("target lists can have at most {COLUMNS} entries");
@@ -305,13 +325,6 @@ impl Session<'_> {
                 let plan = binder.delete(delete, with).map_err(Stop::into_error)?;
                 let columns = plan.returning.as_deref().map(columns_of);
                 (Plan::Delete(plan), columns)
-            }
-            // What they run has the parameters.
-            Statement::Declare { stmts } => {
-                for query in stmts.iter().filter_map(|declared| declared.for_query.as_ref()) {
-                    self.plan_of(binder, &Statement::Query(query.clone()))?;
-                }
-                (Plan::Utility, self.utility_columns(statement)?)
             }
             Statement::Explain { statement: explained, .. } => {
                 self.plan_of(binder, explained)?;

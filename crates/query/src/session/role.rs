@@ -6,7 +6,10 @@
 use freshet_postgres::Out;
 use freshet_sql::{SqlError, SqlState};
 
-use super::{Session, State, settings::canonical};
+use super::{
+    Session, State,
+    settings::{By, canonical},
+};
 use crate::schema::{Oid, Role};
 
 /// What the client is told: settings and their values.
@@ -34,7 +37,8 @@ impl Session<'_> {
         if matches!(canonical(name).as_str(), ROLE | SESSION) {
             match self.block.as_ref().map(|block| (&block.transaction, block.is_read_committed())) {
                 None | Some((None, _)) => {
-                    self.state.schema = self.shared.catalog.read(&self.worker.begin_read_only())?
+                    let transaction = self.worker.begin_read_only();
+                    self.state.schema = self.shared.catalog.read(&transaction, self.state.schema.database)?;
                 }
                 Some((Some(transaction), read_committed)) => {
                     if read_committed {
@@ -44,7 +48,7 @@ impl Session<'_> {
                 }
             }
         }
-        let told = self.state.set(name, value, local)?;
+        let told = self.state.set(name, value, local, By::Statement)?;
         told.iter().for_each(|(name, value)| out.parameter_status(name, value));
         Ok(())
     }
@@ -57,7 +61,7 @@ impl State {
     /// # Errors
     /// 42704 when there is no such setting, 22023 when it cannot have the value, 42501 when the
     /// session may not become this role.
-    pub fn set(&mut self, name: &str, value: Option<&str>, local: bool) -> Result<Told, SqlError> {
+    pub fn set(&mut self, name: &str, value: Option<&str>, local: bool, by: By) -> Result<Told, SqlError> {
         match (canonical(name).as_str(), value) {
             (ROLE, None) => {
                 let start = self.settings.start(ROLE).map(|(oid, name)| (oid, name.to_owned()));
@@ -76,8 +80,8 @@ impl State {
                 told.push((SESSION, name));
                 return Ok(told);
             }
-            (_, Some(value)) => return Ok(self.settings.set(name, value, local)?.into_iter().collect()),
-            (_, None) => return Ok(self.settings.reset(name)?.into_iter().collect()),
+            (_, Some(value)) => return Ok(self.settings.set(name, value, local, by)?.into_iter().collect()),
+            (_, None) => return Ok(self.settings.reset(name, local)?.into_iter().collect()),
         }
         Ok(self.follow())
     }

@@ -44,6 +44,10 @@ impl Session<'_> {
         rows: Rows<'_>,
         client: &mut Client<'_>,
     ) -> Result<Tag, SqlError> {
+        if let Some(block) = &self.block {
+            (self.state.isolation, self.state.read_only, self.state.deferrable) = block.modes();
+        }
+        self.arm();
         match &planned.plan {
             Plan::Insert(_) => self.may_write("INSERT")?,
             Plan::Update(_) => self.may_write("UPDATE")?,
@@ -52,8 +56,6 @@ impl Session<'_> {
             Plan::Utility => return self.utility(prepared, planned, parameters, rows, client),
             _ => {}
         }
-        self.state.deadline = self.statement_deadline();
-        self.state.read_only = self.block.as_ref().is_some_and(|block| block.read_only);
         let interrupted = self.interruption();
         interrupted()?;
         let locked = self.lock_for(prepared, planned, &interrupted)?;

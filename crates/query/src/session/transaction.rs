@@ -36,6 +36,8 @@ pub struct Block<'w> {
     pub isolation: &'static str,
     /// It must not write.
     pub read_only: bool,
+    /// It was said to be DEFERRABLE. That changes nothing: no snapshot here is unsafe.
+    pub deferrable: bool,
     /// When it began.
     pub begun: Timestamp,
     /// Whether a statement was run in it.
@@ -74,6 +76,16 @@ impl Block<'_> {
     pub fn is_read_committed(&self) -> bool {
         matches!(self.isolation, "read committed" | "read uncommitted")
     }
+
+    /// Its level, and whether it must not write and is DEFERRABLE.
+    pub fn modes(&self) -> (&'static str, bool, bool) {
+        (self.isolation, self.read_only, self.deferrable)
+    }
+
+    /// How many savepoints it has.
+    pub fn savepoint_count(&self) -> usize {
+        self.savepoints.len()
+    }
 }
 
 impl<'w> Session<'w> {
@@ -86,6 +98,7 @@ impl<'w> Session<'w> {
             failed: false,
             isolation: self.state.settings.ready.isolation,
             read_only: self.state.settings.ready.read_only,
+            deferrable: self.state.settings.ready.deferrable,
             begun: Timestamp::now(),
             used: false,
             statements: 0,
@@ -199,7 +212,7 @@ impl<'w> Session<'w> {
     pub(super) fn refresh_schema(&mut self) -> Result<(), SqlError> {
         let Some(transaction) = self.block.as_ref().and_then(|block| block.transaction.as_ref()) else { return Ok(()) };
         if !self.shared.catalog.is_current(transaction, &self.state.schema)? {
-            self.state.schema = self.shared.catalog.read(transaction)?;
+            self.state.schema = self.shared.catalog.read(transaction, self.state.schema.database)?;
         }
         Ok(())
     }
@@ -241,7 +254,7 @@ impl<'w> Session<'w> {
     pub(super) fn commit(&mut self, out: &mut Out) -> Result<bool, SqlError> {
         let Some(mut block) = self.block.take() else { return Ok(true) };
         block.exports.take();
-        self.portals.retain(|_, portal| portal.rest.is_none());
+        self.end_portals(!block.failed);
         if block.failed {
             drop(block);
             self.ended(false, out);
@@ -296,7 +309,7 @@ impl<'w> Session<'w> {
     /// Rolls the transaction back.
     pub(super) fn roll_back(&mut self, out: &mut Out) {
         if self.block.take().is_some() {
-            self.portals.retain(|_, portal| portal.rest.is_none());
+            self.end_portals(false);
             self.ended(false, out);
         }
     }
@@ -369,6 +382,7 @@ impl<'w> Session<'w> {
         let place = block.savepoints.iter().rposition(|(known, ..)| known == name).ok_or_else(|| no_savepoint(name))?;
         block.savepoints.truncate(place);
         self.state.settings.release(place);
+        self.savepoints_left(place, false);
         Ok(())
     }
 
@@ -387,6 +401,7 @@ impl<'w> Session<'w> {
         let (locks, advisory) = block.savepoints[place].2;
         self.locks.release_since(locks);
         self.state.advisory.release_since(advisory);
+        self.savepoints_left(place, true);
         self.refresh_schema()?;
         for (name, value) in self.state.roll_back_to(place + 1) {
             out.parameter_status(name, &value);

@@ -8,7 +8,13 @@ use freshet_sql::{
     types::{Array, Kind, ObjectNames},
 };
 
-use super::{Portal, State, prepare::Prepared, transaction::Block};
+use super::{
+    Portal, State,
+    cursor::Declared,
+    prepare::Prepared,
+    settings::{By, canonical, unrecognized},
+    transaction::Block,
+};
 use crate::{
     advisory::AdvisoryKey,
     bind::not_supported,
@@ -93,25 +99,30 @@ impl SessionCalls for View<'_> {
             F::TerminateBackend => Value::Bool(self.reach(arguments, freshet_postgres::Sessions::terminate)?),
             F::CurrentSetting | F::CurrentSettingOrNull => {
                 let Some(name) = arguments.first().and_then(Value::as_str) else { return Ok(Value::Null) };
-                match settings.get(name) {
-                    Some(_) if name == "freshet.last_commit" => {
-                        Value::text(self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string()))
-                    }
+                // A function before this one may have set it.
+                let name = canonical(name);
+                let wanted = self.state.wanted.borrow();
+                let set = wanted.iter().rev().find(|(set, value, _)| *set == name && value.is_some());
+                match set.and_then(|(_, value, _)| value.clone()).or_else(|| self.state.shown(&name)) {
                     Some(value) => Value::text(value),
                     None if arguments.get(1).and_then(Value::as_bool) == Some(true) => Value::Null,
-                    None => {
-                        let message = format!("unrecognized configuration parameter \"{name}\"");
-                        return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message));
-                    }
+                    None => return Err(unrecognized(&name)),
                 }
             }
             F::SetConfig => {
                 let [name, value, local] = arguments else {
                     return Err(SqlError::internal("set_config has three arguments"));
                 };
-                let wanted = (text(name).to_owned(), text(value).to_owned(), local.as_bool() == Some(true));
-                self.state.wanted.borrow_mut().push(wanted);
-                value.clone()
+                let (name, local) = (canonical(text(name)), local.as_bool() == Some(true));
+                let role = matches!(name.as_str(), "role" | "session_authorization");
+                let value = match value.as_str() {
+                    Some(value) if role => Some(value.to_owned()),
+                    Some(value) => Some(settings.checked(&name, value, By::Statement)?),
+                    None => None,
+                };
+                let shown = value.as_deref().or_else(|| settings.initial(&name)).map_or(Value::Null, Value::text);
+                self.state.wanted.borrow_mut().push((name, value, local));
+                shown
             }
             F::FormatType => match (oid(0), arguments.get(1).and_then(Value::as_i64)) {
                 (Some(oid), modifier) => match Kind::from_oid(oid) {
@@ -193,8 +204,12 @@ impl SessionView for View<'_> {
 
     fn settings(&self) -> Vec<SettingInfo> {
         let mut settings = self.state.settings.describe();
-        if let Some(last) = settings.iter_mut().find(|setting| setting.name == "freshet.last_commit") {
-            last.value = self.state.last_commit.map_or_else(String::new, |stamp| stamp.0.to_string());
+        for setting in &mut settings {
+            let by_session = setting.name.starts_with("transaction_")
+                || matches!(setting.name.as_str(), "in_hot_standby" | "freshet.last_commit");
+            if let Some(value) = self.state.shown(&setting.name).filter(|_| by_session) {
+                setting.value = value;
+            }
         }
         settings
     }
@@ -203,7 +218,8 @@ impl SessionView for View<'_> {
         let Some((_, portals)) = self.kept else { return Vec::new() };
         let declared = portals.iter().filter_map(|(name, portal)| {
             let (name, statement) = (name.clone(), portal.prepared.sql.clone());
-            Some(CursorInfo { name, statement, made: portal.declared? })
+            let Declared { made, scroll, hold, binary, .. } = portal.declared?;
+            Some(CursorInfo { name, statement, made, scroll, hold, binary })
         });
         let mut cursors: Vec<_> = declared.collect();
         cursors.sort_by(|one, other| one.name.cmp(&other.name));
@@ -262,6 +278,7 @@ impl View<'_> {
             [Value::Int4(class), Value::Int4(object)] => AdvisoryKey::two(*class, *object),
             _ => return Ok(Value::Null),
         };
+        let key = key.within(self.state.schema.database);
         let locks = &self.state.advisory;
         let shared = matches!(
             function,

@@ -16,7 +16,7 @@ use std::{
 
 use freshet_sql::{SqlError, SqlState};
 use sqlparser::{
-    ast::{Expr, Query},
+    ast::{Expr, Interval, Query},
     dialect::{Dialect, PostgreSqlDialect, Precedence},
     keywords::{Keyword, RESERVED_FOR_COLUMN_ALIAS},
     parser::{Parser, ParserError},
@@ -27,10 +27,13 @@ use crate::bind::syntax_error;
 
 mod balance;
 mod chains;
+mod conflict;
+pub mod locking;
 mod operators;
 
 pub use balance::balance;
 use chains::chains;
+pub use conflict::CONFLICT_TARGET;
 
 /// Steps that a text may take beyond those that its length is worth.
 const FREE_STEPS: u64 = 50_000;
@@ -108,7 +111,7 @@ impl Dialect for PostgreSql {
 
     fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         step();
-        operators::prefix(parser)
+        precise_interval(parser).or_else(|| operators::prefix(parser))
     }
 
     fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
@@ -139,9 +142,9 @@ impl Dialect for PostgreSql {
         INNER.is_reserved_for_identifier(kw)
     }
 
-    /// ON needs AS before it to be a name: in `INSERT … SELECT 1 ON CONFLICT` it is none.
+    /// ON and FOR need AS before them to be names: in `INSERT … SELECT 1 ON CONFLICT` it is none.
     fn is_column_alias(&self, kw: &Keyword, _: &mut Parser<'_>) -> bool {
-        *kw != Keyword::ON && !RESERVED_FOR_COLUMN_ALIAS.contains(kw)
+        !matches!(kw, Keyword::ON | Keyword::FOR) && !RESERVED_FOR_COLUMN_ALIAS.contains(kw)
     }
 
     fn is_custom_operator_part(&self, ch: char) -> bool {
@@ -300,20 +303,22 @@ const TOKENS_AT_A_TIME: usize = 500;
 /// # Errors
 /// What `parse` returns; 42601 when there is something that is no token; 54001.
 pub fn read<T>(sql: &str, parse: impl FnOnce(&mut Parser<'_>) -> Result<T, SqlError>) -> Result<T, SqlError> {
-    read_within(sql, |_| Ok(()), parse)
+    read_within(sql, |_| Ok(()), &mut Vec::new(), parse)
 }
 
 /// The same, by a client's leave: `take` is told of the bytes that the text takes until it is run,
-/// before they are taken.
+/// before they are taken, and `clipped` of the names that were too long, which are cut.
 ///
 /// # Errors
 /// As for [`read`], and those of `take`.
 pub fn read_within<T>(
     sql: &str,
     take: impl FnMut(usize) -> Result<(), SqlError>,
+    clipped: &mut Vec<String>,
     parse: impl FnOnce(&mut Parser<'_>) -> Result<T, SqlError>,
 ) -> Result<T, SqlError> {
-    let tokens = tokens(sql, take)?;
+    let mut tokens = tokens(sql, take)?;
+    tokens.iter_mut().for_each(|token| clip(token, clipped));
     let chains = chains(&tokens);
     if chains.parts > PARTS {
         return Err(too_complex("the text is too long: it has too many statements and queries"));
@@ -416,6 +421,27 @@ pub fn expression(sql: &str) -> Result<Expr, SqlError> {
     read(sql, |parser| parse_expression(parser).map_err(|error| wrong(error, sql)))
 }
 
+/// As much of a name as names can have: 63 bytes, and no part of a character.
+pub fn clipped(name: &str) -> &str {
+    const LONGEST: usize = 63;
+    let end = name.char_indices().map(|(at, character)| at + character.len_utf8());
+    &name[..end.take_while(|end| *end <= LONGEST).last().unwrap_or(0)]
+}
+
+/// Cuts a name that is too long, and notes it.
+fn clip(token: &mut TokenWithSpan, noted: &mut Vec<String>) {
+    /// More notices are of no use to anybody.
+    const MOST: usize = 100;
+    let Token::Word(word) = &mut token.token else { return };
+    let length = clipped(&word.value).len();
+    if length < word.value.len() {
+        if noted.len() < MOST {
+            noted.push(word.value.clone());
+        }
+        word.value.truncate(length);
+    }
+}
+
 /// The tokens of a text.
 ///
 /// # Errors
@@ -442,10 +468,66 @@ fn tokens(sql: &str, mut take: impl FnMut(usize) -> Result<(), SqlError>) -> Res
         return Err(error);
     }
     match read {
-        Some(Ok(())) => Ok(spelt_out(tokens)),
+        Some(Ok(())) => {
+            check_numbers(&tokens, sql)?;
+            locking::marked(spelt_out(tokens))
+        }
         Some(Err(error)) => Err(wrong(error.into(), sql)),
         None => Err(too_complex("the text is too long: it has too many words and signs")),
     }
+}
+
+/// Fails where a word follows a number without a blank between them.
+fn check_numbers(tokens: &[TokenWithSpan], sql: &str) -> Result<(), SqlError> {
+    for (at, token) in tokens.iter().enumerate() {
+        let start = token.span.start;
+        let junk = match (&token.token, tokens.get(at + 1)) {
+            (Token::Number(digits, _), Some(next)) => match &next.token {
+                Token::Word(word) if word.quote_style.is_none() && next.span.start == token.span.end => {
+                    format!("{digits}{}", word.value)
+                }
+                _ if digits.contains('_') => digits.clone(),
+                _ => continue,
+            },
+            (Token::Number(digits, _), None) if digits.contains('_') => digits.clone(),
+            // 0x1F, not x'1F'.
+            (Token::HexStringLiteral(digits), _)
+                if token.span.end.line == start.line
+                    && token.span.end.column - start.column == digits.len() as u64 + 2 =>
+            {
+                format!("0x{digits}")
+            }
+            _ => continue,
+        };
+        let error = syntax_error(format!("trailing junk after numeric literal at or near \"{junk}\""));
+        return Err(self::at(error, sql, start.line, start.column));
+    }
+    Ok(())
+}
+
+/// `INTERVAL(3) '…'`, if that comes next.
+fn precise_interval(parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+    match &parser.peek_token_ref().token {
+        Token::Word(word) if word.keyword == Keyword::INTERVAL => {}
+        _ => return None,
+    }
+    let [_, open, digits, close, literal] = parser.peek_tokens();
+    let (Token::LParen, Token::Number(digits, _), Token::RParen) = (open, digits, close) else { return None };
+    if !matches!(literal, Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_)) {
+        return None;
+    }
+    for _ in 0..4 {
+        parser.advance_token();
+    }
+    Some(parser.parse_value().map(|value| {
+        Expr::Interval(Interval {
+            value: Box::new(Expr::Value(value)),
+            leading_field: None,
+            leading_precision: None,
+            last_field: None,
+            fractional_seconds_precision: Some(digits.parse().unwrap_or(u64::MAX)),
+        })
+    }))
 }
 
 fn is_word(token: &Token, wanted: &str) -> bool {
@@ -529,5 +611,5 @@ fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         before_table = comes_before_table(&token.token);
         tokens.push(token);
     }
-    tokens
+    conflict::spelt_out(tokens)
 }

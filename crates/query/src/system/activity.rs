@@ -19,7 +19,6 @@ use freshet_sql::{
 
 use super::{
     Generator,
-    role::DATABASE,
     sink::{NULL, Sink, row, texts},
     size::TableSize,
 };
@@ -48,6 +47,9 @@ const SHOWN: usize = 1024;
 pub trait SystemView: fmt::Debug + Send + Sync {
     /// When it was started.
     fn started(&self) -> Timestamp;
+
+    /// Whether it is a standby now.
+    fn is_standby(&self) -> bool;
 
     /// Who is connected.
     fn sessions(&self) -> Vec<Arc<SessionInfo>>;
@@ -131,8 +133,10 @@ pub struct SessionInfo {
     pub user: String,
     /// That role's id.
     pub role: Oid,
-    /// The database that its client has asked for.
+    /// Its database.
     pub database: String,
+    /// That database's id.
+    pub database_id: Oid,
     /// Where its client is; none for one at the Unix socket.
     pub client: Option<SocketAddr>,
     /// When it was opened.
@@ -198,8 +202,8 @@ pub struct Identity<'i> {
     pub user: &'i str,
     /// That role's id.
     pub role: Oid,
-    /// The database that its client has asked for.
-    pub database: &'i str,
+    /// Its database: the id and the name.
+    pub database: (Oid, &'i str),
     /// Where its client is; none for one at the Unix socket.
     pub client: Option<SocketAddr>,
 }
@@ -213,7 +217,8 @@ impl SessionInfo {
             place: who.place,
             user: who.user.to_owned(),
             role: who.role,
-            database: who.database.to_owned(),
+            database: who.database.1.to_owned(),
+            database_id: who.database.0,
             client: who.client,
             started: now,
             activity: AtomicU8::new(Activity::Idle as u8),
@@ -274,6 +279,12 @@ impl Registry {
         Registered { info, registry: Arc::clone(self) }
     }
 
+    /// The numbers of those in a database.
+    pub fn in_database(&self, database: Oid) -> Vec<i32> {
+        let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.values().filter(|it| it.database_id == database).map(|it| it.pid).collect()
+    }
+
     /// All of them, in the order of their numbers.
     pub fn all(&self) -> Vec<Arc<SessionInfo>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
@@ -307,6 +318,12 @@ pub struct CursorInfo {
     pub statement: String,
     /// When it was made.
     pub made: Timestamp,
+    /// Whether it may go backward.
+    pub scroll: bool,
+    /// Whether it outlives its transaction.
+    pub hold: bool,
+    /// Whether its rows are sent in binary.
+    pub binary: bool,
 }
 
 /// A prepared statement of the session that asks.
@@ -333,10 +350,18 @@ pub struct SettingInfo {
     pub value: String,
     /// The unit of numbers.
     pub unit: Option<&'static str>,
-    /// `bool`, `integer`, `string` or `enum`.
+    /// `bool`, `integer`, `real`, `string` or `enum`.
     pub kind: &'static str,
-    /// Whether it can be changed by a session.
-    pub changeable: bool,
+    /// Who may change it, and when.
+    pub context: &'static str,
+    /// The group that it belongs to.
+    pub category: &'static str,
+    /// What it is for.
+    pub about: &'static str,
+    /// The least number that it can be.
+    pub least: Option<String>,
+    /// The greatest number that it can be.
+    pub most: Option<String>,
     /// Where its value is from.
     pub source: &'static str,
     /// What it can be, if that is listed.
@@ -358,7 +383,7 @@ fn pg_stat_activity(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
         let begun = time(&session.statement_start);
         let wait = snapshot.system.wait(session.place).filter(|_| open);
         sink.push(row![
-            DATABASE,
+            session.database_id,
             &session.database,
             session.pid,
             NULL,
@@ -407,10 +432,11 @@ fn mode_name(mode: LockMode) -> String {
 fn pg_locks(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     let sessions = snapshot.system.sessions();
     let mut push = |kind: &str, table: Option<Oid>, object: [Value; 3], place: usize, mode: LockMode, granted: bool| {
-        let pid = sessions.iter().find(|session| session.place == place).map(|session| session.pid);
+        let session = sessions.iter().find(|session| session.place == place);
+        let (pid, database) = (session.map(|it| it.pid), session.map(|it| it.database_id));
         let [class, object, part] = object;
         let transaction = format!("{place}/0");
-        let mut row = row![kind, DATABASE, table, NULL, NULL, NULL, NULL, class, object, part];
+        let mut row = row![kind, database, table, NULL, NULL, NULL, NULL, class, object, part];
         row.extend(row![transaction, pid, mode_name(mode), granted, false, NULL]);
         sink.push(row);
     };
@@ -434,7 +460,8 @@ fn pg_locks(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
 
 fn pg_cursors(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for cursor in relations::with_session(|session| session.cursors()).unwrap_or_default() {
-        sink.push(row![cursor.name, cursor.statement, false, false, false, cursor.made]);
+        let CursorInfo { name, statement, made, scroll, hold, binary } = cursor;
+        sink.push(row![name, statement, hold, binary, scroll, made]);
     }
     Ok(())
 }
@@ -451,26 +478,11 @@ fn pg_prepared_statements(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlEr
 
 fn pg_settings(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     for setting in relations::with_session(|session| session.settings()).unwrap_or_default() {
-        let of_freshet = setting.name.starts_with("freshet.");
-        sink.push(row![
-            &setting.name,
-            setting.value,
-            setting.unit,
-            if of_freshet { "Freshet" } else { "Client Connection Defaults" },
-            NULL,
-            NULL,
-            if setting.changeable { "user" } else { "internal" },
-            setting.kind,
-            setting.source,
-            NULL,
-            NULL,
-            setting.values.map(|values| texts(values.iter().copied())),
-            setting.boot,
-            setting.reset,
-            NULL,
-            NULL,
-            false,
-        ]);
+        let SettingInfo { name, value, unit, kind, context, category, about, .. } = setting;
+        let values = setting.values.map(|values| texts(values.iter().copied()));
+        let mut row = row![name, value, unit, category, about, NULL, context, kind, setting.source];
+        row.extend(row![setting.least, setting.most, values, setting.boot, setting.reset, NULL, NULL, false]);
+        sink.push(row);
     }
     Ok(())
 }

@@ -7,7 +7,9 @@ use sqlparser::ast::{Expr, Visit, Visitor};
 
 use super::{
     Generator, catalog,
-    class::{self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_NAMESPACE, PG_REWRITE, default_oid},
+    class::{
+        self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_DATABASE, PG_NAMESPACE, PG_REWRITE, default_oid,
+    },
     describe, routine,
     sink::{NULL, Sink, oids, row, shorts},
 };
@@ -129,11 +131,7 @@ pub fn by_oid(schema: &Schema, oid: Oid) -> Option<(&Arc<TableInfo>, Constraint<
 
 /// The unique index of a table that has just these columns.
 pub fn unique_index<'t>(table: &'t Table, columns: &[u16]) -> Option<&'t Index> {
-    let has_all = |index: &&Index| {
-        index.unique
-            && index.columns.len() == columns.len()
-            && index.columns.iter().all(|part| columns.contains(&part.column))
-    };
+    let has_all = |index: &&Index| index.is_unique_over(columns);
     // The primary key first, and constraints before mere indexes.
     let rank = |index: &&Index| match index.constraint {
         IndexConstraint::Primary => 0,
@@ -242,10 +240,10 @@ fn pg_depend(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             let default = (PG_ATTRDEF, default_oid(table.oid, attribute.number), 0);
             depends(default, (PG_CLASS, table.oid, i32::from(attribute.number)), 'a');
         }
-        for index in table.indexes.iter().filter(|index| index.oid != 0) {
+        for (place, index) in table.indexes.iter().enumerate().filter(|(_, index)| index.oid != 0) {
             if index.constraint == IndexConstraint::None {
-                for part in &index.columns {
-                    depends((PG_CLASS, index.oid, 0), (PG_CLASS, table.oid, i32::from(part.column) + 1), 'a');
+                for column in info.columns_of(place) {
+                    depends((PG_CLASS, index.oid, 0), (PG_CLASS, table.oid, i32::from(column) + 1), 'a');
                 }
             } else {
                 depends((PG_CLASS, index.oid, 0), (PG_CONSTRAINT, index.oid, 0), 'i');
@@ -299,18 +297,18 @@ fn comments(snapshot: &Snapshot) -> Vec<&Arc<Comment>> {
         _ => None,
     });
     let mut comments: Vec<_> = comments.collect();
-    comments.sort_unstable_by_key(|comment| (comment.object, comment.column));
+    comments.sort_unstable_by_key(|comment| (comment.object, comment.column, comment.constraint));
     comments
 }
 
 fn pg_description(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    for comment in comments(snapshot) {
+    for comment in comments(snapshot).into_iter().filter(|comment| !comment.shared) {
         let object = comment.object;
         if !sink.admits("objoid", object) {
             continue;
         }
         let class = match snapshot.schema.entry(object) {
-            Some(Entry::Role(_)) => continue,
+            _ if comment.constraint => PG_CONSTRAINT,
             Some(Entry::Namespace(_)) => PG_NAMESPACE,
             Some(_) => PG_CLASS,
             None if class::index(&snapshot.schema, object).is_some() => PG_CLASS,
@@ -322,10 +320,12 @@ fn pg_description(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErr
 }
 
 fn pg_shdescription(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    for comment in comments(snapshot) {
-        if let Some(Entry::Role(role)) = snapshot.schema.entry(comment.object) {
-            sink.push(row![role.oid, PG_AUTHID, &comment.text]);
-        }
+    for comment in comments(snapshot).into_iter().filter(|comment| comment.shared) {
+        let class = match snapshot.schema.entry(comment.object) {
+            Some(Entry::Database(_)) => PG_DATABASE,
+            _ => PG_AUTHID,
+        };
+        sink.push(row![comment.object, class, &comment.text]);
     }
     Ok(())
 }

@@ -28,6 +28,7 @@
 pub mod activity;
 mod catalog;
 pub mod class;
+mod classes;
 mod constraint;
 pub mod definition;
 pub mod describe;

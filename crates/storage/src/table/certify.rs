@@ -25,15 +25,78 @@ pub enum Newest {
     Contested,
 }
 
+/// What the versions of a record say to who wants to lock it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Lockable {
+    /// Nothing stands in the way.
+    Free,
+    /// Another transaction is about to change it, or has done so since the snapshot.
+    Taken,
+    /// It is not there.
+    Gone,
+}
+
 impl Content {
-    /// Who else has an uncommitted version on top of this record, and is not done.
-    pub fn holder(&self, _guard: &Guard<'_>, rid: Rid, context: &ReadContext<'_>) -> Option<Owner> {
+    /// Who else has an uncommitted version on top of this record, and is not done; and whether that
+    /// version says that the record goes.
+    pub fn holder(&self, _guard: &Guard<'_>, rid: Rid, context: &ReadContext<'_>) -> Option<(Owner, bool)> {
         // Acquire: pairs with the release of whoever put the version there.
         let word = Word(self.data.get(rid)?.load(Ordering::Acquire));
         // SAFETY: found under the guard. Acquire: pairs with `Installed::commit`.
-        let bits = unsafe { &*word.as_pointer()? }.stamp.load(Ordering::Acquire);
+        let (bits, goes) = unsafe {
+            let head = word.as_pointer()?;
+            ((*head).stamp.load(Ordering::Acquire), Version::is_tombstone(head))
+        };
         let owner = Owner::from_stamp_bits(bits).filter(|owner| context.me != Some(*owner))?;
-        matches!(context.owners.phase(owner), Phase::Active | Phase::Committing(_)).then_some(owner)
+        matches!(context.owners.phase(owner), Phase::Active | Phase::Committing(_)).then_some((owner, goes))
+    }
+
+    /// Whether a transaction that sees a record, and has not written it, may keep others from
+    /// changing it: from changing its keys, with `key_only`, from changing anything without.
+    /// Waits, bounded, for a version that is about to be taken back.
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn lockable(
+        &self,
+        guard: &Guard<'_>,
+        rid: Rid,
+        key_only: bool,
+        context: &ReadContext<'_>,
+    ) -> Result<Lockable, ReadError> {
+        let mut backoff = Backoff::new();
+        'from_the_head: loop {
+            let Some(head) = self.head(guard, rid, context)? else { return Ok(Lockable::Gone) };
+            let mut current: *const Version = head.as_ptr();
+            loop {
+                // SAFETY: reached under `guard`.
+                let (state, goes) =
+                    unsafe { (Self::state(current, context.me, context.owners), Version::is_tombstone(current)) };
+                match state {
+                    State::Committed(stamp) if stamp < context.snapshot => {
+                        return Ok(if goes { Lockable::Gone } else { Lockable::Free });
+                    }
+                    State::Mine => return Ok(if goes { Lockable::Gone } else { Lockable::Free }),
+                    // A record that has a row keeps its keys.
+                    State::Committed(_) | State::Later | State::Committing(_) if key_only && !goes => {}
+                    State::Committed(_) | State::Later | State::Committing(_) => return Ok(Lockable::Taken),
+                    State::Aborted => {
+                        // Its owner is about to take it away, or has replaced it.
+                        if backoff.rounds() > PATIENCE {
+                            return Err(ReadError::Stalled);
+                        }
+                        backoff.pause();
+                        continue 'from_the_head;
+                    }
+                }
+                // SAFETY: as above. Acquire: as in `walk`.
+                match Word(unsafe { &*current }.next.load(Ordering::Acquire)).as_pointer() {
+                    Some(older) => current = older,
+                    // What lies below is in the log only, so it was there before the snapshot.
+                    None => return Ok(Lockable::Free),
+                }
+            }
+        }
     }
 
     /// Whether a version by somebody else that is visible at `stamp` was not visible in the context's snapshot:

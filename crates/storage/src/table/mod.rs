@@ -51,7 +51,7 @@ use freshet_base::{
 
 use self::free::FreeIds;
 pub use self::{
-    certify::Newest,
+    certify::{Lockable, Newest},
     free::Reclaimed,
     handle::Table,
     indexes::{Index, IndexList},

@@ -65,18 +65,7 @@ impl Words<'_, '_> {
         Ok(Definition::AlterSetting { role, database, change: self.setting_change()? })
     }
 
-    /// ALTER DATABASE, as far as it is about settings.
-    pub(super) fn alter_database(&mut self) -> Read<Definition> {
-        self.expect(&["alter", "database"])?;
-        let database = Some(self.ident()?);
-        if self.sees(&["set", "tablespace"]) || !self.sees(&["set"]) && !self.sees(&["reset"]) {
-            self.skip();
-            return Ok(Definition::Unsupported("ALTER DATABASE".to_owned()));
-        }
-        Ok(Definition::AlterSetting { role: None, database, change: self.setting_change()? })
-    }
-
-    fn setting_change(&mut self) -> Read<SettingChange> {
+    pub(super) fn setting_change(&mut self) -> Read<SettingChange> {
         if self.takes(&["reset", "all"]) {
             return Ok(SettingChange::ResetAll);
         }
@@ -113,23 +102,8 @@ impl Words<'_, '_> {
         if self.takes(&["default"]) {
             return Ok(SettingChange::Reset(name));
         }
-        let values = self.list(|it| {
-            let negative = it.token(&Token::Minus);
-            match &it.parser.peek_token_ref().token {
-                Token::Number(digits, _) => {
-                    let value = format!("{}{digits}", if negative { "-" } else { "" });
-                    it.parser.advance_token();
-                    Ok(value)
-                }
-                Token::Word(_) if !negative => {
-                    let Token::Word(word) = it.parser.next_token().token else { return it.fail("a value") };
-                    Ok(if word.quote_style.is_some() { word.value } else { word.value.to_lowercase() })
-                }
-                _ if !negative => it.string(),
-                _ => it.fail("a number"),
-            }
-        })?;
-        Ok(SettingChange::Set(name, Some(values.join(", "))))
+        let value = self.list(crate::session::syntax::value)?;
+        Ok(SettingChange::Set(name, Some(value)))
     }
 
     fn role_option(&mut self, options: &mut RoleOptions) -> Read<bool> {
@@ -171,7 +145,7 @@ impl Words<'_, '_> {
         Ok(true)
     }
 
-    fn string(&mut self) -> Read<String> {
+    pub(crate) fn string(&mut self) -> Read<String> {
         self.parser.parse_literal_string()
     }
 

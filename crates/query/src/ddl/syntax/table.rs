@@ -1,10 +1,13 @@
 //! CREATE TABLE and CREATE INDEX.
 
-use sqlparser::{ast::ReferentialAction, tokenizer::Token};
+use sqlparser::{
+    ast::{Expr, ReferentialAction},
+    tokenizer::Token,
+};
 
 use super::{
     ColumnDefinition, Constraint, ConstraintKind, CreateIndex, CreateTable, CreateTableAs, Definition,
-    IdentityDefinition, IndexElement, LikeOptions, Persistence, SequenceOptions, TableElement,
+    IdentityDefinition, IndexElement, Indexed, LikeOptions, Name, Persistence, SequenceOptions, TableElement,
     words::{Read, Words},
 };
 
@@ -166,12 +169,13 @@ impl Words<'_, '_> {
 
     pub(super) fn table_constraint(&mut self) -> Read<Constraint> {
         let name = if self.takes(&["constraint"]) { Some(self.ident()?) } else { None };
+        let mut include = Vec::new();
         let kind = if self.takes(&["primary", "key"]) {
             if self.takes(&["using", "index"]) {
                 ConstraintKind::UsingIndex { primary: true, index: self.ident()? }
             } else {
                 let columns = self.listed(Self::ident)?;
-                self.index_parameters()?;
+                include = self.index_parameters()?;
                 ConstraintKind::PrimaryKey(columns)
             }
         } else if self.takes(&["unique"]) {
@@ -180,7 +184,7 @@ impl Words<'_, '_> {
             } else {
                 let nulls_not_distinct = self.nulls_not_distinct()?;
                 let columns = self.listed(Self::ident)?;
-                self.index_parameters()?;
+                include = self.index_parameters()?;
                 ConstraintKind::Unique { columns, nulls_not_distinct }
             }
         } else if self.takes(&["check"]) {
@@ -200,7 +204,7 @@ impl Words<'_, '_> {
         } else {
             return self.fail("PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY");
         };
-        let mut constraint = Constraint { name, kind, not_valid: false, deferrable: false };
+        let mut constraint = Constraint { name, kind, not_valid: false, deferrable: false, include };
         self.characteristics(&mut constraint)?;
         Ok(constraint)
     }
@@ -214,19 +218,16 @@ impl Words<'_, '_> {
         Ok(not)
     }
 
-    /// What may follow the columns of a constraint that has an index.
-    fn index_parameters(&mut self) -> Read<()> {
-        if self.takes(&["include"]) {
-            // Not part of the key; it would only spare a look at the row.
-            self.parentheses()?;
-        }
+    /// What may follow the columns of a constraint that has an index. Returns those of INCLUDE.
+    fn index_parameters(&mut self) -> Read<Vec<String>> {
+        let include = if self.takes(&["include"]) { self.listed(Self::ident)? } else { Vec::new() };
         if self.takes(&["with"]) {
             self.parentheses()?;
         }
         if self.takes(&["using", "index", "tablespace"]) {
             self.ident()?;
         }
-        Ok(())
+        Ok(include)
     }
 
     fn check(&mut self) -> Read<ConstraintKind> {
@@ -292,6 +293,7 @@ impl Words<'_, '_> {
             ColumnDefinition { name, ty, not_null: None, default: None, identity: None, constraints: Vec::new() };
         loop {
             let name = if self.takes(&["constraint"]) { Some(self.ident()?) } else { None };
+            let mut include = Vec::new();
             let kind = if self.takes(&["not", "null"]) {
                 self.once(column.not_null != Some(false), "conflicting NULL/NOT NULL declarations")?;
                 column.not_null = Some(true);
@@ -319,11 +321,11 @@ impl Words<'_, '_> {
                 column.identity = self.identity()?;
                 continue;
             } else if self.takes(&["primary", "key"]) {
-                self.index_parameters()?;
+                include = self.index_parameters()?;
                 ConstraintKind::PrimaryKey(vec![column.name.clone()])
             } else if self.takes(&["unique"]) {
                 let nulls_not_distinct = self.nulls_not_distinct()?;
-                self.index_parameters()?;
+                include = self.index_parameters()?;
                 ConstraintKind::Unique { columns: vec![column.name.clone()], nulls_not_distinct }
             } else if self.takes(&["check"]) {
                 self.check()?
@@ -334,7 +336,7 @@ impl Words<'_, '_> {
             } else {
                 return Ok(column);
             };
-            let mut constraint = Constraint { name, kind, not_valid: false, deferrable: false };
+            let mut constraint = Constraint { name, kind, not_valid: false, deferrable: false, include };
             self.characteristics(&mut constraint)?;
             column.constraints.push(constraint);
         }
@@ -374,62 +376,74 @@ impl Words<'_, '_> {
         self.expect(&["create"])?;
         let unique = self.takes(&["unique"]);
         self.expect(&["index"])?;
-        self.takes(&["concurrently"]);
+        let concurrently = self.takes(&["concurrently"]);
         let if_not_exists = self.if_not_exists();
         let name = if self.sees(&["on"]) { None } else { Some(self.ident()?) };
         self.expect(&["on"])?;
         self.takes(&["only"]);
         let table = self.name()?;
         let method = if self.takes(&["using"]) { Some(self.ident()?) } else { None };
-        let mut unsupported = None;
-        let columns = self.listed(|it| it.index_element(&mut unsupported))?;
-        if self.takes(&["include"]) {
-            // Not part of the key; it would only spare a look at the row.
-            self.parentheses()?;
-        }
-        if self.nulls_not_distinct()? {
-            unsupported = Some("NULLS NOT DISTINCT");
-        }
+        let columns = self.listed(Self::index_element)?;
+        let include = if self.takes(&["include"]) { self.listed(Self::index_element)? } else { Vec::new() };
+        let nulls_not_distinct = self.nulls_not_distinct()?;
         if self.takes(&["with"]) {
             self.parentheses()?;
         }
         if self.takes(&["tablespace"]) {
             self.ident()?;
         }
-        if self.takes(&["where"]) {
-            crate::syntax::parse_expression(self.parser)?;
-            unsupported = Some("an index on a part of the rows");
-        }
-        let index = CreateIndex { name, table, unique, if_not_exists, method, columns, unsupported };
+        let predicate = if self.takes(&["where"]) { Some(crate::syntax::parse_expression(self.parser)?) } else { None };
+        let index = CreateIndex {
+            name,
+            table,
+            unique,
+            if_not_exists,
+            concurrently,
+            method,
+            columns,
+            include,
+            nulls_not_distinct,
+            predicate,
+        };
         Ok(Definition::CreateIndex(Box::new(index)))
     }
 
-    fn index_element(&mut self, unsupported: &mut Option<&'static str>) -> Read<IndexElement> {
-        let column =
-            if self.sees_token(&Token::LParen) || matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen) {
-                crate::syntax::parse_expression(self.parser)?;
-                *unsupported = Some("an index on an expression");
-                None
-            } else {
-                Some(self.ident()?)
-            };
+    /// A column of an index, or an expression: that of a function, or anything in parentheses.
+    pub(crate) fn index_element(&mut self) -> Read<IndexElement> {
+        let mut collation = None;
+        let of = if self.token(&Token::LParen) {
+            let expression = crate::syntax::parse_expression(self.parser)?;
+            self.expect_token(&Token::RParen)?;
+            Some(expression)
+        } else if matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen) {
+            Some(crate::syntax::parse_expression(self.parser)?)
+        } else {
+            None
+        };
+        let of = match of {
+            None => Indexed::Column(self.ident()?),
+            // It is said of the index, not of what it is on.
+            Some(Expr::Collate { expr, collation: said }) => {
+                let Ok((schema, name)) = crate::bind::qualified(&said) else { return self.fail("a collation") };
+                collation = Some(Name { schema, name });
+                Indexed::Expression(expr)
+            }
+            Some(expression) => Indexed::Expression(Box::new(expression)),
+        };
         if self.takes(&["collate"]) {
-            self.name()?;
+            collation = Some(self.name()?);
         }
+        let (mut class, mut class_parameters) = (None, false);
         if !["asc", "desc", "nulls"].iter().any(|word| self.sees(&[word]))
             && matches!(self.parser.peek_token_ref().token, Token::Word(_))
         {
-            // Operator classes: all orders here are by bytes, so those for patterns are the usual ones.
-            let class = self.name()?;
-            let usual = ["_ops", "_pattern_ops"].iter().any(|end| class.name.ends_with(end));
-            if !usual || class.name.contains("trgm") || class.name.contains("path") {
-                *unsupported = Some("an operator class");
-            }
-            if self.sees_token(&Token::LParen) {
+            class = Some(self.name()?);
+            class_parameters = self.sees_token(&Token::LParen);
+            if class_parameters {
                 self.parentheses()?;
             }
         }
-        let descending = self.takes_any(&["asc", "desc"]) == Some("desc");
+        let order = self.takes_any(&["asc", "desc"]);
         let nulls_first = match self.takes(&["nulls"]) {
             false => None,
             true => match self.takes_any(&["first", "last"]) {
@@ -437,6 +451,6 @@ impl Words<'_, '_> {
                 None => return self.fail("FIRST or LAST"),
             },
         };
-        Ok(IndexElement { column, descending, nulls_first })
+        Ok(IndexElement { of, collation, class, class_parameters, order, nulls_first })
     }
 }

@@ -9,13 +9,13 @@ use sqlparser::{
 use super::{Definition, Lock, Name, RoleName};
 use crate::{bind::name_of, locks::LockMode, syntax::PostgreSql};
 
-pub(super) type Read<T> = Result<T, ParserError>;
+pub(crate) type Read<T> = Result<T, ParserError>;
 
 /// A parser that goes by words: keywords mean nothing by themselves.
-pub(super) struct Words<'p, 'd> {
-    pub(super) parser: &'p mut Parser<'d>,
+pub(crate) struct Words<'p, 'd> {
+    pub(crate) parser: &'p mut Parser<'d>,
     /// Something in the statement that is not offered.
-    pub(super) unsupported: Option<&'static str>,
+    pub(crate) unsupported: Option<&'static str>,
 }
 
 fn is_word(token: &TokenWithSpan, word: &str) -> bool {
@@ -35,12 +35,12 @@ pub fn starts_definition(parser: &Parser<'_>) -> bool {
 
 impl Words<'_, '_> {
     /// Whether these words come next.
-    pub(super) fn sees(&self, words: &[&str]) -> bool {
+    pub(crate) fn sees(&self, words: &[&str]) -> bool {
         words.iter().enumerate().all(|(at, word)| is_word(self.parser.peek_nth_token_ref(at), word))
     }
 
     /// Reads these words, if they come next.
-    pub(super) fn takes(&mut self, words: &[&str]) -> bool {
+    pub(crate) fn takes(&mut self, words: &[&str]) -> bool {
         let sees = self.sees(words);
         if sees {
             words.iter().for_each(|_| self.parser.advance_token());
@@ -49,38 +49,38 @@ impl Words<'_, '_> {
     }
 
     /// Reads one of these words, if one comes next, and says which.
-    pub(super) fn takes_any(&mut self, words: &[&'static str]) -> Option<&'static str> {
+    pub(crate) fn takes_any(&mut self, words: &[&'static str]) -> Option<&'static str> {
         words.iter().find(|word| self.takes(&[word])).copied()
     }
 
     /// Reads these words.
-    pub(super) fn expect(&mut self, words: &[&str]) -> Read<()> {
+    pub(crate) fn expect(&mut self, words: &[&str]) -> Read<()> {
         if self.takes(words) { Ok(()) } else { self.fail(&words.join(" ").to_uppercase()) }
     }
 
     /// What comes next is wrong.
-    pub(super) fn fail<T>(&self, expected: &str) -> Read<T> {
+    pub(crate) fn fail<T>(&self, expected: &str) -> Read<T> {
         self.parser.expected_ref(expected, self.parser.peek_token_ref())
     }
 
-    pub(super) fn sees_token(&self, token: &Token) -> bool {
+    pub(crate) fn sees_token(&self, token: &Token) -> bool {
         self.parser.peek_token_ref().token == *token
     }
 
-    pub(super) fn token(&mut self, token: &Token) -> bool {
+    pub(crate) fn token(&mut self, token: &Token) -> bool {
         self.parser.consume_token(token)
     }
 
-    pub(super) fn expect_token(&mut self, token: &Token) -> Read<()> {
+    pub(crate) fn expect_token(&mut self, token: &Token) -> Read<()> {
         self.parser.expect_token(token).map(drop)
     }
 
     /// Whether the statement ends here.
-    pub(super) fn ends(&self) -> bool {
+    pub(crate) fn ends(&self) -> bool {
         matches!(self.parser.peek_token_ref().token, Token::EOF | Token::SemiColon)
     }
 
-    pub(super) fn ident(&mut self) -> Read<String> {
+    pub(crate) fn ident(&mut self) -> Read<String> {
         if matches!(self.parser.peek_token_ref().token, Token::SingleQuotedString(_)) {
             return self.fail("identifier");
         }
@@ -88,7 +88,7 @@ impl Words<'_, '_> {
     }
 
     /// A name, and the schema before it; the database that may stand before that is this one.
-    pub(super) fn name(&mut self) -> Read<Name> {
+    pub(crate) fn name(&mut self) -> Read<Name> {
         let mut parts = vec![self.ident()?];
         while self.token(&Token::Period) {
             parts.push(self.ident()?);
@@ -101,7 +101,7 @@ impl Words<'_, '_> {
         Ok(Name { schema: parts.pop(), name })
     }
 
-    pub(super) fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
+    pub(crate) fn list<T>(&mut self, mut one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
         let mut all = vec![one(self)?];
         while self.token(&Token::Comma) {
             all.push(one(self)?);
@@ -110,22 +110,22 @@ impl Words<'_, '_> {
     }
 
     /// A list in parentheses.
-    pub(super) fn listed<T>(&mut self, one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
+    pub(crate) fn listed<T>(&mut self, one: impl FnMut(&mut Self) -> Read<T>) -> Read<Vec<T>> {
         self.expect_token(&Token::LParen)?;
         let all = self.list(one)?;
         self.expect_token(&Token::RParen)?;
         Ok(all)
     }
 
-    pub(super) fn names(&mut self) -> Read<Vec<Name>> {
+    pub(crate) fn names(&mut self) -> Read<Vec<Name>> {
         self.list(Self::name)
     }
 
-    pub(super) fn idents(&mut self) -> Read<Vec<String>> {
+    pub(crate) fn idents(&mut self) -> Read<Vec<String>> {
         self.list(Self::ident)
     }
 
-    pub(super) fn role(&mut self) -> Read<RoleName> {
+    pub(crate) fn role(&mut self) -> Read<RoleName> {
         if let Token::Word(word) = &self.parser.peek_token_ref().token
             && word.quote_style.is_none()
         {
@@ -143,20 +143,20 @@ impl Words<'_, '_> {
         self.ident().map(RoleName::Named)
     }
 
-    pub(super) fn if_not_exists(&mut self) -> bool {
+    pub(crate) fn if_not_exists(&mut self) -> bool {
         self.takes(&["if", "not", "exists"])
     }
 
-    pub(super) fn if_exists(&mut self) -> bool {
+    pub(crate) fn if_exists(&mut self) -> bool {
         self.takes(&["if", "exists"])
     }
 
     /// CASCADE or RESTRICT, or nothing of the kind.
-    pub(super) fn cascade(&mut self) -> bool {
+    pub(crate) fn cascade(&mut self) -> bool {
         self.takes_any(&["cascade", "restrict"]) == Some("cascade")
     }
 
-    pub(super) fn integer(&mut self) -> Read<i64> {
+    pub(crate) fn integer(&mut self) -> Read<i64> {
         let negative = self.token(&Token::Minus);
         if !negative {
             self.token(&Token::Plus);
@@ -173,7 +173,7 @@ impl Words<'_, '_> {
     }
 
     /// `name`, `name = value`; the name may have two parts.
-    pub(super) fn storage_option(&mut self) -> Read<super::StorageOption> {
+    pub(crate) fn storage_option(&mut self) -> Read<super::StorageOption> {
         let mut name = self.ident()?;
         if self.token(&Token::Period) {
             name = format!("{name}.{}", self.ident()?);
@@ -192,7 +192,7 @@ impl Words<'_, '_> {
     }
 
     /// Passes over what stands in parentheses.
-    pub(super) fn parentheses(&mut self) -> Read<()> {
+    pub(crate) fn parentheses(&mut self) -> Read<()> {
         self.expect_token(&Token::LParen)?;
         let mut depth = 1;
         while depth > 0 {
@@ -207,7 +207,7 @@ impl Words<'_, '_> {
     }
 
     /// The expression of a DEFAULT: it ends where another clause of the column begins.
-    pub(super) fn default(&mut self) -> Read<Expr> {
+    pub(crate) fn default(&mut self) -> Read<Expr> {
         const ENDS: &[&str] = &[
             "not",
             "null",
@@ -316,6 +316,7 @@ impl Words<'_, '_> {
             "sequence" if table_like => self.create_sequence(),
             "view" => self.create_view(),
             "schema" if at == 1 => self.create_schema(),
+            "database" if at == 1 => self.create_database(),
             "role" | "user" | "group" if at == 1 && !is_word(self.parser.peek_nth_token_ref(2), "mapping") => {
                 self.create_role()
             }
@@ -338,7 +339,28 @@ impl Words<'_, '_> {
     }
 }
 
-pub(super) fn definition(parser: &mut Parser<'_>) -> Read<Option<Definition>> {
+/// Reads what ON CONFLICT says of an index: what it is on, and which rows it has.
+///
+/// # Errors
+/// When it makes no sense.
+pub fn conflict_target(sql: &str) -> Result<(Vec<super::IndexElement>, Option<Expr>), freshet_sql::SqlError> {
+    crate::syntax::read(sql, |parser| {
+        let mut words = Words { parser, unsupported: None };
+        let mut read = || {
+            let elements = words.listed(Words::index_element)?;
+            let predicate =
+                if words.takes(&["where"]) { Some(crate::syntax::parse_expression(words.parser)?) } else { None };
+            if words.ends() { Ok((elements, predicate)) } else { words.fail("DO") }
+        };
+        // Where it stands in the statement is not known any more.
+        read().map_err(|error| {
+            let wrong = crate::syntax::wrong(error, sql);
+            freshet_sql::SqlError::new(wrong.state, wrong.message.clone())
+        })
+    })
+}
+
+pub(crate) fn definition(parser: &mut Parser<'_>) -> Read<Option<Definition>> {
     if !starts_definition(parser) {
         return Ok(None);
     }

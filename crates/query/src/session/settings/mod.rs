@@ -6,96 +6,21 @@ use freshet_engine::Isolation;
 use freshet_sql::{
     SqlError, SqlState,
     memory::{Pool, Reservation},
-    types::{TimeZone, datetime},
+    types::{
+        Formats, TimeZone,
+        datetime::{self, DateOrder, DateStyle, IntervalStyle},
+    },
 };
 
-use crate::{commit::Level, schema::Oid, system::activity::SettingInfo};
+use crate::{commit::Level, schema::Oid, syntax::clipped, system::activity::SettingInfo};
 
-/// How a setting is checked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Text,
-    Bool,
-    /// Milliseconds, or with a unit.
-    Time,
-    /// Bytes, or with a unit.
-    Memory,
-    Integer,
-    Isolation,
-    Safety,
-    TimeZone,
-    /// Its value cannot be changed.
-    Fixed,
-    /// A role: the session sets it, since it knows which roles it may become
-    /// ([`Settings::set_role`]).
-    Role,
-    /// One of these.
-    Choice(&'static [&'static str]),
-}
+mod known;
+mod value;
 
-/// What there is: name, value at the start, kind, whether clients are told of changes.
-const KNOWN: &[(&str, &str, Kind, bool)] = &[
-    ("application_name", "", Kind::Text, true),
-    ("bytea_output", "hex", Kind::Choice(&["hex"]), false),
-    ("check_function_bodies", "on", Kind::Bool, false),
-    ("client_encoding", "UTF8", Kind::Choice(&["utf8", "utf-8", "unicode", "sql_ascii"]), true),
-    ("client_min_messages", "notice", Kind::Text, false),
-    ("datestyle", "ISO, MDY", Kind::Text, true),
-    ("default_table_access_method", "heap", Kind::Text, false),
-    ("default_tablespace", "", Kind::Text, false),
-    ("default_transaction_deferrable", "off", Kind::Bool, false),
-    ("default_transaction_isolation", "read committed", Kind::Isolation, false),
-    ("default_transaction_read_only", "off", Kind::Bool, true),
-    ("extra_float_digits", "1", Kind::Integer, false),
-    ("freshet.commit_stamps", "off", Kind::Bool, false),
-    ("freshet.last_commit", "", Kind::Fixed, true),
-    ("freshet.max_staleness", "0", Kind::Time, false),
-    ("freshet.query_memory", "256MB", Kind::Memory, false),
-    ("freshet.read_after", "", Kind::Text, false),
-    ("freshet.read_after_timeout", "10s", Kind::Time, false),
-    ("freshet.safety", "", Kind::Safety, false),
-    ("geqo", "on", Kind::Bool, false),
-    ("idle_in_transaction_session_timeout", "0", Kind::Time, false),
-    ("idle_session_timeout", "0", Kind::Time, false),
-    ("in_hot_standby", "off", Kind::Fixed, true),
-    ("integer_datetimes", "on", Kind::Fixed, true),
-    ("intervalstyle", "postgres", Kind::Choice(&["postgres"]), true),
-    ("is_superuser", "on", Kind::Fixed, true),
-    ("jit", "off", Kind::Bool, false),
-    ("lc_collate", "C", Kind::Fixed, false),
-    ("lc_ctype", "C.UTF-8", Kind::Fixed, false),
-    ("lc_messages", "C", Kind::Text, false),
-    ("lc_monetary", "C", Kind::Text, false),
-    ("lc_numeric", "C", Kind::Text, false),
-    ("lc_time", "C", Kind::Text, false),
-    ("lock_timeout", "0", Kind::Time, false),
-    ("max_connections", "100", Kind::Fixed, false),
-    ("max_identifier_length", "63", Kind::Fixed, false),
-    ("max_index_keys", "32", Kind::Fixed, false),
-    ("role", "none", Kind::Role, false),
-    ("row_security", "on", Kind::Bool, false),
-    ("search_path", "\"$user\", public", Kind::Text, false),
-    ("server_encoding", "UTF8", Kind::Fixed, true),
-    ("server_version", "15.0", Kind::Fixed, true),
-    ("server_version_num", "150000", Kind::Fixed, false),
-    ("session_authorization", "", Kind::Role, true),
-    ("standard_conforming_strings", "on", Kind::Choice(&["on", "true", "yes", "1"]), true),
-    ("statement_timeout", "0", Kind::Time, false),
-    (
-        "synchronous_commit",
-        "on",
-        Kind::Choice(&["on", "off", "local", "remote_write", "remote_apply", "true", "false", "yes", "no", "1", "0"]),
-        false,
-    ),
-    ("synchronize_seqscans", "on", Kind::Bool, false),
-    ("timezone", "UTC", Kind::TimeZone, true),
-    ("transaction_deferrable", "off", Kind::Bool, false),
-    ("transaction_isolation", "read committed", Kind::Isolation, false),
-    ("transaction_read_only", "off", Kind::Bool, false),
-    ("wal_level", "replica", Kind::Fixed, false),
-    ("work_mem", "4MB", Kind::Memory, false),
-    ("xmloption", "content", Kind::Text, false),
-];
+pub use known::Context;
+use known::{Kind, Known, known};
+pub use value::truth;
+use value::{Unit, invalid, is_custom_name};
 
 /// The settings of one session.
 #[derive(Debug)]
@@ -183,6 +108,8 @@ impl Bounds {
 pub struct Ready {
     /// TimeZone
     pub zone: TimeZone,
+    /// DateStyle, IntervalStyle, bytea_output and extra_float_digits.
+    pub formats: Formats,
     /// statement_timeout
     pub statement_timeout: Option<Duration>,
     /// lock_timeout
@@ -193,6 +120,8 @@ pub struct Ready {
     pub isolation: &'static str,
     /// default_transaction_read_only
     pub read_only: bool,
+    /// default_transaction_deferrable
+    pub deferrable: bool,
     /// What a commit waits for.
     pub level: Level,
     /// freshet.commit_stamps
@@ -203,11 +132,13 @@ impl Default for Settings {
     fn default() -> Self {
         let ready = Ready {
             zone: TimeZone::Utc,
+            formats: Formats::default(),
             statement_timeout: None,
             lock_timeout: None,
             query_memory: 256 << 20,
             isolation: "read committed",
             read_only: false,
+            deferrable: false,
             level: Level::Node,
             commit_stamps: false,
         };
@@ -235,10 +166,6 @@ fn size_of_all(settings: &BTreeMap<String, String>) -> usize {
     settings.iter().map(|(name, value)| size_of_one(name, Some(value))).sum()
 }
 
-fn known(name: &str) -> Option<&'static (&'static str, &'static str, Kind, bool)> {
-    KNOWN.iter().find(|(known, ..)| *known == name)
-}
-
 /// A setting's value as clients know it: of a role, its id is kept, too.
 fn shown<'v>(name: &str, value: &'v str) -> &'v str {
     match (name, value.split_once(' ')) {
@@ -247,63 +174,26 @@ fn shown<'v>(name: &str, value: &'v str) -> &'v str {
     }
 }
 
-fn invalid(name: &str, value: &str) -> SqlError {
-    let message = format!("invalid value for parameter \"{name}\": \"{value}\"");
-    SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message)
+fn duration(shown: &str) -> Option<Duration> {
+    let milliseconds = Unit::Milliseconds.read(shown).ok()?;
+    (milliseconds > 0.0).then(|| Duration::from_micros((milliseconds * 1000.0) as u64))
 }
 
-/// A truth value as settings write them.
-pub fn truth(value: &str) -> Option<bool> {
-    let value = value.to_ascii_lowercase();
-    match value.as_str() {
-        "on" | "1" => Some(true),
-        "off" | "0" => Some(false),
-        _ if !value.is_empty() && ("true".starts_with(&value) || "yes".starts_with(&value)) => Some(true),
-        _ if !value.is_empty() && ("false".starts_with(&value) || "no".starts_with(&value)) => Some(false),
-        _ => None,
-    }
+/// A number of bytes.
+fn memory(shown: &str) -> Option<usize> {
+    let bytes = Unit::Bytes.read(shown).ok()?;
+    (bytes >= 0.0 && bytes < 1e15).then_some(bytes as usize)
 }
 
-fn number_and_unit(value: &str) -> Option<(f64, &str)> {
-    let value = value.trim();
-    let end = value.find(|c: char| !(c.is_ascii_digit() || c == '.' || c == '-')).unwrap_or(value.len());
-    let (number, unit) = value.split_at(end);
-    Some((number.parse().ok()?, unit.trim()))
-}
-
-/// As much of a name as names can have: 63 bytes, and no part of a character.
-pub fn clipped(name: &str) -> &str {
-    const LONGEST: usize = 63;
-    let end = name.char_indices().map(|(at, character)| at + character.len_utf8());
-    &name[..end.take_while(|end| *end <= LONGEST).last().unwrap_or(0)]
-}
-
-fn duration(value: &str) -> Option<Duration> {
-    let (number, unit) = number_and_unit(value)?;
-    let milliseconds = match unit {
-        "us" => 0.001,
-        "" | "ms" => 1.0,
-        "s" => 1e3,
-        "min" => 6e4,
-        "h" => 3.6e6,
-        "d" => 8.64e7,
-        _ => return None,
-    };
-    let all = number * milliseconds;
-    (0.0..=2_147_483_647.0).contains(&all).then(|| Duration::from_micros((all * 1000.0) as u64))
-}
-
-fn bytes(value: &str) -> Option<usize> {
-    let (number, unit) = number_and_unit(value)?;
-    let by = match unit {
-        "B" => 1.0,
-        "" | "kB" => 1024.0,
-        "MB" => 1048576.0,
-        "GB" => 1073741824.0,
-        "TB" => 1099511627776.0,
-        _ => return None,
-    };
-    (number >= 0.0 && number * by < 1e15).then_some((number * by) as usize)
+/// Who changes a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// A statement of the session.
+    Statement,
+    /// The client, when the session begins.
+    Client,
+    /// The catalog, when the session begins: who has put it there was allowed to.
+    Catalog,
 }
 
 /// An isolation level by PostgreSQL's name.
@@ -326,11 +216,13 @@ impl Settings {
             ("idle_session_timeout", bounds.idle_session_timeout),
         ] {
             if !limit.is_zero() {
-                settings.fix(name, &limit.as_millis().to_string());
+                let limit = limit.as_millis().try_into().unwrap_or(i64::MAX);
+                settings.fix(name, &Unit::Milliseconds.show_integer(limit));
             }
         }
         if bounds.statement_memory != settings.ready.query_memory {
-            settings.fix("freshet.query_memory", &format!("{}B", bounds.statement_memory));
+            let memory = i64::try_from(bounds.statement_memory / 1024).unwrap_or(i64::MAX).max(1);
+            settings.fix("freshet.query_memory", &Unit::Kilobytes.show_integer(memory));
         }
         settings.refresh();
         settings
@@ -341,7 +233,7 @@ impl Settings {
         let name = canonical(name);
         match self.changed.get(&name) {
             Some(value) => Some(shown(&name, value)),
-            None => known(&name).map(|(_, value, ..)| *value),
+            None => known(&name).map(|known| known.boot.as_str()),
         }
     }
 
@@ -359,166 +251,234 @@ impl Settings {
         self.put(name, role.map(|(oid, role)| format!("{oid} {role}")), local)
     }
 
-    /// What a setting goes back to.
+    /// What RESET makes of a setting.
+    pub fn initial(&self, name: &str) -> Option<&str> {
+        let name = canonical(name);
+        self.start.get(&name).map(|value| shown(&name, value)).or_else(|| known(&name).map(|known| known.boot.as_str()))
+    }
+
+    /// The role that a setting goes back to.
     pub fn start(&self, name: &str) -> Option<(Oid, &str)> {
         let (oid, name) = self.start.get(name)?.split_once(' ')?;
         Some((oid.parse().ok()?, name))
     }
 
-    /// All of them.
-    pub fn all(&self) -> Vec<(String, String)> {
-        let mut all: BTreeMap<String, String> =
-            KNOWN.iter().map(|(name, value, ..)| ((*name).to_owned(), (*value).to_owned())).collect();
-        all.extend(self.changed.iter().map(|(name, value)| (name.clone(), shown(name, value).to_owned())));
-        all.into_iter().collect()
+    /// All that lists have: their names, their values as SHOW shows them, what they are for.
+    pub fn all(&self) -> Vec<(String, String, &'static str)> {
+        let listed = self.listed().into_iter();
+        listed
+            .map(|(name, known)| {
+                let value = self.get(&name).unwrap_or_default().to_owned();
+                (known.map_or(name, |known| known.name.to_owned()), value, known.map_or("", |known| known.about))
+            })
+            .collect()
+    }
+
+    /// The names under which all that lists have are kept, in the order of lists.
+    fn listed(&self) -> BTreeMap<String, Option<&'static Known>> {
+        let known = known::all().filter(|(_, known)| known.listed);
+        let mut all: BTreeMap<_, _> = known.map(|(name, known)| (name.to_owned(), Some(known))).collect();
+        let custom = self.changed.keys().filter(|name| known::known(name).is_none());
+        all.extend(custom.map(|name| (name.clone(), None)));
+        all
     }
 
     /// All of them, as `pg_settings` has them.
     pub fn describe(&self) -> Vec<SettingInfo> {
-        let all = self.all().into_iter();
-        all.map(|(name, value)| {
-            let known = known(&name);
-            let kind = known.map_or(Kind::Text, |(_, _, kind, _)| *kind);
-            let milliseconds = |value: &str| duration(value).map(|time| time.as_millis().to_string());
-            let kilobytes = |value: &str| bytes(value).map(|bytes| (bytes / 1024).to_string());
-            let (unit, ty) = match kind {
-                Kind::Time => (Some("ms"), "integer"),
-                Kind::Memory => (Some("kB"), "integer"),
-                Kind::Integer => (None, "integer"),
-                Kind::Bool => (None, "bool"),
-                Kind::Choice(_) | Kind::Isolation => (None, "enum"),
-                Kind::Text | Kind::Safety | Kind::TimeZone | Kind::Fixed | Kind::Role => (None, "string"),
+        let describe = |(name, known): (String, Option<&'static Known>)| {
+            let value = self.get(&name).unwrap_or_default().to_owned();
+            let (mut unit, mut least, mut most, mut values) = Default::default();
+            let kind = match known.map(|known| &known.kind) {
+                Some(Kind::Integer(of, from, to)) => {
+                    (unit, least, most) = (of.name(), Some(from.to_string()), Some(to.to_string()));
+                    "integer"
+                }
+                Some(Kind::Real(of, from, to)) => {
+                    (unit, least, most) = (of.name(), Some(value::general(*from)), Some(value::general(*to)));
+                    "real"
+                }
+                Some(Kind::Choice(choices)) => {
+                    values = Some(choices.as_slice());
+                    "enum"
+                }
+                Some(Kind::Bool) => "bool",
+                _ => "string",
             };
-            let plain = |value: &str| match kind {
-                Kind::Time => milliseconds(value),
-                Kind::Memory => kilobytes(value),
+            let plain = |shown: &str| match known.map(|known| &known.kind) {
+                Some(Kind::Integer(unit, ..) | Kind::Real(unit, ..)) => unit.plain(shown),
                 _ => None,
             };
             let plain = |value: &str| plain(value).unwrap_or_else(|| value.to_owned());
-            let boot = known.map(|(_, value, ..)| plain(value));
+            let boot = known.map(|known| plain(&known.boot));
             let start = self.start.get(&name).map(|value| plain(shown(&name, value)));
             let reset = start.clone().or_else(|| boot.clone()).unwrap_or_default();
             let value = plain(&value);
+            let context = known.map_or(Context::User, |known| known.context);
             let source = match (&start, &boot) {
                 _ if value != reset => "session",
                 // A setting that was not set for this session is the server's.
-                (Some(_), _) => self.sources.get(&name).copied().unwrap_or(match kind {
-                    Kind::Fixed => "override",
+                (Some(_), _) => self.sources.get(&name).copied().unwrap_or(match context {
+                    Context::Internal => "override",
                     _ => "configuration file",
                 }),
                 _ => "default",
             };
             SettingInfo {
-                name: known.map_or(name.clone(), |(known, ..)| display_name(known).to_owned()),
+                name: known.map_or(name, |known| known.name.to_owned()),
                 value,
                 unit,
-                kind: ty,
-                changeable: kind != Kind::Fixed,
+                kind,
+                context: context.name(),
+                category: known.map_or("Customized Options", |known| known.category),
+                about: known.map_or("", |known| known.about),
                 source,
-                values: match kind {
-                    Kind::Choice(values) => Some(values),
-                    Kind::Isolation => Some(ISOLATIONS),
-                    _ => None,
-                },
+                least,
+                most,
+                values,
                 boot,
                 reset,
             }
-        })
-        .collect()
+        };
+        self.listed().into_iter().map(describe).collect()
     }
 
-    /// Changes a setting, until the transaction's end if it is `local`. Returns its new value if clients are told of it.
+    /// The value that a setting has when it is set to this one, as SHOW shows it.
     ///
     /// # Errors
-    /// 42704 when there is none, 22023 when it cannot have the value, 55P02 when it cannot be changed.
-    pub fn set(&mut self, name: &str, value: &str, local: bool) -> Result<Option<(&'static str, String)>, SqlError> {
+    /// As for [`Settings::set`].
+    pub fn checked(&self, name: &str, value: &str, by: By) -> Result<String, SqlError> {
         let name = canonical(name);
-        let Some((known_name, _, kind, reported)) = known(&name) else {
-            // Names with a point are for whoever wants to use them.
-            if name.contains('.') && !name.starts_with("freshet.") {
-                self.put(&name, Some(value.to_owned()), local)?;
-                return Ok(None);
-            }
-            let message = format!("unrecognized configuration parameter \"{name}\"");
-            return Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message));
-        };
-        let invalid = || invalid(&name, value);
-        let value = match kind {
-            Kind::Fixed => {
-                if self.get(&name) == Some(value) {
-                    return Ok(None);
+        let Some(known) = known(&name) else {
+            return match name.starts_with("freshet.") {
+                false if is_custom_name(&name) => Ok(value.to_owned()),
+                false if name.contains('.') => {
+                    let message = format!("invalid configuration parameter name \"{name}\"");
+                    let detail = "Custom parameter names must be two or more simple identifiers separated by dots.";
+                    Err(SqlError::new(SqlState::INVALID_NAME, message).with_detail(detail))
                 }
-                let message = format!("parameter \"{name}\" cannot be changed");
-                return Err(SqlError::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, message));
-            }
+                _ => Err(unrecognized(&name)),
+            };
+        };
+        self.may_change(known, by)?;
+        Ok(match &known.kind {
             Kind::Role => return Err(SqlError::internal("a role is set like other settings")),
             // As PostgreSQL has it: a name, in signs that can be printed.
             Kind::Text if name == "application_name" => clipped(value)
                 .bytes()
                 .map(|byte| if (32..127).contains(&byte) { char::from(byte) } else { '?' })
                 .collect(),
-            Kind::Text => value.to_owned(),
-            Kind::Bool => match truth(value) {
-                Some(true) => "on".to_owned(),
-                Some(false) => "off".to_owned(),
-                None => {
-                    let message = format!("parameter \"{name}\" requires a Boolean value");
-                    return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message));
-                }
-            },
-            Kind::Time => duration(value).map(|_| value.to_owned()).ok_or_else(invalid)?,
-            Kind::Memory => {
-                let wanted = bytes(value).ok_or_else(invalid)?;
-                if name == "freshet.query_memory" && (wanted == 0 || wanted > self.most_memory) {
+            Kind::Text if name == "default_table_access_method" && value != "heap" => {
+                return Err(
+                    invalid(known.name, value).with_detail(format!("Table access method \"{value}\" does not exist."))
+                );
+            }
+            Kind::Text if name == "default_tablespace" && !matches!(value, "" | "pg_default") => {
+                return Err(invalid(known.name, value).with_detail(format!("Tablespace \"{value}\" does not exist.")));
+            }
+            Kind::Text | Kind::Names => value.to_owned(),
+            Kind::Bool => value::boolean(known.name, value)?.to_owned(),
+            Kind::Integer(unit, least, most) => {
+                let shown = value::integer(known.name, *unit, *least, *most, value)?;
+                if name == "freshet.query_memory"
+                    && memory(&shown).is_none_or(|wanted| wanted == 0 || wanted > self.most_memory)
+                {
                     let hint = format!(
                         "This server lets a statement keep from 1 to {} bytes (its setting sql.statement-memory-bytes).",
                         self.most_memory
                     );
-                    return Err(invalid().with_hint(hint));
+                    return Err(invalid(known.name, value).with_hint(hint));
                 }
-                value.to_owned()
+                shown
             }
-            Kind::Integer => value.parse::<i64>().map(|number| number.to_string()).map_err(|_| invalid())?,
-            Kind::Isolation => isolation(value).map(str::to_owned).ok_or_else(invalid)?,
-            Kind::Safety => crate::commit::is_level(value).then(|| value.to_owned()).ok_or_else(invalid)?,
-            Kind::Choice(choices) => {
-                let lower = value.to_ascii_lowercase();
-                choices.iter().any(|choice| *choice == lower).then(|| value.to_owned()).ok_or_else(invalid)?
+            Kind::Real(unit, least, most) => value::real(known.name, *unit, *least, *most, value)?,
+            Kind::Choice(choices) => value::choice(known.name, choices, value)?.to_owned(),
+            Kind::Safety if crate::commit::is_level(value) => value.to_owned(),
+            Kind::Safety => return Err(invalid(known.name, value)),
+            Kind::DateStyle => {
+                let start = self.start.get(&name).unwrap_or(&known.boot);
+                value::date_style(value, self.get(&name).unwrap_or_default(), start)?
+            }
+            Kind::Encoding => {
+                let name: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
+                if !matches!(name.to_ascii_lowercase().as_str(), "utf8" | "unicode" | "sqlascii") {
+                    return Err(invalid(known.name, value));
+                }
+                "UTF8".to_owned()
             }
             Kind::TimeZone => {
-                self.check_zone(value)?;
-                value.to_owned()
+                let zone = match value.trim_ascii().parse::<f64>() {
+                    Ok(hours) => datetime::TimeZone::fixed((hours * 3600.0) as i64),
+                    Err(_) => datetime::TimeZone::parse(value),
+                };
+                zone.map_err(|_| invalid(known.name, value))?.to_string()
             }
-        };
-        let value = if name == "client_encoding" { "UTF8".to_owned() } else { value };
-        self.put(&name, Some(value.clone()), local)?;
-        Ok(reported.then(|| (display_name(known_name), value)))
+        })
     }
 
-    fn check_zone(&self, value: &str) -> Result<(), SqlError> {
-        datetime::TimeZone::parse(value).map(drop).map_err(|_| invalid("TimeZone", value))
+    /// Fails unless a setting can be changed like this.
+    fn may_change(&self, known: &Known, by: By) -> Result<(), SqlError> {
+        let refused = |why: &str| {
+            let message = format!("parameter \"{}\" cannot be {why}", known.name);
+            Err(SqlError::new(SqlState::CANT_CHANGE_RUNTIME_PARAM, message))
+        };
+        let may_all = by == By::Catalog || self.is_on("is_superuser");
+        match known.context {
+            Context::Internal => refused("changed"),
+            Context::Postmaster => refused("changed without restarting the server"),
+            Context::Sighup => refused("changed now"),
+            Context::Backend | Context::SuperuserBackend if by == By::Statement => {
+                refused("set after connection start")
+            }
+            Context::Superuser | Context::SuperuserBackend if !may_all => {
+                let message = format!("permission denied to set parameter \"{}\"", known.name);
+                Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Changes a setting, until the transaction's end if it is `local`. Returns its new value if clients are told of it.
+    ///
+    /// # Errors
+    /// 42704 when there is none, 22023 when it cannot have the value, 55P02 when it cannot be changed.
+    pub fn set(
+        &mut self,
+        name: &str,
+        value: &str,
+        local: bool,
+        by: By,
+    ) -> Result<Option<(&'static str, String)>, SqlError> {
+        let value = self.checked(name, value, by)?;
+        let name = canonical(name);
+        self.put(&name, Some(value.clone()), local)?;
+        Ok(known(&name).filter(|known| known.reported).map(|known| (known.name, value)))
     }
 
     /// Makes a setting what it was at the start.
     ///
     /// # Errors
     /// As for [`Settings::set`].
-    pub fn reset(&mut self, name: &str) -> Result<Option<(&'static str, String)>, SqlError> {
+    pub fn reset(&mut self, name: &str, local: bool) -> Result<Option<(&'static str, String)>, SqlError> {
         let name = canonical(name);
-        let value = match self.start.get(&name) {
-            Some(value) => value.clone(),
-            None => known(&name).map_or_else(String::new, |(_, value, ..)| (*value).to_owned()),
-        };
-        self.set(&name, &value, false)
+        let known = known(&name);
+        match known {
+            None if !is_custom_name(&name) || name.starts_with("freshet.") => return Err(unrecognized(&name)),
+            Some(known) => self.may_change(known, By::Statement)?,
+            None => {}
+        }
+        // One that is nobody's is there, and empty, once it was named.
+        let value = self.start.get(&name).cloned().or_else(|| known.is_none().then(String::new));
+        self.put(&name, value, local)?;
+        let told = known.filter(|known| known.reported);
+        Ok(told.map(|known| (known.name, self.get(&name).unwrap_or_default().to_owned())))
     }
 
     /// Resets all settings except roles to what they were at the start, as PostgreSQL does. Returns
     /// what to tell the client.
     pub fn reset_all(&mut self) -> Vec<(&'static str, String)> {
         let names: Vec<String> = self.changed.keys().cloned().collect();
-        let changeable =
-            |name: &&String| known(name).is_none_or(|(_, _, kind, _)| !matches!(kind, Kind::Fixed | Kind::Role));
-        names.iter().filter(changeable).filter_map(|name| self.reset(name).ok().flatten()).collect()
+        let changeable = |name: &&String| known(name).is_none_or(|known| known.kind != Kind::Role);
+        names.iter().filter(changeable).filter_map(|name| self.reset(name, false).ok().flatten()).collect()
     }
 
     fn put(&mut self, name: &str, value: Option<String>, local: bool) -> Result<(), SqlError> {
@@ -577,13 +537,23 @@ impl Settings {
         self.generation += 1;
         self.count();
         let zone = datetime::TimeZone::parse(self.get("timezone").unwrap_or("UTC"));
+        let (style, order) = self.get("datestyle").and_then(|style| style.split_once(", ")).unwrap_or_default();
+        let formats = Formats {
+            date: DateStyle::named(style).unwrap_or_default(),
+            order: DateOrder::named(order).unwrap_or_default(),
+            interval: self.get("intervalstyle").and_then(IntervalStyle::named).unwrap_or_default(),
+            bytea_escape: self.get("bytea_output") == Some("escape"),
+            float_digits: self.get("extra_float_digits").and_then(|digits| digits.parse().ok()).unwrap_or(1),
+        };
         self.ready = Ready {
             zone: zone.unwrap_or(TimeZone::Utc),
+            formats,
             statement_timeout: self.limit("statement_timeout"),
             lock_timeout: self.limit("lock_timeout"),
             query_memory: self.memory("freshet.query_memory"),
             isolation: self.get("default_transaction_isolation").and_then(isolation).unwrap_or("read committed"),
             read_only: self.is_on("default_transaction_read_only"),
+            deferrable: self.is_on("default_transaction_deferrable"),
             level: Level::of(self),
             commit_stamps: self.is_on("freshet.commit_stamps"),
         };
@@ -677,8 +647,8 @@ impl Settings {
         }
         let mut told = Vec::new();
         for name in changed {
-            if let Some((known_name, _, _, true)) = known(&name) {
-                told.push((display_name(known_name), self.get(&name).unwrap_or_default().to_owned()));
+            if let Some(known) = known(&name).filter(|known| known.reported) {
+                told.push((known.name, self.get(&name).unwrap_or_default().to_owned()));
             }
         }
         told
@@ -686,12 +656,12 @@ impl Settings {
 
     /// A time limit; nothing when there is none.
     pub fn limit(&self, name: &str) -> Option<Duration> {
-        duration(self.get(name)?).filter(|limit| !limit.is_zero())
+        duration(self.get(name)?)
     }
 
     /// A number of bytes.
     fn memory(&self, name: &str) -> usize {
-        self.get(name).and_then(bytes).unwrap_or(256 << 20)
+        self.get(name).and_then(memory).unwrap_or(256 << 20)
     }
 
     /// Whether a setting is on.
@@ -729,13 +699,31 @@ pub fn canonical(name: &str) -> String {
     }
 }
 
-/// How clients know a setting.
-pub fn display_name(name: &'static str) -> &'static str {
-    match name {
-        "timezone" => "TimeZone",
-        "datestyle" => "DateStyle",
-        "intervalstyle" => "IntervalStyle",
-        other => other,
+/// How a setting is shown, by the name under which it is kept.
+pub fn display_name(name: &str) -> &str {
+    known(name).map_or(name, |known| known.name)
+}
+
+/// 42704
+pub fn unrecognized(name: &str) -> SqlError {
+    SqlError::new(SqlState::UNDEFINED_OBJECT, format!("unrecognized configuration parameter \"{name}\""))
+}
+
+/// The value that a statement gives a setting, which has these parts.
+///
+/// # Errors
+/// 22023 when there are several, and the setting takes one.
+pub fn of_parts(name: &str, parts: &[String]) -> Result<String, SqlError> {
+    let name = canonical(name);
+    match (parts, known(&name).map(|known| &known.kind)) {
+        (parts, Some(Kind::Names)) => Ok(value::names(parts)),
+        ([one], _) => Ok(one.clone()),
+        (parts, Some(Kind::DateStyle)) => Ok(parts.join(", ")),
+        (_, known) => {
+            let known = known.is_some() || name.contains('.');
+            let message = format!("SET {name} takes only one argument");
+            Err(if known { SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message) } else { unrecognized(&name) })
+        }
     }
 }
 

@@ -1,0 +1,148 @@
+//! FOR UPDATE and its like, as far as the parser does not know them.
+//!
+//! The parser knows `FOR UPDATE` and `FOR SHARE`, of one relation. So before it sees the tokens, each
+//! such clause becomes `FOR UPDATE OF "mark"."name"."name"`: the mark says how strongly rows are
+//! locked, the names are those after OF. [`clause`] reads it again.
+
+use freshet_engine::RowLock;
+use freshet_sql::SqlError;
+use sqlparser::{
+    ast::{LockClause, NonBlock},
+    tokenizer::{Token, TokenWithSpan},
+};
+
+use super::is_word;
+use crate::bind::{select::WhenLocked, syntax_error};
+
+/// How a mark begins.
+const MARK: char = '\u{1}';
+
+/// A clause that locks rows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Locking {
+    /// How strongly.
+    pub lock: RowLock,
+    /// What is done with rows that others hold.
+    pub when: WhenLocked,
+    /// Rows of which relations, by their names in FROM; none for all.
+    pub of: Vec<String>,
+}
+
+/// What SQL calls a lock.
+pub const fn name_of_lock(lock: RowLock) -> &'static str {
+    match lock {
+        RowLock::KeyShare => "FOR KEY SHARE",
+        RowLock::Share => "FOR SHARE",
+        RowLock::NoKeyUpdate => "FOR NO KEY UPDATE",
+        RowLock::Update => "FOR UPDATE",
+    }
+}
+
+/// The words after FOR, the longest first.
+const WORDS: [(&[&str], RowLock); 4] = [
+    (&["no", "key", "update"], RowLock::NoKeyUpdate),
+    (&["key", "share"], RowLock::KeyShare),
+    (&["update"], RowLock::Update),
+    (&["share"], RowLock::Share),
+];
+
+/// Tokens without blanks from a place on, with their places.
+fn significant(tokens: &[TokenWithSpan], from: usize) -> impl Iterator<Item = (usize, &Token)> {
+    let tokens = tokens.iter().enumerate().skip(from).map(|(at, token)| (at, &token.token));
+    tokens.filter(|(_, token)| !matches!(token, Token::Whitespace(_)))
+}
+
+/// The lock that words say, and the place behind them.
+fn lock_at(tokens: &[TokenWithSpan], from: usize) -> Option<(RowLock, usize)> {
+    WORDS.iter().find_map(|(words, lock)| {
+        let mut end = from;
+        let mut there = significant(tokens, from);
+        for word in *words {
+            let (at, token) = there.next()?;
+            if !is_word(token, word) {
+                return None;
+            }
+            end = at + 1;
+        }
+        Some((*lock, end))
+    })
+}
+
+/// The names after OF, and the place behind them; nothing where there is no OF.
+fn names_at(tokens: &[TokenWithSpan], from: usize, lock: RowLock) -> Result<Option<(Vec<Token>, usize)>, SqlError> {
+    let mut there = significant(tokens, from).peekable();
+    match there.next() {
+        Some((_, token)) if is_word(token, "of") => {}
+        _ => return Ok(None),
+    }
+    let mut names = Vec::new();
+    while let Some((at, name @ Token::Word(word))) = there.next() {
+        if word.quote_style.is_some() && word.value.starts_with(MARK) {
+            // It was marked before: a text of the catalog.
+            return Ok(None);
+        }
+        names.push(name.clone());
+        match there.peek() {
+            Some((_, Token::Period)) => {
+                let message = format!("{} must specify unqualified relation names", name_of_lock(lock));
+                return Err(syntax_error(message));
+            }
+            Some((_, Token::Comma)) => drop(there.next()),
+            _ => return Ok(Some((names, at + 1))),
+        }
+    }
+    // The parser complains.
+    Ok(None)
+}
+
+/// The tokens of a text, with its clauses marked.
+///
+/// # Errors
+/// 42601 where a relation after OF is named with its schema.
+pub(super) fn marked(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>, SqlError> {
+    let is_clause = |at: usize| is_word(&tokens[at].token, "for") && lock_at(&tokens, at + 1).is_some();
+    if !(0..tokens.len()).any(is_clause) {
+        return Ok(tokens);
+    }
+    let mut marked = Vec::with_capacity(tokens.len() + 8);
+    let mut at = 0;
+    while let Some(token) = tokens.get(at) {
+        marked.push(token.clone());
+        at += 1;
+        if !is_word(&token.token, "for") {
+            continue;
+        }
+        let Some((lock, end)) = lock_at(&tokens, at) else { continue };
+        let names = names_at(&tokens, end, lock)?;
+        let of_marked = names.is_none() && significant(&tokens, end).next().is_some_and(|(_, it)| is_word(it, "of"));
+        if of_marked {
+            continue;
+        }
+        let (names, end) = names.unwrap_or((Vec::new(), end));
+        let mark = Token::make_word(&format!("{MARK}{}", lock as u8), Some('"'));
+        let said = [Token::make_keyword("UPDATE"), Token::make_keyword("OF"), mark];
+        let names = names.into_iter().flat_map(|name| [Token::Period, name]);
+        // A blank between what would be one word.
+        marked.extend(said.into_iter().chain(names).map(|said| TokenWithSpan::new(said, token.span)));
+        at = end;
+    }
+    Ok(marked)
+}
+
+/// What a clause says.
+pub fn clause(clause: &LockClause) -> Locking {
+    let when = match clause.nonblock {
+        None => WhenLocked::Wait,
+        Some(NonBlock::SkipLocked) => WhenLocked::Skip,
+        Some(NonBlock::Nowait) => WhenLocked::NoWait,
+    };
+    let parts = clause.of.iter().flat_map(|of| &of.0).filter_map(|part| part.as_ident());
+    let mut of: Vec<&sqlparser::ast::Ident> = parts.collect();
+    let mark = of.first().and_then(|first| first.value.strip_prefix(MARK)?.parse::<usize>().ok());
+    let lock = mark.and_then(|mark| RowLock::ALL.get(mark).copied());
+    if lock.is_some() {
+        of.remove(0);
+    }
+    let of = of.into_iter().map(crate::bind::name_of).collect();
+    Locking { lock: lock.unwrap_or(RowLock::Update), when, of }
+}
