@@ -223,7 +223,7 @@ impl Stored {
             .table
             .indexes
             .iter()
-            .find(|index| index.constraint == schema::IndexConstraint::Primary)
+            .find(|index| index.constraint == schema::IndexConstraint::Primary && index.is_unique_at_once())
             .and_then(|index| index.columns.iter().map(|part| place(part.column)).collect::<Option<Vec<_>>>());
         let (key, system) = (key.unwrap_or_default(), Arc::clone(&snapshot.system));
         Self { info: Arc::clone(info), columns, numbers, key, system, guard: Guard::of(snapshot) }

@@ -261,7 +261,7 @@ pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, o
         {
             among = found;
         }
-        let single = index.unique && given == columns.len();
+        let single = index.is_unique_at_once() && given == columns.len();
         let order_columns = order.iter().map(|(expression, descending)| {
             let mut expression = expression.clone();
             implied::replace(&mut expression, &computed, source);

@@ -83,8 +83,11 @@ impl Binder<'_> {
             }
         };
         arbiters.sort_by_key(|place| info.table.indexes[*place].oid);
+        let deferrable = arbiters.iter().position(|place| info.table.indexes[*place].deferral.is_deferrable());
+        let refused = deferrable.map(|at| info.table.indexes[arbiters[at]].name.clone());
+        arbiters.truncate(deferrable.unwrap_or(arbiters.len()));
         let numbers = arbiters.iter().map(|place| info.index_number(*place)).collect();
-        Ok(ConflictPlan { arbiters, numbers, update })
+        Ok(ConflictPlan { arbiters, numbers, refused, update })
     }
 
     /// The indexes whose keys decide whether a row conflicts, their places among the table's.

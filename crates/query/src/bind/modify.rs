@@ -71,6 +71,8 @@ pub struct ConflictPlan {
     pub arbiters: Vec<usize>,
     /// The engine's numbers of the same.
     pub numbers: Vec<usize>,
+    /// A constraint that cannot decide, since it is DEFERRABLE; what comes before it can.
+    pub refused: Option<String>,
     /// DO UPDATE; without it, DO NOTHING.
     pub update: Option<ConflictUpdate>,
 }

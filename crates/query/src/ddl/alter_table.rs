@@ -94,6 +94,7 @@ impl Work<'_, '_, '_> {
                 self.drop_constraint(&info, name, *if_exists, *cascade)?;
             }
             TableChange::ValidateConstraint(name) => self.validate_constraint(&info, name)?,
+            TableChange::AlterConstraint(name, deferral) => self.alter_constraint(&info, name, *deferral)?,
             TableChange::RenameColumn(old, new) => self.rename_column(&info, old, new)?,
             TableChange::RenameConstraint(old, new) => self.rename_constraint(&info, old, new)?,
             TableChange::Rename(new) => {

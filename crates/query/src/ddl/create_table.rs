@@ -337,9 +337,11 @@ impl Work<'_, '_, '_> {
 /// Gives a table whose rows have no primary key the hidden column and index that they are stored by, and takes it from one
 /// whose rows have.
 pub(super) fn ensure_first_index(table: &mut Table) {
+    // What takes equal keys for a while cannot be what rows are stored by.
+    let is_first = |index: &Index| index.constraint == IndexConstraint::Primary && index.is_unique_at_once();
     let hidden_index = table.indexes.iter().position(|index| index.oid == 0);
     let hidden_column = table.columns.iter().position(Column::is_row_id);
-    if let Some(primary) = table.indexes.iter().position(|index| index.constraint == IndexConstraint::Primary) {
+    if let Some(primary) = table.indexes.iter().position(is_first) {
         let index = table.indexes.remove(primary);
         table.indexes.insert(0, index);
         table.indexes.retain(|index| index.oid != 0);

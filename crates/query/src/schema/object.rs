@@ -270,6 +270,36 @@ pub struct Index {
     pub nulls_not_distinct: bool,
     /// Why it is there.
     pub constraint: IndexConstraint,
+    /// When it is seen to that no two rows have the same key.
+    pub deferral: Deferral,
+}
+
+/// When a constraint is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Deferral {
+    /// NOT DEFERRABLE: a key with each row, a reference with each statement.
+    #[default]
+    Never,
+    /// DEFERRABLE INITIALLY IMMEDIATE: with each statement, unless it is deferred.
+    Immediate,
+    /// DEFERRABLE INITIALLY DEFERRED: when the transaction commits.
+    Deferred,
+}
+
+impl Deferral {
+    /// Whether it may be deferred.
+    pub fn is_deferrable(self) -> bool {
+        self != Self::Never
+    }
+
+    /// What SQL says of it, after a blank; nothing where it says nothing.
+    pub fn sql(self) -> &'static str {
+        match self {
+            Self::Never => "",
+            Self::Immediate => " DEFERRABLE",
+            Self::Deferred => " DEFERRABLE INITIALLY DEFERRED",
+        }
+    }
 }
 
 /// Which rows an index has.
@@ -344,6 +374,8 @@ pub struct ForeignKey {
     pub on_delete: ReferentialAction,
     /// ON UPDATE
     pub on_update: ReferentialAction,
+    /// When it is checked.
+    pub deferral: Deferral,
 }
 
 /// What becomes of rows when the row that they refer to goes or changes.
@@ -591,16 +623,24 @@ impl Index {
             unique,
             nulls_not_distinct: false,
             constraint: IndexConstraint::None,
+            deferral: Deferral::Never,
         }
     }
 
-    /// Whether it makes just these columns of every row unique, in whatever order.
+    /// Whether it makes just these columns of every row unique, at any time, in whatever order.
     pub fn is_unique_over(&self, columns: &[u16]) -> bool {
-        self.unique
+        self.is_unique_at_once()
             && self.oid != 0
             && self.predicate.is_none()
             && self.columns.len() == columns.len()
             && self.columns.iter().all(|part| columns.contains(&part.column))
+    }
+}
+
+impl Index {
+    /// Whether the engine sees to it that no two rows have the same key, with each row.
+    pub fn is_unique_at_once(&self) -> bool {
+        self.unique && !self.deferral.is_deferrable()
     }
 }
 

@@ -30,6 +30,8 @@ pub struct TableInfo {
     pub predicates: Vec<Vec<Expression>>,
     /// Who has the rows.
     pub rows: Arc<freshet_engine::Table>,
+    /// The places of the indexes whose keys are checked after they are written.
+    pub deferrable_keys: Vec<usize>,
 }
 
 /// How rows of a table lie.
@@ -85,7 +87,7 @@ pub fn engine_index(table: &Table, layout: &Layout, index: &Index) -> Result<Ind
             descending: column.descending,
         })
         .collect();
-    let made = IndexDefinition::new(&index.name, index.unique, &parts);
+    let made = IndexDefinition::new(&index.name, index.is_unique_at_once(), &parts);
     let tests = computed::index_tests(table, layout, index)?;
     Ok(made.of_rows(tests).with_missing_the_same(index.nulls_not_distinct))
 }
@@ -109,10 +111,12 @@ impl TableInfo {
         let layout = layout(&table)?;
         let keys = table.indexes.iter().map(|index| key_columns(&table, &layout, index));
         let keys = keys.collect::<Result<_, _>>()?;
+        let deferrable = table.indexes.iter().enumerate().filter(|(_, index)| index.deferral.is_deferrable());
+        let deferrable_keys = deferrable.map(|(place, _)| place).collect();
         let predicates = table.indexes.iter().map(|index| computed::predicate(&table, index));
         let predicates = predicates.collect::<Result<_, _>>()?;
         let computed = computed::columns(&table)?;
-        Ok(Self { layout, keys, computed, predicates, rows, table })
+        Ok(Self { layout, keys, computed, predicates, rows, deferrable_keys, table })
     }
 
     /// Which of the table's indexes the engine has under this name: the one that it had when the engine's index was made.

@@ -16,6 +16,7 @@
 //! | [`view`] | what functions ask the session |
 //! | [`wire`] | rows to the client |
 
+mod constraints;
 mod copy;
 pub mod cursor;
 mod database;

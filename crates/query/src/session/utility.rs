@@ -25,7 +25,7 @@ use crate::{
     explain,
 };
 
-fn warning(state: SqlState, message: &str) -> freshet_postgres::Report {
+pub(super) fn warning(state: SqlState, message: &str) -> freshet_postgres::Report {
     freshet_postgres::Report::warning(freshet_postgres::SqlState::new(state.code()), message)
 }
 
@@ -33,7 +33,7 @@ impl Session<'_> {
     /// BEGIN, COMMIT and the like: done, with the tag; nothing for other statements.
     ///
     /// # Errors
-    /// What a commit says, 3B001, 25P01.
+    /// What a commit says, 3B001, 25P01, 25P02.
     pub(super) fn transaction_control(
         &mut self,
         statement: &SessionStatement,
@@ -42,6 +42,7 @@ impl Session<'_> {
         let SessionStatement::Control(control) = statement else { return Ok(None) };
         let tag = match control {
             Control::Begin(modes, tag) => {
+                self.check_not_failed()?;
                 if self.block.as_ref().is_some_and(|block| block.explicit) {
                     let there = "there is already a transaction in progress";
                     out.notice(&warning(SqlState::ACTIVE_SQL_TRANSACTION, there));
@@ -194,6 +195,7 @@ impl Session<'_> {
             },
             Some(Parsed::Define(definition)) => return self.define(definition, client),
             Some(Parsed::Copy(copy)) => return self.copy(copy, client),
+            Some(Parsed::Constraints(set)) => return self.set_constraints(set, client),
             Some(Parsed::Maintenance(tag)) => {
                 if *tag == "VACUUM" {
                     self.must_be_alone(tag)?;

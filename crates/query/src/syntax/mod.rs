@@ -530,7 +530,8 @@ fn precise_interval(parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>
     }))
 }
 
-fn is_word(token: &Token, wanted: &str) -> bool {
+/// Whether a token is this word, without quotes.
+pub(crate) fn is_word(token: &Token, wanted: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted))
 }
 

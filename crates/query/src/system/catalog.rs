@@ -229,7 +229,7 @@ fn pg_index(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
                 index.nulls_not_distinct,
                 index.constraint == IndexConstraint::Primary,
                 false,
-                true,
+                !index.deferral.is_deferrable(),
                 false,
                 true,
                 false,

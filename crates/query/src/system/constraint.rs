@@ -16,7 +16,7 @@ use super::{
 use crate::{
     bind::name_of,
     relations::Snapshot,
-    schema::{Check, Comment, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo},
+    schema::{Check, Comment, Deferral, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo},
     syntax,
 };
 
@@ -68,6 +68,15 @@ impl<'s> Constraint<'s> {
         }
     }
 
+    /// When it is checked.
+    pub fn deferral(self) -> Deferral {
+        match self {
+            Self::Key(index) => index.deferral,
+            Self::Check(_) => Deferral::Never,
+            Self::Foreign(key) => key.deferral,
+        }
+    }
+
     /// The numbers of its columns, from 0.
     pub fn columns(self, table: &Table) -> Vec<u16> {
         match self {
@@ -79,11 +88,12 @@ impl<'s> Constraint<'s> {
 
     /// As SQL writes it.
     pub fn definition(self, snapshot: &Snapshot, table: &Table, pretty: bool) -> String {
-        match self {
+        let text = match self {
             Self::Key(index) => describe::key(table, index),
             Self::Check(check) => describe::check(check, pretty),
             Self::Foreign(key) => describe::foreign_key(snapshot, table, key),
-        }
+        };
+        text + self.deferral().sql()
     }
 }
 
@@ -191,8 +201,8 @@ fn pg_constraint(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErro
                 constraint.name(),
                 table.namespace,
                 kind,
-                false,
-                false,
+                constraint.deferral().is_deferrable(),
+                constraint.deferral() == Deferral::Deferred,
                 true,
                 table.oid,
                 0u32,

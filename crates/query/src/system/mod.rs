@@ -29,7 +29,7 @@ pub mod activity;
 mod catalog;
 pub mod class;
 mod classes;
-mod constraint;
+pub(crate) mod constraint;
 pub mod definition;
 pub mod describe;
 pub mod functions;

@@ -21,7 +21,7 @@ pub use database::{AlterDatabase, CreateDatabase, DatabaseOption};
 pub(crate) use words::{Read, Words};
 pub use words::{conflict_target, starts_definition};
 
-use crate::syntax::PostgreSql;
+use crate::{schema::Deferral, syntax::PostgreSql};
 
 /// The name of something that may be in a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -205,8 +205,8 @@ pub struct Constraint {
     pub kind: ConstraintKind,
     /// NOT VALID
     pub not_valid: bool,
-    /// DEFERRABLE
-    pub deferrable: bool,
+    /// DEFERRABLE, INITIALLY DEFERRED
+    pub deferral: Deferral,
     /// INCLUDE, of a key.
     pub include: Vec<String>,
 }

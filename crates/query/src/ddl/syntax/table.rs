@@ -10,6 +10,7 @@ use super::{
     IdentityDefinition, IndexElement, Indexed, LikeOptions, Name, Persistence, SequenceOptions, TableElement,
     words::{Read, Words},
 };
+use crate::schema::Deferral;
 
 impl Words<'_, '_> {
     pub(super) fn create_table(&mut self) -> Read<Definition> {
@@ -204,8 +205,8 @@ impl Words<'_, '_> {
         } else {
             return self.fail("PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY");
         };
-        let mut constraint = Constraint { name, kind, not_valid: false, deferrable: false, include };
-        self.characteristics(&mut constraint)?;
+        let mut constraint = Constraint { name, kind, not_valid: false, deferral: Deferral::Never, include };
+        self.characteristics(&mut constraint, false)?;
         Ok(constraint)
     }
 
@@ -272,23 +273,65 @@ impl Words<'_, '_> {
         })
     }
 
-    fn characteristics(&mut self, constraint: &mut Constraint) -> Read<()> {
+    /// What follows a constraint of a table, or of a column.
+    fn characteristics(&mut self, constraint: &mut Constraint, of_column: bool) -> Read<()> {
+        let (mut deferrable, mut deferred) = (None, None);
         loop {
-            if self.takes(&["not", "deferrable"]) || self.takes(&["initially", "immediate"]) {
-            } else if self.takes(&["deferrable"]) || self.takes(&["initially", "deferred"]) {
-                constraint.deferrable = true;
+            if self.deferral(&mut deferrable, &mut deferred, of_column)? {
             } else if self.takes(&["not", "valid"]) {
                 constraint.not_valid = true;
             } else {
-                return Ok(());
+                break;
             }
         }
+        if matches!(constraint.kind, ConstraintKind::Check(_)) && of_column {
+            self.once(deferrable.is_none() && deferred.is_none(), "misplaced DEFERRABLE clause")?;
+        }
+        constraint.deferral = self.deferred(deferrable, deferred)?;
+        Ok(())
+    }
+
+    /// One of the words about when a constraint is checked, which may be said but `once`.
+    fn deferral(&mut self, deferrable: &mut Option<bool>, deferred: &mut Option<bool>, once: bool) -> Read<bool> {
+        let (which, value, twice) = if self.takes(&["not", "deferrable"]) {
+            (deferrable, false, "multiple DEFERRABLE/NOT DEFERRABLE clauses not allowed")
+        } else if self.takes(&["deferrable"]) {
+            (deferrable, true, "multiple DEFERRABLE/NOT DEFERRABLE clauses not allowed")
+        } else if self.takes(&["initially", "immediate"]) {
+            (deferred, false, "multiple INITIALLY IMMEDIATE/DEFERRED clauses not allowed")
+        } else if self.takes(&["initially", "deferred"]) {
+            (deferred, true, "multiple INITIALLY IMMEDIATE/DEFERRED clauses not allowed")
+        } else {
+            return Ok(false);
+        };
+        self.once(which.is_none() || !once && *which == Some(value), twice)?;
+        *which = Some(value);
+        Ok(true)
+    }
+
+    fn deferred(&self, deferrable: Option<bool>, deferred: Option<bool>) -> Read<Deferral> {
+        Ok(match (deferrable, deferred) {
+            (Some(false), Some(true)) => {
+                self.once(false, "constraint declared INITIALLY DEFERRED must be DEFERRABLE")?;
+                Deferral::Never
+            }
+            (_, Some(true)) => Deferral::Deferred,
+            (Some(true), _) => Deferral::Immediate,
+            (None | Some(false), _) => Deferral::Never,
+        })
+    }
+
+    /// What follows ALTER CONSTRAINT and the name.
+    pub(super) fn altered_deferral(&mut self) -> Read<Deferral> {
+        let (mut deferrable, mut deferred) = (None, None);
+        while self.deferral(&mut deferrable, &mut deferred, false)? {}
+        self.deferred(deferrable, deferred)
     }
 
     /// A column's name, type and constraints.
     pub(super) fn column(&mut self) -> Read<ColumnDefinition> {
         let name = self.ident()?;
-        let ty = self.parser.parse_data_type()?;
+        let ty = self.data_type()?;
         let mut column =
             ColumnDefinition { name, ty, not_null: None, default: None, identity: None, constraints: Vec::new() };
         loop {
@@ -336,8 +379,8 @@ impl Words<'_, '_> {
             } else {
                 return Ok(column);
             };
-            let mut constraint = Constraint { name, kind, not_valid: false, deferrable: false, include };
-            self.characteristics(&mut constraint)?;
+            let mut constraint = Constraint { name, kind, not_valid: false, deferral: Deferral::Never, include };
+            self.characteristics(&mut constraint, true)?;
             column.constraints.push(constraint);
         }
     }

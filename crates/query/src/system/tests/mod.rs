@@ -23,9 +23,9 @@ use crate::{
     locks::{LockMode, TableLock},
     relations::{Reader, Snapshot},
     schema::{
-        self, Check, Column, Entry, FIRST_DATABASE, FIRST_ROLE, ForeignKey, Grant, Identity as IdentityKind, Index,
-        IndexColumn, IndexConstraint, Namespace, Oid, PG_CATALOG, PUBLIC, ReferentialAction, Role, Schema, Sequence,
-        Table, TableInfo, View, privilege, relation::engine_table,
+        self, Check, Column, Deferral, Entry, FIRST_DATABASE, FIRST_ROLE, ForeignKey, Grant, Identity as IdentityKind,
+        Index, IndexColumn, IndexConstraint, Namespace, Oid, PG_CATALOG, PUBLIC, ReferentialAction, Role, Schema,
+        Sequence, Table, TableInfo, View, privilege, relation::engine_table,
     },
     sequence::Position,
 };
@@ -186,6 +186,7 @@ fn lines() -> Table {
             parent_columns: vec![0],
             on_delete: ReferentialAction::Cascade,
             on_update: ReferentialAction::NoAction,
+            deferral: Deferral::Never,
         }],
         grants: Vec::new(),
     }
