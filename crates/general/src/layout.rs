@@ -13,6 +13,7 @@
 //! | `bpchar` | `Utf8View` with them | by key: without |
 //! | `bytea`, `uuid`, `oid` and its like, `"char"` | bytes, 16 bytes, `UInt32`, `UInt8` | yes |
 //! | `date` / `time`, `timestamp`, `timestamptz` | `Int32` days / `Int64` microseconds, counted from 2000 | yes |
+//! | `inet`, `cidr`, `macaddr`, `macaddr8`, `timetz` | bytes that sort | yes |
 //! | `interval` | 16 bytes: months, days, microseconds | by key: its length |
 //! | `jsonb` | `Utf8View` | by key: bytes, see [`crate::key`] |
 //! | arrays | bytes, as on the wire | by key: bytes |
@@ -34,7 +35,7 @@ use datafusion_execution::memory_pool::MemoryReservation;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value, ValueRef,
     types::{
-        Date, EvalContext, Interval, Numeric, NumericRef, Precision, Time, Timestamp, binary, fit,
+        Date, EvalContext, Interval, Numeric, NumericRef, Packed, Precision, Time, Timestamp, binary, fit,
         numeric::{Decimal, Special},
         without_blanks,
     },
@@ -63,6 +64,9 @@ pub(crate) fn data_type(ty: Type) -> DataType {
         Kind::SingleChar => DataType::UInt8,
         Kind::Bytea => DataType::BinaryView,
         Kind::Interval | Kind::Uuid => DataType::FixedSizeBinary(WIDE),
+        Kind::Inet | Kind::Cidr | Kind::Macaddr | Kind::Macaddr8 | Kind::Timetz => {
+            DataType::FixedSizeBinary(ty.kind().packed_width().unwrap_or(0) as i32)
+        }
         kind if kind.is_object_id() || kind == Kind::Xid => DataType::UInt32,
         kind if kind.is_array() => DataType::BinaryView,
         _ => DataType::Utf8View,
@@ -265,6 +269,9 @@ impl<'a> Reader<'a> {
             (Cells::Bytes(array), Kind::Interval) => {
                 Value::Interval(interval_from_bytes(array.value(at)).ok_or_else(damaged)?)
             }
+            (Cells::Bytes(array), kind) if kind.packed_width().is_some() => {
+                Value::Packed(Packed::from_sort_bytes(kind, array.value(at)).ok_or_else(damaged)?)
+            }
             (Cells::Bytes(array), _) => Value::Uuid(array.value(at).try_into().map_err(|_| damaged())?),
             (Cells::Oid(array), _) => Value::Oid(array.value(at)),
             (Cells::SingleChar(array), _) => Value::SingleChar(array.value(at)),
@@ -381,6 +388,9 @@ impl Builder {
                 append_bytes(builder, &interval_to_bytes(value));
             }
             (CellsBuilder::Bytes(builder), ValueRef::Uuid(value)) => append_bytes(builder, &value),
+            (CellsBuilder::Bytes(builder), ValueRef::Packed(value)) => {
+                append_bytes(builder, value.sort_bytes().as_slice());
+            }
             (CellsBuilder::Oid(builder), ValueRef::Oid(value)) => builder.append_value(value),
             (CellsBuilder::SingleChar(builder), ValueRef::SingleChar(value)) => builder.append_value(value),
             (CellsBuilder::Text(builder), ValueRef::Char(value)) => {
@@ -518,6 +528,9 @@ pub(crate) fn to_scalar(ty: Type, value: &Value) -> Result<ScalarValue, SqlError
         (Value::Interval(value), DataType::FixedSizeBinary(width)) => {
             ScalarValue::FixedSizeBinary(*width, Some(interval_to_bytes(*value).to_vec()))
         }
+        (Value::Packed(value), DataType::FixedSizeBinary(width)) => {
+            ScalarValue::FixedSizeBinary(*width, Some(value.sort_bytes().as_slice().to_vec()))
+        }
         (Value::Uuid(value), DataType::FixedSizeBinary(width)) => {
             ScalarValue::FixedSizeBinary(*width, Some(value.to_vec()))
         }
@@ -567,6 +580,9 @@ pub(crate) fn from_scalar(ty: Type, scalar: &ScalarValue) -> Result<Value, SqlEr
         }
         (ScalarValue::FixedSizeBinary(_, Some(bytes)), Kind::Interval) => {
             Value::Interval(interval_from_bytes(bytes).ok_or_else(damaged)?)
+        }
+        (ScalarValue::FixedSizeBinary(_, Some(bytes)), kind) if kind.packed_width().is_some() => {
+            Value::Packed(Packed::from_sort_bytes(kind, bytes).ok_or_else(damaged)?)
         }
         (ScalarValue::FixedSizeBinary(_, Some(bytes)), Kind::Uuid) => {
             Value::Uuid(bytes.as_slice().try_into().map_err(|_| damaged())?)

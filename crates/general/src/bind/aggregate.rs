@@ -256,7 +256,15 @@ impl Binder<'_> {
                     typed = self.coerce_all(typed, Type::TEXT)?;
                     Type::TEXT
                 }
-                Kind::Bool | Kind::Uuid | Kind::Json | Kind::Jsonb | Kind::SingleChar | Kind::Xid | Kind::Bytea => {
+                Kind::Bool
+                | Kind::Uuid
+                | Kind::Macaddr
+                | Kind::Macaddr8
+                | Kind::Json
+                | Kind::Jsonb
+                | Kind::SingleChar
+                | Kind::Xid
+                | Kind::Bytea => {
                     return Err(none());
                 }
                 kind if kind.is_object_alias() => {

@@ -90,7 +90,11 @@ impl Aggregate {
             (Self::Average, Kind::Interval) => (kind, Type::INTERVAL),
             (Self::Every | Self::Some, Kind::Bool) => (kind, Type::BOOL),
             (Self::Least | Self::Greatest, Kind::Varchar | Kind::Unknown) => (Kind::Text, Type::TEXT),
-            (Self::Least | Self::Greatest, Kind::Bool | Kind::Uuid | Kind::Json | Kind::Jsonb) => return Err(none()),
+            (
+                Self::Least | Self::Greatest,
+                Kind::Bool | Kind::Uuid | Kind::Macaddr | Kind::Macaddr8 | Kind::Json | Kind::Jsonb,
+            ) => return Err(none()),
+            (Self::Least | Self::Greatest, Kind::Cidr) => (Kind::Inet, Type::of(Kind::Inet)),
             (Self::Least | Self::Greatest, kind) => (kind, Type::of(kind)),
             _ => return Err(none()),
         })

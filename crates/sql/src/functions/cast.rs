@@ -33,6 +33,11 @@ casts! {
     "date" = Date from Timestamp Timestamptz Text;
     "timestamptz" = Timestamptz from Date Timestamp Text;
     "uuid" = Uuid from Text;
+    "inet" = Inet from Text;
+    "cidr" = Cidr from Inet Text;
+    "macaddr" = Macaddr from Macaddr8 Text;
+    "macaddr8" = Macaddr8 from Macaddr Text;
+    "timetz" = Timetz from Time Timestamptz Text;
     "json" = Json from Jsonb Text;
     "jsonb" = Jsonb from Json Text;
 }

@@ -59,6 +59,10 @@ pub(super) const FUNCTIONS: &[Function] = operators![
     Timestamptz Timestamp: times,
     Interval Interval: same,
     Uuid Uuid: same,
+    Inet Inet: same,
+    Macaddr Macaddr: same,
+    Macaddr8 Macaddr8: same,
+    Timetz Timetz: same,
     Jsonb Jsonb: same,
     AnyArray AnyArray: same,
 ];

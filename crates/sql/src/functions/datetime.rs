@@ -7,17 +7,20 @@ use crate::{
         Date, EvalContext, Interval, Kind, Time, TimeZone, Timestamp, Value, ValueRef,
         datetime::{
             self, DAY, FieldValue, HOUR, MINUTE, SECOND, extract_date, extract_interval, extract_time,
-            extract_timestamp,
+            extract_timestamp, extract_timetz,
         },
         text,
     },
 };
+
+use crate::types::{Packed, datetime::TimeTz};
 
 const D: Kind = Kind::Date;
 const S: Kind = Kind::Timestamp;
 const Z: Kind = Kind::Timestamptz;
 const L: Kind = Kind::Interval;
 const C: Kind = Kind::Time;
+const O: Kind = Kind::Timetz;
 const I: Kind = Kind::Int4;
 const F: Kind = Kind::Float8;
 const T: Kind = Kind::Text;
@@ -34,6 +37,17 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("localtimestamp", &[], S, local_timestamp).stable(),
     Function::new("localtimestamp", &[I], S, local_timestamp).stable(),
     Function::new("localtime", &[], C, |_, context| Ok(Value::Time(local_now(context)?.time()))).stable(),
+    Function::new("current_time", &[], O, current_time).stable(),
+    Function::new("current_time", &[I], O, current_time).stable(),
+    Function::new("+", &[O, L], O, |arguments, _| add_to_timetz(arguments)),
+    Function::new("+", &[L, O], O, |arguments, _| add_to_timetz(&swapped(arguments)?)),
+    Function::new("-", &[O, L], O, |arguments, _| add_to_timetz(&negated(arguments)?)),
+    Function::new("+", &[D, O], Z, |arguments, _| date_and_timetz(arguments)),
+    Function::new("+", &[O, D], Z, |arguments, _| date_and_timetz(&swapped(arguments)?)),
+    Function::new("timezone", &[T, O], O, timetz_in_zone),
+    Function::new("timezone", &[L, O], O, timetz_in_zone),
+    Function::new("extract", &[T, O], N, extract),
+    Function::new("date_part", &[T, O], F, date_part),
     Function::new("+", &[D, I], D, |arguments, _| add_days(arguments)),
     Function::new("+", &[I, D], D, |arguments, _| add_days(&swapped(arguments)?)),
     Function::new("-", &[D, I], D, subtract_days),
@@ -281,10 +295,58 @@ fn date_bin(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError>
     })
 }
 
+fn timetz(value: &Value) -> Option<TimeTz> {
+    match value {
+        Value::Packed(packed) => packed.as_timetz(),
+        _ => None,
+    }
+}
+
+fn current_time(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    let digits = arguments.first().and_then(Value::as_i64).and_then(|digits| u32::try_from(digits).ok());
+    let time = TimeTz::of(context.transaction_start, context.zone)?.rounded(digits);
+    Ok(Value::Packed(Packed::timetz(time)))
+}
+
+fn add_to_timetz(arguments: &[Value]) -> Result<Value, SqlError> {
+    match arguments {
+        [time, Value::Interval(interval)] => {
+            let time = timetz(time).ok_or_else(|| mismatch(arguments))?;
+            Ok(Value::Packed(Packed::timetz(time.plus(*interval))))
+        }
+        _ => Err(mismatch(arguments)),
+    }
+}
+
+fn date_and_timetz(arguments: &[Value]) -> Result<Value, SqlError> {
+    match arguments {
+        [Value::Date(date), time] => {
+            let time = timetz(time).ok_or_else(|| mismatch(arguments))?;
+            time.on(*date).map(Value::Timestamptz)
+        }
+        _ => Err(mismatch(arguments)),
+    }
+}
+
+/// A time by the clocks of another zone, as they go now.
+fn timetz_in_zone(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    let [zone, time] = arguments else { return Err(mismatch(arguments)) };
+    let time = timetz(time).ok_or_else(|| mismatch(arguments))?;
+    let west = match zone {
+        Value::Text(name) => -TimeZone::parse(name)?.offset_at(context.transaction_start),
+        Value::Interval(interval) => -TimeZone::fixed(interval.micros / SECOND)?.offset_at(context.transaction_start),
+        _ => return Err(mismatch(arguments)),
+    };
+    Ok(Value::Packed(Packed::timetz(time.at(west))))
+}
+
 fn field(arguments: &[Value], context: &EvalContext<'_>) -> Result<FieldValue, SqlError> {
     match arguments {
         [Value::Text(name), Value::Date(date)] => extract_date(name, *date),
         [Value::Text(name), Value::Time(time)] => extract_time(name, *time),
+        [Value::Text(name), Value::Packed(time)] => {
+            extract_timetz(name, time.as_timetz().ok_or_else(|| mismatch(arguments))?)
+        }
         [Value::Text(name), Value::Timestamp(timestamp)] => extract_timestamp(name, *timestamp, None),
         [Value::Text(name), Value::Timestamptz(timestamp)] => extract_timestamp(name, *timestamp, Some(context.zone)),
         [Value::Text(name), Value::Interval(interval)] => extract_interval(name, *interval),

@@ -31,6 +31,7 @@ mod json;
 mod json_change;
 mod logic;
 mod math;
+mod network;
 mod overlaps;
 mod parse_datetime;
 mod parse_number;
@@ -186,6 +187,7 @@ const TABLES: &[&[Function]] = &[
     json_change::FUNCTIONS,
     logic::FUNCTIONS,
     math::FUNCTIONS,
+    network::FUNCTIONS,
     overlaps::FUNCTIONS,
     parse_datetime::FUNCTIONS,
     parse_number::FUNCTIONS,

@@ -10,7 +10,7 @@ use std::str;
 use crate::{
     Kind, SqlError, SqlState, Type, ValueRef,
     types::{
-        ArrayRef, Date, Interval, NumericRef, Time, Timestamp,
+        ArrayRef, Date, Interval, NumericRef, Packed, Time, Timestamp,
         numeric::{Decimal, NAN_BYTES, SortBytes, read_sorted},
         without_blanks,
     },
@@ -32,6 +32,8 @@ pub(super) enum Form {
     Timestamp,
     Timestamptz,
     Uuid,
+    /// Its sort bytes.
+    Packed(Kind),
     /// Its length in microseconds, 16 bytes, which sorts as intervals do; then months and days.
     Interval,
     /// `numeric(p,s)` of up to 18 digits, with this scale: the coefficient in 8 bytes.
@@ -144,6 +146,7 @@ impl Form {
             Kind::Timestamp => Self::Timestamp,
             Kind::Timestamptz => Self::Timestamptz,
             Kind::Uuid => Self::Uuid,
+            kind if kind.packed_width().is_some() => Self::Packed(kind),
             Kind::Interval => Self::Interval,
             Kind::Numeric => match ty.precision() {
                 Some(precision) => match precision.short_scale() {
@@ -177,6 +180,10 @@ impl Form {
             Self::Int4 | Self::Float4 | Self::Oid | Self::Date => 4,
             Self::Int8 | Self::Float8 | Self::Time | Self::Timestamp | Self::Timestamptz | Self::Short(_) => 8,
             Self::Uuid | Self::Long(_) => 16,
+            Self::Packed(kind) => match kind.packed_width() {
+                Some(width) => width as u16,
+                None => 0,
+            },
             Self::Interval => 24,
             Self::Numeric | Self::Text | Self::Bytea | Self::Json | Self::Jsonb | Self::Array => 8,
             Self::Char => 12,
@@ -227,6 +234,7 @@ impl Form {
             Self::Timestamp => ValueRef::Timestamp(Timestamp(i64::from_le_bytes(number(slot)?))),
             Self::Timestamptz => ValueRef::Timestamptz(Timestamp(i64::from_le_bytes(number(slot)?))),
             Self::Uuid => ValueRef::Uuid(number(slot)?),
+            Self::Packed(kind) => ValueRef::Packed(Packed::from_sort_bytes(kind, slot)?),
             Self::Interval => {
                 let length = i128::from_le_bytes(number(slot)?);
                 let months = i32::from_le_bytes(number(slot.get(16..)?)?);
@@ -287,6 +295,7 @@ impl Form {
                 put(&value.0.to_le_bytes());
             }
             (Self::Uuid, ValueRef::Uuid(value)) => put(&value),
+            (Self::Packed(kind), ValueRef::Packed(value)) if value.kind() == kind => put(value.sort_bytes().as_slice()),
             (Self::Interval, ValueRef::Interval(value)) => {
                 slot[..16].copy_from_slice(&value.length().to_le_bytes());
                 slot[16..20].copy_from_slice(&value.months.to_le_bytes());

@@ -4,7 +4,7 @@ use super::form::{Form, LONG_NAN, SHORT_NAN, float4_bits, float8_bits};
 use crate::{
     SqlError, SqlState, ValueRef,
     types::{
-        NumericRef,
+        Kind, NumericRef,
         numeric::{Decimal, POWERS, SortBytes, Special},
         without_blanks,
     },
@@ -71,7 +71,7 @@ impl KeyColumn {
             | Form::Short(_)
             | Form::Long(_) => (form.width(), KeyEncoding::Signed),
             Form::Float4 | Form::Float8 => (form.width(), KeyEncoding::Float),
-            Form::Uuid => (form.width(), KeyEncoding::Bytes),
+            Form::Uuid | Form::Packed(_) => (form.width(), KeyEncoding::Bytes),
             Form::Interval => (16, KeyEncoding::Signed),
             Form::Numeric | Form::Text | Form::Char | Form::Bytea => (8, KeyEncoding::Variable),
             Form::Json | Form::Jsonb | Form::Array | Form::Dropped(_) => return None,
@@ -146,6 +146,7 @@ impl KeyColumn {
                 fixed(&(if bits >> 63 == 1 { !bits } else { bits ^ SIGN8 }).to_be_bytes());
             }
             (Form::Uuid, ValueRef::Uuid(value)) => fixed(&value),
+            (Form::Packed(_), ValueRef::Packed(value)) => fixed(value.sort_bytes().as_slice()),
             (Form::Interval, ValueRef::Interval(value)) => fixed(&(value.length() as u128 ^ SIGN16).to_be_bytes()),
             (Form::Short(_), ValueRef::Numeric(value)) => fixed(&signed8(match value {
                 NumericRef::Small(value) => value.coefficient() as i64,
@@ -204,6 +205,12 @@ impl KeyColumn {
             }
             (Form::Short(_) | Form::Long(_) | Form::Numeric, ValueRef::Numeric(number)) => self.decimal(number),
             (Form::Float8, ValueRef::Float4(number)) => Position::At(ValueRef::Float8(number.into())),
+            // An address of a host or of a network.
+            (Form::Packed(kind), ValueRef::Packed(packed))
+                if packed.kind() == kind || packed.as_net().is_some() && matches!(kind, Kind::Inet | Kind::Cidr) =>
+            {
+                Position::At(value)
+            }
             (form, value) => {
                 let fits = matches!(
                     (form, value),

@@ -7,6 +7,7 @@ use super::{
     json::{self, Json},
     modifier,
     numeric::Numeric,
+    packed::Packed,
     text,
     wire::{Reader, bad_format},
 };
@@ -56,6 +57,9 @@ pub fn input(ty: Type, bytes: &[u8]) -> Result<Value, SqlError> {
             Value::Interval(Interval { months, days, micros }.constrained(ty)?)
         }
         Kind::Uuid => Value::Uuid(reader.array()?),
+        Kind::Inet | Kind::Cidr | Kind::Macaddr | Kind::Macaddr8 | Kind::Timetz => {
+            modifier::fit(Value::Packed(Packed::read_binary(kind, &mut reader)?), ty, false)?
+        }
         Kind::Bytea => return Ok(Value::bytea(bytes)),
         Kind::Text | Kind::Unknown => return Ok(Value::text(text::decode(bytes)?)),
         Kind::Name => return Ok(Value::text(modifier::cut_name(text::decode(bytes)?))),
@@ -128,6 +132,7 @@ pub fn output(value: ValueRef<'_>, out: &mut Vec<u8>) {
             out.extend(value.months.to_be_bytes());
         }
         ValueRef::Uuid(value) => out.extend(value),
+        ValueRef::Packed(value) => value.write_binary(out),
         ValueRef::Array(super::array::ArrayRef::Stored(bytes)) => out.extend(bytes),
         ValueRef::Array(value) => output_array(&value.to_array(), out),
     }

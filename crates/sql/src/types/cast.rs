@@ -3,10 +3,13 @@
 use std::sync::Arc;
 
 use super::{
-    Category, EvalContext, Kind, Type, Value, fit, float,
+    Category, EvalContext, Kind, Type, Value,
+    datetime::TimeTz,
+    fit, float,
     json::{self, Json},
     modifier,
     numeric::{Numeric, Special},
+    packed::Packed,
     text, without_blanks,
 };
 use crate::{SqlError, SqlState};
@@ -70,10 +73,16 @@ fn needed(from: Kind, to: Kind) -> Option<CastContext> {
         (Kind::Text | Kind::Varchar | Kind::Char, Kind::SingleChar) => Some(Assignment),
         (Kind::Date, Kind::Timestamp | Kind::Timestamptz)
         | (Kind::Timestamp, Kind::Timestamptz)
-        | (Kind::Time, Kind::Interval) => Some(Implicit),
+        | (Kind::Time, Kind::Interval | Kind::Timetz)
+        | (Kind::Cidr, Kind::Inet)
+        | (Kind::Macaddr, Kind::Macaddr8)
+        | (Kind::Macaddr8, Kind::Macaddr) => Some(Implicit),
         (Kind::Timestamp | Kind::Timestamptz, Kind::Date | Kind::Time)
         | (Kind::Timestamptz, Kind::Timestamp)
         | (Kind::Interval, Kind::Time)
+        | (Kind::Timestamptz, Kind::Timetz)
+        | (Kind::Timetz, Kind::Time)
+        | (Kind::Inet, Kind::Cidr)
         | (Kind::Json, Kind::Jsonb)
         | (Kind::Jsonb, Kind::Json) => Some(Assignment),
         (
@@ -196,6 +205,12 @@ impl Cast {
                 self.string(if value { "true".into() } else { "false".into() })
             }
             (Value::Char(value), Kind::Text | Kind::Varchar | Kind::Name) => self.string(without_blanks(&value).into()),
+            // With the length of its prefix.
+            (Value::Packed(value), Kind::Text | Kind::Varchar | Kind::Char) if self.from == Kind::Inet => {
+                let mut text = String::new();
+                value.as_net().ok_or_else(|| self.missing())?.0.write(true, &mut text);
+                self.string(text.into())
+            }
             (value, Kind::Text | Kind::Varchar | Kind::Char | Kind::Name) => {
                 self.string(text::to_text(self.from, &value, context))
             }
@@ -248,6 +263,17 @@ impl Cast {
                 Value::Interval(super::Interval { months: 0, days: 0, micros: value.0 })
             }
             (Value::Interval(value), Kind::Time) => Value::Time(value.to_time()),
+            (Value::Time(value), Kind::Timetz) => {
+                let moment = context.transaction_start.to_local(context.zone)?.date().to_timestamp()?;
+                let local = super::Timestamp::checked(i128::from(moment.0) + i128::from(value.0))?;
+                let west = -context.zone.offset_of_local(local);
+                Value::Packed(Packed::timetz(TimeTz { micros: value.0, west }))
+            }
+            (Value::Timestamptz(value), Kind::Timetz) if value.is_finite() => {
+                Value::Packed(Packed::timetz(TimeTz::of(value, context.zone)?))
+            }
+            (Value::Timestamptz(_), Kind::Timetz) => Value::Null,
+            (Value::Packed(value), _) => self.convert_packed(value)?,
             // JSON.
             (Value::Json(value), Kind::Jsonb) => Value::Jsonb(Json::parse(&value)?.canonical().into()),
             (Value::Jsonb(value), Kind::Json) => Value::Json(value),
@@ -255,6 +281,28 @@ impl Cast {
             _ => return Err(self.missing()),
         };
         fit(converted, to, self.explicit)
+    }
+
+    fn convert_packed(self, value: Packed) -> Result<Value, SqlError> {
+        Ok(match (self.to.kind(), value.as_net(), value.as_timetz(), value.as_card()) {
+            (Kind::Inet, Some((net, _)), ..) => Value::Packed(Packed::net(net, false)),
+            (Kind::Cidr, Some((net, _)), ..) => Value::Packed(Packed::net(net.network(), true)),
+            (Kind::Time, _, Some(time), _) => Value::Time(time.time()),
+            (Kind::Macaddr8, .., Some(&[a, b, c, d, e, f])) => {
+                Value::Packed(Packed::macaddr8([a, b, c, 0xff, 0xfe, d, e, f]))
+            }
+            (Kind::Macaddr, .., Some(&[a, b, c, 0xff, 0xfe, d, e, f])) => {
+                Value::Packed(Packed::macaddr([a, b, c, d, e, f]))
+            }
+            (Kind::Macaddr, .., Some(_)) => {
+                let message = "macaddr8 data out of range to convert to macaddr";
+                return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, message).with_hint(
+                    "Only addresses that have FF and FE as values in the 4th and 5th bytes from the left, for \
+                     example xx:xx:xx:ff:fe:xx:xx:xx, are eligible to be converted from macaddr8 to macaddr.",
+                ));
+            }
+            _ => return Err(self.missing()),
+        })
     }
 
     fn string(self, text: Arc<str>) -> Value {

@@ -15,6 +15,8 @@ pub enum Category {
     DateTime,
     /// `T`
     Timespan,
+    /// `I`
+    Network,
     /// `A`
     Array,
     /// `U`: types that resolution knows nothing of.
@@ -36,6 +38,7 @@ impl Category {
             Self::Numeric => 'N',
             Self::DateTime => 'D',
             Self::Timespan => 'T',
+            Self::Network => 'I',
             Self::Array => 'A',
             Self::User => 'U',
             Self::Unknown => 'X',
@@ -132,12 +135,20 @@ kinds! {
     OidVector = 30, "oidvector", "oidvector", -1, Array, false, element Oid, array OidVectorArray;
     /// `json`: kept as written.
     Json = 114, "json", "json", -1, User, false, array JsonArray;
+    /// `cidr`: the address of a network.
+    Cidr = 650, "cidr", "cidr", -1, Network, false, array CidrArray;
     /// `real`.
     Float4 = 700, "float4", "real", 4, Numeric, false, array Float4Array;
     /// `double precision`.
     Float8 = 701, "float8", "double precision", 8, Numeric, true, array Float8Array;
     /// The type of a quoted literal before its use tells more.
     Unknown = 705, "unknown", "unknown", -2, Unknown, false;
+    /// `macaddr8`: the address of a network card, of eight bytes.
+    Macaddr8 = 774, "macaddr8", "macaddr8", 8, User, false, array Macaddr8Array;
+    /// `macaddr`: the address of a network card.
+    Macaddr = 829, "macaddr", "macaddr", 6, User, false, array MacaddrArray;
+    /// `inet`: the address of a host, or of a network.
+    Inet = 869, "inet", "inet", -1, Network, true, array InetArray;
     /// `character(n)`: padded with blanks, which do not count in comparisons.
     Char = 1042, "bpchar", "character", -1, String, false, array CharArray;
     /// `character varying`.
@@ -152,6 +163,8 @@ kinds! {
     Timestamptz = 1184, "timestamptz", "timestamp with time zone", 8, DateTime, true, array TimestamptzArray;
     /// `interval`.
     Interval = 1186, "interval", "interval", 16, Timespan, true, array IntervalArray;
+    /// `time with time zone`.
+    Timetz = 1266, "timetz", "time with time zone", 12, DateTime, false, array TimetzArray;
     /// `numeric`.
     Numeric = 1700, "numeric", "numeric", -1, Numeric, false, array NumericArray;
     /// `regprocedure`: the object id of a function, printed with its arguments.
@@ -178,6 +191,16 @@ kinds! {
     Regnamespace = 4089, "regnamespace", "regnamespace", 4, Numeric, false, array RegnamespaceArray;
     /// `regrole`: the object id of a role.
     Regrole = 4096, "regrole", "regrole", 4, Numeric, false, array RegroleArray;
+    /// An array of `cidr`.
+    CidrArray = 651, "_cidr", "cidr[]", -1, Array, false, element Cidr;
+    /// An array of `macaddr8`.
+    Macaddr8Array = 775, "_macaddr8", "macaddr8[]", -1, Array, false, element Macaddr8;
+    /// An array of `macaddr`.
+    MacaddrArray = 1040, "_macaddr", "macaddr[]", -1, Array, false, element Macaddr;
+    /// An array of `inet`.
+    InetArray = 1041, "_inet", "inet[]", -1, Array, false, element Inet;
+    /// An array of `timetz`.
+    TimetzArray = 1270, "_timetz", "time with time zone[]", -1, Array, false, element Timetz;
     /// An array of `bool`.
     BoolArray = 1000, "_bool", "boolean[]", -1, Array, false, element Bool;
     /// An array of `bytea`.

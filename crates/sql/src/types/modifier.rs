@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::{Kind, Type, Value, array::Array};
+use super::{Kind, Packed, Type, Value, array::Array};
 use crate::{SqlError, SqlState};
 
 /// The longest `name`, in bytes.
@@ -81,6 +81,10 @@ pub fn fit(value: Value, ty: Type, explicit: bool) -> Result<Value, SqlError> {
             None => Value::Numeric(number),
         },
         Value::Time(time) => Value::Time(time.rounded(ty.seconds_digits())),
+        Value::Packed(packed) => match packed.as_timetz() {
+            Some(time) => Value::Packed(Packed::timetz(time.rounded(ty.seconds_digits()))),
+            None => Value::Packed(packed),
+        },
         Value::Timestamp(timestamp) => Value::Timestamp(timestamp.rounded(ty.seconds_digits())?),
         Value::Timestamptz(timestamp) => Value::Timestamptz(timestamp.rounded(ty.seconds_digits())?),
         Value::Interval(interval) => Value::Interval(interval.constrained(ty)?),

@@ -46,6 +46,7 @@ impl Type {
             DataType::Regclass => Self::REGCLASS,
             DataType::Date => Self::DATE,
             DataType::Time(digits, TimezoneInfo::None | TimezoneInfo::WithoutTimeZone) => timed(Kind::Time, *digits)?,
+            DataType::Time(digits, TimezoneInfo::WithTimeZone | TimezoneInfo::Tz) => timed(Kind::Timetz, *digits)?,
             DataType::Timestamp(digits, zone) => match zone {
                 TimezoneInfo::None | TimezoneInfo::WithoutTimeZone => timed(Kind::Timestamp, *digits)?,
                 TimezoneInfo::WithTimeZone | TimezoneInfo::Tz => timed(Kind::Timestamptz, *digits)?,
@@ -108,6 +109,7 @@ impl Type {
             ["character" | "char", "varying"] => Self::VARCHAR,
             ["character" | "char"] => Self::char(1).ok()?,
             ["time", "without", "time", "zone"] => Self::TIME,
+            ["time", "with", "time", "zone"] => Self::of(Kind::Timetz),
             ["timestamp", "without", "time", "zone"] => Self::TIMESTAMP,
             ["timestamp", "with", "time", "zone"] => Self::TIMESTAMPTZ,
             [name] => Self::of(Kind::from_catalog_name(name)?),
@@ -233,7 +235,7 @@ fn custom(name: &ObjectName, modifiers: &[String]) -> Result<Type, SqlError> {
         (Kind::Char, &[length]) => Type::char(length),
         (Kind::Numeric, &[digits]) => Type::numeric(digits, 0),
         (Kind::Numeric, &[digits, scale]) => Type::numeric(digits, scale),
-        (Kind::Time | Kind::Timestamp | Kind::Timestamptz | Kind::Interval, &[digits]) => {
+        (Kind::Time | Kind::Timetz | Kind::Timestamp | Kind::Timestamptz | Kind::Interval, &[digits]) => {
             Type::with_precision(kind, digits)
         }
         (Kind::Varchar | Kind::Char | Kind::Numeric | Kind::Time | Kind::Timestamp | Kind::Timestamptz, _) => {

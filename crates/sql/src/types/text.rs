@@ -11,6 +11,7 @@ use super::{
     json::{self, Json},
     modifier,
     numeric::Numeric,
+    packed::Packed,
 };
 use crate::{SqlError, SqlState};
 
@@ -58,6 +59,9 @@ pub fn input(ty: Type, text: &str, context: &EvalContext<'_>) -> Result<Value, S
         }
         Kind::Interval => Value::Interval(Interval::parse(text, ty, context.formats.interval)?),
         Kind::Uuid => Value::Uuid(parse_uuid(text)?),
+        Kind::Inet | Kind::Cidr | Kind::Macaddr | Kind::Macaddr8 | Kind::Timetz => {
+            modifier::fit(Value::Packed(Packed::parse(kind, text, context)?), ty, false)?
+        }
         Kind::Json => {
             json::check(checked(text)?)?;
             Value::Json(text.into())
@@ -139,6 +143,7 @@ pub fn output(value: ValueRef<'_>, context: &EvalContext<'_>, out: &mut String) 
         ValueRef::Timestamptz(value) => value.write_styled(Some(context.zone), context.formats, out),
         ValueRef::Interval(value) => value.write_styled(context.formats.interval, out),
         ValueRef::Uuid(value) => write_uuid(value, out),
+        ValueRef::Packed(value) => value.write(out),
         ValueRef::Array(value) => value.to_array().write(context, out),
     }
 }

@@ -98,7 +98,7 @@ impl Type {
                     check_precision(digits.into(), scale.into()).is_ok()
                 }
             }
-            Kind::Time | Kind::Timestamp | Kind::Timestamptz => (0..=6).contains(&modifier),
+            Kind::Time | Kind::Timetz | Kind::Timestamp | Kind::Timestamptz => (0..=6).contains(&modifier),
             Kind::Interval => modifier >= 0 && matches!(modifier & FULL_PRECISION, 0..=6 | FULL_PRECISION),
             _ => false,
         };
@@ -137,14 +137,14 @@ impl Type {
     /// When the number is negative, or `kind` has no such precision.
     pub fn with_precision(kind: Kind, digits: i64) -> Result<Self, SqlError> {
         let name = match kind {
-            Kind::Time => "TIME",
+            Kind::Time | Kind::Timetz => "TIME",
             Kind::Timestamp => "TIMESTAMP",
             Kind::Timestamptz => "TIMESTAMP",
             Kind::Interval => return Self::interval(ALL_FIELDS, Some(digits)),
             _ => return Err(no_modifier(kind)),
         };
         if digits < 0 {
-            let zoned = if kind == Kind::Timestamptz { " WITH TIME ZONE" } else { "" };
+            let zoned = if matches!(kind, Kind::Timestamptz | Kind::Timetz) { " WITH TIME ZONE" } else { "" };
             return Err(SqlError::new(
                 SqlState::INVALID_PARAMETER_VALUE,
                 format!("{name}({digits}){zoned} precision must not be negative"),
@@ -224,7 +224,7 @@ impl Type {
             return None;
         }
         match self.kind.element().unwrap_or(self.kind) {
-            Kind::Time | Kind::Timestamp | Kind::Timestamptz => Some(self.modifier as u32),
+            Kind::Time | Kind::Timetz | Kind::Timestamp | Kind::Timestamptz => Some(self.modifier as u32),
             Kind::Interval => match self.modifier & FULL_PRECISION {
                 FULL_PRECISION => None,
                 digits => Some(digits as u32),
@@ -314,6 +314,7 @@ impl fmt::Display for Type {
                 }
             }
             (Kind::Time, digits) => write!(f, "time({digits}) without time zone")?,
+            (Kind::Timetz, digits) => write!(f, "time({digits}) with time zone")?,
             (Kind::Timestamp, digits) => write!(f, "timestamp({digits}) without time zone")?,
             (Kind::Timestamptz, digits) => write!(f, "timestamp({digits}) with time zone")?,
             (Kind::Interval, _) => {

@@ -8,6 +8,7 @@ use super::{
     datetime::{Date, Interval, Time, Timestamp},
     json::Json,
     numeric::{Numeric, NumericRef},
+    packed::Packed,
 };
 
 /// A value of any type, or null. Three words; cloning never copies bytes.
@@ -55,6 +56,8 @@ pub enum Value {
     Interval(Interval),
     /// `uuid`
     Uuid([u8; 16]),
+    /// `inet`, `cidr`, `macaddr`, `macaddr8`, `timetz`
+    Packed(Packed),
     /// `json`, as written
     Json(Arc<str>),
     /// `jsonb`, in canonical form
@@ -87,6 +90,7 @@ pub enum ValueRef<'a> {
     Timestamptz(Timestamp),
     Interval(Interval),
     Uuid([u8; 16]),
+    Packed(Packed),
     Json(&'a str),
     Jsonb(&'a str),
     Array(ArrayRef<'a>),
@@ -139,6 +143,7 @@ impl Value {
             Self::Timestamptz(value) => ValueRef::Timestamptz(*value),
             Self::Interval(value) => ValueRef::Interval(*value),
             Self::Uuid(value) => ValueRef::Uuid(*value),
+            Self::Packed(value) => ValueRef::Packed(*value),
             Self::Json(value) => ValueRef::Json(value),
             Self::Jsonb(value) => ValueRef::Jsonb(value),
             Self::Array(value) => ValueRef::Array(ArrayRef::Value(value)),
@@ -208,6 +213,7 @@ impl<'a> ValueRef<'a> {
             Self::Timestamptz(value) => Value::Timestamptz(value),
             Self::Interval(value) => Value::Interval(value),
             Self::Uuid(value) => Value::Uuid(value),
+            Self::Packed(value) => Value::Packed(value),
             Self::Json(value) => Value::Json(value.into()),
             Self::Jsonb(value) => Value::Jsonb(value.into()),
             Self::Array(value) => Value::Array(value.to_array()),
@@ -236,6 +242,7 @@ impl<'a> ValueRef<'a> {
             Self::Timestamptz(_) => Kind::Timestamptz,
             Self::Interval(_) => Kind::Interval,
             Self::Uuid(_) => Kind::Uuid,
+            Self::Packed(value) => value.kind(),
             Self::Json(_) => Kind::Json,
             Self::Jsonb(_) => Kind::Jsonb,
             Self::Array(array) => array.element().array()?,
@@ -266,8 +273,9 @@ impl<'a> ValueRef<'a> {
             Self::Json(_) => 18,
             Self::Jsonb(_) => 19,
             Self::Array(_) => 20,
+            Self::Packed(_) => 21,
             // Nulls come last.
-            Self::Null => 21,
+            Self::Null => 22,
         }
     }
 
@@ -307,6 +315,7 @@ impl<'a> ValueRef<'a> {
             }
             (Self::Interval(one), ValueRef::Interval(two)) => one.cmp(&two),
             (Self::Uuid(one), ValueRef::Uuid(two)) => one.cmp(&two),
+            (Self::Packed(one), ValueRef::Packed(two)) => one.compare(two),
             (Self::Jsonb(one), ValueRef::Jsonb(two)) => compare_jsonb(one, two),
             (Self::Array(one), ValueRef::Array(two)) => one.to_array().compare(&two.to_array()),
             _ => self.rank().cmp(&other.rank()),
@@ -349,6 +358,7 @@ impl<'a> ValueRef<'a> {
             Self::Timestamp(value) | Self::Timestamptz(value) => value.hash(state),
             Self::Interval(value) => value.hash(state),
             Self::Uuid(value) => value.hash(state),
+            Self::Packed(value) => value.hash(state),
             // Equal numbers may be written in different ways, so only their number counts.
             Self::Jsonb(value) => hash_jsonb(value, state),
             Self::Array(value) => {

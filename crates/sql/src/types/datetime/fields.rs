@@ -1,7 +1,7 @@
 //! The fields of dates, times and intervals: what EXTRACT takes out and `date_trunc` cuts off at.
 
 use super::{
-    DAY, Date, HOUR, Interval, MINUTE, SECOND, Time, TimeZone, Timestamp, UNIX_EPOCH,
+    DAY, Date, HOUR, Interval, MINUTE, SECOND, Time, TimeTz, TimeZone, Timestamp, UNIX_EPOCH,
     calendar::{self, Civil},
 };
 use crate::{
@@ -223,6 +223,22 @@ pub fn extract_time(name: &str, time: Time) -> Result<FieldValue, SqlError> {
     match field(name, NAME)? {
         Field::Epoch => Ok(FieldValue::Number(time.0.into(), 6)),
         field => of_clock(field, time.0).ok_or_else(|| not_here(field, name, NAME)),
+    }
+}
+
+/// A field of a time with a zone.
+///
+/// # Errors
+/// 22023 when there is no such field, 0A000 when times do not have it.
+pub fn extract_timetz(name: &str, time: TimeTz) -> Result<FieldValue, SqlError> {
+    const NAME: &str = "time with time zone";
+    let offset = -i64::from(time.west);
+    match field(name, NAME)? {
+        Field::Epoch => Ok(FieldValue::Number(time.utc().into(), 6)),
+        Field::Timezone => Ok(FieldValue::whole(offset)),
+        Field::TimezoneHour => Ok(FieldValue::whole(offset / 3600)),
+        Field::TimezoneMinute => Ok(FieldValue::whole(offset / 60 % 60)),
+        field => of_clock(field, time.micros).ok_or_else(|| not_here(field, name, NAME)),
     }
 }
 

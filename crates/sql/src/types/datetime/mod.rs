@@ -9,15 +9,17 @@ mod fields;
 mod interval;
 mod parse;
 mod style;
+mod timetz;
 mod zone;
 
 use std::{cmp::Ordering, fmt, fmt::Write, hash};
 
 use calendar::Civil;
-pub use fields::{Field, FieldValue, extract_date, extract_interval, extract_time, extract_timestamp};
+pub use fields::{Field, FieldValue, extract_date, extract_interval, extract_time, extract_timestamp, extract_timetz};
 pub use interval::Interval;
 pub use parse::Moment;
 pub use style::{DateOrder, DateStyle, Formats, IntervalStyle};
+pub use timetz::TimeTz;
 pub use zone::TimeZone;
 
 use crate::{SqlError, SqlState};

@@ -4,7 +4,7 @@
 //! PostgreSQL accepts, but for time zones with rules of their own.
 
 use super::{
-    DAY, Date, DateOrder, HOUR, MINUTE, SECOND, Time, TimeZone, Timestamp, calendar,
+    DAY, Date, DateOrder, HOUR, MINUTE, SECOND, Time, TimeTz, TimeZone, Timestamp, calendar,
     zone::{abbreviation, parse_displacement},
 };
 use crate::{SqlError, SqlState, types::text::is_space};
@@ -708,57 +708,91 @@ impl Date {
 
 const UNIX_DAYS: i64 = super::UNIX_EPOCH / DAY;
 
+/// Reads a time of day; with a zone, how many seconds it is to the west, or the session's zone.
+fn read_time(text: &str, moment: Moment, zoned: bool) -> Result<TimeTz, Mistake> {
+    // Digits alone are a time here, not a date.
+    let clock = text.trim_matches(is_space);
+    let (clock, half) = match clock.rsplit_once(is_space) {
+        Some((clock, word)) if word.eq_ignore_ascii_case("am") => (clock.trim_end(), Some(Half::Am)),
+        Some((clock, word)) if word.eq_ignore_ascii_case("pm") => (clock.trim_end(), Some(Half::Pm)),
+        _ => (clock, None),
+    };
+    let sign = clock.find(['+', '-']);
+    let (clock, zone) = sign.map_or((clock, None), |at| (&clock[..at], Some(&clock[at + 1..])));
+    let minus = sign.is_some_and(|at| text.trim_matches(is_space).as_bytes().get(at) == Some(&b'-'));
+    let (digits, fraction) = clock.split_once('.').map_or((clock, None), |(digits, rest)| (digits, Some(rest)));
+    let compact = matches!(digits.len(), 4 | 6) && digits.bytes().all(|byte| byte.is_ascii_digit());
+    let displacement = zone.map(parse_displacement);
+    let mut reading = if compact && displacement != Some(None) {
+        let mut reading = Reading::default();
+        reading.compact_clock(digits, fraction)?;
+        reading.half = half;
+        reading.offset = displacement.flatten().map(|seconds| if minus { -seconds } else { seconds });
+        reading
+    } else {
+        Reading::of(text, moment.order)?
+    };
+    if reading.clock.is_none() && reading.special.is_none() {
+        // T040506, or a number that was taken for part of a date.
+        return Err(Mistake::Format);
+    }
+    let here = |micros: i64| {
+        let midnight = i64::from(moment.local().date().0) * DAY;
+        -moment.zone.offset_of_local(Timestamp(midnight + micros))
+    };
+    match reading.special.take() {
+        None => {}
+        Some(Special::Now) => {
+            return Ok(TimeTz { micros: moment.local().time().0, west: -moment.zone.offset_at(moment.now) });
+        }
+        Some(Special::Midnight) if reading.clock.is_none() => {
+            return Ok(TimeTz { micros: 0, west: if zoned { 0 } else { here(0) } });
+        }
+        Some(Special::Today | Special::Tomorrow | Special::Yesterday) if reading.clock.is_some() => {}
+        Some(_) => return Err(Mistake::Format),
+    }
+    // A place has no offset without a date.
+    if reading.zone.is_some() && !reading.has_date() {
+        return Err(Mistake::Format);
+    }
+    let mut day = None;
+    if reading.has_date() {
+        day = Some(reading.day()?);
+    } else if reading.year.is_some() || reading.month.is_some() || reading.day.is_some() {
+        return Err(Mistake::Format);
+    }
+    let micros = reading.micros()?;
+    let west = match (reading.offset, reading.zone, day) {
+        (Some(east), ..) => -east,
+        (None, zone, Some(day)) => {
+            let local = Timestamp(day.saturating_mul(DAY).saturating_add(micros));
+            -zone.unwrap_or(moment.zone).offset_of_local(local)
+        }
+        (None, _, None) => here(micros),
+    };
+    Ok(TimeTz { micros, west })
+}
+
 impl Time {
     /// Reads a time of day.
     ///
     /// # Errors
     /// 22007 when it is none, 22008 when no day has it.
     pub fn parse(text: &str, moment: Moment) -> Result<Self, SqlError> {
-        let read = || -> Result<i64, Mistake> {
-            // Digits alone are a time here, not a date.
-            let clock = text.trim_matches(is_space);
-            let (clock, half) = match clock.rsplit_once(is_space) {
-                Some((clock, word)) if word.eq_ignore_ascii_case("am") => (clock.trim_end(), Some(Half::Am)),
-                Some((clock, word)) if word.eq_ignore_ascii_case("pm") => (clock.trim_end(), Some(Half::Pm)),
-                _ => (clock, None),
-            };
-            let (clock, zone) = clock.split_once(['+', '-']).map_or((clock, None), |(clock, zone)| (clock, Some(zone)));
-            let (digits, fraction) = clock.split_once('.').map_or((clock, None), |(digits, rest)| (digits, Some(rest)));
-            let compact = matches!(digits.len(), 4 | 6) && digits.bytes().all(|byte| byte.is_ascii_digit());
-            let mut reading = if compact && zone.is_none_or(|zone| parse_displacement(zone).is_some()) {
-                let mut reading = Reading::default();
-                reading.compact_clock(digits, fraction)?;
-                reading.half = half;
-                reading
-            } else {
-                Reading::of(text, moment.order)?
-            };
-            if reading.clock.is_none() && reading.special.is_none() {
-                // T040506, or a number that was taken for part of a date.
-                return Err(Mistake::Format);
-            }
-            match reading.special.take() {
-                None => {}
-                Some(Special::Now) => return Ok(moment.local().time().0),
-                Some(Special::Midnight) if reading.clock.is_none() => return Ok(0),
-                Some(Special::Today | Special::Tomorrow | Special::Yesterday) if reading.clock.is_some() => {}
-                Some(_) => return Err(Mistake::Format),
-            }
-            // A place has no offset without a date.
-            if reading.zone.is_some() && !reading.has_date() {
-                return Err(Mistake::Format);
-            }
-            if reading.has_date() {
-                reading.day()?;
-            } else if reading.year.is_some() || reading.month.is_some() || reading.day.is_some() {
-                return Err(Mistake::Format);
-            }
-            reading.micros()
-        };
-        match read() {
-            Ok(micros) => Ok(Self(micros)),
+        match read_time(text, moment, false) {
+            Ok(time) => Ok(time.time()),
             Err(mistake) => Err(mistake.error("time", text)),
         }
+    }
+}
+
+impl TimeTz {
+    /// Reads a time of day with a zone: the session's, if it says none.
+    ///
+    /// # Errors
+    /// 22007 when it is none, 22008 when no day has it, 22009 when there is no such zone.
+    pub fn parse(text: &str, moment: Moment) -> Result<Self, SqlError> {
+        read_time(text, moment, true).map_err(|mistake| mistake.error("time with time zone", text))
     }
 }
 
