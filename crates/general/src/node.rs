@@ -59,6 +59,14 @@ fn schema_of<'a>(columns: impl Iterator<Item = (&'a str, Type)>, before: &[&DFSc
     DFSchema::new_with_metadata(fields, std::collections::HashMap::new()).map_err(to_sql)
 }
 
+fn nullable(schema: &DFSchema) -> Result<DFSchema, SqlError> {
+    let fields = schema
+        .iter()
+        .map(|(qualifier, field)| (qualifier.cloned(), Arc::new(field.as_ref().clone().with_nullable(true))))
+        .collect();
+    DFSchema::new_with_metadata(fields, std::collections::HashMap::new()).map_err(to_sql)
+}
+
 fn extension(node: impl UserDefinedLogicalNode + 'static) -> LogicalPlan {
     LogicalPlan::Extension(Extension { node: Arc::new(node) })
 }
@@ -196,8 +204,10 @@ impl Apply {
         right: &DFSchema,
         outer: bool,
     ) -> Result<LogicalPlan, SqlError> {
-        let schema = Arc::new(schema_of(std::iter::empty(), &[input.schema(), right])?);
-        Ok(extension(Self { input: Arc::new(input), subquery, captures, outer, right: right.clone(), schema }))
+        // Where there is nothing on the right, all of it is null.
+        let right = if outer { nullable(right)? } else { right.clone() };
+        let schema = Arc::new(schema_of(std::iter::empty(), &[input.schema(), &right])?);
+        Ok(extension(Self { input: Arc::new(input), subquery, captures, outer, right, schema }))
     }
 }
 

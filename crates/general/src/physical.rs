@@ -11,6 +11,7 @@ use arrow::{
 };
 use datafusion_common::{
     Column, DFSchema, DataFusionError, JoinSide, NullEquality, Result, ScalarValue, config::ConfigOptions,
+    tree_node::TreeNode,
 };
 use datafusion_expr::{
     Aggregate, ColumnarValue, Expr, Extension, Join, JoinType, Limit, LogicalPlan, ScalarFunctionArgs, ScalarUDFImpl,
@@ -39,17 +40,18 @@ use datafusion_physical_plan::{
     sorts::sort::SortExec,
     windows::{WindowAggExec, create_window_expr},
 };
-use freshet_sql::{SqlError, Type};
+use freshet_sql::SqlError;
 
 use crate::{
     bind::depends_on,
     error::external,
     estimate::UNKNOWN_ROWS,
     exec::{
-        ApplyExec, ConcatExec, ExpandCall, ExpandExec, MeterExec, RecursiveExec, ScanExec, SharedExec, UniqueExec,
-        ValuesExec, WatchExec, WorkExec, look_up,
+        ApplyExec, ConcatExec, ExpandCall, ExpandExec, LimitExec, MeterExec, RecursiveExec, ScanExec, SharedExec,
+        UniqueExec, ValuesExec, WatchExec, WorkExec, counted, look_up,
     },
-    function::call,
+    filter::Condition,
+    function::{Outer, call, called},
     layout::from_scalar,
     node::{self, Apply, Expand, Recursive, Unique},
     session,
@@ -400,6 +402,14 @@ fn make_scan(scan: &TableScan, fetch: Option<usize>) -> Result<Made> {
 }
 
 fn make_limit(limit: &Limit, fetch: Option<usize>) -> Result<Made> {
+    let counts = [limit.skip.as_deref(), limit.fetch.as_deref()];
+    if counts.into_iter().flatten().any(sees_outside) {
+        // It is another one for each row outside.
+        let count = |count: Option<&Expr>| count.map(|count| expr(count, &DFSchema::empty())).transpose();
+        let (skip, own) = (count(counts[0])?, count(counts[1])?);
+        let input = make(&limit.input, None)?;
+        return Ok(Made { plan: Arc::new(LimitExec::new(input.plan, skip, own)), rows: input.rows });
+    }
     let skip = limit.skip.as_deref().map(|skip| row_count(skip, "OFFSET")).transpose()?.flatten().unwrap_or(0);
     let own = limit.fetch.as_deref().map(|fetch| row_count(fetch, "LIMIT")).transpose()?.flatten();
     let fetch = match (own, fetch) {
@@ -416,27 +426,14 @@ fn make_limit(limit: &Limit, fetch: Option<usize>) -> Result<Made> {
     Ok(Made { plan: Arc::new(GlobalLimitExec::new(input.plan, skip, fetch)), rows })
 }
 
-/// The number that LIMIT or OFFSET say; null says nothing.
-fn row_count(count: &Expr, clause: &'static str) -> Result<Option<usize>> {
-    let scalar = match count {
-        Expr::Literal(scalar, _) => scalar.clone(),
-        count => {
-            let one = ValuesExec::new(vec![vec![expr(count, &DFSchema::empty())?]], count_schema());
-            ScalarValue::try_from_array(one.batch()?.column(0), 0)?
-        }
-    };
-    let value = from_scalar(Type::INT8, &scalar).map_err(external)?;
-    match value.as_i64() {
-        None => Ok(None),
-        Some(number) => match usize::try_from(number) {
-            Ok(number) => Ok(Some(number)),
-            Err(_) => Err(external(node::negative_count(clause))),
-        },
-    }
+/// Whether an expression takes something from the row around its subquery.
+fn sees_outside(expr: &Expr) -> bool {
+    expr.exists(|expr| Ok(called::<Outer>(expr).is_some())).unwrap_or(true)
 }
 
-fn count_schema() -> Arc<Schema> {
-    Arc::new(Schema::new(vec![crate::layout::field("count", Type::INT8)]))
+/// The number that LIMIT or OFFSET say; null says nothing.
+fn row_count(count: &Expr, clause: &'static str) -> Result<Option<usize>> {
+    counted(&expr(count, &DFSchema::empty())?, clause)
 }
 
 fn make_extension(plan: &LogicalPlan, extension: &Extension) -> Result<Made> {

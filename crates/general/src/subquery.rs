@@ -301,11 +301,25 @@ struct Run {
     reservation: Option<MemoryReservation>,
 }
 
+/// The rows from which a recursive query goes on.
+pub(crate) type Work = Arc<Vec<RecordBatch>>;
+
+/// On what rows depend that several parts of a query read.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Depends {
+    /// The subqueries for whose rows they are computed.
+    pub subqueries: Vec<usize>,
+    /// The recursive queries from whose last rows they are computed.
+    pub works: Vec<usize>,
+}
+
 /// Rows that several parts of a query read.
 struct SharedRows {
     batches: Arc<Vec<RecordBatch>>,
     /// In which generations of subqueries they were computed.
     generations: Vec<u64>,
+    /// From which rows of recursive queries.
+    works: Vec<Option<Work>>,
     _reservation: MemoryReservation,
 }
 
@@ -315,7 +329,7 @@ pub(crate) struct State {
     pub task: Arc<TaskContext>,
     runs: RefCell<Vec<Run>>,
     shared: RefCell<HashMap<usize, SharedRows>>,
-    work: RefCell<HashMap<usize, Arc<Vec<RecordBatch>>>>,
+    work: RefCell<HashMap<usize, Work>>,
     /// No more rows are to be read at once, while functions make large values of them.
     rows_at_once: Cell<usize>,
 }
@@ -443,33 +457,39 @@ impl State {
     pub fn shared(
         &self,
         number: usize,
-        depends_on: &[usize],
+        depends: &Depends,
         compute: &mut dyn FnMut(&MemoryReservation) -> Result<Vec<RecordBatch>>,
     ) -> Result<Arc<Vec<RecordBatch>>> {
         let generations: Vec<u64> = {
             let runs = self.runs.borrow();
-            depends_on.iter().map(|subquery| runs.get(*subquery).map_or(0, |run| run.generation)).collect()
+            depends.subqueries.iter().map(|subquery| runs.get(*subquery).map_or(0, |run| run.generation)).collect()
+        };
+        let works: Vec<Option<Work>> = depends.works.iter().map(|number| self.work(*number)).collect();
+        let same = |(one, two): (&Option<Work>, &Option<Work>)| match (one, two) {
+            (Some(one), Some(two)) => Arc::ptr_eq(one, two),
+            (one, two) => one.is_none() && two.is_none(),
         };
         if let Some(rows) = self.shared.borrow().get(&number)
             && rows.generations == generations
+            && rows.works.iter().zip(&works).all(same)
         {
             return Ok(Arc::clone(&rows.batches));
         }
         self.shared.borrow_mut().remove(&number);
         let reservation = MemoryConsumer::new("shared result").register(self.task.memory_pool());
         let batches = Arc::new(compute(&reservation)?);
-        let rows = SharedRows { batches: Arc::clone(&batches), generations, _reservation: reservation };
+        let rows = SharedRows { batches: Arc::clone(&batches), generations, works, _reservation: reservation };
         self.shared.borrow_mut().insert(number, rows);
         Ok(batches)
     }
 
     /// The rows from which a recursive query goes on.
-    pub fn work(&self, number: usize) -> Option<Arc<Vec<RecordBatch>>> {
+    pub fn work(&self, number: usize) -> Option<Work> {
         self.work.borrow().get(&number).cloned()
     }
 
     /// Sets the rows from which a recursive query goes on, and gives back those from before.
-    pub fn set_work(&self, number: usize, batches: Option<Arc<Vec<RecordBatch>>>) -> Option<Arc<Vec<RecordBatch>>> {
+    pub fn set_work(&self, number: usize, batches: Option<Work>) -> Option<Work> {
         let mut work = self.work.borrow_mut();
         match batches {
             Some(batches) => work.insert(number, batches),

@@ -82,7 +82,15 @@ fn find(expr: &Expr) -> Option<(String, bool)> {
 }
 
 fn of_subquery(query: &Query) -> Option<(String, bool)> {
-    let SetExpr::Select(select) = query.body.as_ref() else { return None };
+    let mut body = query.body.as_ref();
+    let select = loop {
+        match body {
+            SetExpr::Select(select) => break select,
+            SetExpr::SetOperation { left, .. } => body = left,
+            SetExpr::Query(inner) => body = inner.body.as_ref(),
+            _ => return None,
+        }
+    };
     match select.projection.first()? {
         SelectItem::ExprWithAlias { alias, .. } => Some((fold(alias), true)),
         SelectItem::UnnamedExpr(expr) => find(expr),

@@ -47,6 +47,8 @@ pub(crate) enum AggregateKind {
     ArrayAgg,
     JsonAgg {
         binary: bool,
+        /// Whether it is of whole rows.
+        rows: bool,
     },
     JsonObjectAgg {
         binary: bool,
@@ -80,8 +82,8 @@ impl AggregateKind {
             "bit_xor" => Self::BitXor,
             "string_agg" => Self::StringAgg,
             "array_agg" => Self::ArrayAgg,
-            "json_agg" => Self::JsonAgg { binary: false },
-            "jsonb_agg" => Self::JsonAgg { binary: true },
+            "json_agg" => Self::JsonAgg { binary: false, rows: false },
+            "jsonb_agg" => Self::JsonAgg { binary: true, rows: false },
             "json_object_agg" => Self::JsonObjectAgg { binary: false },
             "jsonb_object_agg" => Self::JsonObjectAgg { binary: true },
             "stddev" | "stddev_samp" => Self::Variance { population: false, root: true },

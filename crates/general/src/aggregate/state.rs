@@ -297,8 +297,13 @@ fn add_text(
         resolve("to_json", &[kind])?.function.call(std::slice::from_ref(value), context)
     };
     match aggregate.kind {
-        AggregateKind::JsonAgg { .. } => {
-            text.push_str(if any { ", " } else { "[" });
+        AggregateKind::JsonAgg { rows, .. } => {
+            let structured = rows || aggregate.types.first().is_some_and(|ty| ty.kind().is_array());
+            text.push_str(match (any, structured && !value.is_null()) {
+                (false, _) => "[",
+                (true, false) => ", ",
+                (true, true) => ", \n ",
+            });
             match to_json(value)? {
                 Value::Json(json) => text.push_str(&json),
                 _ => text.push_str("null"),
@@ -330,7 +335,7 @@ fn add_text(
 
 fn text_result(aggregate: &Aggregate, text: &str) -> Result<Value, SqlError> {
     let (closed, binary) = match aggregate.kind {
-        AggregateKind::JsonAgg { binary } => (format!("{text}]"), binary),
+        AggregateKind::JsonAgg { binary, .. } => (format!("{text}]"), binary),
         AggregateKind::JsonObjectAgg { binary } => (format!("{text} }}"), binary),
         _ => return Ok(Value::text(text)),
     };

@@ -17,11 +17,11 @@ use super::{
     Binder,
     call::Arguments,
     clause::{Clause, Collect},
+    scope::Innermost,
     typed::Typed,
 };
 use crate::{
     aggregate::{Aggregate, AggregateKind, SortKey},
-    error::unsupported,
     key::key,
 };
 
@@ -41,8 +41,19 @@ impl Binder<'_> {
         name: &str,
         arguments: &Arguments<'_>,
     ) -> Result<Typed, SqlError> {
+        let top = self.levels.len().saturating_sub(1);
+        let captured: Vec<usize> = self.levels.iter().map(|level| level.captures.len()).collect();
+        let outside = std::mem::replace(&mut self.innermost, Innermost { below: self.levels.len(), level: None });
+        let prepared = self.prepare_aggregate(function, kind, name, arguments, false);
+        let found = std::mem::replace(&mut self.innermost, outside).level;
+        if let Some(level) = found {
+            self.innermost.note(level);
+        }
+        if let Some(level) = found.filter(|level| *level < top) {
+            return self.outer_aggregate(function, kind, name, arguments, level, &captured);
+        }
         self.level().check_aggregate()?;
-        let prepared = self.prepare_aggregate(function, kind, name, arguments)?;
+        let prepared = prepared?;
         let expr = Expr::AggregateFunction(AggregateFunction {
             func: prepared.function,
             params: AggregateFunctionParams {
@@ -62,6 +73,32 @@ impl Binder<'_> {
         Ok(column)
     }
 
+    /// An aggregate of values of a query around this one: it is computed there, and seen here.
+    fn outer_aggregate(
+        &mut self,
+        function: &ast::Function,
+        kind: AggregateKind,
+        name: &str,
+        arguments: &Arguments<'_>,
+        level: usize,
+        captured: &[usize],
+    ) -> Result<Typed, SqlError> {
+        // What was captured for its arguments is not needed.
+        for (level, count) in self.levels.iter_mut().zip(captured) {
+            level.captures.truncate(*count);
+        }
+        let inner = self.levels.split_off(level + 1);
+        let result = self.aggregate_call(function, kind, name, arguments);
+        self.levels.extend(inner);
+        let mut typed = result?;
+        for level in &mut self.levels[level + 1..] {
+            if let Some(subquery) = level.subquery {
+                typed = level.capture(subquery, typed);
+            }
+        }
+        Ok(typed)
+    }
+
     /// Chooses the aggregate for its arguments.
     ///
     /// # Errors
@@ -72,17 +109,26 @@ impl Binder<'_> {
         kind: AggregateKind,
         name: &str,
         arguments: &Arguments<'_>,
+        windowed: bool,
     ) -> Result<Prepared, SqlError> {
         let outside = self.level().clause;
         // A window's aggregate may be of the results of others.
-        let (arguments_clause, filter_clause) = match outside {
-            Clause::Window => (Clause::Window, Clause::Window),
-            _ => (Clause::Aggregate, Clause::Filter),
-        };
-        self.level().clause = arguments_clause;
+        self.level().clause = if windowed { Clause::Window } else { Clause::Aggregate };
+        let prepared = self.prepared(function, kind, name, arguments);
+        self.level().clause = outside;
+        prepared
+    }
+
+    fn prepared(
+        &mut self,
+        function: &ast::Function,
+        kind: AggregateKind,
+        name: &str,
+        arguments: &Arguments<'_>,
+    ) -> Result<Prepared, SqlError> {
         let mut typed = Vec::with_capacity(arguments.exprs.len());
         for expr in &arguments.exprs {
-            typed.push(self.aggregate_argument(kind, expr)?);
+            typed.push(self.aggregate_argument(kind, arguments.distinct, expr)?);
         }
         let mut order = Vec::new();
         let mut keys = Vec::new();
@@ -109,7 +155,7 @@ impl Binder<'_> {
             order.push(SortKey::of(value.ty, &by.options));
             keys.push(value);
         }
-        self.level().clause = filter_clause;
+        self.level().clause = Clause::Filter;
         let filter = match &function.filter {
             Some(filter) => {
                 let filter = self.expression(filter)?;
@@ -117,8 +163,6 @@ impl Binder<'_> {
             }
             None => None,
         };
-        self.level().clause = outside;
-
         if arguments.star && !(kind == AggregateKind::Count && typed.is_empty()) {
             return Err(missing(name, &[]));
         }
@@ -142,25 +186,30 @@ impl Binder<'_> {
         let own = typed.len();
         let all: Vec<Typed> = typed.into_iter().chain(keys).collect();
         let types: Vec<Type> = all.iter().map(|typed| typed.ty).collect();
+        let kind = match (kind, arguments.exprs.as_slice()) {
+            (AggregateKind::JsonAgg { binary, .. }, [expr]) => {
+                AggregateKind::JsonAgg { binary, rows: self.is_row(expr)? }
+            }
+            _ => kind,
+        };
         let aggregate = Aggregate::new(kind, name, types, own, result, order, arguments.distinct);
         let arguments = all.into_iter().map(|typed| typed.expr).collect();
         Ok(Prepared { function: Arc::new(AggregateUDF::from(aggregate)), arguments, result, filter })
     }
 
     /// An argument; a row becomes an object where JSON is made of it.
-    fn aggregate_argument(&mut self, kind: AggregateKind, expr: &ast::Expr) -> Result<Typed, SqlError> {
-        if let AggregateKind::JsonAgg { binary } = kind
+    fn aggregate_argument(&mut self, kind: AggregateKind, distinct: bool, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        if let AggregateKind::JsonAgg { binary, .. } = kind
             && let Some(object) = self.row_object(expr, binary)?
         {
             return Ok(object);
         }
         if kind == AggregateKind::Count
-            && let ast::Expr::Identifier(ident) = expr
+            && !distinct
+            && let Some(row) = self.whole_row(expr)?
         {
-            let name = super::name::fold(ident);
-            if self.find_column(&name)?.is_none() && self.table_columns(None, &name)?.is_some() {
-                return Err(unsupported(format_args!("counting the row \"{name}\"")));
-            }
+            let there = Typed::literal(&Value::Bool(true), Type::BOOL)?;
+            return Ok(row.present.map_or(there, |present| Typed::new(present, Type::BOOL)));
         }
         self.expression(expr)
     }
@@ -246,7 +295,7 @@ impl Binder<'_> {
                 let array = if kind.is_array() { Some(kind) } else { kind.array() };
                 Type::of(array.ok_or_else(none)?)
             }
-            (A::JsonAgg { binary }, [_]) | (A::JsonObjectAgg { binary }, [_, _]) => {
+            (A::JsonAgg { binary, .. }, [_]) | (A::JsonObjectAgg { binary }, [_, _]) => {
                 typed = self.settle_all(typed)?;
                 if binary { Type::JSONB } else { Type::JSON }
             }

@@ -11,18 +11,8 @@ use sqlparser::ast::{
     OrderByExpr,
 };
 
-use super::{
-    Binder,
-    expression::{case_of, row},
-    name,
-    typed::Typed,
-};
-use crate::{
-    aggregate::AggregateKind,
-    error::unsupported,
-    function::{RowFunction, Work},
-    series::Series,
-};
+use super::{Binder, expression::case_of, name, typed::Typed};
+use crate::{aggregate::AggregateKind, error::unsupported, series::Series};
 
 /// The arguments of a call, as they were written.
 pub(super) struct Arguments<'a> {
@@ -126,7 +116,10 @@ impl Binder<'_> {
         match name {
             "coalesce" => return self.coalesce(&arguments.exprs),
             "nullif" => return self.null_if(&arguments.exprs),
-            "row" => return Err(unsupported("a row as a value")),
+            "row" => {
+                let elements = arguments.exprs.iter().map(|expr| self.expression(expr)).collect::<Result<_, _>>()?;
+                return self.row_of(elements).map(|row| row.value());
+            }
             "row_to_json" | "to_json" | "to_jsonb" => {
                 if let [expr] = arguments.exprs.as_slice()
                     && let Some(object) = self.row_object(expr, name == "to_jsonb")?
@@ -138,7 +131,15 @@ impl Binder<'_> {
         }
         let mut typed = Vec::with_capacity(arguments.exprs.len());
         for expr in &arguments.exprs {
-            typed.push(self.expression(expr)?);
+            let object = match name {
+                "json_build_object" | "json_build_array" => self.row_object(expr, false)?,
+                "jsonb_build_object" | "jsonb_build_array" => self.row_object(expr, true)?,
+                _ => None,
+            };
+            typed.push(match object {
+                Some(object) => object,
+                None => self.expression(expr)?,
+            });
         }
         if arguments.names.iter().any(Option::is_some) {
             typed = positional(name, typed, &arguments.names)?;
@@ -183,46 +184,6 @@ impl Binder<'_> {
         let null = Typed::literal(&Value::Null, one.ty)?;
         Ok(case_of(std::iter::once((equal.expr, null.expr)), one.expr, one.ty))
     }
-
-    /// A row of FROM, or `ROW(...)`, as an object of JSON.
-    pub(super) fn row_object(&mut self, expr: &ast::Expr, binary: bool) -> Result<Option<Typed>, SqlError> {
-        let columns: Option<Vec<(String, Typed)>> = match expr {
-            ast::Expr::Identifier(ident) => {
-                let name = name::fold(ident);
-                match self.find_column(&name)? {
-                    Some(_) => None,
-                    None => self.table_columns(None, &name)?,
-                }
-            }
-            expr => match row_elements(expr) {
-                Some(elements) => {
-                    let mut columns = Vec::with_capacity(elements.len());
-                    for (at, element) in elements.into_iter().enumerate() {
-                        let typed = self.expression(element)?;
-                        columns.push((format!("f{}", at + 1), self.settle(typed)?));
-                    }
-                    Some(columns)
-                }
-                None => None,
-            },
-        };
-        let Some(columns) = columns else { return Ok(None) };
-        let names: Vec<String> = columns.iter().map(|(name, _)| name.clone()).collect();
-        let arguments = columns.into_iter().map(|(_, typed)| typed.pair()).collect();
-        let ty = if binary { Type::JSONB } else { Type::JSON };
-        Ok(Some(Typed::new(RowFunction::call(Work::Object(names.into(), binary), arguments, ty), ty)))
-    }
-}
-
-fn row_elements(expr: &ast::Expr) -> Option<Vec<&ast::Expr>> {
-    if let Some(elements) = row(expr) {
-        return Some(elements.iter().collect());
-    }
-    let ast::Expr::Function(function) = expr else { return None };
-    if name::function(&function.name).ok()? != "row" {
-        return None;
-    }
-    Arguments::of(function).ok().map(|arguments| arguments.exprs)
 }
 
 /// Puts named arguments in their places; what is left out before the last one is zero.

@@ -90,7 +90,10 @@ impl Level {
         match self.clause {
             Clause::Select | Clause::OrderBy => Ok(()),
             Clause::Window => error("window function calls cannot be nested".to_owned()),
-            Clause::Aggregate => error("aggregate function calls cannot contain window function calls".to_owned()),
+            Clause::Aggregate => Err(SqlError::new(
+                SqlState::GROUPING_ERROR,
+                "aggregate function calls cannot contain window function calls",
+            )),
             clause => error(format!("window functions are not allowed in {}", clause.name())),
         }
     }

@@ -35,28 +35,15 @@ impl Binder<'_> {
 
     fn any_expression(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
         use ast::Expr as E;
+        // Frames of this function are many: what it does itself is little.
+        if self.is_grouped(expr) {
+            return self.grouped_alike(expr);
+        }
         match expr {
             E::Nested(inner) => self.expression(inner),
             E::Value(value) => self.literal(&value.value),
-            E::Identifier(ident) => {
-                let name = name::fold(ident);
-                match self.find_column(&name)? {
-                    Some(column) => Ok(column),
-                    None if ident.quote_style.is_none() => self.word(&name),
-                    None => Err(missing_column(&name)),
-                }
-            }
-            E::CompoundIdentifier(idents) => {
-                let parts: Vec<String> = idents.iter().map(name::fold).collect();
-                match parts.as_slice() {
-                    [column] => self.find_column(column)?.ok_or_else(|| missing_column(column)),
-                    [table, column] => self.qualified_column(None, table, column),
-                    [schema, table, column] | [_, schema, table, column] => {
-                        self.qualified_column(Some(schema), table, column)
-                    }
-                    _ => Err(missing_table(&parts.join("."))),
-                }
-            }
+            E::Identifier(ident) => self.named(expr, ident),
+            E::CompoundIdentifier(idents) => self.compound(idents),
             E::CompoundFieldAccess { root, access_chain } => self.access(root, access_chain),
             E::Collate { expr, collation } => self.collate(expr, collation),
             E::Cast { expr, data_type, format, array: false, kind } => {
@@ -106,13 +93,7 @@ impl Binder<'_> {
                 }
             }
             E::SimilarTo { negated, expr, pattern, escape_char } => {
-                let mut arguments = vec![self.expression(pattern)?];
-                if let Some(escape) = escape_char {
-                    arguments.push(self.literal(&escape.value)?);
-                }
-                let pattern = self.call("similar_to_escape", arguments)?;
-                let value = self.expression(expr)?;
-                self.operator(if *negated { "!~" } else { "~" }, value, pattern)
+                self.similar(expr, pattern, escape_char.as_ref(), if *negated { "!~" } else { "~" })
             }
             E::BinaryOp { left, op, right } => self.binary(left, op, right),
             E::UnaryOp { op, expr } => self.unary(*op, expr),
@@ -159,12 +140,58 @@ impl Binder<'_> {
                 self.call("overlay", arguments)
             }
             E::Array(array) => self.array(&array.elem),
-            E::Tuple(_) => Err(unsupported("a row as a value")),
-            E::Wildcard(_) | E::QualifiedWildcard(..) => {
-                Err(SqlError::new(SqlState::SYNTAX_ERROR, "* is not allowed here"))
-            }
+            E::Tuple(_) | E::QualifiedWildcard(..) => self.row_value(expr),
+            E::Wildcard(_) => Err(SqlError::new(SqlState::SYNTAX_ERROR, "* is not allowed here")),
             _ => Err(unsupported(format_args!("the expression {expr}"))),
         }
+    }
+
+    /// Whether an expression is one with a subquery that is grouped by.
+    fn is_grouped(&self, expr: &ast::Expr) -> bool {
+        self.levels.last().is_some_and(|level| level.grouped.iter().any(|(written, _)| written == expr))
+    }
+
+    fn grouped_alike(&self, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        let mut grouped = self.levels.last().into_iter().flat_map(|level| &level.grouped);
+        let found = grouped.find(|(written, _)| written == expr).map(|(_, typed)| typed.clone());
+        found.ok_or_else(|| SqlError::internal("a group that is none"))
+    }
+
+    /// A column, a row, or a word that is a call.
+    fn named(&mut self, expr: &ast::Expr, ident: &ast::Ident) -> Result<Typed, SqlError> {
+        let name = name::fold(ident);
+        match self.find_column(&name)? {
+            Some(column) => Ok(column),
+            None if self.whole_row(expr)?.is_some() => self.row_value(expr),
+            None if ident.quote_style.is_none() => self.word(&name),
+            None => Err(missing_column(&name)),
+        }
+    }
+
+    fn compound(&mut self, idents: &[ast::Ident]) -> Result<Typed, SqlError> {
+        let parts: Vec<String> = idents.iter().map(name::fold).collect();
+        match parts.as_slice() {
+            [column] => self.find_column(column)?.ok_or_else(|| missing_column(column)),
+            [table, column] => self.qualified_column(None, table, column),
+            [schema, table, column] | [_, schema, table, column] => self.qualified_column(Some(schema), table, column),
+            _ => Err(missing_table(&parts.join("."))),
+        }
+    }
+
+    fn similar(
+        &mut self,
+        expr: &ast::Expr,
+        pattern: &ast::Expr,
+        escape: Option<&ast::ValueWithSpan>,
+        name: &str,
+    ) -> Result<Typed, SqlError> {
+        let mut arguments = vec![self.expression(pattern)?];
+        if let Some(escape) = escape {
+            arguments.push(self.literal(&escape.value)?);
+        }
+        let pattern = self.call("similar_to_escape", arguments)?;
+        let value = self.expression(expr)?;
+        self.operator(name, value, pattern)
     }
 
     pub(super) fn expressions(&mut self, exprs: &[ast::Expr]) -> Result<Vec<Typed>, SqlError> {
@@ -217,9 +244,6 @@ impl Binder<'_> {
     fn word(&mut self, name: &str) -> Result<Typed, SqlError> {
         match name {
             "current_date" | "current_timestamp" | "localtime" | "localtimestamp" => self.call(name, Vec::new()),
-            _ if self.levels.iter().any(|level| level.scope.table(None, name).is_some()) => {
-                Err(unsupported(format_args!("the row \"{name}\" as a value")))
-            }
             _ => Err(missing_column(name)),
         }
     }
@@ -271,6 +295,13 @@ impl Binder<'_> {
     }
 
     fn null_test(&mut self, inner: &ast::Expr, is_null: bool) -> Result<Typed, SqlError> {
+        if let Some(row) = self.whole_row(inner)? {
+            let test = |(_, typed): (String, Typed)| {
+                let expr = Box::new(typed.expr);
+                if is_null { Expr::IsNull(expr) } else { Expr::IsNotNull(expr) }
+            };
+            return all_of(row.fields.into_iter().map(test));
+        }
         if let Some(elements) = row(inner) {
             // A row is null when all of it is, and not null when none of it is.
             let mut tests = Vec::with_capacity(elements.len());

@@ -80,7 +80,7 @@ impl Binder<'_> {
                 self.with_joins(first, &item.joins)
             }
             before => {
-                let first = self.factor(&item.relation)?;
+                let first = self.placed(outside(&item.joins), |binder| binder.factor(&item.relation))?;
                 let source = self.with_joins(first, &item.joins)?;
                 match before {
                     None => Ok(source),
@@ -91,9 +91,11 @@ impl Binder<'_> {
     }
 
     fn with_joins(&mut self, mut source: Source, joins: &[Join]) -> Result<Source, SqlError> {
-        for join in joins {
+        for (at, join) in joins.iter().enumerate() {
             let (join_type, constraint) = join_type(&join.join_operator)?;
-            source = self.joined(source, &join.relation, join_type, constraint)?;
+            let kept = matches!(join_type, JoinType::Left | JoinType::Full).then_some(OUTSIDE);
+            let place = kept.or_else(|| outside(&joins[at + 1..]));
+            source = self.placed(place, |binder| binder.joined(source, &join.relation, join_type, constraint))?;
         }
         Ok(source)
     }
@@ -311,7 +313,8 @@ impl Binder<'_> {
     }
 
     fn factor(&mut self, factor: &TableFactor) -> Result<Source, SqlError> {
-        self.deeper(|binder| binder.any_factor(factor))
+        let source = self.deeper(|binder| binder.any_factor(factor))?;
+        self.marked(source)
     }
 
     fn any_factor(&mut self, factor: &TableFactor) -> Result<Source, SqlError> {
@@ -622,6 +625,17 @@ fn is_lateral(factor: &TableFactor) -> bool {
     }
 }
 
+/// Where a recursive query must not be named.
+const OUTSIDE: &str = "within an outer join";
+
+/// Whether what stands before these joins may be without a row.
+fn outside(joins: &[Join]) -> Option<&'static str> {
+    let outside = |join: &Join| {
+        join_type(&join.join_operator).is_ok_and(|(join_type, _)| matches!(join_type, JoinType::Right | JoinType::Full))
+    };
+    joins.iter().any(outside).then_some(OUTSIDE)
+}
+
 fn join_type(operator: &JoinOperator) -> Result<(JoinType, &Constraint), SqlError> {
     Ok(match operator {
         JoinOperator::Join(constraint) | JoinOperator::Inner(constraint) | JoinOperator::CrossJoin(constraint) => {
@@ -635,7 +649,10 @@ fn join_type(operator: &JoinOperator) -> Result<(JoinType, &Constraint), SqlErro
 }
 
 fn scope_of(schema: Option<String>, name: &str, columns: Vec<Column>) -> Scope {
-    Scope { tables: vec![Table { schema, name: name.to_owned(), columns: columns.clone(), key: Vec::new() }], columns }
+    Scope {
+        tables: vec![Table { schema, name: name.to_owned(), columns: columns.clone(), key: Vec::new(), present: None }],
+        columns,
+    }
 }
 
 /// Merged columns first, then the rest of both sides.

@@ -28,6 +28,7 @@ use crate::{
     error::{to_sql, unsupported},
     function::{call, called},
     key::{compares, key},
+    subquery::SubqueryFunction,
 };
 
 /// As many grouping sets as PostgreSQL allows.
@@ -70,6 +71,8 @@ impl ScalarUDFImpl for Grouping {
 /// What a query groups by.
 pub(super) struct Groups {
     pub keys: Vec<Typed>,
+    /// For each key, the item of SELECT's list that it is, if it is one.
+    items: Vec<Option<usize>>,
     /// Which keys are grouped by at a time; nothing when it is all of them.
     pub sets: Option<Vec<Vec<usize>>>,
 }
@@ -81,13 +84,27 @@ pub(super) struct Replacements {
     groupings: Vec<(Vec<Expr>, Expr)>,
 }
 
+impl Groups {
+    /// The key that an item of SELECT's list is.
+    pub fn key_of(&self, item: usize) -> Option<usize> {
+        self.items.iter().position(|known| *known == Some(item))
+    }
+}
+
+/// The keys that were found so far.
+#[derive(Default)]
+struct Keys {
+    keys: Vec<Typed>,
+    items: Vec<Option<usize>>,
+}
+
 impl Binder<'_> {
     /// GROUP BY, whose names and numbers may mean what SELECT lists.
     pub(super) fn group_by(&mut self, group_by: &GroupByExpr, items: &[ListItem<'_>]) -> Result<Groups, SqlError> {
         let GroupByExpr::Expressions(exprs, modifiers) = group_by else {
             return Err(unsupported("GROUP BY ALL"));
         };
-        let mut keys = Vec::new();
+        let mut keys = Keys::default();
         // Each element offers some sets; the query's are all combinations.
         let mut sets: Vec<Vec<usize>> = vec![Vec::new()];
         let mut several = false;
@@ -116,14 +133,14 @@ impl Binder<'_> {
             set.sort_unstable();
             set.dedup();
         }
-        Ok(Groups { keys, sets: several.then_some(sets) })
+        Ok(Groups { keys: keys.keys, items: keys.items, sets: several.then_some(sets) })
     }
 
     fn grouping_element(
         &mut self,
         expr: &ast::Expr,
         items: &[ListItem<'_>],
-        keys: &mut Vec<Typed>,
+        keys: &mut Keys,
     ) -> Result<Vec<Vec<usize>>, SqlError> {
         let mut parts = |binder: &mut Self, parts: &[Vec<ast::Expr>]| {
             parts
@@ -160,13 +177,8 @@ impl Binder<'_> {
     }
 
     /// The number of a key, which is added unless it is there.
-    fn grouping_key(
-        &mut self,
-        expr: &ast::Expr,
-        items: &[ListItem<'_>],
-        keys: &mut Vec<Typed>,
-    ) -> Result<usize, SqlError> {
-        let typed = self.grouping_expression(expr, items)?;
+    fn grouping_key(&mut self, expr: &ast::Expr, items: &[ListItem<'_>], keys: &mut Keys) -> Result<usize, SqlError> {
+        let (item, typed) = self.grouping_expression(expr, items)?;
         let typed = self.settle(typed)?;
         if typed.kind() == Kind::Json {
             return Err(SqlError::new(
@@ -174,20 +186,31 @@ impl Binder<'_> {
                 "could not identify an equality operator for type json",
             ));
         }
-        if let Some(at) = keys.iter().position(|key| key.expr == typed.expr) {
+        // Items that are computed alike are grouped by one by one.
+        let same = |(key, known): (&Typed, &Option<usize>)| match (*known, item) {
+            (Some(known), Some(item)) => known == item,
+            _ => key.expr == typed.expr,
+        };
+        if let Some(at) = keys.keys.iter().zip(&keys.items).position(same) {
             return Ok(at);
         }
-        keys.push(typed);
-        Ok(keys.len() - 1)
+        keys.keys.push(typed);
+        keys.items.push(item);
+        Ok(keys.keys.len() - 1)
     }
 
-    fn grouping_expression(&mut self, expr: &ast::Expr, items: &[ListItem<'_>]) -> Result<Typed, SqlError> {
+    /// A key, and the item of SELECT's list that it is, if it is one.
+    fn grouping_expression(
+        &mut self,
+        expr: &ast::Expr,
+        items: &[ListItem<'_>],
+    ) -> Result<(Option<usize>, Typed), SqlError> {
         self.level().clause = Clause::GroupBy;
         let listed = match expr {
             ast::Expr::Value(value) => match &value.value {
                 ast::Value::Number(digits, _) => {
-                    let place = digits.parse::<usize>().ok().and_then(|place| items.get(place.checked_sub(1)?));
-                    Some(place.ok_or_else(|| {
+                    let place = digits.parse::<usize>().ok().and_then(|place| place.checked_sub(1));
+                    Some(place.filter(|place| *place < items.len()).ok_or_else(|| {
                         SqlError::new(
                             SqlState::INVALID_COLUMN_REFERENCE,
                             format!("GROUP BY position {digits} is not in select list"),
@@ -205,16 +228,23 @@ impl Binder<'_> {
                 if self.level().scope.columns.iter().any(|column| column.name == name) {
                     None
                 } else {
-                    items.iter().find(|item| item.name == name)
+                    items.iter().position(|item| item.name == name)
                 }
             }
             _ => None,
         };
-        match listed {
-            Some(ListItem { source: ListSource::Expr(expr), .. }) => self.expression(expr),
-            Some(ListItem { source: ListSource::Column(typed), .. }) => Ok(typed.clone()),
-            None => self.expression(expr),
+        let written = |item: &ListItem<'_>| matches!(item.source, ListSource::Expr(written) if written == expr);
+        let listed = listed.or_else(|| items.iter().position(written));
+        let source = match listed.and_then(|at| items.get(at)) {
+            Some(ListItem { source: ListSource::Expr(expr), .. }) => expr,
+            Some(ListItem { source: ListSource::Column(typed), .. }) => return Ok((listed, typed.clone())),
+            None => expr,
+        };
+        let typed = self.expression(source)?;
+        if typed.expr.exists(|expr| Ok(called::<SubqueryFunction>(expr).is_some())).map_err(to_sql)? {
+            self.level().grouped.push((source.clone(), typed.clone()));
         }
+        Ok((listed, typed))
     }
 
     /// The plan that groups, and what stands for its keys.
@@ -428,6 +458,11 @@ pub(super) fn groupings_in(expr: &Expr, found: &mut Vec<Vec<Expr>>) -> Result<()
 }
 
 impl Replacements {
+    /// The column that a key has become.
+    pub fn key(&self, at: usize) -> Option<Expr> {
+        self.pairs.get(at).map(|(_, to)| to.clone())
+    }
+
     /// An expression as it is behind the grouping. `own` are the columns that are made there; `describe` names others
     /// in errors.
     ///

@@ -14,6 +14,7 @@ mod group;
 mod name;
 mod operator;
 mod query;
+mod row;
 mod scope;
 mod select;
 mod series;
@@ -36,7 +37,7 @@ use freshet_sql::{
 };
 use sqlparser::ast::Query;
 
-use self::scope::{Level, Mention};
+use self::scope::{Innermost, Level, Mention};
 pub(crate) use self::subquery::depends_on;
 
 /// How deeply queries and expressions may be nested.
@@ -74,6 +75,10 @@ pub(crate) fn bind(
         names: 0,
         shared: 0,
         depth: 0,
+        innermost: Innermost::default(),
+        recursions: Vec::new(),
+        places: Vec::new(),
+        wanted: Vec::new(),
     };
     let rows = binder.query(query)?;
     for mention in &binder.mentions {
@@ -117,6 +122,14 @@ struct Binder<'a> {
     names: usize,
     shared: usize,
     depth: usize,
+    /// Of which query the arguments of an aggregate are.
+    innermost: Innermost,
+    /// The recursive queries whose second parts are being bound.
+    recursions: Vec<with::Recursion>,
+    /// Where recursive queries must not be named, the innermost last.
+    places: Vec<&'static str>,
+    /// The names of which whole rows are wanted beside outer joins, for each SELECT that is being bound.
+    wanted: Vec<Rc<HashSet<String>>>,
 }
 
 impl Binder<'_> {
@@ -147,6 +160,16 @@ impl Binder<'_> {
 
     fn put_subquery(&mut self, number: usize, plan: LogicalPlan) {
         self.subqueries[number] = Some(plan);
+    }
+
+    /// Does something where recursive queries must not be named.
+    fn placed<T>(&mut self, place: Option<&'static str>, work: impl FnOnce(&mut Self) -> T) -> T {
+        self.places.extend(place);
+        let done = work(self);
+        if place.is_some() {
+            self.places.pop();
+        }
+        done
     }
 
     /// Does something one level further down.

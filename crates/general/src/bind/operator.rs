@@ -7,8 +7,8 @@ use sqlparser::ast::{self, BinaryOperator};
 
 use super::{
     Binder,
-    expression::{all_of, any_of, balanced, binary, row},
-    typed::Typed,
+    expression::{all_of, any_of, balanced, binary, case_of, row},
+    typed::{Typed, nothing_to_ask},
 };
 use crate::{
     error::unsupported,
@@ -60,22 +60,50 @@ impl Binder<'_> {
             _ => None,
         };
         if let Some((name, operator)) = logic {
-            let mut conditions = Vec::new();
-            for expr in connected(left, op, right) {
-                let typed = self.expression(expr)?;
-                conditions.push(self.condition(typed, name)?.expr);
-            }
-            let expr = balanced(conditions, operator).ok_or_else(|| SqlError::internal("no conditions"))?;
-            return Ok(Typed::new(expr, Type::BOOL));
+            return self.logic(&connected(left, op, right), name, operator);
         }
         let name = operator_name(op)?;
         if let (Some(left), Some(right)) = (row(left), row(right)) {
             return self.compare_rows(&name, left, right);
         }
+        if matches!(name.as_str(), "=" | "<>" | "!=") && self.are_whole_rows(left, right)? {
+            return self.equal_whole_rows(left, right, name != "=");
+        }
         // `x = (SELECT a, b)` and its like have rows on one side only, and are refused as such.
         let left = self.expression(left)?;
         let right = self.expression(right)?;
         self.operator(&name, left, right)
+    }
+
+    /// AND and OR.
+    fn logic(&mut self, exprs: &[&ast::Expr], name: &str, operator: Operator) -> Result<Typed, SqlError> {
+        let mut conditions = Vec::with_capacity(exprs.len());
+        for expr in exprs {
+            let typed = self.expression(expr)?;
+            conditions.push(self.condition(typed, name)?.expr);
+        }
+        // One that decides is enough, where the others are not made of constants alone.
+        let decides = Typed::literal(&Value::Bool(operator == Operator::Or), Type::BOOL)?;
+        let reads = |expr: &Expr| *expr == decides.expr || !expr.column_refs().is_empty();
+        if conditions.contains(&decides.expr) && conditions.iter().all(reads) {
+            return Ok(decides);
+        }
+        let expr = balanced(conditions, operator).ok_or_else(|| SqlError::internal("no conditions"))?;
+        Ok(Typed::new(expr, Type::BOOL))
+    }
+
+    fn are_whole_rows(&mut self, left: &ast::Expr, right: &ast::Expr) -> Result<bool, SqlError> {
+        Ok(self.compare_whole_rows(left, right)?.is_some())
+    }
+
+    /// `t = u`: without one of the rows there is no answer.
+    fn equal_whole_rows(&mut self, left: &ast::Expr, right: &ast::Expr, negated: bool) -> Result<Typed, SqlError> {
+        let rows = self.compare_whole_rows(left, right)?;
+        let present = rows.into_iter().flat_map(|(one, two)| one.present.into_iter().chain(two.present));
+        let there = all_of(present.map(|present| Expr::IsNotNull(Box::new(present))))?;
+        let distinct = self.distinct(left, right, negated)?;
+        let null = Typed::literal(&Value::Null, Type::BOOL)?;
+        Ok(case_of(std::iter::once((there.expr, distinct.expr)), null.expr, Type::BOOL))
     }
 
     /// Any operator on values.
@@ -100,6 +128,9 @@ impl Binder<'_> {
         };
         let left = if left.kind() == *one { left } else { self.coerce(left, Type::of(*one))? };
         let right = if right.kind() == *two { right } else { self.coerce(right, Type::of(*two))? };
+        if nothing_to_ask(&[&left, &right]) {
+            return Typed::literal(&Value::Null, Type::BOOL);
+        }
         if let (Some(one), Some(two)) = (left.as_value(), right.as_value()) {
             let value = resolved.function.call(&[one, two], self.context)?;
             return Typed::literal(&value, Type::BOOL);
@@ -202,6 +233,13 @@ impl Binder<'_> {
             }
             let mut tests = Vec::new();
             for (left, right) in left.into_iter().zip(right) {
+                tests.push(self.distinct_values(left, right, operator)?.expr);
+            }
+            return if negated { any_of(tests.into_iter()) } else { all_of(tests.into_iter()) };
+        }
+        if let Some((left, right)) = self.compare_whole_rows(left, right)? {
+            let mut tests = Vec::with_capacity(left.fields.len());
+            for ((_, left), (_, right)) in left.fields.into_iter().zip(right.fields) {
                 tests.push(self.distinct_values(left, right, operator)?.expr);
             }
             return if negated { any_of(tests.into_iter()) } else { all_of(tests.into_iter()) };

@@ -103,13 +103,20 @@ impl Binder<'_> {
             SetExpr::Query(query) => binder.unsettled_query(query),
             SetExpr::Values(values) => binder.values(&values.rows),
             SetExpr::SetOperation { left, op, set_quantifier, right } => {
+                // Where rows are left out, recursive queries must not be named.
+                let without = match op {
+                    SetOperator::Union => None,
+                    SetOperator::Intersect => Some("within INTERSECT"),
+                    _ => Some("within EXCEPT"),
+                };
                 let all = match set_quantifier {
                     SetQuantifier::All => true,
                     SetQuantifier::Distinct | SetQuantifier::None => false,
                     _ => return Err(unsupported("BY NAME")),
                 };
-                let left = binder.set_expr(left)?;
-                let right = binder.set_expr(right)?;
+                let left = binder.placed(without.filter(|_| all), |binder| binder.set_expr(left))?;
+                let either = all || *op != SetOperator::Intersect;
+                let right = binder.placed(without.filter(|_| either), |binder| binder.set_expr(right))?;
                 binder.set_operation(*op, all, left, right)
             }
             SetExpr::Table(table) => {
@@ -167,6 +174,11 @@ impl Binder<'_> {
                 Ok(rows)
             }
         }
+    }
+
+    /// UNION, of queries with as many columns.
+    pub(super) fn plain_union(&mut self, left: Rows, right: Rows, all: bool) -> Result<Rows, SqlError> {
+        self.set_operation(SetOperator::Union, all, left, right)
     }
 
     /// UNION ALL; its columns are named after those on the left.
@@ -260,7 +272,10 @@ impl Binder<'_> {
     /// Each row once.
     pub(super) fn distinct_rows(&mut self, rows: Rows) -> Result<Rows, SqlError> {
         if rows.items.is_empty() {
-            return Err(unsupported("DISTINCT on a query without columns"));
+            // All rows are equal.
+            let one = Typed::literal(&Value::Int8(1), Type::INT8)?.expr;
+            let limit = Limit { skip: None, fetch: Some(Box::new(one)), input: Arc::new(rows.plan) };
+            return Ok(Rows { plan: LogicalPlan::Limit(limit), items: Vec::new() });
         }
         let mut group_expr = Vec::with_capacity(rows.items.len());
         let mut aggr_expr = Vec::new();

@@ -63,6 +63,8 @@ pub(super) struct Table {
     pub columns: Vec<Column>,
     /// Which of these are the key that determines all others.
     pub key: Vec<usize>,
+    /// True, where there is a row of it, if there may be none.
+    pub present: Option<Expr>,
 }
 
 /// All that is in FROM.
@@ -101,6 +103,21 @@ fn one_of<'a>(mut found: impl Iterator<Item = &'a Column>, name: &str) -> Result
     Ok(first)
 }
 
+/// The innermost query, of those below a height, of which columns were found.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Innermost {
+    pub below: usize,
+    pub level: Option<usize>,
+}
+
+impl Innermost {
+    pub fn note(&mut self, level: usize) {
+        if level < self.below {
+            self.level = self.level.max(Some(level));
+        }
+    }
+}
+
 /// One query among those that are nested in each other.
 #[derive(Debug, Default)]
 pub(super) struct Level {
@@ -115,6 +132,10 @@ pub(super) struct Level {
     /// The windows that have names.
     pub windows: Vec<sqlparser::ast::NamedWindowDefinition>,
     pub collected: super::clause::Collected,
+    /// Expressions with subqueries that are grouped by: written again they are the same.
+    pub grouped: Vec<(sqlparser::ast::Expr, Typed)>,
+    /// Whether the last rows of a recursive query are read here.
+    pub recursive: bool,
 }
 
 impl Binder<'_> {
@@ -155,6 +176,7 @@ impl Binder<'_> {
         let Some(at) = height.checked_sub(1) else { return Ok(None) };
         let level = &self.levels[at];
         if let Some(found) = look(&level.scope)? {
+            self.innermost.note(at);
             return Ok(Some(found));
         }
         if level.closed {
@@ -164,6 +186,15 @@ impl Binder<'_> {
         let Some(found) = self.find(at, look)? else { return Ok(None) };
         let Some(subquery) = subquery else { return Ok(Some(found)) };
         Ok(Some(self.levels[at].capture(subquery, found)))
+    }
+
+    /// What is true where there is a row of a table that is in FROM, if there may be none.
+    pub(super) fn present(&mut self, schema: Option<&str>, name: &str) -> Result<Option<Expr>, SqlError> {
+        let look = |scope: &Scope| {
+            let present = scope.table(schema, name).and_then(|table| table.present.clone());
+            Ok(present.map(|expr| Typed::new(expr, Type::BOOL)))
+        };
+        Ok(self.find(self.levels.len(), &look)?.map(|typed| typed.expr))
     }
 
     /// The columns of a table that is in FROM, here or further out.

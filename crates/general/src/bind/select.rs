@@ -4,7 +4,7 @@ use std::{collections::HashSet, sync::Arc};
 
 use datafusion_common::Column;
 use datafusion_expr::{
-    Expr, Filter, LogicalPlan, Window,
+    Expr, Filter, LogicalPlan, Projection, Window,
     expr::{Sort, WindowFunction},
 };
 use freshet_sql::{SqlError, SqlState};
@@ -36,7 +36,10 @@ impl Binder<'_> {
     /// SELECT, with the ORDER BY that follows it. What it lists has still to be projected.
     pub(super) fn select(&mut self, select: &Select, order_by: &[OrderByExpr]) -> Result<Rows, SqlError> {
         check_supported(select)?;
-        let source = self.from(&select.from)?;
+        self.wanted.push(Self::wanted_rows(select, order_by));
+        let source = self.from(&select.from);
+        self.wanted.pop();
+        let source = source?;
         let mut plan = source.plan;
         {
             let level = self.level();
@@ -52,10 +55,11 @@ impl Binder<'_> {
         let groups = self.group_by(&select.group_by, &list)?;
         let mut items = Vec::with_capacity(list.len());
         self.level().clause = Clause::Select;
-        for item in &list {
-            let typed = match &item.source {
-                ListSource::Expr(expr) => self.expression(expr)?,
-                ListSource::Column(typed) => typed.clone(),
+        for (at, item) in list.iter().enumerate() {
+            let typed = match (groups.key_of(at), &item.source) {
+                (Some(key), _) => groups.keys[key].clone(),
+                (None, ListSource::Expr(expr)) => self.expression(expr)?,
+                (None, ListSource::Column(typed)) => typed.clone(),
             };
             items.push(item.bound(typed));
         }
@@ -80,6 +84,12 @@ impl Binder<'_> {
         let mut collected = std::mem::take(&mut self.level().collected);
         let grouped =
             !groups.keys.is_empty() || groups.sets.is_some() || !collected.aggregates.is_empty() || having.is_some();
+        if self.level().recursive && !collected.aggregates.is_empty() {
+            return Err(SqlError::new(
+                SqlState::INVALID_RECURSION,
+                "aggregate functions are not allowed in a recursive query's recursive term",
+            ));
+        }
         if grouped {
             let own: HashSet<String> = collected
                 .aggregates
@@ -99,12 +109,17 @@ impl Binder<'_> {
                 collected.aggregates.iter_mut().map(|collected| &mut collected.expr).collect();
             plan = self.join_subqueries(plan, &mut computed)?;
             let keys = groups.keys.clone();
+            let listed_keys: Vec<Option<usize>> = (0..listed).map(|item| groups.key_of(item)).collect();
             let (grouped, replacements) = self.grouped(plan, groups, collected.aggregates, groupings)?;
             replacements.check_groupings(&keys)?;
             plan = grouped;
             let behind = Behind { replacements: &replacements, own: &own, binder: self };
-            for item in &mut items {
-                item.typed = behind.apply(item.typed.clone())?;
+            for (at, item) in items.iter_mut().enumerate() {
+                let key = listed_keys.get(at).copied().flatten().and_then(|key| replacements.key(key));
+                item.typed = match key {
+                    Some(key) => Typed::new(key, item.typed.ty),
+                    None => behind.apply(item.typed.clone())?,
+                };
             }
             having = having.map(|having| behind.apply(having)).transpose()?;
             for window in &mut collected.windows {
@@ -154,6 +169,12 @@ impl Binder<'_> {
                 "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
             ));
         }
+        let sorts = |at: usize| order.iter().any(|order| order.item == at);
+        if distinct.is_none()
+            && rows.items[..listed].iter().enumerate().any(|(at, item)| !sorts(at) && item.typed.expr.is_volatile())
+        {
+            return self.computed_behind(rows, listed, order);
+        }
         let mut rows = self.projected(rows)?;
         if matches!(distinct, Some(Distinct::Distinct)) {
             rows = self.distinct_rows(rows)?;
@@ -191,6 +212,31 @@ impl Binder<'_> {
         Ok(rows)
     }
 
+    /// ORDER BY, behind which what is volatile is computed: for the rows that are shown, in their order.
+    fn computed_behind(&mut self, rows: Rows, listed: usize, order: &[Order]) -> Result<Rows, SqlError> {
+        let mut exprs: Vec<Expr> = rows.plan.schema().columns().into_iter().map(Expr::Column).collect();
+        let mut items = rows.items;
+        for (at, item) in items.iter_mut().enumerate() {
+            let typed = self.settle(item.typed.clone())?;
+            item.typed = if typed.expr.is_volatile() && !order.iter().any(|order| order.item == at) {
+                typed
+            } else {
+                let name = self.fresh(&item.name);
+                exprs.push(typed.expr.alias(&name));
+                Typed::new(Expr::Column(Column::new_unqualified(name)), typed.ty)
+            };
+        }
+        let projection = Projection::try_new(exprs, Arc::new(rows.plan)).map_err(to_sql)?;
+        let mut sort = Vec::with_capacity(order.len());
+        for order in order {
+            let expr = self.sort_expression(items[order.item].typed.clone())?;
+            sort.push(Sort { expr, asc: order.asc, nulls_first: order.nulls_first });
+        }
+        let plan = node::sorted(LogicalPlan::Projection(projection), sort)?;
+        items.truncate(listed);
+        Ok(Rows { plan, items })
+    }
+
     /// Entries of SELECT's list, what `*` stands for among them.
     fn list<'s>(&mut self, projection: &'s [SelectItem]) -> Result<Vec<ListItem<'s>>, SqlError> {
         let mut list = Vec::with_capacity(projection.len());
@@ -216,8 +262,17 @@ impl Binder<'_> {
                 }
                 SelectItem::QualifiedWildcard(kind, options) => {
                     check_plain_wildcard(options)?;
-                    let SelectItemQualifiedWildcardKind::ObjectName(name) = kind else {
-                        return Err(unsupported("the fields of a composite value"));
+                    let name = match kind {
+                        SelectItemQualifiedWildcardKind::ObjectName(name) => name,
+                        SelectItemQualifiedWildcardKind::Expr(expr) => {
+                            let row = self.whole_row(expr)?;
+                            let row = row.ok_or_else(|| unsupported("the fields of this composite value"))?;
+                            let columns = row.fields.into_iter();
+                            list.extend(
+                                columns.map(|(name, typed)| ListItem { name, source: ListSource::Column(typed) }),
+                            );
+                            continue;
+                        }
                     };
                     let (schema, table) = name::qualified(name)?;
                     let columns =
@@ -242,6 +297,19 @@ impl Binder<'_> {
         for by in order_by {
             if by.with_fill.is_some() {
                 return Err(unsupported("WITH FILL"));
+            }
+            let fields = match place_or_name(&by.expr) {
+                Some(Sorted::Name(name)) if items[..listed].iter().any(|item| item.name == name) => None,
+                _ => self.whole_row(&by.expr)?,
+            };
+            if let Some(row) = fields {
+                // Rows are sorted by their fields.
+                for (name, typed) in row.fields {
+                    let SortKey { descending, nulls_first, .. } = SortKey::of(typed.ty, &by.options);
+                    items.push(Item { name, typed });
+                    order.push(Order { item: items.len() - 1, asc: !descending, nulls_first });
+                }
+                continue;
             }
             let item = self.sorted_item(&by.expr, items, listed, "ORDER BY")?;
             let SortKey { descending, nulls_first, .. } = SortKey::of(items[item].typed.ty, &by.options);

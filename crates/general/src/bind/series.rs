@@ -147,6 +147,10 @@ impl Binder<'_> {
             },
             _ => None,
         };
+        let found = match found {
+            Some(found) => Some(found),
+            None => self.row_field(root, &field)?,
+        };
         match found {
             Some(found) => Ok(found),
             None => {

@@ -28,8 +28,8 @@ use super::{
 use crate::{
     error::{to_sql, unsupported},
     function::{Outer, called},
-    source::SharedSource,
-    subquery::{Answer, SubqueryFunction},
+    source::{SharedSource, WorkSource},
+    subquery::{Answer, Depends, SubqueryFunction},
 };
 
 /// A join that keeps the rows for which a subquery says so.
@@ -81,7 +81,7 @@ impl Binder<'_> {
     fn inner(&mut self, query: &ast::Query) -> Result<Inner, SqlError> {
         let number = self.next_subquery();
         self.levels.push(Level { subquery: Some(number), ..Level::default() });
-        let rows = self.unsettled_query(query);
+        let rows = self.placed(Some("within a subquery"), |binder| binder.unsettled_query(query));
         let level = self.levels.pop();
         let captures = level.map(|level| level.captures).unwrap_or_default();
         Ok(Inner { number, rows: rows?, captures })
@@ -313,28 +313,36 @@ pub(super) fn depends(plan: &LogicalPlan, subquery: usize) -> Result<bool, SqlEr
     Ok(found)
 }
 
-/// The subqueries from whose outside a plan takes something.
+/// The subqueries from whose outside a plan takes something, and the recursive queries whose last
+/// rows it reads.
 ///
 /// # Errors
 /// Never.
-pub(crate) fn depends_on(plan: &LogicalPlan) -> Result<Vec<usize>, SqlError> {
-    let mut found = Vec::new();
+pub(crate) fn depends_on(plan: &LogicalPlan) -> Result<Depends, SqlError> {
+    let mut found = Depends::default();
     plan.apply(|plan| {
         for expr in plan.expressions() {
             expr.apply(|expr| {
                 if let Some((outer, _)) = called::<Outer>(expr)
-                    && !found.contains(&outer.subquery)
+                    && !found.subqueries.contains(&outer.subquery)
                 {
-                    found.push(outer.subquery);
+                    found.subqueries.push(outer.subquery);
                 }
                 Ok(TreeNodeRecursion::Continue)
             })?;
         }
-        if let LogicalPlan::TableScan(scan) = plan
-            && let Some(shared) = SharedSource::of(scan.source.as_ref())
-        {
-            let inner = depends_on(shared.plan()).map_err(crate::error::external)?;
-            found.extend(inner);
+        if let LogicalPlan::TableScan(scan) = plan {
+            let source = scan.source.as_ref();
+            if let Some(shared) = SharedSource::of(source) {
+                let inner = depends_on(shared.plan()).map_err(crate::error::external)?;
+                found.subqueries.extend(inner.subqueries);
+                found.works.extend(inner.works);
+            }
+            if let Some(work) = WorkSource::of(source)
+                && !found.works.contains(&work.number)
+            {
+                found.works.push(work.number);
+            }
         }
         Ok(TreeNodeRecursion::Continue)
     })

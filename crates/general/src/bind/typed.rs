@@ -1,5 +1,6 @@
 //! Expressions with PostgreSQL's types, and how one type becomes another.
 
+use datafusion_common::tree_node::TreeNode;
 use datafusion_expr::Expr;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
@@ -9,7 +10,7 @@ use freshet_sql::{
 
 use super::Binder;
 use crate::{
-    function::{Parameter, RowFunction, Work, called},
+    function::{Outer, Parameter, RowFunction, Work, called},
     layout::{data_type, from_scalar, to_scalar},
 };
 
@@ -209,6 +210,9 @@ impl Binder<'_> {
             });
         }
         let result = Type::of(resolved.result);
+        if resolved.function.strict && nothing_to_ask(&coerced.iter().collect::<Vec<_>>()) {
+            return Typed::literal(&Value::Null, result);
+        }
         if resolved.function.volatility == Volatility::Immutable
             && let Some(values) = coerced.iter().map(Typed::as_value).collect::<Option<Vec<_>>>()
             // What fails fails when it is evaluated, if it is.
@@ -219,6 +223,16 @@ impl Binder<'_> {
         let arguments = coerced.into_iter().map(Typed::pair).collect();
         Ok(Typed::new(RowFunction::call(Work::Call(resolved.function), arguments, result), result))
     }
+}
+
+/// Whether something that is null when one of its arguments is has a null that is written out, beside
+/// something that is read: then it is null, and what else it has is not computed. What is made of
+/// constants alone may fail.
+pub(super) fn nothing_to_ask(arguments: &[&Typed]) -> bool {
+    let reads = |typed: &&Typed| {
+        typed.expr.exists(|expr| Ok(matches!(expr, Expr::Column(_)) || called::<Outer>(expr).is_some()))
+    };
+    arguments.iter().any(|typed| typed.is_null_literal()) && arguments.iter().any(|typed| reads(typed).unwrap_or(false))
 }
 
 /// Whether values of one type lie as those of another one of the same kind and array type do.

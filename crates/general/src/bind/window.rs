@@ -103,7 +103,7 @@ impl Binder<'_> {
                         "aggregate ORDER BY is not implemented for window functions",
                     ));
                 }
-                let prepared = self.prepare_aggregate(function, kind, name, arguments)?;
+                let prepared = self.prepare_aggregate(function, kind, name, arguments, true)?;
                 self.level().clause = Clause::Window;
                 let fun = WindowFunctionDefinition::AggregateUDF(prepared.function);
                 (fun, prepared.arguments, prepared.result, prepared.filter)

@@ -2,10 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion_common::{
-    Column as PlanColumn, TableReference,
-    tree_node::{TreeNode, TreeNodeRecursion},
-};
+use datafusion_common::{Column as PlanColumn, TableReference};
 use datafusion_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Projection};
 use freshet_sql::{SqlError, SqlState, Type};
 use sqlparser::ast::{Cte, CteAsMaterialized, SetExpr, SetOperator, SetQuantifier, With};
@@ -40,6 +37,17 @@ enum NamedKind {
     Work(usize),
     /// A recursive query's first part, in which it cannot be named.
     Forbidden,
+    /// A query that cannot be recursive.
+    Formless,
+}
+
+/// A recursive query whose second part is being bound.
+pub(super) struct Recursion {
+    number: usize,
+    /// How often it is named.
+    references: usize,
+    /// How many places there were around it in which such queries cannot be named.
+    places: usize,
 }
 
 impl Binder<'_> {
@@ -58,7 +66,18 @@ impl Binder<'_> {
             }
             let rows = match recursive_parts(with, cte, &name) {
                 Some((base, step, all)) => self.recursive(&name, cte, base, step, all)?,
-                None => self.query(&cte.query)?,
+                None => {
+                    let named = with.recursive;
+                    if named {
+                        let kind = NamedKind::Formless;
+                        self.ctes.push(Named { name: name.clone(), columns: Vec::new(), kind });
+                    }
+                    let rows = self.query(&cte.query);
+                    if named {
+                        self.ctes.pop();
+                    }
+                    rows?
+                }
             };
             self.define(name, rows, cte)?;
         }
@@ -114,6 +133,7 @@ impl Binder<'_> {
                 LogicalPlanBuilder::scan(reference, Arc::clone(source) as Arc<_>, None)
             }
             NamedKind::Work(number) => {
+                self.referred(*number, name)?;
                 let reference = TableReference::bare(self.fresh(name));
                 let fields =
                     found.columns.iter().enumerate().map(|(at, (name, ty))| field(&format!("{name}#{at}"), *ty));
@@ -123,6 +143,14 @@ impl Binder<'_> {
                 return Err(SqlError::new(
                     SqlState::INVALID_RECURSION,
                     format!("recursive reference to query \"{name}\" must not appear within its non-recursive term"),
+                ));
+            }
+            NamedKind::Formless => {
+                return Err(SqlError::new(
+                    SqlState::INVALID_RECURSION,
+                    format!(
+                        "recursive query \"{name}\" does not have the form non-recursive-term UNION [ALL] recursive-term"
+                    ),
                 ));
             }
         };
@@ -171,9 +199,15 @@ impl Binder<'_> {
             .collect();
         let number = self.next_shared();
         self.ctes.push(Named { name: name.to_owned(), columns: columns.clone(), kind: NamedKind::Work(number) });
+        self.recursions.push(Recursion { number, references: 0, places: self.places.len() });
         let step = self.set_expr(step);
+        let references = self.recursions.pop().map_or(0, |recursion| recursion.references);
         self.ctes.truncate(known);
         let step = step?;
+        if references == 0 {
+            // Only something else goes by its name.
+            return self.plain_union(base, step, all);
+        }
         if step.items.len() != base.items.len() {
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, "each UNION query must have the same number of columns"));
         }
@@ -192,7 +226,6 @@ impl Binder<'_> {
             }
         }
         let step = self.projected_as(step, &types)?;
-        check_references(&step.plan, number, name)?;
         let keys = if all {
             None
         } else {
@@ -213,6 +246,27 @@ impl Binder<'_> {
             })
             .collect();
         Ok(Rows { plan, items })
+    }
+
+    /// Notes that a recursive query is named in its second part.
+    ///
+    /// # Errors
+    /// 42P19 when it is for the second time, or where it must not be.
+    fn referred(&mut self, number: usize, name: &str) -> Result<(), SqlError> {
+        let invalid = |place: &str| {
+            let message = format!("recursive reference to query \"{name}\" must not appear {place}");
+            Err(SqlError::new(SqlState::INVALID_RECURSION, message))
+        };
+        self.level().recursive = true;
+        let places = self.places.len();
+        let innermost = self.places.last().copied();
+        let Some(recursion) = self.recursions.iter_mut().find(|known| known.number == number) else { return Ok(()) };
+        recursion.references += 1;
+        match innermost.filter(|_| places > recursion.places) {
+            Some(place) => invalid(place),
+            None if recursion.references > 1 => invalid("more than once"),
+            None => Ok(()),
+        }
     }
 
     /// A plan whose rows are computed once for all places where it stands, and what its columns become there.
@@ -296,26 +350,4 @@ fn mentions(text: &str, name: &str) -> bool {
         let after = bytes.get(at + name.len()).copied();
         !before.is_some_and(of_word) && !after.is_some_and(of_word)
     })
-}
-
-/// # Errors
-/// 42P19 when a recursive query refers to itself several times.
-fn check_references(step: &LogicalPlan, number: usize, name: &str) -> Result<(), SqlError> {
-    let mut count = 0;
-    step.apply(|plan| {
-        if let LogicalPlan::TableScan(scan) = plan
-            && WorkSource::of(scan.source.as_ref()).is_some_and(|source| source.number == number)
-        {
-            count += 1;
-        }
-        Ok(TreeNodeRecursion::Continue)
-    })
-    .map_err(to_sql)?;
-    if count > 1 {
-        return Err(SqlError::new(
-            SqlState::INVALID_RECURSION,
-            format!("recursive reference to query \"{name}\" must not appear more than once"),
-        ));
-    }
-    Ok(())
 }

@@ -14,7 +14,7 @@ use datafusion_physical_plan::{
 };
 
 use super::{next_batch, operator, properties, stepping};
-use crate::{error::external, session};
+use crate::{error::external, session, subquery::Depends};
 
 /// Gives out batches, of which only some columns are wanted.
 fn projected(batch: &RecordBatch, columns: &[usize], schema: &SchemaRef) -> Result<RecordBatch> {
@@ -28,8 +28,7 @@ fn projected(batch: &RecordBatch, columns: &[usize], schema: &SchemaRef) -> Resu
 pub(crate) struct SharedExec {
     number: usize,
     input: Arc<dyn ExecutionPlan>,
-    /// The subqueries for whose rows it is run anew.
-    depends_on: Vec<usize>,
+    depends: Depends,
     columns: Vec<usize>,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
@@ -40,18 +39,18 @@ impl SharedExec {
     pub fn new(
         number: usize,
         input: Arc<dyn ExecutionPlan>,
-        depends_on: Vec<usize>,
+        depends: Depends,
         columns: Vec<usize>,
         schema: SchemaRef,
     ) -> Self {
         let properties = properties(&schema);
         let metrics = ExecutionPlanMetricsSet::new();
-        Self { number, input, depends_on, columns, schema, properties, metrics }
+        Self { number, input, depends, columns, schema, properties, metrics }
     }
 
     fn batches(&self, context: &Arc<TaskContext>) -> Result<Arc<Vec<RecordBatch>>> {
         session::with(|session| {
-            session.state.shared(self.number, &self.depends_on, &mut |reservation| {
+            session.state.shared(self.number, &self.depends, &mut |reservation| {
                 let mut stream = self.input.execute(0, Arc::clone(context))?;
                 let mut batches = Vec::new();
                 while let Some(batch) = next_batch(&mut stream)? {

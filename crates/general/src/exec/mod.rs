@@ -7,6 +7,7 @@ mod apply;
 mod concat;
 mod expand;
 mod keys;
+mod limit;
 mod memory;
 mod recursive;
 mod scan;
@@ -38,6 +39,7 @@ pub(crate) use self::{
     concat::ConcatExec,
     expand::{ExpandCall, ExpandExec},
     keys::{FoundKeys, look_up},
+    limit::{LimitExec, counted},
     memory::{MeterExec, SharedExec, WatchExec, WorkExec},
     recursive::RecursiveExec,
     scan::ScanExec,

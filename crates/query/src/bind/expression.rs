@@ -13,7 +13,7 @@ use sqlparser::ast::{
 use super::{
     Binder, Bound, Scope, Stop,
     aggregate::{Aggregate, AggregateCall},
-    not_supported, parts_of, syntax_error,
+    name_of, not_supported, parts_of, syntax_error,
 };
 use crate::{
     expression::{Comparison, Expression, Typed},
@@ -158,6 +158,11 @@ impl Binder<'_> {
                         Expression::Or(inner) => any.extend(inner),
                         other => any.push(other),
                     }
+                }
+                // One that is true is enough, where the others are not made of constants alone.
+                let is_true = |expression: &Expression| matches!(expression, Expression::Constant(Value::Bool(true)));
+                if any.iter().any(is_true) && any.iter().all(|part| is_true(part) || !part.is_before(0)) {
+                    return Ok(boolean(Expression::Constant(Value::Bool(true))));
                 }
                 boolean(Expression::Or(any.into()))
             }
@@ -324,7 +329,12 @@ impl Binder<'_> {
     }
 
     fn column(&self, parts: &[ast::Ident], scope: &Scope) -> Bound<Typed> {
-        let found = scope.column(parts)?;
+        let found = match (scope.column(parts), parts) {
+            (Err(error), [name]) if error.state == SqlState::UNDEFINED_COLUMN && scope.has_source(&name_of(name)) => {
+                return Err(Stop::General("a whole row"));
+            }
+            (found, _) => found?,
+        };
         if let Some(grouping) = &scope.grouping {
             // By another spelling it may be one of the groups.
             let same = |group: &Typed| {
@@ -436,6 +446,9 @@ impl Binder<'_> {
         };
         let left = self.argument(left, one)?;
         let right = self.argument(right, other)?;
+        if resolved.function.strict && nothing_to_ask(&[&left, &right]) {
+            return Ok(Typed { expression: Expression::NULL, ty: Type::of(resolved.result) });
+        }
         if let Some(comparison) = Comparison::named(name) {
             if same_values(one, other) {
                 return Ok(boolean(Expression::Compare(comparison, Box::new((left, right)))));
@@ -628,7 +641,11 @@ impl Binder<'_> {
         }
         let resolved = resolve(name, &kinds)?;
         let arguments = arguments.into_iter().zip(&resolved.arguments);
-        let arguments = arguments.map(|(argument, kind)| self.argument(argument, *kind)).collect::<Result<_, _>>()?;
+        let arguments: Box<[Expression]> =
+            arguments.map(|(argument, kind)| self.argument(argument, *kind)).collect::<Result<_, _>>()?;
+        if resolved.function.strict && nothing_to_ask(&arguments.iter().collect::<Vec<_>>()) {
+            return Ok(Typed { expression: Expression::NULL, ty: Type::of(resolved.result) });
+        }
         Ok(Typed { expression: Expression::Call(resolved.function, arguments), ty: Type::of(resolved.result) })
     }
 
@@ -714,6 +731,13 @@ fn wider(one: Kind, other: Kind) -> Option<Kind> {
 fn same_values(one: Kind, other: Kind) -> bool {
     let plain = |kind| if matches!(kind, Kind::Varchar | Kind::Name | Kind::Unknown) { Kind::Text } else { kind };
     plain(one) == plain(other) && !matches!(one, Kind::Json | Kind::Any | Kind::AnyElement | Kind::AnyArray)
+}
+
+/// Whether something that is null when one of its arguments is has a null that is written out, beside
+/// something that is read: then it is null, and what else it has is not computed.
+fn nothing_to_ask(arguments: &[&Expression]) -> bool {
+    arguments.iter().any(|argument| matches!(argument, Expression::Constant(Value::Null)))
+        && arguments.iter().any(|argument| !argument.is_before(0))
 }
 
 fn negate(expression: Expression, negated: bool) -> Typed {

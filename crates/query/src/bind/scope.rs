@@ -82,6 +82,11 @@ impl Scope {
         self.find(std::slice::from_ref(name)).is_ok()
     }
 
+    /// Whether something in FROM goes by this name.
+    pub fn has_source(&self, name: &str) -> bool {
+        self.sources.iter().any(|source| source.alias == name)
+    }
+
     /// The column of this name, to be read.
     ///
     /// # Errors

@@ -372,6 +372,15 @@ impl Binder<'_> {
         if wanted.is_some() && ordered {
             plan.order.clear();
         }
+        // What is volatile is computed for the rows that are shown, in their order.
+        let sorts = |out: &Output| plan.order.iter().any(|key| same_column(&out.expression, &key.expression));
+        if !plan.order.is_empty()
+            && !distinct
+            && query.locks.is_empty()
+            && plan.output.iter().any(|out| out.expression.is_volatile() && !sorts(out))
+        {
+            return Err(Stop::General("a volatile function behind ORDER BY"));
+        }
         let accesses: Vec<&Access> = plan.scans.iter().map(|scan| &scan.access).collect();
         if query.locks.is_empty() && join::is_for_general(&accesses) {
             return Err(Stop::General("a join of whole tables"));
@@ -638,14 +647,21 @@ pub fn is_aggregate(name: &str) -> bool {
 /// Whether there is an aggregate in an expression, outside of subqueries.
 pub(super) fn has_aggregate(expr: &Expr) -> bool {
     use std::ops::ControlFlow;
-    struct Finder;
+    /// How many subqueries it is in.
+    struct Finder(usize);
     impl sqlparser::ast::Visitor for Finder {
         type Break = ();
         fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.0 += 1;
+            ControlFlow::Continue(())
+        }
+        fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+            self.0 -= 1;
             ControlFlow::Continue(())
         }
         fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
             if let Expr::Function(function) = expr
+                && self.0 == 0
                 && function.over.is_none()
                 && let Some(name) = super::parts_of(&function.name).ok().and_then(|mut parts| parts.pop())
                 && is_aggregate(&name)
@@ -655,5 +671,5 @@ pub(super) fn has_aggregate(expr: &Expr) -> bool {
             ControlFlow::Continue(())
         }
     }
-    sqlparser::ast::Visit::visit(expr, &mut Finder).is_break()
+    sqlparser::ast::Visit::visit(expr, &mut Finder(0)).is_break()
 }

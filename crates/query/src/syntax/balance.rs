@@ -3,7 +3,10 @@
 
 use std::{mem, ops::ControlFlow};
 
-use sqlparser::ast::{BinaryOperator, Expr, Value, VisitMut, VisitorMut};
+use sqlparser::ast::{
+    BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Value, VisitMut, VisitorMut,
+    helpers::attached_token::AttachedToken,
+};
 
 /// Makes chains of AND, and of OR, trees whose depth is the logarithm of their length. It is the same condition, evaluated in the same order, and
 /// written in the same way. Signs that stand before signs get parentheses: two minus signs in a row begin a comment.
@@ -24,6 +27,19 @@ impl VisitorMut for Balance {
             && matches!(**operand, Expr::UnaryOp { .. })
         {
             **operand = Expr::Nested(Box::new(take(operand)));
+        }
+        // `f(t.*)` is a call of a function of a row.
+        if let Expr::Function(function) = expr
+            && let FunctionArguments::List(list) = &mut function.args
+        {
+            for argument in &mut list.args {
+                if let FunctionArg::Unnamed(argument) = argument
+                    && let FunctionArgExpr::QualifiedWildcard(table) = argument
+                {
+                    let row = Expr::QualifiedWildcard(table.clone(), AttachedToken::empty());
+                    *argument = FunctionArgExpr::Expr(row);
+                }
+            }
         }
         for operator in [BinaryOperator::And, BinaryOperator::Or] {
             let mut links = 0;

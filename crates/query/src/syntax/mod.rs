@@ -267,6 +267,10 @@ impl Dialect for PostgreSql {
         INNER.supports_comma_separated_trim()
     }
 
+    fn supports_select_expr_star(&self) -> bool {
+        true
+    }
+
     fn supports_xml_expressions(&self) -> bool {
         INNER.supports_xml_expressions()
     }
@@ -536,6 +540,36 @@ fn comes_before_table(token: &Token) -> bool {
     *token == Token::Comma || ["from", "join", "update"].iter().any(|word| is_word(token, word))
 }
 
+/// Of `t.*`, before which something is said of the row, leaves `t`: the parser takes the rest for the
+/// end of an entry of a list.
+fn take_star(tokens: &mut Vec<TokenWithSpan>) {
+    let seen = tokens.iter().rposition(|token| !matches!(token.token, Token::Whitespace(_))).map_or(0, |at| at + 1);
+    if let [.., word, point, star] = &tokens[..seen]
+        && matches!(word.token, Token::Word(_))
+        && (&point.token, &star.token) == (&Token::Period, &Token::Mul)
+    {
+        tokens.drain(seen - 2..seen);
+    }
+}
+
+/// Of `(t).*` in a list leaves `t.*`, which is the same: the parser knows no other star.
+fn take_parentheses(tokens: &mut Vec<TokenWithSpan>) {
+    let [.., open, word, close, point] = tokens.as_slice() else { return };
+    let before = tokens[..tokens.len() - 4].iter().rev().find(|token| !matches!(token.token, Token::Whitespace(_)));
+    let begins = before.is_some_and(|before| match &before.token {
+        Token::Comma => true,
+        Token::Word(word) => matches!(word.keyword, Keyword::SELECT | Keyword::DISTINCT | Keyword::RETURNING),
+        _ => false,
+    });
+    if begins
+        && matches!(word.token, Token::Word(_))
+        && (&open.token, &close.token, &point.token) == (&Token::LParen, &Token::RParen, &Token::Period)
+    {
+        tokens.remove(tokens.len() - 2);
+        tokens.remove(tokens.len() - 3);
+    }
+}
+
 /// The same, with what the parser does not know spelt as it does: `TABLE name` at the beginning of a
 /// statement is `SELECT * FROM name`, and `ONLY name` and `ONLY (name)` are `name`, since no table
 /// has descendants. For OVERRIDING SYSTEM VALUE its INSERT has no place; such an INSERT gets the
@@ -571,6 +605,12 @@ fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
             continue;
         }
         overriding |= is_word(&token.token, "overriding");
+        if is_word(&token.token, "is") {
+            take_star(&mut tokens);
+        }
+        if token.token == Token::Mul {
+            take_parentheses(&mut tokens);
+        }
         first = token.token == Token::SemiColon;
         before_table = comes_before_table(&token.token);
         tokens.push(token);

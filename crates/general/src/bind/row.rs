@@ -1,0 +1,215 @@
+//! Whole rows as values: `t`, `t.*`, `ROW(a, b)`.
+//!
+//! There are no composite types: as a value such a row is its text. But where a row is tested,
+//! counted, compared or made to JSON, its fields are taken one by one.
+
+use std::{collections::HashSet, ops::ControlFlow, rc::Rc, sync::Arc};
+
+use datafusion_expr::{Expr, LogicalPlan, Projection};
+use freshet_sql::{SqlError, SqlState, Type, Value};
+use sqlparser::ast::{self, JoinOperator, OrderByExpr, Select, TableFactor, TableWithJoins};
+
+use super::{
+    Binder,
+    call::Arguments,
+    expression::{case_of, row},
+    from::Source,
+    name,
+    scope::missing_table,
+    typed::Typed,
+};
+use crate::{
+    error::to_sql,
+    function::{RowFunction, Work},
+};
+
+/// A row whose fields are known.
+pub(super) struct Row {
+    pub fields: Vec<(String, Typed)>,
+    /// True, where there is such a row, if there may be none.
+    pub present: Option<Expr>,
+}
+
+impl Row {
+    /// Its text.
+    pub fn value(self) -> Typed {
+        let fields = self.fields.into_iter().map(|(_, typed)| typed.pair()).collect();
+        let text = Typed::new(RowFunction::call(Work::Record, fields, Type::TEXT), Type::TEXT);
+        where_present(self.present, text)
+    }
+
+    /// An object of JSON.
+    pub fn object(self, binary: bool) -> Typed {
+        let (names, fields): (Vec<String>, Vec<_>) =
+            self.fields.into_iter().map(|(name, typed)| (name, typed.pair())).unzip();
+        let ty = if binary { Type::JSONB } else { Type::JSON };
+        let object = Typed::new(RowFunction::call(Work::Object(names.into(), binary), fields, ty), ty);
+        where_present(self.present, object)
+    }
+}
+
+/// Null where there is no row.
+fn where_present(present: Option<Expr>, typed: Typed) -> Typed {
+    let null = Typed::literal(&Value::Null, typed.ty);
+    match (present, null) {
+        (Some(present), Ok(null)) => {
+            let there = Expr::IsNotNull(Box::new(present));
+            case_of(std::iter::once((there, typed.expr)), null.expr, typed.ty)
+        }
+        _ => typed,
+    }
+}
+
+impl Binder<'_> {
+    /// The row of something in FROM, if that is what an expression means.
+    ///
+    /// # Errors
+    /// 42P01 for `t.*` when there is no `t`.
+    pub(super) fn whole_row(&mut self, expr: &ast::Expr) -> Result<Option<Row>, SqlError> {
+        let table = match expr {
+            ast::Expr::Nested(inner) => return self.whole_row(inner),
+            ast::Expr::Identifier(ident) => {
+                let table = name::fold(ident);
+                if self.find_column(&table)?.is_some() {
+                    return Ok(None);
+                }
+                (None, table)
+            }
+            ast::Expr::QualifiedWildcard(table, _) => name::qualified(table)?,
+            _ => return Ok(None),
+        };
+        let Some(fields) = self.table_columns(table.0.as_deref(), &table.1)? else {
+            return match expr {
+                ast::Expr::QualifiedWildcard(..) => Err(missing_table(&table.1)),
+                _ => Ok(None),
+            };
+        };
+        let present = self.present(table.0.as_deref(), &table.1)?;
+        Ok(Some(Row { fields, present }))
+    }
+
+    /// A row as it is written, or one of something in FROM.
+    fn any_row_of(&mut self, expr: &ast::Expr) -> Result<Option<Row>, SqlError> {
+        if let Some(elements) = row(expr) {
+            let elements = self.expressions(elements)?;
+            return self.row_of(elements).map(Some);
+        }
+        if let ast::Expr::Function(function) = expr
+            && self.is_row(expr)?
+        {
+            let elements = Arguments::of(function)?.exprs;
+            let elements = elements.into_iter().map(|expr| self.expression(expr)).collect::<Result<_, _>>()?;
+            return self.row_of(elements).map(Some);
+        }
+        self.whole_row(expr)
+    }
+
+    /// Whether an expression is a row.
+    pub(super) fn is_row(&mut self, expr: &ast::Expr) -> Result<bool, SqlError> {
+        let called = |expr: &ast::Expr| match expr {
+            ast::Expr::Function(function) => name::function(&function.name).is_ok_and(|name| name == "row"),
+            _ => false,
+        };
+        Ok(row(expr).is_some() || called(expr) || self.whole_row(expr)?.is_some())
+    }
+
+    /// A row of these values.
+    pub(super) fn row_of(&mut self, elements: Vec<Typed>) -> Result<Row, SqlError> {
+        let mut fields = Vec::with_capacity(elements.len());
+        for (at, typed) in elements.into_iter().enumerate() {
+            fields.push((format!("f{}", at + 1), self.settle(typed)?));
+        }
+        Ok(Row { fields, present: None })
+    }
+
+    /// A row as a value.
+    pub(super) fn row_value(&mut self, expr: &ast::Expr) -> Result<Typed, SqlError> {
+        let none = || SqlError::new(SqlState::SYNTAX_ERROR, "* is not allowed here");
+        Ok(self.any_row_of(expr)?.ok_or_else(none)?.value())
+    }
+
+    /// A row of FROM, or `ROW(...)`, as an object of JSON.
+    pub(super) fn row_object(&mut self, expr: &ast::Expr, binary: bool) -> Result<Option<Typed>, SqlError> {
+        Ok(self.any_row_of(expr)?.map(|row| row.object(binary)))
+    }
+
+    /// `t = u` and its like: nulls are equal, and there is an answer unless one of the rows is not there.
+    pub(super) fn compare_whole_rows(
+        &mut self,
+        left: &ast::Expr,
+        right: &ast::Expr,
+    ) -> Result<Option<(Row, Row)>, SqlError> {
+        let Some(left) = self.whole_row(left)? else { return Ok(None) };
+        let Some(right) = self.whole_row(right)? else { return Ok(None) };
+        if left.fields.len() != right.fields.len() {
+            return Err(SqlError::new(
+                SqlState::DATATYPE_MISMATCH,
+                "cannot compare record types with different numbers of columns",
+            ));
+        }
+        Ok(Some((left, right)))
+    }
+
+    /// A field of a row of FROM.
+    pub(super) fn row_field(&mut self, root: &ast::Expr, field: &str) -> Result<Option<Typed>, SqlError> {
+        let Some(row) = self.whole_row(root)? else { return Ok(None) };
+        let mut found = row.fields.into_iter().filter(|(name, _)| name == field);
+        match found.next() {
+            Some((_, typed)) => Ok(Some(typed)),
+            None => Err(SqlError::new(SqlState::UNDEFINED_COLUMN, format!("column {root}.{field} does not exist"))),
+        }
+    }
+
+    /// Notes of which tables whole rows are wanted within a SELECT that has outer joins.
+    pub(super) fn wanted_rows(select: &Select, order_by: &[OrderByExpr]) -> Rc<HashSet<String>> {
+        let mut wanted = HashSet::new();
+        if select.from.iter().any(joins_outside) {
+            let mut look = |expr: &ast::Expr| {
+                match expr {
+                    ast::Expr::Identifier(ident) => wanted.insert(name::fold(ident)),
+                    ast::Expr::QualifiedWildcard(table, _) => {
+                        name::qualified(table).is_ok_and(|(_, name)| wanted.insert(name))
+                    }
+                    _ => false,
+                };
+                ControlFlow::<()>::Continue(())
+            };
+            let _ = ast::visit_expressions(select, &mut look);
+            for by in order_by {
+                let _ = ast::visit_expressions(&by.expr, &mut look);
+            }
+        }
+        Rc::new(wanted)
+    }
+
+    /// Something in FROM, with a column that tells whether there is a row of it, where that is asked for.
+    pub(super) fn marked(&mut self, mut source: Source) -> Result<Source, SqlError> {
+        let Some(wanted) = self.wanted.last() else { return Ok(source) };
+        let [table] = source.scope.tables.as_mut_slice() else { return Ok(source) };
+        if !wanted.contains(&table.name) {
+            return Ok(source);
+        }
+        let mut exprs: Vec<Expr> = source.plan.schema().columns().into_iter().map(Expr::Column).collect();
+        let there = self.fresh("present");
+        exprs.push(Typed::literal(&Value::Bool(true), Type::BOOL)?.expr.alias(&there));
+        let projection = Projection::try_new(exprs, Arc::new(source.plan)).map_err(to_sql)?;
+        source.plan = LogicalPlan::Projection(projection);
+        table.present = Some(Expr::Column(datafusion_common::Column::new_unqualified(there)));
+        Ok(source)
+    }
+}
+
+fn joins_outside(table: &TableWithJoins) -> bool {
+    let nested = |factor: &TableFactor| match factor {
+        TableFactor::NestedJoin { table_with_joins, .. } => joins_outside(table_with_joins),
+        _ => false,
+    };
+    nested(&table.relation)
+        || table.joins.iter().any(|join| {
+            nested(&join.relation)
+                || !matches!(
+                    join.join_operator,
+                    JoinOperator::Join(_) | JoinOperator::Inner(_) | JoinOperator::CrossJoin(_)
+                )
+        })
+}
