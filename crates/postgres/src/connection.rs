@@ -179,7 +179,16 @@ impl Talk<'_> {
             return ControlFlow::Continue(());
         }
         let Self { session, input, out, text, longest, .. } = self;
-        let message = match Message::decode(frame.kind, input.body(frame)) {
+        let body = input.body(frame);
+        let recoded = match out.encoding() {
+            encoding if encoding.is_utf8() => Ok(None),
+            encoding => encoding.recode(frame.kind, body),
+        };
+        let decoded = match &recoded {
+            Ok(recoded) => Message::decode(frame.kind, recoded.as_deref().unwrap_or(body)),
+            Err(report) => Err(Fault::Refused(report.clone())),
+        };
+        let message = match decoded {
             Ok(message) => message,
             Err(fault @ Fault::Malformed(_)) => return ControlFlow::Break(fault.into()),
             Err(Fault::Refused(report)) if frame.kind == b'Q' => return self.after_simple(Err(report)),

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     input::Input,
-    message::{Format, Message},
+    message::Format,
     out::{Building, Out},
     report::{Report, SqlState},
     transport::Received,
@@ -101,8 +101,9 @@ impl CopyIn<'_> {
                     b'H' | b'S' => {}
                     b'X' => return Err(self.end(Report::gone())),
                     b'f' => {
-                        let reason = match Message::decode(b'f', self.input.body(&frame)) {
-                            Ok(Message::CopyFail(reason)) => reason.to_owned(),
+                        let body = self.input.body(&frame);
+                        let reason = match body.strip_suffix(b"\0").map(|text| self.out.encoding().decode(text)) {
+                            Some(Ok(reason)) => reason.into_owned(),
                             _ => "for a reason that cannot be read".to_owned(),
                         };
                         let message = format!("COPY from stdin failed: {reason}");

@@ -4,7 +4,10 @@
 
 use std::num::NonZeroU32;
 
-use crate::report::{Report, SqlState};
+use crate::{
+    encoding,
+    report::{Report, SqlState},
+};
 
 /// The longest message of a kind that carries names and numbers only.
 const SMALL: usize = 10_000;
@@ -291,9 +294,7 @@ fn text(bytes: &[u8]) -> Result<&str, Fault> {
     std::str::from_utf8(bytes).map_err(|cause| {
         let bad = &bytes[cause.valid_up_to()..];
         let bad = &bad[..cause.error_len().unwrap_or(bad.len()).min(bad.len())];
-        let bad: Vec<_> = bad.iter().map(|byte| format!("0x{byte:02x}")).collect();
-        let message = format!("invalid byte sequence for encoding \"UTF8\": {}", bad.join(" "));
-        Fault::Refused(Report::error(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message))
+        Fault::Refused(encoding::invalid("UTF8", bad))
     })
 }
 
