@@ -16,6 +16,9 @@ use crate::{
 /// How often who waits for data looks whether that is still of use.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
+/// Data of a copy that is longer is not gathered before it is used.
+const PIECE: usize = 1 << 20;
+
 /// A client during a statement: it is told things, as [`Out`], and may be asked for data.
 pub struct Client<'a> {
     out: &'a mut Out,
@@ -92,7 +95,14 @@ impl CopyIn<'_> {
             if self.ended {
                 return Ok(None);
             }
-            match self.input.next_frame(self.longest) {
+            // Data of any length is taken as it comes.
+            match self.input.next_piece(self.longest.min(PIECE)) {
+                Err(fault) => return Err(self.end(fault.into_report())),
+                Ok(Some(frame)) => break frame,
+                Ok(None) => {}
+            }
+            let next = if self.input.is_within() { Ok(None) } else { self.input.next_frame(self.longest) };
+            match next {
                 Err(fault) => return Err(self.end(fault.into_report())),
                 Ok(Some(frame)) => match frame.kind {
                     b'd' => break frame,

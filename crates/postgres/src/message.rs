@@ -19,6 +19,13 @@ pub(crate) enum Fault {
     Malformed(&'static str),
     /// It is well formed, but says what cannot be.
     Refused(Report),
+    /// It carries more than is taken. What is still to come of it is passed over.
+    TooLong {
+        /// Its kind.
+        kind: u8,
+        /// What is told.
+        report: Report,
+    },
 }
 
 impl Fault {
@@ -26,7 +33,7 @@ impl Fault {
     pub(crate) fn into_report(self) -> Report {
         match self {
             Self::Malformed(what) => Report::violation(format!("malformed message: {what}")),
-            Self::Refused(report) => report,
+            Self::Refused(report) | Self::TooLong { report, .. } => report,
         }
     }
 }
@@ -247,12 +254,14 @@ impl<'a> Message<'a> {
         Ok(message)
     }
 
+    /// Whether messages of this kind carry what can be of any length.
+    pub(crate) fn carries_data(kind: u8) -> bool {
+        matches!(kind, b'Q' | b'P' | b'B' | b'F' | b'd')
+    }
+
     /// How long the body of a message of this kind may be, when `longest` is the limit for those that carry data.
     pub(crate) fn longest(kind: u8, longest: usize) -> usize {
-        match kind {
-            b'Q' | b'P' | b'B' | b'F' | b'd' => longest,
-            _ => longest.min(SMALL),
-        }
+        if Self::carries_data(kind) { longest } else { longest.min(SMALL) }
     }
 }
 

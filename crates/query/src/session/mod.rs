@@ -11,6 +11,7 @@
 //! | [`utility`] | statements that are neither queries nor changes of rows |
 //! | [`cursor`] | DECLARE, FETCH, MOVE, CLOSE |
 //! | [`settings`] | SET, SHOW |
+//! | [`encoding`] | values in the client's encoding |
 //! | [`role`] | SET ROLE, SET SESSION AUTHORIZATION |
 //! | [`view`] | what functions ask the session |
 //! | [`wire`] | rows to the client |
@@ -18,6 +19,7 @@
 mod copy;
 pub mod cursor;
 mod define;
+mod encoding;
 pub mod interrupt;
 pub mod messages;
 pub mod parse;
