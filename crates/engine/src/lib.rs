@@ -17,7 +17,9 @@ pub use freshet_log::{
     persist::{Medium as PersistMedium, Method as PersistMethod},
 };
 pub use freshet_replication::status::{PrimaryStatus, StandbyStatus};
-pub use freshet_storage::{IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, Table, TableDefinition};
+pub use freshet_storage::{
+    IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, RowTest, Table, TableDefinition,
+};
 pub use freshet_txn::{
     BuildError, CommitError, Direction, LockWaitError, OutcomeOpen, ProcedureError, Record, RowLock, Savepoint, Ticket,
     Transaction, Worker, WorkerError, WriteError,

@@ -32,6 +32,10 @@ pub trait Backend: Send + Sync {
     /// When there can be none: no such database, a setting that cannot be.
     fn open(&self, opening: Opening<'_>, serve: &mut dyn FnMut(&mut dyn Session, &Parameters)) -> Result<(), Report>;
 
+    /// Looks which sessions are to end since what they were opened for is no more. Called now and
+    /// then by a thread of the server: it must not block for long.
+    fn watch(&self, _sessions: &Sessions) {}
+
     /// A connection was refused or ended by the server, for this reason. For a log.
     fn ended(&self, _peer: &Peer, _reason: &Report) {}
 

@@ -198,11 +198,12 @@ impl Server {
             let thread = thread.spawn(move || accept(&shared, &registry, &ours))?;
             server.accepting.push((listener, thread));
         }
-        let registry = Arc::clone(&server.registry);
+        let (shared, registry) = (Arc::clone(&server.shared), Arc::clone(&server.registry));
         let thread = thread::Builder::new().name("pg watch".to_owned());
         server.watching = Some(thread.spawn(move || {
             while !registry.stops_within(LOOK_EVERY) {
                 registry.end_forsaken();
+                shared.backend.watch(&Sessions::new(&registry));
             }
         })?);
         let shared = Arc::clone(&server.shared);

@@ -7,13 +7,16 @@
 
 use std::{hint::black_box, sync::Arc, time::Instant};
 
-use freshet_query::locks::{LockManager, Patience};
+use freshet_query::{
+    locks::{LockManager, Patience},
+    schema::FIRST_DATABASE,
+};
 
 const ROUNDS: usize = 9;
 const OPERATIONS: u32 = 1_000_000;
 
 fn measure(manager: &Arc<LockManager>, number: usize, tables: &[u32], again: u32) -> f64 {
-    let locks = manager.session(number);
+    let locks = manager.session(number, FIRST_DATABASE);
     let patience = Patience { deadline: None, interrupted: &|| Ok(()) };
     let begun = Instant::now();
     for _ in 0..OPERATIONS {

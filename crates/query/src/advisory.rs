@@ -24,10 +24,13 @@ use freshet_base::panics;
 use freshet_sql::{SqlError, SqlState};
 
 use crate::locks::{CONFIRM, LOOK, Patience, deadlock, guard, not_available};
+use crate::schema::{COMMON, Oid};
 
-/// What is locked: one number of 64 bits, or two of 32, which are never the same.
+/// What is locked in a database: one number of 64 bits, or two of 32, which are never the same.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AdvisoryKey {
+    /// The database: each has numbers of its own.
+    pub database: Oid,
     /// The upper half, or the first number.
     pub class: u32,
     /// The lower half, or the second number.
@@ -37,14 +40,20 @@ pub struct AdvisoryKey {
 }
 
 impl AdvisoryKey {
-    /// One number.
+    /// One number, in the place of no database.
     pub fn one(number: i64) -> Self {
-        Self { class: (number as u64 >> 32) as u32, object: number as u32, pair: false }
+        Self { database: COMMON, class: (number as u64 >> 32) as u32, object: number as u32, pair: false }
     }
 
-    /// Two numbers.
+    /// Two numbers, likewise.
     pub fn two(class: i32, object: i32) -> Self {
-        Self { class: class as u32, object: object as u32, pair: true }
+        Self { database: COMMON, class: class as u32, object: object as u32, pair: true }
+    }
+
+    /// The same in a database.
+    #[must_use]
+    pub fn within(self, database: Oid) -> Self {
+        Self { database, ..self }
     }
 }
 
@@ -449,9 +458,9 @@ impl Drop for SessionAdvisory {
 mod tests {
     use super::*;
 
-    const KEY: AdvisoryKey = AdvisoryKey { class: 0, object: 7, pair: false };
-    const OTHER_CLASS: AdvisoryKey = AdvisoryKey { class: 9, object: 9, pair: true };
-    const OTHER: AdvisoryKey = AdvisoryKey { class: 0, object: 8, pair: false };
+    const KEY: AdvisoryKey = AdvisoryKey { database: COMMON, class: 0, object: 7, pair: false };
+    const OTHER_CLASS: AdvisoryKey = AdvisoryKey { database: COMMON, class: 9, object: 9, pair: true };
+    const OTHER: AdvisoryKey = AdvisoryKey { database: COMMON, class: 0, object: 8, pair: false };
 
     fn took(session: &SessionAdvisory, key: AdvisoryKey, shared: bool, transaction: bool) -> bool {
         session.try_lock(key, shared, transaction).unwrap()
@@ -470,9 +479,13 @@ mod tests {
 
     #[test]
     fn keys_of_one_and_of_two_numbers_differ() {
-        assert_eq!(AdvisoryKey::one(-1), AdvisoryKey { class: u32::MAX, object: u32::MAX, pair: false });
+        assert_eq!(
+            AdvisoryKey::one(-1),
+            AdvisoryKey { database: COMMON, class: u32::MAX, object: u32::MAX, pair: false }
+        );
         assert_ne!(AdvisoryKey::one(1 << 32 | 2), AdvisoryKey::two(1, 2));
-        assert_eq!(AdvisoryKey::two(-1, 3), AdvisoryKey { class: u32::MAX, object: 3, pair: true });
+        assert_ne!(AdvisoryKey::one(1).within(5), AdvisoryKey::one(1).within(6));
+        assert_eq!(AdvisoryKey::two(-1, 3), AdvisoryKey { database: COMMON, class: u32::MAX, object: 3, pair: true });
     }
 
     #[test]

@@ -112,13 +112,13 @@ fn scan(plan: &ScanPlan, depth: usize, lines: &mut Vec<String>) {
         let way = if *backward { " Backward" } else { "" };
         line(depth, &format!("{what}{way} using {} on {name}", index.name), lines);
         let mut conditions = Vec::new();
-        let column = |place: usize| &table.columns[usize::from(index.columns[place].column)].name;
+        let column = |place: usize| plan.table.shown_column(index.columns[place].column, true);
         conditions.extend((0..equal.len()).map(|place| format!("{} = …", column(place))));
         match among {
             Among::Nothing => {}
             Among::Rows(rows) => {
                 let width = rows.first().map_or(1, |row| row.len());
-                let names: Vec<_> = (equal.len()..equal.len() + width).map(|place| column(place).as_str()).collect();
+                let names: Vec<_> = (equal.len()..equal.len() + width).map(column).collect();
                 conditions.push(format!("({}) in {} alternatives", names.join(", "), rows.len()));
             }
             Among::Ranges(ranges) => conditions.push(format!("{} in {} ranges", column(equal.len()), ranges.len())),

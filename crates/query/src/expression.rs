@@ -437,6 +437,21 @@ impl Expression {
         volatile
     }
 
+    /// Whether its value depends on nothing but the rows: not on the session, the time or what else
+    /// there is in the database.
+    pub fn is_immutable(&self) -> bool {
+        let immutable = |function: &Function| function.volatility == functions::Volatility::Immutable;
+        let mut all = match self {
+            Self::Call(function, _) => immutable(function),
+            Self::Quantified { operator, .. } => immutable(operator),
+            Self::Cast(cast, _) => cast.is_immutable(),
+            Self::Session(..) | Self::Identity(_) | Self::Parameter(_) | Self::Subquery { .. } => false,
+            _ => true,
+        };
+        self.children(&mut |child| all &= child.is_immutable());
+        all
+    }
+
     fn children<'e>(&'e self, visit: &mut dyn FnMut(&'e Self)) {
         match self {
             Self::Constant(_)
@@ -469,7 +484,8 @@ impl Expression {
         }
     }
 
-    fn children_mut(&mut self, visit: &mut dyn FnMut(&mut Self)) {
+    /// Calls `visit` with each expression that it is made of.
+    pub fn children_mut(&mut self, visit: &mut dyn FnMut(&mut Self)) {
         match self {
             Self::Constant(_)
             | Self::Parameter(_)

@@ -25,6 +25,7 @@ pub mod bind;
 pub mod commit;
 pub mod copy;
 pub mod ddl;
+mod deparse;
 pub mod error;
 pub mod execute;
 pub mod explain;

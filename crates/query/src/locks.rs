@@ -169,14 +169,16 @@ struct State {
     /// Strong locks, and all that somebody waits for, in the order in which they were wanted.
     requests: Vec<Request>,
     next_request: u64,
-    /// At which version of the catalog tables were changed last.
-    changes: HashMap<Oid, u64>,
+    /// At which version of its database's catalog each table was changed last, and that database.
+    changes: HashMap<Oid, (Oid, u64)>,
 }
 
 /// One session's weak locks.
 struct Place {
     /// The session's number: that of its worker.
     number: usize,
+    /// The session's database: it writes to no tables but those of this one.
+    database: Oid,
     held: Mutex<Held>,
 }
 
@@ -185,7 +187,7 @@ struct Held {
     weak: Vec<(Oid, LockMode)>,
     /// How many strong locks there are anywhere, wanted or held.
     strong: usize,
-    /// The largest of all versions at which a table was changed.
+    /// The largest of all versions at which a table of its database was changed.
     last_change: u64,
 }
 
@@ -237,13 +239,14 @@ impl LockManager {
         Arc::new(Self { state: Mutex::default(), changed: Condvar::new(), records })
     }
 
-    /// The locks of a session. No two sessions have the same number at a time.
-    pub fn session(self: &Arc<Self>, number: usize) -> TableLocks {
+    /// The locks of a session in a database. No two sessions have the same number at a time.
+    pub fn session(self: &Arc<Self>, number: usize, database: Oid) -> TableLocks {
         let mut state = guard(&self.state);
         let strong = state.requests.iter().filter(|request| !request.mode.is_weak()).count();
-        let last_change = state.changes.values().copied().max().unwrap_or(0);
+        let own = state.changes.values().filter(|(of, _)| *of == database);
+        let last_change = own.map(|(_, version)| *version).max().unwrap_or(0);
         let held = Held { weak: Vec::new(), strong, last_change };
-        let place = Arc::new(Place { number, held: Mutex::new(held) });
+        let place = Arc::new(Place { number, database, held: Mutex::new(held) });
         state.places.push(Arc::clone(&place));
         TableLocks { manager: Arc::clone(self), place, held: RefCell::default() }
     }
@@ -275,15 +278,16 @@ impl LockManager {
         guard(&self.state).requests.iter().any(|request| !request.granted)
     }
 
-    /// Notes that a change of tables was committed. To be called before the locks of whoever changed them are released.
-    pub fn note_change(&self, tables: &[Oid], version: u64) {
+    /// Notes that a change of tables of a database was committed. To be called before the locks of
+    /// the session that has changed them are released.
+    pub fn note_change(&self, database: Oid, tables: &[Oid], version: u64) {
         let _vital = panics::vital("the locks of tables");
         let mut state = guard(&self.state);
         for table in tables {
-            let last = state.changes.entry(*table).or_default();
-            *last = version.max(*last);
+            let last = state.changes.entry(*table).or_insert((database, 0));
+            last.1 = version.max(last.1);
         }
-        for place in &state.places {
+        for place in state.places.iter().filter(|place| place.database == database) {
             let mut held = guard(&place.held);
             held.last_change = held.last_change.max(version);
         }
@@ -400,7 +404,7 @@ impl TableLocks {
         if guard(&self.place.held).last_change <= planned {
             return Planned::Current;
         }
-        let changed = guard(&self.manager.state).changes.get(&table).copied().unwrap_or(0);
+        let changed = guard(&self.manager.state).changes.get(&table).map_or(0, |(_, version)| *version);
         if changed <= planned { Planned::Current } else { Planned::Outdated }
     }
 

@@ -223,7 +223,7 @@ impl Stored {
             .table
             .indexes
             .iter()
-            .find(|index| index.constraint == schema::IndexConstraint::Primary)
+            .find(|index| index.constraint == schema::IndexConstraint::Primary && index.is_unique_at_once())
             .and_then(|index| index.columns.iter().map(|part| place(part.column)).collect::<Option<Vec<_>>>());
         let (key, system) = (key.unwrap_or_default(), Arc::clone(&snapshot.system));
         Self { info: Arc::clone(info), columns, numbers, key, system, guard: Guard::of(snapshot) }
@@ -289,8 +289,10 @@ impl Relation for Stored {
     fn takes(&self, filter: &Filter) -> bool {
         // Alternatives are looked up where an index begins with the column; looked at row by row, others are faster.
         if let (Test::Among(_), Some(number)) = (&filter.test, self.numbers.get(filter.column)) {
-            let leads =
-                |index: &schema::Index| index.columns.first().is_some_and(|part| usize::from(part.column) == *number);
+            let leads = |index: &schema::Index| {
+                index.predicate.is_none()
+                    && index.columns.first().is_some_and(|part| usize::from(part.column) == *number)
+            };
             return self.info.table.indexes.iter().any(leads);
         }
         self.condition(filter).is_some()

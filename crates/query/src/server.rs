@@ -8,7 +8,7 @@ use std::{
 use freshet_engine::{Database, Node, NodeStatus, Stamp};
 use freshet_postgres::{
     Access, AccessRules, Backend, Claim, FailedLogin, Limits, Opening, Parameters, Peer, Proof, Report, Required,
-    Startup, Verifier,
+    Sessions, Startup, Verifier,
 };
 pub use freshet_sql::general::General;
 use freshet_sql::{
@@ -27,7 +27,7 @@ use crate::{
     session::{Session, settings::Bounds, wire::report},
     system::{
         SessionInfo, SystemView,
-        activity::{RECORD_WAIT, Registry, Wait},
+        activity::{Activity, RECORD_WAIT, Registry, Wait},
         size::{self, TableSize},
     },
 };
@@ -319,7 +319,7 @@ fn prove(required: Required, schema: &Schema, user: &str, verifier: Option<Verif
     match required {
         Required::Nothing => Proof::None,
         Required::Password => {
-            let decoy = || schema.database().map(|database| Verifier::decoy(user, &database.secret));
+            let decoy = || schema.common().map(|common| Verifier::decoy(user, &common.secret));
             Proof::Scram(verifier.or_else(decoy))
         }
     }
@@ -346,7 +346,7 @@ impl Backend for SqlServer {
             .worker()
             .map_err(|cause| report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string())))?;
         let transaction = worker.begin_read_only();
-        let schema = self.0.catalog.read(&transaction).map_err(report)?;
+        let schema = self.0.catalog.shared(&transaction).map_err(report)?;
         drop(transaction);
         drop((worker, asking));
         if schema.version.number == 0 {
@@ -388,6 +388,24 @@ impl Backend for SqlServer {
         })
     }
 
+    /// On a standby, ends sessions that do nothing in a database that its primary has dropped.
+    /// Those in a transaction end with it.
+    fn watch(&self, sessions: &Sessions) {
+        let open = self.0.sessions.all();
+        if open.is_empty() || !self.0.is_standby() {
+            return;
+        }
+        // What cannot be read now is read the next time.
+        let Ok(schema) = self.0.catalog.worker().and_then(|it| self.0.catalog.shared(&it.begin_read_only())) else {
+            return;
+        };
+        for session in open {
+            if schema.database_by_oid(session.database_id).is_none() && session.activity() == Activity::Idle {
+                let _ = sessions.terminate(session.pid);
+            }
+        }
+    }
+
     fn failed_login(&self, failure: &FailedLogin<'_>) {
         login_log::failed(failure);
     }
@@ -409,7 +427,8 @@ impl Backend for SqlServer {
             .worker()
             .map_err(|cause| report(SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string())))?;
         let mut parameters = Parameters::expected(&self.0.version, opening.startup);
-        let mut session = Session::open(Arc::clone(&self.0), &worker, &opening, &database).map_err(report)?;
+        let mut session = Session::open(Arc::clone(&self.0), &worker, &opening, &database)
+            .map_err(|error| report(error).into_fatal())?;
         session.start_with_role_settings();
         for (name, value) in settings {
             session.start_with(&name, &value).map_err(report)?;

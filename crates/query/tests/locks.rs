@@ -8,7 +8,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use freshet_query::locks::{LockManager, LockMode, Patience, Planned, TableLocks};
+use freshet_query::{
+    locks::{LockManager, LockMode, Patience, Planned, TableLocks},
+    schema::FIRST_DATABASE as DATABASE,
+};
 use freshet_sql::{SqlError, SqlState};
 
 fn patient() -> Patience<'static> {
@@ -55,7 +58,7 @@ fn modes_exclude_one_another_as_documented() {
     for (mode, others) in conflicting {
         for other in LockMode::ALL {
             let manager = LockManager::new(None);
-            let (one, two) = (manager.session(0), manager.session(1));
+            let (one, two) = (manager.session(0, DATABASE), manager.session(1, DATABASE));
             assert!(one.try_lock(7, mode));
             assert_eq!(!two.try_lock(7, *other), others.contains(other), "{mode:?} and {other:?}");
             assert!(two.try_lock(8, *other), "another table");
@@ -70,9 +73,9 @@ fn modes_exclude_one_another_as_documented() {
 #[test]
 fn a_lock_is_waited_for_until_it_is_released_or_patience_ends() {
     let manager = LockManager::new(None);
-    let holder = manager.session(0);
+    let holder = manager.session(0, DATABASE);
     assert_eq!(holder.write(1, 0, patient()).unwrap(), Planned::Current);
-    let changer = manager.session(1);
+    let changer = manager.session(1, DATABASE);
     assert_eq!(code(changer.lock(1, LockMode::AccessExclusive, deadline(20))), "55P03");
     let asked = std::cell::Cell::new(0);
     let interrupted = || {
@@ -82,12 +85,12 @@ fn a_lock_is_waited_for_until_it_is_released_or_patience_ends() {
     let patience = Patience { deadline: None, interrupted: &interrupted };
     assert_eq!(code(changer.lock(1, LockMode::AccessExclusive, patience)), "57014");
     // Who has given up stands in nobody's way.
-    let writer = manager.session(2);
+    let writer = manager.session(2, DATABASE);
     assert_eq!(writer.write(1, 0, patient()).unwrap(), Planned::Current);
     writer.release();
     std::thread::scope(|scope| {
         let waiting = scope.spawn(|| {
-            let changer = manager.session(3);
+            let changer = manager.session(3, DATABASE);
             changer.lock(1, LockMode::AccessExclusive, patient()).unwrap();
         });
         until_wanted(&manager);
@@ -104,15 +107,15 @@ fn a_lock_is_waited_for_until_it_is_released_or_patience_ends() {
 #[test]
 fn writers_learn_that_a_table_has_changed() {
     let manager = LockManager::new(None);
-    let (writer, changer) = (manager.session(0), manager.session(1));
+    let (writer, changer) = (manager.session(0, DATABASE), manager.session(1, DATABASE));
     changer.lock(1, LockMode::AccessExclusive, patient()).unwrap();
-    manager.note_change(&[1], 5);
+    manager.note_change(DATABASE, &[1], 5);
     changer.release();
     assert_eq!(writer.write(1, 4, patient()).unwrap(), Planned::Outdated);
     // It has the lock, and plans anew.
     assert_eq!(writer.write(1, 5, patient()).unwrap(), Planned::Current);
     assert_eq!(writer.write(2, 4, patient()).unwrap(), Planned::Current, "another table");
-    let late = manager.session(2);
+    let late = manager.session(2, DATABASE);
     assert_eq!(late.write(1, 4, patient()).unwrap(), Planned::Outdated);
     assert_eq!(late.write(1, 9, patient()).unwrap(), Planned::Current);
 }
@@ -120,7 +123,7 @@ fn writers_learn_that_a_table_has_changed() {
 #[test]
 fn a_savepoint_releases_what_came_after_it() {
     let manager = LockManager::new(None);
-    let (one, two) = (manager.session(0), manager.session(1));
+    let (one, two) = (manager.session(0, DATABASE), manager.session(1, DATABASE));
     one.lock(1, LockMode::AccessExclusive, patient()).unwrap();
     let mark = one.mark();
     assert_eq!(one.write(2, 0, patient()).unwrap(), Planned::Current);
@@ -142,7 +145,7 @@ fn a_strong_lock_is_not_starved_by_weak_ones() {
         for number in 0..3 {
             let (manager, over, writes) = (&manager, &over, &writes);
             scope.spawn(move || {
-                let locks = manager.session(number);
+                let locks = manager.session(number, DATABASE);
                 while !over.load(Ordering::SeqCst) {
                     assert_eq!(locks.write(1, u64::MAX, patient()).unwrap(), Planned::Current);
                     writes.fetch_add(1, Ordering::SeqCst);
@@ -152,7 +155,7 @@ fn a_strong_lock_is_not_starved_by_weak_ones() {
                 }
             });
         }
-        let changer = manager.session(9);
+        let changer = manager.session(9, DATABASE);
         for _ in 0..200 {
             changer.lock(1, LockMode::AccessExclusive, patient()).unwrap();
             changer.release();
@@ -171,7 +174,7 @@ fn sessions_that_wait_for_one_another_are_told() {
             for number in 0..count {
                 let (manager, barrier, told) = (&manager, &barrier, &told);
                 scope.spawn(move || {
-                    let locks = manager.session(number);
+                    let locks = manager.session(number, DATABASE);
                     locks.lock(number as u32, LockMode::Exclusive, patient()).unwrap();
                     barrier.wait();
                     let next = ((number + 1) % count) as u32;
@@ -196,7 +199,7 @@ fn two_that_want_more_of_what_they_share_do_not_wait_forever() {
         for number in 0..2 {
             let (manager, barrier, told) = (&manager, &barrier, &told);
             scope.spawn(move || {
-                let locks = manager.session(number);
+                let locks = manager.session(number, DATABASE);
                 assert_eq!(locks.write(1, 0, patient()).unwrap(), Planned::Current);
                 barrier.wait();
                 if locks.lock(1, LockMode::AccessExclusive, patient()).is_err() {
@@ -291,7 +294,7 @@ fn a_storm_of_locks_keeps_the_rules_and_ends() {
                     let mut deadlocks = 0;
                     for _ in 0..4 {
                         // Sessions come and go.
-                        let locks = manager.session(number);
+                        let locks = manager.session(number, DATABASE);
                         deadlocks += storm(&locks, shadow, &mut numbers, 500);
                     }
                     deadlocks
@@ -303,6 +306,6 @@ fn a_storm_of_locks_keeps_the_rules_and_ends() {
     println!("{deadlocks} deadlocks");
     assert!(!manager.is_wanted());
     assert!(shadow.0.iter().all(|held| held.load(Ordering::SeqCst) == 0));
-    let last = manager.session(99);
+    let last = manager.session(99, DATABASE);
     assert!((0..4).all(|table| last.try_lock(table, LockMode::AccessExclusive)));
 }

@@ -36,10 +36,14 @@ fn find(expr: &Expr) -> Option<(String, bool)> {
     match expr {
         Expr::Identifier(ident) => good(&fold(ident)),
         Expr::CompoundIdentifier(idents) => good(&fold(idents.last()?)),
-        Expr::CompoundFieldAccess { root, access_chain } => match access_chain.last() {
-            Some(AccessExpr::Dot(Expr::Identifier(field))) => good(&fold(field)),
-            _ => find(root),
-        },
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            // The last field; subscripts have no names.
+            let field = access_chain.iter().rev().find_map(|access| match access {
+                AccessExpr::Dot(Expr::Identifier(field)) => Some(fold(field)),
+                _ => None,
+            });
+            field.map_or_else(|| find(root), |field| good(&field))
+        }
         Expr::Nested(inner) | Expr::Collate { expr: inner, .. } => find(inner),
         Expr::Function(function) => {
             if matches!(function.args, FunctionArguments::Subquery(_)) {

@@ -41,6 +41,23 @@ pub struct KeyPart {
     pub descending: bool,
 }
 
+/// Something that a row must be for an index to have it: whether one of its bytes is zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowTest {
+    /// Which byte.
+    pub offset: u16,
+    /// Whether it must be zero; otherwise it must be anything else.
+    pub zero: bool,
+}
+
+impl RowTest {
+    /// Whether `row`, which is long enough, passes.
+    #[inline]
+    fn passes(self, row: &[u8]) -> bool {
+        (row[usize::from(self.offset)] == 0) == self.zero
+    }
+}
+
 /// The byte before a value in a key, and in place of one that is missing.
 const PRESENT: u8 = 1;
 const MISSING: u8 = 2;
@@ -199,6 +216,10 @@ pub struct IndexDefinition {
     pub unique: bool,
     /// The key's columns, most significant first.
     pub parts: Vec<KeyPart>,
+    /// The index has the rows that pass all of these, and no others.
+    pub tests: Vec<RowTest>,
+    /// Whether a missing value is the same as another one, where keys are unique.
+    pub missing_is_same: bool,
     /// How far it has come.
     pub state: IndexState,
 }
@@ -270,12 +291,31 @@ impl IndexDefinition {
 
     /// An index over `parts`.
     pub fn new(name: &str, unique: bool, parts: &[KeyPart]) -> Self {
-        Self { name: name.to_owned(), unique, parts: parts.to_vec(), state: IndexState::Ready }
+        Self {
+            name: name.to_owned(),
+            unique,
+            parts: parts.to_vec(),
+            tests: Vec::new(),
+            missing_is_same: false,
+            state: IndexState::Ready,
+        }
+    }
+
+    /// The same index, of the rows that pass these tests.
+    pub fn of_rows(self, tests: Vec<RowTest>) -> Self {
+        Self { tests, ..self }
+    }
+
+    /// The same index, where missing values are the same if this is so.
+    pub fn with_missing_the_same(self, missing_is_same: bool) -> Self {
+        Self { missing_is_same, ..self }
     }
 
     /// Whether the other one has the same name and keys, however far either has come.
     pub fn is_same(&self, other: &Self) -> bool {
-        (&self.name, self.unique, &self.parts) == (&other.name, other.unique, &other.parts)
+        let Self { name, unique, parts, tests, missing_is_same, state: _ } = self;
+        (name, unique, parts) == (&other.name, &other.unique, &other.parts)
+            && (tests, missing_is_same) == (&other.tests, &other.missing_is_same)
     }
 
     /// Bytes that each of its keys has at least; with columns of fixed width that are never missing, exactly.
@@ -285,7 +325,14 @@ impl IndexDefinition {
 
     /// The shortest row that has all columns of a key.
     pub fn least_row(&self) -> usize {
-        self.parts.iter().map(KeyPart::end).max().unwrap_or(0)
+        let parts = self.parts.iter().map(KeyPart::end);
+        parts.chain(self.tests.iter().map(|test| usize::from(test.offset) + 1)).max().unwrap_or(0)
+    }
+
+    /// Whether the index has rows like this one, which is no shorter than [`Self::least_row`].
+    #[inline]
+    pub fn has(&self, row: &[u8]) -> bool {
+        self.tests.iter().all(|test| test.passes(row))
     }
 
     /// The key of `row`.
@@ -312,22 +359,35 @@ impl IndexDefinition {
         !key.overflown
     }
 
-    /// Whether a column of the key is missing in `row`: such keys are never the same as another row's.
+    /// Whether the key of `row` is never the same as another row's, since a column of it is missing.
     #[inline]
     pub fn lacks_value(&self, row: &[u8]) -> bool {
-        self.parts.iter().any(|part| part.is_missing(row))
+        !self.missing_is_same && self.parts.iter().any(|part| part.is_missing(row))
     }
 
-    /// Whether two rows have the same key. Rows that are too short have none.
+    /// Whether two rows have the same key, or both have none since the index has no rows like
+    /// them. Rows that are too short have none either, and are never the same.
     #[inline]
     pub fn same_key(&self, one: &[u8], other: &[u8]) -> bool {
         let shorter = one.len().min(other.len());
+        if !self.tests.is_empty() {
+            if shorter < self.least_row() {
+                return false;
+            }
+            match (self.has(one), self.has(other)) {
+                (true, true) => {}
+                (one, other) => return one == other,
+            }
+        }
         self.parts.iter().all(|part| part.end() <= shorter && part.same(one, other))
     }
 
     /// Whether `row` has exactly the key `key`. A shorter row than the table's shortest has none.
     #[inline]
     pub fn matches(&self, row: &[u8], key: &[u8]) -> bool {
+        if !self.tests.iter().all(|test| usize::from(test.offset) < row.len() && test.passes(row)) {
+            return false;
+        }
         let mut rest = key;
         for part in &self.parts {
             if row.len() < part.end() {
@@ -425,6 +485,7 @@ impl TableDefinition {
             None => return error("a table needs a primary index".into()),
             Some(first) if !first.unique => return error(format!("its first index {:?} must be unique", first.name)),
             Some(first) if first.state != IndexState::Ready => return error("its first index is always there".into()),
+            Some(first) if !first.tests.is_empty() => return error("its first index has all rows".into()),
             Some(_) => {}
         }
         if self.indexes.len() > Self::MAX_INDEXES {
@@ -572,6 +633,25 @@ mod tests {
     }
 
     #[test]
+    fn an_index_has_the_rows_that_pass_its_tests() {
+        let all = IndexDefinition::new("i", true, &[KeyPart::unsigned(2, 1).nullable()]);
+        assert_eq!((all.least_row(), all.has(&[])), (3, true));
+        let some = all.of_rows(vec![RowTest { offset: 0, zero: true }, RowTest { offset: 3, zero: false }]);
+        assert_eq!(some.least_row(), 4);
+        let (inside, same, other, outside, far) =
+            ([0, 1, 7, 1], [0, 1, 7, 9], [0, 1, 8, 1], [1, 1, 7, 1], [0, 1, 9, 0]);
+        assert!(some.has(&inside) && some.has(&same) && some.has(&other) && !some.has(&outside) && !some.has(&far));
+        assert!(some.matches(&inside, &[1, 7]) && !some.matches(&outside, &[1, 7]) && !some.matches(&far, &[1, 9]));
+        assert!(!some.matches(&inside[..3], &[1, 7]));
+        assert!(some.same_key(&inside, &same) && !some.same_key(&inside, &other));
+        // A row that goes in or out changes its key; one that stays outside does not.
+        assert!(!some.same_key(&inside, &outside) && !some.same_key(&outside, &inside));
+        assert!(some.same_key(&outside, &far) && !some.same_key(&outside[..3], &far));
+        let missing = [0, 0, 0, 1];
+        assert!(some.lacks_value(&missing) && !some.with_missing_the_same(true).lacks_value(&missing));
+    }
+
+    #[test]
     fn a_definition_that_cannot_work_is_refused() {
         let good = TableDefinition::new("t", vec![IndexDefinition::new("k", true, &[KeyPart::unsigned(0, 8)])]);
         assert_eq!(good.validate(), Ok(()));
@@ -585,6 +665,9 @@ mod tests {
         let mut bad = good.clone();
         bad.indexes[0].parts[0].nullable = true;
         assert!(bad.validate().unwrap_err().to_string().contains("no byte before"));
+        let mut bad = good.clone();
+        bad.indexes[0].tests = vec![RowTest { offset: 0, zero: true }];
+        assert!(bad.validate().unwrap_err().to_string().contains("all rows"));
         let mut bad = good.clone();
         bad.indexes[0].parts = vec![KeyPart::bytes(0, 600)];
         assert!(bad.validate().unwrap_err().to_string().contains("600 bytes"));

@@ -17,7 +17,9 @@ mod version;
 
 pub use array::{IndirectionArray, Word};
 pub use catalog::{Catalog, CatalogError, Known};
-pub use definition::{DefinitionError, IndexDefinition, IndexState, KeyBuffer, KeyEncoding, KeyPart, TableDefinition};
+pub use definition::{
+    DefinitionError, IndexDefinition, IndexState, KeyBuffer, KeyEncoding, KeyPart, RowTest, TableDefinition,
+};
 pub use leaves::LeafSet;
 pub use owner::{Owner, Owners, Phase};
 pub use reclaim::{Guard, Participant, Participants, Pin};

@@ -106,6 +106,9 @@ impl Transaction<'_> {
         let definition = index.definition();
         let name = || definition.name.clone();
         let no_key = || BuildError::Row { index: name(), length: row.len() };
+        if row.len() >= definition.least_row() && !definition.has(row) {
+            return Ok(Batch::More);
+        }
         let key = index.key_of(row, buffer).filter(|_| index.accepts(row)).ok_or_else(no_key)?;
         if !definition.unique || definition.lacks_value(row) {
             index.tree().insert(self.guard(), key, rid).map_err(|_| no_key())?;

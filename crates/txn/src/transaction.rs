@@ -599,6 +599,38 @@ impl<'w> Transaction<'w> {
         }
     }
 
+    /// Fails if another record than `rid` has its key in index number `index`, which need not be a
+    /// unique one. Nothing is wrong where the transaction sees no such record, or a value of the key
+    /// is missing. Of two transactions that write the same key and then ask, at least one learns of
+    /// the other.
+    ///
+    /// # Errors
+    /// [`WriteError::UniqueViolation`]; [`WriteError::Conflict`] when such a record may be about to
+    /// come or go.
+    pub fn check_key(&self, table: &Table, index: usize, rid: Rid) -> Result<(), WriteError> {
+        let content = self.content(table)?;
+        let found = self.index(content, index)?;
+        let definition = found.definition();
+        let Some(Visible { row: Some(row), .. }) = content.read(&self.guard, rid, &self.context())? else {
+            return Ok(());
+        };
+        let mut buffer = KeyBuffer::new();
+        let Some(key) = found.key_of(row, &mut buffer).filter(|_| !definition.lacks_value(row)) else { return Ok(()) };
+        let mut others = Vec::new();
+        let _ = found.tree().get_certified(
+            &self.guard,
+            key,
+            |_| {},
+            |other| {
+                if other != rid {
+                    others.push(other);
+                }
+                ControlFlow::Continue(())
+            },
+        );
+        others.into_iter().try_for_each(|other| self.admit(content, definition, key, other))
+    }
+
     /// Whether this transaction has deleted a record, or moved its row to another one.
     ///
     /// # Errors

@@ -81,7 +81,12 @@ fn beginning(random: &mut Random) -> Vec<u8> {
             ("options", "-c statement_timeout=99999999999d"),
             ("client_encoding", "LATIN1"),
         ]),
-        _ => startup(&[("user", "freshet"), ("database", "x"), ("extra_float_digits", "3"), ("datestyle", "ISO, MDY")]),
+        _ => startup(&[
+            ("user", "freshet"),
+            ("database", "postgres"),
+            ("extra_float_digits", "3"),
+            ("datestyle", "ISO, MDY"),
+        ]),
     }
 }
 

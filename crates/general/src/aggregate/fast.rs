@@ -93,7 +93,7 @@ fn out_of_range(kind: Kind) -> SqlError {
 }
 
 #[cold]
-fn overflow() -> SqlError {
+pub(super) fn overflow() -> SqlError {
     SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value out of range: overflow")
 }
 

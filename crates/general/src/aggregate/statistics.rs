@@ -2,7 +2,7 @@
 
 use freshet_sql::{SqlError, Value};
 
-use super::fast::add_floats;
+use super::fast::{add_floats, overflow};
 
 /// What is computed of pairs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +47,18 @@ impl Regression {
     }
 }
 
+/// A sum of squares that something was added to: infinite, it is no number, unless the numbers are
+/// finite that it is of.
+fn square_added(square: &mut f64, finite: bool) -> Result<(), SqlError> {
+    if square.is_infinite() {
+        if finite {
+            return Err(overflow());
+        }
+        *square = f64::NAN;
+    }
+    Ok(())
+}
+
 /// Sums of pairs, updated by the method of Youngs and Cramer.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Pairs {
@@ -75,6 +87,16 @@ impl Pairs {
             self.xx += dx * dx * scale;
             self.yy += dy * dy * scale;
             self.xy += dx * dy * scale;
+            let finite = (self.sum_x.is_finite(), self.sum_y.is_finite());
+            square_added(&mut self.xx, finite.0)?;
+            square_added(&mut self.yy, finite.1)?;
+            square_added(&mut self.xy, finite.0 && finite.1)?;
+        } else {
+            for (number, square) in [(x, &mut self.xx), (y, &mut self.yy)] {
+                if !number.is_finite() {
+                    (*square, self.xy) = (f64::NAN, f64::NAN);
+                }
+            }
         }
         Ok(())
     }
@@ -131,6 +153,7 @@ impl Floats {
         if before > 0.0 {
             let difference = number * self.count - self.sum;
             self.squares += difference * difference / (self.count * before);
+            square_added(&mut self.squares, self.sum.is_finite())?;
         } else if !number.is_finite() {
             self.squares = f64::NAN;
         }

@@ -8,7 +8,7 @@ use datafusion_expr::{
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
     functions::check_collatable,
-    types::{CastContext, text},
+    types::{CastContext, implicitly, text},
 };
 use sqlparser::ast::{
     self, AccessExpr, CastFormat, CeilFloorKind, DateTimeField, Subscript, TrimWhereField, UnaryOperator,
@@ -246,13 +246,7 @@ impl Binder<'_> {
 
     fn interval(&mut self, interval: &ast::Interval) -> Result<Typed, SqlError> {
         let literal = self.expression(&interval.value)?;
-        let mut fields = 0;
-        if let Some(leading) = &interval.leading_field {
-            fields = interval_fields(leading, interval.last_field.as_ref())?;
-        }
-        let digits = interval.fractional_seconds_precision.or(interval.leading_precision);
-        let ty = Type::interval(fields, digits.map(|digits| i64::try_from(digits).unwrap_or(i64::MAX)))?;
-        self.cast(literal, ty, CastContext::Explicit)
+        self.cast(literal, Type::of_interval(interval)?, CastContext::Explicit)
     }
 
     fn collate(&mut self, expr: &ast::Expr, collation: &ast::ObjectName) -> Result<Typed, SqlError> {
@@ -448,16 +442,28 @@ impl Binder<'_> {
         }
     }
 
-    /// `jsonb['member']['member']`
-    fn json_access(&mut self, mut json: Typed, chain: &[AccessExpr]) -> Result<Typed, SqlError> {
+    /// `jsonb['member'][1]`: what is at a path, each step of which is a text or a number.
+    fn json_access(&mut self, json: Typed, chain: &[AccessExpr]) -> Result<Typed, SqlError> {
+        let mut path = Vec::with_capacity(chain.len());
         for access in chain {
             let AccessExpr::Subscript(Subscript::Index { index }) = access else {
-                return Err(unsupported("a slice of jsonb"));
+                return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, "jsonb subscript does not support slices"));
             };
             let index = self.expression(index)?;
-            json = self.call("->", vec![json, index])?;
+            let step = match index.kind() {
+                Kind::Unknown => index,
+                kind if implicitly(kind, Kind::Int4) => self.cast(index, Type::INT4, CastContext::Implicit)?,
+                kind if implicitly(kind, Kind::Text) => index,
+                kind => {
+                    let message = format!("subscript type {kind} is not supported");
+                    return Err(SqlError::new(SqlState::DATATYPE_MISMATCH, message)
+                        .with_hint("jsonb subscript must be coercible to either integer or text."));
+                }
+            };
+            path.push(self.cast(step, Type::TEXT, CastContext::Explicit)?);
         }
-        Ok(json)
+        let path = self.array_of(path, Some(Type::TEXT))?;
+        self.call("#>", vec![json, path])
     }
 
     fn unary(&mut self, op: UnaryOperator, expr: &ast::Expr) -> Result<Typed, SqlError> {
@@ -548,32 +554,5 @@ fn field_name(field: &DateTimeField) -> String {
     match field {
         DateTimeField::Custom(ident) => ident.value.to_ascii_lowercase(),
         field => field.to_string().to_ascii_lowercase(),
-    }
-}
-
-/// The fields of `INTERVAL '...' leading [TO last]`.
-fn interval_fields(leading: &DateTimeField, last: Option<&DateTimeField>) -> Result<i32, SqlError> {
-    use freshet_sql::types::interval_fields::{DAY, HOUR, MINUTE, MONTH, SECOND, YEAR};
-    const ORDER: [i32; 6] = [YEAR, MONTH, DAY, HOUR, MINUTE, SECOND];
-    let place = |field: &DateTimeField| {
-        Some(match field {
-            DateTimeField::Year => 0,
-            DateTimeField::Month => 1,
-            DateTimeField::Day => 2,
-            DateTimeField::Hour => 3,
-            DateTimeField::Minute => 4,
-            DateTimeField::Second => 5,
-            _ => return None,
-        })
-    };
-    let range = place(leading).and_then(|first| {
-        let last = last.map_or(Some(first), place)?;
-        let years = last <= 1 && first <= 1;
-        let clock = first >= 2 && last >= 2;
-        (first <= last && (years || clock)).then_some(first..=last)
-    });
-    match range {
-        Some(range) => Ok(ORDER[range].iter().fold(0, |fields, field| fields | field)),
-        None => Err(SqlError::new(SqlState::SYNTAX_ERROR, "invalid fields of an interval")),
     }
 }

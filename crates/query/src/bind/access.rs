@@ -2,6 +2,7 @@
 
 use freshet_sql::types::Kind;
 
+use super::implied;
 use crate::{
     expression::{Comparison, Expression},
     schema::TableInfo,
@@ -83,8 +84,8 @@ impl Access {
     }
 }
 
-/// What is wanted of an order: columns, and whether larger values come first.
-pub type Order = [(u16, bool)];
+/// What is wanted of an order: what is ordered by, and whether larger values come first.
+pub type Order = [(Expression, bool)];
 
 /// Conditions that a choice can use; those that it makes superfluous are taken out.
 struct Conditions<'c> {
@@ -210,15 +211,35 @@ impl Conditions<'_> {
     }
 }
 
+/// An access path that can be chosen.
+struct Choice {
+    access: Access,
+    ordered: bool,
+    score: u32,
+    /// Conditions that need not be looked at any more.
+    used: Vec<usize>,
+    /// The conditions with columns in place of what is computed for the index, if anything is.
+    replaced: Option<Vec<Expression>>,
+}
+
 /// Chooses how the rows of `source`, which are those of a table, are found, and takes the conditions out that need not be looked at any more.
 /// `order` is what they should be ordered by; returned is whether they are.
 pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, order: &Order) -> (Access, bool) {
-    let mut best: Option<(Access, bool, u32, Vec<usize>)> = None;
+    let mut best: Option<Choice> = None;
     for (number, index) in info.table.indexes.iter().enumerate() {
-        let usable = Conditions { all: conditions, source };
+        let mut used = Vec::new();
+        if !implied::has_all(info, number, source, conditions, |at| used.push(at)) {
+            continue;
+        }
+        let computed = implied::usable(info, number, source, conditions);
+        let replaced = (!computed.is_empty()).then(|| {
+            let mut replaced = conditions.clone();
+            replaced.iter_mut().for_each(|condition| implied::replace(condition, &computed, source));
+            replaced
+        });
+        let usable = Conditions { all: replaced.as_ref().unwrap_or(conditions), source };
         let columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
         let mut equal = Vec::new();
-        let mut used = Vec::new();
         for column in &columns {
             let Some((at, value)) = usable.equal(*column, info) else { break };
             equal.push(value.clone());
@@ -240,8 +261,19 @@ pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, o
         {
             among = found;
         }
-        let single = index.unique && given == columns.len();
-        let (ordered, backward) = order_of(index, equal.len(), &among, single, order);
+        let single = index.is_unique_at_once() && given == columns.len();
+        let order_columns = order.iter().map(|(expression, descending)| {
+            let mut expression = expression.clone();
+            implied::replace(&mut expression, &computed, source);
+            match expression {
+                Expression::Column { source: own, column } if own == source => Some((column, *descending)),
+                _ => None,
+            }
+        });
+        let (ordered, backward) = match order_columns.collect::<Option<Vec<_>>>() {
+            Some(order) => order_of(index, equal.len(), &among, single, &order),
+            None => (single && matches!(among, Among::Nothing), false),
+        };
         let mut score = match (&among, single) {
             (Among::Nothing, true) => 1000,
             (_, true) => 500,
@@ -250,14 +282,22 @@ pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, o
         score += 10 * u32::from(matches!(among, Among::Ranges(_)));
         score += 20 * given as u32 + 10 * u32::from(range.lower.is_some()) + 10 * u32::from(range.upper.is_some());
         score += 5 * u32::from(ordered && !order.is_empty());
+        // It has no more rows than the others.
+        score += 2 * u32::from(index.predicate.is_some());
         let access = Access { index: number, equal: equal.into(), among, range, single, backward };
-        if best.as_ref().is_none_or(|(.., other, _)| score > *other) {
-            best = Some((access, ordered, score, used));
+        if best.as_ref().is_none_or(|best| score > best.score) {
+            best = Some(Choice { access, ordered, score, used, replaced });
         }
     }
-    let Some((access, ordered, _, mut used)) = best else { return (Access::all(0), order.is_empty()) };
+    let Some(Choice { access, ordered, mut used, replaced, .. }) = best else {
+        return (Access::all(0), order.is_empty());
+    };
+    if let Some(replaced) = replaced {
+        *conditions = replaced;
+    }
     // The key says it: equality of what is in the key with what was looked for.
     used.sort_unstable();
+    used.dedup();
     for at in used.into_iter().rev() {
         conditions.remove(at);
     }
@@ -265,7 +305,13 @@ pub fn choose(info: &TableInfo, source: u16, conditions: &mut Vec<Expression>, o
 }
 
 /// Whether the rows come in an order, and whether backwards.
-fn order_of(index: &crate::schema::Index, equal: usize, among: &Among, single: bool, order: &Order) -> (bool, bool) {
+fn order_of(
+    index: &crate::schema::Index,
+    equal: usize,
+    among: &Among,
+    single: bool,
+    order: &[(u16, bool)],
+) -> (bool, bool) {
     if order.is_empty() || (single && matches!(among, Among::Nothing)) {
         return (true, false);
     }

@@ -101,14 +101,11 @@ impl Binder<'_> {
                 self.coerce(deeper(expr)?, ty, CastContext::Explicit)?
             }
             Expr::Interval(interval) => {
-                let mut literal = match &*interval.value {
+                let literal = match &*interval.value {
                     Expr::Value(value) => value.value.clone().into_string().unwrap_or_default(),
                     _ => return Err(not_supported("INTERVAL of an expression").into()),
                 };
-                if let Some(unit) = &interval.leading_field {
-                    literal = format!("{literal} {unit}");
-                }
-                self.coerce(unknown(literal), Type::INTERVAL, CastContext::Explicit)?
+                self.coerce(unknown(literal), Type::of_interval(interval)?, CastContext::Explicit)?
             }
             Expr::IsNull(inner) => boolean(Expression::IsNull(Box::new(self.settle(deeper(inner)?)?.expression))),
             Expr::IsNotNull(inner) => {
@@ -370,6 +367,9 @@ impl Binder<'_> {
                 }
                 let ty = parameters[usize::from(number)].unwrap_or(Type::UNKNOWN);
                 Typed { expression: Expression::Parameter(number), ty }
+            }
+            other @ (ast::Value::HexStringLiteral(_) | ast::Value::SingleQuotedByteStringLiteral(_)) => {
+                return Err(not_supported(format!("the bit string {other}")).into());
             }
             other => match other.clone().into_string() {
                 Some(literal) => unknown(literal),

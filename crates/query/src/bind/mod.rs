@@ -4,10 +4,12 @@
 
 pub mod access;
 pub mod aggregate;
+mod conflict;
 mod expression;
 pub mod first;
 mod found;
 pub mod general;
+pub mod implied;
 mod join;
 pub mod modify;
 pub mod need;
@@ -26,6 +28,7 @@ use crate::{
     expression::{Expression, Typed},
     schema::{Named, Oid, Schema, no_relation},
 };
+pub use freshet_sql::names::of_column as column_name;
 pub use scope::{Scope, ScopeSource};
 
 /// Why something was not bound.

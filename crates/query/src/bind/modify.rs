@@ -7,25 +7,25 @@ use freshet_sql::{
     types::{CastContext, Kind},
 };
 use sqlparser::ast::{
-    self, Assignment, AssignmentTarget, ConflictTarget, Expr, FromTable, Insert, OnConflictAction, OnInsert, Query,
-    SelectItem, SetExpr, TableFactor, TableObject, TableWithJoins, With,
+    self, Assignment, AssignmentTarget, Expr, FromTable, Insert, OnInsert, Query, SelectItem, SetExpr, TableFactor,
+    TableObject, TableWithJoins, With,
 };
 
 use super::{
-    Binder, Bound, Scope, ScopeSource, Stop,
+    Binder, Bound, Scope, Stop,
     access::{self, Access},
     first::not_row_by_row,
     found::{columns_of, typed},
     general::GeneralQuery,
     name_of,
     need::Need,
-    not_supported, parts_of, qualified,
+    not_supported, parts_of,
     select::{Output, ScanPlan, SelectPlan, all_of, split},
     syntax_error,
 };
 use crate::{
     expression::{Expression, Typed},
-    schema::{Identity, Index, IndexConstraint, Oid, Table, TableInfo, privilege},
+    schema::{Identity, Oid, TableInfo, privilege},
     syntax,
 };
 
@@ -71,6 +71,8 @@ pub struct ConflictPlan {
     pub arbiters: Vec<usize>,
     /// The engine's numbers of the same.
     pub numbers: Vec<usize>,
+    /// A constraint that cannot decide, since it is DEFERRABLE; what comes before it can.
+    pub refused: Option<String>,
     /// DO UPDATE; without it, DO NOTHING.
     pub update: Option<ConflictUpdate>,
 }
@@ -291,7 +293,9 @@ impl Binder<'_> {
         for (number, column) in info.table.columns.iter().enumerate() {
             columns.push(match targets.iter().position(|target| *target == number) {
                 _ if column.dropped => ColumnSource::Null,
-                _ if column.hidden => ColumnSource::RowId,
+                _ if column.is_row_id() => ColumnSource::RowId,
+                // What is computed comes last.
+                _ if column.hidden => ColumnSource::Null,
                 Some(place) => ColumnSource::Given(place as u16),
                 None if column.default.is_some() => ColumnSource::Default(self.default_of(&info, number)?),
                 None => ColumnSource::Null,
@@ -433,86 +437,7 @@ impl Binder<'_> {
         Ok(None)
     }
 
-    fn on_conflict(&self, conflict: &ast::OnConflict, (info, alias, need): Target<'_>) -> Bound<ConflictPlan> {
-        let mut arbiters = self.arbiters(conflict.conflict_target.as_ref(), info, need)?;
-        let named = conflict.conflict_target.is_some();
-        let update = match &conflict.action {
-            OnConflictAction::DoNothing => None,
-            OnConflictAction::DoUpdate(update) => {
-                if !named {
-                    return Err(syntax_error(
-                        "ON CONFLICT DO UPDATE requires inference specification or constraint name",
-                    )
-                    .into());
-                }
-                let mut scope = Scope::needing(info, alias, need);
-                let mut excluded = ScopeSource::table(info, "excluded".to_owned(), None);
-                excluded.table = None;
-                // The rows that would be inserted are the role's own; still, to read them needs
-                // SELECT, as in PostgreSQL.
-                excluded.need = Some(Rc::clone(need));
-                scope.sources.push(excluded);
-                // Without a table's name, the row that is there is meant.
-                let assignments = self.assignments(&update.assignments, (info, need), &scope)?;
-                let condition = update.selection.as_ref().map(|it| self.condition(it, &scope, "WHERE")).transpose()?;
-                Some(ConflictUpdate { assignments, condition })
-            }
-        };
-        arbiters.sort_by_key(|place| info.table.indexes[*place].oid);
-        let numbers = arbiters.iter().map(|place| info.index_number(*place)).collect();
-        Ok(ConflictPlan { arbiters, numbers, update })
-    }
-
-    /// The indexes whose keys decide whether a row conflicts, their places among the table's.
-    fn arbiters(&self, target: Option<&ConflictTarget>, info: &TableInfo, need: &Need) -> Bound<Vec<usize>> {
-        let indexes = || info.table.indexes.iter().enumerate().filter(|(_, index)| index.unique && index.oid != 0);
-        let found: Vec<usize> = match target {
-            None => indexes().map(|(place, _)| place).collect(),
-            Some(ConflictTarget::Columns(columns)) => {
-                let mut wanted = Vec::new();
-                for column in columns {
-                    wanted.push(self.target_column(info, &name_of(column))? as u16);
-                }
-                wanted.iter().for_each(|column| need.read(*column));
-                wanted.sort_unstable();
-                wanted.dedup();
-                let fits = |index: &Index| {
-                    let mut columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
-                    columns.sort_unstable();
-                    columns.dedup();
-                    columns == wanted
-                };
-                let found: Vec<_> = indexes().filter(|(_, index)| fits(index)).map(|(place, _)| place).collect();
-                if found.is_empty() {
-                    let message = "there is no unique or exclusion constraint matching the ON CONFLICT specification";
-                    return Err(SqlError::new(SqlState::INVALID_COLUMN_REFERENCE, message).into());
-                }
-                found
-            }
-            Some(ConflictTarget::OnConstraint(name)) => {
-                let (_, name) = qualified(name)?;
-                let of_constraint = |index: &Index| index.constraint != IndexConstraint::None && index.name == name;
-                let Some((place, index)) = indexes().find(|(_, index)| of_constraint(index)) else {
-                    let Table { checks, foreign_keys, name: table, .. } = &info.table;
-                    let other = checks.iter().any(|check| check.name == name)
-                        || foreign_keys.iter().any(|key| key.name == name);
-                    let error = if other {
-                        let message = "constraint in ON CONFLICT clause has no associated index";
-                        SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
-                    } else {
-                        let message = format!("constraint \"{name}\" for table \"{table}\" does not exist");
-                        SqlError::new(SqlState::UNDEFINED_OBJECT, message)
-                    };
-                    return Err(error.into());
-                };
-                index.columns.iter().for_each(|part| need.read(part.column));
-                vec![place]
-            }
-        };
-        Ok(found)
-    }
-
-    fn assignments(
+    pub(super) fn assignments(
         &self,
         assignments: &[Assignment],
         (info, need): (&Arc<TableInfo>, &Need),

@@ -7,7 +7,7 @@ use freshet_sql::{SqlError, SqlState, Type};
 use super::{aggregate::Grouping, name_of, need::Need};
 use crate::{
     expression::{Expression, Typed},
-    schema::TableInfo,
+    schema::{Table, TableInfo},
 };
 use sqlparser::ast::Ident;
 
@@ -55,6 +55,14 @@ impl Scope {
     /// No rows at all.
     pub fn nothing() -> Self {
         Self::default()
+    }
+
+    /// The rows of a table, whether it is there yet or not, which need no privilege to be read.
+    pub fn over(table: &Table) -> Self {
+        let columns = table.visible_columns();
+        let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
+        let source = ScopeSource { alias: table.name.clone(), schema: None, columns, table: None, need: None };
+        Self { sources: vec![source], grouping: None }
     }
 
     /// One table's rows, which need no privilege to be read.

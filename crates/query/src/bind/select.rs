@@ -620,17 +620,19 @@ fn same_column(one: &Expression, other: &Expression) -> bool {
     }
 }
 
-/// The columns of the first table that an order consists of, if it does, with nulls where indexes have them.
-fn wanted_order(order: &[SortKey]) -> Option<Vec<(u16, bool)>> {
-    order
-        .iter()
-        .map(|key| match key.expression {
-            Expression::Column { source: 0, column } if key.nulls_first == key.descending => {
-                Some((column, key.descending))
-            }
-            _ => None,
-        })
-        .collect()
+/// What an order is by, if that is about the first table alone, with nulls where indexes have them.
+fn wanted_order(order: &[SortKey]) -> Option<Vec<(Expression, bool)>> {
+    let key = |key: &SortKey| {
+        let fits = key.nulls_first == key.descending && key.expression.is_before(1);
+        fits.then(|| (key.expression.clone(), key.descending))
+    };
+    order.iter().map(key).collect()
+}
+
+/// Whether a function of this name is an aggregate.
+pub fn is_aggregate(name: &str) -> bool {
+    super::aggregate::Aggregate::named(name).is_some()
+        || ["string_agg", "array_agg", "json_agg", "jsonb_agg", "stddev", "variance"].contains(&name)
 }
 
 /// Whether there is an aggregate in an expression, outside of subqueries.
@@ -646,9 +648,7 @@ fn has_aggregate(expr: &Expr) -> bool {
             if let Expr::Function(function) = expr
                 && function.over.is_none()
                 && let Some(name) = super::parts_of(&function.name).ok().and_then(|mut parts| parts.pop())
-                && (super::aggregate::Aggregate::named(&name).is_some()
-                    || ["string_agg", "array_agg", "json_agg", "jsonb_agg", "stddev", "variance"]
-                        .contains(&name.as_str()))
+                && is_aggregate(&name)
             {
                 return ControlFlow::Break(());
             }

@@ -10,7 +10,7 @@ use sqlparser::ast::{Expr, Ident, VisitMut, VisitorMut};
 
 use super::{
     create_table::{are_comparable, check_identity_type, column_type},
-    expression::{next_value, scope_of},
+    expression::next_value,
     rewrite::Fill,
     syntax::{ColumnChange, IdentityDefinition, SequenceOptions},
     work::{Step, Work, bound, error},
@@ -211,7 +211,10 @@ impl Work<'_, '_, '_> {
             })?;
         }
         self.check_keys_after(info, &table, number)?;
-        if using.is_none() && is_only_wider(column.ty, ty) {
+        self.retype_computed(&mut table)?;
+        let same = table.columns.iter().zip(&info.table.columns).all(|(new, old)| !new.hidden || new == old)
+            && table.columns.len() == info.table.columns.len();
+        if using.is_none() && same && is_only_wider(column.ty, ty) {
             // Rows lie as before. What older rows have instead of the column is a value of the new type, too.
             self.put_table(table)?;
             return Ok(());
@@ -233,7 +236,7 @@ impl Work<'_, '_, '_> {
         let binder = self.binder();
         match using {
             Some(using) => {
-                let typed = bound(binder.expression(using, &scope_of(&info.table)), "transform expression")?;
+                let typed = bound(binder.expression(using, &Scope::over(&info.table)), "transform expression")?;
                 let coerced = binder.coerce(typed, ty, CastContext::Assignment).map_err(|cause| {
                     if cause.state != SqlState::DATATYPE_MISMATCH && cause.state != SqlState::CANNOT_COERCE {
                         return cause;

@@ -94,6 +94,7 @@ impl Work<'_, '_, '_> {
                 self.drop_constraint(&info, name, *if_exists, *cascade)?;
             }
             TableChange::ValidateConstraint(name) => self.validate_constraint(&info, name)?,
+            TableChange::AlterConstraint(name, deferral) => self.alter_constraint(&info, name, *deferral)?,
             TableChange::RenameColumn(old, new) => self.rename_column(&info, old, new)?,
             TableChange::RenameConstraint(old, new) => self.rename_constraint(&info, old, new)?,
             TableChange::Rename(new) => {
@@ -390,6 +391,15 @@ impl Work<'_, '_, '_> {
         table.columns[number].name = new.to_owned();
         for check in &mut table.checks {
             check.condition = alter_column::renamed(&check.condition, old, new)?;
+        }
+        for computed in table.columns.iter_mut().filter(|it| !it.dropped).filter_map(|it| it.computed.as_mut()) {
+            computed.expression = alter_column::renamed(&computed.expression, old, new)?;
+            if let Some(when) = &mut computed.when {
+                *when = alter_column::renamed(when, old, new)?;
+            }
+        }
+        for predicate in table.indexes.iter_mut().filter_map(|index| index.predicate.as_mut()) {
+            predicate.condition = alter_column::renamed(&predicate.condition, old, new)?;
         }
         self.put_table(table).map(drop)
     }

@@ -4,6 +4,7 @@ use freshet_sql::{SqlError, SqlState};
 
 use super::{
     constraint::no_constraint,
+    database::no_database,
     syntax::{Comment, Commented, RelationKind},
     work::{Step, Work, error},
 };
@@ -11,14 +12,32 @@ use crate::schema::{self, IndexConstraint, Named, Object, Oid};
 
 impl Work<'_, '_, '_> {
     pub(super) fn comment(&mut self, statement: &Comment) -> Step<&'static str> {
+        if let Commented::Database(name) = &statement.on
+            && self.schema().database_named(name).is_none()
+        {
+            self.notice(SqlState::WARNING, no_database(name).message.clone());
+            return Ok("COMMENT");
+        }
         let (object, column) = self.commented(&statement.on)?;
-        self.say(object, column, statement.text.as_deref())?;
+        let constraint = matches!(statement.on, Commented::Constraint(..));
+        let shared = matches!(statement.on, Commented::Role(_) | Commented::Database(_));
+        self.say_of((object, column, constraint), shared, statement.text.as_deref())?;
         Ok("COMMENT")
     }
 
-    /// Says something of an object, or nothing any more.
-    pub(super) fn say(&mut self, object: Oid, column: Option<u16>, text: Option<&str>) -> Result<(), SqlError> {
-        let known = self.schema().comment(object, column).map(|comment| comment.oid);
+    /// Says something of an object in the database, of a column of it, or of the constraint of its
+    /// id; or nothing any more.
+    pub(super) fn say(&mut self, about: (Oid, Option<u16>, bool), text: Option<&str>) -> Result<(), SqlError> {
+        self.say_of(about, false, text)
+    }
+
+    fn say_of(
+        &mut self,
+        (object, column, constraint): (Oid, Option<u16>, bool),
+        shared: bool,
+        text: Option<&str>,
+    ) -> Result<(), SqlError> {
+        let known = self.schema().comment(object, column, constraint).map(|comment| comment.oid);
         match (known, text.filter(|text| !text.is_empty())) {
             (None, None) => Ok(()),
             (Some(oid), None) => self.change.remove(oid),
@@ -27,7 +46,8 @@ impl Work<'_, '_, '_> {
                     Some(oid) => oid,
                     None => self.change.take_oid()?,
                 };
-                self.put(Object::Comment(schema::Comment { oid, object, column, text: text.to_owned() }))
+                let text = text.to_owned();
+                self.put(Object::Comment(schema::Comment { oid, object, column, constraint, shared, text }))
             }
         }
     }
@@ -83,6 +103,11 @@ impl Work<'_, '_, '_> {
                 let owner = self.schema().namespace_by_oid(oid).map_or(0, |namespace| namespace.owner);
                 self.check_owner(owner, "schema", name)?;
                 Ok((oid, None))
+            }
+            Commented::Database(name) => {
+                let database = self.schema().database_named(name).ok_or_else(|| no_database(name))?;
+                self.check_owner(database.owner, "database", name)?;
+                Ok((database.oid, None))
             }
             Commented::Role(name) => {
                 let oid = self.role(&super::syntax::RoleName::Named(name.clone()))?;

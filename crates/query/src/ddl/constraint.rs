@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use freshet_engine::Rid;
+use freshet_engine::{Rid, WriteError};
 use freshet_sql::{SqlError, SqlState};
 use sqlparser::ast::{Expr, ReferentialAction as Action};
 
@@ -16,8 +16,8 @@ use crate::{
     bind::not_supported,
     error::read_error,
     schema::{
-        Check, ForeignKey, Index, IndexColumn, IndexConstraint, Object, ReferentialAction, Table, TableInfo, denied,
-        privilege,
+        Check, Deferral, ForeignKey, Index, IndexColumn, IndexConstraint, Object, Oid, ReferentialAction, Table,
+        TableInfo, denied, privilege,
     },
 };
 
@@ -39,10 +39,11 @@ impl Work<'_, '_, '_> {
 
     /// Adds a primary key or unique constraint to what the catalog says of a table.
     fn add_key(&mut self, table: &mut Table, constraint: &Constraint) -> Result<(), SqlError> {
-        let (columns, kind) = match &constraint.kind {
-            ConstraintKind::PrimaryKey(columns) => (columns, IndexConstraint::Primary),
-            ConstraintKind::Unique { nulls_not_distinct: true, .. } => return Err(not_supported("NULLS NOT DISTINCT")),
-            ConstraintKind::Unique { columns, .. } => (columns, IndexConstraint::Unique),
+        let (columns, kind, nulls_not_distinct) = match &constraint.kind {
+            ConstraintKind::PrimaryKey(columns) => (columns, IndexConstraint::Primary, false),
+            ConstraintKind::Unique { columns, nulls_not_distinct } => {
+                (columns, IndexConstraint::Unique, *nulls_not_distinct)
+            }
             _ => return Err(SqlError::internal("a constraint without a key")),
         };
         let primary = kind == IndexConstraint::Primary;
@@ -50,7 +51,6 @@ impl Work<'_, '_, '_> {
             let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
             return Err(error(SqlState::INVALID_TABLE_DEFINITION, message));
         }
-        self.warn_deferrable(constraint);
         let mut parts: Vec<IndexColumn> = Vec::new();
         for name in columns {
             let number = table.column(name).ok_or_else(|| {
@@ -62,13 +62,22 @@ impl Work<'_, '_, '_> {
                 return Err(error(SqlState::DUPLICATE_COLUMN, message));
             }
             table.columns[number].not_null |= primary;
-            parts.push(IndexColumn { column: number as u16, descending: false });
+            parts.push(IndexColumn::new(number as u16));
         }
-        let middle = if primary { String::new() } else { columns.join("_") };
+        let include = self.included(table, constraint.include.iter().map(String::as_str))?;
+        let named: Vec<&str> = columns.iter().chain(&constraint.include).map(String::as_str).collect();
+        let middle = if primary { String::new() } else { named.join("_") };
         let label = if primary { "pkey" } else { "key" };
         let name = self.index_name(table, constraint.name.as_deref(), (&middle, label))?;
         let oid = self.change.take_oid()?;
-        table.indexes.push(Index { oid, name, number: 0, columns: parts, unique: true, constraint: kind });
+        let index = Index {
+            constraint: kind,
+            include,
+            nulls_not_distinct,
+            deferral: constraint.deferral,
+            ..Index::new(oid, name, parts, true)
+        };
+        table.indexes.push(index);
         Ok(())
     }
 
@@ -89,13 +98,6 @@ impl Work<'_, '_, '_> {
             return Err(error(SqlState::DUPLICATE_TABLE, format!("relation \"{name}\" already exists")));
         }
         Ok(name.to_owned())
-    }
-
-    fn warn_deferrable(&mut self, constraint: &Constraint) {
-        if constraint.deferrable {
-            let message = "constraints are checked at the end of each statement: they cannot be deferred";
-            self.notice(SqlState::WARNING, message);
-        }
     }
 
     /// Adds checks and foreign keys to a new table.
@@ -142,6 +144,9 @@ impl Work<'_, '_, '_> {
         constraint: &Constraint,
         condition: &Expr,
     ) -> Result<(String, crate::expression::Expression), SqlError> {
+        if constraint.deferral.is_deferrable() {
+            return Err(error(SqlState::FEATURE_NOT_SUPPORTED, "CHECK constraints cannot be marked DEFERRABLE"));
+        }
         let (sql, expression) = self.check_condition(condition, table)?;
         let columns = columns_in(condition);
         let middle = match columns.as_slice() {
@@ -164,7 +169,6 @@ impl Work<'_, '_, '_> {
         if *unusual_match {
             return Err(not_supported("MATCH FULL or MATCH PARTIAL").into());
         }
-        self.warn_deferrable(constraint);
         let itself = is_itself(self, table, parent)?;
         let parent_info = if itself { None } else { Some(self.referenced_table(parent)?) };
         let parent_table = parent_info.as_ref().map_or(&*table, |info| &info.table);
@@ -178,6 +182,11 @@ impl Work<'_, '_, '_> {
         let theirs = match parent_columns.is_empty() {
             false => parent_columns.iter().map(|name| number(parent_table, name)).collect::<Result<Vec<_>, _>>()?,
             true => match parent_table.primary_key() {
+                Some(key) if key.deferral.is_deferrable() => {
+                    let name = &parent_table.name;
+                    let message = format!("cannot use a deferrable primary key for referenced table \"{name}\"");
+                    return Err(error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).into());
+                }
                 Some(key) => key.columns.iter().map(|part| part.column).collect(),
                 None => {
                     let message = format!("there is no primary key for referenced table \"{}\"", parent_table.name);
@@ -189,13 +198,18 @@ impl Work<'_, '_, '_> {
             let message = "number of referencing and referenced columns for foreign key disagree";
             return Err(error(SqlState::INVALID_FOREIGN_KEY, message).into());
         }
-        if key_of(parent_table, &theirs).is_none() {
+        let Some(_) = key_of(parent_table, &theirs) else {
+            if has_deferrable_key(parent_table, &theirs) {
+                let name = &parent_table.name;
+                let message = format!("cannot use a deferrable unique constraint for referenced table \"{name}\"");
+                return Err(error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message).into());
+            }
             let message = format!(
                 "there is no unique constraint matching given keys for referenced table \"{}\"",
                 parent_table.name
             );
             return Err(error(SqlState::INVALID_FOREIGN_KEY, message).into());
-        }
+        };
         if let Some(Table { owner, grants, name, .. }) = parent_info.as_ref().map(|info| &info.table) {
             let (who, named) = ((self.ddl.role, *owner), theirs.iter().copied());
             if !self.schema().may_with_columns(who, grants, privilege::REFERENCES, named) {
@@ -229,6 +243,7 @@ impl Work<'_, '_, '_> {
             parent_columns: theirs,
             on_delete: action(on_delete.as_ref()),
             on_update: action(on_update.as_ref()),
+            deferral: constraint.deferral,
         };
         table.foreign_keys.push(key.clone());
         Ok(key)
@@ -251,11 +266,16 @@ impl Work<'_, '_, '_> {
         match &constraint.kind {
             ConstraintKind::PrimaryKey(_) | ConstraintKind::Unique { .. } => {
                 self.add_key(&mut table, constraint)?;
-                self.rewrite(info, table, Vec::new())
+                let made = self.rewrite(info, table, Vec::new())?;
+                if constraint.deferral.is_deferrable() {
+                    self.validate_key(&made, made.table.indexes.iter().map(|index| index.oid).max().unwrap_or(0))?;
+                }
+                Ok(made)
             }
             ConstraintKind::UsingIndex { primary, index } => {
                 self.use_index(&mut table, constraint, *primary, index)?;
-                if *primary { self.rewrite(info, table, Vec::new()) } else { Ok(self.put_table(table)?) }
+                let anew = *primary || constraint.deferral.is_deferrable();
+                if anew { self.rewrite(info, table, Vec::new()) } else { Ok(self.put_table(table)?) }
             }
             ConstraintKind::Check(condition) => {
                 let check = self.add_check(&mut table, constraint, condition)?;
@@ -289,6 +309,22 @@ impl Work<'_, '_, '_> {
             let message = format!("\"{index}\" is not a unique index");
             return Err(error(SqlState::WRONG_OBJECT_TYPE, message));
         }
+        if table.indexes[at].predicate.is_some() {
+            let message = format!("\"{index}\" is a partial index");
+            let detail = "Cannot create a primary key or unique constraint using such an index.";
+            return Err(error(SqlState::WRONG_OBJECT_TYPE, message).with_detail(detail));
+        }
+        let is_computed = |part: &IndexColumn| table.columns[usize::from(part.column)].computed.is_some();
+        if table.indexes[at].columns.iter().any(is_computed) {
+            let message = format!("index \"{index}\" contains expressions");
+            let detail = "Cannot create a primary key or unique constraint using such an index.";
+            return Err(error(SqlState::WRONG_OBJECT_TYPE, message).with_detail(detail));
+        }
+        if table.indexes[at].columns.iter().any(|part| part.descending || part.class.is_some()) {
+            let message = format!("index \"{index}\" column number 1 does not have default sorting behavior");
+            let detail = "Cannot create a primary key or unique constraint using such an index.";
+            return Err(error(SqlState::WRONG_OBJECT_TYPE, message).with_detail(detail));
+        }
         if table.indexes[at].constraint != IndexConstraint::None {
             let message = format!("index \"{index}\" is already associated with a constraint");
             return Err(error(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message));
@@ -297,7 +333,6 @@ impl Work<'_, '_, '_> {
             let message = format!("multiple primary keys for table \"{}\" are not allowed", table.name);
             return Err(error(SqlState::INVALID_TABLE_DEFINITION, message));
         }
-        self.warn_deferrable(constraint);
         if let Some(name) = constraint.name.as_deref().filter(|name| *name != index) {
             self.index_name(table, Some(name), ("", ""))?;
             let message =
@@ -305,6 +340,7 @@ impl Work<'_, '_, '_> {
             self.notice(SqlState::SUCCESSFUL_COMPLETION, message);
             table.indexes[at].name = name.to_owned();
         }
+        table.indexes[at].deferral = constraint.deferral;
         table.indexes[at].constraint = if primary { IndexConstraint::Primary } else { IndexConstraint::Unique };
         if primary {
             for part in table.indexes[at].columns.clone() {
@@ -363,6 +399,43 @@ impl Work<'_, '_, '_> {
         })
     }
 
+    /// Fails unless no two rows have the same key in an index that takes equal keys.
+    fn validate_key(&mut self, info: &Arc<TableInfo>, oid: Oid) -> Result<(), SqlError> {
+        let index = info.table.indexes.iter().position(|index| index.oid == oid);
+        let index = index.ok_or_else(|| SqlError::internal("an index was made and is not there"))?;
+        self.see_everything();
+        let transaction = self.ddl.transaction;
+        self.scan(info, |_, rid: Rid| match transaction.check_key(&info.rows, info.index_number(index), rid) {
+            Ok(()) => Ok(()),
+            Err(WriteError::UniqueViolation { .. }) => {
+                let name = &info.table.indexes[index].name;
+                let message = format!("could not create unique index \"{name}\"");
+                Err(error(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.clone()))
+            }
+            Err(other) => Err(crate::error::write_error(other)),
+        })
+    }
+
+    /// ALTER TABLE … ALTER CONSTRAINT
+    pub(super) fn alter_constraint(
+        &mut self,
+        info: &Arc<TableInfo>,
+        name: &str,
+        deferral: Deferral,
+    ) -> Result<(), SqlError> {
+        let mut table = info.table.clone();
+        match table.foreign_keys.iter_mut().find(|key| key.name == name) {
+            Some(key) => key.deferral = deferral,
+            None if constraint_names(&info.table).iter().any(|known| known == name) => {
+                let table = &info.table.name;
+                let message = format!("constraint \"{name}\" of relation \"{table}\" is not a foreign key constraint");
+                return Err(error(SqlState::WRONG_OBJECT_TYPE, message));
+            }
+            None => return Err(no_constraint(name, &info.table)),
+        }
+        self.put_table(table).map(drop)
+    }
+
     /// ALTER TABLE … VALIDATE CONSTRAINT
     pub(super) fn validate_constraint(&mut self, info: &Arc<TableInfo>, name: &str) -> Result<(), SqlError> {
         if let Some(key) = info.table.foreign_keys.iter().find(|key| key.name == name) {
@@ -394,12 +467,13 @@ fn action(action: Option<&Action>) -> ReferentialAction {
 
 /// The unique index over just these columns, in whatever order.
 pub(super) fn key_of(table: &Table, columns: &[u16]) -> Option<usize> {
-    let mut wanted = columns.to_vec();
-    wanted.sort_unstable();
-    table.indexes.iter().position(|index| {
-        let mut columns: Vec<u16> = index.columns.iter().map(|part| part.column).collect();
-        columns.sort_unstable();
-        index.oid != 0 && index.unique && columns == wanted
+    table.indexes.iter().position(|index| index.is_unique_over(columns))
+}
+
+/// Whether a constraint makes just these columns unique, in the end.
+fn has_deferrable_key(table: &Table, columns: &[u16]) -> bool {
+    table.indexes.iter().filter(|index| index.unique && index.deferral.is_deferrable()).any(|index| {
+        index.columns.len() == columns.len() && index.columns.iter().all(|part| columns.contains(&part.column))
     })
 }
 

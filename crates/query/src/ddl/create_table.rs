@@ -264,10 +264,23 @@ impl Work<'_, '_, '_> {
             }
         }
         if options.indexes {
+            // What is computed for indexes comes with them.
+            for (number, column) in like.table.columns.iter().enumerate() {
+                if column.computed.is_some() && !column.dropped {
+                    numbers[number] = Some(table.columns.len() as u16);
+                    table.columns.push(column.clone());
+                }
+            }
             for index in like.table.indexes.iter().filter(|index| index.oid != 0) {
                 let mut index = index.clone();
                 for part in &mut index.columns {
                     part.column = numbers[usize::from(part.column)].unwrap_or(0);
+                }
+                for column in &mut index.include {
+                    *column = numbers[usize::from(*column)].unwrap_or(0);
+                }
+                if let Some(column) = index.predicate.as_mut().and_then(|it| it.column.as_mut()) {
+                    *column = numbers[usize::from(*column)].unwrap_or(0);
                 }
                 copied.push(index);
             }
@@ -278,12 +291,12 @@ impl Work<'_, '_, '_> {
     /// An index that was taken over from another table, under a name of its own.
     fn copy_index(&mut self, table: &mut Table, mut index: Index) -> Result<(), SqlError> {
         let taken: Vec<String> = table.indexes.iter().map(|index| index.name.clone()).collect();
-        let columns: Vec<&str> =
-            index.columns.iter().map(|part| table.columns[usize::from(part.column)].name.as_str()).collect();
+        let columns = index.columns.iter().map(|part| part.column).chain(index.include.iter().copied());
+        let columns = super::index::names_in_index(table, columns).join("_");
         let (middle, label) = match index.constraint {
             IndexConstraint::Primary => (String::new(), "pkey"),
-            IndexConstraint::Unique => (columns.join("_"), "key"),
-            IndexConstraint::None => (columns.join("_"), "idx"),
+            IndexConstraint::Unique => (columns, "key"),
+            IndexConstraint::None => (columns, "idx"),
         };
         index.name = self.free_name(table.namespace, (&table.name, &middle), label, &taken);
         index.oid = self.change.take_oid()?;
@@ -324,9 +337,11 @@ impl Work<'_, '_, '_> {
 /// Gives a table whose rows have no primary key the hidden column and index that they are stored by, and takes it from one
 /// whose rows have.
 pub(super) fn ensure_first_index(table: &mut Table) {
+    // What takes equal keys for a while cannot be what rows are stored by.
+    let is_first = |index: &Index| index.constraint == IndexConstraint::Primary && index.is_unique_at_once();
     let hidden_index = table.indexes.iter().position(|index| index.oid == 0);
-    let hidden_column = table.columns.iter().position(|column| column.hidden);
-    if let Some(primary) = table.indexes.iter().position(|index| index.constraint == IndexConstraint::Primary) {
+    let hidden_column = table.columns.iter().position(Column::is_row_id);
+    if let Some(primary) = table.indexes.iter().position(is_first) {
         let index = table.indexes.remove(primary);
         table.indexes.insert(0, index);
         table.indexes.retain(|index| index.oid != 0);
@@ -347,21 +362,14 @@ pub(super) fn ensure_first_index(table: &mut Table) {
     };
     table.columns[number].dropped = false;
     table.columns[number].not_null = true;
-    let part = IndexColumn { column: number as u16, descending: false };
+    let part = IndexColumn::new(number as u16);
     match hidden_index {
         Some(at) => {
             let index = table.indexes.remove(at);
             table.indexes.insert(0, index);
         }
         None => {
-            let index = Index {
-                oid: 0,
-                name: format!("sql.{}.rowid", table.oid),
-                number: 0,
-                columns: vec![part],
-                unique: true,
-                constraint: IndexConstraint::None,
-            };
+            let index = Index::new(0, format!("sql.{}.rowid", table.oid), vec![part], true);
             table.indexes.insert(0, index);
         }
     }

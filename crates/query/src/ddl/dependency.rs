@@ -5,7 +5,7 @@ use super::{
     expression::{columns_in, objects_of},
     work::Work,
 };
-use crate::schema::{Entry, Oid, Table};
+use crate::schema::{Entry, Oid, TableInfo};
 
 /// Something that can be dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl Work<'_, '_, '_> {
             }
             Target::Column(table, number) => {
                 let Some(info) = self.schema().table(table) else { return found };
-                self.dependents_of_column(&info.table, number, &all, &mut found);
+                self.dependents_of_column(info, number, &all, &mut found);
             }
             Target::Index(table, index) => {
                 let Some(info) = self.schema().table(table) else { return found };
@@ -105,11 +105,18 @@ impl Work<'_, '_, '_> {
         found
     }
 
-    fn dependents_of_column(&self, table: &Table, number: usize, all: &[Entry], found: &mut Vec<(Target, Dependency)>) {
+    fn dependents_of_column(
+        &self,
+        info: &TableInfo,
+        number: usize,
+        all: &[Entry],
+        found: &mut Vec<(Target, Dependency)>,
+    ) {
         use Dependency::{Needs, Part};
+        let table = &info.table;
         let name = &table.columns[number].name;
-        for index in &table.indexes {
-            if index.columns.iter().any(|part| usize::from(part.column) == number) {
+        for (place, index) in table.indexes.iter().enumerate() {
+            if info.columns_of(place).contains(&(number as u16)) {
                 found.push((Target::Index(table.oid, index.oid), Part));
             }
         }

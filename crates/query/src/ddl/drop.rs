@@ -351,7 +351,7 @@ impl Work<'_, '_, '_> {
             Target::ForeignKey(_, oid) | Target::Check(_, oid) | Target::Index(_, oid) => {
                 self.change.remove_comments(oid)
             }
-            Target::Column(table, number) => self.say(table, Some(number as u16), None),
+            Target::Column(table, number) => self.say((table, Some(number as u16), false), None),
             Target::Default(..) => Ok(()),
         }
     }
@@ -378,6 +378,7 @@ impl Work<'_, '_, '_> {
         }
         let goes = |index: &mut Index| index.oid != 0 && all.contains(&Target::Index(oid, index.oid));
         let gone: Vec<u16> = table.indexes.extract_if(.., goes).map(|index| index.number).collect();
+        super::index::give_up_computed(&mut table);
         // The engine's first index stays with its table.
         if !gone.contains(&0) {
             for number in gone {

@@ -32,10 +32,13 @@ pub struct Effects {
     indexes: Vec<(String, u16)>,
     /// Numbers of sequences' states that were made or replaced.
     states: Vec<u64>,
-    /// Tables whose definitions were changed.
+    /// Tables whose definitions were changed, of the session's database.
     changed: Vec<Oid>,
-    /// The version of the catalog that the last statement made.
+    /// The session's database, and the version of its catalog that the last statement made.
+    database: Oid,
     version: u64,
+    /// Databases that were made or dropped, and the tables in those that were dropped.
+    databases: Vec<(Oid, Vec<Oid>)>,
 }
 
 impl Making {
@@ -47,7 +50,11 @@ impl Making {
 impl Effects {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        self.rows.is_empty() && self.indexes.is_empty() && self.states.is_empty() && self.changed.is_empty()
+        self.rows.is_empty()
+            && self.indexes.is_empty()
+            && self.states.is_empty()
+            && self.changed.is_empty()
+            && self.databases.is_empty()
     }
 
     /// Notes a table of the engine that is about to be made, or is needed no more if the transaction commits.
@@ -79,9 +86,19 @@ impl Effects {
         }
     }
 
-    /// Notes which version of the catalog the transaction has made.
+    /// Notes in which database the transaction changes something.
+    pub(super) fn begin(&mut self, database: Oid) {
+        self.database = database;
+    }
+
+    /// Notes which version of its database's catalog the transaction has made.
     pub(super) fn reach(&mut self, version: u64) {
         self.version = self.version.max(version);
+    }
+
+    /// Notes a database that was made, or that is dropped with these tables.
+    pub(super) fn touch_database(&mut self, database: Oid, tables: Vec<Oid>) {
+        self.databases.push((database, tables));
     }
 
     /// Does what is to be done now that the transaction has ended, whatever its end, and forgets it. To be called before the
@@ -100,18 +117,34 @@ impl Effects {
             return Ok(());
         }
         let effects = std::mem::take(self);
-        let committed = catalog.read(&worker.begin_read_only());
-        let number = committed.as_ref().map_or(effects.version, |schema| schema.version.number);
-        locks.note_change(&effects.changed, number);
+        let committed = effects.committed(worker, catalog);
+        let own = committed.as_ref().ok().and_then(|all| all.iter().find(|it| it.database == effects.database));
+        locks.note_change(effects.database, &effects.changed, own.map_or(effects.version, |it| it.version.number));
+        if let Ok(all) = &committed {
+            for (database, tables) in &effects.databases {
+                if all.iter().all(|it| it.database != *database) {
+                    // Nobody plans to write to them any more.
+                    locks.note_change(*database, tables, u64::MAX);
+                    catalog.forget(*database);
+                }
+            }
+        }
         // From here on the committed catalog says what is needed.
         let result = committed.and_then(|committed| effects.discard(&committed, worker, catalog, sequences));
         effects.forget();
         result
     }
 
+    /// What was committed of the databases that it is about, as far as they are still there.
+    fn committed(&self, worker: &Worker, catalog: &Catalog) -> Result<Vec<Arc<Schema>>, SqlError> {
+        let transaction = worker.begin_read_only();
+        let all = self.databases.iter().map(|(database, _)| *database).chain([self.database]);
+        all.filter_map(|database| catalog.find(&transaction, database).transpose()).collect()
+    }
+
     fn discard(
         &self,
-        committed: &Schema,
+        committed: &[Arc<Schema>],
         worker: &Worker,
         catalog: &Catalog,
         sequences: &Sequences,
@@ -160,22 +193,26 @@ impl Drop for Effects {
     }
 }
 
-fn engine_tables(schema: &Schema) -> impl Iterator<Item = &str> {
-    schema.entries().filter_map(|entry| match entry {
+fn entries(all: &[Arc<Schema>]) -> impl Iterator<Item = &Entry> {
+    all.iter().flat_map(|schema| schema.entries())
+}
+
+fn engine_tables(all: &[Arc<Schema>]) -> impl Iterator<Item = &str> {
+    entries(all).filter_map(|entry| match entry {
         Entry::Table(info) => Some(info.table.rows.as_str()),
         _ => None,
     })
 }
 
-fn names_index(schema: &Schema, rows: &str, number: u16) -> bool {
-    schema.entries().any(|entry| match entry {
+fn names_index(all: &[Arc<Schema>], rows: &str, number: u16) -> bool {
+    entries(all).any(|entry| match entry {
         Entry::Table(info) => info.table.rows == rows && info.table.indexes.iter().any(|index| index.number == number),
         _ => false,
     })
 }
 
-fn states(schema: &Schema) -> impl Iterator<Item = u64> {
-    schema.entries().filter_map(|entry| match entry {
+fn states(all: &[Arc<Schema>]) -> impl Iterator<Item = u64> {
+    entries(all).filter_map(|entry| match entry {
         Entry::Sequence(sequence) => Some(sequence.state),
         _ => None,
     })
@@ -192,9 +229,8 @@ pub fn sweep(catalog: &Catalog, sequences: &Sequences) -> Result<(), SqlError> {
     // In this order: what is made later is not looked at, and what is under way is either still noted then, or has committed
     // and is named by what is read last.
     let (tables, numbers) = (catalog.made_tables(), sequences.numbers()?);
-    let before = catalog.committed()?;
-    let indexes: Vec<(String, u16)> = before
-        .entries()
+    let before = catalog.all(&catalog.worker()?.begin_read_only())?;
+    let indexes: Vec<(String, u16)> = entries(&before)
         .filter_map(|entry| match entry {
             Entry::Table(info) => Some(info),
             _ => None,
@@ -204,7 +240,7 @@ pub fn sweep(catalog: &Catalog, sequences: &Sequences) -> Result<(), SqlError> {
     let made = |made: &mut Made| (made.rows.clone(), made.indexes.clone(), made.states.clone());
     let (making_rows, making_indexes, making_states) = catalog.making().with(made);
     let worker = catalog.worker()?;
-    let committed = catalog.read(&worker.begin_read_only())?;
+    let committed = catalog.all(&worker.begin_read_only())?;
     let named: Vec<&str> = engine_tables(&committed).collect();
     for name in &tables {
         if !named.contains(&name.as_str()) && !making_rows.contains(name) {

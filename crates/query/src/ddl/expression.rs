@@ -16,7 +16,7 @@ use super::{
     work::{Work, bound, error, is_system},
 };
 use crate::{
-    bind::{Scope, ScopeSource, name_of},
+    bind::{Scope, name_of},
     expression::Expression,
     schema::{Named, Oid, Schema, Table},
 };
@@ -201,10 +201,17 @@ impl Work<'_, '_, '_> {
 
     /// A CHECK's condition on a table's rows: as the catalog keeps it, and as it is evaluated.
     pub(super) fn check_condition(&self, condition: &Expr, table: &Table) -> Result<(String, Expression), SqlError> {
-        let mut resolved = self.resolved(condition)?;
-        let scope = scope_of(table);
+        let scope = Scope::over(table);
+        bound(self.binder().condition(&self.resolved(condition)?, &scope, "CHECK"), "check constraint")?;
+        let resolved = self.of_row_alone(condition)?;
         let expression = bound(self.binder().condition(&resolved, &scope, "CHECK"), "check constraint")?;
-        // The table may be renamed.
+        Ok((kept(&resolved)?, expression))
+    }
+
+    /// An expression on a table's row as the catalog keeps it: without the table's name, which may
+    /// change.
+    pub(super) fn of_row_alone(&self, expression: &Expr) -> Result<Expr, SqlError> {
+        let mut resolved = self.resolved(expression)?;
         let _: ControlFlow<()> = visit_expressions_mut(&mut resolved, |expression| {
             if let Expr::CompoundIdentifier(parts) = expression
                 && let Some(last) = parts.pop()
@@ -213,24 +220,16 @@ impl Work<'_, '_, '_> {
             }
             ControlFlow::Continue(())
         });
-        Ok((kept(&resolved)?, expression))
+        Ok(resolved)
     }
 }
 
 /// An expression as text, which can be read again.
-fn kept(expression: &Expr) -> Result<String, SqlError> {
+pub(super) fn kept(expression: &Expr) -> Result<String, SqlError> {
     let text = expression.to_string();
     crate::bind::modify::parse_expression(&text)
         .map_err(|_| error(SqlState::FEATURE_NOT_SUPPORTED, format!("this expression cannot be kept: {text}")))?;
     Ok(text)
-}
-
-/// A table's row, whether the table is there yet or not.
-pub(super) fn scope_of(table: &Table) -> Scope {
-    let columns = table.visible_columns();
-    let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
-    let source = ScopeSource { alias: table.name.clone(), schema: None, columns, table: None, need: None };
-    Scope { sources: vec![source], grouping: None }
 }
 
 /// A name within a text, as `regclass` reads it.

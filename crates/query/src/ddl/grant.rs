@@ -3,6 +3,7 @@
 use freshet_sql::{SqlError, SqlState};
 
 use super::{
+    database::no_database,
     syntax::{self, GrantObjects, RoleName},
     work::{Step, Work, error},
 };
@@ -23,7 +24,8 @@ impl Target {
             Object::Table(it) => it.owner,
             Object::View(it) => it.owner,
             Object::Sequence(it) => it.owner,
-            Object::Role(_) | Object::Comment(_) | Object::Database(_) => 0,
+            Object::Database(it) => it.owner,
+            Object::Role(_) | Object::Comment(_) | Object::Common(_) => 0,
         }
     }
 
@@ -45,7 +47,8 @@ impl Target {
             Object::Table(it) => Some(&mut it.grants),
             Object::View(it) => Some(&mut it.grants),
             Object::Sequence(it) => Some(&mut it.grants),
-            Object::Role(_) | Object::Comment(_) | Object::Database(_) => None,
+            Object::Database(it) => Some(&mut it.grants),
+            Object::Role(_) | Object::Comment(_) | Object::Common(_) => None,
         }
     }
 }
@@ -107,7 +110,13 @@ impl Work<'_, '_, '_> {
                     }
                 }
             }
-            GrantObjects::Databases(_) => {}
+            GrantObjects::Databases(names) => {
+                for name in names {
+                    let database = self.schema().database_named(name).ok_or_else(|| no_database(name))?;
+                    let object = Object::Database((**database).clone());
+                    targets.push(Target { object, kind: "database", all: privilege::ALL_DATABASE });
+                }
+            }
         }
         Ok(targets)
     }
@@ -124,17 +133,6 @@ impl Work<'_, '_, '_> {
         if statement.grant && statement.option && roles.contains(&0) {
             let message = "grant options can only be granted to roles";
             return Err(error(SqlState::new("0LP01"), message).into());
-        }
-        if matches!(statement.objects, GrantObjects::Databases(_)) {
-            // Everybody who can log in may connect, and there are no temporary tables.
-            for (bit, name) in statement.privileges.iter().filter_map(|it| it.one.as_ref()) {
-                if bit & (privilege::DATABASE | privilege::CREATE) == 0 {
-                    return Err(invalid_privilege(name, "database").into());
-                }
-            }
-            let message = "privileges on the database make no difference: who may log in may connect";
-            self.notice(SqlState::WARNING, message);
-            return Ok(tag);
         }
         for target in self.grant_targets(&statement.objects)? {
             self.grant_on(statement, target, &roles)?;

@@ -7,6 +7,7 @@
 //! | `create_table`, `constraint`, `index`, `alter_table`, `alter_column`, `truncate` | tables |
 //! | `rewrite` | another table of the engine for a table's rows |
 //! | `sequence`, `view`, `namespace`, `role`, `grant`, `comment` | the others |
+//! | `database` | databases |
 //! | `dependency`, `drop` | what goes with what |
 //! | [`effects`] | what is done when the transaction ends |
 //!
@@ -19,12 +20,14 @@ mod alter_table;
 mod comment;
 mod constraint;
 mod create_table;
+mod database;
 mod dependency;
 mod drop;
 pub mod effects;
 mod expression;
 mod grant;
 mod index;
+mod index_class;
 mod namespace;
 mod online;
 mod rewrite;
@@ -42,6 +45,7 @@ use freshet_engine::{Isolation, Transaction};
 use freshet_sql::{SqlError, SqlState, Type, types::EvalContext};
 use sqlparser::ast::{Query, Statement};
 
+pub(crate) use database::no_database;
 pub use effects::Effects;
 pub use expression::shown_expression;
 pub use syntax::Definition;
@@ -181,10 +185,10 @@ impl<'a, 'w> Ddl<'a, 'w> {
 
     fn attempt(&mut self, definition: &Definition) -> Result<Outcome, Halt> {
         if let Definition::Lock(lock) = definition {
-            self.schema = self.catalog.read(self.transaction)?;
+            self.schema = self.catalog.read(self.transaction, self.schema.database)?;
             return self.lock(lock);
         }
-        let mut work = Work::begin(self)?;
+        let mut work = Work::begin(self, definition.is_shared())?;
         let mut fill = None;
         let tag = match definition {
             Definition::CreateTable(it) => work.create_table(it)?,
@@ -202,6 +206,9 @@ impl<'a, 'w> Ddl<'a, 'w> {
             Definition::AlterSequence(it) => work.alter_sequence(it)?,
             Definition::AlterSchema { name, change } => work.alter_schema(name, change)?,
             Definition::AlterRole { name, change } => work.alter_role(name, change)?,
+            Definition::CreateDatabase(it) => work.create_database(it)?,
+            Definition::AlterDatabase { name, change } => work.alter_database(name, change)?,
+            Definition::DropDatabase { name, if_exists, .. } => work.drop_database(name, *if_exists)?,
             Definition::AlterSetting { role, database, change } => {
                 work.alter_setting(role.as_ref(), database.as_deref(), change)?
             }

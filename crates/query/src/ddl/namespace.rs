@@ -6,7 +6,7 @@ use super::{
     syntax::{AlterSchema, CreateSchema},
     work::{Step, Work, check_name, error, is_system},
 };
-use crate::schema::{Namespace, Object};
+use crate::schema::{Namespace, Object, privilege};
 
 impl Work<'_, '_, '_> {
     pub(super) fn create_schema(&mut self, statement: &CreateSchema) -> Step<&'static str> {
@@ -34,13 +34,10 @@ impl Work<'_, '_, '_> {
         Ok("CREATE SCHEMA")
     }
 
-    /// Fails unless the role may make schemas.
+    /// Fails unless the role may make schemas in the database.
     fn check_makes_schemas(&self) -> Result<(), freshet_sql::SqlError> {
-        let role = self.schema().role_by_oid(self.ddl.role);
-        if role.is_some_and(|role| role.superuser || role.create_database) {
-            return Ok(());
-        }
-        Err(error(SqlState::INSUFFICIENT_PRIVILEGE, "permission denied for database"))
+        let Some(database) = self.schema().database() else { return Ok(()) };
+        self.check_grant(database.owner, &database.grants, privilege::CREATE, "database", &database.name)
     }
 
     fn check_schema_name(&self, name: &str) -> Result<(), freshet_sql::SqlError> {

@@ -26,8 +26,7 @@ impl Work<'_, '_, '_> {
             return Ok(false);
         }
         let (Some(mark), Some(index)) = (self.ddl.mark, table.indexes.last_mut()) else { return Ok(false) };
-        let columns = relation::key_columns(&info.table, &info.layout, index)?;
-        let mut definition = relation::engine_index(index, &columns);
+        let mut definition = relation::engine_index(&info.table, &info.layout, index)?;
         if info.rows.index_number(&definition.name).is_some() {
             // Of one that was renamed, or is gone.
             definition.name = format!("{} {}", index.name, index.oid);

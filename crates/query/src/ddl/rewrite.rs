@@ -109,10 +109,11 @@ pub(super) fn not_copied(cause: WriteError, info: &TableInfo, row: &[u8]) -> Sql
         let number = usize::from(part.column);
         let column = &info.table.columns[number];
         let mut shown = String::new();
-        if let Ok(value) = info.layout.get(row, number) {
-            text::output_as(column.ty.kind(), value, &context, &mut shown);
+        match info.layout.get(row, number) {
+            Ok(value) if !value.is_null() => text::output_as(column.ty.kind(), value, &context, &mut shown),
+            _ => shown.push_str("null"),
         }
-        names.push(column.name.clone());
+        names.push(info.shown_column(part.column, true));
         values.push(shown);
     }
     failure.with_detail(format!("Key ({})=({}) is duplicated.", names.join(", "), values.join(", ")))
@@ -182,7 +183,7 @@ impl Work<'_, '_, '_> {
     ) -> Step<Arc<TableInfo>> {
         self.lock(new.oid)?;
         ensure_first_index(&mut new);
-        let hidden = new.columns.iter().position(|column| column.hidden && !column.dropped);
+        let hidden = new.columns.iter().position(|column| column.is_row_id() && !column.dropped);
         if let Some(number) = hidden
             && old.table.columns.get(number).is_none_or(|before| before.dropped)
         {
@@ -254,6 +255,7 @@ impl Work<'_, '_, '_> {
                         Fill::RowId => self.ddl.row_ids.take(),
                     };
                 }
+                target.compute(&mut values, &environment)?;
                 target.layout.encode(&values, &mut batch.bytes)?;
             }
             let row = &batch.bytes[start..];
@@ -299,7 +301,11 @@ impl Work<'_, '_, '_> {
 /// Whether rows of the one table lie as rows of the other do.
 fn same_layout(one: &Table, other: &Table) -> bool {
     one.columns.len() == other.columns.len()
-        && one.columns.iter().zip(&other.columns).all(|(one, other)| one.ty == other.ty && one.dropped == other.dropped)
+        && one
+            .columns
+            .iter()
+            .zip(&other.columns)
+            .all(|(one, other)| (one.ty, one.dropped, &one.computed) == (other.ty, other.dropped, &other.computed))
         && relation::layout(one).is_ok()
 }
 

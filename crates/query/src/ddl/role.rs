@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     bind::not_supported,
-    schema::{Entry, FIRST_ROLE, MemberOf, Object, Oid, Role},
+    schema::{DATABASE_OWNER, Entry, FIRST_ROLE, MemberOf, Object, Oid, Role},
 };
 
 impl Work<'_, '_, '_> {
@@ -130,6 +130,10 @@ impl Work<'_, '_, '_> {
             return Err(SqlError::internal("a role is named and is not there").into());
         };
         let mut role = (**role).clone();
+        if oid == DATABASE_OWNER {
+            let refused = error(SqlState::RESERVED_NAME, format!("role name \"{}\" is reserved", role.name));
+            return Err(refused.with_detail("Cannot alter reserved roles.").into());
+        }
         let own = self.own_role()?;
         let what = if matches!(change, AlterRole::Rename(_)) { "rename" } else { "alter" };
         let refused = |detail: String| {
@@ -230,6 +234,14 @@ impl Work<'_, '_, '_> {
     }
 
     fn add_member(&mut self, role: Oid, member: Oid, grantor: Oid, options: MemberOptions) -> Result<(), SqlError> {
+        for (one, message) in [
+            (role, "role \"pg_database_owner\" cannot have explicit members"),
+            (member, "role \"pg_database_owner\" cannot be a member of any role"),
+        ] {
+            if one == DATABASE_OWNER {
+                return Err(error(SqlState::new("0LP01"), message));
+            }
+        }
         if self.schema().is_within(role, member) {
             let message =
                 format!("role \"{}\" is a member of role \"{}\"", self.name_of_role(role), self.name_of_role(member));
@@ -388,11 +400,11 @@ impl Work<'_, '_, '_> {
         if role.oid == self.ddl.session_role {
             return Err(error(SqlState::OBJECT_IN_USE, "session user cannot be dropped").into());
         }
-        if role.oid == FIRST_ROLE {
+        if matches!(role.oid, FIRST_ROLE | DATABASE_OWNER) {
             let message = format!("cannot drop role {name} because it is required by the database system");
             return Err(error(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message).into());
         }
-        let uses = self.uses_of_role(role.oid);
+        let uses = self.uses_of_role(role.oid)?;
         if !uses.is_empty() {
             let message = format!("role \"{name}\" cannot be dropped because some objects depend on it");
             let refused = error(SqlState::DEPENDENT_OBJECTS_STILL_EXIST, message);
@@ -409,16 +421,25 @@ impl Work<'_, '_, '_> {
         Ok(self.change.remove(role.oid)?)
     }
 
-    /// What a role owns, and what it was granted.
-    fn uses_of_role(&self, role: Oid) -> Vec<String> {
+    /// What a role owns, and what it was granted, in all databases.
+    fn uses_of_role(&self, role: Oid) -> Result<Vec<String>, SqlError> {
         let mut uses = Vec::new();
+        for database in self.schema().databases().into_iter().filter(|it| it.oid != self.schema().database) {
+            let other = self.change.other(database.oid)?;
+            let count = other.entries().filter(|entry| is_use(entry, role)).count();
+            if count > 0 {
+                let plural = if count == 1 { "" } else { "s" };
+                uses.push(format!("{count} object{plural} in database {}", database.name));
+            }
+        }
         for entry in self.schema().entries() {
             let (kind, name, owner, grants) = match entry {
                 Entry::Namespace(it) => ("schema", &it.name, it.owner, &it.grants),
                 Entry::Table(it) => ("table", &it.table.name, it.table.owner, &it.table.grants),
                 Entry::View(it) => ("view", &it.name, it.owner, &it.grants),
                 Entry::Sequence(it) => ("sequence", &it.name, it.owner, &it.grants),
-                Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) => continue,
+                Entry::Database(it) => ("database", &it.name, it.owner, &it.grants),
+                Entry::Role(_) | Entry::Comment(_) | Entry::Common(_) => continue,
             };
             if owner == role {
                 uses.push(format!("owner of {kind} {name}"));
@@ -437,7 +458,7 @@ impl Work<'_, '_, '_> {
             }
         }
         uses.sort_unstable();
-        uses
+        Ok(uses)
     }
 
     /// REASSIGN OWNED
@@ -470,12 +491,28 @@ impl Work<'_, '_, '_> {
                     new.owner = to;
                     Object::Sequence(new)
                 }
+                Entry::Database(it) if from.contains(&it.owner) => {
+                    self.own_database(&it, to)?;
+                    continue;
+                }
                 _ => continue,
             };
             self.put(object)?;
         }
         Ok("REASSIGN OWNED")
     }
+}
+
+/// Whether an object of another database is a role's, or the role was granted something on it.
+fn is_use(entry: &Entry, role: Oid) -> bool {
+    let (owner, grants) = match entry {
+        Entry::Namespace(it) => (it.owner, &it.grants),
+        Entry::Table(it) => (it.table.owner, &it.table.grants),
+        Entry::View(it) => (it.owner, &it.grants),
+        Entry::Sequence(it) => (it.owner, &it.grants),
+        Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) | Entry::Common(_) => return false,
+    };
+    owner == role || grants.iter().any(|grant| grant.role == role || grant.grantor == role)
 }
 
 /// An attribute that only roles that have it may give.

@@ -4,6 +4,7 @@
 use freshet_sql::{SqlError, SqlState, types::Timestamp};
 
 use super::{
+    database::no_database,
     syntax::{RoleName, RoleOptions, SettingChange},
     work::{Step, Work, error},
 };
@@ -36,19 +37,41 @@ impl Work<'_, '_, '_> {
         change: &SettingChange,
     ) -> Step<&'static str> {
         let tag = if role.is_none() && database.is_some() { "ALTER DATABASE" } else { "ALTER ROLE" };
+        let named = |name: &str| self.schema().database_named(name).cloned().ok_or_else(|| no_database(name));
+        let database = database.map(named).transpose()?;
         let role = role.map(|role| self.role(role)).transpose()?;
-        self.check_may_set(role, tag)?;
-        let Some(known) = self.schema().database() else {
-            return Err(SqlError::internal("the catalog has no database").into());
-        };
-        let mut known = (**known).clone();
-        let (of, in_database) = (role.unwrap_or(0), database.is_some());
-        let is_meant = |it: &RoleSetting| it.role == of && it.in_database == in_database;
+        match (&database, role) {
+            (Some(database), None) => self.check_owner(database.owner, "database", &database.name)?,
+            _ => self.check_may_set(role)?,
+        }
+        let of = role.unwrap_or(0);
+        match database {
+            Some(database) => {
+                let mut known = (*database).clone();
+                self.change_setting(&mut known.settings, of, change)?;
+                self.put(Object::Database(known))?;
+            }
+            None => {
+                let known = self.schema().common().ok_or_else(|| SqlError::internal("there is no catalog"))?;
+                let mut known = (**known).clone();
+                self.change_setting(&mut known.settings, of, change)?;
+                self.put(Object::Common(known))?;
+            }
+        }
+        Ok(tag)
+    }
+
+    fn change_setting(
+        &self,
+        settings: &mut Vec<RoleSetting>,
+        role: Oid,
+        change: &SettingChange,
+    ) -> Result<(), SqlError> {
         match change {
-            SettingChange::ResetAll => known.settings.retain(|it| !is_meant(it)),
+            SettingChange::ResetAll => settings.retain(|it| it.role != role),
             SettingChange::Reset(name) => {
                 let name = canonical(name);
-                known.settings.retain(|it| !(is_meant(it) && it.name == name));
+                settings.retain(|it| !(it.role == role && it.name == name));
             }
             SettingChange::Set(name, value) => {
                 let name = canonical(name);
@@ -56,18 +79,17 @@ impl Work<'_, '_, '_> {
                     Some(parts) => of_parts(&name, parts)?,
                     None => self.current_setting(&name)?,
                 };
-                let mut settings = Settings::default();
+                let mut any = Settings::default();
                 if !self.is_superuser() {
-                    settings.fix("is_superuser", "off");
+                    any.fix("is_superuser", "off");
                 }
                 // Some session can have it.
-                settings.checked(&name, &value, By::Client)?;
-                known.settings.retain(|it| !(is_meant(it) && it.name == name));
-                known.settings.push(RoleSetting { role: of, in_database, name, value });
+                any.checked(&name, &value, By::Client)?;
+                settings.retain(|it| !(it.role == role && it.name == name));
+                settings.push(RoleSetting { role, name, value });
             }
         }
-        self.put(Object::Database(known))?;
-        Ok(tag)
+        Ok(())
     }
 
     fn current_setting(&self, name: &str) -> Result<String, SqlError> {
@@ -79,14 +101,13 @@ impl Work<'_, '_, '_> {
     }
 
     /// Fails unless the current role may change the settings with which these sessions begin.
-    fn check_may_set(&self, role: Option<Oid>, tag: &str) -> Result<(), SqlError> {
+    fn check_may_set(&self, role: Option<Oid>) -> Result<(), SqlError> {
         if self.is_superuser() {
             return Ok(());
         }
         let refused = |message: &str| Err(error(SqlState::INSUFFICIENT_PRIVILEGE, message));
         let Some(role) = role else {
-            let globally = "must be superuser to alter settings globally";
-            return refused(if tag == "ALTER DATABASE" { "must be owner of the database" } else { globally });
+            return refused("must be superuser to alter settings globally");
         };
         if role == self.ddl.role {
             return Ok(());
@@ -102,12 +123,18 @@ impl Work<'_, '_, '_> {
 
     /// Forgets the settings of a role that is dropped.
     pub(super) fn drop_settings(&mut self, role: Oid) -> Result<(), SqlError> {
-        let Some(known) = self.schema().database() else { return Ok(()) };
-        if known.settings.iter().all(|it| it.role != role) {
-            return Ok(());
+        let of_role = |it: &RoleSetting| it.role == role;
+        if let Some(known) = self.schema().common().filter(|it| it.settings.iter().any(of_role)) {
+            let mut known = (**known).clone();
+            known.settings.retain(|it| !of_role(it));
+            self.put(Object::Common(known))?;
         }
-        let mut known = (**known).clone();
-        known.settings.retain(|it| it.role != role);
-        self.put(Object::Database(known))
+        let databases: Vec<_> = self.schema().databases().into_iter().cloned().collect();
+        for database in databases.into_iter().filter(|it| it.settings.iter().any(of_role)) {
+            let mut known = (*database).clone();
+            known.settings.retain(|it| !of_role(it));
+            self.put(Object::Database(known))?;
+        }
+        Ok(())
     }
 }

@@ -99,10 +99,11 @@ pub(super) fn bound<T>(result: crate::bind::Bound<T>, what: &str) -> Result<T, S
 }
 
 impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
-    /// Begins to change the catalog.
-    pub(super) fn begin(ddl: &'d mut Ddl<'a, 'w>) -> Step<Self> {
-        let (catalog, transaction) = (ddl.catalog, ddl.transaction);
-        match catalog.change(transaction) {
+    /// Begins to change the catalog of the session's database, or also what databases share.
+    pub(super) fn begin(ddl: &'d mut Ddl<'a, 'w>, shared: bool) -> Step<Self> {
+        let (catalog, transaction, database) = (ddl.catalog, ddl.transaction, ddl.schema.database);
+        ddl.effects.begin(database);
+        match catalog.change(transaction, database, shared) {
             Ok(change) => Ok(Self { ddl, change }),
             Err(ChangeError::Held) => Err(Halt::Held),
             Err(ChangeError::Other(error)) => Err(error.into()),
@@ -306,6 +307,14 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
         }
         self.ddl.effects.change(table);
         Ok(())
+    }
+
+    /// The same for a table of another database.
+    pub(super) fn lock_of_other(&self, table: Oid) -> Step<()> {
+        match self.ddl.locks.try_lock(table, LockMode::AccessExclusive) {
+            true => Ok(()),
+            false => Err(Halt::Blocked(table, LockMode::AccessExclusive)),
+        }
     }
 
     /// From here on the transaction sees what was committed before the locks that it has were granted.

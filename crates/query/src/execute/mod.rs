@@ -8,8 +8,10 @@
 //! | [`write`] | one record: waits for its holder, as the isolation level wants it |
 //! | [`modify`] | INSERT, UPDATE, DELETE |
 //! | `referential` | FOREIGN KEY |
+//! | [`deferred`] | constraints that are checked later |
 
 pub mod aggregate;
+pub mod deferred;
 mod general;
 pub mod modify;
 pub(crate) mod referential;
@@ -61,6 +63,8 @@ pub struct Run<'a, 'w> {
     pub kept: Reservation,
     /// What there is, for references between tables.
     pub schema: Option<&'a Schema>,
+    /// What is checked when the transaction ends, and the memory that it may take.
+    pub deferred: Option<(&'a deferred::Deferred, &'a Arc<Pool>)>,
     /// The role that sees errors.
     pub role: Oid,
     /// What has become of rows that have references or are referred to.
@@ -140,6 +144,7 @@ impl<'a, 'w> Run<'a, 'w> {
             memory,
             kept,
             schema: None,
+            deferred: None,
             role: FIRST_ROLE,
             changes: RefCell::default(),
             moved: RefCell::default(),

@@ -119,6 +119,7 @@ impl<'a> Run<'a, '_> {
             });
         }
         self.check(info, &plan.constraints, Source::Values(&values))?;
+        info.compute(&mut values, &self.environment)?;
         let mut row = Vec::new();
         info.layout.encode(&values, &mut row)?;
         let mut tries = 0;
@@ -127,13 +128,25 @@ impl<'a> Run<'a, '_> {
                 None => self.transaction.insert(&info.rows, &row),
                 Some(conflict) => self.transaction.insert_arbitrated(&info.rows, &row, &conflict.numbers),
             };
+            if let Some(conflict) = &plan.conflict
+                && let Some(refused) = &conflict.refused
+            {
+                let decided = matches!(&inserted, Err(WriteError::UniqueViolation { index })
+                    if info.index_named(index).is_some_and(|number| conflict.arbiters.contains(&number)));
+                if !decided && !matches!(inserted, Err(WriteError::Conflict)) {
+                    let message =
+                        "ON CONFLICT does not support deferrable unique constraints/exclusion constraints as arbiters";
+                    let error = SqlError::new(SqlState::OBJECT_NOT_IN_PREREQUISITE_STATE, message);
+                    return Err(error.with_constraint(refused.clone()));
+                }
+            }
             let violated = match inserted {
                 Ok(rid) => {
                     self.note_upserted(plan, rid)?;
                     if let Some(output) = &plan.returning {
                         let _ = sink.row(output, &[Source::Stored(&info.layout, &row, rid)], &self.environment)?;
                     }
-                    self.note_change(info, None, Some(&row))?;
+                    self.note_change(info, None, Some((&row, rid)), true)?;
                     return Ok(1);
                 }
                 Err(WriteError::Conflict) => {
@@ -224,7 +237,7 @@ impl<'a> Run<'a, '_> {
         let new = self.changed(info, assignments, &plan.constraints, &rows, record.row)?;
         let rid = self.put(info, record.rid, &new)?;
         self.note_upserted(plan, rid)?;
-        self.note_change(info, Some(record.row), Some(&new))?;
+        self.note_change(info, Some(record.row), Some((&new, rid)), rid != record.rid)?;
         if let Some(output) = &plan.returning {
             let _ = sink.row(output, &[Source::Stored(&info.layout, &new, rid)], &self.environment)?;
         }
@@ -263,19 +276,27 @@ impl<'a> Run<'a, '_> {
             }
         }
         self.check_conditions(info, constraints, Source::Stored(&info.layout, &new, Rid(0)))?;
-        Ok(new)
+        let is_changed = |column| changes.iter().any(|(changed, _)| *changed == usize::from(column));
+        info.recompute(new, is_changed, &self.environment)
     }
 
-    /// Remembers what has become of a row, if there are references to keep.
+    /// Remembers what has become of a row, and whether it lies elsewhere, if there are references
+    /// or keys to keep.
     ///
     /// # Errors
     /// 53200.
-    fn note_change(&self, info: &Arc<TableInfo>, old: Option<&[u8]>, new: Option<&[u8]>) -> Result<(), SqlError> {
-        if self.has_references(info) {
-            let rows = old.map_or(0, <[u8]>::len) + new.map_or(0, <[u8]>::len);
+    fn note_change(
+        &self,
+        info: &Arc<TableInfo>,
+        old: Option<&[u8]>,
+        new: Option<(&[u8], Rid)>,
+        moved: bool,
+    ) -> Result<(), SqlError> {
+        if !info.deferrable_keys.is_empty() || self.has_references(info) {
+            let rows = old.map_or(0, <[u8]>::len) + new.map_or(0, |(row, _)| row.len());
             self.kept.take(size_of::<RowChange>() + rows)?;
-            let change =
-                RowChange { table: Arc::clone(info), old: old.map(<[u8]>::to_vec), new: new.map(<[u8]>::to_vec) };
+            let (old, new) = (old.map(<[u8]>::to_vec), new.map(|(row, rid)| (row.to_vec(), rid)));
+            let change = self.row_change(info, old, new, moved)?;
             self.changes.borrow_mut().push(change);
         }
         Ok(())
@@ -339,23 +360,26 @@ impl<'a> Run<'a, '_> {
 
     /// 23505, as PostgreSQL says it.
     #[cold]
-    fn duplicate(&self, info: &TableInfo, index: &str, row: &[u8]) -> SqlError {
+    pub(super) fn duplicate(&self, info: &TableInfo, index: &str, row: &[u8]) -> SqlError {
         let found = info.index_named(index).and_then(|number| info.table.indexes.get(number));
         let name = found.map_or(index, |found| &found.name);
         let message = format!("duplicate key value violates unique constraint \"{name}\"");
         let mut error = SqlError::new(SqlState::UNIQUE_VIOLATION, message).with_constraint(name.to_owned());
-        if let Some(found) =
-            found.filter(|found| self.may_see(&info.table, found.columns.iter().map(|part| part.column)))
-        {
+        let number = found.and_then(|found| info.table.indexes.iter().position(|index| index.oid == found.oid));
+        let may_see = |number| self.may_see(&info.table, info.columns_of(number));
+        if let Some(found) = found.filter(|_| number.is_some_and(may_see)) {
             let context = freshet_sql::types::EvalContext::default();
             let (mut names, mut values) = (Vec::new(), Vec::new());
             for part in &found.columns {
                 let column = &info.table.columns[usize::from(part.column)];
                 let mut shown = String::new();
-                if let Ok(value) = info.layout.get(row, usize::from(part.column)) {
-                    text::output_as(column.ty.kind(), value, &context, &mut shown);
+                match info.layout.get(row, usize::from(part.column)) {
+                    Ok(value) if !value.is_null() => {
+                        text::output_as(column.ty.kind(), value, &context, &mut shown);
+                    }
+                    _ => shown.push_str("null"),
                 }
-                names.push(column.name.clone());
+                names.push(info.shown_column(part.column, true));
                 values.push(shown);
             }
             error = error.with_detail(format!("Key ({})=({}) already exists.", names.join(", "), values.join(", ")));
@@ -499,13 +523,14 @@ impl<'a> Run<'a, '_> {
         if let Some(index) = violated {
             return Err(self.duplicate(info, &index, &new));
         }
+        let before = rid;
         let rid = match written {
             Written::Done(rid) => rid,
             Written::Changed => return Ok(Written::Changed),
             Written::Gone => return Ok(Written::Gone),
             Written::Held => return Ok(Written::Held),
         };
-        self.note_change(info, Some(old), Some(&new))?;
+        self.note_change(info, Some(old), Some((&new, rid)), rid != before)?;
         if let Some(output) = &plan.returning {
             let rows = [Source::Stored(&info.layout, &new, rid), Source::Values(given)];
             let _ = sink.row(output, &rows, &self.environment)?;
@@ -524,7 +549,7 @@ impl<'a> Run<'a, '_> {
         let info = &plan.table;
         let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&info.rows, rid))?;
         if written == Written::Done(()) {
-            self.note_change(info, Some(old), None)?;
+            self.note_change(info, Some(old), None, false)?;
             if let Some(output) = &plan.returning {
                 let rows = [Source::Stored(&info.layout, old, rid), Source::Values(given)];
                 let _ = sink.row(output, &rows, &self.environment)?;

@@ -9,7 +9,11 @@ use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 use freshet_engine::{Direction, Isolation, Record, Rid, RowLock, Transaction, Worker, WriteError};
 use freshet_sql::{SqlError, SqlState, Value, types::text};
 
-use super::{Run, write::Written};
+use super::{
+    Run,
+    deferred::{Check, What},
+    write::Written,
+};
 use crate::{
     bind::{
         access::{self, Among},
@@ -27,12 +31,16 @@ pub struct RowChange {
     pub table: Arc<TableInfo>,
     /// What it was; nothing if it is new.
     pub old: Option<Vec<u8>>,
-    /// What it is; nothing if it is gone.
-    pub new: Option<Vec<u8>>,
+    /// What it is, and where; nothing if it is gone.
+    pub new: Option<(Vec<u8>, Rid)>,
+    /// Whether it lies elsewhere than before.
+    pub moved: bool,
+    /// Those indexes that take equal keys, by their places, in which another row may have its key.
+    pub doubtful: Vec<usize>,
 }
 
 /// The values of columns, unless one of them is null.
-fn values(info: &TableInfo, row: &[u8], columns: &[u16]) -> Result<Option<Vec<Value>>, SqlError> {
+pub(super) fn values(info: &TableInfo, row: &[u8], columns: &[u16]) -> Result<Option<Vec<Value>>, SqlError> {
     let values = columns.iter().map(|column| Ok(info.layout.get(row, usize::from(*column))?.to_value()));
     let values = values.collect::<Result<Vec<_>, SqlError>>()?;
     Ok((!values.iter().any(Value::is_null)).then_some(values))
@@ -43,6 +51,32 @@ fn same(one: &[Value], other: &[Value]) -> bool {
 }
 
 impl Run<'_, '_> {
+    /// What has become of a row of this table, just now.
+    ///
+    /// # Errors
+    /// What goes wrong in reading.
+    pub(super) fn row_change(
+        &self,
+        table: &Arc<TableInfo>,
+        old: Option<Vec<u8>>,
+        new: Option<(Vec<u8>, Rid)>,
+        moved: bool,
+    ) -> Result<RowChange, SqlError> {
+        let mut doubtful = Vec::new();
+        // A row whose key changes lies elsewhere.
+        if let Some((_, rid)) = new.as_ref().filter(|_| moved) {
+            for place in &table.deferrable_keys {
+                match self.transaction.check_key(&table.rows, table.index_number(*place), *rid) {
+                    // Who comes later with the same key sees this one.
+                    Ok(()) => {}
+                    Err(WriteError::UniqueViolation { .. } | WriteError::Conflict) => doubtful.push(*place),
+                    Err(other) => return Err(write_error(other)),
+                }
+            }
+        }
+        Ok(RowChange { table: Arc::clone(table), old, new, moved, doubtful })
+    }
+
     /// Whether changes of a table's rows have to be told to [`Run::keep_references`].
     pub(crate) fn has_references(&self, info: &TableInfo) -> bool {
         !info.table.foreign_keys.is_empty()
@@ -66,29 +100,57 @@ impl Run<'_, '_> {
                     let Some(key) = child.table.foreign_keys.get(*number) else { continue };
                     let Some(was) = values(info, old, &key.parent_columns)? else { continue };
                     let is = match &change.new {
-                        Some(new) => values(info, new, &key.parent_columns)?,
+                        Some((new, _)) => values(info, new, &key.parent_columns)?,
                         None => None,
                     };
                     if is.as_ref().is_some_and(|is| same(&was, is)) {
                         continue;
                     }
                     let action = if change.new.is_some() { key.on_update } else { key.on_delete };
+                    if action == ReferentialAction::NoAction {
+                        if self.defers(key.oid, key.deferral) {
+                            let what = What::Parent { child: child.table.oid, was };
+                            self.defer(Check { constraint: key.oid, deferral: key.deferral, what })?;
+                        } else {
+                            self.check_unreferenced(info, child, key, &was)?;
+                        }
+                        continue;
+                    }
                     self.act(info, child, key, action, &was, is.as_deref(), &mut open)?;
                 }
             }
-            if change.new.is_some() && !info.table.foreign_keys.is_empty() {
+            if change.new.is_some() && !(info.table.foreign_keys.is_empty() && change.doubtful.is_empty()) {
                 new.push(change);
             }
         }
-        for RowChange { table, old, new } in new {
-            let Some(new) = new else { continue };
+        for RowChange { table, new, doubtful, .. } in &new {
+            let Some((_, rid)) = new else { continue };
+            for place in doubtful {
+                let index = &table.table.indexes[*place];
+                if self.defers(index.oid, index.deferral) {
+                    let what = What::Unique { table: table.table.oid, rid: *rid };
+                    self.defer(Check { constraint: index.oid, deferral: index.deferral, what })?;
+                } else {
+                    self.check_unique(table, *place, *rid)?;
+                }
+            }
+        }
+        for RowChange { table, old, new, moved, .. } in new {
+            let Some((new, rid)) = new else { continue };
             for key in &table.table.foreign_keys {
                 let Some(wanted) = values(&table, &new, &key.columns)? else { continue };
                 let before = match &old {
                     Some(old) => values(&table, old, &key.columns)?,
                     None => None,
                 };
-                if !before.is_some_and(|before| same(&before, &wanted)) {
+                let same = before.is_some_and(|before| same(&before, &wanted));
+                if self.defers(key.oid, key.deferral) {
+                    // What was to be looked at before lies elsewhere now.
+                    if !same || moved {
+                        let what = What::Child { table: table.table.oid, rid };
+                        self.defer(Check { constraint: key.oid, deferral: key.deferral, what })?;
+                    }
+                } else if !same {
                     self.find_parent(&table, key, &wanted)?;
                 }
             }
@@ -96,23 +158,49 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Locks the row that another refers to.
-    fn find_parent(&self, info: &TableInfo, key: &ForeignKey, wanted: &[Value]) -> Result<(), SqlError> {
-        let schema = self.schema.ok_or_else(|| SqlError::internal("references without a catalog"))?;
-        let parent = schema.table(key.parent).ok_or_else(|| SqlError::internal("a reference to no table"))?;
-        let index = parent.table.indexes.iter().position(|index| {
-            index.unique
-                && index.columns.len() == key.parent_columns.len()
-                && index.columns.iter().all(|part| key.parent_columns.contains(&part.column))
-        });
+    /// The index of a table that a reference means, its place among the table's, and the key in it;
+    /// none where no row can have it.
+    fn parent_key(
+        &self,
+        parent: &TableInfo,
+        key: &ForeignKey,
+        wanted: &[Value],
+    ) -> Result<(usize, Option<Vec<u8>>), SqlError> {
+        let index = parent.table.indexes.iter().position(|index| index.is_unique_over(&key.parent_columns));
         let index = index.ok_or_else(|| SqlError::internal("a reference to columns without a unique index"))?;
         let mut bytes = Vec::new();
         for (part, column) in parent.keys[index].iter().zip(&parent.table.indexes[index].columns) {
             let place = key.parent_columns.iter().position(|named| *named == column.column).unwrap_or(0);
             if !part.append_key(wanted[place].as_ref(), &mut bytes)? {
-                return Err(self.missing(info, key, parent, wanted));
+                return Ok((index, None));
             }
         }
+        Ok((index, Some(bytes)))
+    }
+
+    /// Fails if rows refer to a key that a row of `parent` has given up, and no other row has.
+    pub(super) fn check_unreferenced(
+        &self,
+        parent: &TableInfo,
+        child: &Arc<TableInfo>,
+        key: &ForeignKey,
+        was: &[Value],
+    ) -> Result<(), SqlError> {
+        if let (index, Some(bytes)) = self.parent_key(parent, key, was)?
+            && self.transaction.get(&parent.rows, parent.index_number(index), &bytes).map_err(read_error)?.is_some()
+        {
+            return Ok(());
+        }
+        self.act(parent, child, key, ReferentialAction::NoAction, was, None, &mut VecDeque::new())
+    }
+
+    /// Shares the key of the row that another refers to.
+    pub(super) fn find_parent(&self, info: &TableInfo, key: &ForeignKey, wanted: &[Value]) -> Result<(), SqlError> {
+        let schema = self.schema.ok_or_else(|| SqlError::internal("references without a catalog"))?;
+        let parent = schema.table(key.parent).ok_or_else(|| SqlError::internal("a reference to no table"))?;
+        let (index, Some(bytes)) = self.parent_key(parent, key, wanted)? else {
+            return Err(self.missing(info, key, parent, wanted));
+        };
         let mut refreshed = false;
         loop {
             let number = parent.index_number(index);
@@ -200,18 +288,24 @@ impl Run<'_, '_> {
                 if changes.is_empty() {
                     let written = self.write(WhenLocked::Wait, |transaction| transaction.delete(&child.rows, rid))?;
                     if written == Written::Done(()) {
-                        open.push_back(RowChange { table: Arc::clone(child), old: Some(row.to_vec()), new: None });
+                        open.push_back(self.row_change(child, Some(row.to_vec()), None, false)?);
                     }
                     return Ok(written);
                 }
                 let mut new = Vec::with_capacity(row.len() + 16);
                 child.layout.rewrite(row, &changes, &mut new)?;
-                let written =
-                    self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new).map(drop))?;
-                if written == Written::Done(()) {
-                    open.push_back(RowChange { table: Arc::clone(child), old: Some(row.to_vec()), new: Some(new) });
-                }
-                Ok(written)
+                let is_changed = |column| changes.iter().any(|(changed, _)| *changed == usize::from(column));
+                let new = child.recompute(new, is_changed, &self.environment)?;
+                let written = self.write(WhenLocked::Wait, |transaction| transaction.update(&child.rows, rid, &new))?;
+                Ok(match written {
+                    Written::Done(to) => {
+                        open.push_back(self.row_change(child, Some(row.to_vec()), Some((new, to)), to != rid)?);
+                        Written::Done(())
+                    }
+                    Written::Changed => Written::Changed,
+                    Written::Gone => Written::Gone,
+                    Written::Held => Written::Held,
+                })
             })?;
             // At READ COMMITTED what does not refer to the row any more is no matter.
             if written != Written::Done(()) && !self.read_committed {

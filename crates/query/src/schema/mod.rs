@@ -1,9 +1,12 @@
 //! The catalog: what there is, at one version.
 //!
 //! It is kept in a table of the engine (module [`store`]), and so it is transactional, logged and replicated like all data.
-//! A [`Schema`] is what that table says at one version, with everything found by name; sessions share it and never change it. Every
-//! statement looks at the version in its own snapshot first.
+//! A [`Schema`] is what that table says of one database at one version, with everything found by
+//! name; sessions share it and never change it. Every statement looks at the version in its own
+//! snapshot first. Roles, and the list of databases, are in all of them.
 
+pub mod change;
+pub mod computed;
 pub mod object;
 pub mod relation;
 pub mod store;
@@ -12,22 +15,27 @@ use std::{collections::HashMap, sync::Arc};
 
 use freshet_sql::{SqlError, SqlState};
 
+pub use change::{Change, ChangeError};
 pub use object::*;
 pub use relation::TableInfo;
-pub use store::{Catalog, Change, ChangeError, SchemaVersion};
+pub(crate) use store::public;
+pub use store::{Catalog, SchemaVersion};
 
-/// Everything that there is, at one version.
+/// Everything that there is in a database, at one version.
 #[derive(Clone, Debug, Default)]
 pub struct Schema {
     /// Which version it is.
     pub version: SchemaVersion,
+    /// Which database; [`COMMON`] for what databases share and nothing else.
+    pub database: Oid,
     objects: HashMap<Oid, Entry>,
     /// Tables, views, sequences and indexes of a schema share their names.
     names: HashMap<(Oid, String), Named>,
     namespaces: HashMap<String, Oid>,
     roles: HashMap<String, Oid>,
-    /// Comments by what they are about.
-    comments: HashMap<(Oid, Option<u16>), Oid>,
+    databases: HashMap<String, Oid>,
+    /// Comments by what they are about: an object, or a column of it, or the constraint of its id.
+    comments: HashMap<(Oid, Option<u16>, bool), Oid>,
     /// Foreign keys that refer to a table: the referring table and the number of its constraint.
     referring: HashMap<Oid, Vec<(Oid, usize)>>,
 }
@@ -47,8 +55,10 @@ pub enum Entry {
     Sequence(Arc<Sequence>),
     /// What people say of an object.
     Comment(Arc<Comment>),
-    /// The database itself.
+    /// A database.
     Database(Arc<Database>),
+    /// What is kept of all databases together.
+    Common(Arc<Common>),
 }
 
 /// What a name in a schema means.
@@ -70,6 +80,11 @@ pub enum Named {
 }
 
 impl Schema {
+    /// A database with nothing in it.
+    pub fn empty(database: Oid) -> Self {
+        Self { database, ..Self::default() }
+    }
+
     /// Enters an object.
     pub(crate) fn enter(&mut self, entry: Entry) {
         match &entry {
@@ -86,9 +101,12 @@ impl Schema {
                 self.names.insert((it.namespace, it.name.clone()), Named::Sequence(it.oid));
             }
             Entry::Comment(it) => {
-                self.comments.insert((it.object, it.column), it.oid);
+                self.comments.insert((it.object, it.column, it.constraint), it.oid);
             }
-            Entry::Database(_) => {}
+            Entry::Database(it) => {
+                self.databases.insert(it.name.clone(), it.oid);
+            }
+            Entry::Common(_) => {}
             Entry::Table(info) => {
                 let table = &info.table;
                 self.names.insert((table.namespace, table.name.clone()), Named::Table(table.oid));
@@ -110,8 +128,9 @@ impl Schema {
         match entry {
             Entry::Namespace(it) => drop(self.namespaces.remove(&it.name)),
             Entry::Role(it) => drop(self.roles.remove(&it.name)),
-            Entry::Comment(it) => drop(self.comments.remove(&(it.object, it.column))),
-            Entry::Database(_) => {}
+            Entry::Comment(it) => drop(self.comments.remove(&(it.object, it.column, it.constraint))),
+            Entry::Database(it) => drop(self.databases.remove(&it.name)),
+            Entry::Common(_) => {}
             Entry::View(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
             Entry::Sequence(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
             Entry::Table(info) => {
@@ -202,9 +221,10 @@ impl Schema {
         }
     }
 
-    /// What people say of an object, index or constraint, or of a column, counted from 0.
-    pub fn comment(&self, object: Oid, column: Option<u16>) -> Option<&Arc<Comment>> {
-        match self.objects.get(self.comments.get(&(object, column))?)? {
+    /// What people say of an object or index, or of a column, counted from 0; or, if `constraint`,
+    /// of the constraint of this id.
+    pub fn comment(&self, object: Oid, column: Option<u16>, constraint: bool) -> Option<&Arc<Comment>> {
+        match self.objects.get(self.comments.get(&(object, column, constraint))?)? {
             Entry::Comment(comment) => Some(comment),
             _ => None,
         }
@@ -212,7 +232,7 @@ impl Schema {
 
     /// All comments on an object and its columns.
     pub fn comments_on(&self, object: Oid) -> impl Iterator<Item = &Arc<Comment>> {
-        self.comments.iter().filter(move |((of, _), _)| *of == object).filter_map(|(_, oid)| {
+        self.comments.iter().filter(move |((of, ..), _)| *of == object).filter_map(|(_, oid)| {
             match self.objects.get(oid)? {
                 Entry::Comment(comment) => Some(comment),
                 _ => None,
@@ -254,10 +274,35 @@ impl Schema {
         all
     }
 
-    /// What is kept of the database as a whole.
+    /// This database.
     pub fn database(&self) -> Option<&Arc<Database>> {
-        match self.objects.get(&DATABASE)? {
+        self.database_by_oid(self.database)
+    }
+
+    /// The database of this id.
+    pub fn database_by_oid(&self, oid: Oid) -> Option<&Arc<Database>> {
+        match self.objects.get(&oid)? {
             Entry::Database(database) => Some(database),
+            _ => None,
+        }
+    }
+
+    /// The database of this name.
+    pub fn database_named(&self, name: &str) -> Option<&Arc<Database>> {
+        self.database_by_oid(*self.databases.get(name)?)
+    }
+
+    /// All databases, in the order of their ids.
+    pub fn databases(&self) -> Vec<&Arc<Database>> {
+        let mut all: Vec<_> = self.databases.values().filter_map(|oid| self.database_by_oid(*oid)).collect();
+        all.sort_unstable_by_key(|database| database.oid);
+        all
+    }
+
+    /// What is kept of all databases together.
+    pub fn common(&self) -> Option<&Arc<Common>> {
+        match self.objects.get(&COMMON)? {
+            Entry::Common(common) => Some(common),
             _ => None,
         }
     }
@@ -268,11 +313,15 @@ impl Schema {
 
     /// A role, and all that it is a member of by such grants, directly or not; the nearest first.
     fn with_groups(&self, role: Oid, counts: impl Fn(&MemberOf) -> bool) -> Vec<Oid> {
+        let owner = self.database().map(|database| database.owner);
         let mut found = vec![role];
         let mut at = 0;
-        while let Some(next) = found.get(at) {
+        while let Some(next) = found.get(at).copied() {
             at += 1;
-            let Some(role) = self.role_by_oid(*next) else { continue };
+            if Some(next) == owner && !found.contains(&DATABASE_OWNER) {
+                found.push(DATABASE_OWNER);
+            }
+            let Some(role) = self.role_by_oid(next) else { continue };
             for member_of in role.member_of.iter().filter(|it| counts(it)) {
                 if !found.contains(&member_of.role) {
                     found.push(member_of.role);
@@ -408,7 +457,8 @@ impl Entry {
             Self::View(it) => it.oid,
             Self::Sequence(it) => it.oid,
             Self::Comment(it) => it.oid,
-            Self::Database(_) => DATABASE,
+            Self::Database(it) => it.oid,
+            Self::Common(_) => COMMON,
         }
     }
 }

@@ -12,12 +12,22 @@ pub const FIRST_USER_OID: Oid = 16384;
 pub const PG_CATALOG: Oid = 11;
 /// `information_schema`.
 pub const INFORMATION_SCHEMA: Oid = 13000;
-/// The one database that there is.
-pub const DATABASE: Oid = 5;
-/// `public`.
+/// What is kept of all databases together, and in place of a database what they share.
+pub const COMMON: Oid = 0;
+/// The database `template1`.
+pub const TEMPLATE1: Oid = 1;
+/// The database `template0`.
+pub const TEMPLATE0: Oid = 4;
+/// The database `postgres`.
+pub const POSTGRES: Oid = 5;
+/// The database that is named as the first role.
+pub const FIRST_DATABASE: Oid = 16383;
+/// `public`; each database has its own.
 pub const PUBLIC: Oid = 2200;
 /// The role that is there from the beginning, a superuser.
 pub const FIRST_ROLE: Oid = 10;
+/// `pg_database_owner`: the owner of a session's database is its one member.
+pub const DATABASE_OWNER: Oid = 6171;
 
 /// One thing in the catalog.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,8 +44,10 @@ pub enum Object {
     Sequence(Sequence),
     /// What people say of an object.
     Comment(Comment),
-    /// The database itself.
+    /// A database.
     Database(Database),
+    /// What is kept of all databases together.
+    Common(Common),
 }
 
 /// A schema, in SQL's sense.
@@ -64,7 +76,7 @@ pub struct Role {
     pub login: bool,
     /// Whether it may make roles.
     pub create_role: bool,
-    /// Whether it may make schemas.
+    /// Whether it may make databases.
     pub create_database: bool,
     /// From what its password is checked, in PostgreSQL's notation for SCRAM; without one, no password is right.
     pub verifier: Option<String>,
@@ -125,8 +137,12 @@ pub mod privilege {
     pub const ALL_SEQUENCE: u16 = SELECT | UPDATE | USAGE;
     /// All of a schema's.
     pub const ALL_SCHEMA: u16 = CREATE | USAGE;
-    /// What a database has; it is not kept who may, since all may.
-    pub const DATABASE: u16 = 1 << 15;
+    /// All of a database's.
+    pub const ALL_DATABASE: u16 = CREATE | TEMPORARY | CONNECT;
+    /// TEMPORARY in a database: there are no temporary tables; kept for what clients say.
+    pub const TEMPORARY: u16 = 512;
+    /// CONNECT to a database.
+    pub const CONNECT: u16 = 1024;
 
     /// The privilege of this name, in small letters.
     pub fn named(name: &str) -> Option<u16> {
@@ -140,7 +156,8 @@ pub mod privilege {
             "trigger" => TRIGGER,
             "usage" => USAGE,
             "create" => CREATE,
-            "connect" | "temporary" | "temp" => DATABASE,
+            "temporary" | "temp" => TEMPORARY,
+            "connect" => CONNECT,
             _ => return None,
         })
     }
@@ -201,10 +218,23 @@ pub struct Column {
     pub identity: Option<Identity>,
     /// Whether it was dropped: nobody sees it any more.
     pub dropped: bool,
-    /// Whether it is the id that rows without a primary key have.
+    /// Whether statements do not see it: it is the id that rows without a primary key have, or
+    /// computed for an index.
     pub hidden: bool,
+    /// How its value follows from the row, if it is computed for an index.
+    pub computed: Option<Computed>,
     /// What rows have here that were written before the column was added: a value in its binary form.
     pub missing: Option<Vec<u8>>,
+}
+
+/// How the value of a hidden column follows from a row, so that the engine, which knows no types,
+/// finds it there as it finds any key.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Computed {
+    /// The expression, as SQL.
+    pub expression: String,
+    /// It is computed only where this condition holds, and null elsewhere: SQL, too.
+    pub when: Option<String>,
 }
 
 /// How an identity column gets its values.
@@ -227,10 +257,69 @@ pub struct Index {
     pub number: u16,
     /// Its columns, most significant first.
     pub columns: Vec<IndexColumn>,
+    /// Columns that were named with INCLUDE. They are no part of the key; whoever reads the index
+    /// has the row.
+    pub include: Vec<u16>,
+    /// Which rows it has, if not all.
+    pub predicate: Option<Predicate>,
+    /// What was said after USING.
+    pub method: AccessMethod,
     /// Whether no two rows have the same key.
     pub unique: bool,
+    /// NULLS NOT DISTINCT: whether a missing value is the same as another one.
+    pub nulls_not_distinct: bool,
     /// Why it is there.
     pub constraint: IndexConstraint,
+    /// When it is seen to that no two rows have the same key.
+    pub deferral: Deferral,
+}
+
+/// When a constraint is checked.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Deferral {
+    /// NOT DEFERRABLE: a key with each row, a reference with each statement.
+    #[default]
+    Never,
+    /// DEFERRABLE INITIALLY IMMEDIATE: with each statement, unless it is deferred.
+    Immediate,
+    /// DEFERRABLE INITIALLY DEFERRED: when the transaction commits.
+    Deferred,
+}
+
+impl Deferral {
+    /// Whether it may be deferred.
+    pub fn is_deferrable(self) -> bool {
+        self != Self::Never
+    }
+
+    /// What SQL says of it, after a blank; nothing where it says nothing.
+    pub fn sql(self) -> &'static str {
+        match self {
+            Self::Never => "",
+            Self::Immediate => " DEFERRABLE",
+            Self::Deferred => " DEFERRABLE INITIALLY DEFERRED",
+        }
+    }
+}
+
+/// Which rows an index has.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Predicate {
+    /// Those that fulfil this condition, as SQL.
+    pub condition: String,
+    /// The hidden column that says whether a row does; none where the engine sees it from the
+    /// columns that the condition is about.
+    pub column: Option<u16>,
+}
+
+/// An access method. All indexes are ordered; what was asked for is only remembered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AccessMethod {
+    /// btree
+    #[default]
+    Btree,
+    /// hash
+    Hash,
 }
 
 /// Which constraint an index is there for.
@@ -245,12 +334,16 @@ pub enum IndexConstraint {
 }
 
 /// A column of an index.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct IndexColumn {
     /// The column's number in the table, from 0.
     pub column: u16,
     /// Whether larger values come first.
     pub descending: bool,
+    /// The operator class, if it is not the type's usual one. All order values in the same way.
+    pub class: Option<String>,
+    /// The collation, if one was named. There is one order of texts, under several names.
+    pub collation: Option<String>,
 }
 
 /// A CHECK constraint.
@@ -281,6 +374,8 @@ pub struct ForeignKey {
     pub on_delete: ReferentialAction,
     /// ON UPDATE
     pub on_update: ReferentialAction,
+    /// When it is checked.
+    pub deferral: Deferral,
 }
 
 /// What becomes of rows when the row that they refer to goes or changes.
@@ -363,23 +458,71 @@ pub struct Comment {
     pub object: Oid,
     /// Which column of the object, from 0, if it is about one.
     pub column: Option<u16>,
+    /// Whether it is about the constraint of this id, not about its index, which has the same.
+    pub constraint: bool,
+    /// Whether the object is one that databases share, and so is what is said.
+    pub shared: bool,
     /// What is said.
     pub text: String,
 }
 
-/// What is kept of the database as a whole.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// A database.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Database {
-    /// The secret from which clients get a decoy in place of a role's salt. The same on all nodes,
-    /// for ever.
-    pub secret: [u8; 32],
-    /// What sessions begin with.
+    /// Its id.
+    pub oid: Oid,
+    /// Its name.
+    pub name: String,
+    /// The role that owns it.
+    pub owner: Oid,
+    /// What others may do with it. Without any grant nobody but its owner may; a new database has
+    /// those of [`Database::public`].
+    pub grants: Vec<Grant>,
+    /// Whether sessions may be opened in it.
+    pub allow_connections: bool,
+    /// How many sessions it may have at once; none for any number.
+    pub connection_limit: Option<u32>,
+    /// Whether every role that may make databases may copy it.
+    pub is_template: bool,
+    /// What sessions in it begin with. These override the settings for all databases.
     pub settings: Vec<RoleSetting>,
 }
 
-impl std::fmt::Debug for Database {
+impl Database {
+    /// A database as CREATE DATABASE makes it.
+    pub fn new(oid: Oid, name: &str, owner: Oid) -> Self {
+        Self {
+            oid,
+            name: name.to_owned(),
+            owner,
+            grants: vec![Self::public(owner)],
+            allow_connections: true,
+            connection_limit: None,
+            is_template: false,
+            settings: Vec::new(),
+        }
+    }
+
+    /// What PUBLIC has on a database that nobody has granted or revoked anything on.
+    pub fn public(owner: Oid) -> Grant {
+        let privileges = privilege::CONNECT | privilege::TEMPORARY;
+        Grant { role: 0, column: None, privileges, grantable: 0, grantor: owner }
+    }
+}
+
+/// What is kept of all databases together.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Common {
+    /// The secret from which clients get a decoy in place of a role's salt. The same on all nodes,
+    /// for ever.
+    pub secret: [u8; 32],
+    /// What sessions in any database begin with.
+    pub settings: Vec<RoleSetting>,
+}
+
+impl std::fmt::Debug for Common {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Database").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("Common").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -388,8 +531,6 @@ impl std::fmt::Debug for Database {
 pub struct RoleSetting {
     /// For sessions of this role; 0 for all roles.
     pub role: Oid,
-    /// Whether it is for this database; it then overrides settings for any database.
-    pub in_database: bool,
     /// The setting's name.
     pub name: String,
     /// Its value.
@@ -406,7 +547,17 @@ impl Object {
             Self::View(it) => it.oid,
             Self::Sequence(it) => it.oid,
             Self::Comment(it) => it.oid,
-            Self::Database(_) => DATABASE,
+            Self::Database(it) => it.oid,
+            Self::Common(_) => COMMON,
+        }
+    }
+
+    /// Whether databases share it.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::Role(_) | Self::Database(_) | Self::Common(_) => true,
+            Self::Comment(it) => it.shared,
+            Self::Namespace(_) | Self::Table(_) | Self::View(_) | Self::Sequence(_) => false,
         }
     }
 
@@ -418,7 +569,8 @@ impl Object {
             Self::Table(it) => &it.name,
             Self::View(it) => &it.name,
             Self::Sequence(it) => &it.name,
-            Self::Comment(_) | Self::Database(_) => "",
+            Self::Database(it) => &it.name,
+            Self::Comment(_) | Self::Common(_) => "",
         }
     }
 }
@@ -434,6 +586,7 @@ impl Column {
             identity: None,
             dropped: false,
             hidden: false,
+            computed: None,
             missing: None,
         }
     }
@@ -441,6 +594,53 @@ impl Column {
     /// Whether statements see it.
     pub fn is_visible(&self) -> bool {
         !self.dropped && !self.hidden
+    }
+
+    /// Whether it is the id that rows without a primary key have.
+    pub fn is_row_id(&self) -> bool {
+        self.hidden && self.computed.is_none()
+    }
+}
+
+impl IndexColumn {
+    /// A column in ascending order.
+    pub fn new(column: u16) -> Self {
+        Self { column, descending: false, class: None, collation: None }
+    }
+}
+
+impl Index {
+    /// An index that has all rows, for no constraint.
+    pub fn new(oid: Oid, name: String, columns: Vec<IndexColumn>, unique: bool) -> Self {
+        Self {
+            oid,
+            name,
+            number: 0,
+            columns,
+            include: Vec::new(),
+            predicate: None,
+            method: AccessMethod::Btree,
+            unique,
+            nulls_not_distinct: false,
+            constraint: IndexConstraint::None,
+            deferral: Deferral::Never,
+        }
+    }
+
+    /// Whether it makes just these columns of every row unique, at any time, in whatever order.
+    pub fn is_unique_over(&self, columns: &[u16]) -> bool {
+        self.is_unique_at_once()
+            && self.oid != 0
+            && self.predicate.is_none()
+            && self.columns.len() == columns.len()
+            && self.columns.iter().all(|part| columns.contains(&part.column))
+    }
+}
+
+impl Index {
+    /// Whether the engine sees to it that no two rows have the same key, with each row.
+    pub fn is_unique_at_once(&self) -> bool {
+        self.unique && !self.deferral.is_deferrable()
     }
 }
 

@@ -9,7 +9,11 @@ use freshet_sql::{
     types::binary,
 };
 
-use super::{Index, Table};
+use super::{
+    Index, Table,
+    computed::{self, ComputedColumn},
+};
+use crate::expression::Expression;
 
 /// A table, and what follows from its catalog entry.
 #[derive(Debug)]
@@ -20,8 +24,14 @@ pub struct TableInfo {
     pub layout: Layout,
     /// The columns of each index as the engine sees them.
     pub keys: Vec<Vec<KeyColumn>>,
+    /// The columns that are computed for indexes.
+    pub computed: Vec<ComputedColumn>,
+    /// Which rows each index has, over the row as source 0: those for which all of these hold.
+    pub predicates: Vec<Vec<Expression>>,
     /// Who has the rows.
     pub rows: Arc<freshet_engine::Table>,
+    /// The places of the indexes whose keys are checked after they are written.
+    pub deferrable_keys: Vec<usize>,
 }
 
 /// How rows of a table lie.
@@ -56,7 +66,11 @@ pub fn key_columns(table: &Table, layout: &Layout, index: &Index) -> Result<Vec<
 }
 
 /// What the engine is told of an index.
-pub fn engine_index(index: &Index, columns: &[KeyColumn]) -> IndexDefinition {
+///
+/// # Errors
+/// When a column's values have no order, or the index's condition makes no sense.
+pub fn engine_index(table: &Table, layout: &Layout, index: &Index) -> Result<IndexDefinition, SqlError> {
+    let columns = key_columns(table, layout, index)?;
     let parts: Vec<KeyPart> = columns
         .iter()
         .map(|column| KeyPart {
@@ -73,7 +87,9 @@ pub fn engine_index(index: &Index, columns: &[KeyColumn]) -> IndexDefinition {
             descending: column.descending,
         })
         .collect();
-    IndexDefinition::new(&index.name, index.unique, &parts)
+    let made = IndexDefinition::new(&index.name, index.is_unique_at_once(), &parts);
+    let tests = computed::index_tests(table, layout, index)?;
+    Ok(made.of_rows(tests).with_missing_the_same(index.nulls_not_distinct))
 }
 
 /// What the engine is told of a table.
@@ -82,10 +98,7 @@ pub fn engine_index(index: &Index, columns: &[KeyColumn]) -> IndexDefinition {
 /// When it cannot be stored.
 pub fn engine_table(table: &Table) -> Result<TableDefinition, SqlError> {
     let layout = layout(table)?;
-    let indexes = table.indexes.iter().map(|index| {
-        let columns = key_columns(table, &layout, index)?;
-        Ok(engine_index(index, &columns))
-    });
+    let indexes = table.indexes.iter().map(|index| engine_index(table, &layout, index));
     Ok(TableDefinition::new(&table.rows, indexes.collect::<Result<_, SqlError>>()?))
 }
 
@@ -98,7 +111,12 @@ impl TableInfo {
         let layout = layout(&table)?;
         let keys = table.indexes.iter().map(|index| key_columns(&table, &layout, index));
         let keys = keys.collect::<Result<_, _>>()?;
-        Ok(Self { layout, keys, rows, table })
+        let deferrable = table.indexes.iter().enumerate().filter(|(_, index)| index.deferral.is_deferrable());
+        let deferrable_keys = deferrable.map(|(place, _)| place).collect();
+        let predicates = table.indexes.iter().map(|index| computed::predicate(&table, index));
+        let predicates = predicates.collect::<Result<_, _>>()?;
+        let computed = computed::columns(&table)?;
+        Ok(Self { layout, keys, computed, predicates, rows, deferrable_keys, table })
     }
 
     /// Which of the table's indexes the engine has under this name: the one that it had when the engine's index was made.

@@ -2,28 +2,31 @@
 //!
 //! | row | key | holds |
 //! |---|---|---|
-//! | the version | 0, 0 | which version this is, the next object id |
-//! | an object | 1, its id | the object |
+//! | a version | 0, a database, 0 | which version of this database this is, the object ids that it may take |
+//! | an object | 1, its database, its id | the object |
+//! | free ids | 2, 0, 0 | from where on object ids are free |
 //!
-//! Whoever changes the catalog writes the version's row, too: so changes come one after another, and a transaction finds out by one read whether
-//! what it knows is what its snapshot has. A version has a random part, so that what was rolled back is never taken
-//! for what came in its place.
+//! What databases share, roles and the list of databases, is in the place of database 0, which has
+//! a version, too. Who changes what is in a database writes that database's version, and who
+//! changes what they share writes the versions of all of them: so changes of a database come one
+//! after another, those of two databases do not meet, and a transaction finds out by one read
+//! whether what it knows of its database is what its snapshot has. A version has a random part, so
+//! that what was rolled back is never taken for what came in its place. Object ids of users'
+//! objects are unique in all databases: a database takes them from a range of its own.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
     ops::{Bound, ControlFlow},
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use freshet_engine::{
-    Database, Direction, IndexDefinition, IndexError, KeyPart, TableDefinition, Transaction, Worker, WriteError,
-};
+use freshet_engine::{Database, Direction, IndexDefinition, IndexError, KeyPart, TableDefinition, Transaction, Worker};
 use freshet_sql::{SqlError, SqlState};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Database as DatabaseObject, Entry, FIRST_ROLE, FIRST_USER_OID, Grant, Namespace, Object, Oid, PUBLIC, Role, Schema,
-    TableInfo, privilege,
+    COMMON, Common, DATABASE_OWNER, Database as DatabaseObject, Entry, FIRST_DATABASE, FIRST_ROLE, FIRST_USER_OID,
+    Grant, Namespace, Object, Oid, POSTGRES, PUBLIC, Role, Schema, TEMPLATE0, TEMPLATE1, TableInfo, privilege,
 };
 use crate::{
     ddl::effects::Making,
@@ -34,10 +37,13 @@ use crate::{
 const TABLE: &str = "sql.catalog";
 const VERSION: u8 = 0;
 const OBJECT: u8 = 1;
-/// How many versions are kept for sessions with older snapshots.
+const IDS: u8 = 2;
+/// How many versions of each database are kept for sessions with older snapshots.
 const KEPT: usize = 8;
+/// How many databases have versions kept. The others are read again.
+const KEPT_DATABASES: usize = 64;
 
-/// Which version of the catalog.
+/// Which version of a database's catalog.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SchemaVersion {
     /// One more with each change.
@@ -45,62 +51,100 @@ pub struct SchemaVersion {
     nonce: u64,
 }
 
+/// A row of a version.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-struct VersionRow {
-    version: SchemaVersion,
-    next_oid: Oid,
+pub(super) struct VersionRow {
+    pub(super) version: SchemaVersion,
+    /// The next object id to take, and where the range of those ends that the database may take.
+    pub(super) next_oid: Oid,
+    pub(super) last_oid: Oid,
     format: u16,
 }
 
-/// How objects are written: another number whenever that changes.
-const FORMAT: u16 = 2;
+impl VersionRow {
+    /// That of a new database.
+    pub(super) fn first() -> Result<Self, SqlError> {
+        Ok(Self { version: SchemaVersion { number: 1, nonce: nonce()? }, next_oid: 0, last_oid: 0, format: FORMAT })
+    }
 
-/// The catalog of a database, on any node.
+    /// Another version, the next one.
+    pub(super) fn advance(&mut self) -> Result<(), SqlError> {
+        self.version = SchemaVersion { number: self.version.number + 1, nonce: nonce()? };
+        Ok(())
+    }
+}
+
+/// How objects are written: another number whenever that changes.
+const FORMAT: u16 = 4;
+
+/// The catalog of a node's databases, on any node.
 #[derive(Debug)]
 pub struct Catalog {
     database: Database,
     table: OnceLock<Arc<freshet_engine::Table>>,
-    /// The newest last.
-    known: Mutex<VecDeque<Arc<Schema>>>,
+    /// Of each database; the newest last.
+    known: Mutex<HashMap<Oid, VecDeque<Arc<Schema>>>>,
     making: Arc<Making>,
 }
 
 fn definition() -> TableDefinition {
-    let key = [KeyPart::unsigned(0, 1), KeyPart::unsigned(1, 4)];
+    let key = [KeyPart::unsigned(0, 1), KeyPart::unsigned(1, 4), KeyPart::unsigned(5, 4)];
     TableDefinition::new(TABLE, vec![IndexDefinition::new("sql.catalog_key", true, &key)])
 }
 
-fn key(kind: u8, oid: Oid) -> [u8; 5] {
-    let [a, b, c, d] = oid.to_be_bytes();
-    [kind, a, b, c, d]
+/// Where a row is: its kind, its database and its object.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Place(u8, Oid, Oid);
+
+impl Place {
+    /// The version of a database.
+    pub(super) fn version(database: Oid) -> Self {
+        Self(VERSION, database, 0)
+    }
+
+    /// An object.
+    pub(super) fn object(database: Oid, oid: Oid) -> Self {
+        Self(OBJECT, database, oid)
+    }
+
+    /// From where on object ids are free.
+    pub(super) const FREE_IDS: Self = Self(IDS, COMMON, 0);
+
+    pub(super) fn key(self) -> [u8; 9] {
+        let mut key = [self.0; 9];
+        key[1..5].copy_from_slice(&self.1.to_be_bytes());
+        key[5..].copy_from_slice(&self.2.to_be_bytes());
+        key
+    }
+
+    pub(super) fn row(self, value: &impl Serialize) -> Result<Vec<u8>, SqlError> {
+        let mut row = vec![self.0];
+        row.extend(self.1.to_le_bytes());
+        row.extend(self.2.to_le_bytes());
+        let encoded = postcard::to_extend(value, row);
+        encoded.map_err(|cause| SqlError::internal(format!("a catalog row cannot be encoded: {cause}")))
+    }
 }
 
-fn row(kind: u8, oid: Oid, value: &impl Serialize) -> Result<Vec<u8>, SqlError> {
-    let mut row = vec![kind];
-    row.extend(oid.to_le_bytes());
-    let encoded = postcard::to_extend(value, row);
-    encoded.map_err(|cause| SqlError::internal(format!("a catalog row cannot be encoded: {cause}")))
-}
-
-fn value<'r, T: Deserialize<'r>>(row: &'r [u8]) -> Result<T, SqlError> {
+pub(super) fn value<'r, T: Deserialize<'r>>(row: &'r [u8]) -> Result<T, SqlError> {
     let damaged =
         |what: String| SqlError::new(SqlState::DATA_CORRUPTED, format!("a row of the catalog is damaged: {what}"));
-    let payload = row.get(5..).ok_or_else(|| damaged(format!("it has {} bytes", row.len())))?;
+    let payload = row.get(9..).ok_or_else(|| damaged(format!("it has {} bytes", row.len())))?;
     postcard::from_bytes(payload).map_err(|cause| damaged(cause.to_string()))
 }
 
 impl Catalog {
-    /// The catalog of a database.
+    /// The catalog of a node's databases, which are one for the engine.
     pub fn new(database: Database) -> Self {
         Self { database, table: OnceLock::new(), known: Mutex::default(), making: Arc::default() }
     }
 
-    /// The database.
+    /// The engine's database.
     pub fn database(&self) -> &Database {
         &self.database
     }
 
-    fn table(&self) -> Option<&Arc<freshet_engine::Table>> {
+    pub(super) fn table(&self) -> Option<&Arc<freshet_engine::Table>> {
         if let Some(table) = self.table.get() {
             return Some(table);
         }
@@ -123,33 +167,30 @@ impl Catalog {
         let worker =
             self.database.worker().map_err(|cause| SqlError::new(SqlState::TOO_MANY_CONNECTIONS, cause.to_string()))?;
         let transaction = worker.begin(freshet_engine::Isolation::Serializable);
-        if self.version(&transaction)?.is_some() {
+        if self.version(&transaction, COMMON)?.is_some() {
             return Ok(());
         }
-        let version = VersionRow {
-            version: SchemaVersion { number: 1, nonce: nonce()? },
-            next_oid: FIRST_USER_OID,
-            format: FORMAT,
+        let write = |place: Place, row: Vec<u8>| -> Result<(), SqlError> {
+            transaction.insert(table, &row).map(drop).map_err(|cause| {
+                tracing::debug!(?place, "the first rows of the catalog cannot be written");
+                write_error(cause)
+            })
         };
-        transaction.insert(table, &row(VERSION, 0, &version)?).map_err(write_error)?;
-        let role = Role {
-            oid: FIRST_ROLE,
-            name: first_role.to_owned(),
-            superuser: true,
-            login: true,
-            create_role: true,
-            create_database: true,
-            verifier: None,
-            inherit: true,
-            member_of: Vec::new(),
-            connection_limit: None,
-            valid_until: None,
+        let put = |database: Oid, object: &Object| {
+            let place = Place::object(database, object.oid());
+            write(place, place.row(object)?)
         };
-        let database = DatabaseObject { secret: secret()?, settings: Vec::new() };
-        let usage = Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: FIRST_ROLE };
-        let public = Namespace { oid: PUBLIC, name: "public".to_owned(), owner: FIRST_ROLE, grants: vec![usage] };
-        for object in [Object::Role(role), Object::Namespace(public), Object::Database(database)] {
-            transaction.insert(table, &row(OBJECT, object.oid(), &object)?).map_err(write_error)?;
+        write(Place::FREE_IDS, Place::FREE_IDS.row(&FIRST_USER_OID)?)?;
+        put(COMMON, &Object::Common(Common { secret: secret()?, settings: Vec::new() }))?;
+        for role in first_roles(first_role) {
+            put(COMMON, &Object::Role(role))?;
+        }
+        write(Place::version(COMMON), Place::version(COMMON).row(&VersionRow::first()?)?)?;
+        for database in first_databases(first_role) {
+            let place = Place::version(database.oid);
+            write(place, place.row(&VersionRow::first()?)?)?;
+            put(database.oid, &Object::Namespace(public()))?;
+            put(COMMON, &Object::Database(database))?;
         }
         let failed =
             |cause: String| SqlError::new(SqlState::SYSTEM_ERROR, format!("cannot write the catalog: {cause}"));
@@ -161,12 +202,13 @@ impl Catalog {
     /// # Errors
     /// When that cannot be read.
     pub fn is_current(&self, transaction: &Transaction<'_>, schema: &Schema) -> Result<bool, SqlError> {
-        Ok(self.version(transaction)?.map(|it| it.version).unwrap_or_default() == schema.version)
+        let version = self.version(transaction, schema.database)?;
+        Ok(version.map(|it| it.version).unwrap_or_default() == schema.version)
     }
 
-    fn version(&self, transaction: &Transaction<'_>) -> Result<Option<VersionRow>, SqlError> {
+    pub(super) fn version(&self, transaction: &Transaction<'_>, database: Oid) -> Result<Option<VersionRow>, SqlError> {
         let Some(table) = self.table() else { return Ok(None) };
-        let found = transaction.get(table, 0, &key(VERSION, 0)).map_err(read_error)?;
+        let found = transaction.get(table, 0, &Place::version(database).key()).map_err(read_error)?;
         let read = |row: &[u8]| {
             let version = value(row).ok().filter(|version: &VersionRow| version.format == FORMAT);
             version.ok_or_else(|| {
@@ -178,21 +220,57 @@ impl Catalog {
         found.map(|record| read(record.row)).transpose()
     }
 
-    /// What the transaction's snapshot has.
+    /// What databases share, as the transaction's snapshot has it; nothing where there is no
+    /// catalog yet.
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn read(&self, transaction: &Transaction<'_>) -> Result<Arc<Schema>, SqlError> {
-        let Some(version) = self.version(transaction)? else { return Ok(Arc::default()) };
-        let known = |it: &VecDeque<Arc<Schema>>| it.iter().rev().find(|it| it.version == version.version).cloned();
-        if let Some(schema) = known(&self.known.lock().unwrap_or_else(PoisonError::into_inner)) {
-            return Ok(schema);
+    pub fn shared(&self, transaction: &Transaction<'_>) -> Result<Arc<Schema>, SqlError> {
+        match self.find(transaction, COMMON)? {
+            Some(schema) => Ok(schema),
+            None => Ok(Arc::default()),
         }
-        let Some(table) = self.table() else { return Ok(Arc::default()) };
-        let mut schema = Schema { version: version.version, ..Schema::default() };
+    }
+
+    /// What the transaction's snapshot has of a database.
+    ///
+    /// # Errors
+    /// 57P04 when there is no such database any more, or when it cannot be read.
+    pub fn read(&self, transaction: &Transaction<'_>, database: Oid) -> Result<Arc<Schema>, SqlError> {
+        self.find(transaction, database)?.ok_or_else(|| {
+            let message = "terminating connection due to conflict with recovery";
+            let error = SqlError::new(SqlState::DATABASE_DROPPED, message);
+            error.with_detail("User was connected to a database that must be dropped.")
+        })
+    }
+
+    /// The same, or nothing.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn find(&self, transaction: &Transaction<'_>, database: Oid) -> Result<Option<Arc<Schema>>, SqlError> {
+        let Some(version) = self.version(transaction, database)? else { return Ok(None) };
+        if let Some(kept) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&database)
+            && let Some(schema) = kept.iter().rev().find(|it| it.version == version.version)
+        {
+            return Ok(Some(Arc::clone(schema)));
+        }
+        let mut schema = Schema { version: version.version, ..Schema::empty(database) };
+        self.objects(transaction, COMMON, &mut schema)?;
+        if database != COMMON {
+            self.objects(transaction, database, &mut schema)?;
+        }
+        let schema = Arc::new(schema);
+        self.remember(&schema);
+        Ok(Some(schema))
+    }
+
+    /// Enters what the catalog has in the place of a database.
+    fn objects(&self, transaction: &Transaction<'_>, database: Oid, schema: &mut Schema) -> Result<(), SqlError> {
+        let Some(table) = self.table() else { return Ok(()) };
         let (mut objects, mut failure) = (Vec::new(), None);
-        let (from, to) = (key(OBJECT, 0), key(OBJECT + 1, 0));
-        let range = (Bound::Included(&from[..]), Bound::Excluded(&to[..]));
+        let (from, to) = (Place::object(database, 0).key(), Place::object(database, Oid::MAX).key());
+        let range = (Bound::Included(&from[..]), Bound::Included(&to[..]));
         let visit = |_: &[u8], record: freshet_engine::Record<'_>| match value::<Object>(record.row) {
             Ok(object) => {
                 objects.push(object);
@@ -210,12 +288,10 @@ impl Catalog {
         for object in objects {
             schema.enter(self.entry(transaction, object)?);
         }
-        let schema = Arc::new(schema);
-        self.remember(&schema);
-        Ok(schema)
+        Ok(())
     }
 
-    fn entry(&self, transaction: &Transaction<'_>, object: Object) -> Result<Entry, SqlError> {
+    pub(super) fn entry(&self, transaction: &Transaction<'_>, object: Object) -> Result<Entry, SqlError> {
         Ok(match object {
             Object::Namespace(it) => Entry::Namespace(Arc::new(it)),
             Object::Role(it) => Entry::Role(Arc::new(it)),
@@ -223,6 +299,7 @@ impl Catalog {
             Object::Sequence(it) => Entry::Sequence(Arc::new(it)),
             Object::Comment(it) => Entry::Comment(Arc::new(it)),
             Object::Database(it) => Entry::Database(Arc::new(it)),
+            Object::Common(it) => Entry::Common(Arc::new(it)),
             Object::Table(table) => {
                 let missing =
                     || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));
@@ -234,36 +311,51 @@ impl Catalog {
         })
     }
 
-    /// Begins to change the catalog in a transaction. Others who want to wait for this one.
+    /// Takes this many object ids that nobody has, and returns the first. That is no part of any
+    /// transaction: databases would wait for one another. The ids of one that is rolled back are
+    /// lost.
     ///
     /// # Errors
-    /// [`ChangeError::Held`] when somebody else is at it, or was since the snapshot.
-    pub fn change<'t, 'w>(&'t self, transaction: &'t Transaction<'w>) -> Result<Change<'t, 'w>, ChangeError> {
-        let missing = || SqlError::internal("there is no catalog");
-        let table = self.table().ok_or_else(missing)?;
-        let schema = self.read(transaction)?;
-        let found = transaction.get(table, 0, &key(VERSION, 0)).map_err(read_error)?.ok_or_else(missing)?;
-        let mut version: VersionRow = value(found.row)?;
-        if version.version != schema.version {
-            return Err(SqlError::internal("the catalog is not what its version says").into());
-        }
-        version.version.number += 1;
-        version.version.nonce = nonce()?;
-        let change = Change { catalog: self, transaction, table, schema: (*schema).clone(), version };
-        match change.note_version() {
-            Ok(()) => Ok(change),
-            Err(WriteError::Conflict) => Err(ChangeError::Held),
-            Err(other) => Err(write_error(other).into()),
+    /// When none are left, or that cannot be written.
+    pub(super) fn take_ids(&self, count: Oid) -> Result<Oid, SqlError> {
+        let table = self.table().ok_or_else(|| SqlError::internal("there is no catalog"))?;
+        let taken = self.worker()?.execute(freshet_engine::Isolation::Snapshot, |transaction| {
+            let (rid, first) = match transaction.get(table, 0, &Place::FREE_IDS.key())? {
+                Some(record) => (record.rid, value::<Oid>(record.row)),
+                None => return Ok(Err(SqlError::internal("the catalog does not say which ids are free"))),
+            };
+            let next = first.and_then(|first| {
+                let next = first.checked_add(count).ok_or_else(|| SqlError::internal("no object id is left"))?;
+                Ok((first, Place::FREE_IDS.row(&next)?))
+            });
+            match next {
+                Ok((first, row)) => transaction.update(table, rid, &row).map(|_| Ok(first)).map_err(Into::into),
+                Err(error) => Ok(Err(error)),
+            }
+        });
+        match taken {
+            Ok((first, _ticket)) => first,
+            Err(cause) => Err(SqlError::new(SqlState::SYSTEM_ERROR, cause.to_string())),
         }
     }
 
     /// Keeps a version for those who will ask for it.
-    fn remember(&self, schema: &Arc<Schema>) {
-        let mut kept = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+    pub(super) fn remember(&self, schema: &Arc<Schema>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= KEPT_DATABASES && !known.contains_key(&schema.database) {
+            // Sessions have what they use.
+            known.clear();
+        }
+        let kept = known.entry(schema.database).or_default();
         kept.push_back(Arc::clone(schema));
         if kept.len() > KEPT {
             kept.pop_front();
         }
+    }
+
+    /// Forgets the versions of a database that was dropped.
+    pub(crate) fn forget(&self, database: Oid) {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).remove(&database);
     }
 
     /// The names of the engine's tables that were made for users' tables.
@@ -317,12 +409,22 @@ impl Catalog {
         kept.filter(|(_, index)| !index.is_building()).map(|(number, _)| number as u16).collect()
     }
 
-    /// What has been committed.
+    /// All databases, as the transaction's snapshot has them.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn all(&self, transaction: &Transaction<'_>) -> Result<Vec<Arc<Schema>>, SqlError> {
+        let shared = self.shared(transaction)?;
+        let found = shared.databases().into_iter().map(|database| self.find(transaction, database.oid).transpose());
+        found.flatten().collect()
+    }
+
+    /// What has been committed in a database.
     ///
     /// # Errors
     /// When it cannot be read, or all workers are taken.
-    pub fn committed(&self) -> Result<Arc<Schema>, SqlError> {
-        self.read(&self.worker()?.begin_read_only())
+    pub fn committed(&self, database: Oid) -> Result<Arc<Schema>, SqlError> {
+        self.read(&self.worker()?.begin_read_only(), database)
     }
 
     /// A worker of one's own.
@@ -340,21 +442,6 @@ impl Catalog {
     }
 }
 
-/// Why the catalog cannot be changed now.
-#[derive(Debug)]
-pub enum ChangeError {
-    /// Somebody else is at it, or was since the snapshot.
-    Held,
-    /// Anything else.
-    Other(SqlError),
-}
-
-impl From<SqlError> for ChangeError {
-    fn from(error: SqlError) -> Self {
-        Self::Other(error)
-    }
-}
-
 fn no_random(cause: getrandom::Error) -> SqlError {
     SqlError::new(SqlState::SYSTEM_ERROR, format!("no random number: {cause}"))
 }
@@ -369,80 +456,58 @@ fn secret() -> Result<[u8; 32], SqlError> {
     Ok(secret)
 }
 
-/// A change of the catalog, within a transaction. What was written is part of that.
-#[derive(Debug)]
-pub struct Change<'t, 'w> {
-    catalog: &'t Catalog,
-    transaction: &'t Transaction<'w>,
-    table: &'t Arc<freshet_engine::Table>,
-    /// What there is, with the change as far as it has come.
-    pub schema: Schema,
-    version: VersionRow,
+/// The schema `public` of a new database.
+pub(crate) fn public() -> Namespace {
+    let usage = Grant { role: 0, column: None, privileges: privilege::USAGE, grantable: 0, grantor: DATABASE_OWNER };
+    Namespace { oid: PUBLIC, name: "public".to_owned(), owner: DATABASE_OWNER, grants: vec![usage] }
 }
 
-impl Change<'_, '_> {
-    fn note_version(&self) -> Result<(), WriteError> {
-        let found = self.transaction.get(self.table, 0, &key(VERSION, 0))?.ok_or(WriteError::NotFound)?;
-        let row = row(VERSION, 0, &self.version).map_err(|_| WriteError::NotFound)?;
-        self.transaction.update(self.table, found.rid, &row).map(drop)
-    }
+fn first_roles(first_role: &str) -> [Role; 2] {
+    let first = Role {
+        oid: FIRST_ROLE,
+        name: first_role.to_owned(),
+        superuser: true,
+        login: true,
+        create_role: true,
+        create_database: true,
+        verifier: None,
+        inherit: true,
+        member_of: Vec::new(),
+        connection_limit: None,
+        valid_until: None,
+    };
+    let owner = Role {
+        oid: DATABASE_OWNER,
+        name: "pg_database_owner".to_owned(),
+        superuser: false,
+        login: false,
+        create_role: false,
+        create_database: false,
+        ..first.clone()
+    };
+    [first, owner]
+}
 
-    /// An id that no other object has.
-    ///
-    /// # Errors
-    /// When it cannot be noted.
-    pub fn take_oid(&mut self) -> Result<Oid, SqlError> {
-        let oid = self.version.next_oid;
-        self.version.next_oid = oid.checked_add(1).ok_or_else(|| SqlError::internal("no object id is left"))?;
-        self.note_version().map_err(write_error)?;
-        Ok(oid)
+/// The databases that are there from the beginning: PostgreSQL's, and one that is named as the
+/// first role, since clients ask for that one when they name none.
+fn first_databases(first_role: &str) -> Vec<DatabaseObject> {
+    let mut all = vec![
+        DatabaseObject { is_template: true, ..DatabaseObject::new(TEMPLATE1, "template1", FIRST_ROLE) },
+        DatabaseObject {
+            is_template: true,
+            allow_connections: false,
+            ..DatabaseObject::new(TEMPLATE0, "template0", FIRST_ROLE)
+        },
+        DatabaseObject::new(POSTGRES, "postgres", FIRST_ROLE),
+    ];
+    if all.iter().all(|known| known.name != first_role) {
+        all.push(DatabaseObject::new(FIRST_DATABASE, first_role, FIRST_ROLE));
     }
-
-    /// Adds an object, or puts it in the place of the one with its id.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn put(&mut self, object: Object) -> Result<(), SqlError> {
-        let oid = object.oid();
-        let row = row(OBJECT, oid, &object)?;
-        let found =
-            self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?.map(|record| record.rid);
-        match found {
-            Some(rid) => self.transaction.update(self.table, rid, &row).map(drop),
-            None => self.transaction.insert(self.table, &row).map(drop),
-        }
-        .map_err(write_error)?;
-        self.schema.leave(oid);
-        self.schema.enter(self.catalog.entry(self.transaction, object)?);
-        Ok(())
+    // What PostgreSQL says of them: nobody but their owner makes temporary tables in templates.
+    for template in all.iter_mut().filter(|it| it.is_template) {
+        let connect = Grant { privileges: privilege::CONNECT, ..DatabaseObject::public(FIRST_ROLE) };
+        let own = Grant { role: FIRST_ROLE, privileges: privilege::ALL_DATABASE, ..connect.clone() };
+        template.grants = vec![connect, own];
     }
-
-    /// Removes what is said of an object, index or constraint, and of its columns.
-    ///
-    /// # Errors
-    /// When that cannot be written.
-    pub fn remove_comments(&mut self, object: Oid) -> Result<(), SqlError> {
-        let comments: Vec<Oid> = self.schema.comments_on(object).map(|comment| comment.oid).collect();
-        comments.into_iter().try_for_each(|comment| self.remove(comment))
-    }
-
-    /// Removes an object.
-    ///
-    /// # Errors
-    /// When it cannot be written.
-    pub fn remove(&mut self, oid: Oid) -> Result<(), SqlError> {
-        let found = self.transaction.get(self.table, 0, &key(OBJECT, oid)).map_err(read_error)?;
-        let Some(rid) = found.map(|record| record.rid) else { return Ok(()) };
-        self.transaction.delete(self.table, rid).map_err(write_error)?;
-        self.schema.leave(oid);
-        Ok(())
-    }
-
-    /// The end of the change: what there is for the transaction from now on.
-    pub fn finish(mut self) -> Arc<Schema> {
-        self.schema.version = self.version.version;
-        let schema = Arc::new(self.schema);
-        self.catalog.remember(&schema);
-        schema
-    }
+    all
 }

@@ -61,6 +61,7 @@ impl Session<'_> {
             Definition::Lock(_) => self.need_block("LOCK TABLE")?,
             _ => self.may_write("a statement that changes definitions")?,
         }
+        self.before_definition(definition)?;
         let mut effects = std::mem::take(&mut self.effects);
         let mut notices = Vec::new();
         let defined = panics::contained("a statement", || self.defined(definition, &mut effects, &mut notices));
@@ -83,6 +84,13 @@ impl Session<'_> {
         effects: &mut Effects,
         notices: &mut Vec<SqlError>,
     ) -> Result<(Outcome, Arc<Schema>), SqlError> {
+        if let Definition::CreateIndex(index) = definition
+            && index.concurrently
+            && self.block.as_ref().is_some_and(|block| block.explicit)
+        {
+            let message = "CREATE INDEX CONCURRENTLY cannot run inside a transaction block";
+            return Err(SqlError::new(SqlState::ACTIVE_SQL_TRANSACTION, message));
+        }
         let view = View::new(&self.shared, &self.state);
         let context = self.state.context(Some(&view), self.begun());
         let path = self.state.path();

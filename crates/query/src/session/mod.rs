@@ -7,6 +7,7 @@
 //! | [`parse`] | text to statements |
 //! | [`prepare`] | statements to plans, and how long these hold |
 //! | [`statement`] | runs a statement |
+//! | [`database`] | which database it is in, and who else is in one |
 //! | [`syntax`] | reads statements about the session |
 //! | [`utility`] | statements that are neither queries nor changes of rows |
 //! | [`cursor`] | DECLARE, FETCH, MOVE, CLOSE |
@@ -16,8 +17,10 @@
 //! | [`view`] | what functions ask the session |
 //! | [`wire`] | rows to the client |
 
+mod constraints;
 mod copy;
 pub mod cursor;
+mod database;
 mod define;
 mod encoding;
 pub mod interrupt;
@@ -104,7 +107,7 @@ pub struct State {
     pub user: String,
     /// That role's id.
     pub role: Oid,
-    /// The database that its client has asked for.
+    /// The name of its database, which does not change while it is there.
     pub database: Arc<str>,
     /// The server, for whoever asks what there is.
     pub system: Arc<dyn SystemView>,
@@ -196,6 +199,7 @@ impl State {
     pub fn context<'a>(&self, view: Option<&'a View<'a>>, begun: Timestamp) -> EvalContext<'a> {
         EvalContext {
             zone: self.settings.ready.zone,
+            formats: self.settings.ready.formats,
             transaction_start: begun,
             statement_start: self.statement_start,
             names: view.map(|view| view as _),
@@ -209,7 +213,8 @@ impl<'w> Session<'w> {
     /// A session for a client that has proved to be `user`.
     ///
     /// # Errors
-    /// 28000 when there is no such role, or it may not log in; what the start-up packet's settings say.
+    /// 28000 when there is no such role, or it may not log in; what is said by [`database::open`],
+    /// and of the start-up packet's settings.
     pub fn open(
         shared: Arc<Shared>,
         worker: &'w Worker,
@@ -217,12 +222,11 @@ impl<'w> Session<'w> {
         database: &str,
     ) -> Result<Self, SqlError> {
         let user = opening.startup.user().to_owned();
-        let transaction = worker.begin_read_only();
-        let schema = shared.catalog.read(&transaction)?;
-        drop(transaction);
-        let role = schema.role(&user).ok_or_else(|| {
+        let common = shared.catalog.shared(&worker.begin_read_only())?;
+        let role = common.role(&user).ok_or_else(|| {
             SqlError::new(SqlState::INVALID_AUTHORIZATION_SPECIFICATION, format!("role \"{user}\" does not exist"))
         })?;
+        let opened = database::open(&shared, &common, role, database)?;
         let (oid, superuser) = (role.oid, role.superuser);
         let bounds = shared.bounds();
         let memory = bounds.session(&shared.memory);
@@ -237,9 +241,13 @@ impl<'w> Session<'w> {
             place: worker.place(),
             user: &user,
             role: oid,
-            database,
+            database: (opened.oid, database),
             client: opening.peer.origin.address(),
         });
+        // From here on others see that it is in the database. It may have been dropped before.
+        let info = shared.sessions.enter(info);
+        let schema = shared.catalog.find(&worker.begin_read_only(), opened.oid)?;
+        let schema = schema.ok_or_else(|| crate::ddl::no_database(database))?;
         Ok(Self {
             worker,
             block: None,
@@ -273,9 +281,9 @@ impl<'w> Session<'w> {
             portals: HashMap::new(),
             several: false,
             row_ids: RowIds::new()?,
-            locks: shared.locks.session(worker.place()),
+            locks: shared.locks.session(worker.place(), opened.oid),
             effects: Effects::default(),
-            info: shared.sessions.enter(info),
+            info,
             noted: 0,
             shared,
         })
@@ -298,12 +306,17 @@ impl<'w> Session<'w> {
     /// Applies the settings of the database and of the session's role, the most specific last.
     /// Skips settings that this server does not allow any more.
     pub fn start_with_role_settings(&mut self) {
-        let Some(database) = self.state.schema.database().map(Arc::clone) else { return };
+        let schema = Arc::clone(&self.state.schema);
+        let everywhere = schema.common().map_or(&[][..], |it| &it.settings);
+        let here = schema.database().map_or(&[][..], |it| &it.settings);
         let role = self.state.role;
-        for (of, in_database, source) in
-            [(0, false, "global"), (0, true, "database"), (role, false, "user"), (role, true, "database user")]
-        {
-            for setting in database.settings.iter().filter(|it| it.role == of && it.in_database == in_database) {
+        for (settings, of, source) in [
+            (everywhere, 0, "global"),
+            (here, 0, "database"),
+            (everywhere, role, "user"),
+            (here, role, "database user"),
+        ] {
+            for setting in settings.iter().filter(|it| it.role == of) {
                 let _ = self.set_at_start(source, &setting.name, &setting.value, By::Catalog);
             }
         }

@@ -3,6 +3,7 @@
 use freshet_sql::{SqlError, memory::Reservation};
 use sqlparser::{ast::Statement, parser::Parser, tokenizer::Token};
 
+use super::constraints::SetConstraints;
 use super::syntax::{self as session_syntax, Cursor, SessionStatement};
 use crate::{
     bind::{not_supported, syntax_error},
@@ -22,6 +23,8 @@ pub enum Parsed {
     Define(Box<Definition>),
     /// COPY
     Copy(Box<Copy>),
+    /// SET CONSTRAINTS
+    Constraints(Box<SetConstraints>),
     /// What needs no doing here: rows are in memory, garbage is collected, there are no statistics to gather. Its tag.
     Maintenance(&'static str),
 }
@@ -69,6 +72,8 @@ fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlErro
                 parser.advance_token();
             }
             Parsed::Maintenance(tag)
+        } else if let Some(set) = SetConstraints::parse(parser).map_err(failed)? {
+            Parsed::Constraints(Box::new(set))
         } else if let Some(what) = session_syntax::unsupported(parser) {
             return Err(not_supported(what));
         } else if let Some(statement) = session_syntax::parse(parser).map_err(failed)? {
@@ -113,7 +118,7 @@ impl Parsed {
             }
             Self::Session(statement) => statement.needs_no_snapshot(),
             Self::Maintenance(_) => true,
-            Self::Define(_) | Self::Copy(_) => false,
+            Self::Define(_) | Self::Copy(_) | Self::Constraints(_) => false,
         }
     }
 

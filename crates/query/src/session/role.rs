@@ -37,7 +37,8 @@ impl Session<'_> {
         if matches!(canonical(name).as_str(), ROLE | SESSION) {
             match self.block.as_ref().map(|block| (&block.transaction, block.is_read_committed())) {
                 None | Some((None, _)) => {
-                    self.state.schema = self.shared.catalog.read(&self.worker.begin_read_only())?
+                    let transaction = self.worker.begin_read_only();
+                    self.state.schema = self.shared.catalog.read(&transaction, self.state.schema.database)?;
                 }
                 Some((Some(transaction), read_committed)) => {
                     if read_committed {

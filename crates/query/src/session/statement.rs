@@ -122,7 +122,7 @@ impl Session<'_> {
 
     fn new_run<'a, 'w>(
         &'a self,
-        block: &Block<'_>,
+        block: &'a Block<'_>,
         transaction: &'a Transaction<'w>,
         environment: Environment<'a>,
         interrupted: &'a dyn Fn() -> Result<(), SqlError>,
@@ -133,6 +133,7 @@ impl Session<'_> {
         run.read_committed = block.is_read_committed();
         run.lock_timeout = ready.lock_timeout;
         run.schema = Some(&self.state.schema);
+        run.deferred = Some((&block.deferred, &self.state.memory));
         run.role = self.state.role;
         run
     }

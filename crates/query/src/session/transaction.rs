@@ -17,6 +17,7 @@ use freshet_sql::{
 use super::{Session, parse::Parsed, settings};
 use crate::{
     error::commit_error,
+    execute::deferred::{Deferred, DeferredMark},
     exported::{Exported, Exports},
     locks::LockMark,
     server::Shared,
@@ -44,9 +45,11 @@ pub struct Block<'w> {
     pub used: bool,
     /// How many portals were run in it.
     pub statements: u32,
+    /// What is to be looked at before it commits.
+    pub deferred: Deferred,
     /// With how many locks on tables and on numbers were held then, and what each takes of the
     /// session's memory.
-    savepoints: Vec<(String, Savepoint, (LockMark, usize), Reservation)>,
+    savepoints: Vec<(String, Savepoint, (LockMark, usize, DeferredMark), Reservation)>,
 }
 
 /// About how many bytes a savepoint takes besides its name.
@@ -102,6 +105,7 @@ impl<'w> Session<'w> {
             begun: Timestamp::now(),
             used: false,
             statements: 0,
+            deferred: Deferred::default(),
             savepoints: Vec::new(),
         }
     }
@@ -212,7 +216,7 @@ impl<'w> Session<'w> {
     pub(super) fn refresh_schema(&mut self) -> Result<(), SqlError> {
         let Some(transaction) = self.block.as_ref().and_then(|block| block.transaction.as_ref()) else { return Ok(()) };
         if !self.shared.catalog.is_current(transaction, &self.state.schema)? {
-            self.state.schema = self.shared.catalog.read(transaction)?;
+            self.state.schema = self.shared.catalog.read(transaction, self.state.schema.database)?;
         }
         Ok(())
     }
@@ -252,6 +256,14 @@ impl<'w> Session<'w> {
     /// # Errors
     /// 40001, 40003 when nobody knows whether it was committed, and what the engine says.
     pub(super) fn commit(&mut self, out: &mut Out) -> Result<bool, SqlError> {
+        if self.block.as_ref().is_some_and(|block| !block.failed && !block.deferred.is_empty())
+            && let Err(error) = self.check_deferred(true)
+        {
+            // While there is a transaction that has seen what the error tells of.
+            let error = self.when_kept(error);
+            self.roll_back(out);
+            return Err(error);
+        }
         let Some(mut block) = self.block.take() else { return Ok(true) };
         block.exports.take();
         self.end_portals(!block.failed);
@@ -365,7 +377,7 @@ impl<'w> Session<'w> {
         kept.take(SAVEPOINT + name.len())?;
         let block = self.block.as_mut().expect("there is one");
         let savepoint = block.transaction.as_ref().expect("a statement's transaction").savepoint();
-        let locks = (self.locks.mark(), self.state.advisory.mark());
+        let locks = (self.locks.mark(), self.state.advisory.mark(), block.deferred.mark());
         block.savepoints.push((name, savepoint, locks, kept));
         self.state.settings.savepoint();
         Ok(())
@@ -398,7 +410,9 @@ impl<'w> Session<'w> {
         let transaction = block.transaction.as_ref().expect("a transaction with savepoints is kept");
         transaction.roll_back_to(&block.savepoints[place].1);
         block.failed = false;
-        let (locks, advisory) = block.savepoints[place].2;
+        let (locks, advisory, deferred) = &block.savepoints[place].2;
+        let (locks, advisory) = (*locks, *advisory);
+        block.deferred.back_to(deferred);
         self.locks.release_since(locks);
         self.state.advisory.release_since(advisory);
         self.savepoints_left(place, true);

@@ -25,7 +25,7 @@ use crate::{
     explain,
 };
 
-fn warning(state: SqlState, message: &str) -> freshet_postgres::Report {
+pub(super) fn warning(state: SqlState, message: &str) -> freshet_postgres::Report {
     freshet_postgres::Report::warning(freshet_postgres::SqlState::new(state.code()), message)
 }
 
@@ -194,6 +194,7 @@ impl Session<'_> {
             },
             Some(Parsed::Define(definition)) => return self.define(definition, client),
             Some(Parsed::Copy(copy)) => return self.copy(copy, client),
+            Some(Parsed::Constraints(set)) => return self.set_constraints(set, client),
             Some(Parsed::Maintenance(tag)) => {
                 if *tag == "VACUUM" {
                     self.must_be_alone(tag)?;
@@ -396,7 +397,7 @@ impl Session<'_> {
 
     /// The zone that SET TIME ZONE INTERVAL means.
     fn zone_of(&self, interval: &str) -> Result<String, SqlError> {
-        let interval = Interval::parse(interval, Type::of(Kind::Interval))?;
+        let interval = Interval::parse(interval, Type::of(Kind::Interval), self.state.settings.ready.formats.interval)?;
         let invalid = |what: &str| {
             let message = format!("invalid value for parameter \"TimeZone\": \"INTERVAL '{interval}'\"");
             let detail = format!("Cannot specify {what} in time zone interval.");

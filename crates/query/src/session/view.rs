@@ -278,6 +278,7 @@ impl View<'_> {
             [Value::Int4(class), Value::Int4(object)] => AdvisoryKey::two(*class, *object),
             _ => return Ok(Value::Null),
         };
+        let key = key.within(self.state.schema.database);
         let locks = &self.state.advisory;
         let shared = matches!(
             function,

@@ -194,7 +194,7 @@ pub fn report(error: SqlError) -> Report {
     let message = fields.message.into_owned();
     let mut report = match fields.state.code() {
         // The connection has to end with these.
-        "57P01" | "08006" => Report::fatal(state, message),
+        "57P01" | "57P04" | "08006" => Report::fatal(state, message),
         _ => Report::error(state, message),
     };
     if let Some(detail) = fields.detail {

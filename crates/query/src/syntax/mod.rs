@@ -16,7 +16,7 @@ use std::{
 
 use freshet_sql::{SqlError, SqlState};
 use sqlparser::{
-    ast::{Expr, Query},
+    ast::{Expr, Interval, Query},
     dialect::{Dialect, PostgreSqlDialect, Precedence},
     keywords::{Keyword, RESERVED_FOR_COLUMN_ALIAS},
     parser::{Parser, ParserError},
@@ -27,11 +27,13 @@ use crate::bind::syntax_error;
 
 mod balance;
 mod chains;
+mod conflict;
 pub mod locking;
 mod operators;
 
 pub use balance::balance;
 use chains::chains;
+pub use conflict::CONFLICT_TARGET;
 
 /// Steps that a text may take beyond those that its length is worth.
 const FREE_STEPS: u64 = 50_000;
@@ -109,7 +111,7 @@ impl Dialect for PostgreSql {
 
     fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         step();
-        operators::prefix(parser)
+        precise_interval(parser).or_else(|| operators::prefix(parser))
     }
 
     fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
@@ -462,13 +464,70 @@ fn tokens(sql: &str, mut take: impl FnMut(usize) -> Result<(), SqlError>) -> Res
         return Err(error);
     }
     match read {
-        Some(Ok(())) => locking::marked(spelt_out(tokens)),
+        Some(Ok(())) => {
+            check_numbers(&tokens, sql)?;
+            locking::marked(spelt_out(tokens))
+        }
         Some(Err(error)) => Err(wrong(error.into(), sql)),
         None => Err(too_complex("the text is too long: it has too many words and signs")),
     }
 }
 
-fn is_word(token: &Token, wanted: &str) -> bool {
+/// Fails where a word follows a number without a blank between them.
+fn check_numbers(tokens: &[TokenWithSpan], sql: &str) -> Result<(), SqlError> {
+    for (at, token) in tokens.iter().enumerate() {
+        let start = token.span.start;
+        let junk = match (&token.token, tokens.get(at + 1)) {
+            (Token::Number(digits, _), Some(next)) => match &next.token {
+                Token::Word(word) if word.quote_style.is_none() && next.span.start == token.span.end => {
+                    format!("{digits}{}", word.value)
+                }
+                _ if digits.contains('_') => digits.clone(),
+                _ => continue,
+            },
+            (Token::Number(digits, _), None) if digits.contains('_') => digits.clone(),
+            // 0x1F, not x'1F'.
+            (Token::HexStringLiteral(digits), _)
+                if token.span.end.line == start.line
+                    && token.span.end.column - start.column == digits.len() as u64 + 2 =>
+            {
+                format!("0x{digits}")
+            }
+            _ => continue,
+        };
+        let error = syntax_error(format!("trailing junk after numeric literal at or near \"{junk}\""));
+        return Err(self::at(error, sql, start.line, start.column));
+    }
+    Ok(())
+}
+
+/// `INTERVAL(3) '…'`, if that comes next.
+fn precise_interval(parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
+    match &parser.peek_token_ref().token {
+        Token::Word(word) if word.keyword == Keyword::INTERVAL => {}
+        _ => return None,
+    }
+    let [_, open, digits, close, literal] = parser.peek_tokens();
+    let (Token::LParen, Token::Number(digits, _), Token::RParen) = (open, digits, close) else { return None };
+    if !matches!(literal, Token::SingleQuotedString(_) | Token::EscapedStringLiteral(_)) {
+        return None;
+    }
+    for _ in 0..4 {
+        parser.advance_token();
+    }
+    Some(parser.parse_value().map(|value| {
+        Expr::Interval(Interval {
+            value: Box::new(Expr::Value(value)),
+            leading_field: None,
+            leading_precision: None,
+            last_field: None,
+            fractional_seconds_precision: Some(digits.parse().unwrap_or(u64::MAX)),
+        })
+    }))
+}
+
+/// Whether a token is this word, without quotes.
+pub(crate) fn is_word(token: &Token, wanted: &str) -> bool {
     matches!(token, Token::Word(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case(wanted))
 }
 
@@ -513,5 +572,5 @@ fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
         before_table = comes_before_table(&token.token);
         tokens.push(token);
     }
-    tokens
+    conflict::spelt_out(tokens)
 }

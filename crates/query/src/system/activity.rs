@@ -19,7 +19,6 @@ use freshet_sql::{
 
 use super::{
     Generator,
-    role::DATABASE,
     sink::{NULL, Sink, row, texts},
     size::TableSize,
 };
@@ -134,8 +133,10 @@ pub struct SessionInfo {
     pub user: String,
     /// That role's id.
     pub role: Oid,
-    /// The database that its client has asked for.
+    /// Its database.
     pub database: String,
+    /// That database's id.
+    pub database_id: Oid,
     /// Where its client is; none for one at the Unix socket.
     pub client: Option<SocketAddr>,
     /// When it was opened.
@@ -201,8 +202,8 @@ pub struct Identity<'i> {
     pub user: &'i str,
     /// That role's id.
     pub role: Oid,
-    /// The database that its client has asked for.
-    pub database: &'i str,
+    /// Its database: the id and the name.
+    pub database: (Oid, &'i str),
     /// Where its client is; none for one at the Unix socket.
     pub client: Option<SocketAddr>,
 }
@@ -216,7 +217,8 @@ impl SessionInfo {
             place: who.place,
             user: who.user.to_owned(),
             role: who.role,
-            database: who.database.to_owned(),
+            database: who.database.1.to_owned(),
+            database_id: who.database.0,
             client: who.client,
             started: now,
             activity: AtomicU8::new(Activity::Idle as u8),
@@ -275,6 +277,12 @@ impl Registry {
         let info = Arc::new(info);
         self.0.lock().unwrap_or_else(PoisonError::into_inner).insert(info.pid, Arc::clone(&info));
         Registered { info, registry: Arc::clone(self) }
+    }
+
+    /// The numbers of those in a database.
+    pub fn in_database(&self, database: Oid) -> Vec<i32> {
+        let sessions = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        sessions.values().filter(|it| it.database_id == database).map(|it| it.pid).collect()
     }
 
     /// All of them, in the order of their numbers.
@@ -375,7 +383,7 @@ fn pg_stat_activity(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlE
         let begun = time(&session.statement_start);
         let wait = snapshot.system.wait(session.place).filter(|_| open);
         sink.push(row![
-            DATABASE,
+            session.database_id,
             &session.database,
             session.pid,
             NULL,
@@ -424,10 +432,11 @@ fn mode_name(mode: LockMode) -> String {
 fn pg_locks(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     let sessions = snapshot.system.sessions();
     let mut push = |kind: &str, table: Option<Oid>, object: [Value; 3], place: usize, mode: LockMode, granted: bool| {
-        let pid = sessions.iter().find(|session| session.place == place).map(|session| session.pid);
+        let session = sessions.iter().find(|session| session.place == place);
+        let (pid, database) = (session.map(|it| it.pid), session.map(|it| it.database_id));
         let [class, object, part] = object;
         let transaction = format!("{place}/0");
-        let mut row = row![kind, DATABASE, table, NULL, NULL, NULL, NULL, class, object, part];
+        let mut row = row![kind, database, table, NULL, NULL, NULL, NULL, class, object, part];
         row.extend(row![transaction, pid, mode_name(mode), granted, false, NULL]);
         sink.push(row);
     };

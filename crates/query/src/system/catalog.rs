@@ -83,7 +83,7 @@ fn pg_class(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
         let referential = table
             .is_some_and(|table| !table.foreign_keys.is_empty() || !snapshot.schema.referring(table.oid).is_empty());
         let access_method = match class {
-            Class::Index(..) => types::BTREE,
+            Class::Index(_, index) => types::access_method(index.method),
             _ if is_table => types::HEAP,
             _ => 0,
         };
@@ -206,30 +206,43 @@ fn pg_index(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
                 continue;
             }
             let types = || index.columns.iter().map(|part| info.column_type(usize::from(part.column)));
-            let width = index.columns.len() as i16;
+            let keys = index.columns.len() as i16;
+            let is_computed = |column: u16| info.table.columns[usize::from(column)].computed.is_some();
+            let number = |column: u16| if is_computed(column) { 0 } else { column as i16 + 1 };
+            let columns = index.columns.iter().map(|part| part.column).chain(index.include.iter().copied());
+            let computed = index.columns.iter().filter_map(|part| info.shown_expression(part.column, false));
+            let computed = crate::deparse::list(computed);
+            let place = table.indexes.iter().position(|known| known.oid == index.oid);
+            let collation = |part: &crate::schema::IndexColumn| match part.collation.as_deref() {
+                Some(name) => types::collation_named(name),
+                None => types::collation(info.column_type(usize::from(part.column))),
+            };
+            let class = |(part, ty): (&crate::schema::IndexColumn, _)| {
+                types::class_named(part.class.as_deref(), ty, index.method)
+            };
             sink.push(row![
                 index.oid,
                 table.oid,
-                width,
-                width,
+                keys + index.include.len() as i16,
+                keys,
                 index.unique,
-                false,
+                index.nulls_not_distinct,
                 index.constraint == IndexConstraint::Primary,
                 false,
-                true,
+                !index.deferral.is_deferrable(),
                 false,
                 true,
                 false,
                 true,
                 true,
                 false,
-                short_vector(index.columns.iter().map(|part| part.column as i16 + 1)),
-                oid_vector(types().map(types::collation)),
-                oid_vector(types().map(types::operator_class)),
+                short_vector(columns.map(number)),
+                oid_vector(index.columns.iter().map(collation)),
+                oid_vector(index.columns.iter().zip(types()).map(class)),
                 // Descending, and thus nulls first.
                 short_vector(index.columns.iter().map(|part| if part.descending { 3 } else { 0 })),
-                NULL,
-                NULL,
+                (!computed.is_empty()).then_some(computed),
+                place.and_then(|place| info.shown_predicate(place, false)),
             ]);
         }
     }

@@ -29,6 +29,8 @@ pub const PG_CONSTRAINT: Oid = 2606;
 pub const PG_REWRITE: Oid = 2618;
 /// The id of `pg_namespace`.
 pub const PG_NAMESPACE: Oid = 2615;
+/// The id of `pg_database`.
+pub const PG_DATABASE: Oid = 1262;
 /// The id of `pg_authid`.
 pub const PG_AUTHID: Oid = 1260;
 
@@ -148,10 +150,12 @@ impl<'s> Class<'s> {
     /// How many columns it has, those counted that were dropped.
     pub fn width(self) -> i16 {
         match self {
-            Self::Table(info) => info.table.columns.len() as i16,
+            Self::Table(info) => {
+                info.table.columns.iter().rposition(|column| !column.hidden).map_or(0, |last| last as i16 + 1)
+            }
             Self::View(view) => view.columns.len() as i16,
             Self::Sequence(_) => sequence_columns().len() as i16 - 1,
-            Self::Index(_, index) => index.columns.len() as i16,
+            Self::Index(_, index) => (index.columns.len() + index.include.len()) as i16,
             Self::System(definition) => definition.visible().count() as i16,
         }
     }
@@ -170,18 +174,20 @@ impl<'s> Class<'s> {
         };
         match self {
             Self::Table(info) => {
-                let columns = info.table.columns.iter().enumerate().filter(|(_, column)| !column.hidden);
+                // Clients want numbers without gaps: what is hidden between others looks dropped.
+                let last = info.table.columns.iter().rposition(|column| !column.hidden);
+                let columns = info.table.columns.iter().enumerate().take(last.map_or(0, |last| last + 1));
                 columns
                     .map(|(place, column)| Attribute {
-                        name: match column.dropped {
+                        name: match column.dropped || column.hidden {
                             true => Cow::Owned(format!("........pg.dropped.{}........", place + 1)),
                             false => Cow::Borrowed(&*column.name),
                         },
                         default: column.default.as_deref().filter(|_| !column.dropped && column.identity.is_none()),
                         identity: column.identity.filter(|_| !column.dropped),
-                        dropped: column.dropped,
+                        dropped: column.dropped || column.hidden,
                         missing: column.missing.is_some(),
-                        ..plain(place, "", column.ty, column.not_null)
+                        ..plain(place, "", column.ty, column.not_null && !column.hidden)
                     })
                     .collect()
             }
@@ -194,10 +200,22 @@ impl<'s> Class<'s> {
                 columns.map(|(place, column)| plain(place, &column.name, column.ty, true)).collect()
             }
             Self::Index(info, index) => {
-                let parts = index.columns.iter().enumerate();
-                let columns =
-                    parts.filter_map(|(place, part)| Some((place, info.table.columns.get(usize::from(part.column))?)));
-                columns.map(|(place, column)| plain(place, &column.name, column.ty, false)).collect()
+                let columns = index.columns.iter().map(|part| part.column).chain(index.include.iter().copied());
+                let mut names: Vec<Cow<'s, str>> = Vec::new();
+                for column in columns.clone() {
+                    let name = info.attribute_name(column);
+                    let numbered = |number: u32| Cow::Owned(format!("{name}{number}"));
+                    let name = match names.contains(&name) {
+                        true => (1..).map(numbered).find(|name| !names.contains(name)).unwrap_or(name),
+                        false => name,
+                    };
+                    names.push(name);
+                }
+                let columns = columns.zip(names).enumerate();
+                let columns = columns.filter_map(|(place, (column, name))| {
+                    Some((place, info.table.columns.get(usize::from(column))?, name))
+                });
+                columns.map(|(place, column, name)| Attribute { name, ..plain(place, "", column.ty, false) }).collect()
             }
             Self::System(definition) => {
                 let columns = definition.visible();
@@ -270,7 +288,7 @@ fn users(schema: &Schema) -> Vec<Class<'_>> {
             }
             Entry::View(view) => classes.push(Class::View(view)),
             Entry::Sequence(sequence) => classes.push(Class::Sequence(sequence)),
-            Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) => {}
+            Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) | Entry::Common(_) => {}
         }
     }
     classes
@@ -326,12 +344,10 @@ pub fn by_oid(snapshot: &Snapshot, oid: Oid) -> Option<Class<'_>> {
         Some(Entry::Table(info)) => Some(Class::Table(info)),
         Some(Entry::View(view)) => Some(Class::View(view)),
         Some(Entry::Sequence(sequence)) => Some(Class::Sequence(sequence)),
-        Some(Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_) | Entry::Database(_)) | None => {
-            match Definition::of(oid) {
-                Some(definition) => Some(Class::System(definition)),
-                None => index(&snapshot.schema, oid).map(|(info, index)| Class::Index(info, index)),
-            }
-        }
+        _ => match Definition::of(oid) {
+            Some(definition) => Some(Class::System(definition)),
+            None => index(&snapshot.schema, oid).map(|(info, index)| Class::Index(info, index)),
+        },
     }
 }
 

@@ -7,14 +7,16 @@ use sqlparser::ast::{Expr, Visit, Visitor};
 
 use super::{
     Generator, catalog,
-    class::{self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_NAMESPACE, PG_REWRITE, default_oid},
+    class::{
+        self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_DATABASE, PG_NAMESPACE, PG_REWRITE, default_oid,
+    },
     describe, routine,
     sink::{NULL, Sink, oids, row, shorts},
 };
 use crate::{
     bind::name_of,
     relations::Snapshot,
-    schema::{Check, Comment, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo},
+    schema::{Check, Comment, Deferral, Entry, ForeignKey, Index, IndexConstraint, Oid, Schema, Table, TableInfo},
     syntax,
 };
 
@@ -66,6 +68,15 @@ impl<'s> Constraint<'s> {
         }
     }
 
+    /// When it is checked.
+    pub fn deferral(self) -> Deferral {
+        match self {
+            Self::Key(index) => index.deferral,
+            Self::Check(_) => Deferral::Never,
+            Self::Foreign(key) => key.deferral,
+        }
+    }
+
     /// The numbers of its columns, from 0.
     pub fn columns(self, table: &Table) -> Vec<u16> {
         match self {
@@ -77,11 +88,12 @@ impl<'s> Constraint<'s> {
 
     /// As SQL writes it.
     pub fn definition(self, snapshot: &Snapshot, table: &Table, pretty: bool) -> String {
-        match self {
+        let text = match self {
             Self::Key(index) => describe::key(table, index),
             Self::Check(check) => describe::check(check, pretty),
             Self::Foreign(key) => describe::foreign_key(snapshot, table, key),
-        }
+        };
+        text + self.deferral().sql()
     }
 }
 
@@ -129,11 +141,7 @@ pub fn by_oid(schema: &Schema, oid: Oid) -> Option<(&Arc<TableInfo>, Constraint<
 
 /// The unique index of a table that has just these columns.
 pub fn unique_index<'t>(table: &'t Table, columns: &[u16]) -> Option<&'t Index> {
-    let has_all = |index: &&Index| {
-        index.unique
-            && index.columns.len() == columns.len()
-            && index.columns.iter().all(|part| columns.contains(&part.column))
-    };
+    let has_all = |index: &&Index| index.is_unique_over(columns);
     // The primary key first, and constraints before mere indexes.
     let rank = |index: &&Index| match index.constraint {
         IndexConstraint::Primary => 0,
@@ -193,8 +201,8 @@ fn pg_constraint(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErro
                 constraint.name(),
                 table.namespace,
                 kind,
-                false,
-                false,
+                constraint.deferral().is_deferrable(),
+                constraint.deferral() == Deferral::Deferred,
                 true,
                 table.oid,
                 0u32,
@@ -242,10 +250,10 @@ fn pg_depend(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             let default = (PG_ATTRDEF, default_oid(table.oid, attribute.number), 0);
             depends(default, (PG_CLASS, table.oid, i32::from(attribute.number)), 'a');
         }
-        for index in table.indexes.iter().filter(|index| index.oid != 0) {
+        for (place, index) in table.indexes.iter().enumerate().filter(|(_, index)| index.oid != 0) {
             if index.constraint == IndexConstraint::None {
-                for part in &index.columns {
-                    depends((PG_CLASS, index.oid, 0), (PG_CLASS, table.oid, i32::from(part.column) + 1), 'a');
+                for column in info.columns_of(place) {
+                    depends((PG_CLASS, index.oid, 0), (PG_CLASS, table.oid, i32::from(column) + 1), 'a');
                 }
             } else {
                 depends((PG_CLASS, index.oid, 0), (PG_CONSTRAINT, index.oid, 0), 'i');
@@ -299,18 +307,18 @@ fn comments(snapshot: &Snapshot) -> Vec<&Arc<Comment>> {
         _ => None,
     });
     let mut comments: Vec<_> = comments.collect();
-    comments.sort_unstable_by_key(|comment| (comment.object, comment.column));
+    comments.sort_unstable_by_key(|comment| (comment.object, comment.column, comment.constraint));
     comments
 }
 
 fn pg_description(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    for comment in comments(snapshot) {
+    for comment in comments(snapshot).into_iter().filter(|comment| !comment.shared) {
         let object = comment.object;
         if !sink.admits("objoid", object) {
             continue;
         }
         let class = match snapshot.schema.entry(object) {
-            Some(Entry::Role(_)) => continue,
+            _ if comment.constraint => PG_CONSTRAINT,
             Some(Entry::Namespace(_)) => PG_NAMESPACE,
             Some(_) => PG_CLASS,
             None if class::index(&snapshot.schema, object).is_some() => PG_CLASS,
@@ -322,10 +330,12 @@ fn pg_description(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErr
 }
 
 fn pg_shdescription(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    for comment in comments(snapshot) {
-        if let Some(Entry::Role(role)) = snapshot.schema.entry(comment.object) {
-            sink.push(row![role.oid, PG_AUTHID, &comment.text]);
-        }
+    for comment in comments(snapshot).into_iter().filter(|comment| comment.shared) {
+        let class = match snapshot.schema.entry(comment.object) {
+            Some(Entry::Database(_)) => PG_DATABASE,
+            _ => PG_AUTHID,
+        };
+        sink.push(row![comment.object, class, &comment.text]);
     }
     Ok(())
 }

@@ -10,7 +10,10 @@ use super::{
 };
 use crate::{
     relations::Snapshot,
-    schema::{Check, ForeignKey, Grant, Index, IndexConstraint, Oid, ReferentialAction, Table, TableInfo, privilege},
+    schema::{
+        AccessMethod, Check, Database, ForeignKey, Grant, Index, IndexColumn, IndexConstraint, Oid, ReferentialAction,
+        Table, TableInfo, privilege,
+    },
 };
 
 /// Privileges with their letters, in the order in which they are written.
@@ -24,6 +27,8 @@ const LETTERS: &[(u16, char)] = &[
     (privilege::TRIGGER, 't'),
     (privilege::USAGE, 'U'),
     (privilege::CREATE, 'C'),
+    (privilege::TEMPORARY, 'T'),
+    (privilege::CONNECT, 'c'),
 ];
 
 /// The name of a relation, with its schema unless it is found without.
@@ -59,25 +64,85 @@ pub fn index(snapshot: &Snapshot, info: &std::sync::Arc<TableInfo>, index: &Inde
     let class = Class::Table(info);
     let table = if pretty { relation_name(snapshot, class) } else { full_name(snapshot, class) };
     let unique = if index.unique { "UNIQUE " } else { "" };
-    let columns: Vec<String> = index
-        .columns
-        .iter()
-        .map(|part| names(&info.table, [part.column]) + if part.descending { " DESC" } else { "" })
-        .collect();
+    let columns: Vec<String> = index.columns.iter().map(|part| column(info, part, pretty)).collect();
     let name = quote_identifier(&index.name);
-    format!("CREATE {unique}INDEX {name} ON {table} USING btree ({})", columns.join(", "))
+    let method = method(index);
+    let mut text = format!("CREATE {unique}INDEX {name} ON {table} USING {method} ({})", columns.join(", "));
+    text.push_str(&included(info, index));
+    if index.nulls_not_distinct {
+        text.push_str(" NULLS NOT DISTINCT");
+    }
+    let place = info.table.indexes.iter().position(|known| known.oid == index.oid);
+    if let Some(predicate) = place.and_then(|place| info.shown_predicate(place, pretty)) {
+        let _ = write!(text, " WHERE {predicate}");
+    }
+    text
+}
+
+/// The name of an index's access method.
+pub fn method(index: &Index) -> &'static str {
+    match index.method {
+        AccessMethod::Btree => "btree",
+        AccessMethod::Hash => "hash",
+    }
+}
+
+fn column(info: &TableInfo, part: &IndexColumn, pretty: bool) -> String {
+    let mut text = info.shown_column(part.column, pretty);
+    if let Some(collation) = &part.collation {
+        let _ = write!(text, " COLLATE {}", quote_identifier(collation));
+    }
+    if let Some(class) = &part.class {
+        let _ = write!(text, " {}", quote_identifier(class));
+    }
+    if part.descending {
+        text.push_str(" DESC");
+    }
+    text
+}
+
+fn included(info: &TableInfo, index: &Index) -> String {
+    match index.include.is_empty() {
+        true => String::new(),
+        false => format!(" INCLUDE ({})", names(&info.table, index.include.iter().copied())),
+    }
 }
 
 /// A column of an index, by its number from 1.
-pub fn index_column(info: &TableInfo, index: &Index, number: i64) -> Option<String> {
+pub fn index_column(info: &TableInfo, index: &Index, number: i64, pretty: bool) -> Option<String> {
     let place = usize::try_from(number).ok()?.checked_sub(1)?;
-    index.columns.get(place).map(|part| names(&info.table, [part.column]))
+    let columns = index.columns.iter().map(|part| part.column).chain(index.include.iter().copied());
+    { columns }.nth(place).map(|column| info.shown_column(column, pretty))
+}
+
+/// What `pg_index` says of an index's expressions or its predicate, as it is shown; nothing when the
+/// text is no such one.
+pub fn index_expression(info: &TableInfo, text: &str, pretty: bool) -> Option<String> {
+    let indexes = info.table.indexes.iter().enumerate().filter(|(_, index)| index.oid != 0);
+    { indexes }.find_map(|(place, index)| {
+        if info.shown_predicate(place, false).as_deref() == Some(text) {
+            return info.shown_predicate(place, pretty);
+        }
+        let computed = |pretty| {
+            let all = index.columns.iter().filter_map(|part| info.shown_expression(part.column, pretty));
+            Some(crate::deparse::list(all)).filter(|all| !all.is_empty())
+        };
+        if computed(false).as_deref() == Some(text) { computed(pretty) } else { None }
+    })
 }
 
 /// A PRIMARY KEY or UNIQUE constraint.
 pub fn key(table: &Table, index: &Index) -> String {
-    let kind = if index.constraint == IndexConstraint::Primary { "PRIMARY KEY" } else { "UNIQUE" };
-    format!("{kind} ({})", names(table, index.columns.iter().map(|part| part.column)))
+    let kind = match (index.constraint, index.nulls_not_distinct) {
+        (IndexConstraint::Primary, _) => "PRIMARY KEY",
+        (_, true) => "UNIQUE NULLS NOT DISTINCT",
+        (_, false) => "UNIQUE",
+    };
+    let mut text = format!("{kind} ({})", names(table, index.columns.iter().map(|part| part.column)));
+    if !index.include.is_empty() {
+        let _ = write!(text, " INCLUDE ({})", names(table, index.include.iter().copied()));
+    }
+    text
 }
 
 /// A CHECK constraint.
@@ -145,6 +210,21 @@ pub fn privileges(snapshot: &Snapshot, owner: Oid, grants: &[Grant], all: u16) -
     let said = grants.iter().any(|grant| grant.role == owner);
     let listed = Some(&own).filter(|_| !said).into_iter().chain(grants);
     texts(listed.map(|grant| privilege_text(snapshot, grant)))
+}
+
+/// Who has which privileges on a database, likewise; null while they are those of a new one.
+pub fn database_privileges(snapshot: &Snapshot, database: &Database) -> Value {
+    let owner = database.owner;
+    if *database.grants == [Database::public(owner)] {
+        return Value::Null;
+    }
+    let mut grants = database.grants.clone();
+    if grants.is_empty() {
+        // Nobody but the owner has any more.
+        let privileges = privilege::ALL_DATABASE;
+        grants.push(Grant { role: owner, column: None, privileges, grantable: 0, grantor: owner });
+    }
+    self::privileges(snapshot, owner, &grants, privilege::ALL_DATABASE)
 }
 
 /// The privileges on one column, likewise; null when there is no grant on this column.

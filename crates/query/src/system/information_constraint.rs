@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     relations::Snapshot,
-    schema::{ForeignKey, Table, TableInfo, privilege},
+    schema::{Deferral, ForeignKey, Table, TableInfo, privilege},
 };
 
 /// The relations of this module.
@@ -57,19 +57,25 @@ fn table_constraints(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), Sql
         if !sink.admits("table_name", &table.name) || !sink.admits("table_schema", schema) {
             continue;
         }
-        let mut add = |name: &str, kind: &str, distinct: Option<&str>| {
-            sink.push(row![catalog, schema, name, catalog, schema, &table.name, kind, "NO", "NO", "YES", distinct]);
+        let mut add = |name: &str, kind: &str, deferral: Deferral, distinct: Option<&str>| {
+            let deferrable = if deferral.is_deferrable() { "YES" } else { "NO" };
+            let deferred = if deferral == Deferral::Deferred { "YES" } else { "NO" };
+            let (table, enforced) = (&table.name, "YES");
+            sink.push(row![
+                catalog, schema, name, catalog, schema, table, kind, deferrable, deferred, enforced, distinct
+            ]);
         };
         for constraint in of_table(table) {
+            let deferral = constraint.deferral();
             match constraint.kind() {
-                'p' => add(constraint.name(), "PRIMARY KEY", None),
-                'u' => add(constraint.name(), "UNIQUE", Some("YES")),
-                'f' => add(constraint.name(), "FOREIGN KEY", None),
-                _ => add(constraint.name(), "CHECK", None),
+                'p' => add(constraint.name(), "PRIMARY KEY", deferral, None),
+                'u' => add(constraint.name(), "UNIQUE", deferral, Some("YES")),
+                'f' => add(constraint.name(), "FOREIGN KEY", deferral, None),
+                _ => add(constraint.name(), "CHECK", deferral, None),
             }
         }
         for (place, _) in not_null(table) {
-            add(&not_null_name(table, place), "CHECK", None);
+            add(&not_null_name(table, place), "CHECK", Deferral::Never, None);
         }
     }
     Ok(())

@@ -28,7 +28,8 @@
 pub mod activity;
 mod catalog;
 pub mod class;
-mod constraint;
+mod classes;
+pub(crate) mod constraint;
 pub mod definition;
 pub mod describe;
 pub mod functions;

@@ -10,7 +10,7 @@ use super::{
 };
 use crate::{
     relations::Snapshot,
-    schema::{Entry, FIRST_ROLE, INFORMATION_SCHEMA, Namespace, Oid, PG_CATALOG, Role, privilege},
+    schema::{COMMON, Entry, FIRST_ROLE, INFORMATION_SCHEMA, Namespace, Oid, PG_CATALOG, Role, RoleSetting, privilege},
 };
 
 /// The relations of this module.
@@ -26,8 +26,6 @@ pub(super) const RELATIONS: &[(&str, Generator)] = &[
     ("pg_database", pg_database),
     ("pg_tablespace", pg_tablespace),
 ];
-
-pub use crate::schema::DATABASE;
 
 /// The tablespace of all tables.
 pub const DEFAULT_TABLESPACE: Oid = 1663;
@@ -98,7 +96,7 @@ fn pg_roles(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             HIDDEN,
             valid_until(role),
             role.superuser,
-            settings_of(snapshot, role.oid, false),
+            settings_of(common_settings(snapshot), role.oid),
             role.oid,
         ]);
     }
@@ -113,28 +111,34 @@ fn valid_until(role: &Role) -> Option<Timestamp> {
     role.valid_until.map(Timestamp)
 }
 
-/// The settings for a role or for all, in the database or in any, as `name=value`.
-fn settings_of(snapshot: &Snapshot, role: Oid, in_database: bool) -> Value {
-    let all = snapshot.schema.database().into_iter().flat_map(|database| &database.settings);
-    let meant = all.filter(|it| it.role == role && it.in_database == in_database);
+/// The settings for a role or for all, as `name=value`.
+fn settings_of(settings: &[RoleSetting], role: Oid) -> Value {
+    let meant = settings.iter().filter(|it| it.role == role);
     let texts: Vec<String> = meant.map(|it| format!("{}={}", it.name, it.value)).collect();
     if texts.is_empty() { NULL } else { sink::texts(texts.iter().map(String::as_str)) }
 }
 
+/// The settings for all databases.
+fn common_settings(snapshot: &Snapshot) -> &[RoleSetting] {
+    snapshot.schema.common().map_or(&[], |common| &common.settings)
+}
+
 fn pg_db_role_setting(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    let all = snapshot.schema.database().into_iter().flat_map(|database| &database.settings);
-    let mut about: Vec<(bool, Oid)> = all.map(|it| (it.in_database, it.role)).collect();
-    about.sort_unstable();
-    about.dedup();
-    for (in_database, role) in about {
-        sink.push(row![if in_database { DATABASE } else { 0 }, role, settings_of(snapshot, role, in_database)]);
+    let databases = snapshot.schema.databases().into_iter().map(|it| (it.oid, it.settings.as_slice()));
+    for (database, settings) in [(COMMON, common_settings(snapshot))].into_iter().chain(databases) {
+        let mut roles: Vec<Oid> = settings.iter().map(|it| it.role).collect();
+        roles.sort_unstable();
+        roles.dedup();
+        for role in roles {
+            sink.push(row![database, role, settings_of(settings, role)]);
+        }
     }
     Ok(())
 }
 
 fn user(snapshot: &Snapshot, role: &Role, password: Option<&str>) -> Vec<Value> {
     let (superuser, until) = (role.superuser, valid_until(role));
-    let settings = settings_of(snapshot, role.oid, false);
+    let settings = settings_of(common_settings(snapshot), role.oid);
     row![&role.name, role.oid, role.create_database, superuser, superuser, superuser, password, until, settings]
 }
 
@@ -195,24 +199,30 @@ fn pg_namespace(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError
 }
 
 fn pg_database(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    sink.push(row![
-        DATABASE,
-        &*snapshot.database,
-        FIRST_ROLE,
-        UTF8,
-        'c',
-        false,
-        true,
-        -1i32,
-        0u32,
-        0u32,
-        DEFAULT_TABLESPACE,
-        "C",
-        "C.UTF-8",
-        NULL,
-        NULL,
-        NULL,
-    ]);
+    for database in snapshot.schema.databases() {
+        if !sink.admits("oid", database.oid) || !sink.admits("datname", &database.name) {
+            continue;
+        }
+        let limit = database.connection_limit.and_then(|limit| i32::try_from(limit).ok()).unwrap_or(-1);
+        sink.push(row![
+            database.oid,
+            &database.name,
+            database.owner,
+            UTF8,
+            'c',
+            database.is_template,
+            database.allow_connections,
+            limit,
+            0u32,
+            0u32,
+            DEFAULT_TABLESPACE,
+            "C",
+            "C.UTF-8",
+            NULL,
+            NULL,
+            describe::database_privileges(snapshot, database),
+        ]);
+    }
     Ok(())
 }
 

@@ -9,10 +9,12 @@ use freshet_sql::{SqlError, Value, types::Timestamp};
 use super::{
     Generator,
     class::{self, namespace_name},
-    role::DATABASE,
     sink::{NULL, Sink, row},
 };
-use crate::{relations::Snapshot, schema::TableInfo};
+use crate::{
+    relations::Snapshot,
+    schema::{COMMON, Oid, TableInfo},
+};
 
 /// The relations of this module.
 pub(super) const RELATIONS: &[(&str, Generator)] = &[
@@ -124,10 +126,19 @@ fn pg_stat_wal_receiver(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), 
 }
 
 fn pg_stat_database(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    let sessions = i32::try_from(snapshot.system.sessions().len()).unwrap_or(i32::MAX);
-    let mut row = row![DATABASE, &*snapshot.database, sessions];
-    row.extend(std::iter::repeat_n(NULL, 25));
-    sink.push(row);
+    let sessions = snapshot.system.sessions();
+    let mut push = |oid: Oid, name: Option<&str>| {
+        let count = name.map(|_| sessions.iter().filter(|it| it.database_id == oid).count());
+        let count = count.map(|count| i32::try_from(count).unwrap_or(i32::MAX));
+        let mut row = row![oid, name, count];
+        row.extend(std::iter::repeat_n(NULL, 25));
+        sink.push(row);
+    };
+    // What databases share has a row, too.
+    push(COMMON, None);
+    for database in snapshot.schema.databases() {
+        push(database.oid, Some(&database.name));
+    }
     Ok(())
 }
 

@@ -9,11 +9,12 @@ use freshet_sql::{
 
 use super::{
     Generator,
+    classes::CLASSES,
     sink::{NULL, Sink, row},
 };
 use crate::{
     relations::Snapshot,
-    schema::{FIRST_ROLE, Oid, PG_CATALOG},
+    schema::{AccessMethod, FIRST_ROLE, Oid, PG_CATALOG},
 };
 
 /// The relations of this module.
@@ -33,9 +34,12 @@ const LIST: &str = include_str!("types.txt");
 pub const HEAP: Oid = 2;
 /// The access method of indexes.
 pub const BTREE: Oid = 403;
+/// The other one: its indexes are ordered, too.
+pub const HASH: Oid = 405;
 /// The functions that stand for the access methods.
 const HEAP_HANDLER: Oid = 3;
 const BTREE_HANDLER: Oid = 330;
+const HASH_HANDLER: Oid = 331;
 /// The collation of texts.
 pub const DEFAULT_COLLATION: Oid = 100;
 /// The collation of names.
@@ -164,6 +168,16 @@ pub fn collation(ty: Type) -> Oid {
     info(ty.kind()).collation
 }
 
+/// The name of the usual operator class of a kind; none when its values have no order.
+pub fn class_name(kind: Kind) -> Option<&'static str> {
+    let class = match kind {
+        Kind::Varchar => info(Kind::Text).class,
+        kind if kind.is_object_alias() => info(Kind::Oid).class,
+        kind => info(kind).class,
+    };
+    (class.oid != 0).then_some(class.name)
+}
+
 /// How a btree orders a column; 0 when it has no order.
 pub fn operator_class(ty: Type) -> Oid {
     match ty.kind() {
@@ -171,6 +185,31 @@ pub fn operator_class(ty: Type) -> Oid {
         Kind::Varchar => info(Kind::Text).class.oid,
         kind if kind.is_object_alias() => info(Kind::Oid).class.oid,
         kind => info(kind).class.oid,
+    }
+}
+
+/// The collation of this name; 0 when there is none.
+pub fn collation_named(name: &str) -> Oid {
+    COLLATIONS.iter().find(|(_, known, _)| *known == name).map_or(0, |(oid, ..)| *oid)
+}
+
+/// The access method that an index says it has.
+pub fn access_method(method: AccessMethod) -> Oid {
+    match method {
+        AccessMethod::Btree => BTREE,
+        AccessMethod::Hash => HASH,
+    }
+}
+
+/// The operator class of a column of an index, the usual one without a name; 0 when it has no order.
+pub fn class_named(name: Option<&str>, ty: Type, method: AccessMethod) -> Oid {
+    match (method, name) {
+        (AccessMethod::Btree, None) => operator_class(ty),
+        (method, name) => {
+            let wanted = name.or(class_name(ty.kind()));
+            let found = CLASSES.iter().find(|class| class.method == method && Some(class.name) == wanted);
+            found.map_or(0, |class| class.oid)
+        }
     }
 }
 
@@ -238,15 +277,23 @@ fn pg_opclass(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
         let kind = info.kind.oid();
         sink.push(row![class.oid, BTREE, class.name, PG_CATALOG, FIRST_ROLE, family.oid, kind, true, 0u32]);
     }
+    for class in CLASSES {
+        let (method, kind) = (access_method(class.method), class.kind.oid());
+        let (family, usual) = (class.family.0, class.usual);
+        sink.push(row![class.oid, method, class.name, PG_CATALOG, FIRST_ROLE, family, kind, usual, 0u32]);
+    }
     Ok(())
 }
 
 fn pg_opfamily(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
-    let mut families: Vec<_> = scalars().iter().map(|info| info.family).filter(|family| family.oid != 0).collect();
-    families.sort_unstable_by_key(|family| family.oid);
+    let usual = scalars().iter().map(|info| info.family).filter(|family| family.oid != 0);
+    let usual = usual.map(|family| (family.oid, BTREE, family.name));
+    let others = CLASSES.iter().map(|class| (class.family.0, access_method(class.method), class.family.1));
+    let mut families: Vec<_> = usual.chain(others).collect();
+    families.sort_unstable();
     families.dedup();
-    for family in families {
-        sink.push(row![family.oid, BTREE, family.name, PG_CATALOG, FIRST_ROLE]);
+    for (oid, method, name) in families {
+        sink.push(row![oid, method, name, PG_CATALOG, FIRST_ROLE]);
     }
     Ok(())
 }
@@ -267,6 +314,7 @@ fn pg_collation(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
 fn pg_am(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     sink.push(row![HEAP, "heap", HEAP_HANDLER, 't']);
     sink.push(row![BTREE, "btree", BTREE_HANDLER, 'i']);
+    sink.push(row![HASH, "hash", HASH_HANDLER, 'i']);
     Ok(())
 }
 

@@ -5,7 +5,10 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use freshet_engine::{Domain, Isolation, Node, NodeConfig, Safety};
-use freshet_query::{ddl::effects, schema::Catalog};
+use freshet_query::{
+    ddl::effects,
+    schema::{Catalog, FIRST_DATABASE},
+};
 use freshet_sql::SqlState;
 
 use crate::harness::Base;
@@ -45,7 +48,7 @@ fn definitions_outlive_a_restart_and_leftovers_are_swept() {
     let node = Node::start(config(directory.path()), |_| {}).unwrap();
     let base = Base::of(node.database().clone());
     let left = |base: &Base| {
-        let committed = base.catalog.committed().unwrap();
+        let committed = base.catalog.committed(FIRST_DATABASE).unwrap();
         let named: Vec<String> = committed
             .entries()
             .filter_map(|entry| match entry {
@@ -145,12 +148,14 @@ fn a_standby_shows_definitions_and_goes_on_after_a_take_over() {
 
 #[test]
 fn a_catalog_of_another_format_is_refused() {
+    /// Of what databases share.
+    const VERSION_OF_ALL: [u8; 9] = [0; 9];
     let base = Base::new();
     let table = base.database.table("sql.catalog").unwrap();
     let worker = base.worker();
     let transaction = worker.begin(Isolation::Snapshot);
     let (rid, row) = {
-        let found = transaction.get(&table, 0, &[0; 5]).unwrap().unwrap();
+        let found = transaction.get(&table, 0, &VERSION_OF_ALL).unwrap().unwrap();
         (found.rid, found.row.to_vec())
     };
     // As it was before it said its format, which comes last.

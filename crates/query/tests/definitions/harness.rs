@@ -12,7 +12,7 @@ use freshet_query::{
     execute::{RowIds, Run, modify::Collected},
     expression::{Environment, SessionView},
     locks::{LockManager, LockMark, Patience, Planned, RecordWaits, TableLocks},
-    schema::{Catalog, FIRST_ROLE, Named, Oid, PUBLIC, Schema},
+    schema::{Catalog, FIRST_DATABASE, FIRST_ROLE, Named, Oid, PUBLIC, Schema},
     sequence::{Sequences, SessionSequences},
     session_function::SessionFunction,
 };
@@ -74,14 +74,14 @@ impl Base {
             read_committed: true,
             role: FIRST_ROLE,
             path: vec![PUBLIC],
-            locks: self.locks.session(worker.place()),
+            locks: self.locks.session(worker.place(), FIRST_DATABASE),
             effects: Effects::default(),
             notices: Vec::new(),
             row_ids: RowIds::new().unwrap(),
             sequences: SessionSequences::default(),
             savepoints: Vec::new(),
             interrupted: Cell::new(false),
-            schema: Arc::default(),
+            schema: Arc::new(Schema::empty(FIRST_DATABASE)),
         }
     }
 }
@@ -235,8 +235,8 @@ impl<'b> Session<'b> {
 
     pub fn schema(&mut self) -> Arc<Schema> {
         match &self.transaction {
-            Some(transaction) => self.base.catalog.read(transaction).unwrap(),
-            None => self.base.catalog.read(&self.worker.begin_read_only()).unwrap(),
+            Some(transaction) => self.base.catalog.read(transaction, FIRST_DATABASE).unwrap(),
+            None => self.base.catalog.read(&self.worker.begin_read_only(), FIRST_DATABASE).unwrap(),
         }
     }
 
@@ -246,7 +246,7 @@ impl<'b> Session<'b> {
         let syntax = |cause: sqlparser::parser::ParserError| {
             SqlError::new(freshet_sql::SqlState::SYNTAX_ERROR, cause.to_string())
         };
-        self.schema = self.base.catalog.read(transaction)?;
+        self.schema = self.base.catalog.read(transaction, FIRST_DATABASE)?;
         let flag = &self.interrupted;
         let interrupted = || match flag.get() {
             true => Err(SqlError::new(freshet_sql::SqlState::QUERY_CANCELED, "canceled")),
@@ -288,12 +288,12 @@ impl<'b> Session<'b> {
             };
             let outcome = ddl.define(&definition)?;
             self.schema = ddl.schema;
-            assert_eq!(self.schema.version, self.base.catalog.read(transaction)?.version);
+            assert_eq!(self.schema.version, self.base.catalog.read(transaction, FIRST_DATABASE)?.version);
             return Ok(tag(outcome.tag));
         }
         let statement = parser.parse_statement().map_err(syntax)?;
         loop {
-            let schema = self.base.catalog.read(transaction)?;
+            let schema = self.base.catalog.read(transaction, FIRST_DATABASE)?;
             let view = View { schema: &schema, path: &self.path, base: self.base, sequences: &self.sequences };
             let context = EvalContext { names: Some(&view), session: Some(&view), ..EvalContext::default() };
             let binder = Binder::new(&schema, &self.path, self.role, &context);

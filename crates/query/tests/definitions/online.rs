@@ -2,13 +2,16 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use freshet_query::{ddl::effects, schema::Entry};
+use freshet_query::{
+    ddl::effects,
+    schema::{Entry, FIRST_DATABASE},
+};
 
 use crate::harness::{Base, Session};
 
 /// The engine's name for the table `t`, and the numbers of the indexes that it keeps for it.
 fn engine(base: &Base) -> (String, Vec<u16>) {
-    let committed = base.catalog.committed().unwrap();
+    let committed = base.catalog.committed(FIRST_DATABASE).unwrap();
     let info = committed.entries().find_map(|entry| match entry {
         Entry::Table(info) if info.table.name == "t" => Some(info),
         _ => None,

@@ -79,23 +79,21 @@ fn settings_of_roles_are_kept() {
     session.ok("CREATE ROLE bob LOGIN");
     let kept = |session: &mut Session<'_>| {
         let schema = session.schema();
-        let mut all: Vec<String> = schema
-            .database()
-            .unwrap()
-            .settings
-            .iter()
-            .map(|it| {
+        let here = schema.database().unwrap().settings.iter().map(|it| (it, " here"));
+        let all = schema.common().unwrap().settings.iter().map(|it| (it, "")).chain(here);
+        let mut all: Vec<String> = all
+            .map(|(it, here)| {
                 let role = schema.role_by_oid(it.role).map_or("all", |role| &role.name);
-                format!("{role}{} {}={}", if it.in_database { " here" } else { "" }, it.name, it.value)
+                format!("{role}{here} {}={}", it.name, it.value)
             })
             .collect();
         all.sort_unstable();
         all
     };
     assert_eq!(session.ok("ALTER ROLE ann SET search_path TO a, \"B\", 'c'"), "ALTER ROLE");
-    session.ok("ALTER USER ann IN DATABASE freshet SET statement_timeout = '5s'");
+    session.ok("ALTER USER ann IN DATABASE admin SET statement_timeout = '5s'");
     session.ok("ALTER ROLE ALL SET TIME ZONE 'Europe/Berlin'");
-    assert_eq!(session.ok("ALTER DATABASE freshet SET freshet.max_staleness TO 100"), "ALTER DATABASE");
+    assert_eq!(session.ok("ALTER DATABASE admin SET freshet.max_staleness TO 100"), "ALTER DATABASE");
     session.ok("ALTER ROLE bob SET work_mem TO '64MB'");
     assert_eq!(
         kept(&mut session),
@@ -110,7 +108,7 @@ fn settings_of_roles_are_kept() {
     session.ok("ALTER ROLE ann SET search_path = public");
     session.ok("ALTER ROLE bob SET work_mem TO DEFAULT");
     session.ok("ALTER ROLE ALL RESET timezone");
-    session.ok("ALTER DATABASE freshet RESET ALL");
+    session.ok("ALTER DATABASE admin RESET ALL");
     assert_eq!(kept(&mut session), ["ann here statement_timeout=5s", "ann search_path=public"]);
     for (statement, expected) in [
         ("ALTER ROLE ann SET nonsense = 1", "42704: unrecognized configuration parameter \"nonsense\""),
@@ -120,7 +118,7 @@ fn settings_of_roles_are_kept() {
             "22023: invalid value for parameter \"statement_timeout\": \"x\"",
         ),
         ("ALTER ROLE nobody SET work_mem = '1MB'", "42704: role \"nobody\" does not exist"),
-        ("ALTER DATABASE freshet RENAME TO x", "0A000: ALTER DATABASE is not supported"),
+        ("ALTER DATABASE admin RENAME TO x", "0A000: current database cannot be renamed"),
     ] {
         assert_eq!(session.fails(statement), expected);
     }
@@ -130,7 +128,7 @@ fn settings_of_roles_are_kept() {
         ("ALTER ROLE ann SET lock_timeout = 7", "42501: permission denied"),
         ("ALTER ROLE admin SET lock_timeout = 7", "42501: must be superuser to alter superusers"),
         ("ALTER ROLE ALL SET lock_timeout = 7", "42501: must be superuser to alter settings globally"),
-        ("ALTER DATABASE freshet SET lock_timeout = 7", "42501: must be owner of the database"),
+        ("ALTER DATABASE admin SET lock_timeout = 7", "42501: must be owner of database admin"),
     ] {
         assert_eq!(session.fails(statement), expected);
     }
@@ -156,16 +154,16 @@ fn a_dump_of_roles_is_understood() {
         "ALTER ROLE staff WITH NOSUPERUSER INHERIT NOCREATEROLE NOCREATEDB NOLOGIN NOREPLICATION NOBYPASSRLS"
             .to_owned(),
         "ALTER ROLE ann SET search_path TO 'shop', 'public'".to_owned(),
-        "ALTER ROLE ann IN DATABASE shop SET work_mem TO '64MB'".to_owned(),
+        "ALTER ROLE ann IN DATABASE admin SET work_mem TO '64MB'".to_owned(),
         "GRANT staff TO ann GRANTED BY admin".to_owned(),
-        "ALTER DATABASE shop SET \"TimeZone\" TO 'UTC'".to_owned(),
+        "ALTER DATABASE admin SET \"TimeZone\" TO 'UTC'".to_owned(),
     ] {
         session.ok(&statement);
     }
     let schema = session.schema();
     let ann = schema.role("ann").unwrap();
     assert!(ann.login && ann.connection_limit == Some(3) && ann.valid_until.is_some());
-    assert_eq!(schema.database().unwrap().settings.len(), 3);
+    assert_eq!(schema.database().unwrap().settings.len(), 2);
 }
 
 #[test]
@@ -188,7 +186,7 @@ fn privileges_are_granted_and_revoked() {
     assert_eq!(session.fails("TRUNCATE t"), "42501: permission denied for table t");
     assert_eq!(session.fails("CREATE TABLE u (a int)"), "42501: permission denied for schema public");
     assert_eq!(session.fails("CREATE TABLE pg_catalog.u (a int)"), "42501: permission denied for schema pg_catalog");
-    assert_eq!(session.fails("CREATE SCHEMA mine"), "42501: permission denied for database");
+    assert_eq!(session.fails("CREATE SCHEMA mine"), "42501: permission denied for database admin");
     assert_eq!(session.fails("CREATE ROLE x"), "42501: permission denied to create role");
     assert_eq!(session.fails("GRANT SELECT ON t TO ann"), "42501: permission denied for table t");
     session.role = 10;

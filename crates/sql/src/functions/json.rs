@@ -265,10 +265,15 @@ fn write_value(value: &Value, context: &EvalContext<'_>, out: &mut String) {
         Value::Json(text) | Value::Jsonb(text) => out.push_str(text),
         Value::Array(array) => write_array(array, context, out),
         // ISO 8601 wants a T between date and time.
-        Value::Timestamp(_) | Value::Timestamptz(_) => {
+        Value::Timestamp(_) | Value::Timestamptz(_) | Value::Date(_) => {
             let mut text = String::new();
-            text::output(value.as_ref(), context, &mut text);
-            let mut iso = text.replacen(' ', "T", 1);
+            match value {
+                Value::Timestamp(value) => value.write(&mut text),
+                Value::Timestamptz(value) => value.write_zoned(context.zone, &mut text),
+                Value::Date(value) => value.write(&mut text),
+                _ => {}
+            }
+            let mut iso = if matches!(value, Value::Date(_)) { text } else { text.replacen(' ', "T", 1) };
             // and minutes in the offset.
             if matches!(value, Value::Timestamptz(_))
                 && iso.as_bytes().iter().rev().nth(2).is_some_and(|sign| b"+-".contains(sign))

@@ -180,6 +180,11 @@ impl Layout {
         (0..self.slots.len()).map(|column| Ok(self.get(row, column)?.to_value())).collect()
     }
 
+    /// Where in a row the value of a column begins; the byte before it is zero where it is null.
+    pub fn value_offset(&self, column: usize) -> Option<u16> {
+        self.slots.get(column).map(|slot| slot.value() as u16)
+    }
+
     /// How keys follow from a column; nothing when its type has no keys (json, jsonb and arrays) or it was dropped.
     /// All columns are nullable in keys.
     pub fn key_column(&self, column: usize, descending: bool) -> Option<KeyColumn> {

@@ -106,6 +106,19 @@ pub(crate) fn write_escaped(bytes: &[u8], out: &mut String) {
     }
 }
 
+/// Writes characters, with backslashes before octal digits where a byte is none that can be printed.
+pub(crate) fn write_octal(bytes: &[u8], out: &mut String) {
+    for &byte in bytes {
+        match byte {
+            b'\\' => out.push_str("\\\\"),
+            b' '..=b'~' => out.push(char::from(byte)),
+            _ => {
+                let _ = write!(out, "\\{byte:03o}");
+            }
+        }
+    }
+}
+
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 
 /// Writes base 64, in lines of 76 characters.

@@ -93,6 +93,37 @@ fn is_pseudo(kind: Kind) -> bool {
 }
 
 impl Cast {
+    /// Whether the other one makes the same of every value.
+    pub fn is_same(&self, other: &Self) -> bool {
+        // What is too long is cut off or refused: only there it matters who asks.
+        let asked = self.explicit == other.explicit || self.to.modifier() == -1;
+        asked && self.from == other.from && self.to == other.to
+    }
+
+    /// Whether it makes the same of a value in all sessions, as PostgreSQL says.
+    pub fn is_immutable(&self) -> bool {
+        let (from, to) = (self.from, self.to.kind());
+        let is_text = |kind: Kind| kind.category() == Category::String || kind == Kind::Unknown;
+        let zoned = |kind: Kind| matches!(kind, Kind::Timestamptz);
+        if from == to {
+            return true;
+        }
+        match (is_text(from), is_text(to)) {
+            // Read as the session's settings say, or names of objects.
+            (true, false) => {
+                let read = matches!(to, Kind::Date | Kind::Time | Kind::Timestamp | Kind::Timestamptz | Kind::Interval);
+                !read && !to.is_object_alias() && !to.is_array()
+            }
+            (false, true) => {
+                let written = matches!(from, Kind::Date | Kind::Timestamp | Kind::Timestamptz);
+                !written && !from.is_object_alias() && !from.is_array()
+            }
+            // Only one of them knows a time zone.
+            (false, false) => zoned(from) == zoned(to),
+            (true, true) => true,
+        }
+    }
+
     /// The cast between two types, if it is allowed in this context.
     ///
     /// # Errors

@@ -4,7 +4,7 @@ use std::{cell::Cell, fmt, sync::Arc};
 
 use super::{
     Kind,
-    datetime::{Moment, TimeZone, Timestamp},
+    datetime::{Formats, Moment, TimeZone, Timestamp},
 };
 use crate::{
     SqlError, Value,
@@ -29,6 +29,8 @@ pub trait ObjectNames {
 pub struct EvalContext<'a> {
     /// The session's time zone.
     pub zone: TimeZone,
+    /// How the session writes and reads values.
+    pub formats: Formats,
     /// When the transaction began: `now()`.
     pub transaction_start: Timestamp,
     /// When the statement began: `statement_timestamp()`.
@@ -48,7 +50,7 @@ pub struct EvalContext<'a> {
 impl EvalContext<'_> {
     /// What words like `now` refer to.
     pub const fn moment(&self) -> Moment {
-        Moment { now: self.transaction_start, zone: self.zone }
+        Moment { now: self.transaction_start, zone: self.zone, order: self.formats.order }
     }
 
     /// Fails when the statement that is evaluated is to end. A function whose work grows with its
@@ -185,6 +187,7 @@ impl Default for EvalContext<'_> {
         let now = Timestamp::now();
         Self {
             zone: TimeZone::Utc,
+            formats: Formats::default(),
             transaction_start: now,
             statement_start: now,
             clock: Timestamp::now,

@@ -109,9 +109,15 @@ fn write<F: Float>(number: F, out: &mut String) {
             (digits, exponent) = rounded(value, length);
         }
     }
-    let sign = if value.is_sign_negative() { "-" } else { "" };
-    out.push_str(sign);
-    if exponent < -4 || exponent >= F::DIGITS {
+    write_digits(value.is_sign_negative(), &digits, exponent, F::DIGITS, out);
+}
+
+/// Writes digits and an exponent, as C's `%g` does for a number of this precision.
+fn write_digits(negative: bool, digits: &str, exponent: i32, precision: i32, out: &mut String) {
+    if negative {
+        out.push('-');
+    }
+    if exponent < -4 || exponent >= precision {
         let (first, rest) = digits.split_at(1);
         out.push_str(first);
         if !rest.is_empty() {
@@ -122,7 +128,7 @@ fn write<F: Float>(number: F, out: &mut String) {
     } else if exponent < 0 {
         out.push_str("0.");
         out.extend(std::iter::repeat_n('0', (-exponent - 1) as usize));
-        out.push_str(&digits);
+        out.push_str(digits);
     } else {
         let before = exponent as usize + 1;
         match digits.split_at_checked(before) {
@@ -131,7 +137,7 @@ fn write<F: Float>(number: F, out: &mut String) {
                 let _ = write!(out, "{whole}.{fraction}");
             }
             None => {
-                out.push_str(&digits);
+                out.push_str(digits);
                 out.extend(std::iter::repeat_n('0', before - digits.len()));
             }
         }
@@ -185,12 +191,23 @@ pub fn parse_f32(text: &str) -> Result<f32, SqlError> {
     parse(text)
 }
 
-/// Writes a `double precision`.
-pub fn write_f64(number: f64, out: &mut String) {
-    write(number, out);
+/// Writes a `double precision`, by extra_float_digits.
+pub fn write_f64(number: f64, extra: i8, out: &mut String) {
+    if extra > 0 { write(number, out) } else { write_rounded(number, extra, out) }
 }
 
-/// Writes a `real`.
-pub fn write_f32(number: f32, out: &mut String) {
-    write(number, out);
+/// Writes a `real`, by extra_float_digits.
+pub fn write_f32(number: f32, extra: i8, out: &mut String) {
+    if extra > 0 { write(number, out) } else { write_rounded(number, extra, out) }
+}
+
+/// Writes a number with as many digits as its type surely has, and `extra` more.
+fn write_rounded<F: Float>(number: F, extra: i8, out: &mut String) {
+    let value = number.to_f64();
+    if !value.is_finite() {
+        return write(number, out);
+    }
+    let precision = (F::DIGITS + i32::from(extra)).max(1);
+    let (digits, exponent) = rounded(value, precision as usize);
+    write_digits(value.is_sign_negative(), &digits, exponent, precision, out);
 }

@@ -1,8 +1,8 @@
 //! Types by the names that statements give them.
 
 use sqlparser::ast::{
-    ArrayElemTypeDef, CharacterLength, DataType, ExactNumberInfo, IntervalFields, ObjectName, ObjectNamePart,
-    TimezoneInfo,
+    self, ArrayElemTypeDef, CharacterLength, DataType, DateTimeField, ExactNumberInfo, IntervalFields, ObjectName,
+    ObjectNamePart, TimezoneInfo,
 };
 
 use super::{
@@ -69,6 +69,20 @@ impl Type {
             DataType::Custom(name, modifiers) => custom(name, modifiers)?,
             _ => return Err(undefined(&name.to_string().to_lowercase())),
         })
+    }
+
+    /// The type of `INTERVAL '…' YEAR TO MONTH` and its like: which fields it has, and how many
+    /// digits its seconds have.
+    ///
+    /// # Errors
+    /// 42601 when there are no such fields, 22023 when the number of digits makes no sense.
+    pub fn of_interval(interval: &ast::Interval) -> Result<Self, SqlError> {
+        let fields = match &interval.leading_field {
+            Some(leading) => literal_fields(leading, interval.last_field.as_ref())?,
+            None => 0,
+        };
+        let digits = interval.fractional_seconds_precision.or(interval.leading_precision);
+        Self::interval(fields, digits.map(clamp))
     }
 
     /// The type that a name means, without a modifier: `int4`, `integer`, `text[]`, `pg_catalog.text`.
@@ -152,6 +166,37 @@ fn interval_bits(fields: &IntervalFields) -> i32 {
         IntervalFields::HourToMinute => HOUR | MINUTE,
         IntervalFields::HourToSecond => HOUR | MINUTE | SECOND,
         IntervalFields::MinuteToSecond => MINUTE | SECOND,
+    }
+}
+
+/// The fields of `INTERVAL '…' leading [TO last]`.
+fn literal_fields(leading: &DateTimeField, last: Option<&DateTimeField>) -> Result<i32, SqlError> {
+    use interval_fields::*;
+    const ORDER: [i32; 6] = [YEAR, MONTH, DAY, HOUR, MINUTE, SECOND];
+    let place = |field: &DateTimeField| {
+        Some(match field {
+            DateTimeField::Year => 0,
+            DateTimeField::Month => 1,
+            DateTimeField::Day => 2,
+            DateTimeField::Hour => 3,
+            DateTimeField::Minute => 4,
+            DateTimeField::Second => 5,
+            _ => return None,
+        })
+    };
+    let range = place(leading).and_then(|first| {
+        let last = last.map_or(Some(first), place)?;
+        let years = last <= 1 && first <= 1;
+        let clock = first >= 2 && last >= 2;
+        (first <= last && (years || clock)).then_some(first..=last)
+    });
+    match range {
+        Some(range) => Ok(ORDER[range].iter().fold(0, |fields, field| fields | field)),
+        None => {
+            let last = last.map_or_else(String::new, |last| format!(" to {last}"));
+            let message = format!("syntax error at or near \"{leading}{last}\"");
+            Err(SqlError::new(SqlState::SYNTAX_ERROR, message))
+        }
     }
 }
 

@@ -56,7 +56,7 @@ pub fn input(ty: Type, text: &str, context: &EvalContext<'_>) -> Result<Value, S
         Kind::Timestamptz => {
             Value::Timestamptz(Timestamp::parse_zoned(text, context.moment())?.rounded(ty.seconds_digits())?)
         }
-        Kind::Interval => Value::Interval(Interval::parse(text, ty)?),
+        Kind::Interval => Value::Interval(Interval::parse(text, ty, context.formats.interval)?),
         Kind::Uuid => Value::Uuid(parse_uuid(text)?),
         Kind::Json => {
             json::check(checked(text)?)?;
@@ -129,20 +129,21 @@ pub fn output(value: ValueRef<'_>, context: &EvalContext<'_>, out: &mut String) 
         ValueRef::Int2(value) => write_integer(value.into(), out),
         ValueRef::Int4(value) => write_integer(value.into(), out),
         ValueRef::Int8(value) => write_integer(value, out),
-        ValueRef::Float4(value) => float::write_f32(value, out),
-        ValueRef::Float8(value) => float::write_f64(value, out),
+        ValueRef::Float4(value) => float::write_f32(value, context.formats.float_digits, out),
+        ValueRef::Float8(value) => float::write_f64(value, context.formats.float_digits, out),
         ValueRef::Numeric(value) => value.write(out),
         ValueRef::Oid(value) => write_integer(value.into(), out),
         ValueRef::SingleChar(value) => write_single_char(value, out),
         ValueRef::Text(value) | ValueRef::Char(value) | ValueRef::Json(value) | ValueRef::Jsonb(value) => {
             out.push_str(value);
         }
+        ValueRef::Bytea(value) if context.formats.bytea_escape => bytes::write_octal(value, out),
         ValueRef::Bytea(value) => bytes::write(value, out),
-        ValueRef::Date(value) => value.write(out),
+        ValueRef::Date(value) => value.write_styled(context.formats, out),
         ValueRef::Time(value) => value.write(out),
-        ValueRef::Timestamp(value) => value.write(out),
-        ValueRef::Timestamptz(value) => value.write_zoned(context.zone, out),
-        ValueRef::Interval(value) => value.write(out),
+        ValueRef::Timestamp(value) => value.write_styled(None, context.formats, out),
+        ValueRef::Timestamptz(value) => value.write_styled(Some(context.zone), context.formats, out),
+        ValueRef::Interval(value) => value.write_styled(context.formats.interval, out),
         ValueRef::Uuid(value) => write_uuid(value, out),
         ValueRef::Array(value) => value.to_array().write(context, out),
     }

@@ -71,19 +71,20 @@ impl Index {
         &self.tree
     }
 
-    /// The key of `row`; none when the row is too short to have one, or its key too long to be entered.
+    /// The key of `row`; none when the row is too short to have one, its key too long to be
+    /// entered, or the index has no rows like it.
     #[inline]
     pub fn key_of<'k>(&self, row: &[u8], key: &'k mut KeyBuffer) -> Option<&'k [u8]> {
-        if row.len() < self.least_row {
+        if row.len() < self.least_row || !self.definition.has(row) {
             return None;
         }
         self.definition.key_of(row, key);
         key.whole()
     }
 
-    /// Whether every row that has such a key can be entered.
+    /// Whether a row can be entered, or is one that the index does not have.
     pub fn accepts(&self, row: &[u8]) -> bool {
-        row.len() >= self.least_row && self.definition.fits(row)
+        row.len() >= self.least_row && (!self.definition.has(row) || self.definition.fits(row))
     }
 
     /// Whether a snapshot finds in it whatever it sees.

@@ -65,18 +65,7 @@ impl Words<'_, '_> {
         Ok(Definition::AlterSetting { role, database, change: self.setting_change()? })
     }
 
-    /// ALTER DATABASE, as far as it is about settings.
-    pub(super) fn alter_database(&mut self) -> Read<Definition> {
-        self.expect(&["alter", "database"])?;
-        let database = Some(self.ident()?);
-        if self.sees(&["set", "tablespace"]) || !self.sees(&["set"]) && !self.sees(&["reset"]) {
-            self.skip();
-            return Ok(Definition::Unsupported("ALTER DATABASE".to_owned()));
-        }
-        Ok(Definition::AlterSetting { role: None, database, change: self.setting_change()? })
-    }
-
-    fn setting_change(&mut self) -> Read<SettingChange> {
+    pub(super) fn setting_change(&mut self) -> Read<SettingChange> {
         if self.takes(&["reset", "all"]) {
             return Ok(SettingChange::ResetAll);
         }

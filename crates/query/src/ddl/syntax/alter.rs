@@ -9,6 +9,7 @@ use super::{
     ColumnDefinition, Constraint, Definition, IdentityDefinition, Name, RelationKind, RoleName, SequenceOptions,
     words::{Read, Words},
 };
+use crate::schema::Deferral;
 
 /// ALTER TABLE, VIEW, INDEX, SEQUENCE
 #[derive(Clone, Debug, PartialEq)]
@@ -62,6 +63,8 @@ pub enum TableChange {
     },
     /// VALIDATE CONSTRAINT
     ValidateConstraint(String),
+    /// ALTER CONSTRAINT
+    AlterConstraint(String, Deferral),
     /// RENAME COLUMN
     RenameColumn(String, String),
     /// RENAME CONSTRAINT
@@ -149,11 +152,8 @@ impl Words<'_, '_> {
             });
         }
         if self.takes(&["alter", "constraint"]) {
-            self.ident()?;
-            while !self.ends() && !self.sees_token(&Token::Comma) {
-                self.parser.advance_token();
-            }
-            return Ok(TableChange::Unsupported("ALTER CONSTRAINT"));
+            let name = self.ident()?;
+            return Ok(TableChange::AlterConstraint(name, self.altered_deferral()?));
         }
         if self.takes(&["alter"]) {
             self.takes(&["column"]);

@@ -6,6 +6,7 @@
 
 mod access;
 mod alter;
+mod database;
 mod object;
 mod table;
 mod words;
@@ -16,10 +17,11 @@ use sqlparser::{
 };
 
 pub use alter::{AlterTable, ColumnChange, TableChange};
-pub use words::starts_definition;
+pub use database::{AlterDatabase, CreateDatabase, DatabaseOption};
 pub(crate) use words::{Read, Words};
+pub use words::{conflict_target, starts_definition};
 
-use crate::syntax::PostgreSql;
+use crate::{schema::Deferral, syntax::PostgreSql};
 
 /// The name of something that may be in a schema.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,6 +66,24 @@ pub enum Definition {
         name: RoleName,
         /// What.
         change: AlterRole,
+    },
+    /// CREATE DATABASE
+    CreateDatabase(CreateDatabase),
+    /// ALTER DATABASE, but SET and RESET
+    AlterDatabase {
+        /// Which.
+        name: String,
+        /// What.
+        change: AlterDatabase,
+    },
+    /// DROP DATABASE
+    DropDatabase {
+        /// Which.
+        name: String,
+        /// IF EXISTS
+        if_exists: bool,
+        /// FORCE: sessions in it are ended.
+        force: bool,
     },
     /// ALTER ROLE … SET, ALTER DATABASE … SET
     AlterSetting {
@@ -185,8 +205,10 @@ pub struct Constraint {
     pub kind: ConstraintKind,
     /// NOT VALID
     pub not_valid: bool,
-    /// DEFERRABLE
-    pub deferrable: bool,
+    /// DEFERRABLE, INITIALLY DEFERRED
+    pub deferral: Deferral,
+    /// INCLUDE, of a key.
+    pub include: Vec<String>,
 }
 
 /// What a constraint says.
@@ -255,23 +277,44 @@ pub struct CreateIndex {
     pub unique: bool,
     /// IF NOT EXISTS
     pub if_not_exists: bool,
+    /// CONCURRENTLY
+    pub concurrently: bool,
     /// USING
     pub method: Option<String>,
     /// Its columns.
     pub columns: Vec<IndexElement>,
-    /// What there is no support for.
-    pub unsupported: Option<&'static str>,
+    /// INCLUDE
+    pub include: Vec<IndexElement>,
+    /// NULLS NOT DISTINCT
+    pub nulls_not_distinct: bool,
+    /// WHERE
+    pub predicate: Option<Expr>,
 }
 
 /// A column of an index.
 #[derive(Clone, Debug, PartialEq)]
 pub struct IndexElement {
-    /// The column's name; nothing for an expression.
-    pub column: Option<String>,
-    /// DESC
-    pub descending: bool,
+    /// What it is: a column, or an expression.
+    pub of: Indexed,
+    /// COLLATE
+    pub collation: Option<Name>,
+    /// The operator class.
+    pub class: Option<Name>,
+    /// Whether the operator class has parameters.
+    pub class_parameters: bool,
+    /// ASC, DESC
+    pub order: Option<&'static str>,
     /// NULLS FIRST, or LAST
     pub nulls_first: Option<bool>,
+}
+
+/// What an index is on.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Indexed {
+    /// The column of this name.
+    Column(String),
+    /// An expression.
+    Expression(Box<Expr>),
 }
 
 /// How a sequence goes; what is not said is nothing.
@@ -512,7 +555,7 @@ pub enum GrantObjects {
     AllTables(Vec<String>),
     /// All sequences of schemas.
     AllSequences(Vec<String>),
-    /// Databases: there is this one.
+    /// Databases.
     Databases(Vec<String>),
 }
 
@@ -583,6 +626,8 @@ pub enum Commented {
     Schema(String),
     /// A role.
     Role(String),
+    /// A database.
+    Database(String),
 }
 
 /// COMMENT ON
@@ -613,6 +658,33 @@ impl Definition {
     /// When it is none.
     pub fn parse(parser: &mut Parser<'_>) -> Result<Option<Self>, ParserError> {
         words::definition(parser)
+    }
+
+    /// Whether it changes what databases share.
+    pub fn is_shared(&self) -> bool {
+        match self {
+            Self::CreateRole(_)
+            | Self::AlterRole { .. }
+            | Self::CreateDatabase(_)
+            | Self::AlterDatabase { .. }
+            | Self::DropDatabase { .. }
+            | Self::AlterSetting { .. }
+            | Self::Membership(_)
+            | Self::ReassignOwned { .. } => true,
+            Self::Drop(it) => it.kind == DropKind::Role,
+            Self::Grant(it) => matches!(it.objects, GrantObjects::Databases(_)),
+            Self::Comment(it) => matches!(it.on, Commented::Role(_) | Commented::Database(_)),
+            _ => false,
+        }
+    }
+
+    /// What it is called, if it cannot be part of a longer transaction.
+    pub fn stands_alone(&self) -> Option<&'static str> {
+        match self {
+            Self::CreateDatabase(_) => Some("CREATE DATABASE"),
+            Self::DropDatabase { .. } => Some("DROP DATABASE"),
+            _ => None,
+        }
     }
 
     /// The definition that a statement is which was read by `sqlparser`, if it is one.

@@ -151,6 +151,9 @@ impl Words<'_, '_> {
 
     pub(super) fn drop(&mut self) -> Read<Definition> {
         self.expect(&["drop"])?;
+        if self.takes(&["database"]) {
+            return self.drop_database();
+        }
         let kind =
             match self.takes_any(&["table", "view", "sequence", "index", "schema", "role", "user", "group", "owned"]) {
                 Some("table") => DropKind::Relation(RelationKind::Table),
@@ -193,8 +196,9 @@ impl Words<'_, '_> {
 
     pub(super) fn comment(&mut self) -> Read<Definition> {
         self.expect(&["comment", "on"])?;
-        let on = match self.takes_any(&["table", "view", "sequence", "index", "column", "constraint", "schema", "role"])
-        {
+        const KINDS: &[&str] =
+            &["table", "view", "sequence", "index", "column", "constraint", "schema", "database", "role"];
+        let on = match self.takes_any(KINDS) {
             Some("table") => Commented::Relation(RelationKind::Table, self.name()?),
             Some("view") => Commented::Relation(RelationKind::View, self.name()?),
             Some("sequence") => Commented::Relation(RelationKind::Sequence, self.name()?),
@@ -209,6 +213,7 @@ impl Words<'_, '_> {
                 Commented::Constraint(constraint, self.name()?)
             }
             Some("schema") => Commented::Schema(self.ident()?),
+            Some("database") => Commented::Database(self.ident()?),
             Some(_) => Commented::Role(self.ident()?),
             None => {
                 let what = format!("COMMENT ON {}", self.parser.peek_token_ref().token.to_string().to_uppercase());

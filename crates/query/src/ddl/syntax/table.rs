@@ -1,12 +1,16 @@
 //! CREATE TABLE and CREATE INDEX.
 
-use sqlparser::{ast::ReferentialAction, tokenizer::Token};
+use sqlparser::{
+    ast::{Expr, ReferentialAction},
+    tokenizer::Token,
+};
 
 use super::{
     ColumnDefinition, Constraint, ConstraintKind, CreateIndex, CreateTable, CreateTableAs, Definition,
-    IdentityDefinition, IndexElement, LikeOptions, Persistence, SequenceOptions, TableElement,
+    IdentityDefinition, IndexElement, Indexed, LikeOptions, Name, Persistence, SequenceOptions, TableElement,
     words::{Read, Words},
 };
+use crate::schema::Deferral;
 
 impl Words<'_, '_> {
     pub(super) fn create_table(&mut self) -> Read<Definition> {
@@ -166,12 +170,13 @@ impl Words<'_, '_> {
 
     pub(super) fn table_constraint(&mut self) -> Read<Constraint> {
         let name = if self.takes(&["constraint"]) { Some(self.ident()?) } else { None };
+        let mut include = Vec::new();
         let kind = if self.takes(&["primary", "key"]) {
             if self.takes(&["using", "index"]) {
                 ConstraintKind::UsingIndex { primary: true, index: self.ident()? }
             } else {
                 let columns = self.listed(Self::ident)?;
-                self.index_parameters()?;
+                include = self.index_parameters()?;
                 ConstraintKind::PrimaryKey(columns)
             }
         } else if self.takes(&["unique"]) {
@@ -180,7 +185,7 @@ impl Words<'_, '_> {
             } else {
                 let nulls_not_distinct = self.nulls_not_distinct()?;
                 let columns = self.listed(Self::ident)?;
-                self.index_parameters()?;
+                include = self.index_parameters()?;
                 ConstraintKind::Unique { columns, nulls_not_distinct }
             }
         } else if self.takes(&["check"]) {
@@ -200,8 +205,8 @@ impl Words<'_, '_> {
         } else {
             return self.fail("PRIMARY KEY, UNIQUE, CHECK or FOREIGN KEY");
         };
-        let mut constraint = Constraint { name, kind, not_valid: false, deferrable: false };
-        self.characteristics(&mut constraint)?;
+        let mut constraint = Constraint { name, kind, not_valid: false, deferral: Deferral::Never, include };
+        self.characteristics(&mut constraint, false)?;
         Ok(constraint)
     }
 
@@ -214,19 +219,16 @@ impl Words<'_, '_> {
         Ok(not)
     }
 
-    /// What may follow the columns of a constraint that has an index.
-    fn index_parameters(&mut self) -> Read<()> {
-        if self.takes(&["include"]) {
-            // Not part of the key; it would only spare a look at the row.
-            self.parentheses()?;
-        }
+    /// What may follow the columns of a constraint that has an index. Returns those of INCLUDE.
+    fn index_parameters(&mut self) -> Read<Vec<String>> {
+        let include = if self.takes(&["include"]) { self.listed(Self::ident)? } else { Vec::new() };
         if self.takes(&["with"]) {
             self.parentheses()?;
         }
         if self.takes(&["using", "index", "tablespace"]) {
             self.ident()?;
         }
-        Ok(())
+        Ok(include)
     }
 
     fn check(&mut self) -> Read<ConstraintKind> {
@@ -271,17 +273,59 @@ impl Words<'_, '_> {
         })
     }
 
-    fn characteristics(&mut self, constraint: &mut Constraint) -> Read<()> {
+    /// What follows a constraint of a table, or of a column.
+    fn characteristics(&mut self, constraint: &mut Constraint, of_column: bool) -> Read<()> {
+        let (mut deferrable, mut deferred) = (None, None);
         loop {
-            if self.takes(&["not", "deferrable"]) || self.takes(&["initially", "immediate"]) {
-            } else if self.takes(&["deferrable"]) || self.takes(&["initially", "deferred"]) {
-                constraint.deferrable = true;
+            if self.deferral(&mut deferrable, &mut deferred, of_column)? {
             } else if self.takes(&["not", "valid"]) {
                 constraint.not_valid = true;
             } else {
-                return Ok(());
+                break;
             }
         }
+        if matches!(constraint.kind, ConstraintKind::Check(_)) && of_column {
+            self.once(deferrable.is_none() && deferred.is_none(), "misplaced DEFERRABLE clause")?;
+        }
+        constraint.deferral = self.deferred(deferrable, deferred)?;
+        Ok(())
+    }
+
+    /// One of the words about when a constraint is checked, which may be said but `once`.
+    fn deferral(&mut self, deferrable: &mut Option<bool>, deferred: &mut Option<bool>, once: bool) -> Read<bool> {
+        let (which, value, twice) = if self.takes(&["not", "deferrable"]) {
+            (deferrable, false, "multiple DEFERRABLE/NOT DEFERRABLE clauses not allowed")
+        } else if self.takes(&["deferrable"]) {
+            (deferrable, true, "multiple DEFERRABLE/NOT DEFERRABLE clauses not allowed")
+        } else if self.takes(&["initially", "immediate"]) {
+            (deferred, false, "multiple INITIALLY IMMEDIATE/DEFERRED clauses not allowed")
+        } else if self.takes(&["initially", "deferred"]) {
+            (deferred, true, "multiple INITIALLY IMMEDIATE/DEFERRED clauses not allowed")
+        } else {
+            return Ok(false);
+        };
+        self.once(which.is_none() || !once && *which == Some(value), twice)?;
+        *which = Some(value);
+        Ok(true)
+    }
+
+    fn deferred(&self, deferrable: Option<bool>, deferred: Option<bool>) -> Read<Deferral> {
+        Ok(match (deferrable, deferred) {
+            (Some(false), Some(true)) => {
+                self.once(false, "constraint declared INITIALLY DEFERRED must be DEFERRABLE")?;
+                Deferral::Never
+            }
+            (_, Some(true)) => Deferral::Deferred,
+            (Some(true), _) => Deferral::Immediate,
+            (None | Some(false), _) => Deferral::Never,
+        })
+    }
+
+    /// What follows ALTER CONSTRAINT and the name.
+    pub(super) fn altered_deferral(&mut self) -> Read<Deferral> {
+        let (mut deferrable, mut deferred) = (None, None);
+        while self.deferral(&mut deferrable, &mut deferred, false)? {}
+        self.deferred(deferrable, deferred)
     }
 
     /// A column's name, type and constraints.
@@ -292,6 +336,7 @@ impl Words<'_, '_> {
             ColumnDefinition { name, ty, not_null: None, default: None, identity: None, constraints: Vec::new() };
         loop {
             let name = if self.takes(&["constraint"]) { Some(self.ident()?) } else { None };
+            let mut include = Vec::new();
             let kind = if self.takes(&["not", "null"]) {
                 self.once(column.not_null != Some(false), "conflicting NULL/NOT NULL declarations")?;
                 column.not_null = Some(true);
@@ -319,11 +364,11 @@ impl Words<'_, '_> {
                 column.identity = self.identity()?;
                 continue;
             } else if self.takes(&["primary", "key"]) {
-                self.index_parameters()?;
+                include = self.index_parameters()?;
                 ConstraintKind::PrimaryKey(vec![column.name.clone()])
             } else if self.takes(&["unique"]) {
                 let nulls_not_distinct = self.nulls_not_distinct()?;
-                self.index_parameters()?;
+                include = self.index_parameters()?;
                 ConstraintKind::Unique { columns: vec![column.name.clone()], nulls_not_distinct }
             } else if self.takes(&["check"]) {
                 self.check()?
@@ -334,8 +379,8 @@ impl Words<'_, '_> {
             } else {
                 return Ok(column);
             };
-            let mut constraint = Constraint { name, kind, not_valid: false, deferrable: false };
-            self.characteristics(&mut constraint)?;
+            let mut constraint = Constraint { name, kind, not_valid: false, deferral: Deferral::Never, include };
+            self.characteristics(&mut constraint, true)?;
             column.constraints.push(constraint);
         }
     }
@@ -374,62 +419,74 @@ impl Words<'_, '_> {
         self.expect(&["create"])?;
         let unique = self.takes(&["unique"]);
         self.expect(&["index"])?;
-        self.takes(&["concurrently"]);
+        let concurrently = self.takes(&["concurrently"]);
         let if_not_exists = self.if_not_exists();
         let name = if self.sees(&["on"]) { None } else { Some(self.ident()?) };
         self.expect(&["on"])?;
         self.takes(&["only"]);
         let table = self.name()?;
         let method = if self.takes(&["using"]) { Some(self.ident()?) } else { None };
-        let mut unsupported = None;
-        let columns = self.listed(|it| it.index_element(&mut unsupported))?;
-        if self.takes(&["include"]) {
-            // Not part of the key; it would only spare a look at the row.
-            self.parentheses()?;
-        }
-        if self.nulls_not_distinct()? {
-            unsupported = Some("NULLS NOT DISTINCT");
-        }
+        let columns = self.listed(Self::index_element)?;
+        let include = if self.takes(&["include"]) { self.listed(Self::index_element)? } else { Vec::new() };
+        let nulls_not_distinct = self.nulls_not_distinct()?;
         if self.takes(&["with"]) {
             self.parentheses()?;
         }
         if self.takes(&["tablespace"]) {
             self.ident()?;
         }
-        if self.takes(&["where"]) {
-            crate::syntax::parse_expression(self.parser)?;
-            unsupported = Some("an index on a part of the rows");
-        }
-        let index = CreateIndex { name, table, unique, if_not_exists, method, columns, unsupported };
+        let predicate = if self.takes(&["where"]) { Some(crate::syntax::parse_expression(self.parser)?) } else { None };
+        let index = CreateIndex {
+            name,
+            table,
+            unique,
+            if_not_exists,
+            concurrently,
+            method,
+            columns,
+            include,
+            nulls_not_distinct,
+            predicate,
+        };
         Ok(Definition::CreateIndex(Box::new(index)))
     }
 
-    fn index_element(&mut self, unsupported: &mut Option<&'static str>) -> Read<IndexElement> {
-        let column =
-            if self.sees_token(&Token::LParen) || matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen) {
-                crate::syntax::parse_expression(self.parser)?;
-                *unsupported = Some("an index on an expression");
-                None
-            } else {
-                Some(self.ident()?)
-            };
+    /// A column of an index, or an expression: that of a function, or anything in parentheses.
+    pub(crate) fn index_element(&mut self) -> Read<IndexElement> {
+        let mut collation = None;
+        let of = if self.token(&Token::LParen) {
+            let expression = crate::syntax::parse_expression(self.parser)?;
+            self.expect_token(&Token::RParen)?;
+            Some(expression)
+        } else if matches!(self.parser.peek_nth_token_ref(1).token, Token::LParen) {
+            Some(crate::syntax::parse_expression(self.parser)?)
+        } else {
+            None
+        };
+        let of = match of {
+            None => Indexed::Column(self.ident()?),
+            // It is said of the index, not of what it is on.
+            Some(Expr::Collate { expr, collation: said }) => {
+                let Ok((schema, name)) = crate::bind::qualified(&said) else { return self.fail("a collation") };
+                collation = Some(Name { schema, name });
+                Indexed::Expression(expr)
+            }
+            Some(expression) => Indexed::Expression(Box::new(expression)),
+        };
         if self.takes(&["collate"]) {
-            self.name()?;
+            collation = Some(self.name()?);
         }
+        let (mut class, mut class_parameters) = (None, false);
         if !["asc", "desc", "nulls"].iter().any(|word| self.sees(&[word]))
             && matches!(self.parser.peek_token_ref().token, Token::Word(_))
         {
-            // Operator classes: all orders here are by bytes, so those for patterns are the usual ones.
-            let class = self.name()?;
-            let usual = ["_ops", "_pattern_ops"].iter().any(|end| class.name.ends_with(end));
-            if !usual || class.name.contains("trgm") || class.name.contains("path") {
-                *unsupported = Some("an operator class");
-            }
-            if self.sees_token(&Token::LParen) {
+            class = Some(self.name()?);
+            class_parameters = self.sees_token(&Token::LParen);
+            if class_parameters {
                 self.parentheses()?;
             }
         }
-        let descending = self.takes_any(&["asc", "desc"]) == Some("desc");
+        let order = self.takes_any(&["asc", "desc"]);
         let nulls_first = match self.takes(&["nulls"]) {
             false => None,
             true => match self.takes_any(&["first", "last"]) {
@@ -437,6 +494,6 @@ impl Words<'_, '_> {
                 None => return self.fail("FIRST or LAST"),
             },
         };
-        Ok(IndexElement { column, descending, nulls_first })
+        Ok(IndexElement { of, collation, class, class_parameters, order, nulls_first })
     }
 }

@@ -316,6 +316,7 @@ impl Words<'_, '_> {
             "sequence" if table_like => self.create_sequence(),
             "view" => self.create_view(),
             "schema" if at == 1 => self.create_schema(),
+            "database" if at == 1 => self.create_database(),
             "role" | "user" | "group" if at == 1 && !is_word(self.parser.peek_nth_token_ref(2), "mapping") => {
                 self.create_role()
             }
@@ -336,6 +337,27 @@ impl Words<'_, '_> {
             _ => Ok(self.not_offered(2)),
         }
     }
+}
+
+/// Reads what ON CONFLICT says of an index: what it is on, and which rows it has.
+///
+/// # Errors
+/// When it makes no sense.
+pub fn conflict_target(sql: &str) -> Result<(Vec<super::IndexElement>, Option<Expr>), freshet_sql::SqlError> {
+    crate::syntax::read(sql, |parser| {
+        let mut words = Words { parser, unsupported: None };
+        let mut read = || {
+            let elements = words.listed(Words::index_element)?;
+            let predicate =
+                if words.takes(&["where"]) { Some(crate::syntax::parse_expression(words.parser)?) } else { None };
+            if words.ends() { Ok((elements, predicate)) } else { words.fail("DO") }
+        };
+        // Where it stands in the statement is not known any more.
+        read().map_err(|error| {
+            let wrong = crate::syntax::wrong(error, sql);
+            freshet_sql::SqlError::new(wrong.state, wrong.message.clone())
+        })
+    })
 }
 
 pub(crate) fn definition(parser: &mut Parser<'_>) -> Read<Option<Definition>> {

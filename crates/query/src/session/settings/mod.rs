@@ -7,7 +7,10 @@ use freshet_postgres::Encoding;
 use freshet_sql::{
     SqlError, SqlState,
     memory::{Pool, Reservation},
-    types::{TimeZone, datetime},
+    types::{
+        Formats, TimeZone,
+        datetime::{self, DateOrder, DateStyle, IntervalStyle},
+    },
 };
 
 use crate::{commit::Level, schema::Oid, syntax::clipped, system::activity::SettingInfo};
@@ -108,6 +111,8 @@ pub struct Ready {
     pub encoding: Encoding,
     /// TimeZone
     pub zone: TimeZone,
+    /// DateStyle, IntervalStyle, bytea_output and extra_float_digits.
+    pub formats: Formats,
     /// statement_timeout
     pub statement_timeout: Option<Duration>,
     /// lock_timeout
@@ -131,6 +136,7 @@ impl Default for Settings {
         let ready = Ready {
             encoding: Encoding::UTF8,
             zone: TimeZone::Utc,
+            formats: Formats::default(),
             statement_timeout: None,
             lock_timeout: None,
             query_memory: 256 << 20,
@@ -557,9 +563,18 @@ impl Settings {
         self.generation += 1;
         self.count();
         let zone = datetime::TimeZone::parse(self.get("timezone").unwrap_or("UTC"));
+        let (style, order) = self.get("datestyle").and_then(|style| style.split_once(", ")).unwrap_or_default();
+        let formats = Formats {
+            date: DateStyle::named(style).unwrap_or_default(),
+            order: DateOrder::named(order).unwrap_or_default(),
+            interval: self.get("intervalstyle").and_then(IntervalStyle::named).unwrap_or_default(),
+            bytea_escape: self.get("bytea_output") == Some("escape"),
+            float_digits: self.get("extra_float_digits").and_then(|digits| digits.parse().ok()).unwrap_or(1),
+        };
         self.ready = Ready {
             encoding: self.get("client_encoding").and_then(Encoding::named).unwrap_or(Encoding::UTF8),
             zone: zone.unwrap_or(TimeZone::Utc),
+            formats,
             statement_timeout: self.limit("statement_timeout"),
             lock_timeout: self.limit("lock_timeout"),
             query_memory: self.memory("freshet.query_memory"),

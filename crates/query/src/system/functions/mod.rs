@@ -88,14 +88,19 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
             let found = class::index(&snapshot.schema, given.oid(0));
             some(found.and_then(|(info, index)| match given.number(1) {
                 0 => Some(describe::index(snapshot, info, index, given.truth(2))),
-                number => describe::index_column(info, index, number),
+                number => describe::index_column(info, index, number, given.truth(2)),
             }))
         }
         F::GetConstraintDef => {
             let found = constraint::by_oid(&snapshot.schema, given.oid(0));
             some(found.map(|(info, constraint)| constraint.definition(snapshot, &info.table, given.truth(1))))
         }
-        F::GetExpr => Value::text(shown_expression(given.text(0), &snapshot.schema, &snapshot.path)),
+        F::GetExpr => {
+            let info = snapshot.schema.table(given.oid(1));
+            let of_index = info.and_then(|info| describe::index_expression(info, given.text(0), given.truth(2)));
+            let shown = || shown_expression(given.text(0), &snapshot.schema, &snapshot.path);
+            Value::text(of_index.unwrap_or_else(shown))
+        }
         F::GetViewDef => {
             let found = match given.0.first().and_then(Value::as_str) {
                 Some(name) => Some(relation(snapshot, name)?),
@@ -150,7 +155,18 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
             Some(Class::Table(_)) => Value::Int4(1 << 2 | 1 << 3 | 1 << 4),
             _ => Value::Int4(0),
         },
-        F::ObjDescription | F::SharedObjDescription => comment(snapshot, given.oid(0), None),
+        F::SharedObjDescription => comment(snapshot, given.oid(0), None),
+        F::ObjDescription => {
+            let of_constraint = || snapshot.schema.comment(given.oid(0), None, true);
+            match given.0.get(1).and_then(Value::as_str) {
+                Some("pg_constraint") => text_of(of_constraint()),
+                Some(_) => comment(snapshot, given.oid(0), None),
+                None => match comment(snapshot, given.oid(0), None) {
+                    Value::Null => text_of(of_constraint()),
+                    said => said,
+                },
+            }
+        }
         F::ColDescription => match u16::try_from(given.number(1) - 1) {
             Ok(place) => comment(snapshot, given.oid(0), Some(place)),
             Err(_) => Value::Null,
@@ -188,7 +204,11 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
 
 /// What is said of an object, or of a column of it, counted from 0.
 fn comment(snapshot: &Snapshot, object: Oid, column: Option<u16>) -> Value {
-    snapshot.schema.comment(object, column).map_or(Value::Null, |comment| Value::text(comment.text.as_str()))
+    text_of(snapshot.schema.comment(object, column, false))
+}
+
+fn text_of(comment: Option<&std::sync::Arc<crate::schema::Comment>>) -> Value {
+    comment.map_or(Value::Null, |comment| Value::text(comment.text.as_str()))
 }
 
 fn column_property(property: &str, descending: bool) -> Value {

@@ -1,16 +1,18 @@
 //! Functions that say what a role may do.
 
+use std::sync::Arc;
+
 use freshet_sql::{Kind, SqlError, SqlState, Value};
 
 use super::{Arguments, column, relation};
 use crate::{
     relations::Snapshot,
-    schema::{FIRST_ROLE, Grant, INFORMATION_SCHEMA, Oid, PG_CATALOG, privilege},
+    schema::{Database, FIRST_ROLE, Grant, INFORMATION_SCHEMA, Oid, PG_CATALOG, privilege},
     session_function::SessionFunction as F,
     system::{
         class::{self, Class},
         describe, names,
-        role::{DATABASE, DEFAULT_TABLESPACE},
+        role::DEFAULT_TABLESPACE,
         routine,
     },
 };
@@ -38,9 +40,9 @@ const OF_SEQUENCES: Words =
 const OF_SCHEMAS: Words = &[("CREATE", privilege::CREATE), ("USAGE", privilege::USAGE)];
 const OF_DATABASES: Words = &[
     ("CREATE", privilege::CREATE),
-    ("CONNECT", privilege::DATABASE),
-    ("TEMPORARY", privilege::DATABASE),
-    ("TEMP", privilege::DATABASE),
+    ("CONNECT", privilege::CONNECT),
+    ("TEMPORARY", privilege::TEMPORARY),
+    ("TEMP", privilege::TEMPORARY),
 ];
 const OF_ROLES: Words = &[("USAGE", USAGE_OF), ("MEMBER", MEMBER_OF), ("SET", SET_OF)];
 const USAGE_OF: u16 = 1;
@@ -121,18 +123,21 @@ fn class_of<'s>(snapshot: &'s Snapshot, given: Arguments<'_>, place: usize) -> R
     }
 }
 
-/// Whether an argument names, or has the id of, the database.
+/// The database that an argument names, or has the id of; nothing for an id of none.
 ///
 /// # Errors
-/// 3D000 when it names another one.
-pub(super) fn database(snapshot: &Snapshot, given: Arguments<'_>, place: usize) -> Result<bool, SqlError> {
+/// 3D000 when it names none.
+pub(super) fn database<'s>(
+    snapshot: &'s Snapshot,
+    given: Arguments<'_>,
+    place: usize,
+) -> Result<Option<&'s Arc<Database>>, SqlError> {
     match given.0.get(place).and_then(Value::as_str) {
-        Some(name) if *name == *snapshot.database => Ok(true),
-        Some(name) => {
-            let message = format!("database \"{name}\" does not exist");
-            Err(SqlError::new(SqlState::INVALID_CATALOG_NAME, message))
-        }
-        None => Ok(given.oid(place) == DATABASE),
+        Some(name) => match snapshot.schema.database_named(name) {
+            Some(database) => Ok(Some(database)),
+            None => Err(crate::ddl::no_database(name)),
+        },
+        None => Ok(snapshot.schema.database_by_oid(given.oid(place))),
     }
 }
 
@@ -226,15 +231,9 @@ pub(super) fn call(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Re
             truth(namespace.map(|it| holds(snapshot, whose, it.owner, &it.grants, &wanted)))
         }
         F::HasDatabasePrivilege => {
-            let there = database(snapshot, rest, 0)?;
+            let found = database(snapshot, rest, 0)?;
             let wanted = wanted(words, OF_DATABASES)?;
-            let makes = superuser || schema.role_by_oid(whose).is_some_and(|role| role.create_database);
-            let held = wanted.iter().any(|wanted| match (wanted.grantable, wanted.bit) {
-                (true, _) => superuser,
-                (false, privilege::CREATE) => makes,
-                _ => true,
-            });
-            truth(there.then_some(held))
+            truth(found.map(|it| holds(snapshot, whose, it.owner, &it.grants, &wanted)))
         }
         F::HasTablespacePrivilege => {
             let there = match rest.0.first().and_then(Value::as_str) {

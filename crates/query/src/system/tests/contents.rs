@@ -22,7 +22,7 @@ fn pg_class_has_everything_with_columns() {
             "16401|orders_pkey|i|16390|403|1|0|f|f|f",
             "16402|orders_name_key|i|16390|403|1|0|f|f|f",
             "16403|orders_at|i|16390|403|2|0|f|f|f",
-            "16410|Lines|r|2200|2|3|0|f|t|f",
+            "16410|Lines|r|2200|2|2|0|f|t|f",
             "16420|recent|v|2200|0|2|0|f|f|t",
             "16430|orders_id_seq|S|16390|0|3|0|f|f|f",
             "16431|counter|S|2200|0|3|0|f|f|f",

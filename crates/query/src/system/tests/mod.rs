@@ -23,9 +23,9 @@ use crate::{
     locks::{LockMode, TableLock},
     relations::{Reader, Snapshot},
     schema::{
-        Check, Column, Entry, FIRST_ROLE, ForeignKey, Grant, Identity as IdentityKind, Index, IndexColumn,
-        IndexConstraint, Namespace, Oid, PG_CATALOG, PUBLIC, ReferentialAction, Role, Schema, Sequence, Table,
-        TableInfo, View, privilege, relation::engine_table,
+        self, Check, Column, Deferral, Entry, FIRST_DATABASE, FIRST_ROLE, ForeignKey, Grant, Identity as IdentityKind,
+        Index, IndexColumn, IndexConstraint, Namespace, Oid, PG_CATALOG, PUBLIC, ReferentialAction, Role, Schema,
+        Sequence, Table, TableInfo, View, privilege, relation::engine_table,
     },
     sequence::Position,
 };
@@ -120,9 +120,10 @@ fn role(oid: Oid, name: &str, superuser: bool) -> Entry {
 }
 
 fn index(oid: Oid, name: &str, columns: &[(u16, bool)], constraint: IndexConstraint) -> Index {
-    let columns = columns.iter().map(|(column, descending)| IndexColumn { column: *column, descending: *descending });
+    let columns =
+        columns.iter().map(|(column, descending)| IndexColumn { descending: *descending, ..IndexColumn::new(*column) });
     let unique = constraint != IndexConstraint::None;
-    Index { oid, name: name.to_owned(), number: 0, columns: columns.collect(), unique, constraint }
+    Index { constraint, ..Index::new(oid, name.to_owned(), columns.collect(), unique) }
 }
 
 fn orders() -> Table {
@@ -185,6 +186,7 @@ fn lines() -> Table {
             parent_columns: vec![0],
             on_delete: ReferentialAction::Cascade,
             on_update: ReferentialAction::NoAction,
+            deferral: Deferral::Never,
         }],
         grants: Vec::new(),
     }
@@ -213,7 +215,8 @@ impl Scene {
     /// As the owner of the tables sees it.
     pub fn new() -> Self {
         let database = Database::volatile(16).unwrap();
-        let mut schema = Schema::default();
+        let mut schema = Schema::empty(FIRST_DATABASE);
+        schema.enter(Entry::Database(Arc::new(schema::Database::new(FIRST_DATABASE, "shop", FIRST_ROLE))));
         schema.enter(role(FIRST_ROLE, "admin", true));
         schema.enter(role(OWNER, "owner", false));
         schema.enter(role(READER, "a reader", false));
@@ -245,7 +248,7 @@ impl Scene {
             place: 3,
             user: "owner",
             role: OWNER,
-            database: "shop",
+            database: (FIRST_DATABASE, "shop"),
             client: Some("127.0.0.1:5000".parse().unwrap()),
         }));
         let snapshot = Snapshot {

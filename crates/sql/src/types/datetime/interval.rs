@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::{
-    DAY, HOUR, MINUTE, SECOND,
+    DAY, HOUR, IntervalStyle, MINUTE, SECOND,
     parse::{Mistake, Token, fraction_micros, tokens, whole},
 };
 use crate::{
@@ -102,8 +102,8 @@ impl Interval {
     ///
     /// # Errors
     /// 22007 when it is none, 22008 and 22015 when it has a field that is too large.
-    pub fn parse(text: &str, ty: Type) -> Result<Self, SqlError> {
-        let read = match parse_words(text, ty) {
+    pub fn parse(text: &str, ty: Type, style: IntervalStyle) -> Result<Self, SqlError> {
+        let read = match parse_words(text, ty, style) {
             // What is no sequence of words may be of ISO 8601.
             Err(Mistake::Format) => parse_iso(text),
             read => read,
@@ -171,7 +171,10 @@ impl Sum {
                 self.add_fraction_of_days(fraction * days as f64)?;
             }
             Unit::Months(months) => {
-                let whole = number.checked_mul(months).ok_or(Mistake::Interval)?;
+                // Years and months each have to fit.
+                let unit = if months % 12 == 0 { months / 12 } else { months };
+                let fits = number.checked_mul(unit).is_some_and(|number| i32::try_from(number).is_ok());
+                let whole = number.checked_mul(months).filter(|_| fits).ok_or(Mistake::Interval)?;
                 let part = fraction * months as f64;
                 if months == 1 {
                     self.months = self.months.checked_add(whole).ok_or(Mistake::Interval)?;
@@ -277,8 +280,12 @@ impl Seen {
 }
 
 /// Numbers with units, and times of days. Read from the right, because a unit follows its number.
-fn parse_words(text: &str, ty: Type) -> Result<Interval, Mistake> {
+fn parse_words(text: &str, ty: Type, style: IntervalStyle) -> Result<Interval, Mistake> {
     let tokens = tokens(text)?;
+    // The standard's sign stands before all fields, and counts for all of them.
+    let signs = tokens.iter().filter(|token| matches!(token, Token::Signed(..))).count();
+    let negates =
+        style == IntervalStyle::SqlStandard && matches!(tokens.first(), Some(Token::Signed(true, _))) && signs == 1;
     let (mut sum, mut seen) = (Sum::default(), Seen::default());
     let mut pending: Option<Unit> = None;
     let mut ago = false;
@@ -308,6 +315,7 @@ fn parse_words(text: &str, ty: Type) -> Result<Interval, Mistake> {
             Token::Number(text) | Token::Date(text) => (false, text, false),
             Token::Signed(negative, text) => (negative, text, true),
         };
+        let negative = negative || negates;
         if text.contains(':') && !text.contains('-') {
             if dangling {
                 return Err(Mistake::Format);

@@ -8,6 +8,7 @@ pub mod calendar;
 mod fields;
 mod interval;
 mod parse;
+mod style;
 mod zone;
 
 use std::{cmp::Ordering, fmt, fmt::Write, hash};
@@ -16,6 +17,7 @@ use calendar::Civil;
 pub use fields::{Field, FieldValue, extract_date, extract_interval, extract_time, extract_timestamp};
 pub use interval::Interval;
 pub use parse::Moment;
+pub use style::{DateOrder, DateStyle, Formats, IntervalStyle};
 pub use zone::TimeZone;
 
 use crate::{SqlError, SqlState};

@@ -1,10 +1,10 @@
 //! Dates, times and timestamps as people write them.
 //!
 //! The text is cut into tokens first; each of them then fills in what it can tell. What is accepted is what
-//! PostgreSQL accepts with `DateStyle` ISO, MDY, but for time zones with rules of their own.
+//! PostgreSQL accepts, but for time zones with rules of their own.
 
 use super::{
-    DAY, Date, HOUR, MINUTE, SECOND, Time, TimeZone, Timestamp, calendar,
+    DAY, Date, DateOrder, HOUR, MINUTE, SECOND, Time, TimeZone, Timestamp, calendar,
     zone::{abbreviation, parse_displacement},
 };
 use crate::{SqlError, SqlState, types::text::is_space};
@@ -272,6 +272,8 @@ struct Reading {
     special: Option<Special>,
     /// The next number belongs to this.
     pending: Option<Keyword>,
+    /// Which number is which, where nothing else tells.
+    order: DateOrder,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -344,8 +346,8 @@ impl Clock {
 }
 
 impl Reading {
-    fn of(text: &str) -> Result<Self, Mistake> {
-        let mut reading = Self::default();
+    fn of(text: &str, order: DateOrder) -> Result<Self, Mistake> {
+        let mut reading = Self { order, ..Self::default() };
         let tokens = tokens(text)?;
         if tokens.is_empty() {
             return Err(Mistake::Format);
@@ -582,10 +584,13 @@ impl Reading {
             reading.short_year = digits.len() <= 2;
         };
         match (self.year, self.month, self.day) {
-            (None, None, None) if digits.len() >= 3 => year(self),
+            (None, None, None) if digits.len() >= 3 || self.order == DateOrder::Ymd => year(self),
+            (None, None, None) if self.order == DateOrder::Dmy => self.day = Some(value),
             (None, None, _) => self.month = Some(value),
             (Some(_), None, _) => self.month = Some(value),
-            (None, Some(_), None) if self.named_month && digits.len() >= 3 => year(self),
+            (None, Some(_), None) if self.named_month && (digits.len() >= 3 || self.order == DateOrder::Ymd) => {
+                year(self);
+            }
             (None, Some(_), None) => self.day = Some(value),
             (Some(first), Some(_), None) => {
                 if self.named_month && digits.len() >= 3 && self.short_year {
@@ -657,6 +662,8 @@ pub struct Moment {
     pub now: Timestamp,
     /// The session's zone.
     pub zone: TimeZone,
+    /// The session's order of a date's fields.
+    pub order: DateOrder,
 }
 
 impl Moment {
@@ -672,7 +679,7 @@ impl Date {
     /// 22007 when it is none, 22008 when there is no such day or it is out of range.
     pub fn parse(text: &str, moment: Moment) -> Result<Self, SqlError> {
         let read = || -> Result<i64, Mistake> {
-            let reading = Reading::of(text)?;
+            let reading = Reading::of(text, moment.order)?;
             let today = i64::from(moment.local().date().0);
             let day = match reading.special {
                 None => reading.day()?,
@@ -724,7 +731,7 @@ impl Time {
                 reading.half = half;
                 reading
             } else {
-                Reading::of(text)?
+                Reading::of(text, moment.order)?
             };
             if reading.clock.is_none() && reading.special.is_none() {
                 // T040506, or a number that was taken for part of a date.
@@ -777,7 +784,7 @@ impl Timestamp {
         let mistake = |mistake: Mistake| mistake.error(ty, text);
         let too_far =
             || SqlError::new(SqlState::DATETIME_FIELD_OVERFLOW, format!("timestamp out of range: \"{text}\""));
-        let reading = Reading::of(text).map_err(mistake)?;
+        let reading = Reading::of(text, moment.order).map_err(mistake)?;
         let clock = reading.micros().map_err(mistake)?;
         let midnight = |offset: i64| i128::from(moment.local().date().0) + i128::from(offset);
         let day = match reading.special {

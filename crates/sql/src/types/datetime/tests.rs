@@ -4,7 +4,7 @@ use super::*;
 use crate::types::Type;
 
 fn moment() -> Moment {
-    Moment { now: Timestamp(0), zone: TimeZone::parse("Europe/Berlin").unwrap() }
+    Moment { now: Timestamp(0), zone: TimeZone::parse("Europe/Berlin").unwrap(), order: DateOrder::Mdy }
 }
 
 /// Days of all years, near ones more often.
@@ -41,7 +41,7 @@ proptest! {
             }
         }
         let interval = Interval { months, days, micros: length };
-        let read = Interval::parse(&interval.to_string(), Type::INTERVAL).unwrap();
+        let read = Interval::parse(&interval.to_string(), Type::INTERVAL, IntervalStyle::Postgres).unwrap();
         prop_assert!(read.same_fields(interval), "{} as {}", interval, read);
     }
 
@@ -72,7 +72,7 @@ proptest! {
         let _ = Time::parse(&text, moment());
         let _ = Timestamp::parse(&text, moment());
         let _ = Timestamp::parse_zoned(&text, moment());
-        let _ = Interval::parse(&text, Type::INTERVAL);
+        let _ = Interval::parse(&text, Type::INTERVAL, IntervalStyle::Postgres);
         let _ = TimeZone::find(&text);
     }
 }

@@ -1,0 +1,253 @@
+//! Constraints that are checked later: at the end of a statement, or of its transaction.
+//!
+//! A unique constraint that is DEFERRABLE has an index that takes equal keys. Whoever writes a row
+//! looks afterwards whether another one has its key ([`Transaction::check_key`]): at the end of the
+//! statement, or, if the constraint is deferred then, when the transaction commits or SET CONSTRAINTS
+//! says so. So it is with references. What is to be looked at is kept as a list of records: a record
+//! that is gone by then needs no check.
+//!
+//! [`Transaction::check_key`]: freshet_engine::Transaction::check_key
+
+use std::{
+    cell::{Cell, RefCell},
+    collections::HashMap,
+    rc::Rc,
+    sync::Arc,
+};
+
+use freshet_engine::{Rid, WriteError};
+use freshet_sql::{
+    SqlError, Value,
+    memory::{Pool, Reservation},
+};
+
+use super::{Run, referential::values, write::Written};
+use crate::{
+    bind::select::WhenLocked,
+    error::{read_error, write_error},
+    schema::{Deferral, ForeignKey, Oid, TableInfo},
+};
+
+/// Something that a transaction has yet to look at.
+#[derive(Clone, Debug)]
+pub struct Check {
+    /// The constraint.
+    pub constraint: Oid,
+    /// How the constraint was declared.
+    pub deferral: Deferral,
+    /// What is looked at.
+    pub what: What,
+}
+
+/// What a check is about.
+#[derive(Clone, Debug)]
+pub enum What {
+    /// No other row has the key of this one.
+    Unique {
+        /// The table.
+        table: Oid,
+        /// The row.
+        rid: Rid,
+    },
+    /// The row that this one refers to is there.
+    Child {
+        /// The table.
+        table: Oid,
+        /// The row.
+        rid: Rid,
+    },
+    /// No row refers to a row that had this key, and is gone.
+    Parent {
+        /// The table of those that refer.
+        child: Oid,
+        /// The key that was given up.
+        was: Vec<Value>,
+    },
+}
+
+/// Which constraints are deferred, as SET CONSTRAINTS has said.
+#[derive(Clone, Debug, Default)]
+struct Modes {
+    all: Option<bool>,
+    named: HashMap<Oid, bool>,
+}
+
+/// What a transaction has yet to look at.
+#[derive(Debug, Default)]
+pub struct Deferred {
+    modes: RefCell<Option<Rc<Modes>>>,
+    /// Each with the round in which it was done.
+    checks: RefCell<Vec<(Check, Option<u32>)>>,
+    open: Cell<usize>,
+    round: Cell<u32>,
+    kept: RefCell<Option<Reservation>>,
+}
+
+/// Where a transaction's checks were, to go [back to](Deferred::back_to).
+#[derive(Clone, Debug)]
+pub struct DeferredMark {
+    checks: usize,
+    round: u32,
+    modes: Option<Rc<Modes>>,
+}
+
+impl Deferred {
+    /// Whether there is nothing left to look at.
+    pub fn is_empty(&self) -> bool {
+        self.open.get() == 0
+    }
+
+    /// Whether a constraint is deferred now.
+    pub fn defers(&self, constraint: Oid, deferral: Deferral) -> bool {
+        let modes = self.modes.borrow();
+        let said = modes.as_ref().and_then(|modes| modes.named.get(&constraint).copied().or(modes.all));
+        deferral != Deferral::Never && said.unwrap_or(deferral == Deferral::Deferred)
+    }
+
+    /// SET CONSTRAINTS ALL
+    pub fn set_all(&self, deferred: bool) {
+        *self.modes.borrow_mut() = Some(Rc::new(Modes { all: Some(deferred), named: HashMap::new() }));
+    }
+
+    /// SET CONSTRAINTS of one.
+    pub fn set(&self, constraint: Oid, deferred: bool) {
+        let mut modes = self.modes.borrow_mut();
+        Rc::make_mut(modes.get_or_insert_default()).named.insert(constraint, deferred);
+    }
+
+    /// Remembers something to look at, in memory of this pool.
+    ///
+    /// # Errors
+    /// 53200.
+    pub fn push(&self, check: Check, memory: &Arc<Pool>) -> Result<(), SqlError> {
+        let mut kept = self.kept.borrow_mut();
+        let kept = kept.get_or_insert_with(|| memory.reserve());
+        kept.take(size_of::<(Check, Option<u32>)>())?;
+        if let What::Parent { was, .. } = &check.what {
+            kept.take_values(was)?;
+        }
+        self.checks.borrow_mut().push((check, None));
+        self.open.set(self.open.get() + 1);
+        Ok(())
+    }
+
+    /// What is left to look at of constraints that are not deferred, or of all; it counts as done.
+    pub fn take(&self, all: bool) -> Vec<Check> {
+        let mut taken = Vec::new();
+        let round = self.round.get();
+        for (check, done) in &mut *self.checks.borrow_mut() {
+            if done.is_none() && (all || !self.defers(check.constraint, check.deferral)) {
+                *done = Some(round);
+                taken.push(check.clone());
+            }
+        }
+        self.open.set(self.open.get() - taken.len());
+        taken
+    }
+
+    /// Where it is. What is done from now on is not done once it goes back.
+    pub fn mark(&self) -> DeferredMark {
+        self.round.set(self.round.get() + 1);
+        DeferredMark { checks: self.checks.borrow().len(), round: self.round.get(), modes: self.modes.borrow().clone() }
+    }
+
+    /// Goes back to where it was.
+    pub fn back_to(&self, mark: &DeferredMark) {
+        let mut checks = self.checks.borrow_mut();
+        checks.truncate(mark.checks);
+        for (_, done) in &mut *checks {
+            if done.is_some_and(|round| round >= mark.round) {
+                *done = None;
+            }
+        }
+        self.open.set(checks.iter().filter(|(_, done)| done.is_none()).count());
+        self.modes.borrow_mut().clone_from(&mark.modes);
+    }
+
+    /// Whether something of these constraints is left to look at.
+    pub fn concerns(&self, is_of: impl Fn(Oid) -> bool) -> bool {
+        let checks = self.checks.borrow();
+        !self.is_empty() && checks.iter().any(|(check, done)| done.is_none() && is_of(check.constraint))
+    }
+}
+
+impl Run<'_, '_> {
+    /// Whether a constraint is deferred now.
+    pub(super) fn defers(&self, constraint: Oid, deferral: Deferral) -> bool {
+        deferral != Deferral::Never && self.deferred.is_some_and(|(deferred, _)| deferred.defers(constraint, deferral))
+    }
+
+    /// Leaves something to be looked at later.
+    pub(super) fn defer(&self, check: Check) -> Result<(), SqlError> {
+        match self.deferred {
+            Some((deferred, memory)) => deferred.push(check, memory),
+            None => Err(SqlError::internal("a deferred check without a transaction")),
+        }
+    }
+
+    /// Looks at what was deferred.
+    ///
+    /// # Errors
+    /// 23503, 23505, and what goes wrong in reading.
+    pub fn check_deferred(&self, checks: &[Check]) -> Result<(), SqlError> {
+        let Some(schema) = self.schema else { return Ok(()) };
+        for Check { constraint, what, .. } in checks {
+            self.step()?;
+            // What is not there any more is kept by nobody.
+            match what {
+                What::Unique { table, rid } => {
+                    let Some(info) = schema.table(*table) else { continue };
+                    let Some(index) = info.table.indexes.iter().position(|index| index.oid == *constraint) else {
+                        continue;
+                    };
+                    self.check_unique(info, index, *rid)?;
+                }
+                What::Child { table, rid } => {
+                    let Some(info) = schema.table(*table) else { continue };
+                    let Some(key) = foreign_key(info, *constraint) else { continue };
+                    let Some(record) = self.transaction.read(&info.rows, *rid).map_err(read_error)? else { continue };
+                    let Some(wanted) = values(info, record.row, &key.columns)? else { continue };
+                    self.find_parent(info, key, &wanted)?;
+                }
+                What::Parent { child, was } => {
+                    let Some(child) = schema.table(*child) else { continue };
+                    let Some(key) = foreign_key(child, *constraint) else { continue };
+                    let Some(parent) = schema.table(key.parent) else { continue };
+                    self.check_unreferenced(parent, child, key, was)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Fails if another row has the key of this one in an index that takes equal keys. Blocks while
+    /// another transaction is about to write or delete such a row.
+    pub(super) fn check_unique(&self, info: &TableInfo, index: usize, rid: Rid) -> Result<(), SqlError> {
+        loop {
+            let mut violated = false;
+            let checked = self.write(WhenLocked::Wait, |transaction| {
+                match transaction.check_key(&info.rows, info.index_number(index), rid) {
+                    Err(WriteError::UniqueViolation { .. }) => {
+                        violated = true;
+                        Ok(())
+                    }
+                    other => other,
+                }
+            })?;
+            match checked {
+                Written::Done(()) if violated => {
+                    let record = self.transaction.read(&info.rows, rid).map_err(read_error)?;
+                    let row = record.map_or_else(Vec::new, |record| record.row.to_vec());
+                    return Err(self.duplicate(info, &info.table.indexes[index].name, &row));
+                }
+                Written::Done(()) => return Ok(()),
+                Written::Changed => self.transaction.refresh(),
+                Written::Gone | Written::Held => return Err(write_error(WriteError::Conflict)),
+            }
+        }
+    }
+}
+
+fn foreign_key(info: &TableInfo, oid: Oid) -> Option<&ForeignKey> {
+    info.table.foreign_keys.iter().find(|key| key.oid == oid)
+}

@@ -1,0 +1,447 @@
+//! Several databases of one node: made, altered, dropped, and each with a catalog of its own.
+
+mod common;
+
+use std::time::Instant;
+
+use common::{SOON, Sql, SqlNode, config, eventually, shown};
+use freshet_engine::{CheckpointKind, NodeConfig, Safety};
+use tokio_postgres::Config;
+
+fn config_of(node: &SqlNode, user: &str, database: &str) -> Config {
+    let mut config = Sql::config(node.address(), user, None);
+    config.dbname(database);
+    config
+}
+
+fn within(node: &SqlNode, database: &str) -> Sql {
+    Sql::open(&config_of(node, "freshet", database)).unwrap_or_else(|error| panic!("{database}: {}", shown(&error)))
+}
+
+/// What a client is told that is not let in.
+fn refused(node: &SqlNode, user: &str, database: &str) -> String {
+    match Sql::open(&config_of(node, user, database)) {
+        Ok(_) => panic!("{user} gets into {database}"),
+        Err(error) => shown(&error),
+    }
+}
+
+/// SQLSTATE and message of a statement that fails.
+fn fails(sql: &Sql, statement: &str) -> String {
+    match sql.query(statement) {
+        Ok(rows) => panic!("{statement} has succeeded: {rows:?}"),
+        Err(error) => shown(&error),
+    }
+}
+
+const NAMES: &str = "SELECT datname FROM pg_database ORDER BY datname";
+
+#[test]
+fn the_databases_that_are_there_from_the_beginning() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    assert_eq!(sql.lines(NAMES), ["freshet", "postgres", "template0", "template1"]);
+    assert_eq!(sql.lines("SELECT current_database(), current_catalog"), ["freshet freshet"]);
+    for name in ["postgres", "template1"] {
+        assert_eq!(within(&node, name).lines("SELECT current_database()"), [name]);
+    }
+    assert_eq!(
+        refused(&node, "freshet", "template0"),
+        "55000 database \"template0\" is not currently accepting connections "
+    );
+    assert_eq!(refused(&node, "freshet", "shop"), "3D000 database \"shop\" does not exist ");
+    // Who may not log in does not learn what there is.
+    assert_eq!(refused(&node, "nobody", "shop"), "28000 role \"nobody\" does not exist ");
+    let said = "SELECT datname, datdba::regrole, encoding, datcollate, datistemplate, datallowconn, datconnlimit, datacl \
+                FROM pg_database ORDER BY oid";
+    assert_eq!(
+        sql.lines(said),
+        [
+            "template1 freshet 6 C t t -1 {=c/freshet,freshet=CTc/freshet}",
+            "template0 freshet 6 C t f -1 {=c/freshet,freshet=CTc/freshet}",
+            "postgres freshet 6 C f t -1 NULL",
+            "freshet freshet 6 C f t -1 NULL",
+        ]
+    );
+    let public = "SELECT nspowner::regrole, nspacl FROM pg_namespace WHERE nspname = 'public'";
+    assert_eq!(sql.lines(public), ["pg_database_owner {pg_database_owner=UC/pg_database_owner,=U/pg_database_owner}"]);
+}
+
+#[test]
+fn each_has_a_catalog_and_rows_of_its_own() {
+    let node = SqlNode::in_memory();
+    let one = node.connect();
+    one.query("CREATE TABLE t (a int PRIMARY KEY, b text); INSERT INTO t VALUES (1, 'one'); CREATE SEQUENCE s")
+        .unwrap();
+    one.query("CREATE DATABASE shop").unwrap();
+    let two = within(&node, "shop");
+    assert_eq!(two.state("SELECT * FROM t"), "42P01");
+    two.query("CREATE SCHEMA app; CREATE TABLE t (x text); CREATE SEQUENCE s START 7").unwrap();
+    two.query("INSERT INTO t VALUES ('two')").unwrap();
+    assert_eq!(one.lines("SELECT * FROM t"), ["1 one"]);
+    assert_eq!(two.lines("SELECT * FROM t"), ["two"]);
+    assert_eq!(
+        (one.lines("SELECT nextval('s')"), two.lines("SELECT nextval('s')")),
+        (vec!["1".into()], vec!["7".into()])
+    );
+    assert_eq!(one.lines("SELECT count(*) FROM pg_namespace WHERE nspname = 'app'"), ["0"]);
+    let catalogs = "SELECT DISTINCT table_catalog FROM information_schema.tables \
+                    UNION SELECT catalog_name FROM information_schema.schemata \
+                    UNION SELECT catalog_name FROM information_schema.information_schema_catalog_name";
+    assert_eq!(two.lines(catalogs), ["shop"]);
+    // No two objects have one id, so nothing of the engine is shared.
+    let ids = "SELECT oid FROM pg_class WHERE oid >= 16384 ORDER BY 1";
+    let (ones, twos) = (one.lines(ids), two.lines(ids));
+    assert!(!ones.is_empty() && ones.iter().all(|id| !twos.contains(id)), "{ones:?} {twos:?}");
+    // A change here keeps plans there.
+    let statement = two.runtime.block_on(two.client.prepare("SELECT x FROM t")).unwrap();
+    one.query("ALTER TABLE t ADD c int; DROP TABLE t; CREATE TABLE t (other int)").unwrap();
+    assert_eq!(two.runtime.block_on(two.client.query(&statement, &[])).unwrap().len(), 1);
+    // Roles are everybody's.
+    one.query("CREATE ROLE ann LOGIN; COMMENT ON ROLE ann IS 'she'; COMMENT ON DATABASE shop IS 'it'").unwrap();
+    assert_eq!(two.lines("SELECT shobj_description('ann'::regrole, 'pg_authid')"), ["she"]);
+    let said = "SELECT description FROM pg_shdescription WHERE classoid = 'pg_database'::regclass";
+    assert_eq!(two.lines(said), ["it"]);
+    assert_eq!(one.lines("SELECT count(*) FROM pg_description WHERE description IN ('she', 'it')"), ["0"]);
+}
+
+#[test]
+fn definitions_of_two_databases_do_not_wait_for_one_another() {
+    let node = SqlNode::in_memory();
+    let (one, two) = (node.connect(), within(&node, "postgres"));
+    one.query("BEGIN; CREATE TABLE t (a int)").unwrap();
+    two.query("SET lock_timeout = '5s'; CREATE TABLE t (b int); DROP TABLE t; CREATE TABLE u (c int)").unwrap();
+    one.query("COMMIT").unwrap();
+    assert_eq!(one.lines("SELECT count(*) FROM t"), ["0"]);
+    // What they share is changed by one at a time, and all see it.
+    one.query("BEGIN; CREATE ROLE ann").unwrap();
+    two.query("SET lock_timeout = '50ms'").unwrap();
+    assert_eq!(two.state("CREATE TABLE v (d ann)"), "55P03");
+    one.query("ROLLBACK").unwrap();
+    two.query("CREATE TABLE v (d int)").unwrap();
+}
+
+#[test]
+fn create_says_what_is_wrong() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.query("CREATE ROLE plain LOGIN; CREATE ROLE maker LOGIN CREATEDB").unwrap();
+    for (options, expected) in [
+        ("", ""),
+        ("WITH OWNER = maker ENCODING 'UTF8' TEMPLATE template0 LC_COLLATE 'C' LC_CTYPE = 'C.UTF-8'", ""),
+        ("TEMPLATE = DEFAULT CONNECTION LIMIT 3 ALLOW_CONNECTIONS false IS_TEMPLATE on TABLESPACE pg_default", ""),
+        ("ENCODING = 6 LOCALE 'C' LOCALE_PROVIDER libc STRATEGY file_copy", ""),
+        (
+            "ENCODING 'LATIN1'",
+            "22023 new encoding (LATIN1) is incompatible with the encoding of the template database (UTF8) ",
+        ),
+        ("ENCODING 'LATIN1' TEMPLATE template0", "0A000 a database in the encoding LATIN1 is not supported "),
+        ("ENCODING 'klingon'", "42704 klingon is not a valid encoding name "),
+        ("LC_COLLATE 'de_DE'", "42809 invalid locale name: \"de_DE\" "),
+        ("LOCALE_PROVIDER icu", "0A000 the locale provider icu is not supported "),
+        ("LOCALE_PROVIDER x", "42P17 unrecognized locale provider: x "),
+        ("ICU_LOCALE 'de'", "42P17 ICU locale cannot be specified unless locale provider is ICU "),
+        ("STRATEGY x", "22023 invalid create database strategy \"x\" "),
+        ("TABLESPACE fast", "42704 tablespace \"fast\" does not exist "),
+        ("TEMPLATE nothing", "3D000 template database \"nothing\" does not exist "),
+        ("OWNER nobody", "42704 role \"nobody\" does not exist "),
+        ("CONNECTION LIMIT -2", "22023 invalid connection limit: -2 "),
+        ("SPEED 3", "42601 option \"speed\" not recognized "),
+        ("OWNER maker OWNER maker", "42601 conflicting or redundant options "),
+        ("IS_TEMPLATE maybe", "42601 is_template requires a Boolean value "),
+    ] {
+        let statement = format!("CREATE DATABASE d {options}");
+        match expected {
+            "" => {
+                sql.query(&statement).unwrap_or_else(|error| panic!("{statement}: {}", shown(&error)));
+                sql.query("ALTER DATABASE d IS_TEMPLATE false").unwrap();
+                sql.query("DROP DATABASE d").unwrap();
+            }
+            expected => assert_eq!(fails(&sql, &statement), expected, "{statement}"),
+        }
+    }
+    assert_eq!(fails(&sql, "CREATE DATABASE postgres"), "42P04 database \"postgres\" already exists ");
+    let plain = node.connect_as("plain");
+    assert_eq!(fails(&plain, "CREATE DATABASE d"), "42501 permission denied to create database ");
+    let maker = node.connect_as("maker");
+    assert_eq!(fails(&maker, "CREATE DATABASE d OWNER plain"), "42501 must be able to SET ROLE \"plain\" ");
+    assert_eq!(
+        fails(&maker, "CREATE DATABASE d TEMPLATE postgres"),
+        "42501 permission denied to copy database \"postgres\" "
+    );
+    for block in [
+        "BEGIN; CREATE DATABASE d",
+        "SELECT 1; CREATE DATABASE d",
+        "CREATE DATABASE d; SELECT 1",
+        "DROP DATABASE d; SELECT 1",
+    ] {
+        assert_eq!(sql.state(block), "25001", "{block}");
+        sql.query("ROLLBACK").unwrap();
+    }
+    assert_eq!(sql.lines("SELECT count(*) FROM pg_database"), ["4"]);
+}
+
+#[test]
+fn alter_and_drop_say_what_is_wrong() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.query("CREATE ROLE plain LOGIN; CREATE ROLE maker LOGIN CREATEDB").unwrap();
+    sql.query("CREATE DATABASE d OWNER maker").unwrap();
+    let (plain, maker) = (node.connect_as("plain"), node.connect_as("maker"));
+    for (who, statement, expected) in [
+        (&plain, "DROP DATABASE d", "42501 must be owner of database d "),
+        (&plain, "ALTER DATABASE d RENAME TO e", "42501 must be owner of database d "),
+        (&plain, "ALTER DATABASE d CONNECTION LIMIT 1", "42501 must be owner of database d "),
+        (&plain, "ALTER DATABASE d SET work_mem = '1MB'", "42501 must be owner of database d "),
+        (&plain, "COMMENT ON DATABASE d IS 'x'", "42501 must be owner of database d "),
+        (&maker, "ALTER DATABASE d OWNER TO plain", "42501 must be able to SET ROLE \"plain\" "),
+        (&maker, "ALTER DATABASE d RENAME TO postgres", "42P04 database \"postgres\" already exists "),
+        (&sql, "ALTER DATABASE nothing RENAME TO e", "3D000 database \"nothing\" does not exist "),
+        (&sql, "ALTER DATABASE nothing SET work_mem = '1MB'", "3D000 database \"nothing\" does not exist "),
+        (
+            &sql,
+            "ALTER ROLE plain IN DATABASE nothing SET work_mem = '1MB'",
+            "3D000 database \"nothing\" does not exist ",
+        ),
+        (&sql, "GRANT CONNECT ON DATABASE nothing TO plain", "3D000 database \"nothing\" does not exist "),
+        (&sql, "GRANT SELECT ON DATABASE d TO plain", "0LP01 invalid privilege type SELECT for database "),
+        (&sql, "ALTER DATABASE freshet RENAME TO e", "0A000 current database cannot be renamed "),
+        (
+            &sql,
+            "ALTER DATABASE freshet ALLOW_CONNECTIONS false",
+            "22023 cannot disallow connections for current database ",
+        ),
+        (&sql, "DROP DATABASE freshet", "55006 cannot drop the currently open database "),
+        (&sql, "DROP DATABASE template1", "42809 cannot drop a template database "),
+        (&sql, "DROP DATABASE nothing", "3D000 database \"nothing\" does not exist "),
+    ] {
+        let said = fails(who, statement).to_lowercase();
+        assert_eq!(said, expected.to_lowercase(), "{statement}");
+    }
+    sql.query("DROP DATABASE IF EXISTS nothing").unwrap();
+    maker.query("ALTER DATABASE d RENAME TO e").unwrap();
+    sql.query("ALTER DATABASE e OWNER TO plain").unwrap();
+    assert_eq!(sql.lines("SELECT datname, datdba::regrole FROM pg_database WHERE datname IN ('d', 'e')"), ["e plain"]);
+    // A role that has something in any database stays.
+    let inside = within(&node, "e");
+    inside
+        .query("CREATE TABLE t (a int); GRANT SELECT ON t TO maker; CREATE TABLE u (); ALTER TABLE u OWNER TO maker")
+        .unwrap();
+    assert!(fails(&sql, "DROP ROLE maker").ends_with("2 objects in database e"), "{}", fails(&sql, "DROP ROLE maker"));
+    assert!(fails(&sql, "DROP ROLE plain").ends_with("owner of database e"));
+    drop(inside);
+    plain.query("DROP DATABASE e").unwrap();
+    sql.query("DROP ROLE plain; DROP ROLE maker").unwrap_or_else(|error| panic!("{}", shown(&error)));
+}
+
+#[test]
+fn who_may_do_what_in_a_database() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.query("CREATE ROLE owner LOGIN; CREATE ROLE guest LOGIN").unwrap();
+    sql.query("CREATE DATABASE d OWNER owner").unwrap();
+    let may = "SELECT has_database_privilege('guest', 'd', 'CONNECT'), has_database_privilege('guest', 'd', 'CREATE'), \
+               has_database_privilege('guest', 'd', 'TEMP'), has_database_privilege('owner', 'd', 'CREATE')";
+    assert_eq!(sql.lines(may), ["t f t t"]);
+    let as_in = |user: &str| Sql::open(&config_of(&node, user, "d"));
+    // The owner of the database is the owner of public.
+    let owner = as_in("owner").unwrap();
+    owner.query("CREATE TABLE t (a int); CREATE SCHEMA s").unwrap();
+    let guest = as_in("guest").unwrap();
+    assert_eq!(fails(&guest, "CREATE SCHEMA g"), "42501 permission denied for database d ");
+    assert_eq!(guest.state("CREATE TABLE g (a int)"), "42501");
+    sql.query("GRANT CREATE ON DATABASE d TO guest").unwrap();
+    guest.query("CREATE SCHEMA g; CREATE TABLE g.t (a int)").unwrap();
+    assert_eq!(
+        sql.lines("SELECT datacl FROM pg_database WHERE datname = 'd'"),
+        ["{owner=CTc/owner,=Tc/owner,guest=C/owner}"]
+    );
+    sql.query("REVOKE CONNECT ON DATABASE d FROM PUBLIC").unwrap();
+    assert_eq!(
+        refused(&node, "guest", "d"),
+        "42501 permission denied for database \"d\" User does not have CONNECT privilege."
+    );
+    drop(as_in("owner").unwrap());
+    owner.query("GRANT CONNECT ON DATABASE d TO guest").unwrap();
+    drop(as_in("guest").unwrap());
+    owner.query("REVOKE ALL ON DATABASE d FROM PUBLIC, guest").unwrap();
+    assert_eq!(sql.lines("SELECT datacl FROM pg_database WHERE datname = 'd'"), ["{owner=CTc/owner}"]);
+    sql.query("ALTER DATABASE d OWNER TO guest").unwrap();
+    assert_eq!(sql.lines(may), ["t t t f"]);
+    // It is told what the new owner may do in what belongs to the owner of the database.
+    guest.query("CREATE TABLE now_mine (a int)").unwrap();
+    assert_eq!(owner.state("CREATE TABLE no_more (a int)"), "42501");
+}
+
+#[test]
+fn a_database_has_so_many_sessions() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.query("CREATE ROLE ann LOGIN").unwrap();
+    sql.query("CREATE DATABASE d CONNECTION LIMIT 1").unwrap();
+    let config = config_of(&node, "ann", "d");
+    let first = Sql::open(&config).unwrap();
+    assert_eq!(refused(&node, "ann", "d"), "53300 too many connections for database \"d\" ");
+    // Superusers are not counted out.
+    drop(within(&node, "d"));
+    sql.query("ALTER DATABASE d CONNECTION LIMIT 2").unwrap();
+    eventually("a second one", || Sql::open(&config).is_ok());
+    sql.query("ALTER DATABASE d ALLOW_CONNECTIONS = false").unwrap();
+    assert!(refused(&node, "ann", "d").starts_with("55000"));
+    assert_eq!(first.lines("SELECT 1"), ["1"]);
+}
+
+#[test]
+fn sessions_begin_with_the_settings_of_their_database() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.query("CREATE ROLE ann LOGIN").unwrap();
+    sql.query("CREATE DATABASE d").unwrap();
+    sql.query(
+        "ALTER DATABASE d SET TimeZone = 'Asia/Tokyo'; ALTER ROLE ann IN DATABASE d SET statement_timeout = '7s'",
+    )
+    .unwrap();
+    sql.query("ALTER ROLE ann SET statement_timeout = '9s'; ALTER ROLE ALL SET lock_timeout = '3s'").unwrap();
+    let show =
+        "SELECT current_setting('TimeZone'), current_setting('statement_timeout'), current_setting('lock_timeout')";
+    let ann = |database: &str| Sql::open(&config_of(&node, "ann", database)).unwrap().lines(show);
+    assert_eq!(ann("d"), ["Asia/Tokyo 7s 3s"]);
+    assert_eq!(ann("postgres"), ["UTC 9s 3s"]);
+    let kept = "SELECT coalesce(datname, 'all'), coalesce(rolname, 'all'), setconfig FROM pg_db_role_setting s \
+                LEFT JOIN pg_database d ON d.oid = setdatabase LEFT JOIN pg_roles r ON r.oid = setrole ORDER BY 1, 2";
+    assert_eq!(
+        sql.lines(kept),
+        [
+            "all all {lock_timeout=3s}",
+            "all ann {statement_timeout=9s}",
+            "d all {TimeZone=Asia/Tokyo}",
+            "d ann {statement_timeout=7s}"
+        ]
+        .map(|line| line.replace("TimeZone", "timezone"))
+    );
+    sql.query("DROP DATABASE d").unwrap();
+    assert_eq!(sql.lines("SELECT count(*) FROM pg_db_role_setting WHERE setdatabase <> 0"), ["0"]);
+}
+
+#[test]
+fn a_database_that_is_used_is_not_dropped() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.query("CREATE DATABASE d").unwrap();
+    let inside = within(&node, "d");
+    inside.query("CREATE TABLE t (a int); BEGIN; INSERT INTO t VALUES (1)").unwrap();
+    let activity = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'd' \
+                    AND datid = (SELECT oid FROM pg_database WHERE datname = 'd')";
+    assert_eq!(sql.lines(activity), ["1"]);
+    assert_eq!(
+        sql.lines("SELECT numbackends FROM pg_stat_database WHERE datname IN ('d', 'postgres') ORDER BY datname"),
+        ["1", "0"]
+    );
+    let used = "55006 database \"d\" is being accessed by other users There is 1 other session using the database.";
+    assert_eq!(fails(&sql, "DROP DATABASE d"), used);
+    assert_eq!(fails(&sql, "ALTER DATABASE d RENAME TO e"), used);
+    assert_eq!(fails(&sql, "CREATE DATABASE e TEMPLATE d"), used.replace("55006 d", "55006 source d"));
+    sql.query("DROP DATABASE d WITH (FORCE)").unwrap();
+    assert_eq!(sql.lines(NAMES), ["freshet", "postgres", "template0", "template1"]);
+    eventually("the session is ended", || inside.client.is_closed());
+    // A client that goes just before is waited for.
+    sql.query("CREATE DATABASE d").unwrap();
+    drop(within(&node, "d"));
+    sql.query("DROP DATABASE d").unwrap();
+}
+
+#[test]
+fn what_was_in_a_dropped_database_gives_its_memory_back() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    let tables = || {
+        let core = node.node.database().core();
+        let names = core.catalog.tables_at(core.snapshots.current());
+        names.iter().filter(|table| table.name().starts_with("sql.")).count()
+    };
+    let before = tables();
+    sql.query("CREATE DATABASE d").unwrap();
+    let inside = within(&node, "d");
+    inside.query("CREATE TABLE t (a serial PRIMARY KEY, b text); CREATE TABLE u (a int REFERENCES t)").unwrap();
+    inside.query("INSERT INTO t (b) SELECT repeat('x', 1000) FROM generate_series(1, 100)").unwrap();
+    assert_eq!(tables(), before + 2);
+    drop(inside);
+    sql.query("DROP DATABASE d").unwrap();
+    assert_eq!(tables(), before);
+}
+
+#[test]
+fn numbers_that_are_locked_are_those_of_a_database() {
+    let node = SqlNode::in_memory();
+    let (one, other, two) = (node.connect(), node.connect(), within(&node, "postgres"));
+    one.query("SELECT pg_advisory_lock(7)").unwrap();
+    assert_eq!(other.lines("SELECT pg_try_advisory_lock(7)"), ["f"]);
+    assert_eq!(two.lines("SELECT pg_try_advisory_lock(7)"), ["t"]);
+    let locks = "SELECT datname FROM pg_locks l JOIN pg_database d ON d.oid = l.database WHERE locktype = 'advisory' ORDER BY 1";
+    assert_eq!(two.lines(locks), ["freshet", "postgres"]);
+}
+
+#[test]
+fn databases_are_there_after_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let start = || SqlNode::start(config(Some(directory.path())));
+    let node = start();
+    let sql = node.connect();
+    sql.query("CREATE DATABASE kept").unwrap();
+    sql.query("CREATE DATABASE gone").unwrap();
+    for name in ["kept", "gone"] {
+        within(&node, name).query("CREATE TABLE t (a int PRIMARY KEY); INSERT INTO t VALUES (1), (2)").unwrap();
+    }
+    node.node.checkpoint(CheckpointKind::Fuzzy).unwrap();
+    within(&node, "kept").query("INSERT INTO t VALUES (3); CREATE SEQUENCE s").unwrap();
+    sql.query("DROP DATABASE gone").unwrap();
+    drop((sql, node));
+    let node = start();
+    assert_eq!(node.connect().lines(NAMES), ["freshet", "kept", "postgres", "template0", "template1"]);
+    let kept = within(&node, "kept");
+    assert_eq!(kept.lines("SELECT * FROM t ORDER BY a"), ["1", "2", "3"]);
+    kept.query("CREATE TABLE u (a int); SELECT nextval('s')").unwrap();
+    assert!(refused(&node, "freshet", "gone").starts_with("3D000"));
+}
+
+#[test]
+fn a_standby_has_the_databases_of_its_primary() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let of =
+        |number: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directories[number].path())) };
+    let primary = SqlNode::start(of(0));
+    primary.connect().query("CREATE DATABASE before").unwrap();
+    within(&primary, "before").query("CREATE TABLE t (a int); INSERT INTO t VALUES (1)").unwrap();
+    let standby = SqlNode::start(NodeConfig { join: Some(primary.node.address().to_owned()), ..of(1) });
+    let sql = primary.connect();
+    sql.query("CREATE DATABASE after").unwrap();
+    within(&primary, "after").query("CREATE TABLE t (a int); INSERT INTO t VALUES (2)").unwrap();
+    let seen =
+        || standby.node.wait_visible(primary.node.database().core().snapshots.current(), Some(Instant::now() + SOON));
+    seen().unwrap();
+    assert_eq!(within(&standby, "before").lines("SELECT a FROM t"), ["1"]);
+    let reader = within(&standby, "after");
+    assert_eq!(reader.lines("SELECT a FROM t"), ["2"]);
+    assert_eq!(reader.state("CREATE DATABASE mine"), "25006");
+    assert_eq!(reader.state("DROP DATABASE before"), "25006");
+    // A session in a transaction keeps what it sees until that ends; then it is ended, as is one
+    // that does nothing.
+    let idle = within(&standby, "after");
+    reader.query("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT a FROM t").unwrap();
+    sql.query("DROP DATABASE after").unwrap();
+    seen().unwrap();
+    assert!(refused(&standby, "freshet", "after").starts_with("3D000"));
+    assert_eq!(reader.lines("SELECT a FROM t"), ["2"]);
+    reader.query("COMMIT").unwrap();
+    eventually("the reader is ended", || {
+        let _ = reader.query("SELECT 1");
+        reader.client.is_closed()
+    });
+    eventually("the idle session is ended", || idle.client.is_closed());
+    // What takes over has them, too, and makes more.
+    drop((sql, reader, idle, primary));
+    standby.node.promote(true).unwrap();
+    eventually("it is primary", || within(&standby, "before").query("INSERT INTO t VALUES (3)").is_ok());
+    standby.connect().query("CREATE DATABASE more").unwrap();
+    within(&standby, "more").query("CREATE TABLE t (a int)").unwrap();
+}
