@@ -3,7 +3,7 @@
 # Needs PostgreSQL's programs (initdb, pg_basebackup; found by pg_config, or in PGBIN), a release build of freshet (found in
 # target/release, or in FRESHET), and, for root, a user "postgres" to run PostgreSQL as. Data go to $base. All that is started ends with the script.
 #
-# Sets dir (for files of the script) and bin; set_server postgresql|freshet sets host, port, user and database.
+# Sets dir (for files of the script) and bin; set_server and set_standby postgresql|freshet set host, port, user and database.
 
 freshet=${FRESHET:-target/release/freshet}
 bin=${PGBIN:-$(pg_config --bindir)}
@@ -60,10 +60,16 @@ ready "$dir/f1.log"
 pids+=($!)
 ready "$dir/f2.log"
 sql=$(field "$dir/f1.log" sql)
-
+standby_sql=$(field "$dir/f2.log" sql)
 
 # Whom the next commands speak to.
 set_server() {
     host=127.0.0.1 database=bench
     if [ "$1" = postgresql ]; then port=$one user=bench; else port=${sql##*:} user=freshet; fi
+}
+
+# The same on the standby.
+set_standby() {
+    set_server "$1"
+    if [ "$1" = postgresql ]; then port=$two; else port=${standby_sql##*:}; fi
 }

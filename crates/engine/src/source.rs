@@ -1,6 +1,12 @@
 //! Versions from the log.
 
-use std::sync::{Arc, OnceLock};
+use std::{
+    cell::RefCell,
+    sync::{
+        Arc, OnceLock,
+        atomic::{AtomicU64, Ordering},
+    },
+};
 
 use freshet_base::{Fid, Rid, Stamp, Watermark};
 use freshet_log::{LogReader, RecordHeader, block::RECORD_HEADER};
@@ -10,15 +16,77 @@ use freshet_storage::{LoadError, Loaded, RecordSource};
 /// Bytes that are read at once: most records whole.
 const GUESS: usize = 512;
 
+/// How much a thread reads ahead whose records lie one behind the other: as those of a table do
+/// that was loaded, when somebody reads all of it for the first time.
+const AHEAD: usize = 64 << 10;
+/// Records lie one behind the other when no more than this is between them.
+const NEAR: u64 = 256;
+/// So many in a row are no coincidence.
+const RUN: u32 = 8;
+
+/// What a thread has read ahead, of one log.
+#[derive(Default)]
+struct ReadAhead {
+    /// Whose log it is; zero for none.
+    source: u64,
+    from: Stamp,
+    bytes: Vec<u8>,
+    /// The end of the record that the thread has loaded last.
+    end: Stamp,
+    /// How many it has loaded one behind the other.
+    run: u32,
+}
+
+thread_local! {
+    static READ_AHEAD: RefCell<ReadAhead> = const {
+        RefCell::new(ReadAhead { source: 0, from: Stamp::ZERO, bytes: Vec::new(), end: Stamp::ZERO, run: 0 })
+    };
+}
+
+impl ReadAhead {
+    /// What was read of the log from `address` on.
+    fn at(&self, address: Stamp) -> &[u8] {
+        let skipped = address.0.checked_sub(self.from.0).map_or(usize::MAX, |skipped| skipped as usize);
+        self.bytes.get(skipped..).unwrap_or_default()
+    }
+
+    /// The record at `address` as far as it was read.
+    fn record(&self, address: Stamp) -> Option<&[u8]> {
+        let bytes = self.at(address);
+        let length = RecordHeader::decode(bytes.get(..RECORD_HEADER)?).ok()?.length as usize;
+        bytes.get(..RECORD_HEADER + length)
+    }
+
+    /// A record is being loaded, of `source`.
+    fn note(&mut self, source: u64, address: Stamp) {
+        if self.source != source {
+            *self = Self { source, ..Self::default() };
+        }
+        let near = address >= self.end && address.since(self.end) <= NEAR;
+        self.run = if near { self.run.saturating_add(1) } else { 0 };
+    }
+}
+
 /// The log as a source of versions.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct LogSource {
+    /// No other in this process has it.
+    number: u64,
     /// Set when the log is open; nothing is in the log only before.
     reader: OnceLock<LogReader>,
     /// On a standby: its read view. Above it, a take-over could cut what was replayed.
     visible: OnceLock<Arc<Watermark>>,
     /// Set when this node becomes primary: then nothing is cut any more while it lives.
     reigns: OnceLock<()>,
+}
+
+impl Default for LogSource {
+    fn default() -> Self {
+        static NUMBERS: AtomicU64 = AtomicU64::new(1);
+        // Relaxed: only that no two are the same matters.
+        let number = NUMBERS.fetch_add(1, Ordering::Relaxed);
+        Self { number, reader: OnceLock::new(), visible: OnceLock::new(), reigns: OnceLock::new() }
+    }
 }
 
 impl LogSource {
@@ -48,8 +116,38 @@ impl LogSource {
     }
 }
 
+impl LogSource {
+    /// Loads a record from what the thread has read ahead; reads on where its records lie one
+    /// behind the other. Only what no cut can take back is kept: what lies below the limit.
+    fn load_ahead(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Option<Loaded> {
+        READ_AHEAD.with_borrow_mut(|ahead| {
+            ahead.note(self.number, address);
+            if ahead.record(address).is_none() {
+                let end = self.limit().min(self.filled()).min(address.plus(AHEAD as u64));
+                if ahead.run < RUN || end <= address {
+                    return None;
+                }
+                ahead.from = address;
+                ahead.bytes.resize(end.since(address) as usize, 0);
+                if self.read(address, &mut ahead.bytes).is_err() {
+                    ahead.bytes.clear();
+                    return None;
+                }
+            }
+            let record = ahead.record(address)?;
+            let header = RecordHeader::decode(record).ok().filter(|header| header.fid == fid && header.rid == rid)?;
+            row.extend_from_slice(&record[RECORD_HEADER..]);
+            ahead.end = address.plus(record.len() as u64);
+            Some(Loaded { kind: header.kind, prev: header.prev })
+        })
+    }
+}
+
 impl RecordSource for LogSource {
     fn load(&self, address: Stamp, fid: Fid, rid: Rid, row: &mut Vec<u8>) -> Result<Loaded, LoadError> {
+        if let Some(loaded) = self.load_ahead(address, fid, rid, row) {
+            return Ok(loaded);
+        }
         let mut bytes = [0; GUESS];
         // The record may be the log's last: then there are fewer bytes behind it.
         let filled = self.filled();
@@ -71,6 +169,7 @@ impl RecordSource for LogSource {
             row.resize(from + length - begun, 0);
             self.read(address.plus((RECORD_HEADER + begun) as u64), &mut row[from..])?;
         }
+        READ_AHEAD.with_borrow_mut(|ahead| ahead.end = end);
         Ok(Loaded { kind: header.kind, prev: header.prev })
     }
 

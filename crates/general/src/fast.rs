@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        Array as _, ArrayRef, ArrowPrimitiveType, Decimal128Array, FixedSizeBinaryArray, FixedSizeBinaryBuilder,
-        PrimitiveArray, new_null_array,
+        Array as _, ArrayRef, ArrowPrimitiveType, BinaryViewArray, BinaryViewBuilder, Decimal128Array, PrimitiveArray,
+        new_null_array,
     },
     buffer::NullBuffer,
     compute::cast,
@@ -20,7 +20,7 @@ use freshet_sql::{Kind, SqlError, SqlState, types::Numeric};
 use crate::{
     error::external,
     function::{RowFunction, Work},
-    layout::{data_type, numeric_from_bytes, numeric_to_bytes},
+    layout::{data_type, numeric_from_bytes, numeric_of, numeric_to_bytes},
 };
 
 /// Evaluates a function if there is a fast way.
@@ -284,7 +284,7 @@ mod num {
 enum Numbers<'a> {
     Constant(Option<Numeric>),
     Decimals(&'a Decimal128Array, u32),
-    Bytes(&'a FixedSizeBinaryArray),
+    Bytes(&'a BinaryViewArray),
 }
 
 impl<'a> Numbers<'a> {
@@ -292,10 +292,11 @@ impl<'a> Numbers<'a> {
         match value {
             ColumnarValue::Scalar(ScalarValue::Decimal128(number, _, scale)) => {
                 let scale = scale.unsigned_abs().into();
-                Some(Self::Constant(number.and_then(|number| Numeric::new(number, scale))))
+                Some(Self::Constant(number.and_then(|number| numeric_of(number, scale))))
             }
-            ColumnarValue::Scalar(ScalarValue::FixedSizeBinary(_, bytes)) => {
-                Some(Self::Constant(bytes.as_deref().and_then(numeric_from_bytes)))
+            ColumnarValue::Scalar(ScalarValue::BinaryView(bytes)) => {
+                let number = bytes.as_deref().and_then(numeric_from_bytes);
+                Some(Self::Constant(number.map(|number| number.to_numeric())))
             }
             ColumnarValue::Scalar(_) => None,
             ColumnarValue::Array(array) => {
@@ -303,7 +304,7 @@ impl<'a> Numbers<'a> {
                 if let Some(array) = any.downcast_ref::<Decimal128Array>() {
                     return Some(Self::Decimals(array, array.scale().unsigned_abs().into()));
                 }
-                any.downcast_ref::<FixedSizeBinaryArray>().map(Self::Bytes)
+                any.downcast_ref::<BinaryViewArray>().map(Self::Bytes)
             }
         }
     }
@@ -311,9 +312,12 @@ impl<'a> Numbers<'a> {
     #[inline]
     fn get(&self, at: usize) -> Option<Numeric> {
         match self {
-            Self::Constant(number) => *number,
-            Self::Decimals(array, scale) => array.is_valid(at).then(|| Numeric::new(array.value(at), *scale)).flatten(),
-            Self::Bytes(array) => array.is_valid(at).then(|| numeric_from_bytes(array.value(at))).flatten(),
+            Self::Constant(number) => number.clone(),
+            Self::Decimals(array, scale) => array.is_valid(at).then(|| numeric_of(array.value(at), *scale)).flatten(),
+            Self::Bytes(array) if array.is_valid(at) => {
+                numeric_from_bytes(array.value(at)).map(|number| number.to_numeric())
+            }
+            Self::Bytes(_) => None,
         }
     }
 
@@ -336,11 +340,12 @@ fn numerics(operator: Operator, left: &ColumnarValue, right: &ColumnarValue) -> 
         Operator::Divide => Numeric::div,
         Operator::Remainder => Numeric::rem,
     };
-    let mut builder = FixedSizeBinaryBuilder::with_capacity(count, 17);
+    let mut builder = BinaryViewBuilder::with_capacity(count);
     for at in 0..count {
         match (left.get(at), right.get(at)) {
             (Some(left), Some(right)) => {
-                builder.append_value(numeric_to_bytes(apply(left, right).map_err(external)?))?;
+                let result = apply(&left, &right).map_err(external)?;
+                builder.append_value(numeric_to_bytes(result.as_ref()).as_slice());
             }
             _ => builder.append_null(),
         }
@@ -375,10 +380,10 @@ fn widen(array: &ArrayRef, to: &DataType, function: &RowFunction) -> Result<Opti
 }
 
 fn number_bytes(count: usize, get: impl Fn(usize) -> Option<Numeric>) -> Result<ArrayRef> {
-    let mut builder = FixedSizeBinaryBuilder::with_capacity(count, 17);
+    let mut builder = BinaryViewBuilder::with_capacity(count);
     for at in 0..count {
         match get(at) {
-            Some(number) => builder.append_value(numeric_to_bytes(number))?,
+            Some(number) => builder.append_value(numeric_to_bytes(number.as_ref()).as_slice()),
             None => builder.append_null(),
         }
     }

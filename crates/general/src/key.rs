@@ -7,33 +7,29 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        Array as _, ArrayRef, BinaryViewBuilder, Decimal128Array, Decimal128Builder, Decimal256Builder,
-        FixedSizeBinaryArray, StringViewBuilder,
+        Array as _, ArrayRef, BinaryViewArray, BinaryViewBuilder, Decimal128Array, Decimal128Builder, StringViewBuilder,
     },
-    datatypes::{DECIMAL128_MAX_PRECISION, DECIMAL256_MAX_PRECISION, DataType, i256},
+    datatypes::{DECIMAL128_MAX_PRECISION, DataType},
 };
 use datafusion_common::{DataFusionError, Result, ScalarValue};
 use datafusion_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
 use freshet_sql::{
     Kind, SqlError, Type, Value,
-    types::{Array, Numeric, json::Json, without_blanks},
+    types::{Array, NumericRef, Precision, json::Json, without_blanks},
 };
 
 use crate::{
     error::external,
     function::call,
-    layout::{Reader, data_type, numeric_from_bytes},
+    layout::{Reader, data_type, numeric_from_bytes, numeric_of},
 };
 
-/// The scale of all numbers' keys: the largest there is.
-const SCALE: u32 = Numeric::MAX_DIGITS;
-const NUMERIC_KEY: DataType = DataType::Decimal256(DECIMAL256_MAX_PRECISION, SCALE as i8);
 const INTERVAL_KEY: DataType = DataType::Decimal128(DECIMAL128_MAX_PRECISION, 0);
 
 /// Whether a type's arrays compare as its values do.
 pub(crate) fn compares(ty: Type) -> bool {
     match ty.kind() {
-        Kind::Numeric => ty.precision().is_some(),
+        Kind::Numeric => ty.precision().and_then(Precision::short_scale).is_some(),
         Kind::Char => ty.character_length().is_some(),
         Kind::Interval | Kind::Jsonb => false,
         kind => !kind.is_array(),
@@ -71,7 +67,6 @@ impl Key {
 
     fn data_type(&self) -> DataType {
         match self.ty.kind() {
-            Kind::Numeric => NUMERIC_KEY,
             Kind::Interval => INTERVAL_KEY,
             Kind::Char => DataType::Utf8View,
             _ => DataType::BinaryView,
@@ -147,31 +142,31 @@ impl ScalarUDFImpl for Key {
     }
 }
 
-fn power(exponent: u32) -> i128 {
-    10i128.pow(exponent.min(SCALE))
-}
-
+/// The bytes by which numbers sort; none is zero.
 fn numeric_keys(array: &ArrayRef) -> Result<ArrayRef> {
-    let mut builder = Decimal256Builder::with_capacity(array.len()).with_data_type(NUMERIC_KEY);
+    let mut builder = BinaryViewBuilder::with_capacity(array.len());
+    let mut bytes = Vec::new();
+    let mut append = |number: Option<NumericRef<'_>>| match number {
+        Some(number) => {
+            bytes.clear();
+            number.write_sorted(&mut bytes);
+            builder.append_value(&bytes);
+        }
+        None => builder.append_null(),
+    };
     let any = array.as_any();
     if let Some(array) = any.downcast_ref::<Decimal128Array>() {
         let scale = u32::from(array.scale().unsigned_abs());
-        let factor = i256::from_i128(power(SCALE.saturating_sub(scale)));
-        array.iter().for_each(|number| {
-            builder.append_option(number.map(|number| i256::from_i128(number).wrapping_mul(factor)));
-        });
-    } else if let Some(array) = any.downcast_ref::<FixedSizeBinaryArray>() {
-        array.iter().for_each(|bytes| builder.append_option(bytes.and_then(numeric_from_bytes).map(numeric_key)));
+        for number in array.iter() {
+            let number = number.and_then(|number| numeric_of(number, scale));
+            append(number.as_ref().map(|number| number.as_ref()));
+        }
+    } else if let Some(array) = any.downcast_ref::<BinaryViewArray>() {
+        array.iter().for_each(|bytes| append(bytes.and_then(numeric_from_bytes)));
     } else {
         return Err(external(SqlError::internal(format!("numbers lie in an array of {}", array.data_type()))));
     }
     Ok(Arc::new(builder.finish()))
-}
-
-/// 38 digits times a power of ten of at most 38 digits fit in 256 bits.
-fn numeric_key(number: Numeric) -> i256 {
-    let factor = power(SCALE - number.scale().min(SCALE));
-    i256::from_i128(number.coefficient()).wrapping_mul(i256::from_i128(factor))
 }
 
 /// Writes a value such that bytes compare as values do, and none is a prefix of another one's.
@@ -187,7 +182,7 @@ fn write(value: &Value, out: &mut Vec<u8>) {
         Value::Timestamp(value) | Value::Timestamptz(value) => write_integer(value.0, out),
         Value::Float4(value) => write_float((*value).into(), out),
         Value::Float8(value) => write_float(*value, out),
-        Value::Numeric(value) => write_numeric(*value, out),
+        Value::Numeric(value) => write_numeric(value.as_ref(), out),
         Value::Oid(value) => out.extend(value.to_be_bytes()),
         Value::SingleChar(value) => out.push(*value),
         Value::Text(value) | Value::Json(value) => write_bytes(value.as_bytes(), out),
@@ -215,10 +210,9 @@ fn write_float(number: f64, out: &mut Vec<u8>) {
     out.extend(ordered.to_be_bytes());
 }
 
-fn write_numeric(number: Numeric, out: &mut Vec<u8>) {
-    let mut bytes = numeric_key(number).to_be_bytes();
-    bytes[0] ^= 0x80;
-    out.extend(bytes);
+fn write_numeric(number: NumericRef<'_>, out: &mut Vec<u8>) {
+    number.write_sorted(out);
+    out.push(0);
 }
 
 /// Bytes, with a mark at their end that is less than any byte.
@@ -374,11 +368,32 @@ mod tests {
 
     #[test]
     fn numbers_of_all_scales_have_keys() {
-        let numbers =
-            ["-99999999999999999999999999999999999999", "-0.1", "0", "0.00000000000000000000000000000000000001", "1.5"];
-        let values: Vec<_> = numbers.map(|text| Numeric::parse(text, None).unwrap()).into();
-        let keys: Vec<_> = values.iter().map(|value| numeric_key(*value)).collect();
+        let numbers = [
+            "-Infinity",
+            "-1e100",
+            "-99999999999999999999999999999999999999",
+            "-0.1",
+            "-1e-100",
+            "0",
+            "1e-100",
+            "0.00000000000000000000000000000000000001",
+            "1.5",
+            "1e100",
+            "Infinity",
+            "NaN",
+        ];
+        let keys: Vec<_> = numbers.iter().map(|text| bytes(Type::NUMERIC, text).1).collect();
         assert!(keys.is_sorted());
-        assert_eq!(numeric_key(Numeric::parse("1.50", None).unwrap()), keys[4]);
+        assert_eq!(bytes(Type::NUMERIC, "1.50").1, keys[8]);
+        let array: ArrayRef = {
+            let mut builder = crate::layout::Builder::new(Type::NUMERIC, numbers.len());
+            for text in numbers {
+                builder.append(bytes(Type::NUMERIC, text).0.as_ref()).unwrap();
+            }
+            builder.finish()
+        };
+        let sorted = numeric_keys(&array).unwrap();
+        let sorted = sorted.as_any().downcast_ref::<BinaryViewArray>().unwrap();
+        assert!(sorted.iter().is_sorted());
     }
 }

@@ -6,8 +6,8 @@
 //! | type | array | compares as its values do |
 //! |---|---|---|
 //! | boolean, integers, floats | their own; -0 becomes 0, all NaN are one | yes |
-//! | `numeric(p,s)` | `Decimal128(38, s)` | yes |
-//! | `numeric` | 17 bytes: coefficient, scale | by key: `Decimal256(76, 38)` |
+//! | `numeric(p,s)` of up to 38 digits | `Decimal128(38, s)`, NaN being the largest | yes |
+//! | other `numeric` | bytes: scale and coefficient, or 255 and the bytes of a wide number | by key: bytes |
 //! | `text`, `varchar`, `name`, `json` | `Utf8View` | yes (`json` has no order) |
 //! | `char(n)` | `Utf8View` without trailing blanks | yes |
 //! | `bpchar` | `Utf8View` with them | by key: without |
@@ -33,11 +33,17 @@ use datafusion_common::{Result, ScalarValue};
 use datafusion_execution::memory_pool::MemoryReservation;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value, ValueRef,
-    types::{Date, EvalContext, Interval, Numeric, Time, Timestamp, binary, fit, without_blanks},
+    types::{
+        Date, EvalContext, Interval, Numeric, NumericRef, Precision, Time, Timestamp, binary, fit,
+        numeric::{Decimal, Special},
+        without_blanks,
+    },
 };
 
-/// Bytes of a `numeric` without precision.
-const NUMERIC_WIDTH: i32 = 17;
+/// The first byte of a number that is wide; that of any other is its scale.
+const WIDE_NUMBER: u8 = 255;
+/// In the place of a coefficient: not a number.
+const NAN: i128 = i128::MAX;
 /// Bytes of an `interval` or a `uuid`.
 const WIDE: i32 = 16;
 
@@ -50,9 +56,9 @@ pub(crate) fn data_type(ty: Type) -> DataType {
         Kind::Int8 | Kind::Time | Kind::Timestamp | Kind::Timestamptz => DataType::Int64,
         Kind::Float4 => DataType::Float32,
         Kind::Float8 => DataType::Float64,
-        Kind::Numeric => match ty.precision() {
-            Some(precision) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, precision.scale as i8),
-            None => DataType::FixedSizeBinary(NUMERIC_WIDTH),
+        Kind::Numeric => match ty.precision().and_then(Precision::short_scale) {
+            Some(scale) => DataType::Decimal128(DECIMAL128_MAX_PRECISION, scale as i8),
+            None => DataType::BinaryView,
         },
         Kind::SingleChar => DataType::UInt8,
         Kind::Bytea => DataType::BinaryView,
@@ -74,16 +80,60 @@ fn mismatch(ty: Type, found: &DataType) -> SqlError {
     SqlError::internal(format!("values of type {ty} lie in an array of {found}"))
 }
 
-pub(crate) fn numeric_to_bytes(number: Numeric) -> [u8; NUMERIC_WIDTH as usize] {
-    let mut bytes = [0; NUMERIC_WIDTH as usize];
-    bytes[..16].copy_from_slice(&number.coefficient().to_le_bytes());
-    bytes[16] = number.scale() as u8;
-    bytes
+/// The bytes of a number, in a buffer for short ones and one for long ones.
+pub(crate) struct NumericBytes {
+    short: [u8; 17],
+    length: usize,
+    long: Vec<u8>,
 }
 
-pub(crate) fn numeric_from_bytes(bytes: &[u8]) -> Option<Numeric> {
-    let (coefficient, scale) = bytes.split_first_chunk::<16>()?;
-    Numeric::new(i128::from_le_bytes(*coefficient), (*scale.first()?).into())
+impl NumericBytes {
+    #[inline]
+    pub fn as_slice(&self) -> &[u8] {
+        if self.length == 0 { &self.long } else { &self.short[..self.length] }
+    }
+}
+
+/// The fewer bytes there are, the cheaper it is to move them: the sign's at the end go.
+#[inline]
+pub(crate) fn numeric_to_bytes(number: NumericRef<'_>) -> NumericBytes {
+    match number {
+        NumericRef::Small(number) => {
+            let coefficient = number.coefficient();
+            let bits = 129 - (coefficient ^ coefficient >> 127).leading_zeros() as usize;
+            let mut short = [0; 17];
+            short[0] = number.scale() as u8;
+            short[1..].copy_from_slice(&coefficient.to_le_bytes());
+            NumericBytes { short, length: 1 + bits.div_ceil(8).min(16), long: Vec::new() }
+        }
+        NumericRef::Wide(bytes) => {
+            let mut long = Vec::with_capacity(1 + bytes.len());
+            long.push(WIDE_NUMBER);
+            long.extend_from_slice(bytes);
+            NumericBytes { short: [0; 17], length: 0, long }
+        }
+    }
+}
+
+#[inline]
+pub(crate) fn numeric_from_bytes(bytes: &[u8]) -> Option<NumericRef<'_>> {
+    let (&scale, coefficient) = bytes.split_first()?;
+    if scale == WIDE_NUMBER {
+        return Some(NumericRef::Wide(coefficient));
+    }
+    let fill = if *coefficient.last()? >= 0x80 { 0xff } else { 0 };
+    let mut all = [fill; 16];
+    all.get_mut(..coefficient.len())?.copy_from_slice(coefficient);
+    Decimal::new(i128::from_le_bytes(all), scale.into()).map(NumericRef::Small)
+}
+
+/// The number of an array of `numeric(p,s)` with this coefficient.
+#[inline]
+pub(crate) fn numeric_of(coefficient: i128, scale: u32) -> Option<Numeric> {
+    if coefficient == NAN {
+        return Some(Numeric::nan());
+    }
+    Numeric::new(coefficient, scale)
 }
 
 fn interval_to_bytes(interval: Interval) -> [u8; WIDE as usize] {
@@ -207,10 +257,10 @@ impl<'a> Reader<'a> {
             (Cells::Float4(array), _) => Value::Float4(array.value(at)),
             (Cells::Float8(array), _) => Value::Float8(array.value(at)),
             (Cells::Decimal(array, scale), _) => {
-                Value::Numeric(Numeric::new(array.value(at), *scale).ok_or_else(damaged)?)
+                Value::Numeric(numeric_of(array.value(at), *scale).ok_or_else(damaged)?)
             }
-            (Cells::Bytes(array), Kind::Numeric) => {
-                Value::Numeric(numeric_from_bytes(array.value(at)).ok_or_else(damaged)?)
+            (Cells::Binary(array), Kind::Numeric) => {
+                Value::Numeric(numeric_from_bytes(array.value(at)).ok_or_else(damaged)?.to_numeric())
             }
             (Cells::Bytes(array), Kind::Interval) => {
                 Value::Interval(interval_from_bytes(array.value(at)).ok_or_else(damaged)?)
@@ -324,7 +374,9 @@ impl Builder {
             (CellsBuilder::Decimal(builder, scale), ValueRef::Numeric(value)) => {
                 builder.append_value(coefficient_at(value, *scale)?);
             }
-            (CellsBuilder::Bytes(builder), ValueRef::Numeric(value)) => append_bytes(builder, &numeric_to_bytes(value)),
+            (CellsBuilder::Binary(builder), ValueRef::Numeric(value)) => {
+                builder.append_value(numeric_to_bytes(value).as_slice());
+            }
             (CellsBuilder::Bytes(builder), ValueRef::Interval(value)) => {
                 append_bytes(builder, &interval_to_bytes(value));
             }
@@ -423,8 +475,16 @@ fn stored_char(text: &str, ty: Type) -> &str {
 }
 
 /// The coefficient of a number with `scale` digits behind the point.
-fn coefficient_at(number: Numeric, scale: u32) -> Result<i128, SqlError> {
-    match number.rescaled(scale) {
+fn coefficient_at(number: NumericRef<'_>, scale: u32) -> Result<i128, SqlError> {
+    if let NumericRef::Small(number) = number
+        && number.scale() == scale
+    {
+        return Ok(number.coefficient());
+    }
+    if number.as_special() == Some(Special::NaN) {
+        return Ok(NAN);
+    }
+    match number.to_numeric().rescaled(scale).and_then(|number| number.small()) {
         Some(number) => Ok(number.coefficient()),
         None => Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "numeric field overflow")),
     }
@@ -447,11 +507,13 @@ pub(crate) fn to_scalar(ty: Type, value: &Value) -> Result<ScalarValue, SqlError
         (Value::Timestamp(value) | Value::Timestamptz(value), DataType::Int64) => ScalarValue::Int64(Some(value.0)),
         (Value::Float4(value), DataType::Float32) => ScalarValue::Float32(Some(canonical_f32(*value))),
         (Value::Float8(value), DataType::Float64) => ScalarValue::Float64(Some(canonical_f64(*value))),
-        (Value::Numeric(value), DataType::Decimal128(precision, scale)) => {
-            ScalarValue::Decimal128(Some(coefficient_at(*value, scale.unsigned_abs().into())?), *precision, *scale)
-        }
-        (Value::Numeric(value), DataType::FixedSizeBinary(width)) => {
-            ScalarValue::FixedSizeBinary(*width, Some(numeric_to_bytes(*value).to_vec()))
+        (Value::Numeric(value), DataType::Decimal128(precision, scale)) => ScalarValue::Decimal128(
+            Some(coefficient_at(value.as_ref(), scale.unsigned_abs().into())?),
+            *precision,
+            *scale,
+        ),
+        (Value::Numeric(value), DataType::BinaryView) => {
+            ScalarValue::BinaryView(Some(numeric_to_bytes(value.as_ref()).as_slice().to_vec()))
         }
         (Value::Interval(value), DataType::FixedSizeBinary(width)) => {
             ScalarValue::FixedSizeBinary(*width, Some(interval_to_bytes(*value).to_vec()))
@@ -498,10 +560,10 @@ pub(crate) fn from_scalar(ty: Type, scalar: &ScalarValue) -> Result<Value, SqlEr
         (ScalarValue::Float32(Some(value)), Kind::Float4) => Value::Float4(*value),
         (ScalarValue::Float64(Some(value)), Kind::Float8) => Value::Float8(*value),
         (ScalarValue::Decimal128(Some(value), _, scale), Kind::Numeric) => {
-            Value::Numeric(Numeric::new(*value, scale.unsigned_abs().into()).ok_or_else(damaged)?)
+            Value::Numeric(numeric_of(*value, scale.unsigned_abs().into()).ok_or_else(damaged)?)
         }
-        (ScalarValue::FixedSizeBinary(_, Some(bytes)), Kind::Numeric) => {
-            Value::Numeric(numeric_from_bytes(bytes).ok_or_else(damaged)?)
+        (ScalarValue::BinaryView(Some(bytes)), Kind::Numeric) => {
+            Value::Numeric(numeric_from_bytes(bytes).ok_or_else(damaged)?.to_numeric())
         }
         (ScalarValue::FixedSizeBinary(_, Some(bytes)), Kind::Interval) => {
             Value::Interval(interval_from_bytes(bytes).ok_or_else(damaged)?)

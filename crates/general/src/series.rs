@@ -6,7 +6,7 @@ use datafusion_expr::Expr;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
     functions::{SetDeclared, SetFunction, regexp_matches, resolve},
-    types::{Array, EvalContext, Numeric, TimeZone, Timestamp, json},
+    types::{Array, EvalContext, Numeric, TimeZone, Timestamp, json, numeric::Special},
 };
 
 /// A function that returns a set.
@@ -265,17 +265,24 @@ fn generate(from: &Value, to: &Value, step: Option<&Value>, zone: TimeZone) -> R
     match (from, to) {
         (Value::Numeric(from), Value::Numeric(to)) => {
             let step = match step {
-                Some(Value::Numeric(step)) => *step,
+                Some(Value::Numeric(step)) => step.clone(),
                 _ => Numeric::ONE,
             };
+            for (number, what) in [(from, "start value"), (to, "stop value"), (&step, "step size")] {
+                if let Some(special) = number.as_special() {
+                    let special = if special == Special::NaN { "NaN" } else { "infinity" };
+                    let message = format!("{what} cannot be {special}");
+                    return Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message));
+                }
+            }
             let order = step.cmp(&Numeric::ZERO);
             if order.is_eq() {
                 return Err(zero_step());
             }
-            let (mut next, to) = (Some(*from), *to);
+            let (mut next, to) = (Some(from.clone()), to.clone());
             Ok(Box::new(std::iter::from_fn(move || {
-                let number = next.filter(|number| if order.is_gt() { *number <= to } else { *number >= to })?;
-                next = number.add(step).ok();
+                let number = next.take().filter(|number| if order.is_gt() { *number <= to } else { *number >= to })?;
+                next = number.add(&step).ok();
                 Some(Ok(vec![Value::Numeric(number)]))
             })))
         }

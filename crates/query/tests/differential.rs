@@ -14,10 +14,17 @@
 //!
 //!     FRESHET_DIFFERENTIAL=numbers,joins cargo test -p freshet-query --test differential files
 //!
-//! runs two of the files.
+//! runs two of the files. Other statements are generated, from a seed that is printed:
+//!
+//!     FRESHET_SEED=7 FRESHET_FACTOR=10 FRESHET_DIFFERENTIAL=joins cargo test -p freshet-query --test differential generated
+//!
+//! generates ten times as many as otherwise from seed 7, about one of the topics. What a generated
+//! statement finds belongs into a file, when it is mended.
 
 mod common;
 
+#[path = "differential/generate/mod.rs"]
+mod generate;
 #[path = "differential/text.rs"]
 mod text;
 
@@ -62,8 +69,9 @@ impl Pair {
         (self.freshet.answer(), self.postgresql.answer())
     }
 
-    /// The answers where they differ. A transaction that only one of them is in then is ended.
-    fn difference(&mut self, statement: &Statement) -> Option<(Answer, Answer)> {
+    /// PostgreSQL's answer, and Freshet's if it differs. A transaction that only one of them is in
+    /// then is ended.
+    fn compared(&mut self, statement: &Statement) -> (Answer, Option<Answer>) {
         let (mut ours, mut theirs) = self.ask(&statement.sql, &statement.data);
         if !is_ordered(&statement.sql) {
             ours.sort();
@@ -72,7 +80,8 @@ impl Pair {
         if ours.status != theirs.status {
             self.ask("ROLLBACK", "");
         }
-        (comparable(&ours) != comparable(&theirs)).then_some((ours, theirs))
+        let differs = comparable(&ours) != comparable(&theirs);
+        (theirs, differs.then_some(ours))
     }
 }
 
@@ -136,14 +145,12 @@ fn known_differences() -> BTreeMap<String, String> {
 
 #[test]
 fn files_are_answered_as_by_postgresql() {
-    let chosen = env::var("FRESHET_DIFFERENTIAL").ok();
+    let chosen = chosen();
     let mut files: Vec<PathBuf> = fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path()).collect();
     files.retain(|file| file.extension().is_some_and(|it| it == "sql"));
     files.sort();
     let name = |file: &PathBuf| file.file_stem().unwrap().to_string_lossy().into_owned();
-    if let Some(chosen) = &chosen {
-        files.retain(|file| chosen.split(',').any(|it| it == name(file)));
-    }
+    files.retain(|file| is_chosen(chosen.as_deref(), &name(file)));
     assert!(!files.is_empty(), "no files in {}", directory().display());
     let mut known = known_differences();
     let Some((node, judge)) = servers("statements as PostgreSQL answers them") else { return };
@@ -153,11 +160,11 @@ fn files_are_answered_as_by_postgresql() {
         let mut pair = Pair::open(&node, &judge, &format!("of_{name}"));
         let found = statements(&fs::read_to_string(&file).unwrap());
         for statement in &found {
-            let difference = pair.difference(statement);
+            let (theirs, difference) = pair.compared(statement);
             let is_known = known.remove(&normal(&statement.sql));
             let (line, sql) = (statement.line, &statement.sql);
             match (difference, is_known) {
-                (Some((ours, theirs)), None) => {
+                (Some(ours), None) => {
                     wrong.push(format!("{name}.sql:{line}: {sql}\n    Freshet:    {ours}\n    PostgreSQL: {theirs}"));
                 }
                 (None, Some(sentence)) => wrong.push(format!(
@@ -173,6 +180,52 @@ fn files_are_answered_as_by_postgresql() {
         wrong.extend(known.keys().map(|sql| format!("differences.txt has what is in no file: {sql}")));
     }
     println!("{count} statements");
+    report(&wrong);
+}
+
+/// The files or topics that the environment chooses, if it chooses.
+fn chosen() -> Option<String> {
+    env::var("FRESHET_DIFFERENTIAL").ok()
+}
+
+fn is_chosen(chosen: Option<&str>, name: &str) -> bool {
+    chosen.is_none_or(|chosen| chosen.split(',').any(|it| it == name))
+}
+
+/// A number of the environment.
+fn number(variable: &str, otherwise: u64) -> u64 {
+    env::var(variable).map_or(otherwise, |it| it.parse().unwrap_or_else(|_| panic!("{variable} is a number")))
+}
+
+#[test]
+fn generated_statements_are_answered_as_by_postgresql() {
+    let (seed, factor) = (number("FRESHET_SEED", 1), number("FRESHET_FACTOR", 1));
+    println!("FRESHET_SEED={seed}");
+    let chosen = chosen();
+    let Some((node, judge)) = servers("generated statements as PostgreSQL answers them") else { return };
+    let (mut all, mut wrong) = (0, Vec::new());
+    for (name, count, make) in generate::TOPICS {
+        if !is_chosen(chosen.as_deref(), name) {
+            continue;
+        }
+        let begun = Instant::now();
+        let mut random = generate::random::Random::new(seed, name);
+        let made = make(&mut random, count * usize::try_from(factor).unwrap());
+        let mut pair = Pair::open(&node, &judge, &format!("for_{name}"));
+        let mut failed = 0;
+        for sql in &made {
+            let statement = Statement { sql: sql.clone(), ..Statement::default() };
+            let (said, difference) = pair.compared(&statement);
+            failed += usize::from(said.state().is_some());
+            if let Some(ours) = difference {
+                wrong.push(format!("{name}: {sql}\n    Freshet:    {ours}\n    PostgreSQL: {said}"));
+            }
+        }
+        println!("{name}: {} statements, {failed} of them in error, {:?}", made.len(), begun.elapsed());
+        assert!(failed * 10 < made.len() * 9, "most statements about {name} fail");
+        all += made.len();
+    }
+    println!("{all} statements");
     report(&wrong);
 }
 

@@ -3,10 +3,17 @@
 use std::sync::Arc;
 
 use freshet_base::{Fid, RecordKind, Rid, Stamp};
-use freshet_log::{Block, BlockKind, RecordRef, block::CommandRef};
+use freshet_log::{Block, BlockKind, RecordHeader, RecordRef, block::CommandRef};
 use freshet_storage::{Catalog, Content, Guard, KeyBuffer, Known};
 
-use crate::{LogBytes, ReplayError, full::Full};
+use crate::{
+    LogBytes, ReplayError,
+    entries::{Entries, Spare},
+    full::Full,
+};
+
+/// About how many bytes of keys are sorted together. Nodes of indexes that are given up stay that long.
+const AT_ONCE: usize = 4 << 20;
 
 /// A record that ended at `tombstone`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,9 +28,7 @@ pub struct Deleted {
 
 /// A record whose table was not known yet: the catalog record is in another thread's part.
 struct Deferred {
-    kind: RecordKind,
-    fid: Fid,
-    rid: Rid,
+    header: RecordHeader,
     address: Stamp,
     row: Vec<u8>,
 }
@@ -85,6 +90,7 @@ pub(crate) struct Applier {
     checkpoint_end: Stamp,
     buffer: Vec<u8>,
     key: KeyBuffer,
+    spare: Spare,
     full: Option<Full>,
     commands: bool,
 }
@@ -97,15 +103,46 @@ impl Applier {
         full: Option<Full>,
         commands: bool,
     ) -> Self {
-        Self { catalog, log, checkpoint_end, buffer: Vec::new(), key: KeyBuffer::new(), full, commands }
+        Self {
+            catalog,
+            log,
+            checkpoint_end,
+            buffer: Vec::new(),
+            key: KeyBuffer::new(),
+            spare: Spare::default(),
+            full,
+            commands,
+        }
+    }
+
+    /// Replays `parts`, each of which begins and ends at block boundaries, until they have given
+    /// [`AT_ONCE`] bytes of keys; returns whether some may be left.
+    pub(crate) fn parts<'p>(
+        &mut self,
+        guard: &Guard<'_>,
+        parts: &mut impl Iterator<Item = &'p [Stamp]>,
+        found: &mut Found,
+    ) -> Result<bool, ReplayError> {
+        let mut entries = Entries::new(std::mem::take(&mut self.spare));
+        let mut left = false;
+        for part in parts {
+            self.part(guard, part[0], part[1], &mut entries, found)?;
+            left = entries.bytes() >= AT_ONCE;
+            if left {
+                break;
+            }
+        }
+        self.spare = entries.enter(guard);
+        Ok(left)
     }
 
     /// Replays `[from, to)`, which begins and ends at block boundaries.
-    pub(crate) fn part(
+    fn part<'g>(
         &mut self,
-        guard: &Guard<'_>,
+        guard: &'g Guard<'_>,
         from: Stamp,
         to: Stamp,
+        entries: &mut Entries<'g>,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
         if let Some(full) = &mut self.full {
@@ -117,18 +154,19 @@ impl Applier {
             buffer.resize(length, 0);
         }
         let result = match self.log.read(from, &mut buffer[..length]) {
-            Ok(()) => self.blocks(guard, from, &buffer[..length], found),
+            Ok(()) => self.blocks(guard, from, &buffer[..length], entries, found),
             Err(cause) => Err(ReplayError::Read { at: from, cause }),
         };
         self.buffer = buffer;
         result
     }
 
-    pub(crate) fn blocks(
+    fn blocks<'g>(
         &mut self,
-        guard: &Guard<'_>,
+        guard: &'g Guard<'_>,
         from: Stamp,
         bytes: &[u8],
+        entries: &mut Entries<'g>,
         found: &mut Found,
     ) -> Result<(), ReplayError> {
         let mut at = 0;
@@ -147,7 +185,7 @@ impl Applier {
             }
             for record in block.records() {
                 found.last_redo = stamp;
-                self.record(guard, record, found)?;
+                self.record(guard, record, entries, found)?;
             }
             at += block.bytes().len();
         }
@@ -156,31 +194,46 @@ impl Applier {
     }
 
     #[inline]
-    fn record(&mut self, guard: &Guard<'_>, record: RecordRef<'_>, found: &mut Found) -> Result<(), ReplayError> {
+    fn record<'g>(
+        &mut self,
+        guard: &'g Guard<'_>,
+        record: RecordRef<'_>,
+        entries: &mut Entries<'g>,
+        found: &mut Found,
+    ) -> Result<(), ReplayError> {
         let header = &record.header;
         found.records += 1;
         let content = match self.catalog.known(guard, header.fid) {
             Known::Table(table) => table.content(guard),
             Known::Dropped => None,
             Known::Unknown => {
-                found.deferred.push(Deferred {
-                    kind: header.kind,
-                    fid: header.fid,
-                    rid: header.rid,
-                    address: record.address,
-                    row: record.row.to_vec(),
-                });
+                let RecordRef { address, row, .. } = record;
+                found.deferred.push(Deferred { header: *header, address, row: row.to_vec() });
                 return Ok(());
             }
         };
-        // Of a table that is gone, nothing is of interest.
+        self.known(guard, content, record, entries, found)
+    }
+
+    /// A record of a table that is known; without `content` it is gone, and nothing in it is of
+    /// interest.
+    #[inline]
+    fn known<'g>(
+        &mut self,
+        guard: &'g Guard<'_>,
+        content: Option<&Content>,
+        record: RecordRef<'_>,
+        entries: &mut Entries<'g>,
+        found: &mut Found,
+    ) -> Result<(), ReplayError> {
         let Some(content) = content else { return Ok(()) };
-        if header.kind == RecordKind::Delete {
-            found.deleted.push(Deleted { fid: header.fid, rid: header.rid, tombstone: record.address });
+        let RecordHeader { kind, fid, rid, .. } = record.header;
+        if kind == RecordKind::Delete {
+            found.deleted.push(Deleted { fid, rid, tombstone: record.address });
         }
-        let kind = self.entering(header.kind, record.address);
-        let of = Of { kind: header.kind, rid: header.rid, address: record.address, row: record.row };
-        apply(content, guard, &mut self.key, kind, of, self.full.as_mut().map(|full| (full, &*self.log)))
+        let entering = self.entering(kind, record.address);
+        let full = self.full.as_mut().map(|full| (full, &*self.log));
+        apply(content, guard, &mut self.key, entries, entering, record, full)
     }
 
     /// What a record is as far as indexes are concerned.
@@ -190,21 +243,19 @@ impl Applier {
 
     /// What had to wait until every part was through.
     pub(crate) fn finish(&mut self, guard: &Guard<'_>, found: &mut Found) -> Result<(), ReplayError> {
-        for Deferred { kind, fid, rid, address, row } in std::mem::take(&mut found.deferred) {
-            let content = match self.catalog.known(guard, fid) {
+        let mut entries = Entries::new(std::mem::take(&mut self.spare));
+        for Deferred { header, address, row } in std::mem::take(&mut found.deferred) {
+            let content = match self.catalog.known(guard, header.fid) {
                 Known::Table(table) => table.content(guard),
                 Known::Dropped => None,
-                Known::Unknown => return Err(ReplayError::Foreign { at: address, fid, rid }),
+                Known::Unknown => {
+                    return Err(ReplayError::Foreign { at: address, fid: header.fid, rid: header.rid });
+                }
             };
-            let Some(content) = content else { continue };
-            if kind == RecordKind::Delete {
-                found.deleted.push(Deleted { fid, rid, tombstone: address });
-            }
-            let of = Of { kind, rid, address, row: &row };
-            let entering = self.entering(kind, address);
-            let full = self.full.as_mut().map(|full| (full, &*self.log));
-            apply(content, guard, &mut self.key, entering, of, full)?;
+            let record = RecordRef { address, header, row: &row };
+            self.known(guard, content, record, &mut entries, found)?;
         }
+        self.spare = entries.enter(guard);
         Ok(())
     }
 }
@@ -228,24 +279,18 @@ pub(crate) fn enter_tables(
     Ok(())
 }
 
-/// A record to be applied.
-struct Of<'r> {
-    kind: RecordKind,
-    rid: Rid,
-    address: Stamp,
-    row: &'r [u8],
-}
-
 /// `entering` is what the record is as far as indexes are concerned.
 #[inline]
-fn apply(
+fn apply<'g>(
     content: &Content,
-    guard: &Guard<'_>,
+    guard: &'g Guard<'_>,
     key: &mut KeyBuffer,
+    entries: &mut Entries<'g>,
     entering: RecordKind,
-    Of { kind, rid, address, row }: Of<'_>,
+    RecordRef { address, header, row }: RecordRef<'_>,
     full: Option<(&mut Full, &dyn LogBytes)>,
 ) -> Result<(), ReplayError> {
+    let RecordHeader { kind, rid, .. } = header;
     let foreign = ReplayError::Foreign { at: address, fid: content.fid(), rid };
     let indexes = content.indexes(guard);
     if !indexes.may_have(row) {
@@ -253,7 +298,7 @@ fn apply(
     }
     // The word before the index entries: whoever finds the entry finds the record.
     let fits = match full {
-        None => content.replay_store(rid, address),
+        None => content.replay_store(rid, address, header.is_first()),
         Some((full, log)) => full.instantiate(content, guard, kind, rid, address, row, log)?,
     };
     if !fits {
@@ -262,8 +307,7 @@ fn apply(
     if entering == RecordKind::Insert {
         for (_, index) in indexes.iter() {
             if let Some(key) = index.key_of(row, key) {
-                // There already, if this range was replayed before.
-                index.tree().insert(guard, key, rid).expect("keys were measured");
+                entries.push(index, key, rid);
             }
         }
     }

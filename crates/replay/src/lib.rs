@@ -10,6 +10,7 @@
 
 mod apply;
 mod cut;
+mod entries;
 mod fill;
 mod full;
 mod pool;

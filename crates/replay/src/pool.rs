@@ -104,14 +104,12 @@ fn share(
 ) -> Outcome {
     let mut stint = cpu.begin();
     let mut found = Found::default();
-    for part in job.cuts.windows(2).skip(first).step_by(step) {
-        if let Some(persist) = &job.persist {
-            persist(part[0], part[1]);
-            continue;
-        }
-        // Pinned for one part at a time, so that nodes of the indexes can go meanwhile.
-        let guard = participant.pin_without_snapshot();
-        applier.part(&guard, part[0], part[1], &mut found)?;
+    let mut parts = job.cuts.windows(2).skip(first).step_by(step);
+    if let Some(persist) = &job.persist {
+        parts.for_each(|part| persist(part[0], part[1]));
+    } else {
+        // Pinned for a few parts at a time, so that nodes of the indexes can go meanwhile.
+        while applier.parts(&participant.pin_without_snapshot(), &mut parts, &mut found)? {}
     }
     stint.note();
     Ok(found)

@@ -161,7 +161,7 @@ impl Restoration {
             }
             let stored = content.indexes(guard).may_have(record.row)
                 && match self.target {
-                    Target::Announce => content.replay_store(rid, address),
+                    Target::Announce => content.replay_store(rid, address, header.is_first()),
                     Target::Restore => content.restore(guard, rid, address),
                 };
             if !stored {

@@ -1,6 +1,6 @@
-//! Index entries collected at restart, and indexes built from them.
+//! Runs of index entries: collected, sorted, and at restart merged and made indexes of.
 //!
-//! Each thread collects the entries of each index in runs of its own. They are sorted and merged when everything is through, and the
+//! Each thread of a restart collects the entries of each index in runs of its own. They are sorted and merged when everything is through, and the
 //! index is built from the bottom up: several times faster than one insertion after another, and without any
 //! contention. A large index is divided into stretches of keys, each merged and built by one thread.
 
@@ -66,6 +66,8 @@ impl Run {
     /// Sorts the run by key and record id; quick where it consists of sorted stretches, as it does from a checkpoint.
     pub(crate) fn sort(&mut self) {
         let count = u32::try_from(self.rids.len()).expect("a run of one thread has fewer than 2^32 entries");
+        let mut order = std::mem::take(&mut self.order);
+        order.clear();
         let prefix = |number: u32| {
             let mut first = [0; 8];
             let key = self.key(number);
@@ -73,13 +75,26 @@ impl Run {
             first[..length].copy_from_slice(&key[..length]);
             u64::from_be_bytes(first)
         };
-        let mut order: Vec<(u64, u32)> = (0..count).map(|number| (prefix(number), number)).collect();
+        order.extend((0..count).map(|number| (prefix(number), number)));
         // The stable sort knows what to do with sorted stretches.
         order.sort_by(|(a, one), (b, other)| {
             let by_key = a.cmp(b).then_with(|| self.key(*one).cmp(self.key(*other)));
             by_key.then_with(|| self.rids[*one as usize].cmp(&self.rids[*other as usize]))
         });
         self.order = order;
+    }
+
+    /// After sorting: its entries, ascending.
+    pub(crate) fn sorted(&self) -> impl Iterator<Item = (&[u8], Rid)> {
+        self.order.iter().map(|(_, number)| (self.key(*number), self.rids[*number as usize]))
+    }
+
+    /// Forgets all entries, and keeps their memory.
+    pub(crate) fn clear(&mut self) {
+        self.keys.clear();
+        self.places = Places::default();
+        self.rids.clear();
+        self.order.clear();
     }
 
     /// After sorting: the numbers of the entries whose keys lie in `stretch`, ascending.

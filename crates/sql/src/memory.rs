@@ -207,6 +207,7 @@ pub fn size_of_value(value: &Value) -> usize {
     let behind = match value {
         Value::Text(text) | Value::Char(text) | Value::Json(text) | Value::Jsonb(text) => text.len() + 16,
         Value::Bytea(bytes) => bytes.len() + 16,
+        Value::Numeric(number) => number.extent(),
         Value::Array(array) => array.values().iter().map(size_of_value).sum::<usize>() + 64,
         _ => 0,
     };

@@ -26,6 +26,8 @@ enum Step {
     Ascending(Vec<u8>, u16, u16),
     Descending(Vec<u8>, u16, u16),
     Duplicates(Vec<u8>, u64, u16),
+    /// Pairs at once, sorted or as they come.
+    Run(Vec<Pair>, bool),
     RemoveRange(Bound<Vec<u8>>, Bound<Vec<u8>>),
     Get(Vec<u8>),
     Scan(Bound<Vec<u8>>, Bound<Vec<u8>>, bool, usize),
@@ -62,6 +64,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (key(), any::<u16>(), 1u16..400).prop_map(|(k, from, n)| Step::Ascending(k, from, n)),
         1 => (key(), any::<u16>(), 1u16..400).prop_map(|(k, from, n)| Step::Descending(k, from, n)),
         1 => (key(), rid(), 1u16..600).prop_map(|(k, from, n)| Step::Duplicates(k, from, n)),
+        3 => (prop::collection::vec((key(), rid().prop_map(Rid)), 0..300), any::<bool>())
+            .prop_map(|(pairs, sorted)| Step::Run(pairs, sorted)),
         2 => (bound(), bound()).prop_map(|(low, high)| Step::RemoveRange(low, high)),
         3 => key().prop_map(Step::Get),
         4 => (bound(), bound(), any::<bool>(), prop_oneof![Just(usize::MAX), 0usize..100])
@@ -186,6 +190,13 @@ fn apply(tree: &BTree, guard: &Guard<'_>, model: &mut BTreeSet<Pair>, buffer: &m
             for n in 0..u64::from(count) {
                 insert(tree, guard, model, key.clone(), (from + n * 7) & Rid::MAX.0);
             }
+        }
+        Step::Run(mut pairs, sorted) => {
+            if sorted {
+                pairs.sort();
+            }
+            let inserted = tree.insert_run(guard, pairs.iter().map(|(key, rid)| (key.as_slice(), *rid)));
+            assert_eq!(inserted, Ok(pairs.into_iter().filter(|pair| model.insert(pair.clone())).count() as u64));
         }
         Step::RemoveRange(low, high) => {
             for (key, rid) in expected(model, &low, &high, Direction::Forward, usize::MAX) {

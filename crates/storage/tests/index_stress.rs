@@ -204,7 +204,14 @@ fn write(shared: &Shared, seed: u64, n: u64, end: Instant) {
                 let rid = Rid((random.below(copies) * WRITERS + n) * 100);
                 let key = key((from + i) % SPACE);
                 let guard = participant.pin_without_snapshot();
-                if round == 0 || random.below(8) == 0 {
+                if round == 0 && random.below(32) == 0 {
+                    // The next ones at once.
+                    let mut keys: Vec<_> = (from + i..from + i + 100).map(|n| self::key(n % SPACE)).collect();
+                    keys.sort();
+                    let new = shared.tree.insert_run(&guard, keys.iter().map(|key| (key.as_slice(), rid))).unwrap();
+                    let reference = |key: Vec<u8>| shared.reference.insert_sync((key, rid.0), ()).is_ok();
+                    assert_eq!(new, keys.into_iter().filter_map(|key| reference(key).then_some(())).count() as u64);
+                } else if round == 0 || random.below(8) == 0 {
                     let new = match random.below(2) {
                         0 => shared.tree.insert(&guard, &key, rid).unwrap(),
                         _ => shared.tree.insert_admitted(&guard, &key, rid, |_| Ok::<(), ()>(())).unwrap(),

@@ -2,7 +2,7 @@
 
 use arrow::{
     array::{
-        Array as _, ArrayRef, ArrowPrimitiveType, BooleanArray, Decimal128Array, FixedSizeBinaryArray, PrimitiveArray,
+        Array as _, ArrayRef, ArrowPrimitiveType, BinaryViewArray, BooleanArray, Decimal128Array, PrimitiveArray,
         StringViewArray,
     },
     datatypes::{DataType, Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type, UInt32Type},
@@ -10,7 +10,7 @@ use arrow::{
 use datafusion_common::Result;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
-    types::{Date, Numeric, Time, Timestamp},
+    types::{Date, Numeric, NumericRef, Time, Timestamp},
 };
 
 use super::{
@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     error::external,
-    layout::{data_type, numeric_from_bytes},
+    layout::{data_type, numeric_from_bytes, numeric_of},
 };
 
 /// The fast way to an aggregate, if there is one.
@@ -36,9 +36,10 @@ pub(super) fn groups(kind: AggregateKind, types: &[Type], result: Type) -> Optio
             |sum, number| sum.checked_add(number.into()).ok_or_else(|| out_of_range(Kind::Int8)),
             |sum| Ok(Value::Int8(sum)),
         )),
-        (A::Sum, Kind::Int8) => {
-            Box::new(Sums::<Int64Type, i128>::new(|sum, number| Ok(sum + i128::from(number)), |sum| numeric(sum, 0)))
-        }
+        (A::Sum, Kind::Int8) => Box::new(Sums::<Int64Type, i128>::new(
+            |sum, number| Ok(sum + i128::from(number)),
+            |sum| Ok(Value::Numeric(Numeric::from(sum))),
+        )),
         (A::Sum, Kind::Float4) => Box::new(Sums::<Float32Type, f32>::new(
             |sum, number| {
                 let next = sum + number;
@@ -79,7 +80,7 @@ fn extremes(argument: Type, result: Type, largest: bool) -> Option<Box<dyn Group
         DataType::Float64 => Box::new(Extremes::<Float64Type, _>::new(largest, f64::total_cmp, Value::Float8)),
         DataType::Decimal128(_, scale) => {
             let scale = u32::from(scale.unsigned_abs());
-            let value = move |value| Numeric::new(value, scale).map_or(Value::Null, Value::Numeric);
+            let value = move |value| numeric_of(value, scale).map_or(Value::Null, Value::Numeric);
             Box::new(Extremes::<Decimal128Type, _>::new(largest, Ord::cmp, value))
         }
         DataType::Utf8View if result.kind() == Kind::Text => Box::new(Texts { largest, ..Texts::default() }),
@@ -104,13 +105,6 @@ pub(super) fn overflow() -> SqlError {
 pub(super) fn add_floats(sum: f64, number: f64) -> Result<f64, SqlError> {
     let next = sum + number;
     if next.is_infinite() && sum.is_finite() && number.is_finite() { Err(overflow()) } else { Ok(next) }
-}
-
-fn numeric(coefficient: i128, scale: u32) -> Result<Value, SqlError> {
-    match Numeric::new(coefficient, scale) {
-        Some(number) => Ok(Value::Numeric(number)),
-        None => Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format")),
-    }
 }
 
 fn wrong_array() -> SqlError {
@@ -252,10 +246,7 @@ impl<T: ArrowPrimitiveType<Native: Into<i128>>> Groups for Averages<T> {
     fn value(&self, group: usize) -> Result<Value, SqlError> {
         match self.sums[group] {
             (_, 0) => Ok(Value::Null),
-            (sum, count) => match Numeric::new(sum, 0) {
-                Some(sum) => sum.div(count.into()).map(Value::Numeric),
-                None => numeric(sum, 0),
-            },
+            (sum, count) => Numeric::from(sum).div(&count.into()).map(Value::Numeric),
         }
     }
 
@@ -279,17 +270,16 @@ impl Numbers {
         Self { average, sums: Vec::new() }
     }
 
-    fn add(&mut self, group: usize, number: Numeric) -> Result<()> {
+    fn add(&mut self, group: usize, number: NumericRef<'_>) -> Result<()> {
         let (sum, count) = &mut self.sums[group];
         // Usually the scales are equal, and there is room.
-        let quick = if sum.scale() == number.scale() {
-            sum.coefficient().checked_add(number.coefficient()).and_then(|sum| Numeric::new(sum, number.scale()))
-        } else {
-            None
+        let quick = match (&*sum, number) {
+            (Numeric::Small(sum), NumericRef::Small(number)) => sum.checked_add(number),
+            _ => None,
         };
         *sum = match quick {
-            Some(sum) => sum,
-            None => sum.add(number).map_err(external)?,
+            Some(sum) => sum.into(),
+            None => sum.add(&number.to_numeric()).map_err(external)?,
         };
         *count += 1;
         Ok(())
@@ -306,13 +296,13 @@ impl Groups for Numbers {
             let scale = u32::from(array.scale().unsigned_abs());
             for (row, group) in groups.iter().enumerate() {
                 if array.is_valid(row) && passes(filter, row) {
-                    let number = Numeric::new(array.value(row), scale).ok_or_else(|| external(wrong_array()))?;
-                    self.add(*group, number)?;
+                    let number = numeric_of(array.value(row), scale).ok_or_else(|| external(wrong_array()))?;
+                    self.add(*group, number.as_ref())?;
                 }
             }
             return Ok(());
         }
-        let array = column::<FixedSizeBinaryArray>(values)?;
+        let array = column::<BinaryViewArray>(values)?;
         for (row, group) in groups.iter().enumerate() {
             if array.is_valid(row) && passes(filter, row) {
                 let number = numeric_from_bytes(array.value(row)).ok_or_else(|| external(wrong_array()))?;
@@ -323,10 +313,10 @@ impl Groups for Numbers {
     }
 
     fn value(&self, group: usize) -> Result<Value, SqlError> {
-        match self.sums[group] {
+        match &self.sums[group] {
             (_, 0) => Ok(Value::Null),
-            (sum, count) if self.average => sum.div(count.into()).map(Value::Numeric),
-            (sum, _) => Ok(Value::Numeric(sum)),
+            (sum, count) if self.average => sum.div(&(*count).into()).map(Value::Numeric),
+            (sum, _) => Ok(Value::Numeric(sum.clone())),
         }
     }
 

@@ -62,6 +62,7 @@ fn value_size(value: &Value) -> usize {
     let behind = match value {
         Value::Text(text) | Value::Char(text) | Value::Json(text) | Value::Jsonb(text) => text.len() + 16,
         Value::Bytea(bytes) => bytes.len() + 16,
+        Value::Numeric(number) => number.extent(),
         Value::Array(array) => array.values().iter().map(value_size).sum::<usize>() + 64,
         _ => 0,
     };
@@ -122,8 +123,8 @@ impl State {
             }
             (Self::Numbers(sum, count), Value::Numeric(number)) => {
                 *sum = Some(match sum {
-                    Some(sum) => sum.add(*number)?,
-                    None => *number,
+                    Some(sum) => sum.add(number)?,
+                    None => number.clone(),
                 });
                 *count += 1;
             }
@@ -195,8 +196,8 @@ impl State {
             }
             (Self::Squares(count, sum, squares), Value::Numeric(number)) => {
                 *count += 1;
-                *sum = sum.add(*number)?;
-                *squares = squares.add(number.mul(*number)?)?;
+                *sum = sum.add(number)?;
+                *squares = squares.add(&number.mul(number)?)?;
             }
             (Self::Pairs(pairs), Value::Float8(y)) => {
                 if let Some(Value::Float8(x)) = row.get(1) {
@@ -241,15 +242,15 @@ impl State {
             Self::Count(count) => Value::Int8(*count),
             Self::Integers(_, 0) => Value::Null,
             Self::Integers(sum, count) => {
-                let number = || Numeric::new(*sum, 0).ok_or_else(|| out_of_range(Kind::Numeric));
+                let number = || Numeric::from(*sum);
                 match (aggregate.kind, aggregate.result.kind()) {
-                    (A::Avg, _) => Value::Numeric(number()?.div((*count).into())?),
-                    (_, Kind::Numeric) => Value::Numeric(number()?),
+                    (A::Avg, _) => Value::Numeric(number().div(&(*count).into())?),
+                    (_, Kind::Numeric) => Value::Numeric(number()),
                     _ => Value::Int8(i64::try_from(*sum).map_err(|_| out_of_range(Kind::Int8))?),
                 }
             }
-            Self::Numbers(Some(sum), count) if aggregate.kind == A::Avg => Value::Numeric(sum.div((*count).into())?),
-            Self::Numbers(sum, _) => (*sum).into(),
+            Self::Numbers(Some(sum), count) if aggregate.kind == A::Avg => Value::Numeric(sum.div(&(*count).into())?),
+            Self::Numbers(sum, _) => sum.clone().into(),
             Self::Float4(sum) => (*sum).into(),
             Self::Float8(sum) => (*sum).into(),
             Self::Intervals(Some(sum), count) if aggregate.kind == A::Avg => Value::Interval(sum.div(*count as f64)?),
@@ -271,7 +272,7 @@ impl State {
             Self::Bytes(bytes) => bytes.clone().into(),
             Self::Values(values) => array_of(values, aggregate.result)?,
             Self::Squares(count, sum, squares) => match aggregate.kind {
-                A::Variance { population, root } => variance(*count, *sum, *squares, population, root)?,
+                A::Variance { population, root } => variance(*count, sum, squares, population, root)?,
                 _ => Value::Null,
             },
             Self::Pairs(pairs) => match aggregate.kind {
@@ -367,17 +368,20 @@ fn array_of(values: &[Value], result: Type) -> Result<Value, SqlError> {
 }
 
 /// (N * sum of squares - square of sum) / N or N - 1, by N.
-fn variance(count: i64, sum: Numeric, squares: Numeric, population: bool, root: bool) -> Result<Value, SqlError> {
+fn variance(count: i64, sum: &Numeric, squares: &Numeric, population: bool, root: bool) -> Result<Value, SqlError> {
     let by = if population { count } else { count - 1 };
     if by < 1 {
         return Ok(Value::Null);
     }
     let number = Numeric::from(count);
-    let difference = number.mul(squares)?.sub(sum.mul(sum)?)?;
+    let difference = number.mul(squares)?.sub(&sum.mul(sum)?)?;
+    if difference.as_special().is_some() {
+        return Ok(Value::Numeric(Numeric::nan()));
+    }
     if difference.cmp(&Numeric::ZERO).is_le() {
         return Ok(Value::Numeric(Numeric::ZERO));
     }
-    let variance = difference.div(number.mul(Numeric::from(by))?)?;
+    let variance = difference.div(&number.mul(&Numeric::from(by))?)?;
     Ok(Value::Numeric(if root { variance.sqrt()? } else { variance }))
 }
 

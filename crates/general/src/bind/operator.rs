@@ -474,8 +474,11 @@ pub(super) fn narrowed(typed: &Typed, to: Kind) -> Option<Typed> {
 fn rescaled(literal: Typed, with: &Typed) -> Result<Typed, SqlError> {
     match (literal.as_value(), with.ty.precision()) {
         (Some(Value::Numeric(number)), Some(precision)) if !matches!(with.expr, Expr::Literal(..)) => {
-            match number.rescaled(precision.scale.into()) {
-                Some(rescaled) if rescaled == number => Typed::literal(&Value::Numeric(rescaled), with.ty),
+            let scale = precision.short_scale().map(u32::from);
+            match scale.and_then(|scale| number.rescaled(scale)) {
+                Some(rescaled) if rescaled.small().is_some() && rescaled == number => {
+                    Typed::literal(&Value::Numeric(rescaled), with.ty)
+                }
                 _ => Ok(literal),
             }
         }

@@ -204,6 +204,12 @@ pub struct RecordHeader {
 }
 
 impl RecordHeader {
+    /// Whether the record had no version before this one, not even a tombstone.
+    #[inline]
+    pub fn is_first(&self) -> bool {
+        self.kind == RecordKind::Insert && self.prev.is_none()
+    }
+
     /// Decodes the header of a record that was found by its address, where the block around it was
     /// checked before (by replay or when it was written).
     ///

@@ -98,7 +98,19 @@ impl Binder<'_> {
             }
             Expr::Cast { expr, data_type, array: false, format: None, .. } => {
                 let ty = Type::from_sql(data_type)?;
-                self.coerce(deeper(expr)?, ty, CastContext::Explicit)?
+                match (&**expr, ty.element()) {
+                    // The elements are cast, one by one; there may be none.
+                    (Expr::Array(array), Some(element)) => {
+                        let elements = array.elem.iter().map(deeper).collect::<Bound<Vec<_>>>()?;
+                        if elements.iter().any(|element| element.ty.kind().is_array()) {
+                            return Err(Stop::General("an array of arrays"));
+                        }
+                        let cast = |one| Ok(self.coerce(one, element, CastContext::Explicit)?.expression);
+                        let elements = elements.into_iter().map(cast).collect::<Bound<Vec<_>>>()?;
+                        Typed { expression: Expression::Array(element.kind(), elements.into()), ty }
+                    }
+                    _ => self.coerce(deeper(expr)?, ty, CastContext::Explicit)?,
+                }
             }
             Expr::Interval(interval) => {
                 let literal = match &*interval.value {

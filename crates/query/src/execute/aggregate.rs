@@ -104,20 +104,20 @@ impl<'c> Accumulator<'c> {
     /// 22003 when it is too large.
     pub fn finish(self, context: &EvalContext<'_>) -> Result<Value, SqlError> {
         let too_large = || SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "bigint out of range");
-        let numeric = |number: i128| Numeric::new(number, 0).map(Value::Numeric).ok_or_else(too_large);
+        let numeric = |number: i128| Value::Numeric(Numeric::from(number));
         let is_whole = matches!(self.call.kind, Kind::Int2 | Kind::Int4 | Kind::Int8);
         Ok(match self.call.aggregate {
             Aggregate::CountRows | Aggregate::Count => Value::Int8(self.count),
             _ if self.count == 0 => Value::Null,
             Aggregate::Sum if is_whole => match self.call.ty.kind() {
                 Kind::Int8 => Value::Int8(i64::try_from(self.whole).map_err(|_| too_large())?),
-                _ => numeric(self.whole)?,
+                _ => numeric(self.whole),
             },
             Aggregate::Average => {
-                let sum = if is_whole { numeric(self.whole)? } else { self.value };
+                let sum = if is_whole { numeric(self.whole) } else { self.value };
                 let count = match self.call.kind {
                     Kind::Float8 | Kind::Interval => Value::Float8(self.count as f64),
-                    _ => numeric(self.count.into())?,
+                    _ => numeric(self.count.into()),
                 };
                 let kinds = [sum.kind().unwrap_or(Kind::Numeric), count.kind().unwrap_or(Kind::Numeric)];
                 resolve("/", &kinds)?.function.call(&[sum, count], context)?

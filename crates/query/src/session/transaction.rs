@@ -140,8 +140,15 @@ impl<'w> Session<'w> {
             self.state.settings.begin();
             self.block = Some(self.new_block(false));
         }
-        let block = self.block.as_ref().expect("just begun");
-        if block.failed {
+        self.check_not_failed()
+    }
+
+    /// Whether statements that do not end the transaction can run in it.
+    ///
+    /// # Errors
+    /// 25P02 when it has failed.
+    pub(super) fn check_not_failed(&self) -> Result<(), SqlError> {
+        if self.block.as_ref().is_some_and(|block| block.failed) {
             let message = "current transaction is aborted, commands ignored until end of transaction block";
             return Err(SqlError::new(SqlState::IN_FAILED_SQL_TRANSACTION, message));
         }

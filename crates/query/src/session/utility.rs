@@ -33,7 +33,7 @@ impl Session<'_> {
     /// BEGIN, COMMIT and the like: done, with the tag; nothing for other statements.
     ///
     /// # Errors
-    /// What a commit says, 3B001, 25P01.
+    /// What a commit says, 3B001, 25P01, 25P02.
     pub(super) fn transaction_control(
         &mut self,
         statement: &SessionStatement,
@@ -42,6 +42,7 @@ impl Session<'_> {
         let SessionStatement::Control(control) = statement else { return Ok(None) };
         let tag = match control {
             Control::Begin(modes, tag) => {
+                self.check_not_failed()?;
                 if self.block.as_ref().is_some_and(|block| block.explicit) {
                     let there = "there is already a transaction in progress";
                     out.notice(&warning(SqlState::ACTIVE_SQL_TRANSACTION, there));

@@ -102,7 +102,7 @@ pub(super) fn facets(ty: Type) -> Facets {
         Kind::Float8 => Facets { precision: Some(53), radix: Some(2), ..none },
         Kind::Numeric => Facets {
             precision: ty.precision().map(|precision| precision.digits.into()),
-            scale: ty.precision().map(|precision| precision.scale.into()),
+            scale: ty.precision().map(|precision| (precision.scale & 0x7ff).into()),
             radix: Some(10),
             ..none
         },

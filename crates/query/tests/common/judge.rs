@@ -12,7 +12,7 @@ use tokio_postgres::Config;
 use super::{Sql, eventually};
 
 /// A PostgreSQL of the test's own, in a directory of its own, at a Unix socket there. It has the
-/// superuser and the database `freshet`, UTF-8 and the collation C.
+/// superuser and the database `freshet`, UTF-8, and the collation C.
 pub struct Judge {
     process: Child,
     directory: tempfile::TempDir,
@@ -58,7 +58,17 @@ impl Judge {
         };
         let data = directory.path().join("data");
         let made = command("initdb")
-            .args(["-U", "freshet", "--auth=trust", "--no-sync", "--no-locale", "-E", "UTF8", "-D"])
+            .args([
+                "-U",
+                "freshet",
+                "--auth=trust",
+                "--no-sync",
+                "--locale=C",
+                "--lc-ctype=C.UTF-8",
+                "-E",
+                "UTF8",
+                "-D",
+            ])
             .arg(&data)
             .output()
             .map_err(|_| "setpriv is not installed (package util-linux)")?;

@@ -231,11 +231,11 @@ floats!(mixed_float, Float8, super::read_mixed_float);
 mod numeric {
     use super::*;
 
-    type Operator = fn(Numeric, Numeric) -> Result<Numeric, SqlError>;
+    type Operator = fn(&Numeric, &Numeric) -> Result<Numeric, SqlError>;
 
     pub(super) fn apply(arguments: &[Value], operator: Operator) -> Result<Value, SqlError> {
         take!(arguments: Numeric(one), Numeric(two));
-        operator(*one, *two).map(Value::Numeric)
+        operator(one, two).map(Value::Numeric)
     }
 
     pub fn add(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {

@@ -293,7 +293,7 @@ fn field(arguments: &[Value], context: &EvalContext<'_>) -> Result<FieldValue, S
 }
 
 fn extract(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
-    Ok(field(arguments, context)?.to_numeric()?.into())
+    Ok(field(arguments, context)?.to_numeric().into())
 }
 
 fn date_part(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {

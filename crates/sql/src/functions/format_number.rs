@@ -226,18 +226,21 @@ impl Digits {
     }
 }
 
+/// 10 to a power.
+pub(super) fn power_of_ten(power: usize) -> Numeric {
+    // As short as templates are, it has few digits.
+    Numeric::parse(&format!("1e{power}"), None).unwrap_or(Numeric::ONE)
+}
+
 /// The number rounded to so many digits behind the point, multiplied by a power of ten first.
 fn digits_of(value: &Value, behind: usize, shift: usize) -> Result<Digits, SqlError> {
-    let limit = Numeric::MAX_DIGITS as usize;
-    let behind = behind.min(limit);
     let digits = match value {
         Value::Int4(_) | Value::Int8(_) | Value::Numeric(_) => {
             let number = match value {
-                Value::Numeric(number) => *number,
+                Value::Numeric(number) => number.clone(),
                 _ => Numeric::from(value.as_i64().unwrap_or(0)),
             };
-            let number =
-                if shift > 0 { number.mul(Numeric::from(10i32).pow(Numeric::from(shift as i64))?)? } else { number };
+            let number = if shift > 0 { number.mul(&power_of_ten(shift))? } else { number };
             let rounded = number.round(behind as i32)?;
             Digits::of(&rounded.to_string())
         }
@@ -255,7 +258,7 @@ fn digits_of(value: &Value, behind: usize, shift: usize) -> Result<Digits, SqlEr
         _ => return Err(mismatch(std::slice::from_ref(value))),
     };
     let mut digits = digits;
-    if !matches!(value, Value::Float4(_) | Value::Float8(_)) {
+    if !matches!(value, Value::Float4(_) | Value::Float8(_)) && is_finite(value) {
         let missing = behind.saturating_sub(digits.fraction.len());
         digits.fraction.extend(std::iter::repeat_n('0', missing));
     }
@@ -276,12 +279,7 @@ fn to_char(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> 
     if template.scientific {
         return scientific(value, &template).map(Value::text);
     }
-    let finite = match value {
-        Value::Float4(number) => number.is_finite(),
-        Value::Float8(number) => number.is_finite(),
-        _ => true,
-    };
-    let mut digits = if finite {
+    let mut digits = if is_finite(value) || matches!(value, Value::Numeric(_)) {
         digits_of(value, template.behind, template.shift)?
     } else {
         Digits { negative: false, whole: "#".repeat(template.before + 1), fraction: "#".repeat(template.behind) }
@@ -290,7 +288,8 @@ fn to_char(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> 
     if digits.whole.len() > slots {
         // It does not fit.
         digits.whole = "#".repeat(slots);
-        digits.fraction = "#".repeat(digits.fraction.len());
+        let behind = if is_finite(value) { digits.fraction.len() } else { template.behind };
+        digits.fraction = "#".repeat(behind);
     }
     Ok(Value::text(layout(&template, &digits)))
 }
@@ -488,13 +487,25 @@ fn roman(value: &Value, template: &Template, capitals: bool) -> Result<String, S
     Ok(if template.fill { numeral } else { format!("{numeral:>15}") })
 }
 
+fn is_finite(value: &Value) -> bool {
+    match value {
+        Value::Float4(number) => number.is_finite(),
+        Value::Float8(number) => number.is_finite(),
+        Value::Numeric(number) => number.as_special().is_none(),
+        _ => true,
+    }
+}
+
 /// One digit before the point, and an exponent.
 fn scientific(value: &Value, template: &Template) -> Result<String, SqlError> {
+    if !is_finite(value) {
+        return Ok(format!(" {}.{}", "#".repeat(template.before), "#".repeat(template.behind + 4)));
+    }
     let text = match value {
         Value::Float4(number) => format!("{:.*e}", template.behind, number),
         Value::Float8(number) => format!("{:.*e}", template.behind, number),
-        Value::Numeric(number) => scientific_numeric(*number, template.behind)?,
-        _ => scientific_numeric(Numeric::from(value.as_i64().unwrap_or(0)), template.behind)?,
+        Value::Numeric(number) => scientific_numeric(number, template.behind)?,
+        _ => scientific_numeric(&Numeric::from(value.as_i64().unwrap_or(0)), template.behind)?,
     };
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let (sign, exponent) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
@@ -502,27 +513,27 @@ fn scientific(value: &Value, template: &Template) -> Result<String, SqlError> {
     Ok(format!("{blank}{mantissa}e{sign}{exponent:0>2}"))
 }
 
-fn scientific_numeric(number: Numeric, behind: usize) -> Result<String, SqlError> {
-    let exponent = |number: Numeric| match number.coefficient().unsigned_abs() {
-        0 => 0,
-        magnitude => i64::from(magnitude.ilog10()) - i64::from(number.scale()),
-    };
+fn scientific_numeric(number: &Numeric, behind: usize) -> Result<String, SqlError> {
     // Rounding may lengthen it by a digit.
-    let mut power = exponent(number);
-    let mut rounded = number;
+    let mut power = number.exponent();
+    let mut rounded = number.clone();
     for _ in 0..2 {
-        rounded = number.round((behind as i64 - power).clamp(-100, 100) as i32)?;
-        if rounded.is_zero() || exponent(rounded) == power {
+        rounded = number.round((behind as i64 - power).clamp(-200_000, 200_000) as i32)?;
+        if rounded.is_zero() || rounded.exponent() == power {
             break;
         }
-        power = exponent(rounded);
+        power = rounded.exponent();
     }
-    let mut digits = rounded.coefficient().unsigned_abs().to_string();
+    let digits = rounded.abs().to_string().replace('.', "");
+    let mut digits = match digits.trim_start_matches('0') {
+        "" => "0".to_owned(),
+        digits => digits.to_owned(),
+    };
     digits.truncate(behind + 1);
     while digits.len() < behind + 1 {
         digits.push('0');
     }
-    let sign = if number.coefficient() < 0 { "-" } else { "" };
+    let sign = if number.is_negative() { "-" } else { "" };
     let (first, rest) = digits.split_at(1);
     let point = if rest.is_empty() { "" } else { "." };
     Ok(format!("{sign}{first}{point}{rest}e{power}"))

@@ -257,6 +257,7 @@ fn write_value(value: &Value, context: &EvalContext<'_>, out: &mut String) {
     match value {
         Value::Null => out.push_str("null"),
         Value::Bool(truth) => out.push_str(if *truth { "true" } else { "false" }),
+        Value::Numeric(number) if number.as_special().is_some() => json::write_string(&number.to_string(), out),
         Value::Int2(_) | Value::Int4(_) | Value::Int8(_) | Value::Numeric(_) => {
             text::output(value.as_ref(), context, out);
         }

@@ -9,7 +9,10 @@ use super::{
 };
 use crate::{
     SqlError, SqlState,
-    types::{EvalContext, Kind, Numeric, Value, cast_out_of_range},
+    types::{
+        EvalContext, Kind, Numeric, Value, cast_out_of_range,
+        numeric::{Check, Special},
+    },
 };
 
 const F: Kind = Kind::Float8;
@@ -187,8 +190,8 @@ macro_rules! plain_numerics {
     ($($name:ident $function:expr),+) => {$(
         fn $name(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
             take!(arguments: Numeric(number));
-            let function: fn(Numeric) -> Result<Numeric, SqlError> = $function;
-            function(*number).map(Value::Numeric)
+            let function: fn(&Numeric) -> Result<Numeric, SqlError> = $function;
+            function(number).map(Value::Numeric)
         }
     )+};
 }
@@ -201,11 +204,61 @@ plain_numerics!(
     numeric_trunc |number| number.trunc(0),
     numeric_sign |number| Ok(number.signum()),
     numeric_sqrt Numeric::sqrt,
-    numeric_exp Numeric::exp,
-    numeric_ln Numeric::ln,
-    numeric_log10 |number| number.log(Numeric::from(10i32)),
     numeric_trim_scale |number| Ok(number.trimmed())
 );
+
+/// About as many short comparisons as a step of a long computation takes.
+const LONG_STEP: usize = 64;
+
+/// A function of one number that takes long for long numbers.
+fn long_of_one(
+    arguments: &[Value],
+    context: &EvalContext<'_>,
+    function: fn(&Numeric, &mut Check<'_>) -> Result<Numeric, SqlError>,
+) -> Result<Value, SqlError> {
+    take!(arguments: Numeric(number));
+    let mut steps = context.steps();
+    function(number, &mut || steps.take(LONG_STEP)).map(Value::Numeric)
+}
+
+/// The same of two.
+fn long_of_two(
+    arguments: &[Value],
+    context: &EvalContext<'_>,
+    function: fn(&Numeric, &Numeric, &mut Check<'_>) -> Result<Numeric, SqlError>,
+) -> Result<Value, SqlError> {
+    take!(arguments: Numeric(one), Numeric(two));
+    let mut steps = context.steps();
+    function(one, two, &mut || steps.take(LONG_STEP)).map(Value::Numeric)
+}
+
+fn numeric_exp(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    long_of_one(arguments, context, |number, check| number.exp(check))
+}
+
+fn numeric_ln(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    long_of_one(arguments, context, |number, check| number.ln(check))
+}
+
+fn numeric_log10(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    long_of_one(arguments, context, |number, check| number.log(&Numeric::from(10i32), check))
+}
+
+fn numeric_log(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    long_of_two(arguments, context, |base, number, check| number.log(base, check))
+}
+
+pub(super) fn numeric_power(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    long_of_two(arguments, context, |base, exponent, check| base.pow(exponent, check))
+}
+
+fn numeric_gcd(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    long_of_two(arguments, context, |one, two, check| one.gcd(two, check))
+}
+
+fn numeric_lcm(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    long_of_two(arguments, context, |one, two, check| one.lcm(two, check))
+}
 
 fn numeric_round_to(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Numeric(number), Int4(digits));
@@ -217,29 +270,19 @@ fn numeric_trunc_to(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, S
     number.trunc(*digits).map(Value::Numeric)
 }
 
-fn numeric_log(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Numeric(base), Numeric(number));
-    number.log(*base).map(Value::Numeric)
-}
-
-pub(super) fn numeric_power(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Numeric(base), Numeric(exponent));
-    base.pow(*exponent).map(Value::Numeric)
-}
-
 fn numeric_div(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Numeric(one), Numeric(two));
-    one.div_trunc(*two).map(Value::Numeric)
+    one.div_trunc(two).map(Value::Numeric)
 }
 
 fn numeric_scale(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Numeric(number));
-    Ok(Value::Int4(number.scale() as i32))
+    Ok(number.as_special().is_none().then(|| number.scale() as i32).into())
 }
 
 fn numeric_min_scale(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Numeric(number));
-    Ok(Value::Int4(number.trimmed().scale() as i32))
+    Ok(number.as_special().is_none().then(|| number.min_scale() as i32).into())
 }
 
 fn gcd(one: i128, two: i128) -> i128 {
@@ -266,22 +309,21 @@ macro_rules! divisors {
 
 divisors!(int4_gcd int4_lcm Int4 i32, int8_gcd int8_lcm Int8 i64);
 
-fn numeric_gcd(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Numeric(one), Numeric(two));
-    one.gcd(*two).map(Value::Numeric)
-}
-
-fn numeric_lcm(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    take!(arguments: Numeric(one), Numeric(two));
-    one.lcm(*two).map(Value::Numeric)
-}
-
-fn factorial(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn factorial(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Int8(number));
     if *number < 0 {
         return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "factorial of a negative number is undefined"));
     }
-    (2..=*number).try_fold(Numeric::ONE, |product, factor| product.mul(factor.into())).map(Value::Numeric)
+    // Those of larger numbers have too many digits.
+    if *number > 32_177 {
+        return Err(SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "value overflows numeric format"));
+    }
+    let mut steps = context.steps();
+    let product = (2..=*number).try_fold(Numeric::ONE, |product, factor| {
+        steps.take(1 + product.extent() / 16)?;
+        product.mul(&factor.into())
+    });
+    product.map(Value::Numeric)
 }
 
 /// The next state of a generator of random numbers (SplitMix64), which it returns mixed.
@@ -347,6 +389,12 @@ fn numeric_width_bucket(arguments: &[Value], _: &EvalContext<'_>) -> Result<Valu
     if *count <= 0 {
         return Err(bucket_error("count must be greater than zero"));
     }
+    if [number, low, high].iter().any(|number| number.as_special() == Some(Special::NaN)) {
+        return Err(bucket_error("operand, lower bound, and upper bound cannot be NaN"));
+    }
+    if low.as_special().is_some() || high.as_special().is_some() {
+        return Err(bucket_error("lower and upper bounds must be finite"));
+    }
     if low == high {
         return Err(bucket_error("lower bound cannot equal upper bound"));
     }
@@ -355,8 +403,8 @@ fn numeric_width_bucket(arguments: &[Value], _: &EvalContext<'_>) -> Result<Valu
         (true, _) => 0,
         (_, true) => i64::from(*count) + 1,
         _ => {
-            let part = number.sub(*low)?.mul(Numeric::from(*count))?;
-            part.div_trunc(high.sub(*low)?)?.to_i64().unwrap_or(i64::MAX - 1) + 1
+            let part = number.sub(low)?.mul(&Numeric::from(*count))?;
+            part.div_trunc(&high.sub(low)?)?.to_i64().unwrap_or(i64::MAX - 1) + 1
         }
     };
     i32::try_from(bucket).map(Value::Int4).map_err(|_| cast_out_of_range(Kind::Int4))

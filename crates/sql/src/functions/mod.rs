@@ -35,6 +35,7 @@ mod overlaps;
 mod parse_datetime;
 mod parse_number;
 mod pattern;
+mod posix;
 mod quote;
 mod regex;
 mod regexp;

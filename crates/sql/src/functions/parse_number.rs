@@ -2,7 +2,7 @@
 
 use super::{
     Function,
-    format_number::{Item, Template},
+    format_number::{Item, Template, power_of_ten},
     take,
 };
 use crate::{
@@ -161,13 +161,13 @@ fn to_number(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError
     let written = format!("{}{}", char::from(sign.unwrap_or(b' ')), digits.trim_end_matches('.'));
     // No more digits than the template has.
     let width = template.before + template.shift + behind;
-    let to = match (u8::try_from(width), u8::try_from(behind)) {
-        (Ok(width), Ok(scale)) if u32::from(width) <= Numeric::MAX_DIGITS => Some(Precision { digits: width, scale }),
+    let to = match (u16::try_from(width), i16::try_from(behind)) {
+        (Ok(digits), Ok(scale)) => Some(Precision { digits, scale }),
         _ => None,
     };
     let mut result = Numeric::parse(&written, to)?;
     if template.shift > 0 {
-        result = result.div(Numeric::from(10i32).pow(Numeric::from(template.shift as i64))?)?;
+        result = result.div(&power_of_ten(template.shift))?;
     }
     Ok(Value::Numeric(result))
 }

@@ -1,19 +1,75 @@
 //! Regular expressions.
 //!
-//! They are translated to those of the `regex` crate: matching takes linear time, and there are no back references and
-//! no looking around. Of alternatives that match at the same place the first is taken, where PostgreSQL takes the
-//! longest.
+//! They are read as PostgreSQL reads them, and written for the `regex` crate where that can match them: in linear
+//! time. It says whether there is a match, and where the first begins. Where that leaves open what a part of an
+//! expression matches, and for back references and looking around, [`posix`](super::posix) decides.
 
 use std::{cell::RefCell, rc::Rc};
 
-use crate::{SqlError, SqlState};
+use super::posix::{Class, DEEPEST, Groups, Node, Place, Posix};
+use crate::{SqlError, SqlState, types::EvalContext};
 
 /// A compiled regular expression.
 #[derive(Clone, Debug)]
-pub struct Regex(pub(super) regex::Regex);
+pub struct Regex {
+    /// The same for the `regex` crate, if that knows all that is in it.
+    fast: Option<regex::Regex>,
+    /// What decides which match it is, if the other does not.
+    posix: Option<Box<Posix>>,
+}
+
+/// What an expression and its groups match.
+#[derive(Clone, Debug)]
+pub(super) struct Captures<'t> {
+    text: &'t str,
+    groups: Groups,
+}
+
+/// What a group matches.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Found<'t> {
+    text: &'t str,
+    start: usize,
+    end: usize,
+}
+
+impl<'t> Found<'t> {
+    pub fn start(self) -> usize {
+        self.start
+    }
+
+    pub fn end(self) -> usize {
+        self.end
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.start == self.end
+    }
+
+    pub fn as_str(self) -> &'t str {
+        &self.text[self.start..self.end]
+    }
+}
+
+impl<'t> Captures<'t> {
+    /// What a group matches, if it takes part in the match; the first is the whole.
+    pub fn get(&self, group: usize) -> Option<Found<'t>> {
+        let (start, end) = (*self.groups.get(group)?)?;
+        Some(Found { text: self.text, start, end })
+    }
+
+    /// How many groups there are, with the whole.
+    pub fn len(&self) -> usize {
+        self.groups.len()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = Option<Found<'t>>> + '_ {
+        (0..self.len()).map(|group| self.get(group))
+    }
+}
 
 #[cold]
-fn invalid(detail: &str) -> SqlError {
+pub(super) fn invalid(detail: &str) -> SqlError {
     SqlError::new(SqlState::INVALID_REGULAR_EXPRESSION, format!("invalid regular expression: {detail}"))
 }
 
@@ -59,7 +115,7 @@ impl Regex {
     /// Compiles an expression with flags: `i` for any case, `n` for newlines that count, and so on.
     ///
     /// # Errors
-    /// 2201B when it is none, or needs what is not supported; 22023 when a flag is unknown.
+    /// 2201B when it is none; 22023 when a flag is unknown.
     pub fn new(pattern: &str, flags: &str) -> Result<Self, SqlError> {
         let mut options = Options::default();
         flags.chars().try_for_each(|flag| options.set(flag))?;
@@ -82,187 +138,342 @@ impl Regex {
                 .map_err(|_| invalid("invalid embedded option"))?;
             body = rest;
         }
-        let translated = if options.literal { regex::escape(body) } else { translate(body)? };
-        Self::build(&translated, options)
-    }
-
-    /// Compiles an expression that has to match all of a text, in three parts of which the middle one is captured and
-    /// the first takes as little as it can; or in fewer.
-    pub(super) fn marked(parts: &[String]) -> Result<Self, SqlError> {
-        let mut whole = String::from("^(?:");
-        for (at, part) in parts.iter().enumerate() {
-            let part = translate(part)?;
-            match at {
-                // Its repetitions take few instead of many.
-                0 if parts.len() > 1 => whole.push_str(&format!("(?U:{part})")),
-                1 => whole.push_str(&format!(")({part})(?:")),
-                _ => whole.push_str(&part),
-            }
+        let mut parser = Parser { rest: body.chars().peekable(), options, groups: 1, closed: vec![true], depth: 0 };
+        let root = if options.literal {
+            Node::Concat(body.chars().map(|character| parser.literal(character)).collect())
+        } else {
+            parser.whole()?
+        };
+        let mut written = String::new();
+        let fast = match root.write(&mut written) {
+            true => Some(build(&written, options.any_case)?),
+            false => None,
+        };
+        let plain = fast.is_some() && root.is_plain();
+        if fast.is_none() {
+            root.check()?;
         }
-        whole.push_str(")$");
-        Self::build(&whole, Options::default())
-    }
-
-    fn build(translated: &str, options: Options) -> Result<Self, SqlError> {
-        regex::RegexBuilder::new(translated)
-            .case_insensitive(options.any_case)
-            .multi_line(options.lines || options.line_anchors)
-            .dot_matches_new_line(!options.lines && !options.partial)
-            .ignore_whitespace(options.expanded)
-            .build()
-            .map(Self)
-            .map_err(|error| match error {
-                regex::Error::CompiledTooBig(_) => invalid("regular expression is too complex"),
-                _ => {
-                    let detail = error.to_string();
-                    let parentheses = detail.contains("unclosed group") || detail.contains("unopened group");
-                    let quantifier = detail.contains("repetition operator missing expression");
-                    invalid(if parentheses {
-                        "parentheses () not balanced"
-                    } else if quantifier {
-                        "quantifier operand invalid"
-                    } else {
-                        "syntax error"
-                    })
-                    .with_detail(detail)
-                }
-            })
+        let posix = Posix { root, groups: parser.groups, any_case: options.any_case };
+        Ok(Self { fast, posix: (!plain).then(|| Box::new(posix)) })
     }
 
     /// Whether it matches somewhere in the text.
-    pub fn is_match(&self, text: &str) -> bool {
-        self.0.is_match(text)
+    ///
+    /// # Errors
+    /// 54001 when that takes too many steps; 57014, 57P01.
+    pub fn is_match(&self, text: &str, context: &EvalContext<'_>) -> Result<bool, SqlError> {
+        match (&self.fast, &self.posix) {
+            (Some(fast), _) => Ok(fast.is_match(text)),
+            (None, Some(posix)) => Ok(posix.find_at(text, 0, context)?.is_some()),
+            (None, None) => Ok(false),
+        }
+    }
+
+    /// The first match that begins at `from` or behind it.
+    ///
+    /// # Errors
+    /// 54001 when that takes too many steps; 57014, 57P01.
+    pub(super) fn captures_at<'t>(
+        &self,
+        text: &'t str,
+        from: usize,
+        context: &EvalContext<'_>,
+    ) -> Result<Option<Captures<'t>>, SqlError> {
+        let groups = match (&self.fast, &self.posix) {
+            (Some(fast), None) => fast
+                .captures_at(text, from)
+                .map(|captures| captures.iter().map(|group| group.map(|group| (group.start(), group.end()))).collect()),
+            // Both agree where it begins.
+            (Some(fast), Some(posix)) => match fast.find_at(text, from) {
+                Some(found) => posix.match_at(text, found.start(), context)?,
+                None => None,
+            },
+            (None, Some(posix)) => posix.find_at(text, from, context)?,
+            (None, None) => None,
+        };
+        Ok(groups.map(|groups| Captures { text, groups }))
     }
 }
 
-/// What stands before a place in an expression, as far as quantifiers are concerned.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Before {
-    /// Something that can be repeated.
-    Atom,
-    /// A quantifier, which a question mark may follow.
-    Quantifier,
-    /// Nothing that can be repeated: a beginning, an anchor, a quantifier with its question mark.
-    Nothing,
+fn build(written: &str, any_case: bool) -> Result<regex::Regex, SqlError> {
+    let built = regex::RegexBuilder::new(written).case_insensitive(any_case).build();
+    built.map_err(|error| match error {
+        regex::Error::CompiledTooBig(_) => invalid("regular expression is too complex"),
+        _ => {
+            let detail = error.to_string();
+            let range = detail.contains("invalid character class range");
+            invalid(if range { "invalid character range" } else { "syntax error" }).with_detail(detail)
+        }
+    })
 }
 
-/// An expression of PostgreSQL's as one of the `regex` crate's.
-fn translate(pattern: &str) -> Result<String, SqlError> {
-    let operand = || invalid("quantifier operand invalid");
-    let mut out = String::with_capacity(pattern.len() + 8);
-    let mut rest = pattern.chars().peekable();
-    let mut before = Before::Nothing;
-    while let Some(character) = rest.next() {
-        before = match (character, before) {
-            ('?', Before::Quantifier) => {
-                out.push('?');
-                Before::Nothing
+/// Reads an expression.
+struct Parser<'p> {
+    rest: Characters<'p>,
+    options: Options,
+    /// How many groups there are so far, with the whole.
+    groups: usize,
+    /// Which of them are closed.
+    closed: Vec<bool>,
+    depth: usize,
+}
+
+type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
+
+fn unbalanced() -> SqlError {
+    invalid("parentheses () not balanced")
+}
+
+fn no_operand() -> SqlError {
+    invalid("quantifier operand invalid")
+}
+
+impl Parser<'_> {
+    fn whole(&mut self) -> Result<Node, SqlError> {
+        let root = self.branches(true)?;
+        if self.rest.next().is_some() { Err(unbalanced()) } else { Ok(root) }
+    }
+
+    /// Alternatives up to a closing parenthesis or the end.
+    fn branches(&mut self, capturing: bool) -> Result<Node, SqlError> {
+        self.depth += 1;
+        if self.depth > DEEPEST {
+            return Err(invalid("regular expression is too complex"));
+        }
+        let mut branches = vec![self.branch(capturing)?];
+        while self.rest.next_if_eq(&'|').is_some() {
+            branches.push(self.branch(capturing)?);
+        }
+        self.depth -= 1;
+        Ok(match branches.pop() {
+            Some(only) if branches.is_empty() => only,
+            last => Node::Either(branches.into_iter().chain(last).collect()),
+        })
+    }
+
+    fn branch(&mut self, capturing: bool) -> Result<Node, SqlError> {
+        let mut parts = Vec::new();
+        loop {
+            self.skip()?;
+            match self.rest.peek() {
+                None | Some('|' | ')') => break,
+                Some(_) => {}
             }
-            ('*' | '+' | '?', Before::Atom) => {
-                out.push(character);
-                Before::Quantifier
+            let atom = self.atom(capturing)?;
+            let fixed = matches!(atom, Node::At(_) | Node::Look { .. });
+            self.skip()?;
+            if fixed {
+                parts.push(atom);
+                continue;
             }
-            ('*' | '+' | '?', _) => return Err(operand()),
-            ('{', _) if rest.peek().is_some_and(char::is_ascii_digit) => {
-                translate_count(&mut rest, &mut out)?;
-                if before != Before::Atom {
-                    return Err(operand());
+            let repeated = self.quantified(atom)?;
+            self.skip()?;
+            if self.at_quantifier() {
+                return Err(no_operand());
+            }
+            parts.push(repeated);
+        }
+        Ok(match parts.pop() {
+            None => Node::Empty,
+            Some(only) if parts.is_empty() => only,
+            last => Node::Concat(parts.into_iter().chain(last).collect()),
+        })
+    }
+
+    /// Skips comments, and blanks where they do not count.
+    fn skip(&mut self) -> Result<(), SqlError> {
+        loop {
+            if self.options.expanded && self.rest.next_if(|character| character.is_whitespace()).is_some() {
+                continue;
+            }
+            if self.options.expanded && self.rest.peek() == Some(&'#') {
+                while self.rest.next_if(|character| *character != '\n').is_some() {}
+                continue;
+            }
+            if self.rest.peek() == Some(&'(') && self.rest.clone().take(3).eq("(?#".chars()) {
+                if !self.rest.any(|character| character == ')') {
+                    return Err(unbalanced());
                 }
-                Before::Quantifier
+                continue;
             }
-            // A brace that does not begin a number of repetitions is an ordinary character.
-            ('{', _) => {
-                out.push_str("\\{");
-                Before::Atom
+            return Ok(());
+        }
+    }
+
+    fn at_quantifier(&self) -> bool {
+        let mut ahead = self.rest.clone();
+        match ahead.next() {
+            Some('*' | '+' | '?') => true,
+            Some('{') => ahead.next().is_some_and(|next| next.is_ascii_digit()),
+            _ => false,
+        }
+    }
+
+    fn quantified(&mut self, atom: Node) -> Result<Node, SqlError> {
+        if !self.at_quantifier() {
+            return Ok(atom);
+        }
+        let (least, most, chooses) = match self.rest.next() {
+            Some('*') => (0, None, true),
+            Some('+') => (1, None, true),
+            Some('?') => (0, Some(1), true),
+            _ => self.count()?,
+        };
+        let greedy = self.rest.next_if_eq(&'?').is_none();
+        Ok(Node::Repeat { inner: Box::new(atom), least, most, prefers: chooses.then_some(greedy) })
+    }
+
+    /// `2}`, `2,}` or `2,3}`, behind the opening brace. A single number leaves it to the operand what it prefers.
+    fn count(&mut self) -> Result<(u32, Option<u32>, bool), SqlError> {
+        let bad = || invalid("invalid repetition count(s)");
+        let mut text = String::new();
+        loop {
+            match self.rest.next() {
+                None => return Err(invalid("braces {} not balanced")),
+                Some('}') => break,
+                Some(character) => text.push(character),
             }
-            ('\\', _) => {
-                let is_anchor = rest.peek().is_some_and(|escaped| "yYmMAZ".contains(*escaped));
-                translate_escape(&mut rest, false, &mut out)?;
-                if is_anchor { Before::Nothing } else { Before::Atom }
+        }
+        let number = |text: &str| match text.parse::<u32>() {
+            Ok(number) if number <= MAX_COUNT && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(number),
+            _ => Err(bad()),
+        };
+        match text.split_once(',') {
+            None => number(&text).map(|count| (count, Some(count), false)),
+            Some((low, "")) => Ok((number(low)?, None, true)),
+            Some((low, high)) => {
+                let (low, high) = (number(low)?, number(high)?);
+                if low > high { Err(bad()) } else { Ok((low, Some(high), true)) }
             }
-            ('[', _) => match rest.clone().take(6).collect::<String>().as_str() {
+        }
+    }
+
+    fn literal(&self, character: char) -> Node {
+        Node::Class(Box::new(Class::single(character, self.options.any_case)))
+    }
+
+    fn class(&self, written: String) -> Node {
+        Node::Class(Box::new(Class::new(written, self.options.any_case)))
+    }
+
+    /// Whether newlines are no ordinary characters.
+    fn newlines_count(&self) -> bool {
+        self.options.lines || self.options.partial
+    }
+
+    fn atom(&mut self, capturing: bool) -> Result<Node, SqlError> {
+        let anchored = self.options.lines || self.options.line_anchors;
+        Ok(match self.rest.next() {
+            None => Node::Empty,
+            Some('*' | '+' | '?') => return Err(no_operand()),
+            Some('{') if self.rest.peek().is_some_and(char::is_ascii_digit) => return Err(no_operand()),
+            Some('^') => Node::At(if anchored { Place::LineStart } else { Place::TextStart }),
+            Some('$') => Node::At(if anchored { Place::LineEnd } else { Place::TextEnd }),
+            Some('.') => self.class(if self.newlines_count() { "[^\\n]".to_owned() } else { "(?s:.)".to_owned() }),
+            Some('[') => match self.rest.clone().take(6).collect::<String>().as_str() {
                 // Where words begin and end.
                 edge @ ("[:<:]]" | "[:>:]]") => {
-                    out.push_str(if edge == "[:<:]]" { "\\b{start}" } else { "\\b{end}" });
-                    rest.nth(5);
-                    Before::Nothing
+                    self.rest.nth(5);
+                    Node::At(if edge == "[:<:]]" { Place::WordStart } else { Place::WordEnd })
                 }
                 _ => {
-                    translate_class(&mut rest, &mut out)?;
-                    Before::Atom
+                    let mut written = String::new();
+                    let newlines_count = self.newlines_count();
+                    translate_class(&mut self.rest, newlines_count, &mut written)?;
+                    self.class(written)
                 }
             },
-            // A comment.
-            ('(', before) if rest.clone().take(2).eq("?#".chars()) => {
-                if !rest.any(|character| character == ')') {
-                    return Err(invalid("parentheses () not balanced"));
+            Some('\\') => self.escape()?,
+            Some('(') => self.group(capturing)?,
+            Some(character) => self.literal(character),
+        })
+    }
+
+    fn group(&mut self, capturing: bool) -> Result<Node, SqlError> {
+        let mut number = None;
+        let mut look = None;
+        if self.rest.next_if_eq(&'?').is_some() {
+            match (self.rest.next(), self.rest.peek()) {
+                (Some(':'), _) => {}
+                (Some('='), _) => look = Some((true, false)),
+                (Some('!'), _) => look = Some((true, true)),
+                (Some('<'), Some(&kind @ ('=' | '!'))) => {
+                    self.rest.next();
+                    look = Some((false, kind == '!'));
                 }
-                before
+                _ => return Err(no_operand()),
             }
-            ('(', _) => {
-                out.push('(');
-                if rest.peek() == Some(&'?') {
-                    rest.next();
-                    match rest.peek() {
-                        Some(':') => {
-                            rest.next();
-                            out.push_str("?:");
-                        }
-                        Some('=' | '!' | '<') => return Err(invalid("lookaround is not supported")),
-                        _ => return Err(operand()),
-                    }
-                }
-                Before::Nothing
-            }
-            ('|' | '^' | '$', _) => {
-                out.push(character);
-                Before::Nothing
-            }
+        } else if capturing {
+            number = Some(self.groups);
+            self.groups += 1;
+            self.closed.push(false);
+        }
+        // What is only looked at captures nothing.
+        let inner = self.branches(capturing && look.is_none())?;
+        if self.rest.next() != Some(')') {
+            return Err(unbalanced());
+        }
+        if let Some(number) = number {
+            self.closed[number] = true;
+            return Ok(Node::Group(number, Box::new(inner)));
+        }
+        Ok(match look {
+            Some((ahead, negated)) => Node::Look { ahead, negated, inner: Box::new(inner) },
+            None => inner,
+        })
+    }
+
+    fn escape(&mut self) -> Result<Node, SqlError> {
+        let place = match self.rest.peek() {
+            Some('y') => Place::WordEdge,
+            Some('Y') => Place::NoWordEdge,
+            Some('m') => Place::WordStart,
+            Some('M') => Place::WordEnd,
+            Some('A') => Place::TextStart,
+            Some('Z') => Place::TextEnd,
+            Some('1'..='9') => return self.reference(),
             _ => {
-                out.push(character);
-                Before::Atom
+                let mut written = String::new();
+                translate_escape(&mut self.rest, &mut written)?;
+                return Ok(self.class(written));
             }
         };
+        self.rest.next();
+        Ok(Node::At(place))
     }
-    Ok(out)
+
+    /// A back reference; or, with several digits, a character by its octal number if there are not as many groups.
+    fn reference(&mut self) -> Result<Node, SqlError> {
+        let mut digits = String::new();
+        let mut ahead = self.rest.clone();
+        while let Some(digit) = ahead.next_if(char::is_ascii_digit) {
+            digits.push(digit);
+        }
+        let number = digits.parse::<usize>().unwrap_or(usize::MAX);
+        if digits.len() == 1 || number < self.groups {
+            self.rest = ahead;
+            if self.closed.get(number) != Some(&true) {
+                return Err(invalid("invalid backreference number"));
+            }
+            return Ok(Node::Same(number));
+        }
+        let mut code = 0;
+        for _ in 0..3 {
+            match self.rest.next_if(|digit| digit.is_digit(8)).and_then(|digit| digit.to_digit(8)) {
+                Some(digit) => code = code * 8 + digit,
+                None => break,
+            }
+        }
+        let character = char::from_u32(code).filter(|_| code > 0);
+        let character = character.ok_or_else(|| invalid("invalid backreference number"))?;
+        Ok(self.literal(character))
+    }
 }
 
 /// The most repetitions that a number may ask for.
 const MAX_COUNT: u32 = 255;
 
-/// `2}`, `2,}` or `2,3}`, behind the opening brace.
-fn translate_count(rest: &mut Characters<'_>, out: &mut String) -> Result<(), SqlError> {
-    let bad = || invalid("invalid repetition count(s)");
-    let mut text = String::new();
-    loop {
-        match rest.next() {
-            None => return Err(invalid("braces {} not balanced")),
-            Some('}') => break,
-            Some(character) => text.push(character),
-        }
-    }
-    let number = |text: &str| match text.parse::<u32>() {
-        Ok(number) if number <= MAX_COUNT && text.bytes().all(|byte| byte.is_ascii_digit()) => Ok(number),
-        _ => Err(bad()),
-    };
-    match text.split_once(',') {
-        None => drop(number(&text)?),
-        Some((low, "")) => drop(number(low)?),
-        Some((low, high)) => {
-            if number(low)? > number(high)? {
-                return Err(bad());
-            }
-        }
-    }
-    out.push('{');
-    out.push_str(&text);
-    out.push('}');
-    Ok(())
-}
-
-type Characters<'a> = std::iter::Peekable<std::str::Chars<'a>>;
-
-fn translate_escape(rest: &mut Characters<'_>, in_class: bool, out: &mut String) -> Result<(), SqlError> {
+fn translate_escape(rest: &mut Characters<'_>, out: &mut String) -> Result<(), SqlError> {
     let Some(character) = rest.next() else { return Err(invalid("invalid escape \\ sequence")) };
     let mut code = |digits: usize, exactly: bool| -> Result<String, SqlError> {
         let mut hex = String::new();
@@ -278,12 +489,6 @@ fn translate_escape(rest: &mut Characters<'_>, in_class: bool, out: &mut String)
         Ok(format!("\\x{{{hex}}}"))
     };
     match character {
-        'y' if !in_class => out.push_str("\\b"),
-        'Y' if !in_class => out.push_str("\\B"),
-        'm' if !in_class => out.push_str("\\b{start}"),
-        'M' if !in_class => out.push_str("\\b{end}"),
-        'A' if !in_class => out.push_str("\\A"),
-        'Z' if !in_class => out.push_str("\\z"),
         'd' | 's' | 'w' | 'D' | 'S' | 'W' | 'n' | 'r' | 't' | 'f' | 'v' | 'a' => {
             out.push('\\');
             out.push(character);
@@ -299,7 +504,6 @@ fn translate_escape(rest: &mut Characters<'_>, in_class: bool, out: &mut String)
             Some(control) => out.push_str(&format!("\\x{{{:x}}}", u32::from(control) & 31)),
             None => return Err(invalid("invalid escape \\ sequence")),
         },
-        '1'..='9' => return Err(invalid("back references are not supported")),
         _ if character.is_alphanumeric() => return Err(invalid("invalid escape \\ sequence")),
         _ => out.push_str(&regex::escape(&character.to_string())),
     }
@@ -307,12 +511,15 @@ fn translate_escape(rest: &mut Characters<'_>, in_class: bool, out: &mut String)
 }
 
 /// The characters between brackets.
-fn translate_class(rest: &mut Characters<'_>, out: &mut String) -> Result<(), SqlError> {
+fn translate_class(rest: &mut Characters<'_>, newlines_count: bool, out: &mut String) -> Result<(), SqlError> {
     let unbalanced = || invalid("brackets [] not balanced");
     out.push('[');
     if rest.peek() == Some(&'^') {
         rest.next();
         out.push('^');
+        if newlines_count {
+            out.push_str("\\n");
+        }
     }
     let mut first = true;
     loop {
@@ -348,7 +555,7 @@ fn translate_class(rest: &mut Characters<'_>, out: &mut String) -> Result<(), Sq
                     _ => return Err(invalid("invalid collating element")),
                 }
             }
-            '\\' => translate_escape(rest, true, out)?,
+            '\\' => translate_escape(rest, out)?,
             // Signs that the other syntax gives a meaning within brackets.
             '[' | ']' | '&' | '~' | '^' | '#' | ' ' => {
                 out.push('\\');

@@ -3,7 +3,7 @@
 use super::{
     Function, mismatch,
     pattern::{characters, negate, two_strings},
-    regex::{Regex, compiled},
+    regex::{Captures, Regex, compiled},
     similar::{similar_substring, similar_to_escape},
     string::checked_length,
     take,
@@ -22,16 +22,16 @@ const B: Kind = Kind::Bool;
 const TEXTS: Kind = Kind::TextArray;
 
 pub(super) const FUNCTIONS: &[Function] = &[
-    Function::new("~", &[T, T], B, |arguments, _| regex_operator(arguments, "")),
-    Function::new("!~", &[T, T], B, |arguments, _| negate(regex_operator(arguments, ""))),
-    Function::new("~*", &[T, T], B, |arguments, _| regex_operator(arguments, "i")),
-    Function::new("!~*", &[T, T], B, |arguments, _| negate(regex_operator(arguments, "i"))),
-    Function::new("~", &[Kind::Char, T], B, |arguments, _| regex_operator(arguments, "")),
-    Function::new("!~", &[Kind::Char, T], B, |arguments, _| negate(regex_operator(arguments, ""))),
-    Function::new("~*", &[Kind::Char, T], B, |arguments, _| regex_operator(arguments, "i")),
-    Function::new("!~*", &[Kind::Char, T], B, |arguments, _| negate(regex_operator(arguments, "i"))),
-    Function::new("~", &[Kind::Name, T], B, |arguments, _| regex_operator(arguments, "")),
-    Function::new("!~", &[Kind::Name, T], B, |arguments, _| negate(regex_operator(arguments, ""))),
+    Function::new("~", &[T, T], B, |arguments, context| regex_operator(arguments, "", context)),
+    Function::new("!~", &[T, T], B, |arguments, context| negate(regex_operator(arguments, "", context))),
+    Function::new("~*", &[T, T], B, |arguments, context| regex_operator(arguments, "i", context)),
+    Function::new("!~*", &[T, T], B, |arguments, context| negate(regex_operator(arguments, "i", context))),
+    Function::new("~", &[Kind::Char, T], B, |arguments, context| regex_operator(arguments, "", context)),
+    Function::new("!~", &[Kind::Char, T], B, |arguments, context| negate(regex_operator(arguments, "", context))),
+    Function::new("~*", &[Kind::Char, T], B, |arguments, context| regex_operator(arguments, "i", context)),
+    Function::new("!~*", &[Kind::Char, T], B, |arguments, context| negate(regex_operator(arguments, "i", context))),
+    Function::new("~", &[Kind::Name, T], B, |arguments, context| regex_operator(arguments, "", context)),
+    Function::new("!~", &[Kind::Name, T], B, |arguments, context| negate(regex_operator(arguments, "", context))),
     Function::new("regexp_like", &[T, T], B, regexp_like),
     Function::new("regexp_like", &[T, T, T], B, regexp_like),
     Function::new("regexp_count", &[T, T], I, regexp_count),
@@ -64,9 +64,9 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("regexp_split_to_array", &[T, T, T], TEXTS, regexp_split_to_array),
 ];
 
-fn regex_operator(arguments: &[Value], flags: &str) -> Result<Value, SqlError> {
+fn regex_operator(arguments: &[Value], flags: &str, context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let (text, pattern) = two_strings(arguments)?;
-    Ok(Value::Bool(compiled(pattern, flags)?.is_match(text)))
+    compiled(pattern, flags)?.is_match(text, context).map(Value::Bool)
 }
 
 /// A function's flags without `g`, and whether `g` was among them.
@@ -134,14 +134,17 @@ fn matches<'a, 't>(
     text: &'t str,
     from: Option<usize>,
     context: &'a EvalContext<'_>,
-) -> impl Iterator<Item = Result<regex::Captures<'t>, SqlError>> {
+) -> impl Iterator<Item = Result<Captures<'t>, SqlError>> {
     let mut next = from;
     std::iter::from_fn(move || {
         let from = next.take()?;
         if let Err(error) = context.check() {
             return Some(Err(error));
         }
-        let captures = regex.0.captures_at(text, from)?;
+        let captures = match regex.captures_at(text, from, context) {
+            Ok(captures) => captures?,
+            Err(error) => return Some(Err(error)),
+        };
         let all = captures.get(0)?;
         next = if all.is_empty() {
             text[all.end()..].chars().next().map(|character| all.end() + character.len_utf8())
@@ -159,7 +162,7 @@ fn nth_match<'t>(
     start: Option<usize>,
     number: usize,
     context: &EvalContext<'_>,
-) -> Result<Option<regex::Captures<'t>>, SqlError> {
+) -> Result<Option<Captures<'t>>, SqlError> {
     for (at, captures) in matches(regex, text, start, context).enumerate() {
         let captures = captures?;
         if at + 1 == number {
@@ -169,10 +172,10 @@ fn nth_match<'t>(
     Ok(None)
 }
 
-fn regexp_like(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_like(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let flags = no_global("regexp_like", call.flags(2)?)?;
-    Ok(Value::Bool(compiled(call.text(1)?, flags)?.is_match(call.text(0)?)))
+    compiled(call.text(1)?, flags)?.is_match(call.text(0)?, context).map(Value::Bool)
 }
 
 fn regexp_count(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
@@ -222,25 +225,25 @@ fn regexp_substr(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value
 }
 
 /// What the first group matches, or all if there is none.
-fn substring_regex(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn substring_regex(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(text), Text(pattern));
     let regex = compiled(pattern, "")?;
-    let Some(captures) = regex.0.captures(text) else { return Ok(Value::Null) };
+    let Some(captures) = regex.captures_at(text, 0, context)? else { return Ok(Value::Null) };
     let found = captures.get(usize::from(captures.len() > 1));
     Ok(found.map(|found| found.as_str()).into())
 }
 
 /// The groups of a match, or all of it if there are none.
-fn groups(captures: &regex::Captures<'_>) -> Value {
+fn groups(captures: &Captures<'_>) -> Value {
     let skipped = usize::from(captures.len() > 1);
     let groups = captures.iter().skip(skipped).map(|group| group.map(|group| group.as_str()).into()).collect();
     Value::array(Array::new(Kind::Text, groups))
 }
 
-fn regexp_match(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+fn regexp_match(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let call = Call { arguments };
     let regex = compiled(call.text(1)?, no_global("regexp_match", call.flags(2)?)?)?;
-    Ok(regex.0.captures(call.text(0)?).map(|captures| groups(&captures)).unwrap_or_default())
+    Ok(regex.captures_at(call.text(0)?, 0, context)?.map(|captures| groups(&captures)).unwrap_or_default())
 }
 
 /// Replaces the match of this number from 1, or all of them.

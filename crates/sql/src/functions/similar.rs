@@ -2,7 +2,7 @@
 //!
 //! `a SIMILAR TO b ESCAPE c` is `a ~ similar_to_escape(b, c)`.
 
-use super::{mismatch, regex::Regex};
+use super::{mismatch, regex::compiled};
 use crate::{
     SqlError, SqlState,
     types::{EvalContext, Value},
@@ -82,13 +82,19 @@ pub(super) fn similar_to_escape(arguments: &[Value], _: &EvalContext<'_>) -> Res
 
 /// `SUBSTRING(text FROM pattern FOR escape)`: what the marked middle of the pattern matches, the part before it taking
 /// as little as it can.
-pub(super) fn similar_substring(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
+pub(super) fn similar_substring(arguments: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
     let [Value::Text(text), Value::Text(pattern), Value::Text(escape)] = arguments else {
         return Err(mismatch(arguments));
     };
     let parts = parts(pattern, escape_character(Some(escape))?)?;
-    let regex = Regex::marked(&parts)?;
-    let Some(captures) = regex.0.captures(text) else { return Ok(Value::Null) };
+    // The first part prefers to take little, the others much.
+    let pattern = match &parts[..] {
+        [before, marked, behind] => format!("^(?:{before}){{1,1}}?({marked}){{1,1}}(?:{behind})$"),
+        [before, marked] => format!("^(?:{before}){{1,1}}?({marked})$"),
+        all => format!("^(?:{})$", all.concat()),
+    };
+    let regex = compiled(&pattern, "")?;
+    let Some(captures) = regex.captures_at(text, 0, context)? else { return Ok(Value::Null) };
     let found = captures.get(usize::from(captures.len() > 1));
     Ok(found.map(|found| found.as_str()).into())
 }

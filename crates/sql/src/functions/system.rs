@@ -74,7 +74,7 @@ fn find(arguments: &[Value], kind: Kind, context: &EvalContext<'_>) -> Result<Va
 fn size_pretty(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     let mut size = match arguments {
         [Value::Int8(size)] => i128::from(*size),
-        [Value::Numeric(size)] => return size_pretty_numeric(*size),
+        [Value::Numeric(size)] => return size_pretty_numeric(size),
         _ => return Err(mismatch(arguments)),
     };
     // Each unit is used until there are 10,240 of it; halves are rounded away from zero.
@@ -94,26 +94,26 @@ fn size_pretty(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErr
 }
 
 /// The same for numbers that are no whole ones: each unit is used up to 10,240, and rounded to whole ones.
-fn size_pretty_numeric(size: Numeric) -> Result<Value, SqlError> {
+fn size_pretty_numeric(size: &Numeric) -> Result<Value, SqlError> {
     let limit = Numeric::from(10_240i32);
-    let mut size = size;
+    let mut size = size.clone();
     if size.abs() < limit {
         return Ok(Value::text(format!("{size} bytes")));
     }
     // Half a unit of the next size is added before it is cut off.
-    let divide = |size: Numeric, by: i32| size.div_trunc(Numeric::from(by));
-    let half = |size: Numeric| {
-        let towards = if size.coefficient() < 0 { size.sub(Numeric::ONE) } else { size.add(Numeric::ONE) };
-        towards.and_then(|size| size.div_trunc(Numeric::from(2i32)))
+    let divide = |size: &Numeric, by: i32| size.div_trunc(&Numeric::from(by));
+    let half = |size: &Numeric| {
+        let towards = if size.is_negative() { size.sub(&Numeric::ONE) } else { size.add(&Numeric::ONE) };
+        towards.and_then(|size| size.div_trunc(&Numeric::from(2i32)))
     };
-    size = divide(size, 1 << 9)?;
+    size = divide(&size, 1 << 9)?;
     for unit in ["kB", "MB", "GB", "TB"] {
         if size.abs() < Numeric::from(20 * 1024 - 1) {
-            return Ok(Value::text(format!("{} {unit}", half(size)?)));
+            return Ok(Value::text(format!("{} {unit}", half(&size)?)));
         }
-        size = divide(size, 1 << 10)?;
+        size = divide(&size, 1 << 10)?;
     }
-    Ok(Value::text(format!("{} PB", half(size)?)))
+    Ok(Value::text(format!("{} PB", half(&size)?)))
 }
 
 /// The number of bytes in a size like `1.5 GB`.
@@ -157,7 +157,7 @@ fn size_bytes(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlErro
                 .with_hint("Valid units are \"bytes\", \"B\", \"kB\", \"MB\", \"GB\", \"TB\", and \"PB\"."));
         }
     };
-    let size = number.mul(Numeric::from(factor))?;
+    let size = number.mul(&Numeric::from(factor))?;
     size.to_i64()
         .map(Value::Int8)
         .ok_or_else(|| SqlError::new(SqlState::NUMERIC_VALUE_OUT_OF_RANGE, "bigint out of range"))

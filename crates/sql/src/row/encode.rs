@@ -2,7 +2,7 @@
 
 use super::{
     HEADER, Layout, MAX_ROW, Slot, damaged,
-    form::{Form, Rest, variable},
+    form::{Form, Rest, WIDE, variable, wide},
     no_such_column,
 };
 use crate::{SqlError, SqlState, Value, ValueRef, types::binary};
@@ -224,9 +224,14 @@ impl Layout {
             }
             writer.slot(*slot).copy_from_slice(bytes);
             if slot.form.is_variable() {
-                let bytes = &bytes[1..];
+                let (presence, bytes) = (bytes[0], &bytes[1..]);
                 let counting = variable(bytes, 4, old).ok_or_else(damaged)?.len();
-                let value = variable(bytes, slot.form.length_at(), old).ok_or_else(damaged)?;
+                let value = if slot.form == Form::Numeric && presence == WIDE {
+                    wide(bytes, old)
+                } else {
+                    variable(bytes, slot.form.length_at(), old)
+                };
+                let value = value.ok_or_else(damaged)?;
                 writer.append(*slot, value, counting)?;
             }
         }

@@ -2,14 +2,18 @@
 //!
 //! The presence byte of most values is 1. A floating-point zero is stored without its sign, so that keys have one
 //! zero; if it is negative, its presence byte is 2. The presence byte of a `numeric` without a modifier is its scale
-//! plus 1: its bytes tell the value alone and sort as values do, so that 1.0 and 1.00 have the same key.
+//! plus 1: its bytes tell the value alone and sort as values do, so that 1.0 and 1.00 have the same key. If the number
+//! is longer than 38 digits, or none that is finite, its presence byte is 255, and its scale follows its bytes.
 
 use std::str;
 
-use super::decimal;
 use crate::{
     Kind, SqlError, SqlState, Type, ValueRef,
-    types::{ArrayRef, Date, Interval, Numeric, Time, Timestamp, without_blanks},
+    types::{
+        ArrayRef, Date, Interval, NumericRef, Time, Timestamp,
+        numeric::{Decimal, NAN_BYTES, SortBytes, read_sorted},
+        without_blanks,
+    },
 };
 
 /// How a type's values lie in their slots.
@@ -34,7 +38,7 @@ pub(super) enum Form {
     Short(u8),
     /// `numeric(p,s)` of more digits, with this scale: the coefficient in 16 bytes.
     Long(u8),
-    /// `numeric` without a modifier: see [`decimal`].
+    /// `numeric` without a modifier, or with more digits than those: its sort bytes.
     Numeric,
     Text,
     /// Place and length of what counts, and the length together with the blanks behind it.
@@ -52,7 +56,12 @@ pub(super) enum Form {
 const PRESENT: u8 = 1;
 const NEGATIVE_ZERO: u8 = 2;
 /// The most digits that 8 bytes hold.
-const SHORT_DIGITS: u8 = 18;
+const SHORT_DIGITS: u16 = 18;
+/// The presence byte of a number whose scale follows its bytes.
+pub(super) const WIDE: u8 = 255;
+/// In the place of a coefficient: not a number. It sorts behind all others.
+pub(super) const SHORT_NAN: i64 = i64::MAX;
+pub(super) const LONG_NAN: i128 = i128::MAX;
 
 /// Presence byte, slot and bytes of variable length that a value is written as.
 pub(super) struct Written<'a> {
@@ -67,7 +76,7 @@ pub(super) enum Rest<'a> {
     /// Bytes, of which the first `length` count.
     Bytes { bytes: &'a [u8], counting: usize },
     /// The sort bytes of a number.
-    Decimal(decimal::SortBytes),
+    Decimal(SortBytes),
     /// An array that is in a value.
     Array(ArrayRef<'a>),
 }
@@ -137,8 +146,11 @@ impl Form {
             Kind::Uuid => Self::Uuid,
             Kind::Interval => Self::Interval,
             Kind::Numeric => match ty.precision() {
-                Some(precision) if precision.digits <= SHORT_DIGITS => Self::Short(precision.scale),
-                Some(precision) => Self::Long(precision.scale),
+                Some(precision) => match precision.short_scale() {
+                    Some(scale) if precision.digits <= SHORT_DIGITS => Self::Short(scale),
+                    Some(scale) => Self::Long(scale),
+                    None => Self::Numeric,
+                },
                 None => Self::Numeric,
             },
             Kind::Text | Kind::Varchar | Kind::Name | Kind::Unknown => Self::Text,
@@ -224,8 +236,12 @@ impl Form {
                 ValueRef::Interval(Interval { months, days, micros })
             }
             Self::Short(scale) => ValueRef::Numeric(short(i64::from_le_bytes(number(slot)?), scale)),
-            Self::Long(scale) => ValueRef::Numeric(Numeric::new(i128::from_le_bytes(number(slot)?), scale.into())?),
-            Self::Numeric => ValueRef::Numeric(decimal::read(variable(slot, 4, row)?, presence - 1)?),
+            Self::Long(scale) => ValueRef::Numeric(match i128::from_le_bytes(number(slot)?) {
+                LONG_NAN => NumericRef::Wide(NAN_BYTES),
+                coefficient => NumericRef::Small(Decimal::new(coefficient, scale.into())?),
+            }),
+            Self::Numeric if presence == WIDE => ValueRef::Numeric(NumericRef::Wide(wide(slot, row)?)),
+            Self::Numeric => ValueRef::Numeric(NumericRef::Small(read_sorted(variable(slot, 4, row)?, presence - 1)?)),
             Self::Text => ValueRef::Text(text(slot, 4, row)?),
             Self::Char => ValueRef::Char(text(slot, 8, row)?),
             Self::Bytea => ValueRef::Bytea(variable(slot, 4, row)?),
@@ -276,13 +292,19 @@ impl Form {
                 slot[16..20].copy_from_slice(&value.months.to_le_bytes());
                 slot[20..].copy_from_slice(&value.days.to_le_bytes());
             }
+            (Self::Short(_), ValueRef::Numeric(value)) if is_nan(value) => put(&SHORT_NAN.to_le_bytes()),
+            (Self::Long(_), ValueRef::Numeric(value)) if is_nan(value) => put(&LONG_NAN.to_le_bytes()),
             (Self::Short(scale), ValueRef::Numeric(value)) => {
                 put(&i64::try_from(coefficient(value, scale)?).ok()?.to_le_bytes());
             }
             (Self::Long(scale), ValueRef::Numeric(value)) => put(&coefficient(value, scale)?.to_le_bytes()),
-            (Self::Numeric, ValueRef::Numeric(value)) => {
+            (Self::Numeric, ValueRef::Numeric(NumericRef::Small(value))) => {
                 presence = value.scale() as u8 + 1;
-                rest = Rest::Decimal(decimal::SortBytes::of(value));
+                rest = Rest::Decimal(SortBytes::of(value));
+            }
+            (Self::Numeric, ValueRef::Numeric(NumericRef::Wide(bytes))) => {
+                presence = WIDE;
+                rest = Rest::Bytes { bytes, counting: bytes.len().checked_sub(2)? };
             }
             (Self::Char, ValueRef::Char(value)) => {
                 rest = Rest::Bytes { bytes: value.as_bytes(), counting: without_blanks(value).len() };
@@ -305,15 +327,34 @@ fn whole(bytes: &[u8]) -> Rest<'_> {
 
 /// The scale is that of a type, and any coefficient of 8 bytes is in range.
 #[inline]
-fn short(coefficient: i64, scale: u8) -> Numeric {
-    Numeric::make(coefficient as i128, scale)
+fn short(coefficient: i64, scale: u8) -> NumericRef<'static> {
+    if coefficient == SHORT_NAN {
+        return NumericRef::Wide(NAN_BYTES);
+    }
+    NumericRef::Small(Decimal::make(coefficient as i128, scale))
+}
+
+#[inline]
+fn is_nan(number: NumericRef<'_>) -> bool {
+    matches!(number, NumericRef::Wide(NAN_BYTES))
+}
+
+/// The bytes that a slot names, and the scale behind them.
+pub(super) fn wide<'r>(slot: &[u8], row: &'r [u8]) -> Option<&'r [u8]> {
+    let word = |at: usize| Some(u32::from_le_bytes(number(slot.get(at..)?)?) as usize);
+    let (from, length) = (word(0)?, word(4)?);
+    row.get(from..from.checked_add(length)?.checked_add(2)?)
 }
 
 /// The coefficient that a number has at this scale, if it has no digit behind that.
 #[inline]
-fn coefficient(number: Numeric, scale: u8) -> Option<i128> {
-    if number.scale() == u32::from(scale) {
-        return Some(number.coefficient());
+fn coefficient(number: NumericRef<'_>, scale: u8) -> Option<i128> {
+    match number {
+        NumericRef::Small(number) if number.scale() == u32::from(scale) => Some(number.coefficient()),
+        _ => {
+            let number = number.to_numeric();
+            let rescaled = number.rescaled(scale.into()).filter(|rescaled| *rescaled == number)?;
+            rescaled.small().map(Decimal::coefficient)
+        }
     }
-    number.rescaled(scale.into()).filter(|rescaled| *rescaled == number).map(Numeric::coefficient)
 }

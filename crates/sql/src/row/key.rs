@@ -1,12 +1,13 @@
 //! Index keys: what the engine computes from a column of a row, and the same from a value that is searched for.
 
-use super::{
-    decimal,
-    form::{Form, float4_bits, float8_bits},
-};
+use super::form::{Form, LONG_NAN, SHORT_NAN, float4_bits, float8_bits};
 use crate::{
     SqlError, SqlState, ValueRef,
-    types::{Numeric, without_blanks},
+    types::{
+        NumericRef,
+        numeric::{Decimal, POWERS, SortBytes, Special},
+        without_blanks,
+    },
 };
 
 /// How a column's bytes become part of a key that sorts as the column's values do.
@@ -146,9 +147,25 @@ impl KeyColumn {
             }
             (Form::Uuid, ValueRef::Uuid(value)) => fixed(&value),
             (Form::Interval, ValueRef::Interval(value)) => fixed(&(value.length() as u128 ^ SIGN16).to_be_bytes()),
-            (Form::Short(_), ValueRef::Numeric(value)) => fixed(&signed8(value.coefficient() as i64)),
-            (Form::Long(_), ValueRef::Numeric(value)) => fixed(&(value.coefficient() as u128 ^ SIGN16).to_be_bytes()),
-            (Form::Numeric, ValueRef::Numeric(value)) => variable(decimal::SortBytes::of(value).as_slice(), key),
+            (Form::Short(_), ValueRef::Numeric(value)) => fixed(&signed8(match value {
+                NumericRef::Small(value) => value.coefficient() as i64,
+                NumericRef::Wide(_) => SHORT_NAN,
+            })),
+            (Form::Long(_), ValueRef::Numeric(value)) => {
+                let coefficient = match value {
+                    NumericRef::Small(value) => value.coefficient(),
+                    NumericRef::Wide(_) => LONG_NAN,
+                };
+                fixed(&(coefficient as u128 ^ SIGN16).to_be_bytes());
+            }
+            (Form::Numeric, ValueRef::Numeric(value)) => match value {
+                NumericRef::Small(value) => variable(SortBytes::of(value).as_slice(), key),
+                NumericRef::Wide(_) => {
+                    let mut bytes = Vec::new();
+                    value.write_sorted(&mut bytes);
+                    variable(&bytes, key);
+                }
+            },
             (Form::Char, ValueRef::Char(text)) => variable(without_blanks(text).as_bytes(), key),
             (Form::Bytea, ValueRef::Bytea(bytes)) => variable(bytes, key),
             (_, value) => return Err(self.mismatch(value)),
@@ -171,21 +188,19 @@ impl KeyColumn {
             (Form::Int2 | Form::Int4 | Form::Int8, ValueRef::Int2(number)) => self.whole(number.into(), true),
             (Form::Int2 | Form::Int4 | Form::Int8, ValueRef::Int4(number)) => self.whole(number.into(), true),
             (Form::Int2 | Form::Int4 | Form::Int8, ValueRef::Int8(number)) => self.whole(number.into(), true),
-            (Form::Int2 | Form::Int4 | Form::Int8, ValueRef::Numeric(number)) => {
-                let (floor, exact) = floor(number, 0);
-                match floor {
-                    Some(floor) => self.whole(floor, exact),
-                    None => beyond(number.coefficient()),
-                }
-            }
+            (Form::Int2 | Form::Int4 | Form::Int8, ValueRef::Numeric(number)) => match floor(number, 0) {
+                Floor::At(floor, exact) => self.whole(floor, exact),
+                Floor::Below => Position::BelowAll,
+                Floor::Above => Position::AboveAll,
+            },
             (Form::Short(_) | Form::Long(_) | Form::Numeric, ValueRef::Int2(number)) => {
-                self.decimal(Numeric::from(number))
+                self.decimal(NumericRef::Small(Decimal::make(number.into(), 0)))
             }
             (Form::Short(_) | Form::Long(_) | Form::Numeric, ValueRef::Int4(number)) => {
-                self.decimal(Numeric::from(number))
+                self.decimal(NumericRef::Small(Decimal::make(number.into(), 0)))
             }
             (Form::Short(_) | Form::Long(_) | Form::Numeric, ValueRef::Int8(number)) => {
-                self.decimal(Numeric::from(number))
+                self.decimal(NumericRef::Small(Decimal::make(number.into(), 0)))
             }
             (Form::Short(_) | Form::Long(_) | Form::Numeric, ValueRef::Numeric(number)) => self.decimal(number),
             (Form::Float8, ValueRef::Float4(number)) => Position::At(ValueRef::Float8(number.into())),
@@ -229,29 +244,21 @@ impl KeyColumn {
         }
     }
 
-    fn decimal(&self, number: Numeric) -> Position<'static> {
-        match self.form {
-            Form::Short(scale) if number.scale() == u32::from(scale) => {
-                return match i64::try_from(number.coefficient()) {
-                    Ok(_) => Position::At(ValueRef::Numeric(number)),
-                    Err(_) => beyond(number.coefficient()),
-                };
-            }
-            _ => {}
-        }
-        let (scale, short) = match self.form {
-            Form::Short(scale) => (scale, true),
-            Form::Long(scale) => (scale, false),
+    fn decimal<'v>(&self, number: NumericRef<'v>) -> Position<'v> {
+        let (scale, digits) = match self.form {
+            Form::Short(scale) => (scale, 18),
+            Form::Long(scale) => (scale, 38),
             _ => return Position::At(ValueRef::Numeric(number)),
         };
-        let (floor, exact) = floor(number, scale);
-        let held = floor
-            .filter(|floor| !short || i64::try_from(*floor).is_ok())
-            .and_then(|floor| Numeric::new(floor, scale.into()));
-        match held {
-            Some(number) if exact => Position::At(ValueRef::Numeric(number)),
-            Some(number) => Position::Above(ValueRef::Numeric(number)),
-            None => beyond(number.coefficient()),
+        let limit = POWERS[digits];
+        let held = |coefficient| ValueRef::Numeric(NumericRef::Small(Decimal::make(coefficient, scale)));
+        match floor(number, scale) {
+            Floor::At(floor, true) if floor.abs() < limit => Position::At(held(floor)),
+            Floor::At(floor, false) if floor.abs() < limit => Position::Above(held(floor)),
+            Floor::At(..0, _) | Floor::Below => Position::BelowAll,
+            Floor::Above if number.as_special() == Some(Special::NaN) => Position::At(ValueRef::Numeric(number)),
+            // Only what is not a number is larger.
+            Floor::At(..) | Floor::Above => Position::Above(held(limit - 1)),
         }
     }
 
@@ -276,17 +283,47 @@ const fn beyond(number: i128) -> Position<'static> {
     if number < 0 { Position::BelowAll } else { Position::AboveAll }
 }
 
-/// The coefficient of the largest number of this scale that is not above `number`, unless that is too large, and
-/// whether it is `number`.
-fn floor(number: Numeric, scale: u8) -> (Option<i128>, bool) {
-    use crate::types::numeric::POWERS;
+/// Where a number lies among those of a scale.
+enum Floor {
+    /// The coefficient of the largest number of this scale that is not above it, and whether it is that.
+    At(i128, bool),
+    /// Below all coefficients.
+    Below,
+    /// Above all coefficients.
+    Above,
+}
+
+fn floor(number: NumericRef<'_>, scale: u8) -> Floor {
+    let beyond = |negative| if negative { Floor::Below } else { Floor::Above };
+    let number = match number {
+        NumericRef::Small(number) => number,
+        NumericRef::Wide(_) => {
+            let number = number.to_numeric();
+            if let Some(special) = number.as_special() {
+                return beyond(special == Special::MinusInfinity);
+            }
+            // Without the digits behind the scale, all that is there may be short.
+            let cut = number.trunc(scale.into()).ok();
+            return match cut.as_ref().and_then(|cut| cut.small()) {
+                Some(small) => match floor(NumericRef::Small(small), scale) {
+                    Floor::At(at, _) if cut.as_ref() == Some(&number) => Floor::At(at, true),
+                    Floor::At(at, _) => Floor::At(at - i128::from(number.is_negative()), false),
+                    beyond => beyond,
+                },
+                None => beyond(number.is_negative()),
+            };
+        }
+    };
     let (coefficient, from) = (number.coefficient(), number.scale() as usize);
     let scale = usize::from(scale);
     if scale >= from {
-        return (POWERS.get(scale - from).and_then(|by| coefficient.checked_mul(*by)), true);
+        return match POWERS.get(scale - from).and_then(|by| coefficient.checked_mul(*by)) {
+            Some(coefficient) => Floor::At(coefficient, true),
+            None => beyond(coefficient < 0),
+        };
     }
     let by = POWERS[from - scale];
-    (Some(coefficient.div_euclid(by)), coefficient.rem_euclid(by) == 0)
+    Floor::At(coefficient.div_euclid(by), coefficient.rem_euclid(by) == 0)
 }
 
 /// Appends bytes so that they sort like what they are, whatever follows.

@@ -16,7 +16,6 @@
 //! that the [`Layout`] has for missing values. Adding a column rewrites no row. An index on such a column needs its
 //! slot in all rows: those that are not [current](Layout::is_current) are [rewritten](Layout::rewrite) first.
 
-mod decimal;
 mod encode;
 mod form;
 mod key;

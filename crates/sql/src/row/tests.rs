@@ -88,10 +88,21 @@ fn characters() -> impl Strategy<Value = String> {
     prop_oneof!["[ab ]{0,4}", "[a-c \u{1}ÿ€𝄞]{0,9}", "[a-z]{200,400}"]
 }
 
+/// Numbers that are longer, or none, and their like that are not.
+fn wide() -> impl Strategy<Value = Numeric> {
+    let special = prop_oneof![Just("NaN".to_owned()), Just("Infinity".to_owned()), Just("-Infinity".to_owned())];
+    let long = (number(), prop_oneof![Just(0u32), 30u32..60, 200u32..300], prop_oneof![Just(0i32), 30..60, -60..-30])
+        .prop_map(|(digits, zeros, exponent)| format!("{digits}{}7e{exponent}", "0".repeat(zeros as usize)));
+    let padded = (number(), 30u32..90).prop_map(|(digits, zeros)| format!("{digits}.{}", "0".repeat(zeros as usize)));
+    prop_oneof![special, long, padded].prop_map(|text| Numeric::parse(&text, None).unwrap())
+}
+
 fn numeric() -> impl Strategy<Value = Numeric> {
     let limit = 10i128.pow(38) - 1;
     (prop_oneof![-12i128..13, number().prop_map(i128::from), -limit..=limit, Just(limit), Just(-limit)], 0u32..=38)
         .prop_map(|(coefficient, scale)| Numeric::new(coefficient, scale).unwrap())
+        .boxed()
+        .prop_union(wide().boxed())
 }
 
 /// Values of a type, null among them.
@@ -112,7 +123,7 @@ fn value(ty: Type) -> BoxedStrategy<Value> {
             Some(precision) => {
                 let limit = 10i128.pow(precision.digits.into()) - 1;
                 prop_oneof![-3i128..4, -limit..=limit]
-                    .prop_map(move |n| Value::Numeric(Numeric::new(n, precision.scale.into()).unwrap()))
+                    .prop_map(move |n| Value::Numeric(Numeric::new(n, precision.scale as u32).unwrap()))
                     .boxed()
             }
         },
@@ -288,13 +299,17 @@ proptest! {
         let column = layout(&[ty]).key_column(0, seed.0).unwrap();
         let bounds = if use_whole { (Numeric::from(whole.0), Numeric::from(whole.1)) } else { bounds };
         let sent = |number: Numeric, whole: i64| if use_whole { Value::Int8(whole) } else { Value::Numeric(number) };
-        let (lower, upper) = (sent(bounds.0, whole.0), sent(bounds.1, whole.1));
+        let (lower, upper) = (sent(bounds.0.clone(), whole.0), sent(bounds.1.clone(), whole.1));
         // A value near a bound, as the column can hold it.
-        let near = bounds.0.add(Numeric::from(i32::from(seed.3) / 40)).unwrap_or(Numeric::ZERO);
-        let scale = ty.precision().map_or(0, |precision| precision.scale.into());
-        let Some(near) = near.rescaled(scale) else { return Ok(()) };
+        let near = bounds.0.add(&Numeric::from(i32::from(seed.3) / 40)).unwrap_or(Numeric::ZERO);
+        let scale = ty.precision().map_or(0, |precision| precision.scale as u32);
+        let near = match near.rescaled(scale) {
+            _ if ty.kind() == Kind::Numeric && seed.3 % 16 == 0 => Numeric::nan(),
+            Some(near) => near,
+            None => return Ok(()),
+        };
         let Some(stored) = (match ty.kind() {
-            Kind::Numeric => fit(Value::Numeric(near), ty, false).ok(),
+            Kind::Numeric => fit(Value::Numeric(near.clone()), ty, false).ok(),
             kind => near.to_i64().and_then(|near| match kind {
                 Kind::Int2 => i16::try_from(near).ok().map(Value::Int2),
                 Kind::Int4 => i32::try_from(near).ok().map(Value::Int4),

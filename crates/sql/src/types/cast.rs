@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use super::{
-    Category, EvalContext, Kind, Type, Value, fit,
+    Category, EvalContext, Kind, Type, Value, fit, float,
     json::{self, Json},
     modifier,
-    numeric::Numeric,
+    numeric::{Numeric, Special},
     text, without_blanks,
 };
 use crate::{SqlError, SqlState};
@@ -222,7 +222,7 @@ impl Cast {
             (Value::Float4(value), Kind::Numeric) => Value::Numeric(Numeric::from_f32(value)?),
             (Value::Float4(value), _) => from_float(value.into(), kind)?,
             (Value::Float8(value), _) => from_float(value, kind)?,
-            (Value::Numeric(value), _) => from_numeric(value, kind)?,
+            (Value::Numeric(value), _) => from_numeric(&value, kind)?,
             // Dates and times.
             (Value::Date(value), Kind::Timestamp) => Value::Timestamp(value.to_timestamp()?),
             (Value::Date(value), Kind::Timestamptz) => Value::Timestamptz(value.to_timestamp()?.to_utc(context.zone)?),
@@ -331,12 +331,26 @@ fn from_float(number: f64, kind: Kind) -> Result<Value, SqlError> {
     }
 }
 
-fn from_numeric(number: Numeric, kind: Kind) -> Result<Value, SqlError> {
+fn from_numeric(number: &Numeric, kind: Kind) -> Result<Value, SqlError> {
     match kind {
-        Kind::Int2 | Kind::Int4 | Kind::Int8 => from_integer(number.to_i64().ok_or_else(|| out_of_range(kind))?, kind),
-        Kind::Float4 => Ok(Value::Float4(number.to_f32())),
-        Kind::Float8 => Ok(Value::Float8(number.to_f64())),
-        Kind::Numeric => Ok(Value::Numeric(number)),
+        Kind::Int2 | Kind::Int4 | Kind::Int8 => match number.as_special() {
+            None => from_integer(number.to_i64().ok_or_else(|| out_of_range(kind))?, kind),
+            Some(special) => {
+                let special = if special == Special::NaN { "NaN" } else { "infinity" };
+                let message = format!("cannot convert {special} to {kind}");
+                Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message))
+            }
+        },
+        // What is out of range says so.
+        Kind::Float4 => match number.to_f32() {
+            narrow if narrow != 0.0 && narrow.is_finite() || number.is_zero() => Ok(Value::Float4(narrow)),
+            _ => float::parse_f32(&number.to_string()).map(Value::Float4),
+        },
+        Kind::Float8 => match number.to_f64() {
+            wide if wide != 0.0 && wide.is_finite() || number.is_zero() => Ok(Value::Float8(wide)),
+            _ => float::parse_f64(&number.to_string()).map(Value::Float8),
+        },
+        Kind::Numeric => Ok(Value::Numeric(number.clone())),
         _ => Err(SqlError::internal(format!("no cast of a numeric to {kind}"))),
     }
 }
@@ -347,7 +361,7 @@ fn from_jsonb(text: &str, to: Type, context: &EvalContext<'_>) -> Result<Value, 
     match (found, kind) {
         ("boolean", Kind::Bool) => Ok(Value::Bool(text == "true")),
         ("number", Kind::Numeric) => Ok(Value::Numeric(Numeric::parse(text, to.precision())?)),
-        ("number", Kind::Int2 | Kind::Int4 | Kind::Int8) => from_numeric(Numeric::parse(text, None)?, kind),
+        ("number", Kind::Int2 | Kind::Int4 | Kind::Int8) => from_numeric(&Numeric::parse(text, None)?, kind),
         ("number", Kind::Float4 | Kind::Float8) => text::input(to, text, context),
         _ => {
             let found = if found == "number" { "numeric" } else { found };

@@ -116,6 +116,7 @@ pub(crate) fn extent(value: &Value) -> usize {
     match value {
         Value::Text(text) | Value::Char(text) | Value::Json(text) | Value::Jsonb(text) => text.len(),
         Value::Bytea(bytes) => bytes.len(),
+        Value::Numeric(number) => number.extent(),
         Value::Array(array) => array.values().iter().map(|value| 4 + extent(value)).sum(),
         _ => 0,
     }

@@ -25,8 +25,8 @@ pub(crate) use context::{LARGE, extent};
 pub use datetime::{Date, Formats, Interval, Time, TimeZone, Timestamp};
 pub use kind::{Category, Kind};
 pub use modifier::fit;
-pub use numeric::Numeric;
 pub(crate) use numeric::division_by_zero;
+pub use numeric::{Numeric, NumericRef};
 pub use ty::{Precision, Type, interval_fields};
 pub use value::{Value, ValueRef, without_blanks};
 

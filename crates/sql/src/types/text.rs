@@ -85,8 +85,7 @@ pub fn input(ty: Type, text: &str, context: &EvalContext<'_>) -> Result<Value, S
     })
 }
 
-/// The value of a number that stands in a statement: the first of `integer`, `bigint` and `numeric` that holds it, or
-/// `double precision` if it is too long for these.
+/// The value of a number that stands in a statement: the first of `integer`, `bigint` and `numeric` that holds it.
 ///
 /// # Errors
 /// 22P02 when it is no number, 22003 when it is too large for any type.
@@ -97,12 +96,7 @@ pub fn number(digits: &str) -> Result<Value, SqlError> {
     if let Ok(number) = digits.parse() {
         return Ok(Value::Int8(number));
     }
-    match Numeric::parse(digits, None) {
-        Err(error) if error.state == SqlState::NUMERIC_VALUE_OUT_OF_RANGE => {
-            float::parse_f64(digits).map(Value::Float8)
-        }
-        number => number.map(Value::Numeric),
-    }
+    Numeric::parse(digits, None).map(Value::Numeric)
 }
 
 /// Writes a value of a type. Null is written as nothing.

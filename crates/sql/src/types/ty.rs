@@ -22,15 +22,29 @@ pub struct Type {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Precision {
     /// All digits.
-    pub digits: u8,
-    /// Digits behind the point.
-    pub scale: u8,
+    pub digits: u16,
+    /// Digits behind the point; before it, when negative.
+    pub scale: i16,
+}
+
+impl Precision {
+    /// The scale of a type whose numbers all have the short form: up to 38 digits, as many of them behind the point.
+    #[inline]
+    pub fn short_scale(self) -> Option<u8> {
+        let short = Numeric::MAX_DIGITS as u16;
+        u8::try_from(self.scale).ok().filter(|scale| self.digits <= short && u16::from(*scale) <= short)
+    }
 }
 
 /// Modifiers that are lengths and precisions of `numeric` begin here, so that 0 is none of them.
 const HEADER: i32 = 4;
 /// The longest `varchar(n)` and `char(n)`.
 const MAX_LENGTH: i32 = 10_485_760;
+/// The most digits that a type can have, and the most digits behind the point or before it.
+const MAX_PRECISION: i64 = 1000;
+/// Where a modifier has the scale, and which of these bits is its sign.
+const SCALE_BITS: i32 = 0x7ff;
+const SCALE_SIGN: i32 = 0x400;
 /// The fields of an interval that has all of them.
 const ALL_FIELDS: i32 = 0x7fff;
 /// The precision of an interval that says none.
@@ -80,7 +94,7 @@ impl Type {
             Kind::Varchar | Kind::Char => (HEADER + 1..=HEADER + MAX_LENGTH).contains(&modifier),
             Kind::Numeric => {
                 modifier >= HEADER && {
-                    let (digits, scale) = ((modifier - HEADER) >> 16, (modifier - HEADER) & 0x7ff);
+                    let Precision { digits, scale } = unpack(modifier);
                     check_precision(digits.into(), scale.into()).is_ok()
                 }
             }
@@ -107,13 +121,13 @@ impl Type {
         Ok(Self { kind: Kind::Char, modifier: HEADER + check_length("char", length)? })
     }
 
-    /// `numeric(digits, scale)`. At most [`Numeric::MAX_DIGITS`] digits; the scale is neither negative nor larger.
+    /// `numeric(digits, scale)`. At most 1,000 digits, and as many behind the point or before it.
     ///
     /// # Errors
     /// When there is no such precision or scale.
     pub fn numeric(digits: i64, scale: i64) -> Result<Self, SqlError> {
         let Precision { digits, scale } = check_precision(digits, scale)?;
-        Ok(Self { kind: Kind::Numeric, modifier: HEADER + (i32::from(digits) << 16 | i32::from(scale)) })
+        Ok(Self { kind: Kind::Numeric, modifier: HEADER + (i32::from(digits) << 16 | i32::from(scale) & SCALE_BITS) })
     }
 
     /// `time(digits)`, `timestamp(digits)` or `timestamptz(digits)`; more than six digits become six, as PostgreSQL
@@ -199,10 +213,7 @@ impl Type {
     #[inline]
     pub fn precision(self) -> Option<Precision> {
         match self.kind.element().unwrap_or(self.kind) {
-            Kind::Numeric if self.modifier >= HEADER => {
-                let packed = self.modifier - HEADER;
-                Some(Precision { digits: (packed >> 16) as u8, scale: (packed & 0x7ff) as u8 })
-            }
+            Kind::Numeric if self.modifier >= HEADER => Some(unpack(self.modifier)),
             _ => None,
         }
     }
@@ -244,14 +255,22 @@ fn check_length(name: &str, length: i64) -> Result<i32, SqlError> {
 
 fn check_precision(digits: i64, scale: i64) -> Result<Precision, SqlError> {
     let error = |message| Err(SqlError::new(SqlState::INVALID_PARAMETER_VALUE, message));
-    let limit = i64::from(Numeric::MAX_DIGITS);
+    let limit = MAX_PRECISION;
     if !(1..=limit).contains(&digits) {
         return error(format!("NUMERIC precision {digits} must be between 1 and {limit}"));
     }
-    if !(0..=limit).contains(&scale) {
-        return error(format!("NUMERIC scale {scale} must be between 0 and {limit}"));
+    if !(-limit..=limit).contains(&scale) {
+        return error(format!("NUMERIC scale {scale} must be between -{limit} and {limit}"));
     }
-    Ok(Precision { digits: digits as u8, scale: scale as u8 })
+    Ok(Precision { digits: digits as u16, scale: scale as i16 })
+}
+
+/// The digits that a modifier of `numeric` says.
+const fn unpack(modifier: i32) -> Precision {
+    let packed = modifier - HEADER;
+    let scale = packed & SCALE_BITS;
+    // Its highest bit is its sign.
+    Precision { digits: (packed >> 16) as u16, scale: ((scale ^ SCALE_SIGN) - SCALE_SIGN) as i16 }
 }
 
 /// The error for `kind(n)` where there is no such thing.
@@ -353,6 +372,8 @@ mod tests {
             (Type::varchar(20).unwrap(), 24, "character varying(20)"),
             (Type::char(1).unwrap(), 5, "character(1)"),
             (Type::numeric(10, 2).unwrap(), 655_366, "numeric(10,2)"),
+            (Type::numeric(1000, 1000).unwrap(), 65_537_004, "numeric(1000,1000)"),
+            (Type::numeric(5, -3).unwrap(), 329_729, "numeric(5,-3)"),
             (Type::with_precision(Kind::Timestamptz, 3).unwrap(), 3, "timestamp(3) with time zone"),
             (Type::interval(0, None).unwrap(), -1, "interval"),
             (Type::interval(0, Some(3)).unwrap(), 2_147_418_115, "interval(3)"),
@@ -381,8 +402,8 @@ mod tests {
         for error in [
             Type::varchar(0).unwrap_err(),
             Type::char(20_000_000).unwrap_err(),
-            Type::numeric(39, 0).unwrap_err(),
-            Type::numeric(5, -1).unwrap_err(),
+            Type::numeric(1001, 0).unwrap_err(),
+            Type::numeric(5, -1001).unwrap_err(),
             Type::with_precision(Kind::Time, -1).unwrap_err(),
         ] {
             assert_eq!(error.state, SqlState::INVALID_PARAMETER_VALUE);

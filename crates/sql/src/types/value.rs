@@ -7,7 +7,7 @@ use super::{
     array::{Array, ArrayRef},
     datetime::{Date, Interval, Time, Timestamp},
     json::Json,
-    numeric::Numeric,
+    numeric::{Numeric, NumericRef},
 };
 
 /// A value of any type, or null. Three words; cloning never copies bytes.
@@ -75,7 +75,7 @@ pub enum ValueRef<'a> {
     Int8(i64),
     Float4(f32),
     Float8(f64),
-    Numeric(Numeric),
+    Numeric(NumericRef<'a>),
     Oid(u32),
     SingleChar(u8),
     Text(&'a str),
@@ -127,7 +127,7 @@ impl Value {
             Self::Int8(value) => ValueRef::Int8(*value),
             Self::Float4(value) => ValueRef::Float4(*value),
             Self::Float8(value) => ValueRef::Float8(*value),
-            Self::Numeric(value) => ValueRef::Numeric(*value),
+            Self::Numeric(value) => ValueRef::Numeric(value.as_ref()),
             Self::Oid(value) => ValueRef::Oid(*value),
             Self::SingleChar(value) => ValueRef::SingleChar(*value),
             Self::Text(value) => ValueRef::Text(value),
@@ -196,7 +196,7 @@ impl<'a> ValueRef<'a> {
             Self::Int8(value) => Value::Int8(value),
             Self::Float4(value) => Value::Float4(value),
             Self::Float8(value) => Value::Float8(value),
-            Self::Numeric(value) => Value::Numeric(value),
+            Self::Numeric(value) => Value::Numeric(value.to_numeric()),
             Self::Oid(value) => Value::Oid(value),
             Self::SingleChar(value) => Value::SingleChar(value),
             Self::Text(value) => Value::Text(value.into()),
@@ -290,7 +290,7 @@ impl<'a> ValueRef<'a> {
             (Self::Int8(one), ValueRef::Int8(two)) => one.cmp(&two),
             (Self::Float4(one), ValueRef::Float4(two)) => compare_floats(one.into(), two.into()),
             (Self::Float8(one), ValueRef::Float8(two)) => compare_floats(one, two),
-            (Self::Numeric(one), ValueRef::Numeric(two)) => one.cmp(&two),
+            (Self::Numeric(one), ValueRef::Numeric(two)) => one.compare(two),
             (Self::Oid(one), ValueRef::Oid(two)) => one.cmp(&two),
             (Self::SingleChar(one), ValueRef::SingleChar(two)) => one.cmp(&two),
             (Self::Text(one), ValueRef::Text(two)) | (Self::Json(one), ValueRef::Json(two)) => {

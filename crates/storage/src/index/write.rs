@@ -9,7 +9,7 @@ use super::{
     key::Place,
     latch::{Latched, Patience},
     node::{Leaf, Node, Pointer},
-    page::Room,
+    page::{Found, Room},
 };
 use crate::reclaim::Guard;
 
@@ -38,6 +38,33 @@ enum Attempt<T> {
     Full,
 }
 
+impl Leaf {
+    /// Puts a pair where it was found to belong, and returns whether it was not there; none when
+    /// there is no room.
+    #[inline]
+    fn enter(&self, latched: &mut Latched<'_>, found: &Found, place: Place<'_>) -> Option<bool> {
+        if found.same_key && self.page.rid(&found.shape, found.index) == place.rid {
+            latched.change();
+            return Some(false);
+        }
+        let room = self.page.room(place.key);
+        if room == Room::None {
+            return None;
+        }
+        latched.change();
+        self.page.insert(found.index, place.key, place.rid, room);
+        Some(true)
+    }
+
+    /// Whether what was searched in the latched leaf, and is not below where it begins, certainly
+    /// belongs there: the leaf has something above it, or is the last one.
+    #[inline]
+    fn covers(&self, found: &Found) -> bool {
+        // Acquire: pairs with the release store of a split; the pointer is not followed.
+        found.index < found.shape.count || self.next.load(Ordering::Acquire).is_null()
+    }
+}
+
 impl BTree {
     /// Inserts a pair; `false` when it was there already (its leaf counts as changed all the same, because whoever
     /// inserts a pair is about to make it mean something again).
@@ -50,10 +77,30 @@ impl BTree {
     /// # Panics
     /// When `rid` is above [`Rid::MAX`].
     pub fn insert(&self, guard: &Guard<'_>, key: &[u8], rid: Rid) -> Result<bool, KeyTooLong> {
-        check(key, rid)?;
-        let place = Place::of(key, rid);
+        Ok(self.insert_run(guard, std::iter::once((key, rid)))? == 1)
+    }
+
+    /// Inserts pairs, each as [`BTree::insert`] does, and returns how many were not there. Of pairs
+    /// that ascend, those that belong to one leaf are entered on one way down to it, under one
+    /// latch.
+    ///
+    /// # Errors
+    /// [`KeyTooLong`] at the first key of more than [`MAX_KEY`] bytes; the pairs before it are in.
+    ///
+    /// # Panics
+    /// When a record id is above [`Rid::MAX`].
+    pub fn insert_run<'k>(
+        &self,
+        guard: &Guard<'_>,
+        pairs: impl IntoIterator<Item = (&'k [u8], Rid)>,
+    ) -> Result<u64, KeyTooLong> {
+        let mut pairs = pairs.into_iter();
+        let mut pending = pairs.next();
+        let mut inserted = 0;
         let mut patience = Patience::new();
-        loop {
+        while let Some((key, rid)) = pending {
+            check(key, rid)?;
+            let place = Place::of(key, rid);
             let spot = self.descend(guard, place);
             let found = spot.leaf.page.find(place);
             // What was found holds if the version does.
@@ -61,22 +108,29 @@ impl BTree {
                 patience.pause();
                 continue;
             };
-            if found.same_key && spot.leaf.page.rid(&found.shape, found.index) == rid.0 {
-                latched.change();
-                return Ok(false);
-            }
-            match spot.leaf.page.room(key) {
-                Room::None => {
-                    drop(latched);
-                    self.make_room(guard, place);
+            patience = Patience::new();
+            let (mut place, mut found) = (place, found);
+            loop {
+                match spot.leaf.enter(&mut latched, &found, place) {
+                    Some(new) => inserted += u64::from(new),
+                    None => {
+                        drop(latched);
+                        self.make_room(guard, place);
+                        break;
+                    }
                 }
-                room => {
-                    latched.change();
-                    spot.leaf.page.insert(found.index, key, rid.0, room);
-                    return Ok(true);
+                pending = pairs.next();
+                let Some((key, rid)) = pending else { return Ok(inserted) };
+                check(key, rid)?;
+                let next = Place::of(key, rid);
+                let follows = place.compare(&next).is_lt();
+                (place, found) = (next, spot.leaf.page.find(next));
+                if !(follows && spot.leaf.covers(&found)) {
+                    break;
                 }
             }
         }
+        Ok(inserted)
     }
 
     /// As [`BTree::insert`], but first asks `admit` about every record id that is paired with an equal key (`rid` itself

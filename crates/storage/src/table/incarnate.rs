@@ -38,7 +38,7 @@ impl Content {
         };
         // Read before the announcement: a cut between the two makes the load fail, not lie.
         let limit = context.source.limit();
-        let mut next = self.replay.get(rid).map_or(0, |word| word.load(Ordering::Acquire));
+        let mut next = self.announced(rid).address();
         let mut row = Vec::new();
         // The sub-chain so far: its newest version, and the oldest one's `next` to be set.
         let mut newest: Option<NonNull<Version>> = None;

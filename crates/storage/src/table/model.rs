@@ -284,12 +284,12 @@ fn trimming_leaves_what_readers_see() {
 fn two_readers_install_what_replay_announces() {
     explore(2, || {
         let scene = Scene::standby();
-        assert!(scene.table.replay_store(RID, Stamp(10)));
-        assert!(scene.table.replay_store(RID, Stamp(20)));
+        assert!(scene.table.replay_store(RID, Stamp(10), false));
+        assert!(scene.table.replay_store(RID, Stamp(20), false));
         let replay = {
             let scene = Arc::clone(&scene);
             thread::spawn(move || {
-                assert!(scene.table.replay_store(RID, Stamp(30)));
+                assert!(scene.table.replay_store(RID, Stamp(30), false));
             })
         };
         let look = |scene: &Scene, snapshot: u64, expected: &[u8]| {
@@ -319,7 +319,7 @@ fn a_cut_is_never_seen() {
     explore(3, || {
         let scene = Scene::standby();
         for address in [10, 20, 30] {
-            assert!(scene.table.replay_store(RID, Stamp(address)));
+            assert!(scene.table.replay_store(RID, Stamp(address), false));
         }
         scene.log.limit.store(25, Ordering::Release);
         let taker = {
@@ -329,7 +329,7 @@ fn a_cut_is_never_seen() {
                 scene.log.cut(25);
                 // Lower than what was announced before: without the cut it would go unnoticed.
                 scene.log.append(28, RID, RecordKind::Update, Some(20), b"new");
-                assert!(scene.table.replay_store(RID, Stamp(28)));
+                assert!(scene.table.replay_store(RID, Stamp(28), false));
                 scene.log.limit.store(35, Ordering::Release);
             })
         };
@@ -363,7 +363,7 @@ fn a_reader_takes_no_id_from_those_that_are_free() {
         scene.log.append(20, RID, RecordKind::Delete, Some(10), b"ten");
         scene.table.consult_replay();
         for address in [10, 20] {
-            assert!(scene.table.replay_store(RID, Stamp(address)));
+            assert!(scene.table.replay_store(RID, Stamp(address), false));
         }
         let janitor = {
             let scene = Arc::clone(&scene);

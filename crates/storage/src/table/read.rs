@@ -121,8 +121,8 @@ impl Content {
 
     /// Whether replay has announced something that this reader may have to see.
     fn is_behind(&self, word: Word, rid: Rid, context: &ReadContext<'_>) -> bool {
-        // Acquire: pairs with the release in `replay_store`; the log's bytes are there.
-        let announced = self.replay.get(rid).map_or(0, |word| word.load(Ordering::Acquire));
+        let word_of_replay = self.announced(rid);
+        let announced = word_of_replay.address();
         if announced == 0 {
             return false;
         }
@@ -138,7 +138,8 @@ impl Content {
                     && bits < context.snapshot.0
             }
             (None, Some(address)) => address.0 < announced,
-            (None, None) => true,
+            // Of what is being loaded, a reader from before must not ask the log record by record.
+            (None, None) => !word_of_replay.is_first() || announced < context.snapshot.0,
         }
     }
 

@@ -8,19 +8,52 @@ use freshet_base::{
 use super::{Content, RID_RANGE};
 use crate::{array::Word, reclaim::Guard, version::Version};
 
+/// A word of the replay array: the largest address that was announced, and whether the record has
+/// nothing below it. The order of words is the order of their addresses. Zero announces nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Announced(u64);
+
+impl Announced {
+    fn new(address: Stamp, is_first: bool) -> Self {
+        assert!(address.0 < 1 << 63, "a log never grows to {address}");
+        Self(address.0 << 1 | u64::from(is_first))
+    }
+
+    /// Where the version lies; zero when nothing is announced.
+    #[inline]
+    pub(super) fn address(self) -> u64 {
+        self.0 >> 1
+    }
+
+    /// Whether the version is known to be the first of its record: a snapshot below it finds
+    /// nothing, and need not ask the log.
+    #[inline]
+    pub(super) fn is_first(self) -> bool {
+        self.0 & 1 != 0
+    }
+}
+
 impl Content {
+    /// What replay has announced of `rid`.
+    #[inline]
+    pub(super) fn announced(&self, rid: Rid) -> Announced {
+        // Acquire: pairs with the release in `replay_store`; the log's bytes are there.
+        Announced(self.replay.get(rid).map_or(0, |word| word.load(Ordering::Acquire)))
+    }
+
     /// From now on readers look at what replay announces.
     pub fn consult_replay(&self) {
         self.consult_replay.store(true, Ordering::SeqCst);
     }
 
     /// Announces the record at `address` to readers: all that replay does to a record
-    /// (Query Fresh, section 3.4.1). Idempotent and order-free: the larger address wins.
+    /// (Query Fresh, section 3.4.1). Idempotent and order-free: the larger address wins. `is_first`
+    /// when the log says that the record had no version before.
     /// Returns `false` when the record id is beyond the table's limit.
-    pub fn replay_store(&self, rid: Rid, address: Stamp) -> bool {
+    pub fn replay_store(&self, rid: Rid, address: Stamp, is_first: bool) -> bool {
         let Some(word) = self.replay.get_or_grow(rid) else { return false };
-        // Release: pairs with the acquire loads of readers.
-        word.fetch_max(address.0, Ordering::AcqRel);
+        // Release: pairs with the acquire load in `announced`.
+        word.fetch_max(Announced::new(address, is_first).0, Ordering::AcqRel);
         self.note_rid(rid);
         true
     }
@@ -112,26 +145,32 @@ impl Content {
 
     /// The largest address that replay has announced for `rid`.
     pub fn replayed(&self, rid: Rid) -> Option<Stamp> {
-        self.replay.get(rid).map(|word| word.load(Ordering::Acquire)).filter(|address| *address != 0).map(Stamp)
+        Some(self.announced(rid).address()).filter(|address| *address != 0).map(Stamp)
     }
 
     /// Takes an announcement back: the log was cut at or below `address`, and before it the
     /// record's newest version was at `prev`. Does nothing when something else is announced.
     pub fn replay_cut(&self, rid: Rid, address: Stamp, prev: Option<Stamp>) {
-        if let Some(word) = self.replay.get(rid) {
-            let prev = prev.map_or(0, |prev| prev.0);
-            // A failure means that a larger address is there, whose own cut will lead here.
-            let _ = word.compare_exchange(address.0, prev, Ordering::AcqRel, Ordering::Relaxed);
+        let announced = self.announced(rid);
+        if announced.address() == address.0 {
+            // Whether the one before is the first is not known.
+            self.announce_instead(rid, announced, prev.map_or(Announced(0), |prev| Announced::new(prev, false)));
         }
     }
 
     /// Forgets what was announced at or below `tombstone`.
     pub(super) fn replay_forget(&self, rid: Rid, tombstone: Stamp) {
-        let Some(word) = self.replay.get(rid) else { return };
-        let announced = word.load(Ordering::Acquire);
-        if announced != 0 && announced <= tombstone.0 {
-            // A failure means that replay has announced something newer: that stays.
-            let _ = word.compare_exchange(announced, 0, Ordering::AcqRel, Ordering::Relaxed);
+        let announced = self.announced(rid);
+        if announced.address() != 0 && announced.address() <= tombstone.0 {
+            self.announce_instead(rid, announced, Announced(0));
+        }
+    }
+
+    /// Does nothing when replay has announced something newer than `old`: that stays, and its own
+    /// cut will lead here.
+    fn announce_instead(&self, rid: Rid, old: Announced, new: Announced) {
+        if let Some(word) = self.replay.get(rid) {
+            let _ = word.compare_exchange(old.0, new.0, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 

@@ -229,7 +229,7 @@ impl Words<'_, '_> {
 
     fn column_change(&mut self) -> Read<ColumnChange> {
         if self.takes(&["type"]) || self.takes(&["set", "data", "type"]) {
-            let ty = self.parser.parse_data_type()?;
+            let ty = self.data_type()?;
             if self.takes(&["collate"]) {
                 self.name()?;
             }

@@ -50,7 +50,7 @@ impl Words<'_, '_> {
     pub(super) fn sequence_option(&mut self, options: &mut SequenceOptions) -> Read<bool> {
         let mut twice = false;
         if self.takes(&["as"]) {
-            twice = options.ty.replace(self.parser.parse_data_type()?).is_some();
+            twice = options.ty.replace(self.data_type()?).is_some();
         } else if self.takes(&["increment"]) {
             self.takes(&["by"]);
             twice = options.increment.replace(self.integer()?).is_some();

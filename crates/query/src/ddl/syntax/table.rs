@@ -331,7 +331,7 @@ impl Words<'_, '_> {
     /// A column's name, type and constraints.
     pub(super) fn column(&mut self) -> Read<ColumnDefinition> {
         let name = self.ident()?;
-        let ty = self.parser.parse_data_type()?;
+        let ty = self.data_type()?;
         let mut column =
             ColumnDefinition { name, ty, not_null: None, default: None, identity: None, constraints: Vec::new() };
         loop {

@@ -1,7 +1,7 @@
 //! Reading words, and which definition it is that they begin.
 
 use sqlparser::{
-    ast::Expr,
+    ast::{ArrayElemTypeDef, DataType, Expr},
     parser::{Parser, ParserError},
     tokenizer::{Token, TokenWithSpan},
 };
@@ -85,6 +85,22 @@ impl Words<'_, '_> {
             return self.fail("identifier");
         }
         Ok(name_of(&self.parser.parse_identifier()?))
+    }
+
+    /// A type; `ARRAY` after it is the standard's way to say that it is one of arrays.
+    pub(super) fn data_type(&mut self) -> Read<DataType> {
+        let ty = self.parser.parse_data_type()?;
+        if matches!(ty, DataType::Array(_)) || !self.takes(&["array"]) {
+            return Ok(ty);
+        }
+        let length = if self.token(&Token::LBracket) {
+            let length = self.parser.parse_literal_uint()?;
+            self.expect_token(&Token::RBracket)?;
+            Some(length)
+        } else {
+            None
+        };
+        Ok(DataType::Array(ArrayElemTypeDef::SquareBracket(Box::new(ty), length)))
     }
 
     /// A name, and the schema before it; the database that may stand before that is this one.

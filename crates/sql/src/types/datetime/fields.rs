@@ -4,7 +4,10 @@ use super::{
     DAY, Date, HOUR, Interval, MINUTE, SECOND, Time, TimeZone, Timestamp, UNIX_EPOCH,
     calendar::{self, Civil},
 };
-use crate::{SqlError, SqlState, types::numeric::Numeric};
+use crate::{
+    SqlError, SqlState,
+    types::numeric::{Numeric, Special},
+};
 
 /// A field's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,17 +87,12 @@ impl FieldValue {
     }
 
     /// As EXTRACT has it; nothing for null.
-    ///
-    /// # Errors
-    /// 0A000 when it is infinite.
-    pub fn to_numeric(self) -> Result<Option<Numeric>, SqlError> {
+    pub fn to_numeric(self) -> Option<Numeric> {
         match self {
-            Self::Number(number, scale) => Ok(Numeric::new(number, scale)),
-            Self::Null => Ok(None),
-            Self::Infinity | Self::MinusInfinity => Err(SqlError::new(
-                SqlState::FEATURE_NOT_SUPPORTED,
-                "NaN and infinity are not supported in type numeric",
-            )),
+            Self::Number(number, scale) => Numeric::new(number, scale),
+            Self::Null => None,
+            Self::Infinity => Some(Numeric::special(Special::Infinity)),
+            Self::MinusInfinity => Some(Numeric::special(Special::MinusInfinity)),
         }
     }
 
@@ -254,12 +252,12 @@ pub fn extract_timestamp(name: &str, timestamp: Timestamp, zone: Option<TimeZone
         Field::Julian => {
             // Days and their part, exact to 20 digits behind the point.
             let days = Numeric::from(day - i64::from(Date::MIN.0));
-            let part = Numeric::from(micros).div(Numeric::from(DAY)).ok()?;
-            let sum = days.add(part).ok()?;
+            let part = Numeric::from(micros).div(&Numeric::from(DAY)).ok()?;
+            let sum = days.add(&part).ok()?;
             Some(if micros == 0 {
-                FieldValue::Number(days.coefficient(), 0)
+                FieldValue::Number(days.small()?.coefficient(), 0)
             } else {
-                FieldValue::Number(sum.coefficient(), sum.scale())
+                FieldValue::Number(sum.small()?.coefficient(), sum.scale())
             })
         }
         _ => None,

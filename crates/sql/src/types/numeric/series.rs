@@ -4,16 +4,18 @@
 use num_bigint::BigInt;
 
 use super::{
-    Numeric,
-    arithmetic::{SIGNIFICANT_DIGITS, clamp_scale, division_by_zero},
-    divide_big, overflow,
+    MAX_RESULT_SCALE, MAX_WHOLE, Numeric, Special,
+    arithmetic::{Check, SIGNIFICANT_DIGITS, clamp_scale, division_by_zero},
+    digits_of, divide_big, overflow,
 };
 use crate::{SqlError, SqlState};
 
 /// Places beyond those of the result.
 const GUARD: u32 = 16;
-/// Powers are multiplied out as long as they have about this many digits.
+/// Powers are multiplied out as long as they have about this many digits, or as many more as a whole number can have.
 const EXACT_DIGITS: u64 = 4000;
+/// e to the power of more than this is too large, and of less than its opposite, zero.
+const MAX_EXPONENT: f64 = 6000.0;
 
 pub(super) fn power_of_ten(exponent: u32) -> BigInt {
     BigInt::from(10u8).pow(exponent)
@@ -25,33 +27,35 @@ fn place(number: BigInt, from: u32, to: u32) -> BigInt {
 }
 
 /// ln((unit + z) / (unit - z)) for z / unit well below 1.
-fn logarithm_series(z: &BigInt, unit: &BigInt) -> BigInt {
+fn logarithm_series(z: &BigInt, unit: &BigInt, check: &mut Check<'_>) -> Result<BigInt, SqlError> {
     let zero = BigInt::ZERO;
     let square = z * z / unit;
     let (mut power, mut sum, mut divisor) = (z.clone(), BigInt::ZERO, 1u32);
     while power != zero {
+        check()?;
         sum += &power / divisor;
         power = power * &square / unit;
         divisor += 2;
     }
-    sum * 2
+    Ok(sum * 2)
 }
 
 /// ln(10).
-fn logarithm_of_ten(unit: &BigInt) -> BigInt {
+fn logarithm_of_ten(unit: &BigInt, check: &mut Check<'_>) -> Result<BigInt, SqlError> {
     // 10 = 2^3 * 5/4; ln(2) = ln((1 + 1/3) / (1 - 1/3)); ln(5/4) = ln((1 + 1/9) / (1 - 1/9))
-    logarithm_series(&(unit / 3), unit) * 3 + logarithm_series(&(unit / 9), unit)
+    Ok(logarithm_series(&(unit / 3), unit, check)? * 3 + logarithm_series(&(unit / 9), unit, check)?)
 }
 
-/// ln(number) in `places` places, for a positive number.
-fn logarithm(number: Numeric, places: u32) -> BigInt {
+/// ln(number) in `places` places, for a positive finite number.
+fn logarithm(number: &Numeric, places: u32, check: &mut Check<'_>) -> Result<BigInt, SqlError> {
     const ROOTS: u32 = 6;
     let working = places + GUARD;
     let unit = power_of_ten(working);
     let exponent = number.exponent();
     // number = mantissa * 10^exponent with 1 <= mantissa < 10
-    let digits = (exponent + i64::from(number.scale)) as u32;
-    let mut mantissa = number.big() * power_of_ten(working.saturating_sub(digits));
+    let digits = u32::try_from(exponent + i64::from(number.scale())).unwrap_or(0);
+    let coefficient = number.big().map_or(BigInt::ZERO, |number| number.coefficient);
+    let mut mantissa = coefficient * power_of_ten(working.saturating_sub(digits));
     if digits > working {
         mantissa /= power_of_ten(digits - working);
     }
@@ -63,30 +67,23 @@ fn logarithm(number: Numeric, places: u32) -> BigInt {
         }
     }
     let z = (&mantissa - &unit) * &unit / (&mantissa + &unit);
-    let mut result = logarithm_series(&z, &unit) << doublings;
+    let mut result = logarithm_series(&z, &unit, check)? << doublings;
     if exponent != 0 {
-        result += logarithm_of_ten(&unit) * exponent;
+        result += logarithm_of_ten(&unit, check)? * exponent;
     }
-    place(result, working, places)
+    Ok(place(result, working, places))
 }
 
-/// e^(x / 10^places), rounded to `scale` places.
-fn exponential(x: &BigInt, places: u32, scale: u32) -> Result<BigInt, SqlError> {
+/// e^(x / 10^places), rounded to `scale` places; x is not far from zero.
+fn exponential(x: &BigInt, places: u32, scale: u32, check: &mut Check<'_>) -> Result<BigInt, SqlError> {
     const HALVINGS: u32 = 8;
-    // Far beyond what fits, or too small to be anything but zero.
-    let whole = i64::try_from(x / power_of_ten(places)).map_err(|_| overflow());
-    let whole = match whole {
-        Ok(whole) if whole < 100 => whole,
-        _ if x.sign() == num_bigint::Sign::Minus => return Ok(BigInt::ZERO),
-        _ => return Err(overflow()),
-    };
-    if whole < -400 {
-        return Ok(BigInt::ZERO);
-    }
-    let working = scale + GUARD + 48;
+    let whole = i64::try_from(x / power_of_ten(places)).map_err(|_| overflow())?;
+    // As many digits as the result has before its point.
+    let before = (whole.max(0) as f64 * std::f64::consts::LOG10_E) as u32 + 2;
+    let working = scale + GUARD + 48 + before;
     let unit = power_of_ten(working);
     let x = place(x.clone(), places, working);
-    let ten = logarithm_of_ten(&unit);
+    let ten = logarithm_of_ten(&unit, check)?;
     // e^x = e^rest * 10^exponent with 0 <= rest < ln(10)
     let mut exponent = &x / &ten;
     let mut rest = &x % &ten;
@@ -97,6 +94,7 @@ fn exponential(x: &BigInt, places: u32, scale: u32) -> Result<BigInt, SqlError> 
     rest >>= HALVINGS;
     let (mut term, mut sum, mut divisor) = (unit.clone(), BigInt::ZERO, 1u32);
     while term != BigInt::ZERO {
+        check()?;
         sum += &term;
         term = term * &rest / &unit / divisor;
         divisor += 1;
@@ -113,10 +111,10 @@ fn exponential(x: &BigInt, places: u32, scale: u32) -> Result<BigInt, SqlError> 
 }
 
 /// The decimal exponent of ln(number), about.
-fn logarithm_exponent(number: Numeric) -> i64 {
-    let near_one = (Numeric::make(9, 1)..=Numeric::make(11, 1)).contains(&number);
+fn logarithm_exponent(number: &Numeric) -> i64 {
+    let near_one = (Numeric::make(9, 1)..=Numeric::make(11, 1)).contains(number);
     if near_one {
-        return match number.sub(Numeric::ONE) {
+        return match number.sub(&Numeric::ONE) {
             Ok(rest) if !rest.is_zero() => {
                 let leading = rest.leading();
                 leading.weight * 4 + i64::from(leading.digit.max(1).ilog10())
@@ -130,10 +128,10 @@ fn logarithm_exponent(number: Numeric) -> i64 {
     logarithm.abs().log10() as i64
 }
 
-fn logarithm_argument(number: Numeric) -> Result<(), SqlError> {
-    let message = match number.coefficient() {
-        0 => "cannot take logarithm of zero",
-        ..0 => "cannot take logarithm of a negative number",
+fn logarithm_argument(number: &Numeric) -> Result<(), SqlError> {
+    let message = match number.sign() {
+        num_bigint::Sign::NoSign if number.as_special().is_none() => "cannot take logarithm of zero",
+        num_bigint::Sign::Minus => "cannot take logarithm of a negative number",
         _ => return Ok(()),
     };
     Err(SqlError::new(SqlState::INVALID_ARGUMENT_FOR_LOGARITHM, message))
@@ -144,119 +142,223 @@ impl Numeric {
     ///
     /// # Errors
     /// 2201F when the number is negative.
-    pub fn sqrt(self) -> Result<Self, SqlError> {
-        if self.coefficient() < 0 {
+    pub fn sqrt(&self) -> Result<Self, SqlError> {
+        if self.is_negative() {
             return Err(SqlError::new(
                 SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION,
                 "cannot take square root of a negative number",
             ));
         }
+        let Ok(number) = self.big() else { return Ok(self.clone()) };
         let weight = self.leading().weight;
         let root_weight = if weight >= 0 { (weight + 1) * 4 / 2 - 1 } else { 1 - (1 - weight * 4) / 2 };
-        let scale = clamp_scale((SIGNIFICANT_DIGITS - root_weight).max(self.scale.into()));
+        let scale = clamp_scale((SIGNIFICANT_DIGITS - root_weight).max(number.scale.into()));
         // One digit more, which decides about rounding.
-        let root = (self.big() * power_of_ten(2 * (scale + 1) - self.scale())).sqrt();
-        Self::from_big(place(root, scale + 1, scale), scale)
+        let working = (2 * (scale + 1)).max(number.scale + number.scale % 2);
+        let root = number.at_scale(working);
+        let places = root.scale / 2;
+        Self::from_big(place(root.coefficient.sqrt(), places, scale), scale)
     }
 
     /// e to this power.
     ///
     /// # Errors
-    /// 22003 when the result has too many digits.
-    pub fn exp(self) -> Result<Self, SqlError> {
-        let exponent = self.to_f64() * std::f64::consts::LOG10_E;
-        if exponent > 60.0 {
-            return Err(overflow());
+    /// 22003 when the result has too many digits; what `check` returns, which is asked again and again.
+    pub fn exp(&self, check: &mut Check<'_>) -> Result<Self, SqlError> {
+        let number = match self.big() {
+            Ok(number) => number,
+            Err(Special::MinusInfinity) => return Ok(Self::ZERO),
+            Err(special) => return Ok(Self::special(special)),
+        };
+        let value = self.to_f64();
+        if value.abs() >= MAX_EXPONENT {
+            if value > 0.0 {
+                return Err(overflow());
+            }
+            return Self::from_big(BigInt::ZERO, MAX_RESULT_SCALE as u32);
         }
-        // What is that small is zero in any case.
-        let exponent = exponent.max(-1000.0) as i64;
-        let scale = clamp_scale((SIGNIFICANT_DIGITS - exponent).max(self.scale.into()));
-        Self::from_big(exponential(&self.big(), self.scale(), scale)?, scale)
+        let exponent = (value * std::f64::consts::LOG10_E) as i64;
+        let scale = clamp_scale((SIGNIFICANT_DIGITS - exponent).max(number.scale.into()));
+        Self::from_big(exponential(&number.coefficient, number.scale, scale, check)?, scale)
     }
 
     /// The natural logarithm.
     ///
     /// # Errors
-    /// 2201E when the number is not positive.
-    pub fn ln(self) -> Result<Self, SqlError> {
+    /// 2201E when the number is not positive; what `check` returns.
+    pub fn ln(&self, check: &mut Check<'_>) -> Result<Self, SqlError> {
         logarithm_argument(self)?;
-        let scale = clamp_scale((SIGNIFICANT_DIGITS - logarithm_exponent(self)).max(self.scale.into()));
-        Self::from_big(place(logarithm(self, scale + GUARD), scale + GUARD, scale), scale)
+        if self.as_special().is_some() {
+            return Ok(self.clone());
+        }
+        let scale = clamp_scale((SIGNIFICANT_DIGITS - logarithm_exponent(self)).max(self.scale().into()));
+        let logarithm = logarithm(self, scale + GUARD, check)?;
+        Self::from_big(place(logarithm, scale + GUARD, scale), scale)
     }
 
     /// The logarithm to a base.
     ///
     /// # Errors
-    /// 2201E when one of them is not positive, 22012 when the base is 1.
-    pub fn log(self, base: Self) -> Result<Self, SqlError> {
+    /// 2201E when one of them is not positive, 22012 when the base is 1; what `check` returns.
+    pub fn log(&self, base: &Self, check: &mut Check<'_>) -> Result<Self, SqlError> {
+        if self.as_special() == Some(Special::NaN) || base.as_special() == Some(Special::NaN) {
+            return Ok(Self::nan());
+        }
         logarithm_argument(base)?;
         logarithm_argument(self)?;
-        if base == Self::ONE {
+        match (self.as_special(), base.as_special()) {
+            (Some(_), Some(_)) => return Ok(Self::nan()),
+            (None, Some(_)) => return Ok(Self::ZERO),
+            (Some(_), None) => return Ok(self.clone()),
+            (None, None) => {}
+        }
+        if *base == Self::ONE {
             return Err(division_by_zero());
         }
         let exponent = logarithm_exponent(self) - logarithm_exponent(base);
         let scale = (SIGNIFICANT_DIGITS - exponent).max(self.scale().max(base.scale()).into());
         let scale = clamp_scale(scale);
         // A base near 1 has a logarithm near 0.
-        let places = scale + GUARD + 2 * Self::MAX_DIGITS;
-        let (number, base) = (logarithm(self, places), logarithm(base, places));
+        let near = u32::try_from(-logarithm_exponent(base)).unwrap_or(0);
+        let places = scale + GUARD + 2 * Self::MAX_DIGITS + 2 * near;
+        let (number, base) = (logarithm(self, places, check)?, logarithm(base, places, check)?);
         Self::from_big(divide_big(number * power_of_ten(scale), &base), scale)
     }
 
     /// This number to the power of another.
     ///
     /// # Errors
-    /// 2201F when there is no such number, 22003 when it has too many digits.
-    pub fn pow(self, exponent: Self) -> Result<Self, SqlError> {
+    /// 2201F when there is no such number, 22003 when it has too many digits; what `check` returns.
+    pub fn pow(&self, exponent: &Self, check: &mut Check<'_>) -> Result<Self, SqlError> {
         let undefined = |message| Err(SqlError::new(SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION, message));
-        let whole = exponent.trimmed().scale == 0;
-        if self.is_zero() && exponent.coefficient() < 0 {
+        if self.as_special().is_some() || exponent.as_special().is_some() {
+            return self.pow_special(exponent);
+        }
+        let trimmed = exponent.trimmed();
+        let whole = trimmed.scale() == 0;
+        if self.is_zero() && exponent.is_negative() {
             return undefined("zero raised to a negative power is undefined");
         }
-        if self.coefficient() < 0 && !whole {
+        if self.is_negative() && !whole {
             return undefined("a negative number raised to a non-integer power yields a complex result");
         }
-        let scale_of = |estimate: f64| {
-            let scale = SIGNIFICANT_DIGITS - (estimate as i64).clamp(-100, 100);
-            clamp_scale(scale.max(self.scale().max(exponent.scale()).into()))
-        };
-        if whole && let Ok(power) = i32::try_from(exponent.trimmed().coefficient()) {
-            return self.pow_whole(power);
+        if let Some(power) = trimmed.to_i64().filter(|_| whole).and_then(|power| i32::try_from(power).ok()) {
+            return self.pow_whole(power, check);
         }
         if self.is_zero() {
             return Self::from_big(BigInt::ZERO, SIGNIFICANT_DIGITS as u32);
         }
-        let negative = self.coefficient() < 0 && exponent.trimmed().coefficient() % 2 != 0;
+        let odd = whole && trimmed.big().is_ok_and(|power| power.coefficient.bit(0));
+        let negative = self.is_negative() && odd;
         let base = self.abs();
-        let places = 100 + exponent.exponent().max(0) as u32;
-        let logarithm = logarithm(base, places) * exponent.big();
-        let estimate = Self::from_big(place(logarithm.clone(), places + exponent.scale(), 16), 16).map(Self::to_f64);
-        let estimate = match estimate {
-            Ok(estimate) => estimate * std::f64::consts::LOG10_E,
-            Err(_) if logarithm.sign() == num_bigint::Sign::Minus => f64::MIN,
-            Err(error) => return Err(error),
-        };
-        let scale = scale_of(estimate);
-        let result = exponential(&logarithm, places + exponent.scale(), scale)?;
+        // About what it comes to, to choose how many digits are needed.
+        let power = exponent.to_f64();
+        let approximate = logarithm(&base, 40 + self.scale().min(1000), check)?;
+        let approximate = Self::from_big(approximate, 40 + self.scale().min(1000))?.to_f64() * power;
+        if approximate.abs() > 3.01 * 2000.0 {
+            if approximate > 0.0 {
+                return Err(overflow());
+            }
+            return Self::from_big(BigInt::ZERO, MAX_RESULT_SCALE as u32);
+        }
+        let digits = (approximate * std::f64::consts::LOG10_E) as i64;
+        let scale = clamp_scale((SIGNIFICANT_DIGITS - digits).max(self.scale().max(exponent.scale()).into()));
+        let places = scale + 100 + digits.max(0) as u32 + exponent.exponent().max(0) as u32;
+        let Ok(power) = exponent.big() else { return Ok(Self::nan()) };
+        let logarithm = logarithm(&base, places, check)? * power.coefficient;
+        let result = exponential(&logarithm, places + power.scale, scale, check)?;
         Self::from_big(if negative { -result } else { result }, scale)
     }
 
-    fn pow_whole(self, power: i32) -> Result<Self, SqlError> {
-        let scale = clamp_scale(SIGNIFICANT_DIGITS.max(self.scale.into()));
+    /// A power in which one side is not finite.
+    fn pow_special(&self, exponent: &Self) -> Result<Self, SqlError> {
+        let undefined = |message| Err(SqlError::new(SqlState::INVALID_ARGUMENT_FOR_POWER_FUNCTION, message));
+        let is = |number: &Self, special| number.as_special() == Some(special);
+        // One to any power is one, and anything to the power of zero.
+        if is(self, Special::NaN) {
+            return Ok(if exponent.is_zero() { Self::ONE } else { Self::nan() });
+        }
+        if is(exponent, Special::NaN) {
+            return Ok(if *self == Self::ONE { Self::ONE } else { Self::nan() });
+        }
+        if self.is_zero() && exponent.is_negative() {
+            return undefined("zero raised to a negative power is undefined");
+        }
+        let trimmed = exponent.trimmed();
+        let whole = exponent.as_special().is_some() || trimmed.scale() == 0;
+        if self.is_negative() && !whole {
+            return undefined("a negative number raised to a non-integer power yields a complex result");
+        }
+        if *self == Self::ONE || exponent.is_zero() {
+            return Ok(Self::ONE);
+        }
+        if exponent.as_special().is_some() {
+            let size = self.abs().cmp(&Self::ONE);
+            if size.is_eq() {
+                return Ok(Self::ONE);
+            }
+            return Ok(if size.is_gt() != exponent.is_negative() {
+                Self::special(Special::Infinity)
+            } else {
+                Self::ZERO
+            });
+        }
+        if exponent.is_negative() {
+            return Ok(Self::ZERO);
+        }
+        let odd = trimmed.big().is_ok_and(|power| power.coefficient.bit(0));
+        Ok(Self::special(if self.is_negative() && odd { Special::MinusInfinity } else { Special::Infinity }))
+    }
+
+    fn pow_whole(&self, power: i32, check: &mut Check<'_>) -> Result<Self, SqlError> {
+        let Ok(base) = self.big() else { return Ok(Self::nan()) };
+        let scale = clamp_scale(SIGNIFICANT_DIGITS.max(base.scale.into()));
         let magnitude = power.unsigned_abs();
-        let digits = u64::from(self.coefficient().unsigned_abs().max(1).ilog10() + 1) * u64::from(magnitude);
-        if self.is_zero() || digits <= EXACT_DIGITS {
-            // Zero to a power is zero at any power, and one at none.
-            let exact = self.big().pow(if self.is_zero() { magnitude.min(1) } else { magnitude });
-            let places = self.scale() * if self.is_zero() { magnitude.min(1) } else { magnitude };
+        if self.is_zero() {
+            // Zero to a power is zero, and one to the power of none.
+            let coefficient = if power == 0 { power_of_ten(scale) } else { BigInt::ZERO };
+            return Self::from_big(coefficient, scale);
+        }
+        let leading = self.leading();
+        let first = (f64::from(leading.digit) * 10_000.0 + f64::from(leading.next)).log10();
+        let estimate = f64::from(power) * (first + (leading.weight as f64 - 1.0) * 4.0);
+        if estimate > MAX_WHOLE as f64 + 10.0 {
+            return Err(overflow());
+        }
+        if estimate + 1.0 < -f64::from(scale) {
+            return Self::from_big(BigInt::ZERO, scale);
+        }
+        let digits = digits_of(&base.coefficient) * u64::from(magnitude);
+        if digits <= EXACT_DIGITS || power > 0 && base.scale == 0 && digits <= 2 * MAX_WHOLE {
+            check()?;
+            let exact = base.coefficient.pow(magnitude);
+            let places = base.scale * magnitude;
             if power >= 0 {
                 return Self::from_big(place(exact, places, scale), scale);
             }
             return Self::from_big(divide_big(power_of_ten(places + scale), &exact), scale);
         }
-        let places = 120;
-        let logarithm = logarithm(self.abs(), places) * power;
-        let result = exponential(&logarithm, places, scale)?;
-        Self::from_big(if self.coefficient() < 0 && power % 2 != 0 { -result } else { result }, scale)
+        // By squares, of as many digits as count in the end.
+        let working = scale + 40 + estimate.abs() as u32;
+        let unit = power_of_ten(working);
+        let mut square = place(base.coefficient, base.scale, working);
+        if power < 0 {
+            square = divide_big(&unit * &unit, &square);
+        }
+        let (mut rest, mut result) = (magnitude, unit.clone());
+        while rest > 0 {
+            check()?;
+            if rest % 2 == 1 {
+                result = divide_big(result * &square, &unit);
+            }
+            rest /= 2;
+            if rest > 0 {
+                square = divide_big(&square * &square, &unit);
+            }
+            if digits_of(&result) > MAX_WHOLE + u64::from(working) {
+                return Err(overflow());
+            }
+        }
+        Self::from_big(place(result, working, scale), scale)
     }
 }

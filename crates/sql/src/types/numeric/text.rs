@@ -2,7 +2,12 @@
 
 use std::fmt::Write;
 
-use super::{LIMIT, Numeric, POWERS, overflow};
+use num_bigint::{BigInt, BigUint, Sign};
+
+use super::{
+    Decimal, MAX_SCALE, MAX_WHOLE, Numeric, NumericRef, POWERS, Special, overflow, scaled, series::power_of_ten,
+    small::LIMIT, sort,
+};
 use crate::{SqlError, SqlState, types::Precision};
 
 fn invalid(text: &str) -> SqlError {
@@ -13,7 +18,7 @@ impl Numeric {
     /// Reads a number, rounded as a `numeric(p,s)` is if `to` says so.
     ///
     /// # Errors
-    /// 22P02 when it is none, 22003 when it has too many digits, 0A000 when it is NaN or infinite.
+    /// 22P02 when it is none, 22003 when it has too many digits.
     pub fn parse(text: &str, to: Option<Precision>) -> Result<Self, SqlError> {
         let trimmed = text.trim_matches(super::super::text::is_space);
         let (negative, body) = match trimmed.as_bytes() {
@@ -22,105 +27,164 @@ impl Numeric {
             body => (false, body),
         };
         let Some(scanned) = scan(body) else {
-            return Err(not_finite(body).unwrap_or_else(|| invalid(text)));
+            let special = special(negative, body).ok_or_else(|| invalid(text))?;
+            let number = Self::special(special);
+            return to.map_or(Ok(number.clone()), |to| number.constrained(to));
         };
-        let Scanned { mut coefficient, mut scale, mut dropped, mut lost, rest } = scanned;
+        let Scanned { coefficient, mut scale, full, rest } = scanned;
         match rest {
             [] => {}
-            [b'e' | b'E', exponent @ ..] => scale -= parse_exponent(exponent).ok_or_else(|| invalid(text))?,
+            [b'e' | b'E', exponent @ ..] => {
+                let exponent = parse_exponent(exponent).ok_or_else(|| invalid(text))?;
+                if exponent.abs() >= i64::from(i32::MAX / 2) {
+                    return Err(overflow());
+                }
+                scale -= exponent;
+            }
             _ => return Err(invalid(text)),
         }
-        if scale < 0 {
-            let power = usize::try_from(-scale).ok().and_then(|power| POWERS.get(power));
-            coefficient = match power.and_then(|power| coefficient.checked_mul(*power)) {
-                Some(coefficient) if coefficient <= LIMIT => coefficient,
-                _ if coefficient == 0 => 0,
-                _ => return Err(overflow()),
-            };
-            scale = 0;
+        if full || scale > i64::from(Decimal::MAX_DIGITS) {
+            return parse_long(negative, &body[..body.len() - rest.len()], scale, to);
         }
-        if scale > i64::from(Self::MAX_DIGITS) {
-            let excess = usize::try_from(scale).unwrap_or(usize::MAX) - Self::MAX_DIGITS as usize;
-            let by = POWERS.get(excess).copied().unwrap_or(i128::MAX);
-            lost |= coefficient % by != 0;
-            dropped = coefficient / (by / 10) % 10;
-            coefficient /= by;
-            scale = Self::MAX_DIGITS.into();
-        }
-        if to.is_some_and(|to| i64::from(to.scale) >= scale) && dropped >= 5 {
-            // No digit is left that would tell how to round.
-            coefficient += 1;
-        }
-        let number = Self::new(if negative { -coefficient } else { coefficient }, scale as u32).ok_or_else(overflow)?;
-        match to {
-            Some(precision) => number.constrained(precision),
-            None if lost => Err(overflow().with_detail(format!("A number has at most {} digits.", Self::MAX_DIGITS))),
-            None => Ok(number),
+        let small = match usize::try_from(-scale) {
+            Ok(power) if coefficient != 0 => POWERS.get(power).and_then(|power| coefficient.checked_mul(*power)),
+            _ => Some(coefficient),
+        };
+        let small = small.and_then(|coefficient| {
+            let coefficient = if negative { -coefficient } else { coefficient };
+            Self::new(coefficient, u32::try_from(scale).unwrap_or(0))
+        });
+        match (small, to) {
+            (Some(number), None) => Ok(number),
+            (Some(number), Some(to)) => number.constrained(to),
+            (None, to) => parse_long(negative, &body[..body.len() - rest.len()], scale, to),
         }
     }
 
     /// Writes it as PostgreSQL prints it.
+    pub fn write(&self, out: &mut String) {
+        self.as_ref().write(out);
+    }
+}
+
+impl NumericRef<'_> {
+    /// Writes it as PostgreSQL prints it.
     pub fn write(self, out: &mut String) {
-        let coefficient = self.coefficient();
-        if coefficient < 0 {
-            out.push('-');
-        }
-        let magnitude = coefficient.unsigned_abs();
-        let start = out.len();
-        // Most numbers are short, and long ones are slow to print.
-        let _ = match u64::try_from(magnitude) {
-            Ok(short) => write!(out, "{short}"),
-            Err(_) => write!(out, "{magnitude}"),
-        };
-        let scale = self.scale() as usize;
-        if scale > 0 {
-            let digits = out.len() - start;
-            if digits <= scale {
-                const ZEROS: &str = "0000000000000000000000000000000000000000";
-                out.insert_str(start, &ZEROS[..scale + 1 - digits]);
-            }
-            out.insert(out.len() - scale, '.');
+        match self {
+            Self::Small(number) => write_small(number, out),
+            Self::Wide(bytes) => write_wide(bytes, out),
         }
     }
 }
 
-fn not_finite(body: &[u8]) -> Option<SqlError> {
+fn write_small(number: Decimal, out: &mut String) {
+    let coefficient = number.coefficient();
+    if coefficient < 0 {
+        out.push('-');
+    }
+    let magnitude = coefficient.unsigned_abs();
+    let start = out.len();
+    // Most numbers are short, and long ones are slow to print.
+    let _ = match u64::try_from(magnitude) {
+        Ok(short) => write!(out, "{short}"),
+        Err(_) => write!(out, "{magnitude}"),
+    };
+    let scale = number.scale() as usize;
+    if scale > 0 {
+        let digits = out.len() - start;
+        if digits <= scale {
+            const ZEROS: &str = "0000000000000000000000000000000000000000";
+            out.insert_str(start, &ZEROS[..scale + 1 - digits]);
+        }
+        out.insert(out.len() - scale, '.');
+    }
+}
+
+fn write_wide(bytes: &[u8], out: &mut String) {
+    let (bytes, scale) = scaled(bytes);
+    let mut behind = scale as usize;
+    let (negative, exponent, pairs) = match sort::said(bytes) {
+        Some(sort::Said::Special(special)) => {
+            return out.push_str(match special {
+                Special::NaN => "NaN",
+                Special::Infinity => "Infinity",
+                Special::MinusInfinity => "-Infinity",
+            });
+        }
+        Some(sort::Said::Number(negative, exponent, pairs)) => (negative, exponent, pairs),
+        Some(sort::Said::Zero) | None => {
+            out.push('0');
+            if behind > 0 {
+                out.push('.');
+                out.extend(std::iter::repeat_n('0', behind));
+            }
+            return;
+        }
+    };
+    if negative {
+        out.push('-');
+    }
+    let start = out.len();
+    for place in 0..usize::try_from(exponent).unwrap_or(0) {
+        let pair = pairs.at(place);
+        if pair >= 10 || out.len() > start {
+            out.push(char::from(b'0' + pair / 10));
+        }
+        out.push(char::from(b'0' + pair % 10));
+    }
+    if out.len() == start {
+        out.push('0');
+    }
+    if behind == 0 {
+        return;
+    }
+    out.push('.');
+    let mut place = i64::from(exponent);
+    while behind > 0 {
+        let pair = usize::try_from(place).map_or(0, |place| pairs.at(place));
+        out.push(char::from(b'0' + pair / 10));
+        if behind > 1 {
+            out.push(char::from(b'0' + pair % 10));
+        }
+        behind = behind.saturating_sub(2);
+        place += 1;
+    }
+    // Pairs before the first are zero.
+}
+
+fn special(negative: bool, body: &[u8]) -> Option<Special> {
     let is = |name: &str| body.eq_ignore_ascii_case(name.as_bytes());
-    (is("nan") || is("inf") || is("infinity"))
-        .then(|| SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "NaN and infinity are not supported in type numeric"))
+    match negative {
+        _ if is("nan") => (!negative).then_some(Special::NaN),
+        false if is("inf") || is("infinity") => Some(Special::Infinity),
+        true if is("inf") || is("infinity") => Some(Special::MinusInfinity),
+        _ => None,
+    }
 }
 
 struct Scanned<'a> {
     coefficient: i128,
     /// May go beyond what a number may have, either way.
     scale: i64,
-    /// The first digit that was cut off.
-    dropped: i128,
-    /// Whether digits other than 0 were cut off.
-    lost: bool,
+    /// Whether not all digits are in the coefficient.
+    full: bool,
     rest: &'a [u8],
 }
 
-/// Takes digits and a point off the front, if there is a digit. Digits that do not fit are cut off; those before the
-/// point leave a negative scale.
+/// Takes digits and a point off the front, if there is a digit.
 fn scan(body: &[u8]) -> Option<Scanned<'_>> {
-    let mut scanned = Scanned { coefficient: 0, scale: 0, dropped: 0, lost: false, rest: body };
-    let (mut point, mut any, mut full) = (false, false, false);
+    let mut scanned = Scanned { coefficient: 0, scale: 0, full: false, rest: body };
+    let (mut point, mut any) = (false, false);
     while let [first, rest @ ..] = scanned.rest {
         match first {
             b'0'..=b'9' => {
                 any = true;
                 let digit = i128::from(first - b'0');
-                if !full && scanned.coefficient <= (LIMIT - 9) / 10 {
+                scanned.scale += i64::from(point);
+                if !scanned.full && scanned.coefficient <= (LIMIT - 9) / 10 {
                     scanned.coefficient = scanned.coefficient * 10 + digit;
-                    scanned.scale += i64::from(point);
                 } else {
-                    if !full {
-                        scanned.dropped = digit;
-                    }
-                    full = true;
-                    scanned.lost |= digit != 0;
-                    scanned.scale -= i64::from(!point);
+                    scanned.full = true;
                 }
             }
             b'.' if !point => point = true,
@@ -129,6 +193,53 @@ fn scan(body: &[u8]) -> Option<Scanned<'_>> {
         scanned.rest = rest;
     }
     any.then_some(scanned)
+}
+
+/// Reads digits and perhaps a point, of which the number of this scale is made.
+fn parse_long(negative: bool, digits: &[u8], scale: i64, to: Option<Precision>) -> Result<Numeric, SqlError> {
+    let digits: Vec<u8> = digits.iter().filter(|digit| digit.is_ascii_digit()).map(|digit| digit - b'0').collect();
+    let first = digits.iter().position(|digit| *digit != 0).unwrap_or(digits.len());
+    let digits = &digits[first..];
+    let sign = if negative { Sign::Minus } else { Sign::Plus };
+    let number = |digits: &[u8]| BigInt::from_biguint(sign, BigUint::from_radix_be(digits, 10).unwrap_or_default());
+    let count = digits.len() as i64;
+    if count > 0 && count - scale > MAX_WHOLE as i64 {
+        return Err(overflow());
+    }
+    let most = i64::from(MAX_SCALE);
+    if scale > most {
+        return Err(overflow());
+    }
+    let Some(to) = to else {
+        let coefficient = number(digits);
+        return match u32::try_from(scale) {
+            Ok(scale) => Numeric::from_big(coefficient, scale),
+            Err(_) if count == 0 => Ok(Numeric::ZERO),
+            Err(_) => Numeric::from_big(coefficient * power_of_ten(scale.unsigned_abs() as u32), 0),
+        };
+    };
+    // Digits far behind those that the type keeps change nothing but which way a tie goes.
+    let kept = i64::from(to.scale.max(0)) + 2;
+    let (coefficient, scale) = match usize::try_from(scale - kept) {
+        Ok(dropped) => {
+            let (head, tail) = digits.split_at(digits.len().saturating_sub(dropped));
+            let lost = tail.iter().any(|digit| *digit != 0);
+            // A last digit that is neither 0 nor 5, if something was lost.
+            let mut head = head.to_vec();
+            match head.last_mut() {
+                Some(last) if lost && matches!(last, 0 | 5) => *last += 1,
+                _ => {}
+            }
+            (number(&head), kept)
+        }
+        Err(_) => (number(digits), scale),
+    };
+    let number = match u32::try_from(scale) {
+        Ok(scale) => Numeric::from_big(coefficient, scale)?,
+        Err(_) if count == 0 => Numeric::ZERO,
+        Err(_) => Numeric::from_big(coefficient * power_of_ten(scale.unsigned_abs() as u32), 0)?,
+    };
+    number.constrained(to)
 }
 
 /// An exponent, no further from zero than matters.
@@ -146,7 +257,7 @@ fn parse_exponent(text: &[u8]) -> Option<i64> {
         if !digit.is_ascii_digit() {
             return None;
         }
-        exponent = (exponent * 10 + i64::from(digit - b'0')).min(1_000_000_000);
+        exponent = (exponent * 10 + i64::from(digit - b'0')).min(10_000_000_000);
     }
     Some(if negative { -exponent } else { exponent })
 }

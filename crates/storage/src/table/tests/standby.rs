@@ -76,7 +76,7 @@ impl Standby {
 
     /// As [`Standby::replay`], while the read view is at `visible`.
     fn replay_seen(&self, guard: &Guard<'_>, address: u64, visible: u64) {
-        let (_, kind, _, row) = *self.records.iter().find(|record| record.0 == address).unwrap();
+        let (_, kind, prev, row) = *self.records.iter().find(|record| record.0 == address).unwrap();
         if self.full {
             let context = self.context(visible, self.horizon(visible));
             let made = self.table.instantiate(guard, kind, self.rid, Stamp(address), row, &context);
@@ -84,7 +84,8 @@ impl Standby {
             assert!(made.is_ok(), "{made:?}");
             self.table.trim_replayed(guard, self.rid, context.horizon);
         } else {
-            assert!(self.table.replay_store(self.rid, Stamp(address)));
+            let is_first = kind == RecordKind::Insert && prev.is_none();
+            assert!(self.table.replay_store(self.rid, Stamp(address), is_first));
         }
         if kind == RecordKind::Insert {
             self.table.indexes(guard).primary().tree().insert(guard, &row[..1], self.rid).unwrap();
@@ -293,7 +294,7 @@ fn a_hot_record_costs_a_reader_what_it_needs_and_memory_stays_bounded() {
         assert_eq!(row, Some(format!("h{}", snapshot / 10).into_bytes()));
     };
     let before = live();
-    assert!(standby.table.replay_store(rid, Stamp(count * 10)));
+    assert!(standby.table.replay_store(rid, Stamp(count * 10), false));
     let loads = FakeLog::loads();
     check(count * 10 + 5, 0);
     assert_eq!(FakeLog::loads() - loads, 1, "the newest version alone");
@@ -308,7 +309,7 @@ fn a_hot_record_costs_a_reader_what_it_needs_and_memory_stays_bounded() {
             Some((number - 1) * 10),
             format!("h{number}").as_bytes(),
         );
-        assert!(standby.table.replay_store(rid, Stamp(number * 10)));
+        assert!(standby.table.replay_store(rid, Stamp(number * 10), false));
         check(number * 10 + 5, number * 10 + 5);
         participant.collect();
         assert!(live() - before <= 2, "{} versions", live() - before);
@@ -336,7 +337,7 @@ fn a_reader_that_trims_leaves_indexes_alone() {
     standby.replay(&guard, 20);
     standby.check(&guard, 25, 0);
     standby.log.append(35, RID, RecordKind::Insert, Some(30), b"a35");
-    assert!(standby.table.replay_store(RID, Stamp(35)));
+    assert!(standby.table.replay_store(RID, Stamp(35), false));
     standby.log.limit.store(33, Ordering::Release);
     standby.check(&guard, 31, 31);
     assert_eq!(chain(&standby.table, RID).0, [30]);
@@ -422,7 +423,7 @@ fn cut_takes_back(full: bool) {
         let made = standby.table.instantiate(&guard, RecordKind::Delete, RID, Stamp(50), b"b40", &context);
         assert_eq!(made, Ok(Instantiated::Beside(Stamp(50))));
     } else {
-        assert!(standby.table.replay_store(RID, Stamp(50)));
+        assert!(standby.table.replay_store(RID, Stamp(50), false));
     }
     standby.log.limit.store(u64::MAX, Ordering::Release);
     assert_eq!(see(&standby.table, &guard, RID, &standby.context(95, 0)).unwrap(), None);
@@ -430,6 +431,30 @@ fn cut_takes_back(full: bool) {
     drop(guard);
     drop((participant, standby));
     assert_eq!(live(), before);
+}
+
+/// Before a record's first version there is nothing: whoever reads a table while it is being loaded
+/// does not ask the log about each of the new records.
+#[test]
+fn below_a_first_version_nobody_asks_the_log() {
+    let standby = Standby::new();
+    let participant = standby.participants.join().unwrap();
+    let guard = participant.pin_without_snapshot();
+    standby.replay(&guard, 10);
+    let loads = FakeLog::loads();
+    standby.check(&guard, 5, 0);
+    standby.check(&guard, 10, 0);
+    assert_eq!(FakeLog::loads(), loads);
+    standby.check(&guard, 15, 0);
+    assert_eq!(FakeLog::loads(), loads + 1);
+    // Taken back, and said again: still the first. What comes later is not.
+    standby.table.replay_cut(RID, Stamp(10), None);
+    assert_eq!(standby.table.replayed(RID), None);
+    standby.replay(&guard, 10);
+    standby.replay(&guard, 20);
+    assert_eq!(standby.table.replayed(RID), Some(Stamp(20)));
+    standby.check(&guard, 15, 0);
+    standby.check(&guard, 25, 0);
 }
 
 /// An insertion replaces nothing but a deletion: who sees the deletion need not look for it in a log that may not reach
@@ -583,7 +608,7 @@ fn full_replay_goes_on_from_what_a_restart_has_announced() {
             let standby = Standby::that_applies(true);
             let participant = standby.participants.join().unwrap();
             let guard = participant.pin_without_snapshot();
-            assert!(standby.table.replay_store(RID, Stamp(announced)));
+            assert!(standby.table.replay_store(RID, Stamp(announced), false));
             standby.table.indexes(&guard).primary().tree().insert(&guard, A, RID).unwrap();
             standby.log.limit.store(visible, Ordering::Release);
             standby.check(&guard, visible, visible);
