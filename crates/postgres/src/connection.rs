@@ -127,6 +127,7 @@ impl Talk<'_> {
             match self.input.next_frame(self.longest) {
                 Ok(Some(frame)) => self.handle(&frame)?,
                 Ok(None) => self.wait()?,
+                Err(Fault::TooLong { kind, report }) => self.refuse(kind, report)?,
                 Err(fault) => return ControlFlow::Break(fault.into()),
             }
             if self.out.is_gone() {
@@ -179,11 +180,19 @@ impl Talk<'_> {
             return ControlFlow::Continue(());
         }
         let Self { session, input, out, text, longest, .. } = self;
-        let message = match Message::decode(frame.kind, input.body(frame)) {
+        let body = input.body(frame);
+        let recoded = match out.encoding() {
+            encoding if encoding.is_utf8() => Ok(None),
+            encoding => encoding.recode(frame.kind, body),
+        };
+        let decoded = match &recoded {
+            Ok(recoded) => Message::decode(frame.kind, recoded.as_deref().unwrap_or(body)),
+            Err(report) => Err(Fault::Refused(report.clone())),
+        };
+        let message = match decoded {
             Ok(message) => message,
             Err(fault @ Fault::Malformed(_)) => return ControlFlow::Break(fault.into()),
-            Err(Fault::Refused(report)) if frame.kind == b'Q' => return self.after_simple(Err(report)),
-            Err(Fault::Refused(report)) => return self.after_extended(Err(report)),
+            Err(Fault::Refused(report) | Fault::TooLong { report, .. }) => return self.refuse(frame.kind, report),
         };
         match message {
             Message::Query(sql) => {
@@ -236,6 +245,17 @@ impl Talk<'_> {
             // They were sent before the client knew that its copy has failed.
             Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => ControlFlow::Continue(()),
             Message::Terminate => ControlFlow::Break(End::Quiet),
+        }
+    }
+
+    /// A message of this kind says what cannot be.
+    fn refuse(&mut self, kind: u8, report: Report) -> Next {
+        match kind {
+            // Data that nobody waits for.
+            b'd' => ControlFlow::Continue(()),
+            _ if self.skipping => ControlFlow::Continue(()),
+            b'Q' | b'F' => self.after_simple(Err(report)),
+            _ => self.after_extended(Err(report)),
         }
     }
 

@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     input::Input,
-    message::{Format, Message},
+    message::Format,
     out::{Building, Out},
     report::{Report, SqlState},
     transport::Received,
@@ -15,6 +15,9 @@ use crate::{
 
 /// How often who waits for data looks whether that is still of use.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// Data of a copy that is longer is not gathered before it is used.
+const PIECE: usize = 1 << 20;
 
 /// A client during a statement: it is told things, as [`Out`], and may be asked for data.
 pub struct Client<'a> {
@@ -92,7 +95,14 @@ impl CopyIn<'_> {
             if self.ended {
                 return Ok(None);
             }
-            match self.input.next_frame(self.longest) {
+            // Data of any length is taken as it comes.
+            match self.input.next_piece(self.longest.min(PIECE)) {
+                Err(fault) => return Err(self.end(fault.into_report())),
+                Ok(Some(frame)) => break frame,
+                Ok(None) => {}
+            }
+            let next = if self.input.is_within() { Ok(None) } else { self.input.next_frame(self.longest) };
+            match next {
                 Err(fault) => return Err(self.end(fault.into_report())),
                 Ok(Some(frame)) => match frame.kind {
                     b'd' => break frame,
@@ -101,8 +111,9 @@ impl CopyIn<'_> {
                     b'H' | b'S' => {}
                     b'X' => return Err(self.end(Report::gone())),
                     b'f' => {
-                        let reason = match Message::decode(b'f', self.input.body(&frame)) {
-                            Ok(Message::CopyFail(reason)) => reason.to_owned(),
+                        let body = self.input.body(&frame);
+                        let reason = match body.strip_suffix(b"\0").map(|text| self.out.encoding().decode(text)) {
+                            Some(Ok(reason)) => reason.into_owned(),
                             _ => "for a reason that cannot be read".to_owned(),
                         };
                         let message = format!("COPY from stdin failed: {reason}");

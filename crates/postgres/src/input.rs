@@ -5,6 +5,7 @@ use std::{ops::Range, time::Instant};
 use crate::{
     bell::Bell,
     message::{Fault, Message},
+    report::{Report, SqlState},
     transport::{Received, Transport},
 };
 
@@ -21,7 +22,12 @@ pub(crate) struct Input {
     buffer: Vec<u8>,
     start: usize,
     end: usize,
+    /// What is still to come of a message that is not taken off as a whole.
+    rest: usize,
 }
+
+/// The longest message that clients can send, as in PostgreSQL.
+const LONGEST: usize = (1 << 30) - 1;
 
 /// Where a whole message lies in the buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,12 +48,23 @@ impl Input {
     }
 
     /// Takes the next message off, if the whole of it is there; `longest` as in [`Message::longest`].
+    /// One that carries data and is longer is refused; what is still to come of it is passed over.
     pub(crate) fn next_frame(&mut self, longest: usize) -> Result<Option<Frame>, Fault> {
-        let Some(&[kind, a, b, c, d]) = self.bytes().first_chunk::<HEADER>() else { return Ok(None) };
-        let length = usize::try_from(i32::from_be_bytes([a, b, c, d])).ok().and_then(|length| length.checked_sub(4));
-        let length = length.ok_or(Fault::Malformed("its length cannot be"))?;
+        if self.rest > 0 {
+            let there = self.rest.min(self.bytes().len());
+            self.consume(there);
+            self.rest -= there;
+        }
+        let Some((kind, length)) = self.head()? else { return Ok(None) };
         if length > Message::longest(kind, longest) {
-            return Err(Fault::Malformed("it is too long, or no message at all"));
+            if !Message::carries_data(kind) || length > LONGEST {
+                return Err(Fault::Malformed("it is too long, or no message at all"));
+            }
+            self.consume(HEADER);
+            self.rest = length;
+            let message = format!("a message of {length} bytes is longer than the {longest} that this server takes");
+            let report = Report::error(SqlState::PROGRAM_LIMIT_EXCEEDED, message);
+            return Err(Fault::TooLong { kind, report });
         }
         if self.bytes().len() < HEADER + length {
             return Ok(None);
@@ -55,6 +72,40 @@ impl Input {
         let body = self.start + HEADER;
         self.start = body + length;
         Ok(Some(Frame { kind, body: body..body + length }))
+    }
+
+    /// Kind and length of the next message, if they are there.
+    fn head(&self) -> Result<Option<(u8, usize)>, Fault> {
+        let Some(&[kind, a, b, c, d]) = self.bytes().first_chunk::<HEADER>() else { return Ok(None) };
+        let length = usize::try_from(i32::from_be_bytes([a, b, c, d])).ok().and_then(|length| length.checked_sub(4));
+        length.map(|length| Some((kind, length))).ok_or(Fault::Malformed("its length cannot be"))
+    }
+
+    /// Takes off what is there of the data of a copy, as a piece, if that comes next and is longer
+    /// than what is taken as a whole. Its memory is not needed at once.
+    pub(crate) fn next_piece(&mut self, longest: usize) -> Result<Option<Frame>, Fault> {
+        if self.rest == 0 {
+            match self.head()? {
+                Some((b'd', length)) if length > longest && length <= LONGEST => {
+                    self.consume(HEADER);
+                    self.rest = length;
+                }
+                _ => return Ok(None),
+            }
+        }
+        let there = self.rest.min(self.bytes().len());
+        if there == 0 {
+            return Ok(None);
+        }
+        let body = self.start..self.start + there;
+        self.consume(there);
+        self.rest -= there;
+        Ok(Some(Frame { kind: b'd', body }))
+    }
+
+    /// Whether a message has begun of which pieces are still to come.
+    pub(crate) fn is_within(&self) -> bool {
+        self.rest > 0
     }
 
     /// The body of a frame that was taken off since the last [`Input::fill`].
@@ -135,12 +186,43 @@ mod tests {
     #[test]
     fn lengths_that_cannot_be_are_found_before_their_bytes_come() {
         let cases: [&[u8]; 5] =
-            [b"S\0\0\0\x03", b"S\0\0\0\0", b"S\xff\xff\xff\xff", b"S\x7f\xff\xff\xff", b"Q\0\x10\0\x05"];
+            [b"S\0\0\0\x03", b"S\0\0\0\0", b"S\xff\xff\xff\xff", b"S\x7f\xff\xff\xff", b"E\0\x10\0\x05"];
         for bytes in cases {
             let mut transport = Transport::Memory(Memory::new(bytes, 100));
             let mut input = Input::default();
             input.fill(&mut transport, None, None);
             assert!(input.next_frame(1 << 20).is_err(), "{bytes:?}");
+        }
+    }
+
+    #[test]
+    fn data_that_is_too_long_comes_in_pieces_or_is_passed_over() {
+        let long = message(b'd', &vec![7; 100_000]);
+        let bytes = [&long[..], &message(b'c', b""), &long, &message(b'S', b"")].concat();
+        for piece in [1_000, 8_192, 1 << 20] {
+            let mut transport = Transport::Memory(Memory::new(&bytes, piece));
+            let mut input = Input::default();
+            let mut read = 0;
+            while read < 100_000 {
+                match input.next_piece(50_000).unwrap() {
+                    Some(frame) => read += input.body(&frame).len(),
+                    None => assert!(matches!(input.fill(&mut transport, None, None), Received::Bytes(_))),
+                }
+            }
+            let mut kinds = String::new();
+            while !kinds.ends_with('S') {
+                match input.next_frame(50_000) {
+                    Ok(Some(frame)) => kinds.push(char::from(frame.kind)),
+                    Ok(None) => assert!(matches!(input.fill(&mut transport, None, None), Received::Bytes(_))),
+                    Err(Fault::TooLong { kind, report }) => {
+                        assert_eq!((kind, report.state()), (b'd', SqlState::PROGRAM_LIMIT_EXCEEDED));
+                        kinds.push('!');
+                    }
+                    Err(other) => panic!("{other:?}"),
+                }
+            }
+            assert_eq!((read, kinds.as_str()), (100_000, "c!S"));
+            assert!(input.buffer.len() <= 2 * BULK);
         }
     }
 

@@ -43,6 +43,7 @@ mod connection;
 mod conversation;
 pub mod copy;
 mod delay;
+mod encoding;
 mod input;
 pub mod limits;
 mod local;
@@ -66,6 +67,7 @@ pub use backend::{
 pub use bell::Bell;
 pub use conversation::conversation;
 pub use copy::{Client, CopyIn, CopyOut};
+pub use encoding::{Encoding, Stream as EncodedStream};
 pub use limits::Limits;
 pub use message::{Bind, Format, Formats, Types, Values};
 pub use out::{Described, Executed, Field, Mark, Out, Row};

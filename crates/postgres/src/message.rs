@@ -4,7 +4,10 @@
 
 use std::num::NonZeroU32;
 
-use crate::report::{Report, SqlState};
+use crate::{
+    encoding,
+    report::{Report, SqlState},
+};
 
 /// The longest message of a kind that carries names and numbers only.
 const SMALL: usize = 10_000;
@@ -16,6 +19,13 @@ pub(crate) enum Fault {
     Malformed(&'static str),
     /// It is well formed, but says what cannot be.
     Refused(Report),
+    /// It carries more than is taken. What is still to come of it is passed over.
+    TooLong {
+        /// Its kind.
+        kind: u8,
+        /// What is told.
+        report: Report,
+    },
 }
 
 impl Fault {
@@ -23,7 +33,7 @@ impl Fault {
     pub(crate) fn into_report(self) -> Report {
         match self {
             Self::Malformed(what) => Report::violation(format!("malformed message: {what}")),
-            Self::Refused(report) => report,
+            Self::Refused(report) | Self::TooLong { report, .. } => report,
         }
     }
 }
@@ -244,12 +254,14 @@ impl<'a> Message<'a> {
         Ok(message)
     }
 
+    /// Whether messages of this kind carry what can be of any length.
+    pub(crate) fn carries_data(kind: u8) -> bool {
+        matches!(kind, b'Q' | b'P' | b'B' | b'F' | b'd')
+    }
+
     /// How long the body of a message of this kind may be, when `longest` is the limit for those that carry data.
     pub(crate) fn longest(kind: u8, longest: usize) -> usize {
-        match kind {
-            b'Q' | b'P' | b'B' | b'F' | b'd' => longest,
-            _ => longest.min(SMALL),
-        }
+        if Self::carries_data(kind) { longest } else { longest.min(SMALL) }
     }
 }
 
@@ -291,9 +303,7 @@ fn text(bytes: &[u8]) -> Result<&str, Fault> {
     std::str::from_utf8(bytes).map_err(|cause| {
         let bad = &bytes[cause.valid_up_to()..];
         let bad = &bad[..cause.error_len().unwrap_or(bad.len()).min(bad.len())];
-        let bad: Vec<_> = bad.iter().map(|byte| format!("0x{byte:02x}")).collect();
-        let message = format!("invalid byte sequence for encoding \"UTF8\": {}", bad.join(" "));
-        Fault::Refused(Report::error(SqlState::CHARACTER_NOT_IN_REPERTOIRE, message))
+        Fault::Refused(encoding::invalid("UTF8", bad))
     })
 }
 

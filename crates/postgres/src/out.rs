@@ -8,6 +8,7 @@ use std::{fmt, io::Write};
 use crate::{
     backend::TransactionStatus,
     copy::CopyOut,
+    encoding::Encoding,
     message::Format,
     report::{Report, SqlState},
     transport::Transport,
@@ -63,6 +64,8 @@ pub struct Out {
     gone: bool,
     /// How often the buffer was written.
     written: u64,
+    /// In what the client is told names and texts.
+    encoding: Encoding,
 }
 
 /// Where answers have come to.
@@ -74,7 +77,7 @@ pub struct Mark {
 
 impl Out {
     pub(crate) fn new(transport: Transport) -> Self {
-        Self { buffer: Vec::new(), transport, owed: false, gone: false, written: 0 }
+        Self { buffer: Vec::new(), transport, owed: false, gone: false, written: 0, encoding: Encoding::UTF8 }
     }
 
     /// Describes the columns of a result.
@@ -151,8 +154,17 @@ impl Out {
         self.report(b'N', report);
     }
 
-    /// A setting that clients follow has changed.
+    /// The encoding that the client speaks. Values are converted by who writes them.
+    #[must_use]
+    pub fn encoding(&self) -> Encoding {
+        self.encoding
+    }
+
+    /// A setting that clients follow has changed. From `client_encoding` on, that one is spoken.
     pub fn parameter_status(&mut self, name: &str, value: &str) {
+        if name == "client_encoding" {
+            self.encoding = Encoding::named(value).filter(|it| it.is_spoken()).unwrap_or(Encoding::UTF8);
+        }
         let mut message = self.begin(b'S');
         message.string(name);
         message.string(value);
@@ -343,6 +355,12 @@ impl Building<'_> {
 
     /// A string and its NUL. NULs within would end it: they are left out.
     pub(crate) fn string(&mut self, text: &str) {
+        if !self.out.encoding.is_utf8() && !text.is_ascii() {
+            let encoding = self.out.encoding;
+            encoding.encode_what_can_be(&text.replace('\0', ""), &mut self.out.buffer);
+            self.byte(0);
+            return;
+        }
         if text.as_bytes().contains(&0) {
             self.out.buffer.extend(text.bytes().filter(|byte| *byte != 0));
         } else {

@@ -43,6 +43,8 @@ impl SqlState {
     pub const CHARACTER_NOT_IN_REPERTOIRE: Self = Self::new("22021");
     /// `invalid_parameter_value`
     pub const INVALID_PARAMETER_VALUE: Self = Self::new("22023");
+    /// `untranslatable_character`
+    pub const UNTRANSLATABLE_CHARACTER: Self = Self::new("22P05");
     /// `idle_in_transaction_session_timeout`
     pub const IDLE_IN_TRANSACTION: Self = Self::new("25P03");
     /// `invalid_sql_statement_name`

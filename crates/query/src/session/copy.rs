@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use freshet_postgres::{Client, CopyOut, Format as WireFormat};
+use freshet_postgres::{Client, CopyOut, EncodedStream, Encoding, Format as WireFormat};
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
     types::{EvalContext, binary as binary_values, text as text_values},
@@ -11,6 +11,7 @@ use sqlparser::{ast::Statement, parser::Parser};
 
 use super::{
     Session,
+    encoding::{decoded, encoded},
     parse::{Parsed, parse},
     prepare::{Plan, Prepared},
     statement::Tag,
@@ -31,18 +32,31 @@ struct CopySink<'o, 'c> {
     columns: &'c [ResultColumn],
     context: &'c EvalContext<'c>,
     scratch: String,
+    /// The client's encoding.
+    encoding: Encoding,
     /// Whether the header of a binary copy is still to come: clients expect it in one piece with what follows.
     header: bool,
 }
 
+/// Converts what was written from a place on.
+fn converted(encoding: Encoding, data: &mut Vec<u8>, from: usize) -> Result<(), SqlError> {
+    if encoding.is_utf8() || data[from..].is_ascii() {
+        return Ok(());
+    }
+    let written = String::from_utf8_lossy(&data[from..]).into_owned();
+    data.truncate(from);
+    encoding.encode(&written, data).map_err(undelivered)
+}
+
 impl CopySink<'_, '_> {
     fn line<'v>(&mut self, mut value: impl FnMut(usize) -> Result<ValueRef<'v>, SqlError>) -> Result<(), SqlError> {
-        let Self { out, format, columns, context, scratch, header } = self;
+        let Self { out, format, columns, context, scratch, encoding, header } = self;
         let mut piece = out.piece();
         let data = piece.data();
         if std::mem::take(header) {
             binary::header(data);
         }
+        let begun = data.len();
         if format.kind == Kind::Binary {
             data.extend((columns.len() as i16).to_be_bytes());
         }
@@ -51,8 +65,12 @@ impl CopySink<'_, '_> {
             if format.kind == Kind::Binary {
                 let place = data.len();
                 data.extend((-1_i32).to_be_bytes());
-                if !value.is_null() {
+                if !value.is_null() && !encoding.is_utf8() {
+                    encoded(*encoding, (column.ty.kind(), WireFormat::Binary), value, context, data)?;
+                } else if !value.is_null() {
                     binary_values::output(value, data);
+                }
+                if !value.is_null() {
                     let length = (data.len() - place - 4) as i32;
                     data[place..place + 4].copy_from_slice(&length.to_be_bytes());
                 }
@@ -77,6 +95,7 @@ impl CopySink<'_, '_> {
         }
         if format.kind != Kind::Binary {
             data.push(b'\n');
+            converted(*encoding, data, begun)?;
         }
         piece.finish().map_err(undelivered)
     }
@@ -85,12 +104,13 @@ impl CopySink<'_, '_> {
 impl CopySink<'_, '_> {
     /// Writes what comes before the first row.
     fn begin(&mut self) -> Result<(), SqlError> {
-        let Self { out, format, columns, .. } = self;
+        let Self { out, format, columns, encoding, .. } = self;
         if !format.header {
             return Ok(());
         }
         let mut piece = out.piece();
         let data = piece.data();
+        let begun = data.len();
         for (number, column) in columns.iter().enumerate() {
             if number > 0 {
                 data.push(format.delimiter);
@@ -101,6 +121,7 @@ impl CopySink<'_, '_> {
             }
         }
         data.push(b'\n');
+        converted(*encoding, data, begun)?;
         piece.finish().map_err(undelivered)
     }
 
@@ -163,10 +184,12 @@ impl Session<'_> {
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot specify HEADER in BINARY mode"));
         }
         self.with_run(&*planned, &planned.firsts, &[], |run, planned| {
+            let encoding = client.encoding();
             let out = client.copy_out(wire, &vec![wire; columns.len()]);
             let context = run.environment.context;
             let header = copy.format.kind == Kind::Binary;
-            let mut sink = CopySink { out, format: &copy.format, columns, context, scratch: String::new(), header };
+            let mut sink =
+                CopySink { out, format: &copy.format, columns, context, scratch: String::new(), encoding, header };
             sink.begin()?;
             let count = match &planned.plan {
                 Plan::Select(plan) => run.select(plan, &mut sink)?,
@@ -209,6 +232,7 @@ impl Session<'_> {
         let names: Vec<&str> =
             plan.targets.iter().map(|target| plan.table.table.columns[*target].name.as_str()).collect();
         let is_binary = copy.format.kind == Kind::Binary;
+        let encoding = client.encoding();
         let wire = if is_binary { WireFormat::Binary } else { WireFormat::Text };
         let named = |list: &[String], name: &str| list.iter().any(|other| other == "*" || other == name);
         let never_null: Vec<bool> = names.iter().map(|name| named(&copy.format.force_not_null, name)).collect();
@@ -237,7 +261,10 @@ impl Session<'_> {
                     }
                     values.push(match field {
                         None => Value::Null,
-                        Some(bytes) if is_binary => binary_values::input(*ty, bytes)?,
+                        Some(bytes) if is_binary => {
+                            let bytes = decoded(encoding, ty.kind(), WireFormat::Binary, bytes)?;
+                            binary_values::input(*ty, &bytes)?
+                        }
                         Some(bytes) => text_values::input(*ty, text_values::decode(bytes)?, run.environment.context)?,
                     });
                 }
@@ -245,6 +272,9 @@ impl Session<'_> {
                 Ok(())
             };
             let mut decoder = copy::decoder(&copy.format, types.len());
+            // Lines are looked for in UTF-8: in some encodings a backslash can be half of a character.
+            let mut stream = (!is_binary && !encoding.is_utf8()).then(|| EncodedStream::new(encoding));
+            let mut text = String::new();
             let mut data = client.copy_in(wire, &vec![wire; types.len()]).map_err(undelivered)?;
             loop {
                 let mut stopped = None;
@@ -256,7 +286,17 @@ impl Session<'_> {
                 };
                 let piece = data.next_unless(&mut look);
                 let Some(piece) = piece.map_err(|cause| stopped.unwrap_or_else(|| undelivered(cause)))? else { break };
-                decoder.feed(piece, &mut row)?;
+                match &mut stream {
+                    None => decoder.feed(piece, &mut row)?,
+                    Some(stream) => {
+                        text.clear();
+                        stream.feed(piece, false, &mut text).map_err(undelivered)?;
+                        decoder.feed(text.as_bytes(), &mut row)?;
+                    }
+                }
+            }
+            if let Some(stream) = &mut stream {
+                stream.feed(b"", true, &mut text).map_err(undelivered)?;
             }
             decoder.finish(&mut row)?;
             run.finish()?;

@@ -18,7 +18,7 @@ use freshet_sql::{
 };
 
 use super::{
-    Portal, Session, cursor,
+    Portal, Session, cursor, encoding,
     parse::{Parsed, parse_within},
     prepare::{Planned, Prepared},
     statement::{Rows, Tag},
@@ -33,13 +33,16 @@ impl Session<'_> {
     /// What the client is told at the start.
     pub fn parameters(&self, parameters: &mut Parameters) {
         let told = [
-            "is_superuser",
-            "in_hot_standby",
-            "TimeZone",
-            "DateStyle",
-            "IntervalStyle",
             "application_name",
+            "client_encoding",
+            "DateStyle",
             "default_transaction_read_only",
+            "in_hot_standby",
+            "IntervalStyle",
+            "is_superuser",
+            "session_authorization",
+            "standard_conforming_strings",
+            "TimeZone",
         ];
         for name in told {
             parameters.set(name, self.state.settings.get(name).unwrap_or_default());
@@ -174,10 +177,20 @@ impl Session<'_> {
             return Err(SqlError::new(SqlState::PROTOCOL_VIOLATION, message));
         }
         let context = self.state.context(None, self.begun());
+        let encoding = self.state.settings.ready.encoding;
         let mut values = Vec::with_capacity(expected);
         for (number, bytes) in bind.values.iter().enumerate() {
             let ty = planned.parameters.get(number).copied().unwrap_or(Type::TEXT);
-            values.push(match (bytes, bind.formats.of(number)) {
+            let format = bind.formats.of(number);
+            let decoded;
+            let bytes = match bytes {
+                Some(bytes) if !encoding.is_utf8() => {
+                    decoded = encoding::decoded(encoding, ty.kind(), format, bytes)?;
+                    Some(&*decoded)
+                }
+                bytes => bytes,
+            };
+            values.push(match (bytes, format) {
                 (None, _) => Value::Null,
                 (Some(bytes), Format::Binary) => binary::input(ty, bytes)?,
                 (Some(bytes), Format::Text) => {

@@ -12,6 +12,7 @@
 //! | [`utility`] | statements that are neither queries nor changes of rows |
 //! | [`cursor`] | DECLARE, FETCH, MOVE, CLOSE |
 //! | [`settings`] | SET, SHOW |
+//! | [`encoding`] | values in the client's encoding |
 //! | [`role`] | SET ROLE, SET SESSION AUTHORIZATION |
 //! | [`view`] | what functions ask the session |
 //! | [`wire`] | rows to the client |
@@ -21,6 +22,7 @@ mod copy;
 pub mod cursor;
 mod database;
 mod define;
+mod encoding;
 pub mod interrupt;
 pub mod messages;
 pub mod parse;

@@ -76,8 +76,11 @@ impl State {
                 let (oid, name) = self.may_open_as(value)?;
                 self.settings.set_role(SESSION, Some((oid, &name)), local)?;
                 self.settings.set_role(ROLE, None, local)?;
+                let before = self.session_user.clone();
                 let mut told = self.follow();
-                told.push((SESSION, name));
+                if name != before {
+                    told.push((SESSION, name));
+                }
                 return Ok(told);
             }
             (_, Some(value)) => return Ok(self.settings.set(name, value, local, by)?.into_iter().collect()),

@@ -337,7 +337,10 @@ impl View<'_> {
             let message = "must be a superuser to signal another session";
             return Err(SqlError::new(SqlState::INSUFFICIENT_PRIVILEGE, message));
         }
-        Ok(how(&self.state.sessions, *pid))
+        let reached = how(&self.state.sessions, *pid);
+        // It may have been its own.
+        SessionCalls::check(self)?;
+        Ok(reached)
     }
 
     fn sleep(&self, arguments: &[Value]) -> Result<Value, SqlError> {

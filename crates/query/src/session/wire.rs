@@ -2,12 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use freshet_postgres::{Field, Format, Out, Report, Row};
+use freshet_postgres::{Encoding, Field, Format, Out, Report, Row};
 use freshet_sql::{
     SqlError, Type, Value, ValueRef,
     types::{EvalContext, Kind, binary, text},
 };
 
+use super::encoding::encoded;
 use crate::{
     bind::select::Output,
     execute::Sink,
@@ -66,6 +67,8 @@ pub struct Wire<'o> {
     out: &'o mut Out,
     kinds: Vec<(Kind, Format)>,
     scratch: String,
+    /// The client's encoding, if values are converted for it.
+    encoding: Option<Encoding>,
 }
 
 impl<'o> Wire<'o> {
@@ -73,7 +76,8 @@ impl<'o> Wire<'o> {
     pub fn new(out: &'o mut Out, columns: &[ResultColumn], formats: &[Format]) -> Self {
         let kinds = columns.iter().enumerate();
         let kinds = kinds.map(|(number, column)| (column.ty.kind(), format_of(formats, number))).collect();
-        Self { out, kinds, scratch: String::new() }
+        let encoding = Some(out.encoding()).filter(|encoding| !encoding.is_utf8());
+        Self { out, kinds, scratch: String::new(), encoding }
     }
 
     fn write(
@@ -97,6 +101,21 @@ impl<'o> Wire<'o> {
         }
     }
 
+    #[cold]
+    fn write_in(
+        encoding: Encoding,
+        row: &mut Row<'_>,
+        kind: (Kind, Format),
+        value: ValueRef<'_>,
+        context: &EvalContext<'_>,
+    ) -> Result<(), SqlError> {
+        if value.is_null() {
+            row.null();
+            return Ok(());
+        }
+        encoded(encoding, kind, value, context, row.value())
+    }
+
     /// One row of values.
     ///
     /// # Errors
@@ -104,7 +123,10 @@ impl<'o> Wire<'o> {
     pub fn one(&mut self, values: &[Value], context: &EvalContext<'_>) -> Result<(), SqlError> {
         let mut row = self.out.row();
         for (value, kind) in values.iter().zip(&self.kinds) {
-            Self::write(&mut row, &mut self.scratch, *kind, value.as_ref(), context);
+            match self.encoding {
+                None => Self::write(&mut row, &mut self.scratch, *kind, value.as_ref(), context),
+                Some(encoding) => Self::write_in(encoding, &mut row, *kind, value.as_ref(), context)?,
+            }
         }
         row.finish().map_err(undelivered)
     }
@@ -125,12 +147,15 @@ impl Sink for WireSink<'_, '_> {
         rows: &[Source<'_>],
         environment: &Environment<'_>,
     ) -> Result<ControlFlow<()>, SqlError> {
-        let Wire { out, kinds, scratch } = &mut self.wire;
+        let Wire { out, kinds, scratch, encoding } = &mut self.wire;
         let mut row = out.row();
         for (output, kind) in output.iter().zip(kinds.iter()) {
             let mut hold = Value::Null;
             let value = output.expression.look(rows, environment, &mut hold)?;
-            Wire::write(&mut row, scratch, *kind, value, self.context);
+            match *encoding {
+                None => Wire::write(&mut row, scratch, *kind, value, self.context),
+                Some(encoding) => Wire::write_in(encoding, &mut row, *kind, value, self.context)?,
+            }
         }
         row.finish().map_err(undelivered)?;
         Ok(ControlFlow::Continue(()))
@@ -151,7 +176,8 @@ pub fn undelivered(report: Report) -> SqlError {
 /// A notice as the protocol tells it.
 pub fn notice(notice: SqlError) -> Report {
     let fields = notice.into_report();
-    let mut report = Report::notice(fields.message.into_owned());
+    let state = freshet_postgres::SqlState::new(fields.state.code());
+    let mut report = Report::new(freshet_postgres::Severity::Notice, state, fields.message.into_owned());
     if let Some(detail) = fields.detail {
         report = report.detail(detail);
     }

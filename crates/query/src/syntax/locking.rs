@@ -95,15 +95,60 @@ fn names_at(tokens: &[TokenWithSpan], from: usize, lock: RowLock) -> Result<Opti
     Ok(None)
 }
 
+/// Whether a clause begins at a place.
+fn is_clause(tokens: &[TokenWithSpan], at: usize) -> bool {
+    is_word(&tokens[at].token, "for") && lock_at(tokens, at + 1).is_some()
+}
+
+/// The first place at or behind `from`, within the same brackets, at which something is so; or the
+/// end of the query that is there.
+fn place(tokens: &[TokenWithSpan], from: usize, steps: &mut usize, is_so: impl Fn(usize) -> bool) -> usize {
+    let mut depth = 0_u32;
+    for (at, token) in tokens.iter().enumerate().skip(from) {
+        *steps = steps.saturating_sub(1);
+        match token.token {
+            Token::LParen | Token::LBracket => depth += 1,
+            Token::RParen | Token::RBracket if depth > 0 => depth -= 1,
+            Token::RParen | Token::RBracket | Token::SemiColon | Token::EOF => return at,
+            _ if depth == 0 && is_so(at) => return at,
+            _ => {}
+        }
+    }
+    tokens.len()
+}
+
+/// Puts LIMIT, OFFSET and FETCH behind clauses before these, where the parser knows them.
+fn limited_before(tokens: &mut [TokenWithSpan]) {
+    // A text with very many clauses in one query is nobody's.
+    let mut steps = 100_000 + 20 * tokens.len();
+    let mut at = 0;
+    while at < tokens.len() && steps > 0 {
+        let begun = at;
+        at += 1;
+        if !is_clause(tokens, begun) {
+            continue;
+        }
+        let is_limit = |at: usize| ["limit", "offset", "fetch"].iter().any(|word| is_word(&tokens[at].token, word));
+        let limit = place(tokens, begun, &mut steps, is_limit);
+        if limit == tokens.len() || !is_limit(limit) {
+            continue;
+        }
+        let end = place(tokens, limit, &mut steps, |at| is_clause(tokens, at));
+        // What was one word each stays so.
+        tokens[begun..end].rotate_left(limit - begun);
+        at = end;
+    }
+}
+
 /// The tokens of a text, with its clauses marked.
 ///
 /// # Errors
 /// 42601 where a relation after OF is named with its schema.
-pub(super) fn marked(tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>, SqlError> {
-    let is_clause = |at: usize| is_word(&tokens[at].token, "for") && lock_at(&tokens, at + 1).is_some();
-    if !(0..tokens.len()).any(is_clause) {
+pub(super) fn marked(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>, SqlError> {
+    if !(0..tokens.len()).any(|at| is_clause(&tokens, at)) {
         return Ok(tokens);
     }
+    limited_before(&mut tokens);
     let mut marked = Vec::with_capacity(tokens.len() + 8);
     let mut at = 0;
     while let Some(token) = tokens.get(at) {

@@ -1,6 +1,6 @@
 //! Functions about sizes, encodings and other things around a database.
 
-use super::{Function, mismatch, take};
+use super::{Function, SessionFunction, mismatch, take};
 use crate::{
     SqlError, SqlState,
     types::{EvalContext, Kind, Numeric, Value, text},
@@ -12,7 +12,7 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("pg_size_pretty", &[Kind::Int8], T, size_pretty),
     Function::new("pg_size_pretty", &[Kind::Numeric], T, size_pretty),
     Function::new("pg_size_bytes", &[T], Kind::Int8, size_bytes),
-    Function::new("pg_client_encoding", &[], Kind::Name, |_, _| Ok(Value::text("UTF8"))).stable(),
+    Function::new("pg_client_encoding", &[], Kind::Name, client_encoding).stable(),
     Function::new("getdatabaseencoding", &[], Kind::Name, |_, _| Ok(Value::text("UTF8"))).stable(),
     Function::new("pg_char_to_encoding", &[Kind::Name], Kind::Int4, encoding_number).stable(),
     Function::new("pg_encoding_max_length", &[Kind::Int4], Kind::Int4, encoding_length),
@@ -41,6 +41,12 @@ pub(super) const FUNCTIONS: &[Function] = &[
 ];
 
 /// PostgreSQL's numbers of the encodings that are known here; -1 for others.
+/// The encoding that the client speaks.
+fn client_encoding(_: &[Value], context: &EvalContext<'_>) -> Result<Value, SqlError> {
+    let name = Value::text("client_encoding");
+    context.session.map_or_else(|| Ok(Value::text("UTF8")), |it| it.call(SessionFunction::CurrentSetting, &[name]))
+}
+
 fn encoding_number(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
     take!(arguments: Text(name));
     let key: String = name.chars().filter(char::is_ascii_alphanumeric).collect();

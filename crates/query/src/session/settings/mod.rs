@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, sync::Arc, time::Duration};
 
 use freshet_engine::Isolation;
+use freshet_postgres::Encoding;
 use freshet_sql::{
     SqlError, SqlState,
     memory::{Pool, Reservation},
@@ -106,6 +107,8 @@ impl Bounds {
 /// Settings that every statement needs.
 #[derive(Clone, Copy, Debug)]
 pub struct Ready {
+    /// client_encoding
+    pub encoding: Encoding,
     /// TimeZone
     pub zone: TimeZone,
     /// DateStyle, IntervalStyle, bytea_output and extra_float_digits.
@@ -131,6 +134,7 @@ pub struct Ready {
 impl Default for Settings {
     fn default() -> Self {
         let ready = Ready {
+            encoding: Encoding::UTF8,
             zone: TimeZone::Utc,
             formats: Formats::default(),
             statement_timeout: None,
@@ -376,7 +380,13 @@ impl Settings {
                 return Err(invalid(known.name, value).with_detail(format!("Tablespace \"{value}\" does not exist.")));
             }
             Kind::Text | Kind::Names => value.to_owned(),
-            Kind::Bool => value::boolean(known.name, value)?.to_owned(),
+            Kind::Bool => match value::boolean(known.name, value)? {
+                "off" if name == "standard_conforming_strings" => {
+                    let message = "standard_conforming_strings = off is not supported";
+                    return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
+                }
+                truth => truth.to_owned(),
+            },
             Kind::Integer(unit, least, most) => {
                 let shown = value::integer(known.name, *unit, *least, *most, value)?;
                 if name == "freshet.query_memory"
@@ -399,11 +409,14 @@ impl Settings {
                 value::date_style(value, self.get(&name).unwrap_or_default(), start)?
             }
             Kind::Encoding => {
-                let name: String = value.chars().filter(char::is_ascii_alphanumeric).collect();
-                if !matches!(name.to_ascii_lowercase().as_str(), "utf8" | "unicode" | "sqlascii") {
-                    return Err(invalid(known.name, value));
+                let encoding = Encoding::named(value).ok_or_else(|| invalid(known.name, value))?;
+                if !encoding.is_spoken() {
+                    let message = format!("invalid value for parameter \"{}\": \"{value}\"", known.name);
+                    let refused = SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message);
+                    let detail = format!("Conversion between {} and UTF8 is not supported.", encoding.name());
+                    return Err(refused.with_detail(detail));
                 }
-                "UTF8".to_owned()
+                encoding.name().to_owned()
             }
             Kind::TimeZone => {
                 let zone = match value.trim_ascii().parse::<f64>() {
@@ -449,9 +462,7 @@ impl Settings {
         by: By,
     ) -> Result<Option<(&'static str, String)>, SqlError> {
         let value = self.checked(name, value, by)?;
-        let name = canonical(name);
-        self.put(&name, Some(value.clone()), local)?;
-        Ok(known(&name).filter(|known| known.reported).map(|known| (known.name, value)))
+        self.put_and_tell(&canonical(name), Some(value), local)
     }
 
     /// Makes a setting what it was at the start.
@@ -468,9 +479,24 @@ impl Settings {
         }
         // One that is nobody's is there, and empty, once it was named.
         let value = self.start.get(&name).cloned().or_else(|| known.is_none().then(String::new));
-        self.put(&name, value, local)?;
-        let told = known.filter(|known| known.reported);
-        Ok(told.map(|known| (known.name, self.get(&name).unwrap_or_default().to_owned())))
+        self.put_and_tell(&name, value, local)
+    }
+
+    /// Puts a value, and returns what clients are told: where it is another one.
+    fn put_and_tell(
+        &mut self,
+        name: &str,
+        value: Option<String>,
+        local: bool,
+    ) -> Result<Option<(&'static str, String)>, SqlError> {
+        let Some(known) = known(name).filter(|known| known.reported) else {
+            self.put(name, value, local)?;
+            return Ok(None);
+        };
+        let before = self.get(name).map(str::to_owned);
+        self.put(name, value, local)?;
+        let after = self.get(name).unwrap_or_default().to_owned();
+        Ok((before.as_ref() != Some(&after)).then_some((known.name, after)))
     }
 
     /// Resets all settings except roles to what they were at the start, as PostgreSQL does. Returns
@@ -546,6 +572,7 @@ impl Settings {
             float_digits: self.get("extra_float_digits").and_then(|digits| digits.parse().ok()).unwrap_or(1),
         };
         self.ready = Ready {
+            encoding: self.get("client_encoding").and_then(Encoding::named).unwrap_or(Encoding::UTF8),
             zone: zone.unwrap_or(TimeZone::Utc),
             formats,
             statement_timeout: self.limit("statement_timeout"),
