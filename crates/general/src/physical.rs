@@ -50,10 +50,8 @@ use crate::{
         ApplyExec, ConcatExec, ExpandCall, ExpandExec, LimitExec, MeterExec, RecursiveExec, ScanExec, SharedExec,
         UniqueExec, ValuesExec, WatchExec, WorkExec, counted, look_up,
     },
-    filter::Condition,
     function::{Outer, call, called},
-    layout::from_scalar,
-    node::{self, Apply, Expand, Recursive, Unique},
+    node::{Apply, Expand, Recursive, Unique},
     session,
     source::{RelationSource, SharedSource, WorkSource},
 };
