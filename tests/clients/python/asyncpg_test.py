@@ -63,41 +63,41 @@ async def types():
 
 async def rows():
     connection = await asyncpg.connect(**options(PRIMARY))
-    await connection.execute("CREATE TABLE item (id serial PRIMARY KEY, name text UNIQUE, price numeric(8, 2), tags text[])")
+    await connection.execute("CREATE TABLE piece (id serial PRIMARY KEY, name text UNIQUE, price numeric(8, 2), tags text[])")
     await connection.executemany(
-        "INSERT INTO item (name, price, tags) VALUES ($1, $2, $3)",
+        "INSERT INTO piece (name, price, tags) VALUES ($1, $2, $3)",
         [(f"item {n}", Decimal(n), [str(n)]) for n in range(100)],
     )
-    same(await connection.fetchval("SELECT count(*) FROM item"), 100, "executemany")
+    same(await connection.fetchval("SELECT count(*) FROM piece"), 100, "executemany")
     copied = await connection.copy_records_to_table(
-        "item", records=[(f"more {n}", Decimal(n), []) for n in range(1000)], columns=["name", "price", "tags"]
+        "piece", records=[(f"more {n}", Decimal(n), []) for n in range(1000)], columns=["name", "price", "tags"]
     )
     same(copied, "COPY 1000", "COPY")
-    result = await connection.copy_from_query("SELECT id, name FROM item WHERE id <= $1 ORDER BY id", 2, output=os.devnull)
+    result = await connection.copy_from_query("SELECT id, name FROM piece WHERE id <= $1 ORDER BY id", 2, output=os.devnull)
     same(result, "COPY 2", "COPY from a query")
     async with connection.transaction():
         seen = []
-        async for record in connection.cursor("SELECT id FROM item WHERE id <= 20 ORDER BY id", prefetch=7):
+        async for record in connection.cursor("SELECT id FROM piece WHERE id <= 20 ORDER BY id", prefetch=7):
             seen.append(record["id"])
         same(seen, list(range(1, 21)), "a cursor")
     try:
         async with connection.transaction():
-            await connection.execute("DELETE FROM item")
+            await connection.execute("DELETE FROM piece")
             async with connection.transaction():
-                await connection.execute("INSERT INTO item (name) VALUES ('x'), ('x')")
+                await connection.execute("INSERT INTO piece (name) VALUES ('x'), ('x')")
         raise SystemExit("a duplicate was taken")
     except asyncpg.UniqueViolationError as error:
-        same(error.constraint_name, "item_name_key", "constraint")
-    same(await connection.fetchval("SELECT count(*) FROM item"), 1100, "rolled back")
+        same(error.constraint_name, "piece_name_key", "constraint")
+    same(await connection.fetchval("SELECT count(*) FROM piece"), 1100, "rolled back")
     for level in ("serializable", "repeatable_read", "read_committed"):
         async with connection.transaction(isolation=level, readonly=True, deferrable=level == "serializable"):
             same(await connection.fetchval("SHOW transaction_isolation"), level.replace("_", " "), "isolation")
-    prepared = await connection.prepare("SELECT name FROM item WHERE id = $1")
+    prepared = await connection.prepare("SELECT name FROM piece WHERE id = $1")
     same([it.name for it in prepared.get_attributes()], ["name"], "attributes")
     same([it.name for it in prepared.get_parameters()], ["int4"], "parameters")
     same([it["name"] for it in await prepared.fetch(1)], ["item 0"], "prepared")
     same(prepared.get_statusmsg(), "SELECT 1", "status")
-    await connection.execute("DROP TABLE item")
+    await connection.execute("DROP TABLE piece")
     await connection.close()
 
 
