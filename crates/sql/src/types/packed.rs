@@ -234,6 +234,7 @@ impl Packed {
     }
 
     /// Hashes what equal values have in common.
+    #[expect(clippy::should_implement_trait, reason = "by value, as all methods here")]
     pub fn hash<H: hash::Hasher>(self, state: &mut H) {
         state.write(self.sort_bytes().as_slice());
     }

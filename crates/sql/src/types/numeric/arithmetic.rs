@@ -54,7 +54,6 @@ impl Special {
     }
 }
 
-#[expect(clippy::should_implement_trait, reason = "operators cannot fail, and SQL's arithmetic does")]
 impl Numeric {
     /// The sum.
     ///
@@ -258,7 +257,7 @@ impl Numeric {
     /// # Errors
     /// 22003 when the result has too many digits.
     pub fn round(&self, digits: i32) -> Result<Self, SqlError> {
-        self.cut(digits, divide_rounding, |number, by| divide_big(number, by))
+        self.cut(digits, divide_rounding, divide_big)
     }
 
     /// Cut off behind so many digits behind the point; before the point when negative.

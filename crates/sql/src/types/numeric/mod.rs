@@ -391,6 +391,7 @@ impl<'a> NumericRef<'a> {
     }
 
     /// Hashes what equal numbers have in common.
+    #[expect(clippy::should_implement_trait, reason = "by value, as all methods here")]
     pub fn hash<H: hash::Hasher>(self, state: &mut H) {
         let short = match self {
             Self::Small(number) => Some(number.trimmed()),
