@@ -63,7 +63,7 @@ fn show(node: &NodeProcess, setting: &str) -> String {
 fn what_can_change_changes_and_what_cannot_is_said() {
     let directory = tempfile::tempdir().unwrap();
     let node = start(directory.path(), "standby-timeout-ms = 700\n[sql]\nstatement-timeout-ms = 1000\n");
-    assert_eq!(show(&node, "statement_timeout"), "1000");
+    assert_eq!(show(&node, "statement_timeout"), "1s");
     let mut old = Client::open(address(&node), "freshet").unwrap();
     let text = "standby-timeout-ms = 800\n[log]\nlevel = \"info,engine=debug\"\n[sql]\nstatement-timeout-ms = 2000\n";
     fs::write(directory.path().join("node.toml"), text).unwrap();
@@ -76,9 +76,9 @@ fn what_can_change_changes_and_what_cannot_is_said() {
     has(&["a setting has changed", "key=log.level", "before=info", "now=\"info,engine=debug\""]);
     has(&[" WARN ", "only when the node is started again", "key=standby-timeout-ms", "in_force=700", "configured=800"]);
     has(&["the configuration is reloaded", "changed=2", "waiting=1"]);
-    assert_eq!(show(&node, "statement_timeout"), "2000");
+    assert_eq!(show(&node, "statement_timeout"), "2s");
     // A session that is there keeps what it began with.
-    assert_eq!(old.rows("SHOW statement_timeout"), [["1000"]]);
+    assert_eq!(old.rows("SHOW statement_timeout"), [["1s"]]);
 
     // One error, and nothing changes.
     for (times, broken) in
@@ -93,7 +93,7 @@ fn what_can_change_changes_and_what_cannot_is_said() {
     fs::remove_file(directory.path().join("node.toml")).unwrap();
     hang_up(&node);
     wait_for(&node, "the configuration is not reloaded", 4);
-    assert_eq!(show(&node, "statement_timeout"), "2000");
+    assert_eq!(show(&node, "statement_timeout"), "2s");
 }
 
 /// A certificate for 127.0.0.1, in files.

@@ -186,7 +186,7 @@ fn duration(shown: &str) -> Option<Duration> {
 /// A number of bytes.
 fn memory(shown: &str) -> Option<usize> {
     let bytes = Unit::Bytes.read(shown).ok()?;
-    (bytes >= 0.0 && bytes < 1e15).then_some(bytes as usize)
+    (0.0..1e15).contains(&bytes).then_some(bytes as usize)
 }
 
 /// Who changes a setting.
