@@ -34,7 +34,7 @@ fn cursors(sql: &Sql, from: usize) -> usize {
 fn a_role_cannot_lift_what_a_statement_may_keep() {
     let node = small();
     let sql = node.connect();
-    assert_eq!(sql.lines("SHOW freshet.query_memory"), [format!("{}B", 8 * MB)]);
+    assert_eq!(sql.lines("SHOW freshet.query_memory"), ["8MB"]);
     for more in ["900TB", "9MB", "8193kB"] {
         assert_eq!(sql.state(&format!("SET freshet.query_memory = '{more}'")), "22023", "{more}");
         assert_eq!(sql.state(&format!("SET LOCAL freshet.query_memory = '{more}'")), "22023", "{more}");
@@ -149,12 +149,12 @@ fn time_limits_have_defaults_that_the_server_sets() {
     let node = SqlNode::start_within(config(None), Arc::new(QueryEngine), bounds);
     let sql = node.connect();
     assert_eq!(sql.state("SELECT pg_sleep(100)"), "57014");
-    assert_eq!(sql.lines("SHOW statement_timeout"), ["50"]);
-    assert_eq!(sql.lines("SHOW idle_session_timeout"), ["3600000"]);
+    assert_eq!(sql.lines("SHOW statement_timeout"), ["50ms"]);
+    assert_eq!(sql.lines("SHOW idle_session_timeout"), ["1h"]);
     // A session may want something else, and go back to that.
     sql.lines("SET statement_timeout = 0; SELECT pg_sleep(0.1)");
     sql.lines("RESET statement_timeout");
-    assert_eq!(sql.lines("SHOW statement_timeout"), ["50"]);
+    assert_eq!(sql.lines("SHOW statement_timeout"), ["50ms"]);
     sql.lines("SET statement_timeout = 0; BEGIN");
     common::eventually("it was ended", || sql.client.is_closed());
 }
@@ -296,7 +296,7 @@ fn settings_have_the_values_that_they_can_have() {
     for none in ["0", "0kB", "-1"] {
         assert_eq!(sql.state(&format!("SET freshet.query_memory = '{none}'")), "22023", "{none}");
     }
-    assert_eq!(sql.lines("SHOW freshet.query_memory"), [format!("{}B", 8 * MB)]);
+    assert_eq!(sql.lines("SHOW freshet.query_memory"), ["8MB"]);
     sql.lines("SET application_name = E'a\tb\u{e4}~'");
     assert_eq!(sql.lines("SHOW application_name"), ["a?b??~"]);
     sql.lines(&format!("SET application_name = '{}'", "x".repeat(100)));

@@ -115,7 +115,6 @@ fn names_need_usage_of_their_schemas() {
         "UPDATE hid.t SET id = 9",
         "DELETE FROM hid.t",
         "TRUNCATE hid.t",
-        "LOCK TABLE hid.t",
         "COPY hid.t TO STDOUT",
         "SELECT 'hid.t'::regclass",
         "SELECT nextval('hid.t_n_seq')",
@@ -129,6 +128,9 @@ fn names_need_usage_of_their_schemas() {
     ] {
         denied(&low, sql, "permission denied for schema hid");
     }
+    low.lines("BEGIN");
+    denied(&low, "LOCK TABLE hid.t", "permission denied for schema hid");
+    low.lines("ROLLBACK");
     // A view names what it reads itself.
     assert_eq!(low.lines("SELECT * FROM seen"), ["7"]);
     // What cannot be used is passed over.

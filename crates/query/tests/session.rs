@@ -229,3 +229,21 @@ fn discard_all_stands_alone() {
     let step = |sql: &str| [parse("", sql), bind("", "", &[]), execute("", 0)].concat();
     assert_eq!(wire.ask(&[step("select 1"), step("discard all"), sync()].concat()), "1 2 D C 1 2 E25001 ZI");
 }
+
+#[test]
+fn a_client_hears_notices_as_grave_as_it_wants() {
+    let node = SqlNode::in_memory();
+    let mut wire = open(&node, &[]);
+    let mut notices = |sql: &str| {
+        wire.say(&query(sql));
+        wire.hear_until('Z').iter().filter(|(kind, _)| *kind == 'N').count()
+    };
+    // One has a notice to tell, the other a warning.
+    let statements = ["DROP TABLE IF EXISTS nothing", "COMMIT"];
+    for (least, told) in [("debug1", [1, 1]), ("notice", [1, 1]), ("warning", [0, 1]), ("error", [0, 0])] {
+        assert_eq!(notices(&format!("SET client_min_messages = {least}")), 0);
+        assert_eq!(statements.map(&mut notices), told, "{least}");
+    }
+    assert_eq!(notices("RESET client_min_messages"), 0);
+    assert_eq!(statements.map(&mut notices), [1, 1]);
+}

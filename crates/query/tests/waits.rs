@@ -75,12 +75,15 @@ fn a_time_out_ends_every_wait() {
 #[test]
 fn a_request_to_cancel_ends_a_wait_and_so_does_the_end_of_the_session() {
     let (primary, _directories) = blocked();
-    let other = primary.connect();
+    let (other, early) = (primary.connect(), primary.connect());
     for (statement, state) in [("INSERT INTO t VALUES (3, 3)", "40003"), ("SELECT v FROM t WHERE id = 3", "57014")] {
         let session = primary.connect();
         let pid = session.lines("SELECT pg_backend_pid()").remove(0);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| ends(&session, statement));
+            // Before it has taken effect, a request to cancel takes it back.
+            early.lines("SET synchronous_commit = off");
+            common::eventually("it has taken effect", || !early.lines("SELECT 1 FROM t WHERE id = 3").is_empty());
             // It may not have begun to wait: a request that comes too early does nothing.
             let deadline = Instant::now() + SOON;
             while !waits.is_finished() && Instant::now() < deadline {

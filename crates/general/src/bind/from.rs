@@ -357,12 +357,9 @@ impl Binder<'_> {
     pub(super) fn aliased_rows(&mut self, rows: Rows, alias: &str, renamed: &[String]) -> Result<Source, SqlError> {
         let count = rows.items.iter().filter(|item| !is_field(&item.name)).count();
         check_count(alias, count, renamed.len())?;
-        let names: Vec<String> = rows
-            .items
-            .iter()
-            .enumerate()
-            .map(|(at, item)| renamed.get(at).cloned().unwrap_or_else(|| item.name.clone()))
-            .collect();
+        let mut renamed = renamed.iter();
+        let mut named = |name: &String| if is_field(name) { None } else { renamed.next() }.unwrap_or(name).clone();
+        let names: Vec<String> = rows.items.iter().map(|item| named(&item.name)).collect();
         let rows = self.projected(rows)?;
         let columns = rows
             .items
@@ -453,11 +450,13 @@ impl Binder<'_> {
         let count = described.iter().filter(|column| !column.hidden).count();
         check_count(visible, count, renamed.len())?;
         let qualifier = self.qualifier(visible);
+        let mut renamed = renamed.iter();
         let columns: Vec<Column> = described
             .iter()
             .enumerate()
             .map(|(at, column)| Column {
-                name: renamed.get(at).filter(|_| !column.hidden).unwrap_or(&column.name).clone(),
+                // Hidden ones may lie between the others.
+                name: if column.hidden { None } else { renamed.next() }.unwrap_or(&column.name).clone(),
                 ty: column.ty,
                 expr: Expr::Column(PlanColumn::new(Some(qualifier.clone()), &column.name)),
                 hidden: column.hidden,
@@ -710,8 +709,9 @@ fn rename(mut columns: Vec<Column>, alias: &TableAlias) -> Result<Vec<Column>, S
         return Err(unsupported("a list of column definitions"));
     }
     let names = column_names(&alias.columns);
-    check_count(&name::fold(&alias.name), columns.len(), names.len())?;
-    for (column, name) in columns.iter_mut().zip(names) {
+    let visible = || columns.iter().filter(|column| !column.hidden);
+    check_count(&name::fold(&alias.name), visible().count(), names.len())?;
+    for (column, name) in columns.iter_mut().filter(|column| !column.hidden).zip(names) {
         column.name = name;
     }
     Ok(columns)

@@ -56,7 +56,7 @@ impl Session<'_> {
         let block = self.block.as_ref().ok_or_else(|| SqlError::internal("a statement without a transaction"))?;
         if !block.explicit {
             let message = "SET CONSTRAINTS can only be used in transaction blocks";
-            out.notice(&warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+            self.state.tell(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
         }
         if set.names.is_empty() {
             block.deferred.set_all(set.deferred);

@@ -106,7 +106,7 @@ impl Session<'_> {
         let kept = self.state.statement_memory().reserve();
         let mut clipped = Vec::new();
         let parsed = parse_within(sql, &kept, &mut clipped);
-        tell_clipped(&clipped, client);
+        self.tell_clipped(&clipped, client);
         let statements = parsed?;
         // The unnamed portal and statement go with a simple query.
         self.statements.remove("");
@@ -124,10 +124,18 @@ impl Session<'_> {
         self.end_of_statement(client)
     }
 
+    /// Names that were longer than names can be: the client is told.
+    fn tell_clipped(&self, names: &[String], out: &mut Out) {
+        for name in names {
+            let message = format!("identifier \"{name}\" will be truncated to \"{}\"", clip(name));
+            self.state.tell(out, &super::wire::notice(SqlError::new(SqlState::NAME_TOO_LONG, message)));
+        }
+    }
+
     fn understand(&self, sql: &str, types: Types<'_>, kept: &Reservation, out: &mut Out) -> Result<Prepared, SqlError> {
         let mut clipped = Vec::new();
         let parsed = parse_within(sql, kept, &mut clipped);
-        tell_clipped(&clipped, out);
+        self.tell_clipped(&clipped, out);
         let mut statements = parsed?;
         if statements.len() > 1 {
             let message = "cannot insert multiple commands into a prepared statement";
@@ -317,14 +325,6 @@ impl Session<'_> {
             rows.finish();
         }
         Ok(client.command_complete(tag))
-    }
-}
-
-/// Names that were longer than names can be: the client is told.
-fn tell_clipped(names: &[String], out: &mut Out) {
-    for name in names {
-        let message = format!("identifier \"{name}\" will be truncated to \"{}\"", clip(name));
-        out.notice(&super::wire::notice(SqlError::new(SqlState::NAME_TOO_LONG, message)));
     }
 }
 

@@ -39,7 +39,7 @@ pub mod wire;
 use std::{cell::RefCell, collections::HashMap, net::SocketAddr, sync::Arc, time::Instant};
 
 use freshet_engine::{Stamp, Worker};
-use freshet_postgres::TransactionStatus;
+use freshet_postgres::{Out, Report, Severity, TransactionStatus};
 use freshet_sql::{
     SqlError, SqlState, Value,
     memory::{Pool, Reservation},
@@ -152,6 +152,19 @@ pub struct Portal {
 }
 
 impl State {
+    /// Sends a notice or a warning, unless client_min_messages wants graver ones only.
+    fn tell(&self, out: &mut Out, report: &Report) {
+        let (notices, warnings) = self.settings.ready.tells;
+        let is_wanted = match report.severity() {
+            Severity::Debug | Severity::Notice => notices,
+            Severity::Warning => warnings,
+            Severity::Info | Severity::Error | Severity::Fatal => true,
+        };
+        if is_wanted {
+            out.notice(report);
+        }
+    }
+
     /// The memory of a statement or a cursor that begins.
     pub fn statement_memory(&self) -> Arc<Pool> {
         let remedy = "Raise freshet.query_memory, which the server's setting sql.statement-memory-bytes bounds.";

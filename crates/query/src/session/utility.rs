@@ -45,7 +45,7 @@ impl Session<'_> {
                 self.check_not_failed()?;
                 if self.block.as_ref().is_some_and(|block| block.explicit) {
                     let there = "there is already a transaction in progress";
-                    out.notice(&warning(SqlState::ACTIVE_SQL_TRANSACTION, there));
+                    self.state.tell(out, &warning(SqlState::ACTIVE_SQL_TRANSACTION, there));
                 }
                 self.begin();
                 self.set_modes(*modes)?;
@@ -81,7 +81,7 @@ impl Session<'_> {
             Control::Set(modes) => {
                 if self.block.is_none() {
                     let message = "SET TRANSACTION can only be used in transaction blocks";
-                    out.notice(&warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+                    self.state.tell(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
                 }
                 self.set_modes(*modes)?;
                 "SET".to_owned()
@@ -89,7 +89,7 @@ impl Session<'_> {
             Control::Import(name) => {
                 if !self.block.as_ref().is_some_and(|block| block.explicit) {
                     let message = "SET TRANSACTION can only be used in transaction blocks";
-                    out.notice(&warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+                    self.state.tell(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
                 }
                 self.import_snapshot(name)?;
                 "SET".to_owned()
@@ -108,7 +108,7 @@ impl Session<'_> {
             let message = format!("{what} can only be used in transaction blocks");
             return Err(SqlError::new(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
         }
-        out.notice(&warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
+        self.state.tell(out, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, "there is no transaction in progress"));
         Ok(())
     }
 
@@ -368,7 +368,7 @@ impl Session<'_> {
     ) -> Result<(), SqlError> {
         if local && !self.block.as_ref().is_some_and(|block| block.explicit) {
             let message = "SET LOCAL can only be used in transaction blocks";
-            client.notice(&warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
+            self.state.tell(client, &warning(SqlState::NO_ACTIVE_SQL_TRANSACTION, message));
         }
         if let Some(modes) = self.modes_of(&canonical(name), value)? {
             return self.set_modes(modes);
@@ -420,7 +420,7 @@ impl Session<'_> {
     /// When there is no such setting, or it cannot have the value.
     pub(super) fn apply_wanted(&mut self, out: &mut Out) -> Result<(), SqlError> {
         for message in self.state.warnings.take() {
-            out.notice(&warning(SqlState::WARNING, message));
+            self.state.tell(out, &warning(SqlState::WARNING, message));
         }
         for (name, value, local) in self.state.wanted.take() {
             for (name, value) in self.state.set(&name, value.as_deref(), local, By::Statement)? {

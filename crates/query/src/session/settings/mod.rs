@@ -129,6 +129,8 @@ pub struct Ready {
     pub level: Level,
     /// freshet.commit_stamps
     pub commit_stamps: bool,
+    /// client_min_messages: whether notices are told, and warnings.
+    pub tells: (bool, bool),
 }
 
 impl Default for Settings {
@@ -145,6 +147,7 @@ impl Default for Settings {
             deferrable: false,
             level: Level::Node,
             commit_stamps: false,
+            tells: (true, true),
         };
         Self {
             changed: BTreeMap::new(),
@@ -583,6 +586,11 @@ impl Settings {
             deferrable: self.is_on("default_transaction_deferrable"),
             level: Level::of(self),
             commit_stamps: self.is_on("freshet.commit_stamps"),
+            tells: match self.get("client_min_messages").unwrap_or_default() {
+                "warning" => (false, true),
+                "error" => (false, false),
+                _ => (true, true),
+            },
         };
     }
 

@@ -1,0 +1,25 @@
+-- Names that an alias gives to columns: hidden columns of rows have none.
+CREATE TABLE j1 (a integer, b integer);
+CREATE TABLE j2 (a integer, c integer);
+INSERT INTO j1 VALUES (1, 2), (5, 6);
+INSERT INTO j2 VALUES (1, 3), (7, 8);
+SELECT p, q, r, s FROM (j1 CROSS JOIN j2) AS tx (p, q, r, s) ORDER BY 1, 2, 3, 4;
+SELECT * FROM (j1 CROSS JOIN j2) AS tx (p, q, r, s) ORDER BY 1, 2, 3, 4;
+SELECT * FROM (j1 CROSS JOIN j2) AS tx (p, q) ORDER BY 1, 2, 3, 4;
+SELECT p, q, r FROM (j1 JOIN j2 USING (a)) AS tx (p, q, r) ORDER BY 1;
+SELECT * FROM (j1 JOIN j2 USING (a)) AS tx (p, q, r) ORDER BY 1;
+SELECT p, q, r FROM (j1 FULL JOIN j2 USING (a)) AS tx (p, q, r) ORDER BY 1;
+SELECT p, q, r FROM (j1 NATURAL LEFT JOIN j2) AS tx (p, q, r) ORDER BY 1;
+SELECT tx.a FROM (j1 CROSS JOIN j2) AS tx;
+SELECT * FROM (j1 CROSS JOIN j2) AS tx (p, q, r, s, t);
+SELECT * FROM (j1 JOIN j2 USING (a)) AS tx (p, q, r, s);
+CREATE INDEX ON j1 ((a + b));
+ALTER TABLE j1 ADD d integer DEFAULT 9;
+SELECT r FROM j1 AS x (p, q, r) ORDER BY p;
+SELECT p, q, r FROM j1 AS x (p, q, r) JOIN j2 ON j2.a = p ORDER BY p;
+SELECT p, q, r, s, t FROM (j1 CROSS JOIN j2) AS tx (p, q, r, s, t) ORDER BY 1, 2, 4;
+SELECT * FROM j1 AS x (p, q, r, s);
+SELECT * FROM (SELECT * FROM j1) AS x (p, q, r) ORDER BY 1;
+CREATE VIEW v AS SELECT * FROM j1;
+SELECT r FROM v AS x (p, q, r) ORDER BY p;
+SELECT t.r FROM (v CROSS JOIN j2) AS t (p, q, r, s, u) ORDER BY p;
