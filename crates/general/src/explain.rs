@@ -1,31 +1,29 @@
-//! EXPLAIN: operators as lines of text.
+//! EXPLAIN: operators as steps.
 
 use datafusion_physical_plan::{DisplayFormatType, ExecutionPlan};
+use freshet_sql::explain::{Measured, Shown, Step};
 
-/// A line for each operator, those that it reads from indented below it; with `measured`, with what it took.
-pub(crate) fn lines(plan: &dyn ExecutionPlan, measured: bool) -> Vec<String> {
-    let mut lines = Vec::new();
-    describe(plan, 0, measured, &mut lines);
-    lines
-}
-
-fn describe(plan: &dyn ExecutionPlan, depth: usize, measured: bool, lines: &mut Vec<String>) {
+/// An operator with those that it reads from below it; with `measured`, with what they took.
+pub(crate) fn step(plan: &dyn ExecutionPlan, measured: bool) -> Step {
     // These only watch and count.
-    let shown = !matches!(plan.name(), "Watch" | "Meter" | "Keys");
-    if shown {
-        let mut line = if depth == 0 { String::new() } else { format!("{}->  ", "  ".repeat(depth * 3 - 2)) };
-        line.push_str(&title(plan));
-        if measured && let Some(metrics) = plan.metrics() {
-            let metrics = metrics.aggregate_by_name();
-            let rows = metrics.output_rows().unwrap_or(0);
-            let time = metrics.elapsed_compute().unwrap_or(0) as f64 / 1e6;
-            line.push_str(&format!("  (rows={rows} time={time:.3} ms)"));
-        }
-        lines.push(line);
+    if matches!(plan.name(), "Watch" | "Meter" | "Keys")
+        && let [watched] = plan.children().as_slice()
+    {
+        return step(watched.as_ref(), measured);
     }
-    for child in plan.children() {
-        describe(child.as_ref(), depth + usize::from(shown), measured, lines);
+    let title = title(plan);
+    let (node, what) = title.split_once(": ").unwrap_or((title.as_str(), ""));
+    let mut shown = Step::titled(node, title.as_str());
+    if !what.is_empty() {
+        shown = shown.fact("Description", what, Shown::InTitle);
     }
+    if measured && let Some(metrics) = plan.metrics() {
+        let metrics = metrics.aggregate_by_name();
+        let own_time = Some(metrics.elapsed_compute().unwrap_or(0) as f64 / 1e6);
+        shown.measured = Some(Measured { rows: metrics.output_rows().unwrap_or(0) as u64, own_time });
+    }
+    shown.children = plan.children().into_iter().map(|child| step(child.as_ref(), measured)).collect();
+    shown
 }
 
 /// What an operator says of itself.

@@ -20,6 +20,7 @@ use datafusion_physical_plan::ExecutionPlan;
 use freshet_base::panics;
 use freshet_sql::{
     SqlError, Type, Value,
+    explain::Step,
     general::{Column, GeneralPlan, GeneralRows, Relations, Run},
     memory::{Pool, size_of_value},
     types::EvalContext,
@@ -272,7 +273,7 @@ impl GeneralPlan for Plan {
         Ok(Box::new(running))
     }
 
-    fn explain(&self, run: &Run<'_>, analyze: bool) -> Result<Vec<String>, SqlError> {
+    fn explain(&self, run: &Run<'_>, analyze: bool) -> Result<Step, SqlError> {
         let mut running = Running::new(&self.0, run)?;
         let plan = running.operators()?;
         if analyze {
@@ -286,14 +287,13 @@ impl GeneralPlan for Plan {
                 }
             }
         }
-        let mut lines = explain::lines(plan.as_ref(), analyze);
+        let mut step = explain::step(plan.as_ref(), analyze);
         for number in 0..self.0.subqueries.len() {
             if self.0.subqueries[number].is_some() {
                 let subquery = running.enter(|| self.0.subquery(number))?;
-                lines.push(format!("Subquery {number}"));
-                lines.extend(explain::lines(subquery.as_ref(), false).into_iter().map(|line| format!("  {line}")));
+                step.subplans.push((format!("Subquery {number}"), explain::step(subquery.as_ref(), false)));
             }
         }
-        Ok(lines)
+        Ok(step)
     }
 }

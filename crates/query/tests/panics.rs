@@ -59,7 +59,7 @@ impl GeneralPlan for FallingPlan {
         Ok(Box::new(FallingRows { inner: self.inner.run(run)?, text: self.text.clone() }))
     }
 
-    fn explain(&self, run: &Run<'_>, analyze: bool) -> Result<Vec<String>, SqlError> {
+    fn explain(&self, run: &Run<'_>, analyze: bool) -> Result<freshet_sql::explain::Step, SqlError> {
         fall_if(&self.text, "fall in explaining");
         self.inner.explain(run, analyze)
     }

@@ -10,6 +10,7 @@ use sqlparser::ast::{Expr, Query};
 
 use crate::{
     SqlError,
+    explain::Step,
     memory::Pool,
     types::{EvalContext, Type, Value, ValueRef},
 };
@@ -196,11 +197,11 @@ pub trait GeneralPlan: Send + Sync {
     /// When it cannot.
     fn run<'r>(&self, run: &Run<'r>) -> Result<Box<dyn GeneralRows + 'r>, SqlError>;
 
-    /// How it is run, a line for each step; with `analyze`, it is run, and what each step took is said.
+    /// How it is run; with `analyze`, it is run, and what each step took is said.
     ///
     /// # Errors
     /// When it cannot be run.
-    fn explain(&self, run: &Run<'_>, analyze: bool) -> Result<Vec<String>, SqlError>;
+    fn explain(&self, run: &Run<'_>, analyze: bool) -> Result<Step, SqlError>;
 }
 
 /// With what a query runs.

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 pub mod error;
+pub mod explain;
 pub mod functions;
 pub mod general;
 pub mod memory;

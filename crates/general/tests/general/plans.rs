@@ -362,7 +362,7 @@ fn explain_shows_a_tree() {
     let context = EvalContext::default();
     let parameters = [Value::Int8(0)];
     let run = Run { parameters: &parameters, context: &context, memory: &Pool::of(MEMORY), interrupted: &|| Ok(()) };
-    let lines = plan.explain(&run, false).unwrap();
+    let lines = plan.explain(&run, false).unwrap().lines();
     let find = |lines: &[String], what: &str| {
         lines.iter().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what} in {lines:#?}")).clone()
     };
@@ -373,6 +373,6 @@ fn explain_shows_a_tree() {
     find(&lines, "Scan: plain");
     find(&lines, "Subquery 0");
     assert!(!lines.iter().any(|line| line.contains("Watch")));
-    let lines = plan.explain(&run, true).unwrap();
+    let lines = plan.explain(&run, true).unwrap().lines();
     assert!(find(&lines, "Scan: people").contains("(rows=3 time="), "{lines:#?}");
 }

@@ -3,7 +3,7 @@
 use std::{collections::HashSet, ops::ControlFlow};
 
 use freshet_engine::{Rid, RowLock};
-use freshet_sql::{SqlError, Value, general};
+use freshet_sql::{SqlError, Value, explain::Step, general};
 
 use super::{Run, Sink, modify::Collected, select::Window, write::Written};
 use crate::{
@@ -86,11 +86,11 @@ impl Run<'_, '_> {
         }
     }
 
-    /// How a general query is run, a line for each step; with `analyze` it is run.
+    /// How a general query is run; with `analyze` it is run.
     ///
     /// # Errors
     /// When it cannot be run.
-    pub fn explain_general(&self, query: &GeneralQuery, analyze: bool) -> Result<Vec<String>, SqlError> {
+    pub fn explain_general(&self, query: &GeneralQuery, analyze: bool) -> Result<Step, SqlError> {
         relations::within(self, || query.0.explain(&self.as_general(), analyze))
     }
 

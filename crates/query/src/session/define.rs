@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use freshet_base::panics;
 use freshet_postgres::Client;
-use freshet_sql::{SqlError, SqlState};
+use freshet_sql::{SqlError, SqlState, explain::Step};
 use sqlparser::ast::{Query, Statement};
 
 use super::{
@@ -43,7 +43,7 @@ impl Session<'_> {
         firsts: &[First],
         parameters: &[freshet_sql::Value],
         analyze: bool,
-    ) -> Result<Vec<String>, SqlError> {
+    ) -> Result<Step, SqlError> {
         self.with_run(query, firsts, parameters, |run, query| run.explain_general(query, analyze))
     }
 

@@ -23,6 +23,7 @@ pub mod cursor;
 mod database;
 mod define;
 mod encoding;
+mod explain;
 pub mod interrupt;
 pub mod messages;
 pub mod parse;

@@ -342,7 +342,7 @@ impl Session<'_> {
                 (Plan::Delete(plan), columns)
             }
             Statement::Explain { statement: explained, .. } => {
-                self.plan_of(binder, explained)?;
+                self.plan_of(binder, &crate::explain::subject(explained, false)?)?;
                 (Plan::Utility, self.utility_columns(statement)?)
             }
             statement => (Plan::Utility, self.utility_columns(statement)?),

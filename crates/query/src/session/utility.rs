@@ -12,7 +12,7 @@ use sqlparser::ast::{DiscardObject, Expr, ObjectName, Statement};
 use super::{
     Session,
     parse::Parsed,
-    prepare::{Plan, Planned, Prepared},
+    prepare::{Planned, Prepared},
     settings::{self, By, canonical, display_name},
     statement::{Rows, Tag},
     syntax::{Control, Modes, SessionStatement, Setting},
@@ -21,8 +21,8 @@ use super::{
 };
 use crate::{
     bind::{name_of, not_supported, parts_of},
-    execute::{Sink, modify::Collected},
-    explain,
+    execute::Sink,
+    explain::Options,
 };
 
 pub(super) fn warning(state: SqlState, message: &str) -> freshet_postgres::Report {
@@ -152,7 +152,11 @@ impl Session<'_> {
     /// 26000, 34000 when it is of a statement or a cursor that there is not.
     pub(super) fn utility_columns(&self, statement: &Statement) -> Result<Option<Vec<ResultColumn>>, SqlError> {
         Ok(match statement {
-            Statement::Explain { .. } => Some(vec![ResultColumn::new("QUERY PLAN", Type::TEXT)]),
+            // What is wrong with its options is said when it runs.
+            Statement::Explain { .. } => {
+                let options = Options::of(statement).ok().flatten().unwrap_or_default();
+                Some(vec![ResultColumn::new("QUERY PLAN", options.format.column_type())])
+            }
             // One that is not there may be when the statement runs.
             Statement::Execute { name: Some(name), .. } => match self.prepared_by_name(name) {
                 Ok(prepared) => self.plan(&prepared)?.columns.clone(),
@@ -162,7 +166,7 @@ impl Session<'_> {
         })
     }
 
-    fn prepared_by_name(&self, name: &ObjectName) -> Result<Arc<Prepared>, SqlError> {
+    pub(super) fn prepared_by_name(&self, name: &ObjectName) -> Result<Arc<Prepared>, SqlError> {
         let name = parts_of(name)?.pop().unwrap_or_default();
         self.statements.get(&name).cloned().ok_or_else(|| {
             SqlError::new(SqlState::INVALID_SQL_STATEMENT_NAME, format!("prepared statement \"{name}\" does not exist"))
@@ -253,12 +257,11 @@ impl Session<'_> {
                     "DEALLOCATE".to_owned()
                 }
             }
-            Statement::Explain { statement, analyze, options, .. } => {
-                let analyze = *analyze
-                    || options.iter().flatten().any(|option| option.name.value.eq_ignore_ascii_case("analyze"));
-                let lines = self.explain(statement, analyze, parameters, client)?;
-                let lines: Vec<_> = lines.into_iter().map(|line| vec![Value::text(line)]).collect();
-                self.give(&lines, rows, client)?;
+            Statement::Explain { statement: explained, .. } => {
+                let options = Options::of(statement)?.unwrap_or_default();
+                let shown = self.explain(explained, options, parameters, client)?;
+                let columns = self.utility_columns(statement)?.unwrap_or_default();
+                self.give_as(shown.iter().map(Vec::as_slice), &columns, rows, client)?;
                 "EXPLAIN".to_owned()
             }
             Statement::LISTEN { .. } | Statement::NOTIFY { .. } => {
@@ -285,7 +288,7 @@ impl Session<'_> {
     }
 
     /// The values of EXECUTE's parameters.
-    fn parameters_of(&self, given: &[Expr], types: &[Type]) -> Result<Vec<Value>, SqlError> {
+    pub(super) fn parameters_of(&self, given: &[Expr], types: &[Type]) -> Result<Vec<Value>, SqlError> {
         if given.len() != types.len() {
             let message = format!(
                 "wrong number of parameters for prepared statement: expected {}, got {}",
@@ -454,44 +457,17 @@ impl Session<'_> {
             Rows::Kept(into) => rows.try_for_each(|row| into.values(row).map(drop)),
         }
     }
-
-    fn explain(
-        &mut self,
-        statement: &Statement,
-        analyze: bool,
-        parameters: Parameters<'_>,
-        client: &mut Client<'_>,
-    ) -> Result<Vec<String>, SqlError> {
-        let prepared = Prepared::new("", Some(Parsed::sql(statement.clone())), parameters.given());
-        let planned = self.plan(&prepared)?;
-        if let Plan::General(query) = &planned.plan {
-            return self.explain_general(query, &planned.firsts, parameters.values, analyze);
-        }
-        let mut lines = explain::lines(&planned);
-        if let Some(query) = planned.plan.general() {
-            let inner = self.explain_general(query, &planned.firsts, parameters.values, false)?;
-            lines.extend(inner.into_iter().map(|line| format!("        {line}")));
-        }
-        if analyze {
-            let started = std::time::Instant::now();
-            let mut kept = Collected::within(&self.state.statement_memory());
-            let Tag(tag) = self.run(&prepared, &planned, parameters.values, Rows::Kept(&mut kept), client)?;
-            lines.push(format!("Result: {tag}"));
-            lines.push(format!("Execution Time: {:.3} ms", started.elapsed().as_secs_f64() * 1e3));
-        }
-        Ok(lines)
-    }
 }
 
 /// The parameters of a statement that runs another one.
 #[derive(Clone, Copy)]
-struct Parameters<'p> {
-    types: &'p [Type],
-    values: &'p [Value],
+pub(super) struct Parameters<'p> {
+    pub(super) types: &'p [Type],
+    pub(super) values: &'p [Value],
 }
 
 impl Parameters<'_> {
-    fn given(self) -> Vec<Option<Type>> {
+    pub(super) fn given(self) -> Vec<Option<Type>> {
         self.types.iter().copied().map(Some).collect()
     }
 }

@@ -1,0 +1,170 @@
+//! EXPLAIN: its options, its formats, what it measures.
+
+mod common;
+
+use common::{Sql, SqlNode};
+use tokio_postgres::types::Type;
+
+const TABLES: &str = "CREATE TABLE t (id int PRIMARY KEY, a int, b text);
+    CREATE TABLE u (id int PRIMARY KEY, t int);
+    INSERT INTO t SELECT g, g % 3, 'b' || g FROM generate_series(1, 10) g";
+
+fn plan(sql: &Sql, statement: &str) -> String {
+    let mut lines = sql.lines(statement);
+    assert_eq!(lines.len(), 1, "one row: {lines:?}");
+    lines.remove(0)
+}
+
+fn said(sql: &Sql, statement: &str) -> String {
+    let error = sql.query(statement).expect_err(statement);
+    let error = error.as_db_error().expect("the server's");
+    format!("{} {}", error.code().code(), error.message())
+}
+
+#[test]
+fn options_are_understood_or_refused_as_in_postgresql() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    for (options, expected) in [
+        ("foo", "42601 unrecognized EXPLAIN option \"foo\""),
+        ("analyze, \"foo bar\" 1", "42601 unrecognized EXPLAIN option \"foo bar\""),
+        ("\"Costs\" off", "42601 unrecognized EXPLAIN option \"Costs\""),
+        ("analyze maybe", "42601 analyze requires a Boolean value"),
+        ("ANALYZE 2", "42601 analyze requires a Boolean value"),
+        ("costs -1", "42601 costs requires a Boolean value"),
+        ("verbose 1.0", "42601 verbose requires a Boolean value"),
+        ("format", "42601 format requires a parameter"),
+        ("format foo", "22023 unrecognized value for EXPLAIN option \"format\": \"foo\""),
+        ("format 'Json'", "22023 unrecognized value for EXPLAIN option \"format\": \"Json\""),
+        ("format 1", "22023 unrecognized value for EXPLAIN option \"format\": \"1\""),
+        ("timing", "22023 EXPLAIN option TIMING requires ANALYZE"),
+        ("timing, analyze off", "22023 EXPLAIN option TIMING requires ANALYZE"),
+        ("wal", "22023 EXPLAIN option WAL requires ANALYZE"),
+        ("timing, wal", "22023 EXPLAIN option WAL requires ANALYZE"),
+    ] {
+        assert_eq!(said(&sql, &format!("EXPLAIN ({options}) SELECT 1")), expected, "{options}");
+    }
+    for options in [
+        "costs off",
+        "BUFFERS",
+        "settings on",
+        "timing off, wal 0",
+        "verbose 'TrUe', costs 'off', \"buffers\" true",
+        "format json, format text",
+        "summary off, format TEXT",
+        "analyze off",
+    ] {
+        assert_eq!(sql.lines(&format!("EXPLAIN ({options}) SELECT 1")), ["Result"], "{options}");
+    }
+    assert_eq!(sql.lines("EXPLAIN (analyze, timing off, summary off, wal, buffers) SELECT 1"), ["Result  (rows=1)"]);
+    let lines = sql.lines("EXPLAIN (summary) SELECT 1");
+    assert!(lines.len() == 2 && lines[1].starts_with("Planning Time: "), "{lines:?}");
+    let lines = sql.lines("EXPLAIN ANALYZE VERBOSE SELECT 1");
+    assert!(lines.len() == 3 && lines[2].starts_with("Execution Time: "), "{lines:?}");
+}
+
+#[test]
+fn only_what_has_a_plan_is_explained() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.lines(TABLES);
+    for statement in ["CREATE TABLE x (a int)", "BEGIN", "DROP TABLE t", "TRUNCATE t", "FORMAT JSON SELECT 1"] {
+        for before in ["EXPLAIN", "EXPLAIN ANALYZE", "EXPLAIN (ANALYZE, FORMAT JSON)"] {
+            assert_eq!(sql.state(&format!("{before} {statement}")), "42601", "{before} {statement}");
+        }
+    }
+    assert_eq!(sql.lines("EXPLAIN CREATE TABLE x AS SELECT 1"), ["Result"]);
+    assert_eq!(sql.state("EXPLAIN ANALYZE CREATE TABLE x AS SELECT 1"), "0A000");
+    assert_eq!(sql.state("SELECT * FROM x"), "42P01");
+    // What was prepared, with its parameters.
+    sql.lines("PREPARE p (int) AS SELECT b FROM t WHERE id = $1");
+    assert_eq!(sql.lines("EXPLAIN EXECUTE p (3)"), ["Index Get using t_pkey on t", "  Index Cond: id = …"]);
+    let ran = sql.lines("EXPLAIN (ANALYZE, TIMING off, SUMMARY off) EXECUTE p (3)");
+    assert_eq!(ran, ["Index Get using t_pkey on t  (rows=1)", "  Index Cond: id = …"]);
+    assert_eq!(sql.state("EXPLAIN EXECUTE p"), "42601");
+    assert_eq!(sql.state("EXPLAIN EXECUTE q"), "26000");
+}
+
+#[test]
+fn structured_formats_are_one_row_with_a_tree() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.lines(TABLES);
+    let json = plan(&sql, "EXPLAIN (FORMAT JSON) SELECT b FROM t WHERE id = 1 AND b = 'x' LIMIT 1");
+    let expected = r#"[
+  {
+    "Plan": {
+      "Node Type": "Limit",
+      "Plans": [
+        {
+          "Node Type": "Index Get",
+          "Parent Relationship": "Outer",
+          "Index Name": "t_pkey",
+          "Index Cond": "id = …",
+          "Scan Direction": "Forward",
+          "Relation Name": "t",
+          "Alias": "t",
+          "Filter": "…"
+        }
+      ]
+    }
+  }
+]"#;
+    assert_eq!(json, expected);
+    let yaml = plan(&sql, "EXPLAIN (FORMAT yaml) INSERT INTO u VALUES (1, 1), (2, 2) ON CONFLICT DO NOTHING");
+    let expected = r#"- Plan:
+    Node Type: "ModifyTable"
+    Operation: "Insert"
+    Relation Name: "u"
+    Conflict Resolution: "NOTHING"
+    Plans:
+      - Node Type: "Values"
+        Parent Relationship: "Outer""#;
+    assert_eq!(yaml, expected);
+    let xml = plan(&sql, "EXPLAIN (FORMAT xml) DELETE FROM u x WHERE id = 1");
+    assert!(xml.starts_with("<explain xmlns=\"http://www.postgresql.org/2009/explain\">\n  <Query>\n    <Plan>\n"));
+    assert!(xml.contains("<Operation>Delete</Operation>") && xml.contains("<Alias>x</Alias>"), "{xml}");
+    // A general query's operators are steps, too.
+    let general = plan(&sql, "EXPLAIN (FORMAT JSON) SELECT t.b FROM t LEFT JOIN u ON u.t = t.a");
+    assert!(general.contains("\"Node Type\": \"HashJoinExec\""), "{general}");
+    assert!(general.contains("\"Description\": \"t [a, b]\""), "{general}");
+    let within = plan(&sql, "EXPLAIN (FORMAT JSON) UPDATE t SET b = '' FROM u WHERE u.t = t.a");
+    let place = |what: &str| within.find(what).unwrap_or_else(|| panic!("{what} in {within}"));
+    assert!(place("ModifyTable") < place("General query") && place("General query") < place("HashJoinExec"));
+    // The server itself can read it.
+    sql.lines(&format!("SELECT '{}'::jsonb", general.replace('\'', "''")));
+    for (format, ty) in [("JSON", Type::JSON), ("YAML", Type::TEXT), ("TEXT", Type::TEXT), ("nonsense", Type::TEXT)] {
+        let statement = format!("EXPLAIN (FORMAT {format}) SELECT 1");
+        let prepared = sql.runtime.block_on(sql.client.prepare(&statement)).unwrap();
+        let columns: Vec<_> = prepared.columns().iter().map(|column| (column.name(), column.type_())).collect();
+        assert_eq!(columns, [("QUERY PLAN", &ty)], "{format}");
+    }
+}
+
+#[test]
+fn a_run_is_measured_and_has_its_effect() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.lines(TABLES);
+    let options = "ANALYZE, TIMING off, SUMMARY off, FORMAT JSON";
+    let first_rows = |statement: &str| {
+        let json = plan(&sql, &format!("EXPLAIN ({options}) {statement}"));
+        let (_, rest) = json.split_once("\"Actual Rows\": ").unwrap_or_else(|| panic!("rows in {json}"));
+        assert!(!json.contains(" Time\""), "{json}");
+        rest.split([',', '\n']).next().unwrap().to_owned()
+    };
+    assert_eq!(first_rows("SELECT id FROM t WHERE a = 1"), "4");
+    assert_eq!(first_rows("SELECT id, row_number() OVER () FROM t WHERE a = 1"), "4");
+    assert_eq!(first_rows("INSERT INTO u VALUES (1, 1), (2, 2)"), "2");
+    assert_eq!(first_rows("UPDATE t SET b = '' FROM u WHERE u.t = t.id"), "2");
+    assert_eq!(first_rows("DELETE FROM u"), "2");
+    assert_eq!(sql.lines("SELECT count(*) FROM u"), ["0"]);
+    assert_eq!(sql.lines("SELECT count(*) FROM t WHERE b = ''"), ["2"]);
+    let json = plan(&sql, "EXPLAIN (ANALYZE, FORMAT JSON) SELECT id, row_number() OVER () FROM t");
+    for key in ["Own Time", "Planning Time", "Execution Time"] {
+        assert!(json.contains(&format!("\"{key}\": ")), "{key} in {json}");
+    }
+    sql.lines("BEGIN READ ONLY");
+    assert_eq!(sql.state("EXPLAIN ANALYZE DELETE FROM t"), "25006");
+    sql.lines("ROLLBACK");
+}
