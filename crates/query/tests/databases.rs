@@ -485,3 +485,36 @@ fn there_are_no_names_in_other_databases() {
         sql.query("ROLLBACK").unwrap();
     }
 }
+
+const EXTENSIONS: &str = "SELECT extname, extowner::regrole, extnamespace::regnamespace, obj_description(oid, 'pg_extension') \
+                          FROM pg_extension ORDER BY 1";
+const PLPGSQL: &str = "plpgsql freshet pg_catalog PL/pgSQL procedural language";
+
+#[test]
+fn each_has_extensions_of_its_own_and_those_of_its_template() {
+    let node = SqlNode::in_memory();
+    let sql = node.connect();
+    sql.query("CREATE ROLE ann LOGIN; GRANT CREATE ON DATABASE freshet TO ann").unwrap();
+    let ann = Sql::open(&config_of(&node, "ann", "freshet")).unwrap();
+    // Some may be made by all who may make schemas.
+    ann.query("CREATE EXTENSION pgcrypto SCHEMA public; ALTER EXTENSION pgcrypto UPDATE").unwrap();
+    assert_eq!(sql.lines(EXTENSIONS), ["pgcrypto ann public cryptographic functions", PLPGSQL]);
+    assert_eq!(sql.state("DROP ROLE ann"), "2BP01");
+    assert_eq!(within(&node, "postgres").lines(EXTENSIONS), [PLPGSQL]);
+    sql.query("REASSIGN OWNED BY ann TO freshet; REVOKE CREATE ON DATABASE freshet FROM ann; DROP ROLE ann").unwrap();
+
+    let template = within(&node, "template1");
+    template.query("CREATE EXTENSION \"uuid-ossp\"; DROP EXTENSION plpgsql").unwrap();
+    drop(template);
+    sql.query("CREATE DATABASE shop").unwrap();
+    let shop = within(&node, "shop");
+    let copied = "uuid-ossp freshet public generate universally unique identifiers (UUIDs)";
+    assert_eq!(shop.lines(EXTENSIONS), [copied]);
+    assert_eq!(fails(&shop, "CREATE EXTENSION \"uuid-ossp\""), "42710 extension \"uuid-ossp\" already exists ");
+    shop.query("COMMENT ON EXTENSION \"uuid-ossp\" IS 'ours'; CREATE EXTENSION plpgsql").unwrap();
+    assert_eq!(shop.lines(EXTENSIONS), [PLPGSQL, "uuid-ossp freshet public ours"]);
+    assert_eq!(within(&node, "template1").lines(EXTENSIONS), [copied]);
+    // Ids are unique in all databases, but for those of the beginning.
+    let id = "SELECT oid FROM pg_extension WHERE extname = 'uuid-ossp'";
+    assert_ne!(shop.lines(id), within(&node, "template1").lines(id));
+}

@@ -109,6 +109,11 @@ impl Work<'_, '_, '_> {
                 self.check_owner(database.owner, "database", name)?;
                 Ok((database.oid, None))
             }
+            Commented::Extension(name) => {
+                let extension = self.extension(name)?;
+                self.check_owner(extension.owner, "extension", name)?;
+                Ok((extension.oid, None))
+            }
             Commented::Role(name) => {
                 let oid = self.role(&super::syntax::RoleName::Named(name.clone()))?;
                 self.check_administers(oid, true)?;

@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     bind::not_supported,
-    schema::{Database, Entry, Object, Oid, public},
+    schema::{Comment, Database, Entry, FIRST_USER_OID, Object, Oid, PG_CATALOG, PUBLIC, public},
     session::settings,
 };
 
@@ -250,13 +250,31 @@ impl Work<'_, '_, '_> {
         let own = template.entries().filter(|entry| match entry {
             Entry::Namespace(it) => **it != public(),
             Entry::Table(_) | Entry::View(_) | Entry::Sequence(_) => true,
-            Entry::Comment(it) => !it.shared,
+            Entry::Comment(it) => !it.shared && template.extension_by_oid(it.object).is_none(),
+            // An extension that is not in the schema that all have needs another one.
+            Entry::Extension(it) => !matches!(it.namespace, PUBLIC | PG_CATALOG),
             Entry::Role(_) | Entry::Database(_) | Entry::Common(_) => false,
         });
         if own.count() > 0 {
             return Err(not_supported("a copy of a database that has something in it").into());
         }
-        Ok(vec![Object::Namespace(public())])
+        let mut objects = vec![Object::Namespace(public())];
+        for extension in template.extensions() {
+            let mut extension = (**extension).clone();
+            let said: Vec<_> = template.comments_on(extension.oid).cloned().collect();
+            extension.oid = self.new_oid(extension.oid)?;
+            for comment in said {
+                let oid = self.new_oid(comment.oid)?;
+                objects.push(Object::Comment(Comment { oid, object: extension.oid, ..(*comment).clone() }));
+            }
+            objects.push(Object::Extension(extension));
+        }
+        Ok(objects)
+    }
+
+    /// The id that a copy of an object has in another database.
+    fn new_oid(&mut self, oid: Oid) -> Result<Oid, SqlError> {
+        if oid < FIRST_USER_OID { Ok(oid) } else { self.change.take_oid() }
     }
 
     /// ALTER DATABASE

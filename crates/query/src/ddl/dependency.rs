@@ -18,6 +18,8 @@ pub(super) enum Target {
     Sequence(Oid),
     /// A schema.
     Namespace(Oid),
+    /// An extension.
+    Extension(Oid),
     /// A foreign key of a table.
     ForeignKey(Oid, Oid),
     /// A check of a table.
@@ -84,6 +86,8 @@ impl Work<'_, '_, '_> {
                         found.push((target, Needs));
                     }
                 }
+                let extensions = self.schema().extensions().into_iter().filter(|it| it.namespace == oid);
+                found.extend(extensions.map(|it| (Target::Extension(it.oid), Needs)));
             }
             Target::Column(table, number) => {
                 let Some(info) = self.schema().table(table) else { return found };
@@ -100,7 +104,7 @@ impl Work<'_, '_, '_> {
                     }
                 }
             }
-            Target::ForeignKey(..) | Target::Check(..) | Target::Default(..) => {}
+            Target::ForeignKey(..) | Target::Check(..) | Target::Default(..) | Target::Extension(_) => {}
         }
         found
     }
@@ -159,6 +163,10 @@ impl Work<'_, '_, '_> {
                 format!("sequence {name}")
             }
             Target::Namespace(oid) => format!("schema {}", self.schema().namespace_name(oid)),
+            Target::Extension(oid) => {
+                let name = self.schema().extension_by_oid(oid).map_or("", |extension| &extension.name);
+                format!("extension {name}")
+            }
             Target::ForeignKey(oid, key) => {
                 let keys = table(oid).map_or(&[][..], |table| &table.foreign_keys);
                 let name = keys.iter().find(|known| known.oid == key).map_or("", |key| &key.name);

@@ -55,6 +55,7 @@ impl Work<'_, '_, '_> {
             match statement.kind {
                 DropKind::Role => self.drop_role(&name.name, statement.if_exists)?,
                 DropKind::Owned => return Err(not_supported("DROP OWNED").into()),
+                DropKind::Extension => targets.extend(self.extension_to_drop(&name.name, statement.if_exists)?),
                 DropKind::Schema => targets.extend(self.schema_to_drop(&name.name, statement.if_exists)?),
                 DropKind::Relation(kind) => targets.extend(self.relation_to_drop(kind, name, statement.if_exists)?),
             }
@@ -66,6 +67,7 @@ impl Work<'_, '_, '_> {
             DropKind::Relation(RelationKind::Sequence) => "DROP SEQUENCE",
             DropKind::Relation(RelationKind::Index) => "DROP INDEX",
             DropKind::Schema => "DROP SCHEMA",
+            DropKind::Extension => "DROP EXTENSION",
             DropKind::Role => "DROP ROLE",
             DropKind::Owned => "DROP OWNED",
         })
@@ -303,7 +305,7 @@ impl Work<'_, '_, '_> {
                     self.lock(table)?;
                     changed.push(table);
                 }
-                Target::View(_) | Target::Sequence(_) | Target::Namespace(_) => {}
+                Target::View(_) | Target::Sequence(_) | Target::Namespace(_) | Target::Extension(_) => {}
             }
         }
         for target in all {
@@ -316,7 +318,7 @@ impl Work<'_, '_, '_> {
                     self.ddl.effects.touch_rows(self.ddl.catalog, &rows);
                     self.change.remove(oid)?;
                 }
-                Target::View(oid) | Target::Namespace(oid) => self.change.remove(oid)?,
+                Target::View(oid) | Target::Namespace(oid) | Target::Extension(oid) => self.change.remove(oid)?,
                 Target::Sequence(oid) => {
                     let state = self.sequence_by_oid(oid)?.state;
                     self.ddl.effects.touch_state(self.ddl.catalog, state);
@@ -347,7 +349,9 @@ impl Work<'_, '_, '_> {
                 let all: Vec<Oid> = indexes.chain(checks).chain(keys).chain([oid]).collect();
                 all.into_iter().try_for_each(|oid| self.change.remove_comments(oid))
             }
-            Target::View(oid) | Target::Sequence(oid) | Target::Namespace(oid) => self.change.remove_comments(oid),
+            Target::View(oid) | Target::Sequence(oid) | Target::Namespace(oid) | Target::Extension(oid) => {
+                self.change.remove_comments(oid)
+            }
             Target::ForeignKey(_, oid) | Target::Check(_, oid) | Target::Index(_, oid) => {
                 self.change.remove_comments(oid)
             }

@@ -25,6 +25,7 @@ impl Target {
             Object::View(it) => it.owner,
             Object::Sequence(it) => it.owner,
             Object::Database(it) => it.owner,
+            Object::Extension(it) => it.owner,
             Object::Role(_) | Object::Comment(_) | Object::Common(_) => 0,
         }
     }
@@ -48,7 +49,7 @@ impl Target {
             Object::View(it) => Some(&mut it.grants),
             Object::Sequence(it) => Some(&mut it.grants),
             Object::Database(it) => Some(&mut it.grants),
-            Object::Role(_) | Object::Comment(_) | Object::Common(_) => None,
+            Object::Role(_) | Object::Comment(_) | Object::Common(_) | Object::Extension(_) => None,
         }
     }
 }

@@ -7,7 +7,7 @@
 //! | `create_table`, `constraint`, `index`, `alter_table`, `alter_column`, `truncate` | tables |
 //! | `rewrite` | another table of the engine for a table's rows |
 //! | `sequence`, `view`, `namespace`, `role`, `grant`, `comment` | the others |
-//! | `database` | databases |
+//! | `database`, `extension` | databases, extensions |
 //! | `dependency`, `drop` | what goes with what |
 //! | [`effects`] | what is done when the transaction ends |
 //!
@@ -25,6 +25,7 @@ mod dependency;
 mod drop;
 pub mod effects;
 mod expression;
+mod extension;
 mod grant;
 mod index;
 mod index_class;
@@ -207,6 +208,8 @@ impl<'a, 'w> Ddl<'a, 'w> {
             Definition::AlterSchema { name, change } => work.alter_schema(name, change)?,
             Definition::AlterRole { name, change } => work.alter_role(name, change)?,
             Definition::CreateDatabase(it) => work.create_database(it)?,
+            Definition::CreateExtension(it) => work.create_extension(it)?,
+            Definition::AlterExtension { name, change } => work.alter_extension(name, change)?,
             Definition::AlterDatabase { name, change } => work.alter_database(name, change)?,
             Definition::DropDatabase { name, if_exists, .. } => work.drop_database(name, *if_exists)?,
             Definition::AlterSetting { role, database, change } => {

@@ -8,7 +8,7 @@ use super::{
 };
 use crate::{
     bind::not_supported,
-    schema::{DATABASE_OWNER, Entry, FIRST_ROLE, MemberOf, Object, Oid, Role},
+    schema::{DATABASE_OWNER, Entry, FIRST_ROLE, Grant, MemberOf, Object, Oid, Role},
 };
 
 impl Work<'_, '_, '_> {
@@ -439,6 +439,7 @@ impl Work<'_, '_, '_> {
                 Entry::View(it) => ("view", &it.name, it.owner, &it.grants),
                 Entry::Sequence(it) => ("sequence", &it.name, it.owner, &it.grants),
                 Entry::Database(it) => ("database", &it.name, it.owner, &it.grants),
+                Entry::Extension(it) => ("extension", &it.name, it.owner, NO_GRANTS),
                 Entry::Role(_) | Entry::Comment(_) | Entry::Common(_) => continue,
             };
             if owner == role {
@@ -491,6 +492,11 @@ impl Work<'_, '_, '_> {
                     new.owner = to;
                     Object::Sequence(new)
                 }
+                Entry::Extension(it) if from.contains(&it.owner) => {
+                    let mut new = (*it).clone();
+                    new.owner = to;
+                    Object::Extension(new)
+                }
                 Entry::Database(it) if from.contains(&it.owner) => {
                     self.own_database(&it, to)?;
                     continue;
@@ -503,6 +509,9 @@ impl Work<'_, '_, '_> {
     }
 }
 
+/// What is granted on objects that nothing is granted on.
+const NO_GRANTS: &Vec<Grant> = &Vec::new();
+
 /// Whether an object of another database is a role's, or the role was granted something on it.
 fn is_use(entry: &Entry, role: Oid) -> bool {
     let (owner, grants) = match entry {
@@ -510,6 +519,7 @@ fn is_use(entry: &Entry, role: Oid) -> bool {
         Entry::Table(it) => (it.table.owner, &it.table.grants),
         Entry::View(it) => (it.owner, &it.grants),
         Entry::Sequence(it) => (it.owner, &it.grants),
+        Entry::Extension(it) => (it.owner, NO_GRANTS),
         Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) | Entry::Common(_) => return false,
     };
     owner == role || grants.iter().any(|grant| grant.role == role || grant.grantor == role)

@@ -214,14 +214,16 @@ impl<'d, 'a, 'w> Work<'d, 'a, 'w> {
                 return Err(error(SqlState::INSUFFICIENT_PRIVILEGE, message));
             }
             Some(schema) => self.namespace(schema)?,
-            None => {
-                let first = self.ddl.path.iter().copied().find(|oid| self.schema().namespace_by_oid(*oid).is_some());
-                let none = || error(SqlState::INVALID_SCHEMA_NAME, "no schema has been selected to create in");
-                first.ok_or_else(none)?
-            }
+            None => self.first_namespace()?,
         };
         self.check_namespace(namespace, privilege::CREATE)?;
         Ok(namespace)
+    }
+
+    /// Where something new goes whose schema is not said.
+    pub(super) fn first_namespace(&self) -> Result<Oid, SqlError> {
+        let first = self.ddl.path.iter().copied().find(|oid| self.schema().namespace_by_oid(*oid).is_some());
+        first.ok_or_else(|| error(SqlState::INVALID_SCHEMA_NAME, "no schema has been selected to create in"))
     }
 
     /// A name for something, made of these parts, that nothing has in the schema, nor is among `taken`.

@@ -7,6 +7,7 @@
 
 pub mod change;
 pub mod computed;
+pub mod extension;
 pub mod object;
 pub mod relation;
 pub mod store;
@@ -16,6 +17,7 @@ use std::{collections::HashMap, sync::Arc};
 use freshet_sql::{SqlError, SqlState};
 
 pub use change::{Change, ChangeError};
+pub use extension::Extension;
 pub use object::*;
 pub use relation::TableInfo;
 pub(crate) use store::public;
@@ -34,6 +36,7 @@ pub struct Schema {
     namespaces: HashMap<String, Oid>,
     roles: HashMap<String, Oid>,
     databases: HashMap<String, Oid>,
+    extensions: HashMap<String, Oid>,
     /// Comments by what they are about: an object, or a column of it, or the constraint of its id.
     comments: HashMap<(Oid, Option<u16>, bool), Oid>,
     /// Foreign keys that refer to a table: the referring table and the number of its constraint.
@@ -59,6 +62,8 @@ pub enum Entry {
     Database(Arc<Database>),
     /// What is kept of all databases together.
     Common(Arc<Common>),
+    /// An extension.
+    Extension(Arc<Extension>),
 }
 
 /// What a name in a schema means.
@@ -107,6 +112,9 @@ impl Schema {
                 self.databases.insert(it.name.clone(), it.oid);
             }
             Entry::Common(_) => {}
+            Entry::Extension(it) => {
+                self.extensions.insert(it.name.clone(), it.oid);
+            }
             Entry::Table(info) => {
                 let table = &info.table;
                 self.names.insert((table.namespace, table.name.clone()), Named::Table(table.oid));
@@ -131,6 +139,7 @@ impl Schema {
             Entry::Comment(it) => drop(self.comments.remove(&(it.object, it.column, it.constraint))),
             Entry::Database(it) => drop(self.databases.remove(&it.name)),
             Entry::Common(_) => {}
+            Entry::Extension(it) => drop(self.extensions.remove(&it.name)),
             Entry::View(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
             Entry::Sequence(it) => drop(self.names.remove(&(it.namespace, it.name.clone()))),
             Entry::Table(info) => {
@@ -176,6 +185,26 @@ impl Schema {
             Entry::Role(role) => Some(role),
             _ => None,
         }
+    }
+
+    /// The extension of this id.
+    pub fn extension_by_oid(&self, oid: Oid) -> Option<&Arc<Extension>> {
+        match self.objects.get(&oid)? {
+            Entry::Extension(extension) => Some(extension),
+            _ => None,
+        }
+    }
+
+    /// The extension of this name.
+    pub fn extension(&self, name: &str) -> Option<&Arc<Extension>> {
+        self.extension_by_oid(*self.extensions.get(name)?)
+    }
+
+    /// All extensions, in the order of their ids.
+    pub fn extensions(&self) -> Vec<&Arc<Extension>> {
+        let mut all: Vec<_> = self.extensions.values().filter_map(|oid| self.extension_by_oid(*oid)).collect();
+        all.sort_unstable_by_key(|extension| extension.oid);
+        all
     }
 
     /// What a name in a schema means.
@@ -473,6 +502,7 @@ impl Entry {
             Self::Comment(it) => it.oid,
             Self::Database(it) => it.oid,
             Self::Common(_) => COMMON,
+            Self::Extension(it) => it.oid,
         }
     }
 }

@@ -3,6 +3,8 @@
 use freshet_sql::Type;
 use serde::{Deserialize, Serialize};
 
+use super::Extension;
+
 /// An object id, as PostgreSQL's clients know it.
 pub type Oid = u32;
 
@@ -48,6 +50,8 @@ pub enum Object {
     Database(Database),
     /// What is kept of all databases together.
     Common(Common),
+    /// An extension.
+    Extension(Extension),
 }
 
 /// A schema, in SQL's sense.
@@ -549,6 +553,7 @@ impl Object {
             Self::Comment(it) => it.oid,
             Self::Database(it) => it.oid,
             Self::Common(_) => COMMON,
+            Self::Extension(it) => it.oid,
         }
     }
 
@@ -557,7 +562,7 @@ impl Object {
         match self {
             Self::Role(_) | Self::Database(_) | Self::Common(_) => true,
             Self::Comment(it) => it.shared,
-            Self::Namespace(_) | Self::Table(_) | Self::View(_) | Self::Sequence(_) => false,
+            Self::Namespace(_) | Self::Table(_) | Self::View(_) | Self::Sequence(_) | Self::Extension(_) => false,
         }
     }
 
@@ -570,6 +575,7 @@ impl Object {
             Self::View(it) => &it.name,
             Self::Sequence(it) => &it.name,
             Self::Database(it) => &it.name,
+            Self::Extension(it) => &it.name,
             Self::Comment(_) | Self::Common(_) => "",
         }
     }

@@ -26,7 +26,8 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     COMMON, Common, DATABASE_OWNER, Database as DatabaseObject, Entry, FIRST_DATABASE, FIRST_ROLE, FIRST_USER_OID,
-    Grant, Namespace, Object, Oid, POSTGRES, PUBLIC, Role, Schema, TEMPLATE0, TEMPLATE1, TableInfo, privilege,
+    Grant, Namespace, Object, Oid, POSTGRES, PUBLIC, Role, Schema, TEMPLATE0, TEMPLATE1, TableInfo, extension,
+    privilege,
 };
 use crate::{
     ddl::effects::Making,
@@ -75,7 +76,7 @@ impl VersionRow {
 }
 
 /// How objects are written: another number whenever that changes.
-const FORMAT: u16 = 4;
+const FORMAT: u16 = 5;
 
 /// The catalog of a node's databases, on any node.
 #[derive(Debug)]
@@ -190,6 +191,7 @@ impl Catalog {
             let place = Place::version(database.oid);
             write(place, place.row(&VersionRow::first()?)?)?;
             put(database.oid, &Object::Namespace(public()))?;
+            extension::first().try_for_each(|object| put(database.oid, &object))?;
             put(COMMON, &Object::Database(database))?;
         }
         let failed =
@@ -300,6 +302,7 @@ impl Catalog {
             Object::Comment(it) => Entry::Comment(Arc::new(it)),
             Object::Database(it) => Entry::Database(Arc::new(it)),
             Object::Common(it) => Entry::Common(Arc::new(it)),
+            Object::Extension(it) => Entry::Extension(Arc::new(it)),
             Object::Table(table) => {
                 let missing =
                     || SqlError::internal(format!("the engine has no table {:?} for {:?}", table.rows, table.name));

@@ -31,6 +31,8 @@ pub const PG_REWRITE: Oid = 2618;
 pub const PG_NAMESPACE: Oid = 2615;
 /// The id of `pg_database`.
 pub const PG_DATABASE: Oid = 1262;
+/// The id of `pg_extension`.
+pub const PG_EXTENSION: Oid = 3079;
 /// The id of `pg_authid`.
 pub const PG_AUTHID: Oid = 1260;
 
@@ -288,7 +290,12 @@ fn users(schema: &Schema) -> Vec<Class<'_>> {
             }
             Entry::View(view) => classes.push(Class::View(view)),
             Entry::Sequence(sequence) => classes.push(Class::Sequence(sequence)),
-            Entry::Namespace(_) | Entry::Role(_) | Entry::Comment(_) | Entry::Database(_) | Entry::Common(_) => {}
+            Entry::Namespace(_)
+            | Entry::Role(_)
+            | Entry::Comment(_)
+            | Entry::Database(_)
+            | Entry::Common(_)
+            | Entry::Extension(_) => {}
         }
     }
     classes

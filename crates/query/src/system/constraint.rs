@@ -8,7 +8,8 @@ use sqlparser::ast::{Expr, Visit, Visitor};
 use super::{
     Generator, catalog,
     class::{
-        self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_DATABASE, PG_NAMESPACE, PG_REWRITE, default_oid,
+        self, Class, PG_ATTRDEF, PG_AUTHID, PG_CLASS, PG_CONSTRAINT, PG_DATABASE, PG_EXTENSION, PG_NAMESPACE,
+        PG_REWRITE, default_oid,
     },
     describe, routine,
     sink::{NULL, Sink, oids, row, shorts},
@@ -284,6 +285,9 @@ fn pg_depend(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
             depends(rule, (PG_CLASS, *used, 0), 'n');
         }
     }
+    for extension in snapshot.schema.extensions() {
+        depends((PG_EXTENSION, extension.oid, 0), (PG_NAMESPACE, extension.namespace, 0), 'n');
+    }
     for sequence in class::sequences(snapshot) {
         let of = (PG_CLASS, sequence.oid, 0);
         depends(of, (PG_NAMESPACE, sequence.namespace, 0), 'n');
@@ -320,6 +324,7 @@ fn pg_description(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlErr
         let class = match snapshot.schema.entry(object) {
             _ if comment.constraint => PG_CONSTRAINT,
             Some(Entry::Namespace(_)) => PG_NAMESPACE,
+            Some(Entry::Extension(_)) => PG_EXTENSION,
             Some(_) => PG_CLASS,
             None if class::index(&snapshot.schema, object).is_some() => PG_CLASS,
             None => PG_CONSTRAINT,

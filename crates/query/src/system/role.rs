@@ -1,4 +1,4 @@
-//! Roles, schemas, databases, tablespaces.
+//! Roles, schemas, databases, tablespaces, extensions.
 
 use std::sync::Arc;
 
@@ -10,7 +10,11 @@ use super::{
 };
 use crate::{
     relations::Snapshot,
-    schema::{COMMON, Entry, FIRST_ROLE, INFORMATION_SCHEMA, Namespace, Oid, PG_CATALOG, Role, RoleSetting, privilege},
+    schema::{
+        COMMON, Entry, FIRST_ROLE, INFORMATION_SCHEMA, Namespace, Oid, PG_CATALOG, Role, RoleSetting,
+        extension::{AVAILABLE, Available},
+        privilege,
+    },
 };
 
 /// The relations of this module.
@@ -25,6 +29,9 @@ pub(super) const RELATIONS: &[(&str, Generator)] = &[
     ("pg_namespace", pg_namespace),
     ("pg_database", pg_database),
     ("pg_tablespace", pg_tablespace),
+    ("pg_extension", pg_extension),
+    ("pg_available_extensions", pg_available_extensions),
+    ("pg_available_extension_versions", pg_available_extension_versions),
 ];
 
 /// The tablespace of all tables.
@@ -229,5 +236,32 @@ fn pg_database(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError>
 fn pg_tablespace(_: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
     sink.push(row![DEFAULT_TABLESPACE, "pg_default", FIRST_ROLE, NULL, NULL]);
     sink.push(row![GLOBAL_TABLESPACE, "pg_global", FIRST_ROLE, NULL, NULL]);
+    Ok(())
+}
+
+fn pg_extension(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for extension in snapshot.schema.extensions() {
+        let Some(available) = Available::named(&extension.name) else { continue };
+        let (oid, owner, namespace) = (extension.oid, extension.owner, extension.namespace);
+        sink.push(row![oid, available.name, owner, namespace, !available.system, available.version, NULL, NULL]);
+    }
+    Ok(())
+}
+
+fn pg_available_extensions(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for available in AVAILABLE {
+        let installed = snapshot.schema.extension(available.name).map(|_| available.version);
+        sink.push(row![available.name, available.version, installed, available.comment]);
+    }
+    Ok(())
+}
+
+fn pg_available_extension_versions(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
+    for available in AVAILABLE {
+        let Available { name, version, comment, system } = available;
+        let installed = snapshot.schema.extension(name).is_some();
+        let schema = system.then_some("pg_catalog");
+        sink.push(row![*name, *version, installed, true, true, !system, schema, NULL, *comment]);
+    }
     Ok(())
 }

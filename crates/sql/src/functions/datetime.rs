@@ -121,7 +121,17 @@ pub(super) const FUNCTIONS: &[Function] = &[
     Function::new("to_timestamp", &[F], Z, from_unix_seconds),
     Function::new("gen_random_uuid", &[], Kind::Uuid, random_uuid).volatile(),
     Function::new("uuid_generate_v4", &[], Kind::Uuid, random_uuid).volatile(),
+    Function::new("uuid_nil", &[], Kind::Uuid, |_, _| Ok(Value::Uuid([0; 16]))),
+    Function::new("uuid_ns_dns", &[], Kind::Uuid, |_, _| Ok(uuid_namespace(0x10))),
+    Function::new("uuid_ns_url", &[], Kind::Uuid, |_, _| Ok(uuid_namespace(0x11))),
+    Function::new("uuid_ns_oid", &[], Kind::Uuid, |_, _| Ok(uuid_namespace(0x12))),
+    Function::new("uuid_ns_x500", &[], Kind::Uuid, |_, _| Ok(uuid_namespace(0x14))),
 ];
+
+/// The namespace of this number: these are 6ba7b8??-9dad-11d1-80b4-00c04fd430c8.
+fn uuid_namespace(number: u8) -> Value {
+    Value::Uuid([0x6b, 0xa7, 0xb8, number, 0x9d, 0xad, 0x11, 0xd1, 0x80, 0xb4, 0, 0xc0, 0x4f, 0xd4, 0x30, 0xc8])
+}
 
 fn swapped(arguments: &[Value]) -> Result<[Value; 2], SqlError> {
     match arguments {

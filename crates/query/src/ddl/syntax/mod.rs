@@ -7,6 +7,7 @@
 mod access;
 mod alter;
 mod database;
+mod extension;
 mod object;
 mod table;
 mod words;
@@ -18,6 +19,7 @@ use sqlparser::{
 
 pub use alter::{AlterTable, ColumnChange, TableChange};
 pub use database::{AlterDatabase, CreateDatabase, DatabaseOption};
+pub use extension::{AlterExtension, CreateExtension};
 pub(crate) use words::{Read, Words};
 pub use words::{conflict_target, starts_definition};
 
@@ -86,6 +88,15 @@ pub enum Definition {
         if_exists: bool,
         /// FORCE: sessions in it are ended.
         force: bool,
+    },
+    /// CREATE EXTENSION
+    CreateExtension(CreateExtension),
+    /// ALTER EXTENSION
+    AlterExtension {
+        /// Which.
+        name: String,
+        /// What.
+        change: AlterExtension,
     },
     /// ALTER ROLE … SET, ALTER DATABASE … SET
     AlterSetting {
@@ -518,6 +529,8 @@ pub enum DropKind {
     Role,
     /// OWNED BY
     Owned,
+    /// EXTENSION
+    Extension,
 }
 
 /// DROP
@@ -630,6 +643,8 @@ pub enum Commented {
     Role(String),
     /// A database.
     Database(String),
+    /// An extension.
+    Extension(String),
 }
 
 /// COMMENT ON

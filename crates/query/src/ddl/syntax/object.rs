@@ -157,23 +157,25 @@ impl Words<'_, '_> {
         if self.takes(&["database"]) {
             return self.drop_database();
         }
-        let kind =
-            match self.takes_any(&["table", "view", "sequence", "index", "schema", "role", "user", "group", "owned"]) {
-                Some("table") => DropKind::Relation(RelationKind::Table),
-                Some("view") => DropKind::Relation(RelationKind::View),
-                Some("sequence") => DropKind::Relation(RelationKind::Sequence),
-                Some("index") => DropKind::Relation(RelationKind::Index),
-                Some("schema") => DropKind::Schema,
-                Some("owned") => DropKind::Owned,
-                Some(_) => DropKind::Role,
-                None => {
-                    let what = format!("DROP {}", self.parser.peek_token_ref().token.to_string().to_uppercase());
-                    while !self.ends() {
-                        self.parser.advance_token();
-                    }
-                    return Ok(Definition::Unsupported(what));
+        const KINDS: &[&str] =
+            &["table", "view", "sequence", "index", "schema", "role", "user", "group", "owned", "extension"];
+        let kind = match self.takes_any(KINDS) {
+            Some("table") => DropKind::Relation(RelationKind::Table),
+            Some("view") => DropKind::Relation(RelationKind::View),
+            Some("sequence") => DropKind::Relation(RelationKind::Sequence),
+            Some("index") => DropKind::Relation(RelationKind::Index),
+            Some("schema") => DropKind::Schema,
+            Some("owned") => DropKind::Owned,
+            Some("extension") => DropKind::Extension,
+            Some(_) => DropKind::Role,
+            None => {
+                let what = format!("DROP {}", self.parser.peek_token_ref().token.to_string().to_uppercase());
+                while !self.ends() {
+                    self.parser.advance_token();
                 }
-            };
+                return Ok(Definition::Unsupported(what));
+            }
+        };
         if kind == DropKind::Owned {
             self.expect(&["by"])?;
         }
@@ -191,6 +193,7 @@ impl Words<'_, '_> {
                 };
                 Ok(Name { database: None, schema: None, name })
             })?,
+            DropKind::Extension => self.list(|it| Ok(Name { database: None, schema: None, name: it.ident()? }))?,
             _ => self.names()?,
         };
         let cascade = self.cascade();
@@ -200,7 +203,7 @@ impl Words<'_, '_> {
     pub(super) fn comment(&mut self) -> Read<Definition> {
         self.expect(&["comment", "on"])?;
         const KINDS: &[&str] =
-            &["table", "view", "sequence", "index", "column", "constraint", "schema", "database", "role"];
+            &["table", "view", "sequence", "index", "column", "constraint", "schema", "database", "extension", "role"];
         let on = match self.takes_any(KINDS) {
             Some("table") => Commented::Relation(RelationKind::Table, self.name()?),
             Some("view") => Commented::Relation(RelationKind::View, self.name()?),
@@ -217,6 +220,7 @@ impl Words<'_, '_> {
             }
             Some("schema") => Commented::Schema(self.ident()?),
             Some("database") => Commented::Database(self.ident()?),
+            Some("extension") => Commented::Extension(self.ident()?),
             Some(_) => Commented::Role(self.ident()?),
             None => {
                 let what = format!("COMMENT ON {}", self.parser.peek_token_ref().token.to_string().to_uppercase());

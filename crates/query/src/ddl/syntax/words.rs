@@ -267,7 +267,7 @@ impl Words<'_, '_> {
     }
 
     /// Passes over the rest of the statement.
-    fn rest(&mut self) {
+    pub(super) fn rest(&mut self) {
         while !self.ends() {
             self.parser.advance_token();
         }
@@ -334,6 +334,7 @@ impl Words<'_, '_> {
             "view" => self.create_view(),
             "schema" if at == 1 => self.create_schema(),
             "database" if at == 1 => self.create_database(),
+            "extension" if at == 1 => self.create_extension(),
             "role" | "user" | "group" if at == 1 && !is_word(self.parser.peek_nth_token_ref(2), "mapping") => {
                 self.create_role()
             }
@@ -351,6 +352,7 @@ impl Words<'_, '_> {
             "schema" => self.alter_schema(),
             "role" | "user" | "group" => self.alter_role(),
             "database" => self.alter_database(),
+            "extension" => self.alter_extension(),
             _ => Ok(self.not_offered(2)),
         }
     }
