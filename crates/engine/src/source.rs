@@ -16,12 +16,12 @@ use freshet_storage::{LoadError, Loaded, RecordSource};
 /// Bytes that are read at once: most records whole.
 const GUESS: usize = 512;
 
-/// How much a thread reads ahead whose records lie one behind the other: as those of a table do
-/// that was loaded, when somebody reads all of it for the first time.
+/// How much a thread reads ahead when its records lie one behind the other, as in the first scan of
+/// a table that was loaded.
 const AHEAD: usize = 64 << 10;
 /// Records lie one behind the other when no more than this is between them.
 const NEAR: u64 = 256;
-/// So many in a row are no coincidence.
+/// A thread reads ahead after this many records in a row.
 const RUN: u32 = 8;
 
 /// What a thread has read ahead, of one log.

@@ -265,9 +265,9 @@ pub trait Session {
         None
     }
 
-    /// The limit has passed. The connection ends with what is returned if that is fatal; otherwise it
-    /// is an error of the messages that have come since the last Sync. Without, the session stays
-    /// idle for as long again.
+    /// The limit has passed. The connection ends with what is returned if that is fatal; otherwise
+    /// it is an error of the messages that have come since the last Sync. Without, the session
+    /// stays idle for as long again.
     fn idle_too_long(&mut self) -> Option<Report> {
         Some(idle_report(self.status()))
     }

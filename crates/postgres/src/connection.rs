@@ -251,7 +251,7 @@ impl Talk<'_> {
     /// A message of this kind says what cannot be.
     fn refuse(&mut self, kind: u8, report: Report) -> Next {
         match kind {
-            // Data that nobody waits for.
+            // No statement waits for this data.
             b'd' => ControlFlow::Continue(()),
             _ if self.skipping => ControlFlow::Continue(()),
             b'Q' | b'F' => self.after_simple(Err(report)),

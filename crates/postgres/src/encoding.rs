@@ -98,7 +98,7 @@ impl Encoding {
     /// UTF-8, which nothing is converted for.
     pub const UTF8: Self = Self(&const { known("UTF8", &[], Way::Same) });
 
-    /// An encoding by its name, of which letters and digits count.
+    /// An encoding by its name. Only letters and digits count.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let letters = name.chars().filter(char::is_ascii_alphanumeric).map(|letter| letter.to_ascii_lowercase());

@@ -103,7 +103,7 @@ impl Input {
         Ok(Some(Frame { kind: b'd', body }))
     }
 
-    /// Whether a message has begun of which pieces are still to come.
+    /// Whether pieces of a message that has begun are still to come.
     pub(crate) fn is_within(&self) -> bool {
         self.rest > 0
     }

@@ -491,17 +491,17 @@ fn messages_have_a_limit() {
     let mut wire = Wire::open(address, "trusted");
     let just = format!("ECHO {}", " ".repeat(99_990));
     assert_eq!(wire.ask(&query(&just)), "T D C ZI");
-    // One that is longer fails, as a part of either protocol, and the session goes on.
+    // One that is longer fails, as a part of either protocol, and the session can continue.
     assert_eq!(wire.ask(&query(&" ".repeat(100_000))), "E54000 ZI");
     let long = parse("", &" ".repeat(200_000));
     assert_eq!(wire.ask(&[long, bind("", "", &[]), sync()].concat()), "E54000 ZI");
-    // The data of a copy comes in pieces, or is dropped if nobody wants it.
+    // The data of a copy comes in pieces, or is dropped when no statement wants it.
     let data = message(b'd', &b"a\n".repeat(150_000));
     wire.say(&[data.clone(), query("COPY toys FROM STDIN"), data, message(b'c', b"")].concat());
     let answers = wire.hear_until('Z');
     assert_eq!(outline(&answers), "G C ZI");
     assert_eq!(answers[1].1, b"COPY 150000\0");
-    // Nobody sends as much as this.
+    // No client sends as much as this.
     wire.try_say(b"Q\x7f\xff\xff\xff");
     assert_eq!(wire.last_words(), "E08P01");
 }

@@ -1,5 +1,6 @@
-//! Bound expressions on a table's rows as SQL, as PostgreSQL writes those of its catalog: with every
-//! operator in parentheses and every type said, so that the text means the same in all sessions.
+//! Bound expressions on a table's rows as SQL, as PostgreSQL writes those of its catalog: with
+//! every operator in parentheses and every type said, so that the text means the same in all
+//! sessions.
 
 use std::fmt::Write;
 

@@ -42,7 +42,7 @@ impl ExportedSnapshots {
     }
 
     /// Does something with an exported snapshot, which stays exported as long as that takes;
-    /// nothing when there is none of this name.
+    /// nothing when no snapshot has this name.
     pub fn import<T>(&self, name: &str, with: impl FnOnce(Exported) -> T) -> Option<T> {
         let known = self.known();
         let exported = *known.by_name.get(name)?;

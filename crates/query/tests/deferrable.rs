@@ -4,23 +4,7 @@ mod common;
 
 use std::{sync::Barrier, thread};
 
-use common::{Sql, SqlNode, eventually};
-
-fn prepared(sql: &str) -> (SqlNode, Sql, Sql) {
-    let node = SqlNode::in_memory();
-    let (one, other) = (node.connect(), node.connect());
-    one.lines(sql);
-    other.lines("SET lock_timeout = '100ms'");
-    (node, one, other)
-}
-
-/// The SQLSTATE of what a session says.
-fn outcome(session: &Sql, sql: &str) -> String {
-    match session.query(sql) {
-        Ok(_) => "00000".to_owned(),
-        Err(error) => error.code().map_or_else(|| error.to_string(), |state| state.code().to_owned()),
-    }
-}
+use common::{SqlNode, eventually};
 
 const KEY: &str = "CREATE TABLE t (id int PRIMARY KEY, k int UNIQUE DEFERRABLE INITIALLY DEFERRED)";
 
@@ -28,11 +12,11 @@ const KEY: &str = "CREATE TABLE t (id int PRIMARY KEY, k int UNIQUE DEFERRABLE I
 fn the_second_to_write_a_deferred_key_waits_when_it_commits() {
     for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
         for first_commits in [true, false] {
-            let (_node, one, other) = prepared(KEY);
+            let (_node, one, other) = SqlNode::for_two(KEY);
             one.lines(&format!("BEGIN ISOLATION LEVEL {level}; INSERT INTO t VALUES (1, 7)"));
             other.lines(&format!("BEGIN ISOLATION LEVEL {level}; INSERT INTO t VALUES (2, 7)"));
             other.lines("RESET lock_timeout");
-            let waiting = thread::spawn(move || (outcome(&other, "COMMIT"), other));
+            let waiting = thread::spawn(move || (other.outcome("COMMIT"), other));
             eventually("the other waits", || one.lines("SELECT count(*) FROM pg_locks WHERE NOT granted") == ["1"]);
             // The first to come has nobody to wait for.
             one.lines(if first_commits { "COMMIT" } else { "ROLLBACK" });
@@ -50,11 +34,11 @@ fn the_second_to_write_a_deferred_key_waits_when_it_commits() {
 
 #[test]
 fn a_key_that_is_given_up_elsewhere_is_waited_for() {
-    let (_node, one, other) = prepared(KEY);
+    let (_node, one, other) = SqlNode::for_two(KEY);
     one.lines("INSERT INTO t VALUES (1, 7)");
     one.lines("BEGIN; DELETE FROM t WHERE id = 1");
     other.lines("RESET lock_timeout; BEGIN; INSERT INTO t VALUES (2, 7)");
-    let waiting = thread::spawn(move || (outcome(&other, "COMMIT"), other));
+    let waiting = thread::spawn(move || (other.outcome("COMMIT"), other));
     eventually("the other waits", || one.lines("SELECT count(*) FROM pg_locks WHERE NOT granted") == ["1"]);
     one.lines("COMMIT");
     let (state, other) = waiting.join().unwrap();
@@ -79,7 +63,7 @@ fn no_key_is_there_twice_whatever_happens_at_once() {
                         barrier.wait();
                         let (id, key) = (round * 4 + number, round);
                         session.lines(&format!("BEGIN; INSERT INTO t VALUES ({id}, {key})"));
-                        match outcome(&session, "COMMIT").as_str() {
+                        match session.outcome("COMMIT").as_str() {
                             "00000" => counts[0] += 1,
                             "23505" => counts[1] += 1,
                             "40P01" => counts[2] += 1,
@@ -102,41 +86,41 @@ fn a_deferred_reference_is_looked_at_when_its_transaction_commits() {
     let tables = "CREATE TABLE p (id int PRIMARY KEY); \
                   CREATE TABLE c (id int PRIMARY KEY, p int REFERENCES p DEFERRABLE INITIALLY DEFERRED)";
     for level in ["READ COMMITTED", "REPEATABLE READ", "SERIALIZABLE"] {
-        let (_node, one, other) = prepared(tables);
+        let (_node, one, other) = SqlNode::for_two(tables);
         // What another transaction has committed since counts where a new snapshot does.
         one.lines(&format!("BEGIN ISOLATION LEVEL {level}; INSERT INTO c VALUES (1, 1)"));
         other.lines("INSERT INTO p VALUES (1)");
-        let state = outcome(&one, "COMMIT");
+        let state = one.outcome("COMMIT");
         let expected = if level == "READ COMMITTED" { "00000" } else { "23503" };
         assert_eq!(state, expected, "{level}");
         // A parent cannot go while a child's transaction has looked at it.
         one.lines("DELETE FROM c; INSERT INTO p VALUES (2)");
         one.lines(&format!("BEGIN ISOLATION LEVEL {level}; INSERT INTO c VALUES (2, 2)"));
-        assert_eq!(outcome(&other, "BEGIN; DELETE FROM p WHERE id = 2; COMMIT"), "00000", "it has not looked yet");
-        assert_eq!(outcome(&one, "COMMIT"), if level == "READ COMMITTED" { "23503" } else { "40001" }, "{level}");
+        assert_eq!(other.outcome("BEGIN; DELETE FROM p WHERE id = 2; COMMIT"), "00000", "it has not looked yet");
+        assert_eq!(one.outcome("COMMIT"), if level == "READ COMMITTED" { "23503" } else { "40001" }, "{level}");
         one.lines("INSERT INTO p VALUES (3)");
         one.lines(&format!(
             "BEGIN ISOLATION LEVEL {level}; INSERT INTO c VALUES (3, 3); SET CONSTRAINTS ALL IMMEDIATE"
         ));
-        assert_eq!(outcome(&other, "DELETE FROM p WHERE id = 3"), "55P03", "{level}");
+        assert_eq!(other.outcome("DELETE FROM p WHERE id = 3"), "55P03", "{level}");
         one.lines("COMMIT");
-        assert_eq!(outcome(&other, "DELETE FROM p WHERE id = 3"), "23503", "{level}");
+        assert_eq!(other.outcome("DELETE FROM p WHERE id = 3"), "23503", "{level}");
     }
 }
 
 #[test]
 fn an_error_at_the_end_ends_the_transaction() {
-    let (_node, one, other) = prepared(KEY);
+    let (_node, one, other) = SqlNode::for_two(KEY);
     one.lines("INSERT INTO t VALUES (1, 1)");
     one.lines("BEGIN; INSERT INTO t VALUES (2, 1); INSERT INTO t VALUES (3, 3)");
-    assert_eq!(outcome(&one, "COMMIT"), "23505");
+    assert_eq!(one.outcome("COMMIT"), "23505");
     // It is over, and holds nothing.
     assert_eq!(one.lines("SELECT id FROM t"), ["1"]);
-    assert_eq!(outcome(&other, "INSERT INTO t VALUES (3, 3)"), "00000");
+    assert_eq!(other.outcome("INSERT INTO t VALUES (3, 3)"), "00000");
     // A statement by itself ends with its transaction.
-    assert_eq!(outcome(&one, "INSERT INTO t VALUES (4, 1)"), "23505");
+    assert_eq!(one.outcome("INSERT INTO t VALUES (4, 1)"), "23505");
     // Several of one message are one transaction.
-    assert_eq!(outcome(&one, "INSERT INTO t VALUES (5, 1); DELETE FROM t WHERE id = 1"), "00000");
+    assert_eq!(one.outcome("INSERT INTO t VALUES (5, 1); DELETE FROM t WHERE id = 1"), "00000");
     assert_eq!(one.lines("SELECT id FROM t ORDER BY id"), ["3", "5"]);
 }
 
@@ -146,6 +130,6 @@ fn what_is_left_to_look_at_takes_memory_of_the_session() {
     let session = node.connect();
     session.lines("CREATE TABLE p (id int PRIMARY KEY); CREATE TABLE c (p int REFERENCES p INITIALLY DEFERRED)");
     session.lines("SET freshet.query_memory = '1MB'");
-    assert_eq!(outcome(&session, "INSERT INTO c SELECT g FROM generate_series(1, 400000) g"), "53200");
+    assert_eq!(session.outcome("INSERT INTO c SELECT g FROM generate_series(1, 400000) g"), "53200");
     assert_eq!(session.lines("SELECT count(*) FROM c"), ["0"]);
 }

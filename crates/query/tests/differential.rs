@@ -16,7 +16,8 @@
 //!
 //! runs two of the files. Other statements are generated, from a seed that is printed:
 //!
-//!     FRESHET_SEED=7 FRESHET_FACTOR=10 FRESHET_DIFFERENTIAL=joins cargo test -p freshet-query --test differential generated
+//!     FRESHET_SEED=7 FRESHET_FACTOR=10 FRESHET_DIFFERENTIAL=joins cargo test -p freshet-query
+//! --test differential generated
 //!
 //! generates ten times as many as otherwise from seed 7, about one of the topics. What a generated
 //! statement finds belongs into a file, when it is mended.

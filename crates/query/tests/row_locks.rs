@@ -1,4 +1,5 @@
-//! Locks on rows: which strengths exclude which, who waits, and that references do not make a parent a hot spot.
+//! Locks on rows: which strengths exclude which, who waits, and that references do not make a
+//! parent a hot spot.
 
 mod common;
 
@@ -11,19 +12,7 @@ const TABLES: &str = "CREATE TABLE p (id int PRIMARY KEY, u int UNIQUE, v int); 
                       INSERT INTO p VALUES (1, 1, 10), (2, 2, 20), (3, 3, 30)";
 
 fn prepared() -> (SqlNode, Sql, Sql) {
-    let node = SqlNode::in_memory();
-    let (one, other) = (node.connect(), node.connect());
-    one.lines(TABLES);
-    other.lines("SET lock_timeout = '100ms'");
-    (node, one, other)
-}
-
-/// The SQLSTATE of what a session says.
-fn outcome(session: &Sql, sql: &str) -> String {
-    match session.query(sql) {
-        Ok(_) => "00000".to_owned(),
-        Err(error) => error.code().map_or_else(|| error.to_string(), |state| state.code().to_owned()),
-    }
+    SqlNode::for_two(TABLES)
 }
 
 /// What holds a row with which strength: 0 is the weakest.
@@ -59,12 +48,12 @@ fn strengths_exclude_one_another_as_in_postgresql() {
                 }
             }
             // Whoever waits is ended by its timeout.
-            let waited = outcome(&other, &format!("SELECT id FROM p WHERE id = 1 FOR {lock}"));
+            let waited = other.outcome(&format!("SELECT id FROM p WHERE id = 1 FOR {lock}"));
             assert_eq!(waited, if refused { "55P03" } else { "00000" }, "{held}, FOR {lock}");
         }
         for (wanted, number) in HOLDERS {
             let wanted = wanted.replace("(1, 1)", "(2, 1)");
-            let waited = outcome(&other, &format!("BEGIN; {wanted}"));
+            let waited = other.outcome(&format!("BEGIN; {wanted}"));
             let expected = if conflicts(strength, number) { "55P03" } else { "00000" };
             assert_eq!(waited, expected, "{held}, {wanted}");
             other.lines("ROLLBACK");
@@ -83,11 +72,11 @@ fn several_hold_a_shared_lock_until_the_last_has_ended() {
     {
         one.lines(&format!("BEGIN; SELECT * FROM p WHERE id = 1 FOR {shared}"));
         third.lines(&format!("BEGIN; SELECT * FROM p WHERE id = 1 FOR {shared}"));
-        assert_eq!(outcome(&other, wanted), "55P03");
+        assert_eq!(other.outcome(wanted), "55P03");
         one.lines("COMMIT");
-        assert_eq!(outcome(&other, wanted), "55P03", "{shared}");
+        assert_eq!(other.outcome(wanted), "55P03", "{shared}");
         third.lines("ROLLBACK");
-        assert_eq!(outcome(&other, wanted), "00000", "{shared}");
+        assert_eq!(other.outcome(wanted), "00000", "{shared}");
     }
 }
 
@@ -95,7 +84,7 @@ fn several_hold_a_shared_lock_until_the_last_has_ended() {
 fn of_names_the_tables_whose_rows_are_locked() {
     let (_node, one, other) = prepared();
     one.lines("INSERT INTO c VALUES (1, 1)");
-    let locked = |what: &str| outcome(&other, &format!("SELECT * FROM {what} WHERE id = 1 FOR UPDATE NOWAIT"));
+    let locked = |what: &str| other.outcome(&format!("SELECT * FROM {what} WHERE id = 1 FOR UPDATE NOWAIT"));
     for (of, p, c) in [
         ("OF p", "55P03", "00000"),
         ("OF c", "00000", "55P03"),
@@ -113,7 +102,7 @@ fn of_names_the_tables_whose_rows_are_locked() {
 #[test]
 fn a_rollback_to_a_savepoint_releases_what_was_locked_since() {
     let (_node, one, other) = prepared();
-    let free = |lock: &str| outcome(&other, &format!("SELECT * FROM p WHERE id = 1 FOR {lock} NOWAIT")) == "00000";
+    let free = |lock: &str| other.outcome(&format!("SELECT * FROM p WHERE id = 1 FOR {lock} NOWAIT")) == "00000";
     one.lines("BEGIN; SELECT * FROM p WHERE id = 1 FOR KEY SHARE; SAVEPOINT s");
     for more in [
         "SELECT * FROM p WHERE id = 1 FOR UPDATE",
@@ -141,13 +130,13 @@ fn a_lock_becomes_a_stronger_one_unless_others_share_it() {
     for wanted in
         ["DELETE FROM p WHERE id = 1", "UPDATE p SET id = 9 WHERE id = 1", "SELECT * FROM p WHERE id = 1 FOR UPDATE"]
     {
-        assert_eq!(outcome(&one, wanted), "55P03", "{wanted}");
+        assert_eq!(one.outcome(wanted), "55P03", "{wanted}");
         one.lines("ROLLBACK TO s");
     }
     one.lines("UPDATE p SET v = 12 WHERE id = 1; COMMIT");
     other.lines("COMMIT");
     assert_eq!(one.lines("SELECT v FROM p WHERE id = 1"), ["12"]);
-    assert_eq!(outcome(&one, "DELETE FROM p WHERE id = 1"), "23503");
+    assert_eq!(one.outcome("DELETE FROM p WHERE id = 1"), "23503");
 }
 
 #[test]
@@ -166,7 +155,7 @@ fn upgrades_that_wait_for_one_another_are_deadlocks() {
                         let session = node.connect();
                         session.lines(&format!("BEGIN; SELECT * FROM p WHERE id = 1 FOR {shared}"));
                         barrier.wait();
-                        let state = outcome(&session, wanted);
+                        let state = session.outcome(wanted);
                         session.lines(if state == "00000" { "COMMIT" } else { "ROLLBACK" });
                         state
                     })
@@ -200,7 +189,7 @@ fn deadlocks_over_several_rows_and_strengths_are_found() {
                         session.lines("BEGIN");
                         session.lines(&cycle[0].replace('$', &number.to_string()));
                         barrier.wait();
-                        let state = outcome(&session, &cycle[1].replace('$', &(number % 3 + 1).to_string()));
+                        let state = session.outcome(&cycle[1].replace('$', &(number % 3 + 1).to_string()));
                         session.lines("ROLLBACK");
                         assert!(state == "00000" || state == "40P01", "{state}");
                         usize::from(state == "40P01")
@@ -223,12 +212,12 @@ fn children_of_one_parent_do_not_wait_for_one_another() {
         other.lines(&format!("BEGIN ISOLATION LEVEL {level}; INSERT INTO c VALUES (2, 1)"));
         // Nor does a change of the parent that leaves its keys.
         third.lines("UPDATE p SET v = v + 1 WHERE id = 1");
-        assert_eq!(outcome(&third, "DELETE FROM p WHERE id = 1"), "55P03", "{level}");
-        assert_eq!(outcome(&third, "UPDATE p SET id = 7 WHERE id = 1"), "55P03", "{level}");
+        assert_eq!(third.outcome("DELETE FROM p WHERE id = 1"), "55P03", "{level}");
+        assert_eq!(third.outcome("UPDATE p SET id = 7 WHERE id = 1"), "55P03", "{level}");
         one.lines("INSERT INTO c VALUES (3, 1); COMMIT");
-        assert_eq!(outcome(&third, "DELETE FROM p WHERE id = 1"), "55P03", "{level}");
+        assert_eq!(third.outcome("DELETE FROM p WHERE id = 1"), "55P03", "{level}");
         other.lines("COMMIT");
-        assert_eq!(outcome(&third, "DELETE FROM p WHERE id = 1"), "23503", "{level}");
+        assert_eq!(third.outcome("DELETE FROM p WHERE id = 1"), "23503", "{level}");
         assert_eq!(third.lines("DELETE FROM c RETURNING id").len(), 3);
     }
 }
@@ -237,16 +226,16 @@ fn children_of_one_parent_do_not_wait_for_one_another() {
 fn a_conflicting_insert_does_not_wait_for_a_lock() {
     let (_node, one, other) = prepared();
     one.lines("BEGIN; SELECT * FROM p WHERE id = 1 FOR UPDATE");
-    assert_eq!(outcome(&other, "INSERT INTO p VALUES (1, 9, 9)"), "23505");
+    assert_eq!(other.outcome("INSERT INTO p VALUES (1, 9, 9)"), "23505");
     assert_eq!(other.query("INSERT INTO p VALUES (1, 9, 9) ON CONFLICT DO NOTHING RETURNING id").unwrap().len(), 0);
     assert_eq!(other.query("INSERT INTO p VALUES (9, 1, 9) ON CONFLICT (u) DO NOTHING RETURNING id").unwrap().len(), 0);
-    assert_eq!(outcome(&other, "INSERT INTO p VALUES (1, 9, 9) ON CONFLICT (id) DO UPDATE SET v = 0"), "55P03");
+    assert_eq!(other.outcome("INSERT INTO p VALUES (1, 9, 9) ON CONFLICT (id) DO UPDATE SET v = 0"), "55P03");
     one.lines("COMMIT; BEGIN; SELECT * FROM p WHERE id = 1 FOR KEY SHARE");
-    assert_eq!(outcome(&other, "INSERT INTO p VALUES (1, 9, 9) ON CONFLICT (id) DO UPDATE SET v = 0"), "00000");
-    assert_eq!(outcome(&other, "INSERT INTO p VALUES (1, 9, 9) ON CONFLICT (id) DO UPDATE SET u = 50"), "55P03");
+    assert_eq!(other.outcome("INSERT INTO p VALUES (1, 9, 9) ON CONFLICT (id) DO UPDATE SET v = 0"), "00000");
+    assert_eq!(other.outcome("INSERT INTO p VALUES (1, 9, 9) ON CONFLICT (id) DO UPDATE SET u = 50"), "55P03");
     // A change may give the key up, so it is waited for.
     one.lines("DELETE FROM p WHERE id = 1");
-    assert_eq!(outcome(&other, "INSERT INTO p VALUES (1, 9, 9) ON CONFLICT DO NOTHING"), "55P03");
+    assert_eq!(other.outcome("INSERT INTO p VALUES (1, 9, 9) ON CONFLICT DO NOTHING"), "55P03");
     one.lines("ROLLBACK");
 }
 
@@ -267,7 +256,7 @@ fn a_row_that_was_changed_since_the_snapshot_cannot_be_locked() {
             other.lines(&begin);
             one.lines(change);
             assert_eq!(
-                outcome(&other, &format!("SELECT * FROM p WHERE id = 1 FOR {lock}")),
+                other.outcome(&format!("SELECT * FROM p WHERE id = 1 FOR {lock}")),
                 state,
                 "{level}, {change}, {lock}"
             );
@@ -282,9 +271,9 @@ fn a_child_that_a_snapshot_does_not_see_keeps_its_parent() {
         let (_node, one, other) = prepared();
         other.lines(&format!("BEGIN ISOLATION LEVEL {level}; SELECT count(*) FROM p"));
         one.lines("INSERT INTO c VALUES (1, 1)");
-        let state = outcome(&other, "DELETE FROM p WHERE id = 1");
+        let state = other.outcome("DELETE FROM p WHERE id = 1");
         if level == "SERIALIZABLE" && state == "00000" {
-            assert_eq!(outcome(&other, "COMMIT"), "40001");
+            assert_eq!(other.outcome("COMMIT"), "40001");
         } else {
             assert_eq!(state, "23503", "{level}");
             other.lines("ROLLBACK");
@@ -327,7 +316,7 @@ fn who_waits_for_a_shared_lock_is_seen() {
     let pids: Vec<String> = [&one, &third].iter().flat_map(|it| it.lines("SELECT pg_backend_pid()")).collect();
     let waiter = other.lines("SELECT pg_backend_pid()").remove(0);
     thread::scope(|scope| {
-        let waiting = scope.spawn(|| outcome(&other, "DELETE FROM p WHERE id = 1"));
+        let waiting = scope.spawn(|| other.outcome("DELETE FROM p WHERE id = 1"));
         let looking = node.connect();
         let blocked = format!("SELECT unnest(pg_blocking_pids({waiter})) ORDER BY 1");
         let mut expected = pids.clone();
@@ -379,13 +368,13 @@ fn references_hold_whatever_happens_at_once() {
                                 6 => format!("INSERT INTO p VALUES ({id}) ON CONFLICT DO NOTHING"),
                                 _ => format!("UPDATE c SET p = {id} WHERE p = {}", 1 + below(3)),
                             };
-                            state = outcome(&session, &sql);
+                            state = session.outcome(&sql);
                             if state != "00000" {
                                 break;
                             }
                         }
                         if state == "00000" {
-                            state = outcome(&session, "COMMIT");
+                            state = session.outcome("COMMIT");
                         } else {
                             session.lines("ROLLBACK");
                         }
@@ -407,8 +396,8 @@ fn references_hold_whatever_happens_at_once() {
     assert_eq!(first.lines(orphans), ["0"]);
     assert!(counts.iter().map(|counts| counts[0]).sum::<usize>() > 0);
     // Nobody holds anything any more.
-    assert_eq!(outcome(&first, "SELECT * FROM p FOR UPDATE NOWAIT"), "00000");
-    assert_eq!(outcome(&first, "SELECT * FROM c FOR UPDATE NOWAIT"), "00000");
+    assert_eq!(first.outcome("SELECT * FROM p FOR UPDATE NOWAIT"), "00000");
+    assert_eq!(first.outcome("SELECT * FROM c FOR UPDATE NOWAIT"), "00000");
 }
 
 #[test]
@@ -416,9 +405,9 @@ fn general_queries_lock_rows_in_their_order() {
     let (_node, one, other) = prepared();
     let outer = "FROM p LEFT JOIN c ON c.p = p.id";
     one.lines(&format!("BEGIN; SELECT p.id {outer} WHERE p.id = 1 FOR UPDATE OF p"));
-    assert_eq!(outcome(&other, "SELECT id FROM p WHERE id = 1 FOR UPDATE NOWAIT"), "55P03");
-    assert_eq!(outcome(&other, &format!("SELECT p.id {outer} FOR SHARE OF p NOWAIT")), "55P03");
-    assert_eq!(outcome(&other, &format!("SELECT p.id {outer} FOR SHARE OF p")), "55P03");
+    assert_eq!(other.outcome("SELECT id FROM p WHERE id = 1 FOR UPDATE NOWAIT"), "55P03");
+    assert_eq!(other.outcome(&format!("SELECT p.id {outer} FOR SHARE OF p NOWAIT")), "55P03");
+    assert_eq!(other.outcome(&format!("SELECT p.id {outer} FOR SHARE OF p")), "55P03");
     other.lines("BEGIN");
     let take = format!("SELECT p.id {outer} ORDER BY p.v LIMIT 1 FOR UPDATE OF p SKIP LOCKED");
     assert_eq!(other.lines(&take), ["2"]);

@@ -12,7 +12,8 @@ use crate::{
     full::Full,
 };
 
-/// About how many bytes of keys are sorted together. Nodes of indexes that are given up stay that long.
+/// About how many bytes of keys are sorted together. Nodes of indexes that are given up stay that
+/// long.
 const AT_ONCE: usize = 4 << 20;
 
 /// A record that ended at `tombstone`.

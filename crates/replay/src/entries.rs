@@ -2,8 +2,8 @@
 //! keys.
 //!
 //! One insertion after another goes down to another leaf each time. In order, the entries of a leaf
-//! are entered together, and the next leaf is near: so the load of a large table is replayed as fast
-//! as it was made. Readers may run: an entry comes after the word that it leads to.
+//! are entered together, and the next leaf is near: so the load of a large table is replayed as
+//! fast as it was made. Readers may run: an entry comes after the word that it leads to.
 
 use freshet_base::Rid;
 use freshet_storage::{Guard, Index};

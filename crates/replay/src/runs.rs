@@ -1,6 +1,7 @@
 //! Runs of index entries: collected, sorted, and at restart merged and made indexes of.
 //!
-//! Each thread of a restart collects the entries of each index in runs of its own. They are sorted and merged when everything is through, and the
+//! Each thread of a restart collects the entries of each index in runs of its own. They are sorted
+//! and merged when everything is through, and the
 //! index is built from the bottom up: several times faster than one insertion after another, and without any
 //! contention. A large index is divided into stretches of keys, each merged and built by one thread.
 

@@ -81,8 +81,8 @@ pub trait Relation: Readable {
         &[]
     }
 
-    /// Expressions over its columns whose values other columns of it, hidden ones, have in every row,
-    /// with the numbers of these: a filter on the expression is one on the column.
+    /// Expressions over its columns whose values other columns of it, hidden ones, have in every
+    /// row, with the numbers of these: a filter on the expression is one on the column.
     fn computed(&self) -> &[(Expr, usize)] {
         &[]
     }

@@ -359,7 +359,8 @@ impl IndexDefinition {
         !key.overflown
     }
 
-    /// Whether the key of `row` is never the same as another row's, since a column of it is missing.
+    /// Whether the key of `row` is never the same as another row's, since a column of it is
+    /// missing.
     #[inline]
     pub fn lacks_value(&self, row: &[u8]) -> bool {
         !self.missing_is_same && self.parts.iter().any(|part| part.is_missing(row))

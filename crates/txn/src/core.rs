@@ -77,8 +77,8 @@ impl Core {
         self.garbage.ring();
     }
 
-    /// For whose transactions the one of worker `place` waits, if it waits for a record: the other workers' places. What it
-    /// says may be over by the time that it is looked at.
+    /// For whose transactions the one of worker `place` waits, if it waits for a record: the other
+    /// workers' places. What it says may be over by the time that it is looked at.
     pub fn waits_for(&self, place: usize) -> Vec<usize> {
         self.waits.waits_for(&self.owners, place)
     }

@@ -20,7 +20,8 @@ impl Transaction<'_> {
         Savepoint { writes: state.writes.len(), replaced: state.replaced.len(), locks: state.locks.len() }
     }
 
-    /// Takes back what was written since `savepoint`, which stays, and releases what was locked since. What was read since then stays read. Savepoints made
+    /// Takes back what was written since `savepoint`, which stays, and releases what was locked
+    /// since. What was read since then stays read. Savepoints made
     /// after it are void.
     pub fn roll_back_to(&self, savepoint: &Savepoint) {
         let _vital = panics::vital("a transaction's writes");

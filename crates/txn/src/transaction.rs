@@ -226,7 +226,8 @@ impl<'w> Transaction<'w> {
         self.worker.violated_since.get()
     }
 
-    /// Blocks while other transactions hold the record that kept the last write of this one from being done
+    /// Blocks while other transactions hold the record that kept the last write of this one from
+    /// being done
     /// ([`WriteError::Conflict`]). What became of the record must be looked at afterwards. `cancelled` is asked every few milliseconds.
     ///
     /// # Errors
@@ -568,8 +569,8 @@ impl<'w> Transaction<'w> {
         WriteError::Conflict
     }
 
-    /// Serializable only: remembers that `row`'s keys in the indexes whose numbers are `entered` were free, as far as
-    /// they are unique, of a row that has been entered there and no longer is.
+    /// Serializable only: remembers that `row`'s keys in the indexes whose numbers are `entered`
+    /// were free, as far as they are unique, of a row that has been entered there and no longer is.
     fn note_free_keys(&self, content: &Content, row: &[u8], entered: impl Fn(usize) -> bool) -> Result<(), ReadError> {
         if self.validates() {
             let mut buffer = KeyBuffer::new();
@@ -600,9 +601,9 @@ impl<'w> Transaction<'w> {
     }
 
     /// Fails if another record than `rid` has its key in index number `index`, which need not be a
-    /// unique one. Nothing is wrong where the transaction sees no such record, or a value of the key
-    /// is missing. Of two transactions that write the same key and then ask, at least one learns of
-    /// the other.
+    /// unique one. Nothing is wrong where the transaction sees no such record, or a value of the
+    /// key is missing. Of two transactions that write the same key and then ask, at least one
+    /// learns of the other.
     ///
     /// # Errors
     /// [`WriteError::UniqueViolation`]; [`WriteError::Conflict`] when such a record may be about to
@@ -833,8 +834,8 @@ impl<'w> Transaction<'w> {
     }
 
     /// Finds the record with this key in a unique index, and locks it, so that a serializable
-    /// transaction need not be validated for having found it. Returns none when the transaction sees
-    /// no such record.
+    /// transaction need not be validated for having found it. Returns none when the transaction
+    /// sees no such record.
     ///
     /// # Errors
     /// As for [`Transaction::lock`].

@@ -473,7 +473,7 @@ impl Binder<'_> {
         }
     }
 
-    /// `jsonb['member'][1]`: what is at a path, each step of which is a text or a number.
+    /// `jsonb['member'][1]`: what is at a path. Each step is a text or a number.
     fn json_access(&mut self, json: Typed, chain: &[AccessExpr]) -> Result<Typed, SqlError> {
         let mut path = Vec::with_capacity(chain.len());
         for access in chain {

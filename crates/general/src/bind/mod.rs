@@ -122,13 +122,14 @@ struct Binder<'a> {
     names: usize,
     shared: usize,
     depth: usize,
-    /// Of which query the arguments of an aggregate are.
+    /// The query that the arguments of an aggregate belong to.
     innermost: Innermost,
     /// The recursive queries whose second parts are being bound.
     recursions: Vec<with::Recursion>,
     /// Where recursive queries must not be named, the innermost last.
     places: Vec<&'static str>,
-    /// The names of which whole rows are wanted beside outer joins, for each SELECT that is being bound.
+    /// For each SELECT that is being bound: the names whose whole rows are wanted beside outer
+    /// joins.
     wanted: Vec<Rc<HashSet<String>>>,
 }
 

@@ -133,7 +133,8 @@ impl Binder<'_> {
         Ok(self.any_row_of(expr)?.map(|row| row.object(binary)))
     }
 
-    /// `t = u` and its like: nulls are equal, and there is an answer unless one of the rows is not there.
+    /// `t = u` and its like: nulls are equal, and there is an answer unless one of the rows is not
+    /// there.
     pub(super) fn compare_whole_rows(
         &mut self,
         left: &ast::Expr,
@@ -160,7 +161,7 @@ impl Binder<'_> {
         }
     }
 
-    /// Notes of which tables whole rows are wanted within a SELECT that has outer joins.
+    /// Notes the tables whose whole rows are wanted within a SELECT that has outer joins.
     pub(super) fn wanted_rows(select: &Select, order_by: &[OrderByExpr]) -> Rc<HashSet<String>> {
         let mut wanted = HashSet::new();
         if select.from.iter().any(joins_outside) {
@@ -182,7 +183,8 @@ impl Binder<'_> {
         Rc::new(wanted)
     }
 
-    /// Something in FROM, with a column that tells whether there is a row of it, where that is asked for.
+    /// Something in FROM, with a column that tells whether there is a row of it, where that is
+    /// asked for.
     pub(super) fn marked(&mut self, mut source: Source) -> Result<Source, SqlError> {
         let Some(wanted) = self.wanted.last() else { return Ok(source) };
         let [table] = source.scope.tables.as_mut_slice() else { return Ok(source) };

@@ -103,7 +103,7 @@ fn one_of<'a>(mut found: impl Iterator<Item = &'a Column>, name: &str) -> Result
     Ok(first)
 }
 
-/// The innermost query, of those below a height, of which columns were found.
+/// The innermost query below a height whose columns were found.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Innermost {
     pub below: usize,

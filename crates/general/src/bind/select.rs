@@ -212,7 +212,8 @@ impl Binder<'_> {
         Ok(rows)
     }
 
-    /// ORDER BY, behind which what is volatile is computed: for the rows that are shown, in their order.
+    /// ORDER BY, behind which what is volatile is computed: for the rows that are shown, in their
+    /// order.
     fn computed_behind(&mut self, rows: Rows, listed: usize, order: &[Order]) -> Result<Rows, SqlError> {
         let mut exprs: Vec<Expr> = rows.plan.schema().columns().into_iter().map(Expr::Column).collect();
         let mut items = rows.items;

@@ -225,9 +225,9 @@ impl Binder<'_> {
     }
 }
 
-/// Whether something that is null when one of its arguments is has a null that is written out, beside
-/// something that is read: then it is null, and what else it has is not computed. What is made of
-/// constants alone may fail.
+/// Whether something that is null when one of its arguments is has a null that is written out,
+/// beside something that is read: then it is null, and what else it has is not computed. What is
+/// made of constants alone may fail.
 pub(super) fn nothing_to_ask(arguments: &[&Typed]) -> bool {
     let reads = |typed: &&Typed| {
         typed.expr.exists(|expr| Ok(matches!(expr, Expr::Column(_)) || called::<Outer>(expr).is_some()))

@@ -52,7 +52,8 @@ impl Binder<'_> {
     /// Binds ON CONFLICT of an INSERT into this table.
     ///
     /// # Errors
-    /// 42P10 when no index fits, 42704 when there is no such constraint, and when it makes no sense.
+    /// 42P10 when no index fits, 42704 when there is no such constraint, and when it makes no
+    /// sense.
     pub(super) fn on_conflict(
         &self,
         conflict: &ast::OnConflict,

@@ -733,8 +733,8 @@ fn same_values(one: Kind, other: Kind) -> bool {
     plain(one) == plain(other) && !matches!(one, Kind::Json | Kind::Any | Kind::AnyElement | Kind::AnyArray)
 }
 
-/// Whether something that is null when one of its arguments is has a null that is written out, beside
-/// something that is read: then it is null, and what else it has is not computed.
+/// Whether something that is null when one of its arguments is has a null that is written out,
+/// beside something that is read: then it is null, and what else it has is not computed.
 fn nothing_to_ask(arguments: &[&Expression]) -> bool {
     arguments.iter().any(|argument| matches!(argument, Expression::Constant(Value::Null)))
         && arguments.iter().any(|argument| !argument.is_before(0))

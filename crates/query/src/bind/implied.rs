@@ -203,9 +203,9 @@ pub fn at(expression: &Expression, source: u16) -> Expression {
     moved
 }
 
-/// What is computed for the keys of an index of a table whose rows are `source`, and has in all rows
-/// that fulfil these conditions the value that its expression has: expressions, and the columns
-/// with their values.
+/// What is computed for the keys of an index of a table whose rows are `source`, and has in all
+/// rows that fulfil these conditions the value that its expression has: expressions, and the
+/// columns with their values.
 pub fn usable(info: &TableInfo, index: usize, source: u16, conditions: &[Expression]) -> Vec<(Expression, u16)> {
     let parts = &info.table.indexes[index].columns;
     let usable = info.computed.iter().filter(|it| {

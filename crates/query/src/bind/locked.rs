@@ -1,7 +1,7 @@
 //! General queries that lock rows: FOR UPDATE and its like where this crate's own plans do not do.
 //!
-//! The query gives the record ids of the rows that are to be locked behind what is shown, and has no
-//! LIMIT: rows are locked in its order, and no more of them than are shown.
+//! The query gives the record ids of the rows that are to be locked behind what is shown, and has
+//! no LIMIT: rows are locked in its order, and no more of them than are shown.
 
 use std::{ops::ControlFlow, sync::Arc};
 
@@ -34,9 +34,9 @@ pub struct LockedPlan {
     pub shown: usize,
     /// The tables whose rows are locked, in the order of the record ids.
     pub marks: Vec<(Arc<TableInfo>, RowMark)>,
-    /// No more rows than so many.
+    /// The most rows that are shown.
     pub limit: Option<Expression>,
-    /// So many are left out before.
+    /// How many rows are left out before.
     pub offset: Option<Expression>,
 }
 

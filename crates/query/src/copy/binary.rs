@@ -38,7 +38,7 @@ const CRITICAL: i32 = 0xffff_0000_u32 as i32;
 const WITH_OIDS: i32 = 1 << 16;
 
 impl BinaryDecoder {
-    /// Of rows of so many fields.
+    /// A decoder of rows with this many fields.
     pub fn new(columns: usize) -> Self {
         Self { columns, ..Self::default() }
     }

@@ -137,7 +137,7 @@ pub fn bad_format(message: impl Into<String>) -> SqlError {
     SqlError::new(SqlState::BAD_COPY_FILE_FORMAT, message.into())
 }
 
-/// The decoder of a format, for rows of so many columns.
+/// The decoder of a format, for rows with this many columns.
 pub fn decoder(format: &Format, columns: usize) -> Box<dyn Decoder> {
     match format.kind {
         Kind::Text => Box::new(text::TextDecoder::new(format)),

@@ -1,8 +1,8 @@
 //! Databases.
 //!
 //! A database is a row of the catalog among what databases share, and the rows that have its id. To
-//! make or drop one is a transaction like any other. What makes it stand alone, and who is in it, is
-//! the session's business (`session/database.rs`).
+//! make or drop one is a transaction like any other. What makes it stand alone, and who is in it,
+//! is the session's business (`session/database.rs`).
 
 use freshet_sql::{SqlError, SqlState};
 

@@ -17,7 +17,7 @@ const OTHERS: &[(&str, &[Kind], bool)] = &[
 /// The operator class of this name for values of a type; none for the usual one.
 ///
 /// # Errors
-/// 42704 when there is none of this name, 42804 when it is for other types.
+/// 42704 when no class has this name, 42804 when it is for other types.
 pub(super) fn class(name: &Name, ty: Type, method: AccessMethod) -> Result<Option<String>, SqlError> {
     let kind = ty.kind();
     let wanted = name.name.as_str();
@@ -49,7 +49,7 @@ pub(super) fn class(name: &Name, ty: Type, method: AccessMethod) -> Result<Optio
 /// The collation of this name for values of a type; none for the type's own.
 ///
 /// # Errors
-/// 42704 when there is none of this name, 42804 when the type's values have none.
+/// 42704 when no class has this name, 42804 when the type's values have none.
 pub(super) fn collation(name: &Name, ty: Type) -> Result<Option<String>, SqlError> {
     let known = types::COLLATIONS.iter().find(|(_, known, _)| *known == name.name);
     let is_system = name.schema.as_deref().is_none_or(|schema| schema == "pg_catalog");

@@ -2,9 +2,9 @@
 //!
 //! A unique constraint that is DEFERRABLE has an index that takes equal keys. Whoever writes a row
 //! looks afterwards whether another one has its key ([`Transaction::check_key`]): at the end of the
-//! statement, or, if the constraint is deferred then, when the transaction commits or SET CONSTRAINTS
-//! says so. So it is with references. What is to be looked at is kept as a list of records: a record
-//! that is gone by then needs no check.
+//! statement, or, if the constraint is deferred then, when the transaction commits or SET
+//! CONSTRAINTS says so. So it is with references. What is to be looked at is kept as a list of
+//! records: a record that is gone by then needs no check.
 //!
 //! [`Transaction::check_key`]: freshet_engine::Transaction::check_key
 
@@ -214,7 +214,7 @@ impl Run<'_, '_> {
         let Some(schema) = self.schema else { return Ok(()) };
         for Check { constraint, what, .. } in checks {
             self.step()?;
-            // What is not there any more is kept by nobody.
+            // A row that is gone keeps no key.
             match what {
                 What::Unique { table, rid } => {
                     let Some(info) = schema.table(*table) else { continue };

@@ -66,7 +66,7 @@ impl Run<'_, '_> {
             let mut locking = Locking {
                 run: self,
                 plan,
-                window: Window { skip, left: limit },
+                window: Window { skip, left: limit, shown: 0 },
                 kept: Collected::within(&self.memory),
                 again: false,
             };
@@ -164,12 +164,6 @@ impl Sink for Locking<'_, '_, '_> {
                 Written::Gone | Written::Held => return Ok(ControlFlow::Continue(())),
             }
         }
-        match self.window.next() {
-            None => return Ok(ControlFlow::Break(())),
-            Some(false) => return Ok(ControlFlow::Continue(())),
-            Some(true) => {}
-        }
-        let _ = self.kept.values(shown)?;
-        Ok(if self.window.left == 0 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
+        self.window.pass(|| self.kept.values(shown))
     }
 }

@@ -459,8 +459,8 @@ impl<'a> Run<'a, '_> {
         self.change(&plan.table, &plan.targets, lock, |rid, old, given| self.delete_row(plan, rid, old, given, sink))
     }
 
-    /// Changes each of the rows that a statement is for with `one`; those that a general query finds are locked before,
-    /// as `lock` says. Returns how many.
+    /// Changes each of the rows that a statement is for with `one`; those that a general query
+    /// finds are locked before, as `lock` says. Returns how many.
     fn change(
         &self,
         info: &TableInfo,

@@ -30,11 +30,13 @@ use crate::{
 pub(super) struct Window {
     pub(super) skip: u64,
     pub(super) left: u64,
+    /// How many it has shown.
+    pub(super) shown: u64,
 }
 
 impl Window {
     /// Whether the next row is shown; nothing when no row will be any more.
-    pub(super) fn next(&mut self) -> Option<bool> {
+    fn next(&mut self) -> Option<bool> {
         if self.left == 0 {
             return None;
         }
@@ -43,7 +45,20 @@ impl Window {
             return Some(false);
         }
         self.left -= 1;
+        self.shown += 1;
         Some(true)
+    }
+
+    /// Shows the next row, or leaves it out; breaks when no row will be shown any more.
+    pub(super) fn pass(&mut self, show: impl FnOnce() -> Flow) -> Flow {
+        match self.next() {
+            None => Ok(ControlFlow::Break(())),
+            Some(false) => ON,
+            Some(true) => {
+                let flow = show()?;
+                Ok(if self.left == 0 { ControlFlow::Break(()) } else { flow })
+            }
+        }
     }
 }
 
@@ -121,7 +136,7 @@ impl<'a> Run<'a, '_> {
     pub fn select(&self, plan: &'a SelectPlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
         let limit = self.count(plan.limit.as_ref(), "LIMIT")?;
         let skip = self.count(plan.offset.as_ref(), "OFFSET")?.unwrap_or(0);
-        let mut window = Window { skip, left: limit.unwrap_or(u64::MAX) };
+        let mut window = Window { skip, left: limit.unwrap_or(u64::MAX), shown: 0 };
         let keep = limit.map(|limit| limit.saturating_add(skip));
         if let Some(filter) = &plan.filter
             && plan.aggregation.is_none()
@@ -129,20 +144,18 @@ impl<'a> Run<'a, '_> {
         {
             return Ok(0);
         }
-        let mut shown = 0;
         if !plan.values.is_empty() {
             for row in &plan.values {
                 let Some(show) = window.next() else { break };
                 self.row_is_done();
                 if show {
                     let values = row.iter().map(|value| value.evaluate(&[], &self.environment));
-                    shown += 1;
                     if sink.values(&values.collect::<Result<Vec<_>, _>>()?)?.is_break() {
                         break;
                     }
                 }
             }
-            return Ok(shown);
+            return Ok(window.shown);
         }
         let locks = plan.locks();
         if locks && !plan.order.is_empty() {
@@ -152,15 +165,7 @@ impl<'a> Run<'a, '_> {
         let mut sorted: Sorted = Vec::new();
         let mut show = |rows: &[Source<'_>]| -> Flow {
             if !plan.distinct && plan.order.is_empty() {
-                return match window.next() {
-                    None => Ok(ControlFlow::Break(())),
-                    Some(false) => ON,
-                    Some(true) => {
-                        shown += 1;
-                        let flow = sink.row(&plan.output, rows, &self.environment)?;
-                        Ok(if window.left == 0 { ControlFlow::Break(()) } else { flow })
-                    }
-                };
+                return window.pass(|| sink.row(&plan.output, rows, &self.environment));
             }
             let evaluate = |expression: &Expression| expression.evaluate(rows, &self.environment);
             let values: Box<[Value]> =
@@ -172,14 +177,7 @@ impl<'a> Run<'a, '_> {
                 self.kept.take_values(&values)?;
             }
             if plan.order.is_empty() {
-                return match window.next() {
-                    None => Ok(ControlFlow::Break(())),
-                    Some(false) => ON,
-                    Some(true) => {
-                        shown += 1;
-                        sink.values(&values)
-                    }
-                };
+                return window.pass(|| sink.values(&values));
             }
             let keys = plan.order.iter().map(|key| evaluate(&key.expression)).collect::<Result<Box<[_]>, _>>()?;
             match keep {
@@ -213,17 +211,12 @@ impl<'a> Run<'a, '_> {
         if !plan.order.is_empty() {
             sorted.sort_by(|(one, _), (other, _)| compare(&plan.order, one, other));
             for (_, values) in &sorted {
-                match window.next() {
-                    None => break,
-                    Some(false) => continue,
-                    Some(true) => shown += 1,
-                }
-                if sink.values(values)?.is_break() {
+                if window.pass(|| sink.values(values))?.is_break() {
                     break;
                 }
             }
         }
-        Ok(shown)
+        Ok(window.shown)
     }
 
     /// Runs a SELECT that locks rows which do not come in its order: they are locked in it, and no
@@ -242,22 +235,13 @@ impl<'a> Run<'a, '_> {
             let _ = flow?;
         }
         sorted.sort_by(|(one, _), (other, _)| compare(&plan.order, one, other));
-        let mut shown = 0;
         for (_, rows) in &sorted {
-            let flow = self.locked(plan, rows, &mut |now| match window.next() {
-                None => Ok(ControlFlow::Break(())),
-                Some(false) => ON,
-                Some(true) => {
-                    shown += 1;
-                    let flow = sink.row(&plan.output, now, &self.environment)?;
-                    Ok(if window.left == 0 { ControlFlow::Break(()) } else { flow })
-                }
-            });
-            if flow?.is_break() {
+            let show = &mut |now: &[Source<'_>]| window.pass(|| sink.row(&plan.output, now, &self.environment));
+            if self.locked(plan, rows, show)?.is_break() {
                 break;
             }
         }
-        Ok(shown)
+        Ok(window.shown)
     }
 
     /// Locks the rows of those loops that are marked, and shows them as they are then.

@@ -107,8 +107,8 @@ impl Options {
 /// What is planned for a statement that is to be explained: itself, or the query in it.
 ///
 /// # Errors
-/// 42601 for a statement that has no plan, 0A000 for one that makes a table of a query's rows and is
-/// to be run.
+/// 42601 for a statement that has no plan, 0A000 for one that makes a table of a query's rows and
+/// is to be run.
 pub fn subject(explained: &Statement, analyze: bool) -> Result<Statement, SqlError> {
     let query = match explained {
         Statement::Query(_)

@@ -23,7 +23,7 @@ const RESERVE: Oid = 256;
 /// Why the catalog cannot be changed now.
 #[derive(Debug)]
 pub enum ChangeError {
-    /// Somebody else is at it, or was since the snapshot.
+    /// Another transaction changes it, or has changed it since the snapshot.
     Held,
     /// Anything else.
     Other(SqlError),
@@ -76,7 +76,7 @@ impl Catalog {
     /// databases share. Others who want to wait for this one.
     ///
     /// # Errors
-    /// [`ChangeError::Held`] when somebody else is at it, or was since the snapshot.
+    /// [`ChangeError::Held`] when another transaction changes it, or has since the snapshot.
     pub fn change<'t, 'w>(
         &'t self,
         transaction: &'t Transaction<'w>,
@@ -157,7 +157,7 @@ impl Change<'_, '_> {
         Ok(oid)
     }
 
-    /// In the place of which database an object is.
+    /// The database that an object belongs to.
     fn place(&self, object: &Object) -> Result<Place, SqlError> {
         match (object.is_shared(), self.shared) {
             (true, false) => Err(SqlError::internal("a change of what databases share was not begun as one")),

@@ -314,7 +314,7 @@ impl Catalog {
         })
     }
 
-    /// Takes this many object ids that nobody has, and returns the first. That is no part of any
+    /// Takes this many object ids that no object has, and returns the first. That is no part of any
     /// transaction: databases would wait for one another. The ids of one that is rolled back are
     /// lost.
     ///
@@ -506,7 +506,7 @@ fn first_databases(first_role: &str) -> Vec<DatabaseObject> {
     if all.iter().all(|known| known.name != first_role) {
         all.push(DatabaseObject::new(FIRST_DATABASE, first_role, FIRST_ROLE));
     }
-    // What PostgreSQL says of them: nobody but their owner makes temporary tables in templates.
+    // What PostgreSQL says of them: only their owner makes temporary tables in templates.
     for template in all.iter_mut().filter(|it| it.is_template) {
         let connect = Grant { privileges: privilege::CONNECT, ..DatabaseObject::public(FIRST_ROLE) };
         let own = Grant { role: FIRST_ROLE, privileges: privilege::ALL_DATABASE, ..connect.clone() };

@@ -107,7 +107,8 @@ impl Session<'_> {
         Err(SqlError::new(SqlState::UNDEFINED_OBJECT, message))
     }
 
-    /// Looks at what was deferred and no longer is, or, at the end of the transaction, at all of it.
+    /// Looks at what was deferred and no longer is, or, at the end of the transaction, at all of
+    /// it.
     ///
     /// # Errors
     /// 23503, 23505, and what goes wrong in reading and waiting.

@@ -272,7 +272,8 @@ impl Session<'_> {
                 Ok(())
             };
             let mut decoder = copy::decoder(&copy.format, types.len());
-            // Lines are looked for in UTF-8: in some encodings a backslash can be half of a character.
+            // Lines are looked for in UTF-8: in some encodings a backslash can be half of a
+            // character.
             let mut stream = (!is_binary && !encoding.is_utf8()).then(|| EncodedStream::new(encoding));
             let mut text = String::new();
             let mut data = client.copy_in(wire, &vec![wire; types.len()]).map_err(undelivered)?;

@@ -186,8 +186,8 @@ impl<'w> Session<'w> {
     /// snapshot.
     ///
     /// # Errors
-    /// 25001 when the transaction has a snapshot already, 0A000 when its level does not go with that
-    /// snapshot, 22023 when there is no such snapshot.
+    /// 25001 when the transaction has a snapshot already, 0A000 when its level does not go with
+    /// that snapshot, 22023 when there is no such snapshot.
     pub(super) fn import_snapshot(&mut self, name: &str) -> Result<(), SqlError> {
         let refused = |state, message: &str| Err(SqlError::new(state, message.to_owned()));
         let Some(block) = self.block.as_mut().filter(|block| block.used || !block.is_read_committed()) else {

@@ -98,8 +98,8 @@ impl Session<'_> {
         Ok(Some(tag))
     }
 
-    /// Outside of a transaction block there is nothing to end: a warning, or an error if another one
-    /// is to begin.
+    /// Outside of a transaction block there is nothing to end: a warning, or an error if another
+    /// one is to begin.
     fn check_chain(&self, chain: bool, out: &mut Out, what: &str) -> Result<(), SqlError> {
         if self.block.as_ref().is_some_and(|block| block.explicit) {
             return Ok(());
@@ -360,8 +360,8 @@ impl Session<'_> {
         Ok(Tag(tag.to_owned()))
     }
 
-    /// Changes a setting, of the session or of the transaction; to what it was at the start, without
-    /// a value.
+    /// Changes a setting, of the session or of the transaction; to what it was at the start,
+    /// without a value.
     fn change(
         &mut self,
         name: &str,

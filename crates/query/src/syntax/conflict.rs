@@ -38,7 +38,8 @@ fn significant(tokens: &[TokenWithSpan]) -> impl DoubleEndedIterator<Item = &Tok
     tokens.iter().map(|token| &token.token).filter(|token| !matches!(token, Token::Whitespace(_)))
 }
 
-/// How many tokens the target is that these begin with; nothing if it is none, or one of names only.
+/// How many tokens the target is that these begin with; nothing if it is none, or one of names
+/// only.
 fn target(tokens: &[TokenWithSpan]) -> Option<usize> {
     let (mut depth, mut names_only, mut closed) = (0, true, false);
     let mut last: Option<&Token> = None;

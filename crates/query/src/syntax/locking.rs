@@ -1,8 +1,8 @@
 //! FOR UPDATE and its like, as far as the parser does not know them.
 //!
-//! The parser knows `FOR UPDATE` and `FOR SHARE`, of one relation. So before it sees the tokens, each
-//! such clause becomes `FOR UPDATE OF "mark"."name"."name"`: the mark says how strongly rows are
-//! locked, the names are those after OF. [`clause`] reads it again.
+//! The parser knows `FOR UPDATE` and `FOR SHARE`, of one relation. So before it sees the tokens,
+//! each such clause becomes `FOR UPDATE OF "mark"."name"."name"`: the mark says how strongly rows
+//! are locked, the names are those after OF. [`clause`] reads it again.
 
 use freshet_engine::RowLock;
 use freshet_sql::SqlError;

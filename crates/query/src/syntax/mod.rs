@@ -540,8 +540,8 @@ fn comes_before_table(token: &Token) -> bool {
     *token == Token::Comma || ["from", "join", "update"].iter().any(|word| is_word(token, word))
 }
 
-/// Of `t.*`, before which something is said of the row, leaves `t`: the parser takes the rest for the
-/// end of an entry of a list.
+/// Of `t.*`, before which something is said of the row, leaves `t`: the parser takes the rest for
+/// the end of an entry of a list.
 fn take_star(tokens: &mut Vec<TokenWithSpan>) {
     let seen = tokens.iter().rposition(|token| !matches!(token.token, Token::Whitespace(_))).map_or(0, |at| at + 1);
     if let [.., word, point, star] = &tokens[..seen]
@@ -570,10 +570,10 @@ fn take_parentheses(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-/// The same, with what the parser does not know spelt as it does: `TABLE name` at the beginning of a
-/// statement is `SELECT * FROM name`, and `ONLY name` and `ONLY (name)` are `name`, since no table
-/// has descendants. For OVERRIDING SYSTEM VALUE its INSERT has no place; such an INSERT gets the
-/// mark OVERWRITE, and one with OVERRIDING USER VALUE the word TABLE, of other dialects.
+/// The same, with what the parser does not know spelt as it does: `TABLE name` at the beginning of
+/// a statement is `SELECT * FROM name`, and `ONLY name` and `ONLY (name)` are `name`, since no
+/// table has descendants. For OVERRIDING SYSTEM VALUE its INSERT has no place; such an INSERT gets
+/// the mark OVERWRITE, and one with OVERRIDING USER VALUE the word TABLE, of other dialects.
 fn spelt_out(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
     let mut tokens: Vec<TokenWithSpan> = Vec::with_capacity(read.len());
     let mut first = true;

@@ -1,5 +1,5 @@
-//! PostgreSQL's operators, where the parser's own rules are others: how strong they are, what stands
-//! on their right, and which of them cannot follow one another.
+//! PostgreSQL's operators, where the parser's own rules are others: how strong they are, what
+//! stands on their right, and which of them cannot follow one another.
 //!
 //! | from weak to strong | several in a row |
 //! |---|---|

@@ -115,8 +115,8 @@ pub fn index_column(info: &TableInfo, index: &Index, number: i64, pretty: bool) 
     { columns }.nth(place).map(|column| info.shown_column(column, pretty))
 }
 
-/// What `pg_index` says of an index's expressions or its predicate, as it is shown; nothing when the
-/// text is no such one.
+/// What `pg_index` says of an index's expressions or its predicate, as it is shown; nothing when
+/// the text is no such one.
 pub fn index_expression(info: &TableInfo, text: &str, pretty: bool) -> Option<String> {
     let indexes = info.table.indexes.iter().enumerate().filter(|(_, index)| index.oid != 0);
     { indexes }.find_map(|(place, index)| {

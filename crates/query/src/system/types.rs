@@ -221,7 +221,8 @@ pub fn access_method(method: AccessMethod) -> Oid {
     }
 }
 
-/// The operator class of a column of an index, the usual one without a name; 0 when it has no order.
+/// The operator class of a column of an index, the usual one without a name; 0 when it has no
+/// order.
 pub fn class_named(name: Option<&str>, ty: Type, method: AccessMethod) -> Oid {
     match (method, name) {
         (AccessMethod::Btree, None) => operator_class(ty),

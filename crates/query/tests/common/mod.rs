@@ -86,6 +86,16 @@ impl SqlNode {
         self.front.as_ref().unwrap().addresses()[0]
     }
 
+    /// A node in memory whose first session has run `sql`, and a second one that waits for locks no
+    /// longer than a moment.
+    pub fn for_two(sql: &str) -> (Self, Sql, Sql) {
+        let node = Self::in_memory();
+        let (one, other) = (node.connect(), node.connect());
+        one.lines(sql);
+        other.lines("SET lock_timeout = '100ms'");
+        (node, one, other)
+    }
+
     pub fn connect_as(&self, user: &str) -> Sql {
         Sql::connect(self.address(), user)
     }
@@ -166,8 +176,15 @@ impl Sql {
 
     /// The SQLSTATE of statements that fail.
     pub fn state(&self, sql: &str) -> String {
+        let state = self.outcome(sql);
+        assert_ne!(state, "00000", "{sql} has succeeded");
+        state
+    }
+
+    /// The SQLSTATE of statements: 00000 when they succeed.
+    pub fn outcome(&self, sql: &str) -> String {
         match self.query(sql) {
-            Ok(rows) => panic!("{sql} has succeeded: {rows:?}"),
+            Ok(_) => "00000".to_owned(),
             Err(error) => error.code().map_or_else(|| error.to_string(), |state| state.code().to_owned()),
         }
     }

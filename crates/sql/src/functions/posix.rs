@@ -1,10 +1,11 @@
-//! Regular expressions as POSIX has them, with what PostgreSQL adds: of all matches that begin at the first place the
-//! longest counts, or the shortest where the expression prefers that; then each of its parts, from left to right, takes
-//! as much or as little as it can. Back references and looking around.
+//! Regular expressions as POSIX has them, with what PostgreSQL adds: of all matches that begin at
+//! the first place the longest counts, or the shortest where the expression prefers that; then each
+//! of its parts, from left to right, takes as much or as little as it can. Back references and
+//! looking around.
 //!
-//! Matching works with sets of places: where a part may end that begins at one of these, and where one may begin that
-//! ends at one of these. Each takes about as long as the text is. Only parts with back references are tried one way
-//! after another. All steps are counted.
+//! Matching works with sets of places: where a part may end that begins at one of these, and where
+//! one may begin that ends at one of these. Each takes about as long as the text is. Only parts
+//! with back references are tried one way after another. All steps are counted.
 
 use std::{
     cell::{Cell, RefCell},
@@ -225,8 +226,9 @@ impl Node {
         }
     }
 
-    /// Whether the first alternative that matches is the longest, and repetitions that take what they can make the
-    /// longest match: there are no alternatives of different lengths, and nothing but characters is repeated.
+    /// Whether the first alternative that matches is the longest, and repetitions that take what
+    /// they can make the longest match: there are no alternatives of different lengths, and nothing
+    /// but characters is repeated.
     pub fn is_plain(&self) -> bool {
         match self {
             Self::Empty | Self::Class(_) | Self::At(_) => true,
@@ -364,7 +366,8 @@ impl<'a> Run<'a> {
         Ok(found.is_empty() == negated)
     }
 
-    /// Where a part may end that begins at one of these places. Back references match anything here.
+    /// Where a part may end that begins at one of these places. Back references match anything
+    /// here.
     fn ends(&self, node: &Node, from: &[usize]) -> Result<Places, SqlError> {
         self.reach(node, from, true)
     }
@@ -456,8 +459,8 @@ impl<'a> Run<'a> {
         Ok(sorted(all))
     }
 
-    /// Takes apart what a part matches from one place to another, which it may match, one way after another until
-    /// `then` agrees, and notes what its groups match.
+    /// Takes apart what a part matches from one place to another, which it may match, one way after
+    /// another until `then` agrees, and notes what its groups match.
     fn dissect(
         &self,
         node: &Node,

@@ -1,8 +1,9 @@
 //! Regular expressions.
 //!
-//! They are read as PostgreSQL reads them, and written for the `regex` crate where that can match them: in linear
-//! time. It says whether there is a match, and where the first begins. Where that leaves open what a part of an
-//! expression matches, and for back references and looking around, [`posix`](super::posix) decides.
+//! They are read as PostgreSQL reads them, and written for the `regex` crate where that can match
+//! them: in linear time. It says whether there is a match, and where the first begins. Where that
+//! leaves open what a part of an expression matches, and for back references and looking around,
+//! [`posix`](super::posix) decides.
 
 use std::{cell::RefCell, rc::Rc};
 
@@ -323,7 +324,8 @@ impl Parser<'_> {
         Ok(Node::Repeat { inner: Box::new(atom), least, most, prefers: chooses.then_some(greedy) })
     }
 
-    /// `2}`, `2,}` or `2,3}`, behind the opening brace. A single number leaves it to the operand what it prefers.
+    /// `2}`, `2,}` or `2,3}`, behind the opening brace. A single number leaves it to the operand
+    /// what it prefers.
     fn count(&mut self) -> Result<(u32, Option<u32>, bool), SqlError> {
         let bad = || invalid("invalid repetition count(s)");
         let mut text = String::new();
@@ -442,7 +444,8 @@ impl Parser<'_> {
         Ok(Node::At(place))
     }
 
-    /// A back reference; or, with several digits, a character by its octal number if there are not as many groups.
+    /// A back reference; or, with several digits, a character by its octal number if there are not
+    /// as many groups.
     fn reference(&mut self) -> Result<Node, SqlError> {
         let mut digits = String::new();
         let mut ahead = self.rest.clone();

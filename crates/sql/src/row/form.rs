@@ -2,8 +2,9 @@
 //!
 //! The presence byte of most values is 1. A floating-point zero is stored without its sign, so that keys have one
 //! zero; if it is negative, its presence byte is 2. The presence byte of a `numeric` without a modifier is its scale
-//! plus 1: its bytes tell the value alone and sort as values do, so that 1.0 and 1.00 have the same key. If the number
-//! is longer than 38 digits, or none that is finite, its presence byte is 255, and its scale follows its bytes.
+//! plus 1: its bytes tell the value alone and sort as values do, so that 1.0 and 1.00 have the same
+//! key. If the number is longer than 38 digits, or none that is finite, its presence byte is 255,
+//! and its scale follows its bytes.
 
 use std::str;
 

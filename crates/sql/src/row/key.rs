@@ -292,7 +292,8 @@ const fn beyond(number: i128) -> Position<'static> {
 
 /// Where a number lies among those of a scale.
 enum Floor {
-    /// The coefficient of the largest number of this scale that is not above it, and whether it is that.
+    /// The coefficient of the largest number of this scale that is not above it, and whether it is
+    /// that.
     At(i128, bool),
     /// Below all coefficients.
     Below,

@@ -106,7 +106,8 @@ pub(crate) fn write_escaped(bytes: &[u8], out: &mut String) {
     }
 }
 
-/// Writes characters, with backslashes before octal digits where a byte is none that can be printed.
+/// Writes characters, with backslashes before octal digits where a byte is none that can be
+/// printed.
 pub(crate) fn write_octal(bytes: &[u8], out: &mut String) {
     for &byte in bytes {
         match byte {

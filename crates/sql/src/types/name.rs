@@ -86,8 +86,8 @@ impl Type {
         Self::interval(fields, digits.map(clamp))
     }
 
-    /// The type that a name means, without the modifier that it may have: `int4`, `integer`, `text[]`,
-    /// `"pg_catalog"."text"`, `numeric(10, 2)`.
+    /// The type that a name means, without the modifier that it may have: `int4`, `integer`,
+    /// `text[]`, `"pg_catalog"."text"`, `numeric(10, 2)`.
     pub fn from_name(name: &str) -> Option<Self> {
         let (name, is_array) = without_brackets(name);
         let name = without_modifier(name)?;

@@ -58,7 +58,8 @@ impl Net {
         self.combined(self.mask(), |byte, mask| byte & mask)
     }
 
-    /// Whether the other one's address begins with this one's prefix, which is no longer than its own.
+    /// Whether the other one's address begins with this one's prefix, which is no longer than its
+    /// own.
     pub fn contains_or_equals(self, other: Self) -> bool {
         self.v6 == other.v6
             && self.bits <= other.bits

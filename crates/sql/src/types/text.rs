@@ -87,7 +87,8 @@ pub fn input(ty: Type, text: &str, context: &EvalContext<'_>) -> Result<Value, S
     })
 }
 
-/// The value of a number that stands in a statement: the first of `integer`, `bigint` and `numeric` that holds it.
+/// The value of a number that stands in a statement: the first of `integer`, `bigint` and `numeric`
+/// that holds it.
 ///
 /// # Errors
 /// 22P02 when it is no number, 22003 when it is too large for any type.

@@ -28,7 +28,8 @@ pub struct Precision {
 }
 
 impl Precision {
-    /// The scale of a type whose numbers all have the short form: up to 38 digits, as many of them behind the point.
+    /// The scale of a type whose numbers all have the short form: up to 38 digits, as many of them
+    /// behind the point.
     #[inline]
     pub fn short_scale(self) -> Option<u8> {
         let short = Numeric::MAX_DIGITS as u16;

@@ -220,8 +220,9 @@ impl Content {
             let below = Word::pointer(head.as_ptr());
             let version = change.version(me.stamp_bits(), below);
             let place = self.data.get(rid).expect("it has a head");
-            // SeqCst: publishes the version, and that before the caller looks for locks on the record, which
-            // are held elsewhere. Failure: another writer came first, or a reader loaded something newer.
+            // SeqCst: publishes the version, and that before the caller looks for locks on the
+            // record, which are held elsewhere. Failure: another writer came first, or a reader
+            // loaded something newer.
             if place
                 .compare_exchange(below.0, Word::pointer(version.as_ptr()).0, Ordering::SeqCst, Ordering::Relaxed)
                 .is_ok()

@@ -453,10 +453,12 @@ impl Settings {
         }
     }
 
-    /// Changes a setting, until the transaction's end if it is `local`. Returns its new value if clients are told of it.
+    /// Changes a setting, until the transaction's end if it is `local`. Returns its new value if
+    /// clients are told of it.
     ///
     /// # Errors
-    /// 42704 when there is none, 22023 when it cannot have the value, 55P02 when it cannot be changed.
+    /// 42704 when there is none, 22023 when it cannot have the value, 55P02 when it cannot be
+    /// changed.
     pub fn set(
         &mut self,
         name: &str,

@@ -127,7 +127,8 @@ impl Numeric {
 }
 
 impl NumericRef<'_> {
-    /// Writes the wire's form: how many digits to the base of 10,000, the first one's power, sign, scale, digits.
+    /// Writes the wire's form: how many digits to the base of 10,000, the first one's power, sign,
+    /// scale, digits.
     pub fn write_binary(self, out: &mut Vec<u8>) {
         match self {
             Self::Small(number) => write_small(number, out),

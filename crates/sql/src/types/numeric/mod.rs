@@ -1,9 +1,10 @@
 //! Exact decimal numbers, with NaN and the infinities.
 //!
-//! A number has a scale: how many of its digits stand behind the point. Numbers that are equal may print differently:
-//! 1.0 and 1.00. Up to [`Decimal::MAX_DIGITS`] digits, a number is a coefficient of 128 bits; what is longer, up to
-//! 131,072 digits before the point and 16,383 behind it, is bytes (see [`sort`]), and so is what is no finite number.
-//! Each has one form only: what can be short is.
+//! A number has a scale: how many of its digits stand behind the point. Numbers that are equal may
+//! print differently: 1.0 and 1.00. Up to [`Decimal::MAX_DIGITS`] digits, a number is a coefficient
+//! of 128 bits; what is longer, up to 131,072 digits before the point and 16,383 behind it, is
+//! bytes (see [`sort`]), and so is what is no finite number. Each has one form only: what can be
+//! short is.
 
 mod arithmetic;
 mod convert;
@@ -222,8 +223,8 @@ impl Numeric {
         Ok(Self::Wide(bytes.into()))
     }
 
-    /// The same value with `scale` digits behind the point, rounded to the nearest, ties away from zero. Nothing
-    /// when it is no finite number, or that has too many digits.
+    /// The same value with `scale` digits behind the point, rounded to the nearest, ties away from
+    /// zero. Nothing when it is no finite number, or that has too many digits.
     pub fn rescaled(&self, scale: u32) -> Option<Self> {
         if let Self::Small(number) = self
             && let Some(number) = number.rescaled(scale)

@@ -12,7 +12,8 @@ use crate::{SqlError, SqlState};
 
 /// Places beyond those of the result.
 const GUARD: u32 = 16;
-/// Powers are multiplied out as long as they have about this many digits, or as many more as a whole number can have.
+/// Powers are multiplied out as long as they have about this many digits, or as many more as a
+/// whole number can have.
 const EXACT_DIGITS: u64 = 4000;
 /// e to the power of more than this is too large, and of less than its opposite, zero.
 const MAX_EXPONENT: f64 = 6000.0;
@@ -163,7 +164,8 @@ impl Numeric {
     /// e to this power.
     ///
     /// # Errors
-    /// 22003 when the result has too many digits; what `check` returns, which is asked again and again.
+    /// 22003 when the result has too many digits; what `check` returns, which is asked again and
+    /// again.
     pub fn exp(&self, check: &mut Check<'_>) -> Result<Self, SqlError> {
         let number = match self.big() {
             Ok(number) => number,

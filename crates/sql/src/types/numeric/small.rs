@@ -69,8 +69,8 @@ impl Decimal {
         self.scale as u32
     }
 
-    /// The same value with `scale` digits behind the point, rounded to the nearest, ties away from zero. Nothing
-    /// when that has too many digits.
+    /// The same value with `scale` digits behind the point, rounded to the nearest, ties away from
+    /// zero. Nothing when that has too many digits.
     pub fn rescaled(self, scale: u32) -> Option<Self> {
         let coefficient = self.coefficient();
         match scale.cmp(&self.scale()) {
@@ -104,7 +104,8 @@ impl Decimal {
         Self::make(coefficient, scale)
     }
 
-    /// Coefficients that stand for the two values at the same scale, or nothing when these are too large.
+    /// Coefficients that stand for the two values at the same scale, or nothing when these are too
+    /// large.
     #[inline]
     pub(super) fn aligned(self, other: Self) -> Option<(i128, i128, u8)> {
         let (one, two) = (self.coefficient(), other.coefficient());
@@ -134,7 +135,8 @@ impl Decimal {
     pub(super) fn compare(self, other: Self) -> Ordering {
         match self.aligned(other) {
             Some((one, two, _)) => one.cmp(&two),
-            // What overflows when it gets the other's scale is further from zero than anything of that scale.
+            // What overflows when it gets the other's scale is further from zero than anything of
+            // that scale.
             None if self.scale < other.scale => self.coefficient().cmp(&0),
             None => 0.cmp(&other.coefficient()),
         }

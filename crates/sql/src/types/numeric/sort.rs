@@ -1,10 +1,11 @@
 //! Decimal numbers as bytes that sort as the numbers do, whatever their scale.
 //!
-//! A number is ±0.d₁d₂d₃… · 100ᵉ with digits to the base of 100, the first and the last of them not zero. Its bytes:
-//! for zero `80`; for a positive number its exponent and each digit plus 1; for a negative number the complement of
-//! what the positive one has, and `FF`. The exponent is `C0`+e where that is between -18 and 19, as it is for all
-//! numbers of up to 38 digits; `A0` or `E0` and three more bytes, 7 bits and 1 in each, where it is less or more.
-//! Infinity is `F0`, and NaN, which is larger than all, `F8`. No byte is zero.
+//! A number is ±0.d₁d₂d₃… · 100ᵉ with digits to the base of 100, the first and the last of them not
+//! zero. Its bytes: for zero `80`; for a positive number its exponent and each digit plus 1; for a
+//! negative number the complement of what the positive one has, and `FF`. The exponent is `C0`+e
+//! where that is between -18 and 19, as it is for all numbers of up to 38 digits; `A0` or `E0` and
+//! three more bytes, 7 bits and 1 in each, where it is less or more. Infinity is `F0`, and NaN,
+//! which is larger than all, `F8`. No byte is zero.
 
 use num_bigint::{BigInt, BigUint, Sign};
 
@@ -103,7 +104,8 @@ pub fn read(bytes: &[u8], scale: u8) -> Option<Decimal> {
     if pairs.len() > MAX_PAIRS || !EXPONENTS.contains(&exponent) {
         return None;
     }
-    // How many zeros follow the last pair, for the scale; one digit too many is a zero that completes that pair.
+    // How many zeros follow the last pair, for the scale; one digit too many is a zero that
+    // completes that pair.
     let zeros = i32::from(scale) - 2 * (pairs.len() as i32 - exponent);
     let digit = |byte: u8| (byte ^ flip).checked_sub(1).filter(|digit| *digit < 100);
     let (&last, pairs) = pairs.split_last()?;
