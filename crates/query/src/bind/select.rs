@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use freshet_engine::RowLock;
 use freshet_sql::{
-    SqlError, SqlState, Type, Value, names,
+    SqlError, SqlState, Type, Value,
+    locking::{self, RowMark, name_of_lock},
+    names,
     types::{CastContext, Kind},
 };
 use sqlparser::ast::{
@@ -22,7 +23,6 @@ use super::{
 use crate::{
     expression::{Expression, Typed},
     schema::{Named, TableInfo, privilege},
-    syntax::locking::{self, name_of_lock},
     system,
 };
 
@@ -76,33 +76,6 @@ pub struct Aggregation {
     pub calls: Box<[AggregateCall]>,
     /// Which groups are shown.
     pub having: Option<Expression>,
-}
-
-/// What is done with rows that others hold; of several, the last one here counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WhenLocked {
-    /// Their holder is waited for.
-    Wait,
-    /// They are left out.
-    Skip,
-    /// That is an error.
-    NoWait,
-}
-
-/// How rows are locked: FOR UPDATE and its like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowMark {
-    /// How strongly.
-    pub lock: RowLock,
-    /// What is done with those that others hold.
-    pub when: WhenLocked,
-}
-
-impl RowMark {
-    /// What two clauses say of one relation together.
-    pub fn and(self, other: Option<Self>) -> Self {
-        other.map_or(self, |other| Self { lock: self.lock.max(other.lock), when: self.when.max(other.when) })
-    }
 }
 
 /// A SELECT.
