@@ -305,6 +305,8 @@ pub(crate) struct Mark {
     /// By what they are locked.
     pub row: Expr,
     pub mark: RowMark,
+    /// Whether there is an outer join that may have no row of it, unless a condition asks for one.
+    pub nullable: bool,
 }
 
 impl PartialEq for Mark {

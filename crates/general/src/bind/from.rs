@@ -353,13 +353,15 @@ impl Binder<'_> {
             TableFactor::Derived { subquery, alias, sample: None, .. } => {
                 let name = alias.as_ref().map(|alias| name::fold(&alias.name)).unwrap_or_default();
                 let clauses = self.locking_of(&name);
+                let locks = self.locks;
                 let rows = self.unsettled_query(with_fields(subquery)?.as_ref(), &clauses)?;
+                let by_itself = self.locks > locks;
                 let Some(alias) = alias else {
                     return Err(SqlError::new(SqlState::SYNTAX_ERROR, "subquery in FROM must have an alias")
                         .with_hint("For example, FROM (SELECT ...) [AS] foo."));
                 };
                 let renamed = column_names(&alias.columns);
-                self.locked_rows(rows, &name, &renamed, &clauses)
+                self.locked_rows(rows, &name, &renamed, (&clauses, by_itself))
             }
             TableFactor::NestedJoin { table_with_joins, alias } => {
                 let source = self.table_with_joins(None, table_with_joins)?;
@@ -382,10 +384,10 @@ impl Binder<'_> {
         rows: Rows,
         alias: &str,
         renamed: &[String],
-        clauses: &Clauses,
+        (clauses, by_itself): (&Clauses, bool),
     ) -> Result<Source, SqlError> {
         let (source, marks) = self.marked_rows(rows, alias, renamed)?;
-        self.mark_query(clauses, marks);
+        self.mark_query(clauses, marks, by_itself);
         Ok(source)
     }
 
@@ -436,9 +438,11 @@ impl Binder<'_> {
                     mention.lock();
                 }
                 let outside = std::mem::replace(&mut self.relations, relations);
+                let locks = self.locks;
                 let rows = self.view(&query, &columns, &clauses);
+                let by_itself = self.locks > locks;
                 self.relations = outside;
-                let mut source = self.locked_rows(rows?, &visible, &renamed, &clauses)?;
+                let mut source = self.locked_rows(rows?, &visible, &renamed, (&clauses, by_itself))?;
                 let of_tables = source.scope.tables.iter_mut().map(|table| &mut table.columns);
                 for columns in of_tables.chain([&mut source.scope.columns]) {
                     let numbered = columns.iter_mut().enumerate();

@@ -33,6 +33,8 @@ pub(super) struct Clauses {
 pub(super) struct Locking {
     pub clauses: Vec<locking::Locking>,
     of_view: bool,
+    /// Whether some of them were written here.
+    pub own: bool,
     /// What stands in FROM.
     named: Vec<String>,
     pub marked: Vec<Marked>,
@@ -51,7 +53,8 @@ pub(super) struct Marked {
 impl Locking {
     /// For a query for which these clauses hold.
     pub fn of(clauses: Clauses) -> Self {
-        Self { clauses: clauses.all, of_view: clauses.of_view, ..Self::default() }
+        let Clauses { all, own, of_view } = clauses;
+        Self { clauses: all, own, of_view, ..Self::default() }
     }
 
     /// What is marked.
@@ -65,10 +68,11 @@ impl Locking {
         }
         let mut marks = Vec::with_capacity(self.marked.len());
         for Marked { rows, mark, nullable } in self.marked {
-            if nullable {
-                return Err(nullable_side(mark));
+            match rows {
+                Some((table, row)) => marks.push(Mark { table, row, mark, nullable }),
+                None if nullable => return Err(nullable_side(mark)),
+                None => {}
             }
-            marks.extend(rows.map(|(table, row)| Mark { table, row, mark }));
         }
         Ok(marks)
     }
@@ -153,13 +157,14 @@ impl Binder<'_> {
         }
     }
 
-    /// Notes a query in FROM whose rows are locked, and what of it is to be locked outside.
-    pub(super) fn mark_query(&mut self, clauses: &Clauses, marks: Vec<Mark>) {
+    /// Notes a query in FROM whose rows are locked: what of it is to be locked outside, and whether
+    /// it locks rows itself.
+    pub(super) fn mark_query(&mut self, clauses: &Clauses, marks: Vec<Mark>, by_itself: bool) {
         let marked = &mut self.level().locking.marked;
-        if let Some(mark) = together(&clauses.all) {
+        if let Some(mark) = together(&clauses.all).filter(|_| by_itself) {
             marked.push(Marked { rows: None, mark, nullable: false });
         }
-        let of = |Mark { table, row, mark, .. }| Marked { rows: Some((table, row)), mark, nullable: false };
+        let of = |Mark { table, row, mark, nullable }| Marked { rows: Some((table, row)), mark, nullable };
         marked.extend(marks.into_iter().map(of));
     }
 

@@ -38,7 +38,7 @@ use freshet_sql::{
 };
 use sqlparser::ast::Query;
 
-pub(crate) use self::subquery::depends_on;
+pub(crate) use self::{locking::nullable_side, subquery::depends_on};
 use self::{
     query::Item,
     scope::{Innermost, Level, Mention},

@@ -129,6 +129,8 @@ impl Binder<'_> {
             }
             SetExpr::SetOperation { left, op, set_quantifier, right } => {
                 clauses.check_set_operation()?;
+                locking_operand(left)?;
+                locking_operand(right)?;
                 let none = Clauses::default();
                 // Where rows are left out, recursive queries must not be named.
                 let without = match op {
@@ -523,6 +525,18 @@ impl Binder<'_> {
             plan = LogicalPlan::Filter(Filter::try_new(predicate, Arc::new(plan)).map_err(to_sql)?);
         }
         Ok(plan)
+    }
+}
+
+/// # Errors
+/// 0A000 where an operand of a set operation locks rows itself.
+fn locking_operand(body: &SetExpr) -> Result<(), SqlError> {
+    match body {
+        SetExpr::Query(query) => {
+            Clauses::of(&query.locks, &Clauses::default()).check_set_operation()?;
+            locking_operand(&query.body)
+        }
+        _ => Ok(()),
     }
 }
 

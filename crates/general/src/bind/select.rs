@@ -83,8 +83,10 @@ impl Binder<'_> {
         let order = self.order(order_by, &mut items, listed)?;
 
         let mut collected = std::mem::take(&mut self.level().collected);
-        let computed = [!collected.aggregates.is_empty(), !collected.windows.is_empty(), !collected.series.is_empty()];
-        let marks = self.marks(select, computed)?;
+        let kinds = [!collected.aggregates.is_empty(), !collected.windows.is_empty(), !collected.series.is_empty()];
+        // A query in FROM is bound before what is said of it outside.
+        let own = self.level().locking.own;
+        let marks = if own { Some(self.marks(select, kinds)?) } else { None };
         let grouped =
             !groups.keys.is_empty() || groups.sets.is_some() || !collected.aggregates.is_empty() || having.is_some();
         if self.level().recursive && !collected.aggregates.is_empty() {
@@ -146,6 +148,7 @@ impl Binder<'_> {
         if !collected.series.is_empty() {
             plan = Expand::plan(plan, collected.series, None, false)?;
         }
+        let marks = marks.map_or_else(|| self.marks(select, kinds), Ok)?;
         items.iter_mut().zip(origins).for_each(|(item, origin)| item.typed.origin = origin);
         self.arrange(Rows { plan, items, marks }, listed, select.distinct.as_ref(), &on, &order)
     }

@@ -93,6 +93,12 @@ impl Binder<'_> {
     /// # Errors
     /// 42846 when there is no such cast, and what reading literals returns.
     pub(super) fn cast(&mut self, typed: Typed, to: Type, context: CastContext) -> Result<Typed, SqlError> {
+        // It shows the column as it is if it stays of its type.
+        let origin = typed.origin.filter(|_| typed.ty == to);
+        Ok(self.cast_anew(typed, to, context)?.from(origin))
+    }
+
+    fn cast_anew(&mut self, typed: Typed, to: Type, context: CastContext) -> Result<Typed, SqlError> {
         let from = typed.kind();
         if typed.is_unknown() {
             return self.cast_unknown(typed, to, context);

@@ -144,7 +144,10 @@ impl Binder<'_> {
                 self.values(&values.rows.iter().map(|row| &row.content[..]).collect::<Vec<_>>(), query)?
             }
             SetExpr::Query(inner)
-                if query.order_by.is_none() && query.limit_clause.is_none() && query.fetch.is_none() =>
+                if query.order_by.is_none()
+                    && query.limit_clause.is_none()
+                    && query.fetch.is_none()
+                    && query.locks.is_empty() =>
             {
                 return self.any_query(inner);
             }
@@ -452,7 +455,7 @@ impl Binder<'_> {
             for (name, ty, column) in &from.columns {
                 from.read(*column);
                 let expression = Expression::Column { source: source as u16, column: *column };
-                let origin = from.table.as_ref().map(|info| (info.table.oid, *column as i16 + 1));
+                let origin = from.origin(*column);
                 output.push(Output { name: name.clone(), ty: *ty, expression, origin });
             }
             Ok(())
@@ -491,14 +494,7 @@ impl Binder<'_> {
     fn output(&self, expr: &Expr, name: String, scope: &Scope) -> Bound<Output> {
         let Typed { expression, ty } = self.settle(self.expression(expr, scope)?)?;
         not_row_by_row(Some(&expression))?;
-        let origin = match &expression {
-            Expression::Column { source, column } => scope
-                .sources
-                .get(usize::from(*source))
-                .and_then(|source| source.table.as_ref())
-                .map(|info| (info.table.oid, *column as i16 + 1)),
-            _ => None,
-        };
+        let origin = scope.origin(expr).map(|(origin, _)| origin);
         Ok(Output { name, ty, expression, origin })
     }
 
