@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use arrow::{
     array::{
-        Array as _, ArrayRef, BinaryViewArray, BinaryViewBuilder, Decimal128Array, Decimal128Builder, StringViewBuilder,
+        Array as _, ArrayRef, BinaryViewArray, BinaryViewBuilder, Decimal128Array, Decimal128Builder, Float32Array,
+        Float64Array, StringViewBuilder,
     },
-    datatypes::{DECIMAL128_MAX_PRECISION, DataType},
+    datatypes::{DECIMAL128_MAX_PRECISION, DataType, Float32Type, Float64Type},
 };
 use datafusion_common::{DataFusionError, Result, ScalarValue};
 use datafusion_expr::{ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDFImpl, Signature, Volatility};
@@ -31,7 +32,7 @@ pub(crate) fn compares(ty: Type) -> bool {
     match ty.kind() {
         Kind::Numeric => ty.precision().and_then(Precision::short_scale).is_some(),
         Kind::Char => ty.character_length().is_some(),
-        Kind::Interval | Kind::Jsonb => false,
+        Kind::Float4 | Kind::Float8 | Kind::Interval | Kind::Jsonb => false,
         kind => !kind.is_array(),
     }
 }
@@ -67,6 +68,8 @@ impl Key {
 
     fn data_type(&self) -> DataType {
         match self.ty.kind() {
+            Kind::Float4 => DataType::Float32,
+            Kind::Float8 => DataType::Float64,
             Kind::Interval => INTERVAL_KEY,
             Kind::Char => DataType::Utf8View,
             _ => DataType::BinaryView,
@@ -76,6 +79,14 @@ impl Key {
     fn keys(&self, array: &ArrayRef) -> Result<ArrayRef> {
         if self.ty.kind() == Kind::Numeric {
             return numeric_keys(array);
+        }
+        // Of both zeros, the one.
+        let any = array.as_any();
+        if let Some(array) = any.downcast_ref::<Float64Array>() {
+            return Ok(Arc::new(array.unary::<_, Float64Type>(|number| number + 0.0)));
+        }
+        if let Some(array) = any.downcast_ref::<Float32Array>() {
+            return Ok(Arc::new(array.unary::<_, Float32Type>(|number| number + 0.0)));
         }
         let reader = Reader::new(self.ty, array).map_err(external)?;
         let count = array.len();
@@ -206,7 +217,7 @@ fn write_integer(number: i64, out: &mut Vec<u8>) {
 }
 
 fn write_float(number: f64, out: &mut Vec<u8>) {
-    let bits = crate::layout::canonical_f64(number).to_bits();
+    let bits = (crate::layout::canonical_f64(number) + 0.0).to_bits();
     let ordered = if bits >> 63 == 0 { bits | 1 << 63 } else { !bits };
     out.extend(ordered.to_be_bytes());
 }

@@ -5,7 +5,8 @@
 //!
 //! | type | array | compares as its values do |
 //! |---|---|---|
-//! | boolean, integers, floats | their own; -0 becomes 0, all NaN are one | yes |
+//! | boolean, integers | their own | yes |
+//! | floats | their own; all NaN are one | by key: -0 becomes 0 |
 //! | `numeric(p,s)` of up to 38 digits | `Decimal128(38, s)`, NaN being the largest | yes |
 //! | other `numeric` | bytes: scale and coefficient, or 255 and the bytes of a wide number | by key: bytes |
 //! | `text`, `varchar`, `name`, `json` | `Utf8View` | yes (`json` has no order) |
@@ -159,16 +160,16 @@ fn interval_from_bytes(bytes: &[u8]) -> Option<Interval> {
     })
 }
 
-/// The one form of a number that compares as it should.
+/// The number, or the only NaN that there is.
 #[inline]
 pub(crate) fn canonical_f64(number: f64) -> f64 {
-    if number.is_nan() { f64::NAN } else { number + 0.0 }
+    if number.is_nan() { f64::NAN } else { number }
 }
 
-/// The one form of a number that compares as it should.
+/// The number, or the only NaN that there is.
 #[inline]
 pub(crate) fn canonical_f32(number: f32) -> f32 {
-    if number.is_nan() { f32::NAN } else { number + 0.0 }
+    if number.is_nan() { f32::NAN } else { number }
 }
 
 /// Reads values out of an array.

@@ -118,6 +118,12 @@ impl Encoding {
         !matches!(self.0.way, Way::Never)
     }
 
+    /// Whether a byte of ASCII may be a part of another character.
+    #[must_use]
+    pub fn hides_ascii(self) -> bool {
+        matches!(self.0.name, "SJIS" | "BIG5" | "GBK" | "UHC" | "GB18030" | "JOHAB" | "SHIFT_JIS_2004")
+    }
+
     /// Whether nothing is converted.
     #[must_use]
     pub fn is_utf8(self) -> bool {

@@ -29,25 +29,32 @@ pub(super) fn groups(kind: AggregateKind, types: &[Type], result: Type) -> Optio
     Some(match (kind, argument.kind()) {
         (A::Count, _) => Box::new(Count::default()),
         (A::Sum, Kind::Int2) => Box::new(Sums::<Int16Type, i64>::new(
+            0,
             |sum, number| sum.checked_add(number.into()).ok_or_else(|| out_of_range(Kind::Int8)),
             |sum| Ok(Value::Int8(sum)),
         )),
         (A::Sum, Kind::Int4) => Box::new(Sums::<Int32Type, i64>::new(
+            0,
             |sum, number| sum.checked_add(number.into()).ok_or_else(|| out_of_range(Kind::Int8)),
             |sum| Ok(Value::Int8(sum)),
         )),
         (A::Sum, Kind::Int8) => Box::new(Sums::<Int64Type, i128>::new(
+            0,
             |sum, number| Ok(sum + i128::from(number)),
             |sum| Ok(Value::Numeric(Numeric::from(sum))),
         )),
+        // Of negative zeros the sum is negative, too.
         (A::Sum, Kind::Float4) => Box::new(Sums::<Float32Type, f32>::new(
+            -0.0,
             |sum, number| {
                 let next = sum + number;
                 if next.is_infinite() && sum.is_finite() && number.is_finite() { Err(overflow()) } else { Ok(next) }
             },
             |sum| Ok(Value::Float4(sum)),
         )),
-        (A::Sum, Kind::Float8) => Box::new(Sums::<Float64Type, f64>::new(add_floats, |sum| Ok(Value::Float8(sum)))),
+        (A::Sum, Kind::Float8) => {
+            Box::new(Sums::<Float64Type, f64>::new(-0.0, add_floats, |sum| Ok(Value::Float8(sum))))
+        }
         (A::Sum | A::Avg, Kind::Numeric) => Box::new(Numbers::new(kind == A::Avg)),
         (A::Avg, Kind::Int2) => Box::new(Averages::<Int16Type>::default()),
         (A::Avg, Kind::Int4) => Box::new(Averages::<Int32Type>::default()),
@@ -181,17 +188,18 @@ fn each<T: ArrowPrimitiveType>(
 /// Sums; of no values there is none.
 struct Sums<T: ArrowPrimitiveType, S> {
     sums: Vec<Option<S>>,
+    start: S,
     add: fn(S, T::Native) -> Result<S, SqlError>,
     value: fn(S) -> Result<Value, SqlError>,
 }
 
 impl<T: ArrowPrimitiveType, S> Sums<T, S> {
-    fn new(add: fn(S, T::Native) -> Result<S, SqlError>, value: fn(S) -> Result<Value, SqlError>) -> Self {
-        Self { sums: Vec::new(), add, value }
+    fn new(start: S, add: fn(S, T::Native) -> Result<S, SqlError>, value: fn(S) -> Result<Value, SqlError>) -> Self {
+        Self { sums: Vec::new(), start, add, value }
     }
 }
 
-impl<T: ArrowPrimitiveType, S: Copy + Default + Send + Sync> Groups for Sums<T, S> {
+impl<T: ArrowPrimitiveType, S: Copy + Send + Sync> Groups for Sums<T, S> {
     fn resize(&mut self, count: usize) {
         self.sums.resize(count, None);
     }
@@ -199,7 +207,7 @@ impl<T: ArrowPrimitiveType, S: Copy + Default + Send + Sync> Groups for Sums<T, 
     fn update(&mut self, values: &[ArrayRef], groups: &[usize], filter: Option<&BooleanArray>) -> Result<()> {
         each(column::<PrimitiveArray<T>>(values)?, groups, filter, |group, value| {
             let sum = &mut self.sums[group];
-            *sum = Some((self.add)(sum.unwrap_or_default(), value)?);
+            *sum = Some((self.add)(sum.unwrap_or(self.start), value)?);
             Ok(())
         })
     }

@@ -56,7 +56,7 @@ impl Binder<'_> {
                 self.explicit_cast(expr, data_type)
             }
             E::TypedString(typed) => {
-                let ty = Type::from_sql(&typed.data_type)?;
+                let ty = Type::of_literal(&typed.data_type)?;
                 let literal = self.literal(&typed.value.value)?;
                 self.cast(literal, ty, CastContext::Explicit)
             }

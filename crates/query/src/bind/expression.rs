@@ -92,7 +92,7 @@ impl Binder<'_> {
             Expr::Nested(inner) => deeper(inner)?,
             Expr::Value(value) => self.literal(value)?,
             Expr::TypedString(typed) => {
-                let ty = Type::from_sql(&typed.data_type)?;
+                let ty = Type::of_literal(&typed.data_type)?;
                 let literal = typed.value.value.clone().into_string().unwrap_or_default();
                 self.coerce(unknown(literal), ty, CastContext::Explicit)?
             }

@@ -20,7 +20,7 @@ use std::{cell::RefCell, rc::Rc};
 
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
-    types::{Cast, CastContext, EvalContext, Kind, text},
+    types::{Cast, CastContext, EvalContext, Kind},
 };
 use sqlparser::ast::{self, ObjectName, ObjectNamePart};
 
@@ -179,8 +179,7 @@ impl Binder<'_> {
         let expression = match (typed.ty.kind(), typed.expression) {
             (Kind::Unknown, Expression::Constant(Value::Null)) => Expression::NULL,
             (Kind::Unknown, Expression::Constant(literal)) if literal.as_str().is_some() => {
-                let value = text::input(ty, literal.as_str().unwrap_or_default(), self.context)?;
-                Expression::Constant(value)
+                Expression::Constant(Cast::find(Kind::Unknown, ty, context)?.apply(literal, self.context)?)
             }
             (Kind::Unknown, Expression::Parameter(number)) => {
                 self.set_parameter_type(number, Type::of(ty.kind()));

@@ -8,7 +8,10 @@ use freshet_sql::{
     general::ResultColumn,
     types::{EvalContext, binary as binary_values, text as text_values},
 };
-use sqlparser::{ast::Statement, parser::Parser};
+use sqlparser::{
+    ast::{Ident, ObjectName, Statement},
+    parser::Parser,
+};
 
 use super::{
     Session,
@@ -19,7 +22,7 @@ use super::{
     wire::{report, undelivered},
 };
 use crate::{
-    bind::{Stop, select::Output},
+    bind::{Stop, modify::InsertPlan, select::Output},
     copy::{self, Fields, Format, Kind, binary, csv, syntax, text},
     execute::{Sink, modify::Collected},
     expression::{Environment, Source},
@@ -178,7 +181,14 @@ impl Session<'_> {
             }
         };
         let prepared = Prepared::new("", Some(statement), Vec::new());
-        let planned = self.plan(&prepared)?;
+        let mut planned = self.plan(&prepared)?;
+        if planned.locks() {
+            self.may_write("COPY TO")?;
+        }
+        let interrupted = self.interruption();
+        if let Some(made) = self.lock_for(&prepared, &planned, &interrupted)? {
+            planned = made;
+        }
         let columns = planned.columns.as_deref().unwrap_or_default();
         let wire = if copy.format.kind == Kind::Binary { WireFormat::Binary } else { WireFormat::Text };
         if copy.format.header && copy.format.kind == Kind::Binary {
@@ -205,11 +215,8 @@ impl Session<'_> {
         })
     }
 
-    fn copy_in(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
-        self.may_write("COPY FROM")?;
-        let syntax::Source::Table(name, columns) = &copy.source else {
-            return Err(SqlError::internal("COPY of a query from the client"));
-        };
+    /// The insertion that COPY to a table's columns is.
+    fn insertion(&self, name: &ObjectName, columns: &[Ident]) -> Result<InsertPlan, SqlError> {
         let list = columns.iter().map(ToString::to_string).collect::<Vec<_>>();
         // As many values as there are columns, of which only the places count.
         let sql = if list.is_empty() {
@@ -230,7 +237,22 @@ impl Session<'_> {
         let Some(Statement::Insert(insert)) = insert.into_iter().next() else {
             return Err(SqlError::internal("a statement made for COPY is no INSERT"));
         };
-        let plan = self.with_binder(|binder, _| binder.insert(&insert, None).map_err(Stop::into_error))?;
+        self.with_binder(|binder, _| binder.insert(&insert, None).map_err(Stop::into_error))
+    }
+
+    fn copy_in(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+        self.may_write("COPY FROM")?;
+        let syntax::Source::Table(name, columns) = &copy.source else {
+            return Err(SqlError::internal("COPY of a query from the client"));
+        };
+        let interrupted = self.interruption();
+        let plan = loop {
+            let plan = self.insertion(name, columns)?;
+            if self.lock_written([plan.table.table.oid].into_iter(), &interrupted)? {
+                break plan;
+            }
+            self.see_definitions()?;
+        };
         let types: Vec<Type> = plan.targets.iter().map(|target| plan.table.column_type(*target)).collect();
         let names: Vec<&str> =
             plan.targets.iter().map(|target| plan.table.table.columns[*target].name.as_str()).collect();

@@ -24,7 +24,12 @@ use super::{
     statement::{Rows, Tag},
     wire::{Wire, fields, format_of, report, undelivered},
 };
-use crate::{error::unforeseen, execute::modify::Collected, syntax::clipped as clip, system::activity::shown};
+use crate::{
+    error::unforeseen,
+    execute::modify::Collected,
+    syntax::{Remarks, clipped as clip},
+    system::activity::shown,
+};
 
 /// How often a statement is tried again that has lost a race.
 const TRIES: u32 = 100;
@@ -104,10 +109,7 @@ impl Session<'_> {
     fn statements_of(&mut self, sql: &str, client: &mut Client<'_>) -> Result<(), SqlError> {
         // Held until all of them have been run.
         let kept = self.state.statement_memory().reserve();
-        let mut clipped = Vec::new();
-        let parsed = parse_within(sql, &kept, &mut clipped);
-        self.tell_clipped(&clipped, client);
-        let statements = parsed?;
+        let statements = self.read(sql, &kept, client)?;
         // The unnamed portal and statement go with a simple query.
         self.statements.remove("");
         self.portals.remove("");
@@ -124,19 +126,23 @@ impl Session<'_> {
         self.end_of_statement(client)
     }
 
-    /// Names that were longer than names can be: the client is told.
-    fn tell_clipped(&self, names: &[String], out: &mut Out) {
-        for name in names {
+    /// The statements of a text. The client is told of names that are longer than names can be, and
+    /// of literals that are not written as they should be.
+    fn read(&self, sql: &str, kept: &Reservation, out: &mut Out) -> Result<Vec<Parsed>, SqlError> {
+        let mut remarks = Remarks::default();
+        let parsed = parse_within(sql, kept, self.state.settings.ready.literals, &mut remarks);
+        for warning in remarks.warnings {
+            self.state.tell(out, &super::wire::warning(warning));
+        }
+        for name in &remarks.clipped {
             let message = format!("identifier \"{name}\" will be truncated to \"{}\"", clip(name));
             self.state.tell(out, &super::wire::notice(SqlError::new(SqlState::NAME_TOO_LONG, message)));
         }
+        parsed
     }
 
     fn understand(&self, sql: &str, types: Types<'_>, kept: &Reservation, out: &mut Out) -> Result<Prepared, SqlError> {
-        let mut clipped = Vec::new();
-        let parsed = parse_within(sql, kept, &mut clipped);
-        self.tell_clipped(&clipped, out);
-        let mut statements = parsed?;
+        let mut statements = self.read(sql, kept, out)?;
         if statements.len() > 1 {
             let message = "cannot insert multiple commands into a prepared statement";
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, message));

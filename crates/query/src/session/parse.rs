@@ -9,7 +9,7 @@ use crate::{
     bind::{not_supported, syntax_error},
     copy::syntax::Copy,
     ddl::Definition,
-    syntax::{self, at, wrong},
+    syntax::{self, Remarks, Rules, at, wrong},
 };
 
 /// A statement, understood.
@@ -48,12 +48,17 @@ pub fn parse(sql: &str) -> Result<Vec<Parsed>, SqlError> {
 }
 
 /// The same, of a client's text: what they take until they have been run is taken from `memory`.
-/// `clipped` gets the names that were too long.
+/// `remarks` gets what the client is to be told.
 ///
 /// # Errors
 /// As for [`parse`], and 53200.
-pub fn parse_within(sql: &str, memory: &Reservation, clipped: &mut Vec<String>) -> Result<Vec<Parsed>, SqlError> {
-    syntax::read_within(sql, |bytes| memory.take(bytes), clipped, |parser| statements(parser, sql))
+pub fn parse_within(
+    sql: &str,
+    memory: &Reservation,
+    rules: Rules,
+    remarks: &mut Remarks,
+) -> Result<Vec<Parsed>, SqlError> {
+    syntax::read_within(sql, |bytes| memory.take(bytes), rules, remarks, |parser| statements(parser, sql))
 }
 
 fn statements(parser: &mut Parser<'_>, sql: &str) -> Result<Vec<Parsed>, SqlError> {

@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 
-use freshet_postgres::{Encoding, Field, Format, Out, Report, Row};
+use freshet_postgres::{Encoding, Field, Format, Out, Report, Row, Severity};
 use freshet_sql::{
     SqlError, Value, ValueRef,
     general::ResultColumn,
@@ -158,14 +158,26 @@ pub fn undelivered(report: Report) -> SqlError {
 
 /// A notice as the protocol tells it.
 pub fn notice(notice: SqlError) -> Report {
-    let fields = notice.into_report();
+    told(Severity::Notice, notice)
+}
+
+/// A warning, as the protocol tells it.
+pub fn warning(warning: SqlError) -> Report {
+    told(Severity::Warning, warning)
+}
+
+fn told(severity: Severity, what: SqlError) -> Report {
+    let fields = what.into_report();
     let state = freshet_postgres::SqlState::new(fields.state.code());
-    let mut report = Report::new(freshet_postgres::Severity::Notice, state, fields.message.into_owned());
+    let mut report = Report::new(severity, state, fields.message.into_owned());
     if let Some(detail) = fields.detail {
         report = report.detail(detail);
     }
     if let Some(hint) = fields.hint {
         report = report.hint(hint);
+    }
+    if let Some(position) = fields.position {
+        report = report.position(position);
     }
     report
 }

@@ -155,7 +155,7 @@ mod tests {
     use super::*;
 
     fn of(sql: &str) -> (usize, usize, usize) {
-        let found = chains(&super::super::tokens(sql, |_| Ok(())).unwrap());
+        let found = chains(&super::super::tokens(sql, None, |_| Ok(())).unwrap());
         (found.conditions, found.operators, found.queries)
     }
 
@@ -168,7 +168,7 @@ mod tests {
         assert_eq!(of("SELECT a::int::text[][] IS NULL IS NULL"), (0, 6, 0));
         let sql = "INSERT INTO t VALUES (-1, -2), (-3, -4); SELECT - 1";
         assert_eq!(of(sql), (0, 1, 0));
-        assert_eq!(chains(&super::super::tokens(sql, |_| Ok(())).unwrap()).parts, 3);
+        assert_eq!(chains(&super::super::tokens(sql, None, |_| Ok(())).unwrap()).parts, 3);
     }
 
     #[test]
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn depth_is_that_of_brackets_or_of_signs() {
-        let depth = |sql| chains(&super::super::tokens(sql, |_| Ok(())).unwrap()).depth;
+        let depth = |sql| chains(&super::super::tokens(sql, None, |_| Ok(())).unwrap()).depth;
         assert_eq!(depth("SELECT 1"), 0);
         assert_eq!(depth("SELECT ((1), CASE WHEN (a) THEN 1 END)"), 4);
         assert_eq!(depth("SELECT NOT NOT NOT a, - + 1"), 3);

@@ -28,12 +28,15 @@ use crate::bind::syntax_error;
 mod balance;
 mod chains;
 mod conflict;
+mod literals;
 pub mod locking;
 mod operators;
 
 pub use balance::balance;
 use chains::chains;
 pub use conflict::CONFLICT_TARGET;
+use literals::Masked;
+pub use literals::Rules;
 
 /// Steps that a text may take beyond those that its length is worth.
 const FREE_STEPS: u64 = 50_000;
@@ -111,7 +114,7 @@ impl Dialect for PostgreSql {
 
     fn parse_prefix(&self, parser: &mut Parser<'_>) -> Option<Result<Expr, ParserError>> {
         step();
-        precise_interval(parser).or_else(|| operators::prefix(parser))
+        precise_interval(parser).or_else(|| operators::prefix(parser)).or_else(|| literals::typed(parser))
     }
 
     fn parse_infix(&self, parser: &mut Parser<'_>, left: &Expr, _: u8) -> Option<Result<Expr, ParserError>> {
@@ -303,22 +306,33 @@ const TOKENS_AT_A_TIME: usize = 500;
 /// # Errors
 /// What `parse` returns; 42601 when there is something that is no token; 54001.
 pub fn read<T>(sql: &str, parse: impl FnOnce(&mut Parser<'_>) -> Result<T, SqlError>) -> Result<T, SqlError> {
-    read_within(sql, |_| Ok(()), &mut Vec::new(), parse)
+    read_within(sql, |_| Ok(()), Rules::default(), &mut Remarks::default(), parse)
+}
+
+/// What is to be said of a text that can be read.
+#[derive(Debug, Default)]
+pub struct Remarks {
+    /// The names that were too long, which are cut.
+    pub clipped: Vec<String>,
+    /// Warnings, about its literals.
+    pub warnings: Vec<SqlError>,
 }
 
 /// The same, by a client's leave: `take` is told of the bytes that the text takes until it is run,
-/// before they are taken, and `clipped` of the names that were too long, which are cut.
+/// before they are taken.
 ///
 /// # Errors
 /// As for [`read`], and those of `take`.
 pub fn read_within<T>(
     sql: &str,
     take: impl FnMut(usize) -> Result<(), SqlError>,
-    clipped: &mut Vec<String>,
+    rules: Rules,
+    remarks: &mut Remarks,
     parse: impl FnOnce(&mut Parser<'_>) -> Result<T, SqlError>,
 ) -> Result<T, SqlError> {
-    let mut tokens = tokens(sql, take)?;
-    tokens.iter_mut().for_each(|token| clip(token, clipped));
+    let mut masked = literals::masked(sql, rules, &mut remarks.warnings)?;
+    let mut tokens = tokens(sql, masked.as_mut(), take)?;
+    tokens.iter_mut().for_each(|token| clip(token, &mut remarks.clipped));
     let chains = chains(&tokens);
     if chains.parts > PARTS {
         return Err(too_complex("the text is too long: it has too many statements and queries"));
@@ -442,12 +456,16 @@ fn clip(token: &mut TokenWithSpan, noted: &mut Vec<String>) {
     }
 }
 
-/// The tokens of a text.
+/// The tokens of a text, whose literals may be masked.
 ///
 /// # Errors
 /// 42601 when it has something that is no token, 54001 when there are too many, and those of
 /// `take`.
-fn tokens(sql: &str, mut take: impl FnMut(usize) -> Result<(), SqlError>) -> Result<Vec<TokenWithSpan>, SqlError> {
+fn tokens(
+    sql: &str,
+    masked: Option<&mut Masked>,
+    mut take: impl FnMut(usize) -> Result<(), SqlError>,
+) -> Result<Vec<TokenWithSpan>, SqlError> {
     let mut tokens = Vec::new();
     let mut left = TOKENS;
     let mut refused = None;
@@ -462,15 +480,20 @@ fn tokens(sql: &str, mut take: impl FnMut(usize) -> Result<(), SqlError>) -> Res
             }
             token
         };
-        Tokenizer::new(&PostgreSql, sql).tokenize_with_location_into_buf_with_mapper(&mut tokens, count)
+        let text = masked.as_ref().map_or(sql, |masked| &masked.text);
+        Tokenizer::new(&PostgreSql, text).tokenize_with_location_into_buf_with_mapper(&mut tokens, count)
     });
     if let Some(error) = refused {
         return Err(error);
     }
     match read {
         Some(Ok(())) => {
+            if let Some(masked) = masked {
+                tokens.iter_mut().for_each(|token| masked.unmask(token));
+            }
             check_numbers(&tokens, sql)?;
-            locking::marked(spelt_out(tokens))
+            literals::check_neighbours(&tokens, sql)?;
+            locking::marked(spelt_out(operators::split(tokens)))
         }
         Some(Err(error)) => Err(wrong(error.into(), sql)),
         None => Err(too_complex("the text is too long: it has too many words and signs")),

@@ -27,7 +27,7 @@ use sqlparser::{
     dialect::{Dialect, Precedence},
     keywords::Keyword,
     parser::{Parser, ParserError},
-    tokenizer::Token,
+    tokenizer::{Location, Span, Token, TokenWithSpan, Tokenizer},
 };
 
 use super::{INNER, step};
@@ -76,6 +76,44 @@ pub(super) fn next_strength(parser: &Parser<'_>) -> Option<u8> {
         },
     };
     Some(found)
+}
+
+/// The same tokens, where signs that end an operator are operators of their own: `>=-` is `>=` and
+/// `-`. They belong to it if it has a sign that PostgreSQL's own operators do not begin with.
+pub(super) fn split(read: Vec<TokenWithSpan>) -> Vec<TokenWithSpan> {
+    let splits = |token: &Token| match token {
+        Token::CustomBinaryOperator(op) => {
+            op.len() > 1 && op.ends_with(['+', '-']) && !op.contains(['~', '!', '@', '#', '^', '&', '|', '`', '?', '%'])
+        }
+        _ => false,
+    };
+    if !read.iter().any(|token| splits(&token.token)) {
+        return read;
+    }
+    let mut tokens = Vec::with_capacity(read.len() + 1);
+    for token in read {
+        let Token::CustomBinaryOperator(op) = &token.token else {
+            tokens.push(token);
+            continue;
+        };
+        if !splits(&token.token) {
+            tokens.push(token);
+            continue;
+        }
+        // Where nothing but signs is left, the first is an operator as well.
+        let mut parts = vec![op.trim_end_matches(['+', '-'])];
+        parts.extend(op[parts[0].len()..].split_inclusive(['+', '-']));
+        let mut start = token.span.start;
+        for part in parts.into_iter().filter(|part| !part.is_empty()) {
+            let known = Tokenizer::new(&super::PostgreSql, part).tokenize();
+            let known = known.ok().filter(|known| known.len() == 1).and_then(|mut known| known.pop());
+            let end = Location::new(start.line, start.column + part.len() as u64);
+            let known = known.unwrap_or_else(|| Token::CustomBinaryOperator(part.to_owned()));
+            tokens.push(TokenWithSpan::new(known, Span::new(start, end)));
+            start = end;
+        }
+    }
+    tokens
 }
 
 /// Something before its operand.

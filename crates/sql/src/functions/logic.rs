@@ -103,7 +103,9 @@ fn null_if(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> 
 }
 
 fn greatest(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {
-    Ok(arguments.iter().filter(|value| !value.is_null()).max().cloned().unwrap_or_default())
+    // Of equal ones the first.
+    let values = arguments.iter().filter(|value| !value.is_null());
+    Ok(values.reduce(|most, next| if next > most { next } else { most }).cloned().unwrap_or_default())
 }
 
 fn least(arguments: &[Value], _: &EvalContext<'_>) -> Result<Value, SqlError> {

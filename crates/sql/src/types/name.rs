@@ -72,6 +72,17 @@ impl Type {
         })
     }
 
+    /// The type of a literal such as `date '…'`: `char '…'` has any length.
+    ///
+    /// # Errors
+    /// As for [`Self::from_sql`].
+    pub fn of_literal(name: &DataType) -> Result<Self, SqlError> {
+        match name {
+            DataType::Char(None) | DataType::Character(None) => Ok(Self::of(Kind::Char)),
+            name => Self::from_sql(name),
+        }
+    }
+
     /// The type of `INTERVAL '…' YEAR TO MONTH` and its like: which fields it has, and how many
     /// digits its seconds have.
     ///

@@ -13,7 +13,12 @@ use freshet_sql::{
     },
 };
 
-use crate::{commit::Level, schema::Oid, syntax::clipped, system::activity::SettingInfo};
+use crate::{
+    commit::Level,
+    schema::Oid,
+    syntax::{Rules, clipped},
+    system::activity::SettingInfo,
+};
 
 mod known;
 mod value;
@@ -131,6 +136,8 @@ pub struct Ready {
     pub commit_stamps: bool,
     /// client_min_messages: whether notices are told, and warnings.
     pub tells: (bool, bool),
+    /// standard_conforming_strings, escape_string_warning, backslash_quote.
+    pub literals: Rules,
 }
 
 impl Default for Settings {
@@ -148,6 +155,7 @@ impl Default for Settings {
             level: Level::Node,
             commit_stamps: false,
             tells: (true, true),
+            literals: Rules::default(),
         };
         Self {
             changed: BTreeMap::new(),
@@ -383,13 +391,7 @@ impl Settings {
                 return Err(invalid(known.name, value).with_detail(format!("Tablespace \"{value}\" does not exist.")));
             }
             Kind::Text | Kind::Names => value.to_owned(),
-            Kind::Bool => match value::boolean(known.name, value)? {
-                "off" if name == "standard_conforming_strings" => {
-                    let message = "standard_conforming_strings = off is not supported";
-                    return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, message));
-                }
-                truth => truth.to_owned(),
-            },
+            Kind::Bool => value::boolean(known.name, value)?.to_owned(),
             Kind::Integer(unit, least, most) => {
                 let shown = value::integer(known.name, *unit, *least, *most, value)?;
                 if name == "freshet.query_memory"
@@ -592,6 +594,15 @@ impl Settings {
                 "warning" => (false, true),
                 "error" => (false, false),
                 _ => (true, true),
+            },
+            literals: Rules {
+                standard: self.is_on("standard_conforming_strings"),
+                warns: self.is_on("escape_string_warning"),
+                quotes: match self.get("backslash_quote") {
+                    Some("off") => false,
+                    Some("on") => true,
+                    _ => !self.get("client_encoding").and_then(Encoding::named).is_some_and(Encoding::hides_ascii),
+                },
             },
         };
     }
