@@ -5,9 +5,13 @@ use std::ops::ControlFlow;
 use freshet_postgres::{Client, CopyOut, EncodedStream, Encoding, Format as WireFormat};
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
+    general::ResultColumn,
     types::{EvalContext, binary as binary_values, text as text_values},
 };
-use sqlparser::{ast::Statement, parser::Parser};
+use sqlparser::{
+    ast::{Ident, ObjectName, Statement},
+    parser::Parser,
+};
 
 use super::{
     Session,
@@ -15,10 +19,10 @@ use super::{
     parse::{Parsed, parse},
     prepare::{Plan, Prepared},
     statement::Tag,
-    wire::{ResultColumn, report, undelivered},
+    wire::{report, undelivered},
 };
 use crate::{
-    bind::{Stop, select::Output},
+    bind::{Stop, modify::InsertPlan, select::Output},
     copy::{self, Fields, Format, Kind, binary, csv, syntax, text},
     execute::{Sink, modify::Collected},
     expression::{Environment, Source},
@@ -177,11 +181,21 @@ impl Session<'_> {
             }
         };
         let prepared = Prepared::new("", Some(statement), Vec::new());
-        let planned = self.plan(&prepared)?;
+        let mut planned = self.plan(&prepared)?;
+        if planned.locks() {
+            self.may_write("COPY TO")?;
+        }
+        let interrupted = self.interruption();
+        if let Some(made) = self.lock_for(&prepared, &planned, &interrupted)? {
+            planned = made;
+        }
         let columns = planned.columns.as_deref().unwrap_or_default();
         let wire = if copy.format.kind == Kind::Binary { WireFormat::Binary } else { WireFormat::Text };
         if copy.format.header && copy.format.kind == Kind::Binary {
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot specify HEADER in BINARY mode"));
+        }
+        if planned.locks() {
+            self.may_write("SELECT FOR UPDATE")?;
         }
         self.with_run(&*planned, &planned.firsts, &[], |run, planned| {
             let encoding = client.encoding();
@@ -194,7 +208,6 @@ impl Session<'_> {
             let count = match &planned.plan {
                 Plan::Select(plan) => run.select(plan, &mut sink)?,
                 Plan::General(query) => run.general(query, &mut sink)?,
-                Plan::Locked(plan) => run.locked_general(plan, &mut sink)?,
                 _ => return Err(SqlError::internal("COPY of something that is no query")),
             };
             sink.end()?;
@@ -202,11 +215,8 @@ impl Session<'_> {
         })
     }
 
-    fn copy_in(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
-        self.may_write("COPY FROM")?;
-        let syntax::Source::Table(name, columns) = &copy.source else {
-            return Err(SqlError::internal("COPY of a query from the client"));
-        };
+    /// The insertion that COPY to a table's columns is.
+    fn insertion(&self, name: &ObjectName, columns: &[Ident]) -> Result<InsertPlan, SqlError> {
         let list = columns.iter().map(ToString::to_string).collect::<Vec<_>>();
         // As many values as there are columns, of which only the places count.
         let sql = if list.is_empty() {
@@ -227,7 +237,22 @@ impl Session<'_> {
         let Some(Statement::Insert(insert)) = insert.into_iter().next() else {
             return Err(SqlError::internal("a statement made for COPY is no INSERT"));
         };
-        let plan = self.with_binder(|binder, _| binder.insert(&insert, None).map_err(Stop::into_error))?;
+        self.with_binder(|binder, _| binder.insert(&insert, None).map_err(Stop::into_error))
+    }
+
+    fn copy_in(&mut self, copy: &syntax::Copy, client: &mut Client<'_>) -> Result<Tag, SqlError> {
+        self.may_write("COPY FROM")?;
+        let syntax::Source::Table(name, columns) = &copy.source else {
+            return Err(SqlError::internal("COPY of a query from the client"));
+        };
+        let interrupted = self.interruption();
+        let plan = loop {
+            let plan = self.insertion(name, columns)?;
+            if self.lock_written([plan.table.table.oid].into_iter(), &interrupted)? {
+                break plan;
+            }
+            self.see_definitions()?;
+        };
         let types: Vec<Type> = plan.targets.iter().map(|target| plan.table.column_type(*target)).collect();
         let names: Vec<&str> =
             plan.targets.iter().map(|target| plan.table.table.columns[*target].name.as_str()).collect();

@@ -17,6 +17,7 @@ use crate::{
     execute::{Run, Sink, modify::Collected},
     expression::Environment,
     locks::{self, Patience},
+    schema::Oid,
 };
 
 /// What a statement has done, as its tag says.
@@ -52,9 +53,7 @@ impl Session<'_> {
             Plan::Insert(_) => self.may_write("INSERT")?,
             Plan::Update(_) => self.may_write("UPDATE")?,
             Plan::Delete(_) => self.may_write("DELETE")?,
-            Plan::Select(_) | Plan::General(_) | Plan::Locked(_) if planned.locks() => {
-                self.may_write("SELECT FOR UPDATE")?
-            }
+            Plan::Select(_) | Plan::General(_) if planned.locks() => self.may_write("SELECT FOR UPDATE")?,
             Plan::Utility => return self.utility(prepared, planned, parameters, rows, client),
             _ => {}
         }
@@ -79,7 +78,6 @@ impl Session<'_> {
                 Plan::Update(plan) => format!("UPDATE {}", run.update(plan, sink)?),
                 Plan::Delete(plan) => format!("DELETE {}", run.delete(plan, sink)?),
                 Plan::General(query) => format!("SELECT {}", run.general(query, sink)?),
-                Plan::Locked(plan) => format!("SELECT {}", run.locked_general(plan, sink)?),
                 Plan::Utility => unreachable!("it went another way"),
             };
             run.finish()?;
@@ -144,37 +142,54 @@ impl Session<'_> {
     /// Takes the lock of a writer on the table that a plan changes. Returns another plan, if the table was changed since this one was made.
     ///
     /// # Errors
-    /// 40001 when the table was changed since the transaction's snapshot; 40P01, 55P03, 57014.
-    fn lock_for(
+    /// As for [`Session::lock_written`] and [`Session::see_definitions`].
+    pub(super) fn lock_for(
         &mut self,
         prepared: &Prepared,
         planned: &Arc<Planned>,
         interrupted: &dyn Fn() -> Result<(), SqlError>,
     ) -> Result<Option<Arc<Planned>>, SqlError> {
         let mut made: Option<Arc<Planned>> = None;
-        loop {
-            let now = made.as_ref().unwrap_or(planned);
-            let mut outdated = false;
-            for table in self.state.schema.touched_with(now.writes_to()) {
-                let limit = self.state.settings.ready.lock_timeout;
-                let deadline = limit.and_then(|limit| std::time::Instant::now().checked_add(limit));
-                let patience = Patience { deadline, interrupted };
-                let version = self.state.schema.version.number;
-                outdated |= self.locks.write(table, version, patience)? == locks::Planned::Outdated;
-            }
-            if !outdated {
-                return Ok(made);
-            }
-            let block = self.block.as_ref().expect("a statement has a transaction");
-            let transaction = block.transaction.as_ref().expect("a statement has a transaction");
-            if !block.is_read_committed() {
-                let message = "could not serialize access due to concurrent change of a table's definition";
-                return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message));
-            }
-            transaction.refresh();
-            self.refresh_schema()?;
+        while !self.lock_written(made.as_ref().unwrap_or(planned).writes_to(), interrupted)? {
+            self.see_definitions()?;
             made = Some(self.plan(prepared)?);
         }
+        Ok(made)
+    }
+
+    /// Takes the lock of a writer on tables. Says whether they are as the session knows them.
+    ///
+    /// # Errors
+    /// 40P01, 55P03, 57014.
+    pub(super) fn lock_written(
+        &self,
+        tables: impl Iterator<Item = Oid>,
+        interrupted: &dyn Fn() -> Result<(), SqlError>,
+    ) -> Result<bool, SqlError> {
+        let mut current = true;
+        for table in self.state.schema.touched_with(tables) {
+            let limit = self.state.settings.ready.lock_timeout;
+            let deadline = limit.and_then(|limit| std::time::Instant::now().checked_add(limit));
+            let patience = Patience { deadline, interrupted };
+            let version = self.state.schema.version.number;
+            current &= self.locks.write(table, version, patience)? == locks::Planned::Current;
+        }
+        Ok(current)
+    }
+
+    /// A table was changed since its statement was planned: what is planned from here on sees that.
+    ///
+    /// # Errors
+    /// 40001 when that is later than the transaction's snapshot.
+    pub(super) fn see_definitions(&mut self) -> Result<(), SqlError> {
+        let block = self.block.as_ref().expect("a statement has a transaction");
+        let transaction = block.transaction.as_ref().expect("a statement has a transaction");
+        if !block.is_read_committed() {
+            let message = "could not serialize access due to concurrent change of a table's definition";
+            return Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message));
+        }
+        transaction.refresh();
+        self.refresh_schema()
     }
 
     /// When the transaction began.

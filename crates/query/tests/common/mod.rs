@@ -82,6 +82,11 @@ impl SqlNode {
         Self::start(config(None))
     }
 
+    /// Ends all sessions, as a deposed primary does; returns how many have not ended.
+    pub fn shut_down(&mut self) -> usize {
+        self.front.take().unwrap().shut_down(Duration::ZERO)
+    }
+
     pub fn address(&self) -> std::net::SocketAddr {
         self.front.as_ref().unwrap().addresses()[0]
     }

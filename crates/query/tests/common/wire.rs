@@ -45,7 +45,8 @@ pub enum Part {
 #[derive(Clone, Debug)]
 pub struct Answer {
     pub parts: Vec<Part>,
-    /// `I`, `T` or `E`: out of a transaction, in one, in one that has failed.
+    /// `I`, `T` or `E`: out of a transaction, in one, in one that has failed; `X` when the connection
+    /// ended behind an error.
     pub status: char,
 }
 
@@ -173,7 +174,11 @@ impl Wire {
         let mut parts = Vec::new();
         let mut copied = None;
         loop {
-            let (kind, body) = self.message().unwrap_or_else(|cause| panic!("{}: {cause}", self.asked));
+            let (kind, body) = match self.message() {
+                Ok(message) => message,
+                Err(_) if matches!(parts.last(), Some(Part::Failed { .. })) => return Answer { parts, status: 'X' },
+                Err(cause) => panic!("{}: {cause}", self.asked),
+            };
             let mut body = Body(&body);
             match kind {
                 b'T' => {
@@ -207,6 +212,19 @@ impl Wire {
                 _ => {}
             }
         }
+    }
+
+    /// Begins a COPY from the client and sends some rows, with more to come.
+    pub fn begin_copy(&mut self, sql: &str, data: &str) {
+        self.ask(sql, "");
+        loop {
+            match self.message().unwrap_or_else(|cause| panic!("{sql}: {cause}")) {
+                (b'G', _) => break,
+                (b'E', body) => panic!("{sql}: {:?}", Body(&body).error()),
+                _ => {}
+            }
+        }
+        self.send(Some(b'd'), data.as_bytes());
     }
 
     fn message(&mut self) -> io::Result<(u8, Vec<u8>)> {
