@@ -28,6 +28,8 @@ mod transaction;
 mod waits;
 mod worker;
 
+pub use freshet_base::RowLock;
+
 pub use self::{
     build::{Batch, BuildError},
     core::Core,
@@ -36,7 +38,6 @@ pub use self::{
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
     messages::{Message, Messages},
     procedure::RETRIES,
-    row_locks::RowLock,
     savepoint::Savepoint,
     snapshots::{Primary, Snapshots},
     transaction::{Direction, Record, Transaction},
