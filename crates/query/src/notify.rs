@@ -325,10 +325,10 @@ mod tests {
 
     #[test]
     fn what_is_too_long_is_refused() {
-        let state = |channel: &str, payload: &str| Notification::new(channel, payload).unwrap_err().state.code();
-        assert_eq!(state("", "x"), "22023");
-        assert_eq!(state(&"c".repeat(64), "x"), "22023");
-        assert_eq!(state("c", &"x".repeat(8000)), "22023");
+        for (channel, payload) in [("", "x"), (&*"c".repeat(64), "x"), ("c", &*"x".repeat(8000))] {
+            let refused = Notification::new(channel, payload).unwrap_err();
+            assert_eq!(refused.state, SqlState::INVALID_PARAMETER_VALUE, "{channel}");
+        }
         assert!(Notification::new(&"c".repeat(63), &"x".repeat(7999)).is_ok());
     }
 }
