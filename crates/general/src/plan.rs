@@ -21,14 +21,14 @@ use freshet_base::panics;
 use freshet_sql::{
     SqlError, Type, Value,
     explain::Step,
-    general::{Column, GeneralPlan, GeneralRows, Relations, Run},
+    general::{GeneralPlan, GeneralRows, Relations, ResultColumn, Run},
     memory::{Pool, size_of_value},
     types::EvalContext,
 };
 use sqlparser::ast::Query;
 
 use crate::{
-    bind::bind,
+    bind::{Bound, bind},
     error::{external, to_sql},
     exec::{BATCH_ROWS, next_batch},
     explain,
@@ -52,7 +52,8 @@ static CONFIG: LazyLock<SessionConfig> =
 pub(crate) struct Planned {
     pub plan: Arc<LogicalPlan>,
     pub subqueries: Vec<Option<Arc<LogicalPlan>>>,
-    columns: Vec<Column>,
+    columns: Vec<ResultColumn>,
+    locked: Vec<u32>,
     parameters: Vec<Type>,
 }
 
@@ -70,7 +71,8 @@ impl Planned {
         guarded(|| {
             let bound = bind(query, parameters, relations, context)?;
             let (plan, subqueries) = optimize(&bound)?;
-            Ok(Self { plan, subqueries, columns: bound.columns, parameters: bound.parameters })
+            let Bound { columns, locked, parameters, .. } = bound;
+            Ok(Self { plan, subqueries, columns, locked, parameters })
         })
     }
 
@@ -258,8 +260,12 @@ impl Drop for Running<'_> {
 }
 
 impl GeneralPlan for Plan {
-    fn columns(&self) -> &[Column] {
+    fn columns(&self) -> &[ResultColumn] {
         &self.0.columns
+    }
+
+    fn locked(&self) -> &[u32] {
+        &self.0.locked
     }
 
     fn parameters(&self) -> &[Type] {

@@ -27,6 +27,8 @@ mod transaction;
 mod waits;
 mod worker;
 
+pub use freshet_base::RowLock;
+
 pub use self::{
     build::{Batch, BuildError},
     core::Core,
@@ -34,7 +36,6 @@ pub use self::{
     garbage::Collector,
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
     procedure::RETRIES,
-    row_locks::RowLock,
     savepoint::Savepoint,
     snapshots::{Primary, Snapshots},
     transaction::{Direction, Record, Transaction},

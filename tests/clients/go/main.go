@@ -1,4 +1,5 @@
-// Pgx with its pool, and lib/pq below database/sql, against a primary and its standby.
+// Pgx with its pool, lib/pq below database/sql, and GORM, against a primary and its standby. With
+// the argument `listen` only notifications are tried.
 package main
 
 import (
@@ -25,18 +26,21 @@ func address(port string) string {
 	return fmt.Sprintf("postgres://freshet@127.0.0.1:%s/freshet?sslmode=disable", os.Getenv(port))
 }
 
-// failed tells what went wrong; the process ends by it.
-type failed struct{ what string }
+// fail tells what went wrong, and ends the process.
+func fail(what ...any) {
+	fmt.Fprintln(os.Stderr, what...)
+	os.Exit(1)
+}
 
 func check(err error, what string) {
 	if err != nil {
-		panic(failed{fmt.Sprintf("%s: %v", what, err)})
+		fail(what+":", err)
 	}
 }
 
 func same(found, wanted any, what string) {
 	if !reflect.DeepEqual(found, wanted) {
-		panic(failed{fmt.Sprintf("%s: expected %#v, found %#v", what, wanted, found)})
+		fail(fmt.Sprintf("%s: expected %#v, found %#v", what, wanted, found))
 	}
 }
 
@@ -44,7 +48,7 @@ func same(found, wanted any, what string) {
 func refused(err error, state, what string) *pgconn.PgError {
 	var said *pgconn.PgError
 	if !errors.As(err, &said) || said.Code != state {
-		panic(failed{fmt.Sprintf("%s: expected SQLSTATE %s, found %v", what, state, err)})
+		fail(fmt.Sprintf("%s: expected SQLSTATE %s, found %v", what, state, err))
 	}
 	return said
 }
@@ -190,21 +194,8 @@ func items(pool *pgxpool.Pool) {
 	brief, cancel := context.WithTimeout(ctx, 100*time.Millisecond)
 	defer cancel()
 	if _, err = pool.Exec(brief, "SELECT pg_sleep(60)"); !pgconn.Timeout(err) {
-		panic(failed{fmt.Sprintf("a time-out: %v", err)})
+		fail("a time-out:", err)
 	}
-}
-
-func notified(pool *pgxpool.Pool) {
-	connection, err := pool.Acquire(ctx)
-	check(err, "acquire")
-	defer connection.Release()
-	_, err = connection.Exec(ctx, "LISTEN news")
-	check(err, "LISTEN")
-	_, err = pool.Exec(ctx, "SELECT pg_notify('news', $1)", "it rains")
-	check(err, "pg_notify")
-	said, err := connection.Conn().WaitForNotification(ctx)
-	check(err, "a notification")
-	same([]string{said.Channel, said.Payload}, []string{"news", "it rains"}, "a notification")
 }
 
 func databaseSQL() {
@@ -236,15 +227,8 @@ func databaseSQL() {
 	_, err = db.Exec("INSERT INTO go_app.item (name) VALUES ($1)", "by pq 1")
 	var said *pq.Error
 	if !errors.As(err, &said) || said.Code.Name() != "unique_violation" {
-		panic(failed{fmt.Sprintf("a duplicate: %v", err)})
+		fail("a duplicate:", err)
 	}
-	listener := pq.NewListener(address("PRIMARY"), time.Second, time.Minute, nil)
-	defer listener.Close()
-	check(listener.Listen("pq_news"), "LISTEN")
-	_, err = db.Exec("NOTIFY pq_news, 'snow'")
-	check(err, "NOTIFY")
-	same((<-listener.Notify).Extra, "snow", "a notification")
-	check(listener.Unlisten("pq_news"), "UNLISTEN")
 }
 
 func atTheStandby(stamp string) {
@@ -265,25 +249,25 @@ func atTheStandby(stamp string) {
 }
 
 func main() {
-	defer func() {
-		if said, is := recover().(failed); is {
-			fmt.Fprintln(os.Stderr, said.what)
-			os.Exit(1)
-		}
-	}()
 	pool, err := pgxpool.New(ctx, address("PRIMARY")+"&pool_max_conns=8")
 	check(err, "pool")
 	defer pool.Close()
+	if len(os.Args) == 2 && os.Args[1] == "listen" {
+		notified(pool)
+		return
+	}
 	for _, part := range []struct {
 		name string
 		work func(*pgxpool.Pool)
-	}{{"migrated", migrated}, {"types", types}, {"items", items}, {"notified", notified}} {
+	}{{"migrated", migrated}, {"types", types}, {"items", items}} {
 		fmt.Println("   pgx:", part.name)
 		part.work(pool)
 	}
 	fmt.Println("   lib/pq")
 	databaseSQL()
-	fmt.Println("   at the standby")
+	fmt.Println("   GORM")
+	withGORM()
+	fmt.Println("   pgx: at the standby")
 	var stamp string
 	check(pool.QueryRow(ctx, "SHOW freshet.last_commit").Scan(&stamp), "stamp")
 	atTheStandby(stamp)

@@ -309,7 +309,8 @@ impl Binder<'_> {
         let query = self.described(&query(with, all, vec![from], None), "FROM")?;
         let columns = query.0.columns().iter().enumerate();
         let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
-        scope.sources.push(ScopeSource { alias, schema: None, columns, table: None, need: None });
+        let origins = query.0.columns().iter().map(|column| column.origin).collect();
+        scope.sources.push(ScopeSource { alias, schema: None, columns, table: None, need: None, origins });
         Ok(())
     }
 }

@@ -75,6 +75,8 @@ pub struct Run<'a, 'w> {
     moved: RefCell<HashSet<(u32, Rid)>>,
     /// The records that INSERT … ON CONFLICT DO UPDATE has written.
     upserted: RefCell<HashSet<Rid>>,
+    /// Whether a row that a general query locks was changed since its snapshot.
+    outdated: Cell<bool>,
     until_look: Cell<u32>,
     keys: RefCell<Vec<Vec<u8>>>,
 }
@@ -149,6 +151,7 @@ impl<'a, 'w> Run<'a, 'w> {
             changes: RefCell::default(),
             moved: RefCell::default(),
             upserted: RefCell::default(),
+            outdated: Cell::new(false),
             until_look: Cell::new(LOOK_EVERY),
             keys: RefCell::default(),
         }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use freshet_engine::{Record, Rid, RowLock, WriteError};
 use freshet_sql::{
     SqlError, SqlState, Value,
+    locking::{RowMark, WhenLocked},
     memory::{Pool, Reservation},
     types::text,
 };
@@ -23,7 +24,7 @@ use crate::{
             ColumnSource, ConflictPlan, ConflictUpdate, Constraints, DeletePlan, InsertPlan, RowSource, Targets,
             UpdatePlan,
         },
-        select::{Output, RowMark, ScanPlan, WhenLocked},
+        select::{Output, ScanPlan},
     },
     error::{read_error, write_error},
     expression::{Environment, Expression, Source},

@@ -27,7 +27,6 @@ pub fn steps(planned: &Planned, general: Option<Step>) -> Step {
         Plan::Update(plan) => modify("Update", &plan.table.table.name).over(targets(&plan.targets, general)),
         Plan::Delete(plan) => modify("Delete", &plan.table.table.name).over(targets(&plan.targets, general)),
         Plan::General(_) => general.unwrap_or_else(|| Step::new("General query")),
-        Plan::Locked(_) => Step::new("Lock Rows"),
         Plan::Utility => Step::new("Utility Statement"),
     };
     let firsts = planned.firsts.iter().enumerate();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use freshet_postgres::{Client, Format};
-use freshet_sql::{SqlError, SqlState, Type, Value, memory::Reservation, types::Timestamp};
+use freshet_sql::{SqlError, SqlState, Type, Value, general::ResultColumn, memory::Reservation, types::Timestamp};
 use sqlparser::ast::Statement;
 
 use super::{
@@ -15,7 +15,6 @@ use super::{
     prepare::{Planned, Prepared},
     statement::{Rows as To, Tag},
     syntax::{Cursor, Declare, Direction, SessionStatement},
-    wire::ResultColumn,
 };
 use crate::execute::modify::Collected;
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use freshet_postgres::{Client, Out};
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
+    general::ResultColumn,
     types::{Interval, Kind, TimeZone},
 };
 use sqlparser::ast::{DiscardObject, Expr, ObjectName, Statement};
@@ -17,7 +18,7 @@ use super::{
     statement::{Rows, Tag},
     syntax::{Control, Modes, SessionStatement, Setting},
     transaction::Block,
-    wire::{ResultColumn, Wire},
+    wire::Wire,
 };
 use crate::{
     bind::{name_of, not_supported, parts_of},

@@ -101,7 +101,7 @@ session_functions! {
     GetIndexColumn = "pg_get_indexdef" (Oid, Int4, Bool) -> Text, false, "A column of an index.";
     GetConstraintDef = "pg_get_constraintdef" (Oid) | (Oid, Bool) -> Text, false, "A constraint.";
     GetExpr = "pg_get_expr" (Text, Oid) | (Text, Oid, Bool) -> Text, false, "An expression of the catalog.";
-    GetViewDef = "pg_get_viewdef" (Oid) | (Oid, Bool) | (Oid, Int4) | (Text) | (Text, Bool) -> Text, false, "A view's query.";
+    GetViewDef = "pg_get_viewdef" (Text) | (Text, Bool) | (Oid) | (Oid, Bool) | (Oid, Int4) -> Text, false, "A view's query.";
     ObjDescription = "obj_description" (Oid, Name) | (Oid) -> Text, false, "What is said of an object.";
     ColDescription = "col_description" (Oid, Int4) -> Text, false, "What is said of a column.";
     SharedObjDescription = "shobj_description" (Oid, Name) -> Text, false, "What is said of a role.";
