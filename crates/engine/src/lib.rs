@@ -16,7 +16,10 @@ pub use freshet_log::{
     DurableError,
     persist::{Medium as PersistMedium, Method as PersistMethod},
 };
-pub use freshet_replication::status::{PrimaryStatus, StandbyStatus};
+pub use freshet_replication::{
+    primary::VisibleWanted,
+    status::{PrimaryStatus, StandbyStatus},
+};
 pub use freshet_storage::{
     IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, RowTest, Table, TableDefinition,
 };

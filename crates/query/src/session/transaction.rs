@@ -17,6 +17,7 @@ use freshet_sql::{
 use super::notify::WantedMark;
 use super::{Session, parse::Parsed, settings};
 use crate::{
+    commit::Level,
     error::commit_error,
     execute::deferred::{Deferred, DeferredMark},
     exported::{Exported, Exports},
@@ -303,6 +304,8 @@ impl<'w> Session<'w> {
             self.ended(false, out);
             return Err(cause);
         }
+        let is_shown = level == Level::Applied && block.transaction.as_ref().is_some_and(Transaction::has_changes);
+        let _wanted = is_shown.then(|| self.shared.node.want_visible());
         let ticket = match block.transaction.map(Transaction::commit) {
             None => None,
             Some(Ok(ticket)) => Some(ticket),
@@ -322,6 +325,9 @@ impl<'w> Session<'w> {
                 self.shared.notifications.deliver();
             }
             if let Some(stamp) = ticket.stamp {
+                if is_shown {
+                    self.wait_until_shown(ticket.until, out)?;
+                }
                 self.state.last_commit = Some(stamp);
                 if self.state.settings.ready.commit_stamps {
                     out.parameter_status("freshet.last_commit", &stamp.0.to_string());
@@ -330,6 +336,29 @@ impl<'w> Session<'w> {
         }
         self.ended(true, out);
         Ok(true)
+    }
+
+    /// Waits until a commit that holds is visible on standbys. A wait that is canceled leaves the
+    /// client with a warning, as in PostgreSQL: nothing is unknown of the commit but that.
+    ///
+    /// # Errors
+    /// 57P01.
+    #[cold]
+    fn wait_until_shown(&mut self, until: Stamp, out: &mut Out) -> Result<(), SqlError> {
+        match self.shared.wait_until_shown(until, &|| self.check()) {
+            Err(error) if error.state == SqlState::ADMIN_SHUTDOWN => {
+                self.ended(true, out);
+                Err(error)
+            }
+            Err(error) => {
+                let message = format!("canceling wait for standbys to show the transaction: {}", error.message);
+                let detail = "The transaction is committed, but readers of standbys may not see it yet.";
+                let told = SqlError::new(SqlState::new("01000"), message).with_detail(detail);
+                self.state.tell(out, &super::wire::warning(told));
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
     }
 
     /// An error that tells what is in a table is told when that is kept, like any other answer
