@@ -178,6 +178,12 @@ impl SessionCalls for View<'_> {
                 self.state.advisory.unlock_all();
                 Value::text("")
             }
+            F::Notify => {
+                let text = |place: usize| arguments.get(place).and_then(Value::as_str).unwrap_or_default();
+                self.state.channels.notify(text(0), text(1), &self.state.memory)?;
+                Value::text("")
+            }
+            F::NotificationQueueUsage => Value::Float8(self.shared.notifications.usage()),
             F::Sleep => self.sleep(arguments)?,
             F::ExportSnapshot => {
                 let block = self.block.ok_or_else(|| not_supported("a snapshot exported outside of a statement"))?;
@@ -191,6 +197,9 @@ impl SessionCalls for View<'_> {
     }
 
     fn rows(&self, function: SetFunction, arguments: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
+        if function == SetFunction::ListeningChannels {
+            return Ok(self.state.channels.listening().into_iter().map(|it| vec![Value::text(it)]).collect());
+        }
         system::functions::rows(&Snapshot::of(self.state), function, arguments)
     }
 }
