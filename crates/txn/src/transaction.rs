@@ -183,13 +183,27 @@ impl<'w> Transaction<'w> {
     ///
     /// # Errors
     /// See [`ReadError`].
-    pub fn follow(&self, table: &Table, mut rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
+    pub fn follow(&self, table: &Table, rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
+        self.followed(table, rid, false)
+    }
+
+    /// The same, also where this transaction has moved the row itself. The record was found since
+    /// the snapshot that is announced, or is locked by this transaction
+    /// ([`Transaction::hold_snapshot`]).
+    ///
+    /// # Errors
+    /// See [`ReadError`].
+    pub fn follow_anywhere(&self, table: &Table, rid: Rid) -> Result<Option<Record<'_>>, ReadError> {
+        self.followed(table, rid, true)
+    }
+
+    fn followed(&self, table: &Table, mut rid: Rid, own: bool) -> Result<Option<Record<'_>>, ReadError> {
         let content = self.content(table)?;
         loop {
             if let Some(record) = self.read_in(content, rid)? {
                 return Ok(Some(record));
             }
-            match content.moved_to(&self.guard, rid, &self.context())? {
+            match content.moved_to(&self.guard, rid, &self.context(), own)? {
                 Some(to) => rid = to,
                 None => return Ok(None),
             }

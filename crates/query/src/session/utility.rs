@@ -22,7 +22,6 @@ use super::{
 };
 use crate::{
     bind::{name_of, not_supported, parts_of},
-    execute::Sink,
     explain::Options,
 };
 

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
+use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
     functions::{SessionCalls, SetFunction},
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     advisory::AdvisoryKey,
     bind::not_supported,
-    expression::SessionView,
+    expression::{SessionView, no_cursor},
     locks::Patience,
     relations::Snapshot,
     schema::{self, Oid, privilege},
@@ -221,6 +222,11 @@ impl SessionView for View<'_> {
             }
         }
         settings
+    }
+
+    fn current_of(&self, cursor: &str, table: &schema::Table) -> Result<Rid, SqlError> {
+        let portal = self.kept.and_then(|(_, portals)| portals.get(cursor)).filter(|portal| portal.declared.is_some());
+        portal.ok_or_else(|| no_cursor(cursor))?.current(cursor, table)
     }
 
     fn cursors(&self) -> Vec<CursorInfo> {
