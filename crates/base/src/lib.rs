@@ -7,6 +7,7 @@ pub mod cpu;
 mod ids;
 pub mod panics;
 pub mod private;
+mod row_lock;
 mod run_directory;
 pub mod safety;
 pub mod strangers;
@@ -16,6 +17,7 @@ mod watermark;
 pub mod words;
 
 pub use ids::{ClusterId, Fid, NodeId, RecordKind, Rid, Stamp, Term};
+pub use row_lock::RowLock;
 pub use run_directory::run_directory;
 pub use safety::{Isolation, Safety};
 pub use watermark::{WaitError, Watermark};

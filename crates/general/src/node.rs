@@ -13,7 +13,7 @@ use datafusion_expr::{
     EmptyRelation, Expr, Extension, LogicalPlan, Sort, UserDefinedLogicalNode, UserDefinedLogicalNodeCore, Values,
     expr::Sort as SortExpr,
 };
-use freshet_sql::{SqlError, SqlState, Type};
+use freshet_sql::{SqlError, SqlState, Type, general::Lockable, locking::RowMark};
 
 use crate::{error::to_sql, layout::field, series::SeriesCall};
 
@@ -82,7 +82,7 @@ macro_rules! unordered {
     )+};
 }
 
-unordered!(Expand, Apply, Unique, Recursive);
+unordered!(Expand, Apply, Unique, Recursive, Lock);
 
 /// Each row once for each row that functions return for it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -291,6 +291,89 @@ impl UserDefinedLogicalNodeCore for Unique {
     fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
         let input = inputs.into_iter().next().map_or_else(|| Arc::clone(&self.input), Arc::new);
         Ok(Self { input, keys: exprs })
+    }
+
+    fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {
+        Some(vec![output_columns.to_vec()])
+    }
+}
+
+/// A table whose rows are locked.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark {
+    pub table: Arc<dyn Lockable>,
+    /// By what they are locked.
+    pub row: Expr,
+    pub mark: RowMark,
+    /// Whether there is an outer join that may have no row of it, unless a condition asks for one.
+    pub nullable: bool,
+}
+
+impl PartialEq for Mark {
+    fn eq(&self, other: &Self) -> bool {
+        (self.table.oid(), &self.row, self.mark) == (other.table.oid(), &other.row, other.mark)
+    }
+}
+
+impl Eq for Mark {}
+
+impl Hash for Mark {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        (self.table.oid(), &self.row).hash(state);
+    }
+}
+
+/// Rows, of which some tables' are locked as they come by.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lock {
+    pub input: Arc<LogicalPlan>,
+    pub marks: Vec<Mark>,
+    /// Whether all rows of the input are locked, whichever of them are wanted outside.
+    closed: bool,
+}
+
+impl Lock {
+    pub fn plan(input: LogicalPlan, marks: Vec<Mark>, closed: bool) -> LogicalPlan {
+        extension(Self { input: Arc::new(input), marks, closed })
+    }
+}
+
+impl UserDefinedLogicalNodeCore for Lock {
+    fn name(&self) -> &'static str {
+        "Lock"
+    }
+
+    fn inputs(&self) -> Vec<&LogicalPlan> {
+        vec![&self.input]
+    }
+
+    fn schema(&self) -> &DFSchemaRef {
+        self.input.schema()
+    }
+
+    fn expressions(&self) -> Vec<Expr> {
+        self.marks.iter().map(|mark| mark.row.clone()).collect()
+    }
+
+    fn prevent_predicate_push_down_columns(&self) -> HashSet<String> {
+        match self.closed {
+            true => self.input.schema().fields().iter().map(|field| field.name().clone()).collect(),
+            // Rows that are not wanted outside are not locked.
+            false => HashSet::new(),
+        }
+    }
+
+    fn fmt_for_explain(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Lock")
+    }
+
+    fn with_exprs_and_inputs(&self, exprs: Vec<Expr>, inputs: Vec<LogicalPlan>) -> Result<Self> {
+        let mut node = self.clone();
+        node.marks.iter_mut().zip(exprs).for_each(|(mark, expr)| mark.row = expr);
+        if let Some(input) = inputs.into_iter().next() {
+            node.input = Arc::new(input);
+        }
+        Ok(node)
     }
 
     fn necessary_children_exprs(&self, output_columns: &[usize]) -> Option<Vec<Vec<usize>>> {

@@ -9,7 +9,7 @@ use datafusion_common::{
     config::ConfigOptions,
     tree_node::{Transformed, TreeNode, TreeNodeRecursion},
 };
-use datafusion_expr::{Expr, LogicalPlan, Projection, Volatility};
+use datafusion_expr::{Expr, ExprSchemable as _, LogicalPlan, Projection, Volatility};
 use datafusion_optimizer::{
     Optimizer, OptimizerContext, common_subexpr_eliminate::CommonSubexprEliminate,
     eliminate_cross_join::EliminateCrossJoin, eliminate_filter::EliminateFilter,
@@ -19,7 +19,12 @@ use datafusion_optimizer::{
 };
 use freshet_sql::SqlError;
 
-use crate::{bind::Bound, error::to_sql, source::SharedSource};
+use crate::{
+    bind::{Bound, nullable_side},
+    error::{external, to_sql},
+    node::Lock,
+    source::SharedSource,
+};
 
 /// The rules that help. Expressions are simplified when they are bound, and subqueries are joins or functions by then.
 static OPTIMIZER: LazyLock<Optimizer> = LazyLock::new(|| {
@@ -67,7 +72,27 @@ pub(crate) fn optimize(bound: &Bound) -> Result<(Arc<LogicalPlan>, Vec<Option<Ar
 fn optimized(plan: LogicalPlan, uses: &HashMap<usize, usize>) -> Result<Arc<LogicalPlan>, SqlError> {
     let plan = settle_shared(plan, uses)?;
     let plan = OPTIMIZER.optimize(plan, &*CONTEXT, |_, _| {}).map_err(to_sql)?;
+    check_locks(&plan)?;
     Ok(Arc::new(plan))
+}
+
+/// Fails where rows are locked that may not be there. Conditions may have made an inner join of an
+/// outer one.
+fn check_locks(plan: &LogicalPlan) -> Result<(), SqlError> {
+    plan.apply(|plan| {
+        let LogicalPlan::Extension(extension) = plan else { return Ok(TreeNodeRecursion::Continue) };
+        let Some(lock) = extension.node.as_any().downcast_ref::<Lock>() else {
+            return Ok(TreeNodeRecursion::Continue);
+        };
+        for mark in lock.marks.iter().filter(|mark| mark.nullable) {
+            if mark.row.nullable(lock.input.schema().as_ref())? {
+                return Err(external(nullable_side(mark.mark)));
+            }
+        }
+        Ok(TreeNodeRecursion::Continue)
+    })
+    .map(drop)
+    .map_err(to_sql)
 }
 
 /// Counts in how many places each shared result is read.

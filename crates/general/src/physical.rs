@@ -47,11 +47,11 @@ use crate::{
     error::external,
     estimate::UNKNOWN_ROWS,
     exec::{
-        ApplyExec, ConcatExec, ExpandCall, ExpandExec, LimitExec, MeterExec, RecursiveExec, ScanExec, SharedExec,
-        UniqueExec, ValuesExec, WatchExec, WorkExec, counted, look_up,
+        ApplyExec, ConcatExec, ExpandCall, ExpandExec, LimitExec, LockExec, LockedTable, MeterExec, RecursiveExec,
+        ScanExec, SharedExec, UniqueExec, ValuesExec, WatchExec, WorkExec, counted, look_up,
     },
     function::{Outer, call, called},
-    node::{Apply, Expand, Recursive, Unique},
+    node::{Apply, Expand, Lock, Mark, Recursive, Unique},
     session,
     source::{RelationSource, SharedSource, WorkSource},
 };
@@ -463,6 +463,15 @@ fn make_extension(plan: &LogicalPlan, extension: &Extension) -> Result<Made> {
         let input = make(&unique.input, None)?;
         let keys = exprs(&unique.keys, unique.input.schema())?;
         return Ok(Made { plan: Arc::new(UniqueExec::new(input.plan, keys)), rows: input.rows });
+    }
+    if let Some(lock) = node.downcast_ref::<Lock>() {
+        let input = make(&lock.input, None)?;
+        let table = |mark: &Mark| {
+            let row = expr(&mark.row, lock.input.schema())?;
+            Ok(LockedTable { table: Arc::clone(&mark.table), row, mark: mark.mark })
+        };
+        let tables = lock.marks.iter().map(table).collect::<Result<_>>()?;
+        return Ok(Made { plan: Arc::new(LockExec::new(input.plan, tables)), rows: input.rows });
     }
     if let Some(recursive) = node.downcast_ref::<Recursive>() {
         let (base, step) = (make(&recursive.base, None)?, make(&recursive.step, None)?);

@@ -21,14 +21,14 @@ use freshet_base::panics;
 use freshet_sql::{
     SqlError, Type, Value,
     explain::Step,
-    general::{Column, GeneralPlan, GeneralRows, Relations, Run},
+    general::{GeneralPlan, GeneralRows, Relations, ResultColumn, Run},
     memory::{Pool, size_of_value},
     types::EvalContext,
 };
 use sqlparser::ast::Query;
 
 use crate::{
-    bind::bind,
+    bind::{Bound, bind},
     error::{external, to_sql},
     exec::{BATCH_ROWS, next_batch},
     explain,
@@ -52,7 +52,9 @@ static CONFIG: LazyLock<SessionConfig> =
 pub(crate) struct Planned {
     pub plan: Arc<LogicalPlan>,
     pub subqueries: Vec<Option<Arc<LogicalPlan>>>,
-    columns: Vec<Column>,
+    columns: Vec<ResultColumn>,
+    locked: Vec<u32>,
+    records: Vec<u32>,
     parameters: Vec<Type>,
 }
 
@@ -70,7 +72,8 @@ impl Planned {
         guarded(|| {
             let bound = bind(query, parameters, relations, context)?;
             let (plan, subqueries) = optimize(&bound)?;
-            Ok(Self { plan, subqueries, columns: bound.columns, parameters: bound.parameters })
+            let Bound { columns, locked, records, parameters, .. } = bound;
+            Ok(Self { plan, subqueries, columns, locked, records, parameters })
         })
     }
 
@@ -176,7 +179,8 @@ impl<'r> Running<'r> {
             ));
         }
         let state = State::new(Arc::clone(planned), task(run.memory)?);
-        let types = planned.columns.iter().map(|column| column.ty).collect();
+        let records = planned.records.iter().map(|_| Type::INT8);
+        let types = planned.columns.iter().map(|column| column.ty).chain(records).collect();
         Ok(Self { run: *run, state, types, stream: None, rest: None })
     }
 
@@ -258,8 +262,16 @@ impl Drop for Running<'_> {
 }
 
 impl GeneralPlan for Plan {
-    fn columns(&self) -> &[Column] {
+    fn columns(&self) -> &[ResultColumn] {
         &self.0.columns
+    }
+
+    fn locked(&self) -> &[u32] {
+        &self.0.locked
+    }
+
+    fn records(&self) -> &[u32] {
+        &self.0.records
     }
 
     fn parameters(&self) -> &[Type] {

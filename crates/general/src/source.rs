@@ -11,7 +11,7 @@ use datafusion_common::{
     tree_node::{Transformed, TreeNode},
 };
 use datafusion_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableSource};
-use freshet_sql::general::Relation;
+use freshet_sql::general::{Column, Relation};
 
 use crate::{filter::Condition, layout::field};
 
@@ -26,7 +26,13 @@ pub(crate) struct RelationSource {
 
 impl RelationSource {
     pub fn new(relation: Arc<dyn Relation>, name: &str, computed: Vec<(Expr, Expr)>) -> Self {
-        let fields: Vec<FieldRef> = relation.columns().iter().map(|column| field(&column.name, column.ty)).collect();
+        let row = relation.lockable().ok().map(|lockable| lockable.column());
+        let field = |(at, column): (usize, &Column)| match row == Some(at) {
+            // Every row has one: where there is none, there is no row.
+            true => Arc::new(field(&column.name, column.ty).as_ref().clone().with_nullable(false)),
+            false => field(&column.name, column.ty),
+        };
+        let fields: Vec<FieldRef> = relation.columns().iter().enumerate().map(field).collect();
         Self { relation, name: name.to_owned(), schema: Arc::new(Schema::new(fields)), computed }
     }
 

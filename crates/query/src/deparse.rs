@@ -11,13 +11,14 @@ use freshet_sql::{
 };
 
 use crate::{
+    bind::implied,
     expression::{Comparison, Expression},
-    schema::Table,
+    schema::{Column, Table},
 };
 
 /// A writer for the expressions of one table.
 struct Deparser<'t> {
-    table: &'t Table,
+    columns: &'t [Column],
     /// With no more parentheses than PostgreSQL puts when it is asked for a pretty text.
     pretty: bool,
 }
@@ -25,9 +26,18 @@ struct Deparser<'t> {
 /// An expression on a table's rows, which are source 0, as SQL that has this type; nothing when it
 /// has a part that has no text here. `pretty` leaves out the parentheses around the whole.
 pub fn deparse(table: &Table, expression: &Expression, ty: Type, pretty: bool) -> Option<String> {
-    let deparser = Deparser { table, pretty };
+    over(&table.columns, expression, ty, pretty)
+}
+
+/// The same of an expression that is on no row.
+pub fn alone(expression: &Expression, ty: Type, pretty: bool) -> Option<String> {
+    over(&[], expression, ty, pretty)
+}
+
+fn over(columns: &[Column], expression: &Expression, ty: Type, pretty: bool) -> Option<String> {
+    let deparser = Deparser { columns, pretty };
     match expression {
-        Expression::Constant(value) if value.is_null() => deparser.constant(value, Some(ty)),
+        Expression::Constant(value) => deparser.constant(value, Some(ty)),
         // A cast that changes nothing is no part of the expression.
         Expression::Column { .. } if deparser.type_of(expression)? != ty => deparser.cast(expression, ty),
         _ => deparser.write(expression),
@@ -69,7 +79,7 @@ impl Deparser<'_> {
     fn write(&self, expression: &Expression) -> Option<String> {
         Some(match expression {
             Expression::Column { source: 0, column } => {
-                quote_identifier(&self.table.columns.get(usize::from(*column))?.name).to_string()
+                quote_identifier(&self.columns.get(usize::from(*column))?.name).to_string()
             }
             Expression::Constant(value) => self.constant(value, None)?,
             Expression::Call(function, arguments) => return self.call(function, arguments),
@@ -105,6 +115,12 @@ impl Deparser<'_> {
                 self.wrapped(format!("{one} IS DISTINCT FROM {other}"))
             }
             Expression::Case(branches, otherwise) => {
+                // NULLIF is kept like this.
+                if let [(Expression::Compare(Comparison::Equal, pair), Expression::Constant(Value::Null))] = &**branches
+                    && implied::same(&pair.0, otherwise)
+                {
+                    return Some(format!("NULLIF({}, {})", self.write(&pair.0)?, self.write(&pair.1)?));
+                }
                 let mut text = "\nCASE".to_owned();
                 for (condition, result) in branches {
                     let (condition, result) = (self.write(condition)?, self.write(result)?);
@@ -123,8 +139,17 @@ impl Deparser<'_> {
                 format!("COALESCE({})", all.join(", "))
             }
             Expression::In(operand, list) => self.listed(operand, list, "= ANY")?,
+            // A list of `varchar`, as it is written here.
+            Expression::Quantified { any, operator, operands }
+                if matches!((*any, operator.name), (true, "=") | (false, "<>"))
+                    && let Expression::Cast(cast, array) = &operands.1
+                    && cast.to() == Type::of(Kind::TextArray)
+                    && let Expression::Array(Kind::Varchar, list) = &**array =>
+            {
+                self.varchars(&operands.0, list, if *any { "= ANY" } else { "<> ALL" })?
+            }
             Expression::Quantified { any, operator, operands } => {
-                let (one, other) = (self.part(&operands.0)?, self.write(&operands.1)?);
+                let (one, other) = (self.as_operand(&operands.0, None)?, self.write(&operands.1)?);
                 let all = if *any { "ANY" } else { "ALL" };
                 self.wrapped(format!("{one} {} {all} ({other})", operator.name))
             }
@@ -150,6 +175,7 @@ impl Deparser<'_> {
             }
             Expression::Call(function, _) => !is_name(function.name),
             Expression::Cast(..) => false,
+            Expression::Case(..) => !text.starts_with("NULLIF("),
             _ => true,
         };
         Some(if self.pretty && open { format!("({text})") } else { text })
@@ -167,19 +193,24 @@ impl Deparser<'_> {
     }
 
     fn listed(&self, operand: &Expression, list: &[Expression], how: &str) -> Option<String> {
-        let varchar = self.type_of(operand).is_some_and(|ty| ty.kind() == Kind::Varchar);
+        if self.type_of(operand).is_some_and(|ty| ty.kind() == Kind::Varchar) {
+            return self.varchars(operand, list, how);
+        }
+        let list = list.iter().map(|one| self.write(one)).collect::<Option<Vec<_>>>()?.join(", ");
+        let operand = self.as_operand(operand, None)?;
+        Some(self.wrapped(format!("{operand} {how} (ARRAY[{list}])")))
+    }
+
+    /// The same of a list of `varchar`, which are compared as texts.
+    fn varchars(&self, operand: &Expression, list: &[Expression], how: &str) -> Option<String> {
         let element = |one: &Expression| match one {
-            Expression::Constant(value) if varchar => self.constant(value, Some(Type::of(Kind::Varchar))),
+            Expression::Constant(value) => self.constant(value, Some(Type::of(Kind::Varchar))),
             one => self.write(one),
         };
         let list = list.iter().map(element).collect::<Option<Vec<_>>>()?.join(", ");
-        let list = match (varchar, self.pretty) {
-            (false, _) => format!("ARRAY[{list}]"),
-            (true, true) => format!("ARRAY[{list}]::text[]"),
-            (true, false) => format!("(ARRAY[{list}])::text[]"),
-        };
+        let list = if self.pretty { format!("ARRAY[{list}]") } else { format!("(ARRAY[{list}])") };
         let operand = self.as_operand(operand, None)?;
-        Some(self.wrapped(format!("{operand} {how} ({list})")))
+        Some(self.wrapped(format!("{operand} {how} ({list}::text[])")))
     }
 
     fn cast(&self, inner: &Expression, to: Type) -> Option<String> {
@@ -208,7 +239,8 @@ impl Deparser<'_> {
         };
         let as_it_is = |operand: &Expression| match operand {
             Expression::Cast(cast, inner)
-                if class(cast.to().kind()) > 0
+                if !cast.is_explicit()
+                    && class(cast.to().kind()) > 0
                     && self.type_of(inner).is_some_and(|ty| class(ty.kind()) == class(cast.to().kind())) =>
             {
                 self.as_operand(inner, None)
@@ -234,9 +266,15 @@ impl Deparser<'_> {
         };
         let all = arguments.iter().enumerate().map(argument).collect::<Option<Vec<_>>>()?;
         match (function.name, all.as_slice(), arguments) {
-            ("timezone", [zone, time], _) => return Some(format!("({time} AT TIME ZONE {zone})")),
-            ("extract", [_, time], [Expression::Constant(field), _]) => {
-                return Some(format!("EXTRACT({} FROM {time})", field.as_str()?));
+            ("timezone", [zone, _], [_, time]) => {
+                return Some(format!("({} AT TIME ZONE {zone})", self.part(bare(time))?));
+            }
+            ("extract", _, [Expression::Constant(field), time]) => {
+                return Some(format!("EXTRACT({} FROM {})", field.as_str()?, self.write(bare(time))?));
+            }
+            ("current_date" | "current_timestamp" | "localtime" | "localtimestamp", all, _) => {
+                let digits = if all.is_empty() { String::new() } else { format!("({})", all.join(", ")) };
+                return Some(format!("{}{digits}", function.name.to_uppercase()));
             }
             _ => {}
         }
@@ -287,7 +325,7 @@ impl Deparser<'_> {
 
     fn type_of(&self, expression: &Expression) -> Option<Type> {
         Some(match expression {
-            Expression::Column { column, .. } => self.table.columns.get(usize::from(*column))?.ty,
+            Expression::Column { column, .. } => self.columns.get(usize::from(*column))?.ty,
             Expression::Constant(value) => Type::of(value.kind()?),
             Expression::Call(function, _) => Type::of(function.result),
             Expression::Cast(cast, _) => cast.to(),
@@ -297,6 +335,14 @@ impl Deparser<'_> {
             Expression::Session(..) | Expression::Identity(_) => return None,
             _ => Type::BOOL,
         })
+    }
+}
+
+/// What is cast without a statement's asking.
+fn bare(expression: &Expression) -> &Expression {
+    match expression {
+        Expression::Cast(cast, inner) if !cast.is_explicit() && !matches!(**inner, Expression::Constant(_)) => inner,
+        _ => expression,
     }
 }
 

@@ -12,7 +12,8 @@ use std::{
 use freshet_engine::{Direction, Rid};
 use freshet_sql::{
     SqlError, Type, Value, ValueRef,
-    general::{Cells, Column, Filter, Named, Readable, Relation, Relations, Rows, Scan, Test},
+    general::{Cells, Column, Filter, Lockable, Named, Origin, Readable, Relation, Relations, Rows, Scan, Test},
+    locking::RowMark,
     row::{KeyRange, Layout},
     types::Kind,
 };
@@ -41,6 +42,9 @@ trait Scanner {
         count: usize,
         sink: &mut dyn FnMut(&dyn Cells) -> Result<(), SqlError>,
     ) -> Result<bool, SqlError>;
+
+    /// Locks a row. Returns whether it stays in the query.
+    fn lock(&self, info: &TableInfo, rid: Rid, mark: RowMark) -> Result<bool, SqlError>;
 
     /// The session that runs it.
     fn session(&self) -> &dyn SessionView;
@@ -175,12 +179,30 @@ impl Guard {
     /// 42501.
     pub(crate) fn may_read(
         &self,
+        of: (Oid, &[schema::Grant]),
+        columns: impl IntoIterator<Item = u16>,
+        what: (&str, &str),
+    ) -> Result<(), SqlError> {
+        self.may(privilege::SELECT, of, columns, what)
+    }
+
+    /// Fails unless rows of something may be locked.
+    ///
+    /// # Errors
+    /// 42501.
+    fn may_lock(&self, of: (Oid, &[schema::Grant]), what: (&str, &str)) -> Result<(), SqlError> {
+        self.may(privilege::UPDATE, of, [], what)
+    }
+
+    fn may(
+        &self,
+        privilege: u16,
         (owner, grants): (Oid, &[schema::Grant]),
         columns: impl IntoIterator<Item = u16>,
         (kind, name): (&str, &str),
     ) -> Result<(), SqlError> {
         let Some(role) = self.role() else { return Ok(()) };
-        if self.schema.may_with_columns((role, owner), grants, privilege::SELECT, columns) {
+        if self.schema.may_with_columns((role, owner), grants, privilege, columns) {
             return Ok(());
         }
         Err(schema::denied(kind, name))
@@ -199,6 +221,15 @@ impl Readable for ViewAccess {
         let view = &self.view;
         let columns = columns.iter().map(|column| *column as u16);
         self.guard.may_read((view.owner, &view.grants), columns, ("view", &view.name))
+    }
+
+    fn may_lock(&self) -> Result<(), SqlError> {
+        let view = &self.view;
+        self.guard.may_lock((view.owner, &view.grants), ("view", &view.name))
+    }
+
+    fn origin(&self, column: usize) -> Option<Origin> {
+        Some((self.view.oid, column as i16 + 1))
     }
 }
 
@@ -292,6 +323,41 @@ impl Readable for Stored {
         let read = read.into_iter().map(|number| number as u16);
         self.guard.may_read((table.owner, &table.grants), read, ("table", &table.name))
     }
+
+    fn may_lock(&self) -> Result<(), SqlError> {
+        let table = &self.info.table;
+        self.guard.may_lock((table.owner, &table.grants), ("table", &table.name))
+    }
+
+    fn origin(&self, column: usize) -> Option<Origin> {
+        let number = self.numbers.get(column).filter(|number| **number != RECORD_ID_COLUMN)?;
+        Some((self.info.table.oid, *number as i16 + 1))
+    }
+}
+
+/// A table whose rows are locked.
+#[derive(Debug)]
+struct LockableTable {
+    info: Arc<TableInfo>,
+    /// Its column of record ids.
+    column: usize,
+}
+
+impl Lockable for LockableTable {
+    fn oid(&self) -> u32 {
+        self.info.table.oid
+    }
+
+    fn column(&self) -> usize {
+        self.column
+    }
+
+    fn lock(&self, row: i64, mark: RowMark) -> Result<bool, SqlError> {
+        if !RUNNING.is_set() {
+            return Err(SqlError::internal("a row is locked outside of a statement"));
+        }
+        RUNNING.with(|run| run.lock(&self.info, Rid(row as u64), mark))
+    }
 }
 
 impl Relation for Stored {
@@ -309,6 +375,10 @@ impl Relation for Stored {
 
     fn row_estimate(&self) -> Option<u64> {
         self.system.approximate_rows(&self.info)
+    }
+
+    fn lockable(&self) -> Result<Arc<dyn Lockable>, SqlError> {
+        Ok(Arc::new(LockableTable { info: Arc::clone(&self.info), column: self.columns.len() - 1 }))
     }
 
     fn takes(&self, filter: &Filter) -> bool {
@@ -388,6 +458,10 @@ impl Cells for StoredCells<'_> {
 impl Scanner for Run<'_, '_> {
     fn session(&self) -> &dyn SessionView {
         self.environment.session
+    }
+
+    fn lock(&self, info: &TableInfo, rid: Rid, mark: RowMark) -> Result<bool, SqlError> {
+        self.lock_found(info, rid, mark)
     }
 
     fn read(

@@ -97,8 +97,6 @@ fn comparable(answer: &Answer) -> (Vec<Part>, char) {
                     if column.kind >= FIRST_OWN_OID {
                         column.kind = FIRST_OWN_OID;
                     }
-                    // Columns of general queries do not say yet where they come from.
-                    (column.of_table, column.number) = (false, 0);
                 }
             }
             _ => {}

@@ -8,7 +8,7 @@ use common::{SqlNode, config};
 use freshet_general::QueryEngine;
 use freshet_sql::{
     SqlError, Type, Value,
-    general::{Column, General, GeneralPlan, GeneralRows, Relations, Run},
+    general::{General, GeneralPlan, GeneralRows, Relations, ResultColumn, Run},
     types::EvalContext,
 };
 use sqlparser::ast::Query;
@@ -46,8 +46,16 @@ impl General for Falling {
 }
 
 impl GeneralPlan for FallingPlan {
-    fn columns(&self) -> &[Column] {
+    fn columns(&self) -> &[ResultColumn] {
         self.inner.columns()
+    }
+
+    fn locked(&self) -> &[u32] {
+        self.inner.locked()
+    }
+
+    fn records(&self) -> &[u32] {
+        self.inner.records()
     }
 
     fn parameters(&self) -> &[Type] {

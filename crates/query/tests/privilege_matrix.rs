@@ -336,7 +336,6 @@ const STATEMENTS: &[(&str, &[&str])] = &[
 
 /// Statements that Freshet does not offer: with all privileges they fail with this state.
 const UNSUPPORTED: &[(&str, &str)] = &[
-    ("SELECT id FROM s.v FOR UPDATE", "0A000"),
     ("INSERT INTO s.v VALUES (5, 50)", "55000"),
     ("UPDATE s.v SET a = 5", "55000"),
     ("DELETE FROM s.v", "55000"),

@@ -9,8 +9,9 @@ use std::{fmt, sync::Arc};
 use sqlparser::ast::{Expr, Query};
 
 use crate::{
-    SqlError,
+    SqlError, SqlState,
     explain::Step,
+    locking::RowMark,
     memory::Pool,
     types::{EvalContext, Type, Value, ValueRef},
 };
@@ -24,6 +25,24 @@ pub struct Column {
     pub ty: Type,
     /// Whether `*` leaves it out: a system column, to be named to be seen.
     pub hidden: bool,
+}
+
+/// A column of a query's result.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ResultColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub ty: Type,
+    /// The column of a table or a view that it shows as it is, if it does.
+    pub origin: Option<Origin>,
+}
+
+impl ResultColumn {
+    /// A column that is none of a table's.
+    pub fn new(name: &str, ty: Type) -> Self {
+        Self { name: name.to_owned(), ty, origin: None }
+    }
 }
 
 /// What a name in FROM means.
@@ -52,6 +71,47 @@ pub trait Readable: fmt::Debug + Send + Sync {
     /// # Errors
     /// 42501.
     fn may_read(&self, columns: &[usize]) -> Result<(), SqlError>;
+
+    /// Called where a query locks rows of it, after [`Readable::may_read`]. Fails unless the query
+    /// may do that.
+    ///
+    /// # Errors
+    /// 42501; 0A000 when it has no rows that can be locked.
+    fn may_lock(&self) -> Result<(), SqlError> {
+        Err(not_lockable())
+    }
+
+    /// Where clients are told that one of its columns comes from, if it is a column of a table or a
+    /// view.
+    fn origin(&self, _column: usize) -> Option<Origin> {
+        None
+    }
+}
+
+/// A table's or view's oid, and the number of one of its columns there, from 1.
+pub type Origin = (u32, i16);
+
+/// The error for something whose rows cannot be locked.
+#[cold]
+fn not_lockable() -> SqlError {
+    SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "rows of this relation cannot be locked")
+}
+
+/// What it takes to lock rows of a relation.
+pub trait Lockable: fmt::Debug + Send + Sync {
+    /// The relation's oid.
+    fn oid(&self) -> u32;
+
+    /// The number of the hidden column, an int8, by whose value rows are locked.
+    fn column(&self) -> usize;
+
+    /// Locks the row with this value, for the statement that the thread runs, until its transaction
+    /// ends. Returns false when the row is to be left out: it is gone, or it is held and the mark
+    /// says to skip it. Blocks while others hold it, unless the mark says otherwise.
+    ///
+    /// # Errors
+    /// 40001, also where the statement will run again by itself; 40P01, 55P03, 57014.
+    fn lock(&self, row: i64, mark: RowMark) -> Result<bool, SqlError>;
 }
 
 /// All that can be in FROM, as a statement sees it.
@@ -90,6 +150,14 @@ pub trait Relation: Readable {
     /// About how many rows it has, if anybody knows.
     fn row_estimate(&self) -> Option<u64> {
         None
+    }
+
+    /// How its rows are locked.
+    ///
+    /// # Errors
+    /// When they cannot be.
+    fn lockable(&self) -> Result<Arc<dyn Lockable>, SqlError> {
+        Err(not_lockable())
     }
 
     /// Whether a scan applies this filter itself, exactly, and is faster for it or as fast.
@@ -186,7 +254,14 @@ pub trait General: Send + Sync {
 /// A planned query.
 pub trait GeneralPlan: Send + Sync {
     /// What its result has.
-    fn columns(&self) -> &[Column];
+    fn columns(&self) -> &[ResultColumn];
+
+    /// The oids of the tables whose rows it locks.
+    fn locked(&self) -> &[u32];
+
+    /// The oids of the tables whose rows it has locked in the end for each row that it gives: behind
+    /// its columns, a row has the values by which these were locked.
+    fn records(&self) -> &[u32];
 
     /// The types of its parameters, as far as they were found.
     fn parameters(&self) -> &[Type];
@@ -219,7 +294,8 @@ pub struct Run<'r> {
 
 /// The rows of a running query.
 pub trait GeneralRows {
-    /// Adds some rows to `rows`, each with as many values as the result has columns; none when there are no more.
+    /// Adds some rows to `rows`, each with as many values as the result has columns,
+    /// and its [records](GeneralPlan::records) behind them; none when there are no more.
     ///
     /// # Errors
     /// What went wrong, in the query or in a relation.

@@ -7,6 +7,7 @@
 //!   binary formats; comparison, hashing and casts.
 //! - [`functions`]: operators and functions on values, and the choice among overloads.
 //! - [`general`]: the door between tables and whatever runs general queries over them.
+//! - [`locking`]: clauses that lock rows.
 //! - [`names`]: names as statements write them, and those of result columns.
 //! - [`row`]: how a row lies in memory, with its columns read in place, and index keys that sort as values do.
 //! - [`error`]: SQLSTATE codes and the error that everything here returns.
@@ -18,6 +19,7 @@ pub mod error;
 pub mod explain;
 pub mod functions;
 pub mod general;
+pub mod locking;
 pub mod memory;
 pub mod names;
 pub mod row;

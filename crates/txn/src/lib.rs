@@ -17,6 +17,7 @@ mod error;
 mod garbage;
 mod gate;
 mod long;
+mod messages;
 mod procedure;
 mod rids;
 mod row_locks;
@@ -27,14 +28,16 @@ mod transaction;
 mod waits;
 mod worker;
 
+pub use freshet_base::RowLock;
+
 pub use self::{
     build::{Batch, BuildError},
     core::Core,
     error::{CommitError, ProcedureError, WriteError},
     garbage::Collector,
     gate::{CommitGate, OpenGate, OutcomeOpen, Ticket},
+    messages::{Message, Messages},
     procedure::RETRIES,
-    row_locks::RowLock,
     savepoint::Savepoint,
     snapshots::{Primary, Snapshots},
     transaction::{Direction, Record, Transaction},

@@ -17,6 +17,7 @@ use super::{
     Binder,
     clause::Clause,
     expression::case_of,
+    locking::Clauses,
     name,
     query::{Item, Rows, column_names},
     scope::{Column, Level, Mention, Scope, Table},
@@ -25,7 +26,7 @@ use super::{
 };
 use crate::{
     error::{to_sql, unsupported},
-    node::{self, Apply, Expand},
+    node::{self, Apply, Expand, Mark},
     series::{Series, SeriesCall},
     source::RelationSource,
 };
@@ -64,7 +65,8 @@ impl Binder<'_> {
             .filter(|column| !column.hidden)
             .map(|column| Item { name: column.name.clone(), typed: column.typed() })
             .collect();
-        Ok(Rows { plan: source.plan, items })
+        let marks = self.marks_of_from()?;
+        Ok(Rows { marks, ..Rows::new(source.plan, items) })
     }
 
     fn table_with_joins(&mut self, before: Option<Source>, item: &TableWithJoins) -> Result<Source, SqlError> {
@@ -73,15 +75,16 @@ impl Binder<'_> {
                 .is_ok_and(|(join_type, _)| matches!(join_type, JoinType::Inner | JoinType::Left))
         });
         let sees_left = is_lateral(&item.relation) || item.joins.iter().any(|join| is_lateral(&join.relation));
+        let start = self.marked_by_now();
         match before {
             // What sees the items before it joins them one by one.
             Some(before) if joins_left && sees_left => {
                 let first = self.joined(before, &item.relation, JoinType::Inner, &Constraint::None)?;
-                self.with_joins(first, &item.joins)
+                self.with_joins(first, &item.joins, start)
             }
             before => {
                 let first = self.placed(outside(&item.joins), |binder| binder.factor(&item.relation))?;
-                let source = self.with_joins(first, &item.joins)?;
+                let source = self.with_joins(first, &item.joins, start)?;
                 match before {
                     None => Ok(source),
                     Some(before) => self.combine(before, source, JoinType::Inner, &Constraint::None),
@@ -90,12 +93,21 @@ impl Binder<'_> {
         }
     }
 
-    fn with_joins(&mut self, mut source: Source, joins: &[Join]) -> Result<Source, SqlError> {
+    /// Joins others to something, of which what is to be locked has been marked since `start`.
+    fn with_joins(&mut self, mut source: Source, joins: &[Join], start: usize) -> Result<Source, SqlError> {
         for (at, join) in joins.iter().enumerate() {
             let (join_type, constraint) = join_type(&join.join_operator)?;
             let kept = matches!(join_type, JoinType::Left | JoinType::Full).then_some(OUTSIDE);
             let place = kept.or_else(|| outside(&joins[at + 1..]));
+            let middle = self.marked_by_now();
             source = self.placed(place, |binder| binder.joined(source, &join.relation, join_type, constraint))?;
+            let end = self.marked_by_now();
+            match join_type {
+                JoinType::Left => self.nullable(middle..end),
+                JoinType::Right => self.nullable(start..middle),
+                JoinType::Full => self.nullable(start..end),
+                _ => {}
+            }
         }
         Ok(source)
     }
@@ -169,9 +181,12 @@ impl Binder<'_> {
         }
         self.level().scope = left.scope.clone();
         let subquery = self.next_subquery();
-        self.levels.push(Level { subquery: Some(subquery), ..Level::default() });
+        // It stands in the same FROM.
+        let locking = std::mem::take(&mut self.level().locking);
+        self.levels.push(Level { subquery: Some(subquery), locking, ..Level::default() });
         let right = self.lateral_side(&left, factor, constraint);
-        let level = self.levels.pop();
+        let mut level = self.levels.pop();
+        self.level().locking = level.as_mut().map(|level| std::mem::take(&mut level.locking)).unwrap_or_default();
         self.level().scope = Scope::default();
         let (right, condition, merged) = right?;
         let captures = level.map(|level| level.captures).unwrap_or_default();
@@ -266,6 +281,11 @@ impl Binder<'_> {
                     tests.push(self.compare("=", one.typed(), two.typed())?.expr);
                     let ty = self.common_type(&[one.ty, two.ty], "JOIN/USING")?;
                     let (one, two) = (self.coerce(one.typed(), ty)?, self.coerce(two.typed(), ty)?);
+                    let origin = match join_type {
+                        JoinType::Right => two.origin,
+                        JoinType::Full => None,
+                        _ => one.origin,
+                    };
                     let expr = match join_type {
                         JoinType::Right => two.expr,
                         JoinType::Full => {
@@ -274,7 +294,7 @@ impl Binder<'_> {
                         }
                         _ => one.expr,
                     };
-                    merged.push(Column { name: name.clone(), ty, expr, hidden: false, of: None });
+                    merged.push(Column { name: name.clone(), ty, expr, hidden: false, of: None, origin });
                 }
                 let condition = tests.into_iter().reduce(Expr::and);
                 let plan = match condition {
@@ -331,19 +351,24 @@ impl Binder<'_> {
                 self.table(name, alias.as_ref())
             }
             TableFactor::Derived { subquery, alias, sample: None, .. } => {
-                let rows = self.unsettled_query(with_fields(subquery)?.as_ref())?;
+                let name = alias.as_ref().map(|alias| name::fold(&alias.name)).unwrap_or_default();
+                let clauses = self.locking_of(&name);
+                let locks = self.locks;
+                let rows = self.unsettled_query(with_fields(subquery)?.as_ref(), &clauses)?;
+                let by_itself = self.locks > locks;
                 let Some(alias) = alias else {
                     return Err(SqlError::new(SqlState::SYNTAX_ERROR, "subquery in FROM must have an alias")
                         .with_hint("For example, FROM (SELECT ...) [AS] foo."));
                 };
                 let renamed = column_names(&alias.columns);
-                self.aliased_rows(rows, &name::fold(&alias.name), &renamed)
+                self.locked_rows(rows, &name, &renamed, (&clauses, by_itself))
             }
             TableFactor::NestedJoin { table_with_joins, alias } => {
                 let source = self.table_with_joins(None, table_with_joins)?;
                 match alias {
                     None => Ok(source),
                     Some(alias) => {
+                        self.not_locked(&name::fold(&alias.name), "a join")?;
                         let columns = rename(source.scope.columns, alias)?;
                         Ok(Source { plan: source.plan, scope: scope_of(None, &name::fold(&alias.name), columns) })
                     }
@@ -353,8 +378,26 @@ impl Binder<'_> {
         }
     }
 
+    /// A query's result under a name, where clauses lock rows of it.
+    fn locked_rows(
+        &mut self,
+        rows: Rows,
+        alias: &str,
+        renamed: &[String],
+        (clauses, by_itself): (&Clauses, bool),
+    ) -> Result<Source, SqlError> {
+        let (source, marks) = self.marked_rows(rows, alias, renamed)?;
+        self.mark_query(clauses, marks, by_itself);
+        Ok(source)
+    }
+
     /// A query's result under a name.
     pub(super) fn aliased_rows(&mut self, rows: Rows, alias: &str, renamed: &[String]) -> Result<Source, SqlError> {
+        Ok(self.marked_rows(rows, alias, renamed)?.0)
+    }
+
+    /// The same, and what is still to be locked of it.
+    fn marked_rows(&mut self, rows: Rows, alias: &str, renamed: &[String]) -> Result<(Source, Vec<Mark>), SqlError> {
         let count = rows.items.iter().filter(|item| !is_field(&item.name)).count();
         check_count(alias, count, renamed.len())?;
         let mut renamed = renamed.iter();
@@ -367,10 +410,11 @@ impl Binder<'_> {
             .zip(names)
             .map(|(item, name)| {
                 let hidden = is_field(&name);
-                Column { name, ty: item.typed.ty, expr: item.typed.expr, hidden, of: None }
+                let Typed { expr, ty, origin } = item.typed;
+                Column { name, ty, expr, hidden, of: None, origin }
             })
             .collect();
-        Ok(Source { plan: rows.plan, scope: scope_of(None, alias, columns) })
+        Ok((Source { plan: rows.plan, scope: scope_of(None, alias, columns) }, rows.marks))
     }
 
     /// A CTE, a relation or a view.
@@ -382,20 +426,29 @@ impl Binder<'_> {
         if schema.is_none()
             && let Some(source) = self.cte(&name, &visible, &renamed)?
         {
+            self.not_locked(&visible, "a WITH query")?;
             return Ok(source);
         }
         match self.relations.named(schema.as_deref(), &name)? {
             Named::Relation(relation) => self.relation(relation, schema, &name, &visible, &renamed),
             Named::View { query, relations, columns, access } => {
                 let mention = self.mention(access);
+                let clauses = Clauses { of_view: true, ..self.locking_of(&visible) };
+                if !clauses.all.is_empty() {
+                    mention.lock();
+                }
                 let outside = std::mem::replace(&mut self.relations, relations);
-                let rows = self.view(&query, &columns);
+                let locks = self.locks;
+                let rows = self.view(&query, &columns, &clauses);
+                let by_itself = self.locks > locks;
                 self.relations = outside;
-                let mut source = self.aliased_rows(rows?, &visible, &renamed)?;
+                let mut source = self.locked_rows(rows?, &visible, &renamed, (&clauses, by_itself))?;
                 let of_tables = source.scope.tables.iter_mut().map(|table| &mut table.columns);
                 for columns in of_tables.chain([&mut source.scope.columns]) {
                     let numbered = columns.iter_mut().enumerate();
-                    numbered.for_each(|(at, column)| column.of = Some((Rc::clone(&mention), at)));
+                    numbered.for_each(|(at, column)| {
+                        (column.of, column.origin) = (Some((Rc::clone(&mention), at)), mention.origin(at));
+                    });
                 }
                 if alias.is_none() {
                     source.scope.tables.iter_mut().for_each(|table| table.schema.clone_from(&schema));
@@ -413,24 +466,29 @@ impl Binder<'_> {
     }
 
     /// A view's query, which sees nothing of the query that it stands in.
-    fn view(&mut self, query: &ast::Query, columns: &[freshet_sql::general::Column]) -> Result<Rows, SqlError> {
+    fn view(
+        &mut self,
+        query: &ast::Query,
+        columns: &[freshet_sql::general::Column],
+        clauses: &Clauses,
+    ) -> Result<Rows, SqlError> {
         let ctes = std::mem::take(&mut self.ctes);
         self.levels.push(Level { closed: true, ..Level::default() });
-        let rows = self.query(query);
+        let rows = self.query_within(query, clauses);
         self.levels.pop();
         self.ctes = ctes;
-        let rows = rows?;
-        if rows.items.len() != columns.len() {
+        let mut rows = rows?;
+        let listed = std::mem::take(&mut rows.items);
+        if listed.len() != columns.len() {
             return Err(SqlError::internal("a view's query has another number of columns than the view"));
         }
         let types: Vec<Type> = columns.iter().map(|column| column.ty).collect();
-        let items = rows
-            .items
+        let items = listed
             .into_iter()
             .zip(columns)
             .map(|(item, column)| Item { name: column.name.clone(), typed: item.typed })
             .collect();
-        let rows = Rows { plan: rows.plan, items };
+        let rows = Rows { items, ..rows };
         if rows.items.iter().zip(&types).all(|(item, ty)| item.typed.ty == *ty) {
             return Ok(rows);
         }
@@ -461,8 +519,17 @@ impl Binder<'_> {
                 expr: Expr::Column(PlanColumn::new(Some(qualifier.clone()), &column.name)),
                 hidden: column.hidden,
                 of: Some((Rc::clone(&mention), at)),
+                origin: mention.origin(at),
             })
             .collect();
+        let clauses = self.locking_of(visible);
+        if !clauses.all.is_empty() {
+            mention.lock();
+            let lockable = relation.lockable()?;
+            let row = columns.get(lockable.column()).map(|column| column.expr.clone());
+            let row = row.ok_or_else(|| SqlError::internal("a relation locks rows by a column that it has not"))?;
+            self.mark_table(&clauses, lockable, row);
+        }
         let key = relation.key().to_vec();
         let computed = self.computed(relation.as_ref(), &columns);
         let source = Arc::new(RelationSource::new(relation, name, computed));
@@ -557,7 +624,7 @@ impl Binder<'_> {
         let mut columns: Vec<Column> = function
             .columns
             .into_iter()
-            .map(|(name, typed)| Column { name, ty: typed.ty, expr: typed.expr, hidden: false, of: None })
+            .map(|(name, typed)| Column { name, ty: typed.ty, expr: typed.expr, hidden: false, of: None, origin: None })
             .collect();
         let visible = alias.map_or_else(|| function.name.clone(), |alias| name::fold(&alias.name));
         if let Some(alias) = alias {
@@ -567,6 +634,7 @@ impl Binder<'_> {
             }
             columns = rename(columns, alias)?;
         }
+        self.not_locked(&visible, "a function")?;
         let plan = Expand::plan(input, function.calls, function.ordinality, outer)?;
         let scope = scope_of(None, &visible, columns);
         Ok((plan.clone(), Source { plan, scope }))

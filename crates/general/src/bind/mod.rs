@@ -11,6 +11,7 @@ mod decorrelate;
 mod expression;
 mod from;
 mod group;
+mod locking;
 mod name;
 mod operator;
 mod query;
@@ -32,13 +33,16 @@ use std::{
 use datafusion_expr::LogicalPlan;
 use freshet_sql::{
     SqlError, SqlState, Type,
-    general::{Column, Relations},
+    general::{Relations, ResultColumn},
     types::EvalContext,
 };
 use sqlparser::ast::Query;
 
-use self::scope::{Innermost, Level, Mention};
-pub(crate) use self::subquery::depends_on;
+pub(crate) use self::{locking::nullable_side, subquery::depends_on};
+use self::{
+    query::Item,
+    scope::{Innermost, Level, Mention},
+};
 
 /// How deeply queries and expressions may be nested.
 const MAX_DEPTH: usize = 128;
@@ -48,7 +52,11 @@ pub(crate) struct Bound {
     pub plan: LogicalPlan,
     /// The subqueries by their numbers, where there are such.
     pub subqueries: Vec<Option<LogicalPlan>>,
-    pub columns: Vec<Column>,
+    pub columns: Vec<ResultColumn>,
+    /// The oids of the tables whose rows are locked.
+    pub locked: Vec<u32>,
+    /// The oids of those whose rows' ids are behind the columns.
+    pub records: Vec<u32>,
     pub parameters: Vec<Type>,
 }
 
@@ -79,13 +87,16 @@ pub(crate) fn bind(
         recursions: Vec::new(),
         places: Vec::new(),
         wanted: Vec::new(),
+        locked: Vec::new(),
+        locks: 0,
+        shared_depth: 0,
     };
     let rows = binder.query(query)?;
     for mention in &binder.mentions {
         mention.check()?;
     }
-    let columns =
-        rows.items.into_iter().map(|item| Column { name: item.name, ty: item.typed.ty, hidden: false }).collect();
+    let column = |item: Item| ResultColumn { name: item.name, ty: item.typed.ty, origin: item.typed.origin };
+    let columns = rows.items.into_iter().map(column).collect();
     // Of a parameter that is used nowhere, nothing can be known.
     let parameters = binder
         .parameters
@@ -100,7 +111,8 @@ pub(crate) fn bind(
             })
         })
         .collect::<Result<_, _>>()?;
-    Ok(Bound { plan: rows.plan, subqueries: binder.subqueries, columns, parameters })
+    let records = rows.records.iter().map(|(oid, _)| *oid).collect();
+    Ok(Bound { plan: rows.plan, subqueries: binder.subqueries, columns, locked: binder.locked, records, parameters })
 }
 
 struct Binder<'a> {
@@ -131,6 +143,12 @@ struct Binder<'a> {
     /// For each SELECT that is being bound: the names whose whole rows are wanted beside outer
     /// joins.
     wanted: Vec<Rc<HashSet<String>>>,
+    /// The oids of the tables whose rows are locked.
+    locked: Vec<u32>,
+    /// In how many places rows are locked.
+    locks: usize,
+    /// In how many queries of WITH this is.
+    shared_depth: usize,
 }
 
 impl Binder<'_> {

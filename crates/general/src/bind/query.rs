@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use datafusion_common::{Column, JoinConstraint, NullEquality, TableReference};
+use datafusion_common::{Column, JoinConstraint, NullEquality};
 use datafusion_expr::{
     Aggregate as AggregatePlan, Expr, Filter, Join, JoinType, Limit, LogicalPlan, Operator, Projection, Union, Window,
     WindowFrame, WindowFunctionDefinition, WindowUDF,
@@ -17,6 +17,7 @@ use super::{
     Binder,
     clause::Clause,
     expression::balanced,
+    locking::{Clauses, Locking},
     name,
     scope::Level,
     select::{Sorted, place_or_name},
@@ -27,7 +28,7 @@ use crate::{
     aggregate::{Aggregate, AggregateKind, SortKey},
     error::{to_sql, unsupported},
     key::{compares, key},
-    node,
+    node::{self, Mark},
     window::{Ranking, WindowKind},
 };
 
@@ -42,40 +43,59 @@ pub(super) struct Item {
 pub(super) struct Rows {
     pub plan: LogicalPlan,
     pub items: Vec<Item>,
+    /// What is to be locked of the rows that come out in the end.
+    pub marks: Vec<Mark>,
+    /// What has been locked of each row, where somebody may ask: tables' oids, and by what.
+    pub records: Vec<(u32, Expr)>,
+}
+
+impl Rows {
+    /// Rows of which nothing is to be locked.
+    pub fn new(plan: LogicalPlan, items: Vec<Item>) -> Self {
+        Self { plan, items, marks: Vec::new(), records: Vec::new() }
+    }
 }
 
 impl Binder<'_> {
     /// A query, its columns' types settled.
     pub(super) fn query(&mut self, query: &Query) -> Result<Rows, SqlError> {
-        let rows = self.unsettled_query(query)?;
+        self.query_within(query, &Clauses::default())
+    }
+
+    /// The same, where clauses around it lock rows.
+    pub(super) fn query_within(&mut self, query: &Query, around: &Clauses) -> Result<Rows, SqlError> {
+        let rows = self.unsettled_query(query, around)?;
         self.projected(rows)
     }
 
-    /// A query whose columns may still be of unknown type.
-    pub(super) fn unsettled_query(&mut self, query: &Query) -> Result<Rows, SqlError> {
+    /// A query whose columns may still be of unknown type, where clauses around it lock rows.
+    pub(super) fn unsettled_query(&mut self, query: &Query, around: &Clauses) -> Result<Rows, SqlError> {
         self.deeper(|binder| {
             let known = binder.ctes.len();
-            let rows = binder.query_with(query);
+            let rows = binder.query_with(query, around);
             binder.ctes.truncate(known);
             rows
         })
     }
 
-    fn query_with(&mut self, query: &Query) -> Result<Rows, SqlError> {
+    fn query_with(&mut self, query: &Query, around: &Clauses) -> Result<Rows, SqlError> {
         check_supported(query)?;
+        let clauses = Clauses::of(&query.locks, around);
+        let (own, limited) = (!query.locks.is_empty(), has_limit(query));
         if let Some(with) = &query.with {
             self.with(with)?;
         }
         let order_by = order_of(query.order_by.as_ref())?;
         let mut rows = match query.body.as_ref() {
             SetExpr::Select(select) => {
-                self.levels.push(Level::default());
+                let locking = Locking::of(clauses);
+                self.levels.push(Level { locking, ..Level::default() });
                 let rows = self.select(select, order_by);
                 self.levels.pop();
                 rows?
             }
             body => {
-                let mut rows = self.set_expr(body)?;
+                let mut rows = self.set_expr(body, &clauses)?;
                 if !order_by.is_empty() {
                     rows = self.projected(rows)?;
                     rows.plan = self.order_set(&rows, order_by)?;
@@ -83,7 +103,10 @@ impl Binder<'_> {
                 rows
             }
         };
-        if has_limit(query) {
+        if own || limited {
+            self.locked(&mut rows);
+        }
+        if limited {
             self.levels.push(Level { clause: Clause::Limit, ..Level::default() });
             let limited = self.limited(rows.plan, query);
             self.levels.pop();
@@ -92,17 +115,25 @@ impl Binder<'_> {
         Ok(rows)
     }
 
-    pub(super) fn set_expr(&mut self, body: &SetExpr) -> Result<Rows, SqlError> {
+    pub(super) fn set_expr(&mut self, body: &SetExpr, clauses: &Clauses) -> Result<Rows, SqlError> {
         self.deeper(|binder| match body {
             SetExpr::Select(select) => {
-                binder.levels.push(Level::default());
+                let locking = Locking::of(clauses.clone());
+                binder.levels.push(Level { locking, ..Level::default() });
                 let rows = binder.select(select, &[]);
                 binder.levels.pop();
                 rows
             }
-            SetExpr::Query(query) => binder.unsettled_query(query),
-            SetExpr::Values(values) => binder.values(&values.rows),
+            SetExpr::Query(query) => binder.unsettled_query(query, clauses),
+            SetExpr::Values(values) => {
+                clauses.check_values()?;
+                binder.values(&values.rows)
+            }
             SetExpr::SetOperation { left, op, set_quantifier, right } => {
+                clauses.check_set_operation()?;
+                locking_operand(left)?;
+                locking_operand(right)?;
+                let none = Clauses::default();
                 // Where rows are left out, recursive queries must not be named.
                 let without = match op {
                     SetOperator::Union => None,
@@ -114,9 +145,9 @@ impl Binder<'_> {
                     SetQuantifier::Distinct | SetQuantifier::None => false,
                     _ => return Err(unsupported("BY NAME")),
                 };
-                let left = binder.placed(without.filter(|_| all), |binder| binder.set_expr(left))?;
+                let left = binder.placed(without.filter(|_| all), |binder| binder.set_expr(left, &none))?;
                 let either = all || *op != SetOperator::Intersect;
-                let right = binder.placed(without.filter(|_| either), |binder| binder.set_expr(right))?;
+                let right = binder.placed(without.filter(|_| either), |binder| binder.set_expr(right, &none))?;
                 binder.set_operation(*op, all, left, right)
             }
             SetExpr::Table(table) => {
@@ -124,7 +155,8 @@ impl Binder<'_> {
                 let ident = |name: &String| ast::Ident::with_quote('"', name);
                 let mut parts: Vec<_> = table.schema_name.iter().map(ident).collect();
                 parts.push(ident(table.table_name.as_ref().ok_or_else(unnamed)?));
-                binder.levels.push(Level::default());
+                let locking = Locking::of(clauses.clone());
+                binder.levels.push(Level { locking, ..Level::default() });
                 let rows = binder.whole_table(&ast::ObjectName::from(parts));
                 binder.levels.pop();
                 rows
@@ -202,7 +234,7 @@ impl Binder<'_> {
                 typed: Typed::new(Expr::Column(Column::new_unqualified(column)), ty),
             })
             .collect();
-        Ok(Rows { plan, items })
+        Ok(Rows::new(plan, items))
     }
 
     /// The rows on the left that equal one on the right, or none; null equals null.
@@ -227,7 +259,9 @@ impl Binder<'_> {
             )
             .map_err(to_sql)?
         };
-        Ok(Rows { plan: LogicalPlan::Join(plan), items: left.items })
+        let mut items = left.items;
+        items.iter_mut().for_each(|item| item.typed.origin = None);
+        Ok(Rows::new(LogicalPlan::Join(plan), items))
     }
 
     /// Rows with a number among those that are equal.
@@ -275,7 +309,7 @@ impl Binder<'_> {
             // All rows are equal.
             let one = Typed::literal(&Value::Int8(1), Type::INT8)?.expr;
             let limit = Limit { skip: None, fetch: Some(Box::new(one)), input: Arc::new(rows.plan) };
-            return Ok(Rows { plan: LogicalPlan::Limit(limit), items: Vec::new() });
+            return Ok(Rows::new(LogicalPlan::Limit(limit), Vec::new()));
         }
         let mut group_expr = Vec::with_capacity(rows.items.len());
         let mut aggr_expr = Vec::new();
@@ -293,53 +327,51 @@ impl Binder<'_> {
                 let any = Aggregate::new(AggregateKind::AnyValue, "any_value", types, 1, typed.ty, Vec::new(), false);
                 aggr_expr.push(super::group::aggregate_expr(any, vec![typed.expr]).alias(&column));
             }
-            let typed = Typed::new(Expr::Column(Column::new_unqualified(column)), typed.ty);
-            items.push(Item { name, typed });
+            let column = Typed::new(Expr::Column(Column::new_unqualified(column)), typed.ty);
+            items.push(Item { name, typed: column.from(typed.origin) });
         }
         let plan = AggregatePlan::try_new(Arc::new(rows.plan), group_expr, aggr_expr).map_err(to_sql)?;
-        Ok(Rows { plan: LogicalPlan::Aggregate(plan), items })
+        Ok(Rows::new(LogicalPlan::Aggregate(plan), items))
     }
 
     /// The listed columns, and nothing else, under names of their own.
     pub(super) fn projected(&mut self, rows: Rows) -> Result<Rows, SqlError> {
-        let items = rows
-            .items
+        let Rows { plan, items, marks, records } = rows;
+        let items = items
             .into_iter()
             .map(|item| Ok(Item { name: item.name, typed: self.settle(item.typed)? }))
             .collect::<Result<Vec<_>, SqlError>>()?;
-        self.project(rows.plan, items, None)
+        self.project(Rows { plan, items, marks, records })
     }
 
     /// The listed columns as values of these types.
     pub(super) fn projected_as(&mut self, rows: Rows, types: &[Type]) -> Result<Rows, SqlError> {
-        let items = rows
-            .items
+        let Rows { plan, items, marks, records } = rows;
+        let items = items
             .into_iter()
             .zip(types)
             .map(|(item, ty)| Ok(Item { name: item.name, typed: self.coerce(item.typed, *ty)? }))
             .collect::<Result<Vec<_>, SqlError>>()?;
-        self.project(rows.plan, items, None)
+        self.project(Rows { plan, items, marks, records })
     }
 
-    /// Columns of a table of this name.
-    pub(super) fn project(
-        &mut self,
-        plan: LogicalPlan,
-        items: Vec<Item>,
-        table: Option<&TableReference>,
-    ) -> Result<Rows, SqlError> {
-        let mut exprs = Vec::with_capacity(items.len());
+    fn project(&mut self, rows: Rows) -> Result<Rows, SqlError> {
+        let Rows { plan, items, mut marks, mut records } = rows;
+        let mut exprs = Vec::with_capacity(items.len() + marks.len() + records.len());
         let mut columns = Vec::with_capacity(items.len());
         for Item { name, typed } in items {
-            let column = match table {
-                Some(table) => Column::new(Some(table.clone()), name.clone()),
-                None => Column::new_unqualified(self.fresh(&name)),
-            };
-            exprs.push(typed.expr.alias_qualified(column.relation.clone(), column.name.clone()));
-            columns.push(Item { name, typed: Typed::new(Expr::Column(column), typed.ty) });
+            let column = Column::new_unqualified(self.fresh(&name));
+            exprs.push(typed.expr.alias(&column.name));
+            let shown = Typed::new(Expr::Column(column), typed.ty).from(typed.origin);
+            columns.push(Item { name, typed: shown });
+        }
+        for row in marks.iter_mut().map(|mark| &mut mark.row).chain(records.iter_mut().map(|(_, row)| row)) {
+            let column = Column::new_unqualified(self.fresh("row"));
+            exprs.push(row.clone().alias(&column.name));
+            *row = Expr::Column(column);
         }
         let projection = Projection::try_new(exprs, Arc::new(plan)).map_err(to_sql)?;
-        Ok(Rows { plan: LogicalPlan::Projection(projection), items: columns })
+        Ok(Rows { plan: LogicalPlan::Projection(projection), items: columns, marks, records })
     }
 
     /// Rows that are written out.
@@ -377,7 +409,7 @@ impl Binder<'_> {
                 .zip(unified)
                 .filter_map(|(name, mut column)| column.next().map(|typed| Item { name, typed }))
                 .collect();
-            return Ok(Rows { plan: node::one_row(), items });
+            return Ok(Rows::new(node::one_row(), items));
         }
         let exprs = (0..rows.len())
             .map(|_| unified.iter_mut().filter_map(|column| column.next().map(|typed| typed.expr)).collect())
@@ -393,7 +425,7 @@ impl Binder<'_> {
                 typed: Typed::new(Expr::Column(Column::new_unqualified(column)), ty),
             })
             .collect();
-        Ok(Rows { plan, items })
+        Ok(Rows::new(plan, items))
     }
 
     /// ORDER BY behind a set operation, which knows the result's columns only.
@@ -498,6 +530,18 @@ impl Binder<'_> {
     }
 }
 
+/// # Errors
+/// 0A000 where an operand of a set operation locks rows itself.
+fn locking_operand(body: &SetExpr) -> Result<(), SqlError> {
+    match body {
+        SetExpr::Query(query) => {
+            Clauses::of(&query.locks, &Clauses::default()).check_set_operation()?;
+            locking_operand(&query.body)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// What a condition's ANDs connect.
 fn conjuncts_of(condition: &ast::Expr) -> Vec<&ast::Expr> {
     let mut found = Vec::new();
@@ -528,7 +572,6 @@ fn order_of(order_by: Option<&OrderBy>) -> Result<&[OrderByExpr], SqlError> {
 
 fn check_supported(query: &Query) -> Result<(), SqlError> {
     let unusual = [
-        (!query.locks.is_empty(), "FOR UPDATE and FOR SHARE in this query"),
         (query.for_clause.is_some(), "FOR XML and FOR JSON"),
         (query.settings.is_some(), "SETTINGS"),
         (query.format_clause.is_some(), "FORMAT"),

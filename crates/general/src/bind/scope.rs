@@ -1,11 +1,19 @@
 //! What names mean within a query: the columns of FROM, and of the queries around it.
 
-use std::{cell::RefCell, collections::BTreeSet, rc::Rc, sync::Arc};
+use std::{
+    cell::{Cell, RefCell},
+    collections::BTreeSet,
+    rc::Rc,
+    sync::Arc,
+};
 
 use datafusion_expr::Expr;
-use freshet_sql::{SqlError, SqlState, Type, general::Readable};
+use freshet_sql::{
+    SqlError, SqlState, Type,
+    general::{Origin, Readable},
+};
 
-use super::{Binder, typed::Typed};
+use super::{Binder, locking::Locking, typed::Typed};
 use crate::function::Outer;
 
 /// A place where a query names a relation or a view, and which of its columns it reads there.
@@ -13,18 +21,31 @@ use crate::function::Outer;
 pub(super) struct Mention {
     access: Arc<dyn Readable>,
     read: RefCell<BTreeSet<usize>>,
+    /// Whether its rows are locked.
+    locked: Cell<bool>,
 }
 
 impl Mention {
     pub fn of(access: Arc<dyn Readable>) -> Rc<Self> {
-        Rc::new(Self { access, read: RefCell::default() })
+        Rc::new(Self { access, read: RefCell::default(), locked: Cell::new(false) })
+    }
+
+    /// Notes that rows of it are locked.
+    pub fn lock(&self) {
+        self.locked.set(true);
+    }
+
+    /// Where a column of it comes from.
+    pub fn origin(&self, column: usize) -> Option<Origin> {
+        self.access.origin(column)
     }
 
     /// # Errors
-    /// 42501 when the query may not read what it reads.
+    /// 42501 when the query may not read what it reads, or lock what it locks.
     pub fn check(&self) -> Result<(), SqlError> {
         let read: Vec<usize> = self.read.borrow().iter().copied().collect();
-        self.access.may_read(&read)
+        self.access.may_read(&read)?;
+        if self.locked.get() { self.access.may_lock() } else { Ok(()) }
     }
 }
 
@@ -38,6 +59,8 @@ pub(super) struct Column {
     pub hidden: bool,
     /// The relation or view that it is a column of, if any, and which column.
     pub of: Option<(Rc<Mention>, usize)>,
+    /// Where clients are told that it comes from.
+    pub origin: Option<Origin>,
 }
 
 impl Column {
@@ -51,7 +74,7 @@ impl Column {
 
     /// The same, without counting as read.
     pub fn unread(&self) -> Typed {
-        Typed::new(self.expr.clone(), self.ty)
+        Typed::new(self.expr.clone(), self.ty).from(self.origin)
     }
 }
 
@@ -136,6 +159,8 @@ pub(super) struct Level {
     pub grouped: Vec<(sqlparser::ast::Expr, Typed)>,
     /// Whether the last rows of a recursive query are read here.
     pub recursive: bool,
+    /// Whose rows are locked.
+    pub locking: Locking,
 }
 
 impl Binder<'_> {
@@ -229,7 +254,7 @@ impl Level {
                 self.captures.len() - 1
             }
         };
-        Typed::new(Outer::expression(subquery, at, typed.ty), typed.ty)
+        Typed::new(Outer::expression(subquery, at, typed.ty), typed.ty).from(typed.origin)
     }
 }
 

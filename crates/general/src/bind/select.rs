@@ -64,6 +64,7 @@ impl Binder<'_> {
             items.push(item.bound(typed));
         }
         let listed = items.len();
+        let origins: Vec<_> = items.iter().map(|item| item.typed.origin).collect();
         self.level().clause = Clause::Having;
         let mut having = match &select.having {
             Some(having) => {
@@ -82,6 +83,10 @@ impl Binder<'_> {
         let order = self.order(order_by, &mut items, listed)?;
 
         let mut collected = std::mem::take(&mut self.level().collected);
+        let kinds = [!collected.aggregates.is_empty(), !collected.windows.is_empty(), !collected.series.is_empty()];
+        // A query in FROM is bound before what is said of it outside.
+        let own = self.level().locking.own;
+        let marks = if own { Some(self.marks(select, kinds)?) } else { None };
         let grouped =
             !groups.keys.is_empty() || groups.sets.is_some() || !collected.aggregates.is_empty() || having.is_some();
         if self.level().recursive && !collected.aggregates.is_empty() {
@@ -143,20 +148,20 @@ impl Binder<'_> {
         if !collected.series.is_empty() {
             plan = Expand::plan(plan, collected.series, None, false)?;
         }
-        self.arrange(plan, items, listed, select.distinct.as_ref(), &on, &order)
+        let marks = marks.map_or_else(|| self.marks(select, kinds), Ok)?;
+        items.iter_mut().zip(origins).for_each(|(item, origin)| item.typed.origin = origin);
+        self.arrange(Rows { marks, ..Rows::new(plan, items) }, listed, select.distinct.as_ref(), &on, &order)
     }
 
     /// DISTINCT and ORDER BY.
     fn arrange(
         &mut self,
-        plan: LogicalPlan,
-        items: Vec<Item>,
+        rows: Rows,
         listed: usize,
         distinct: Option<&Distinct>,
         on: &[usize],
         order: &[Order],
     ) -> Result<Rows, SqlError> {
-        let rows = Rows { plan, items };
         let distinct = match distinct {
             None | Some(Distinct::All) if order.is_empty() => return Ok(rows),
             None | Some(Distinct::All) => None,
@@ -216,7 +221,7 @@ impl Binder<'_> {
     /// order.
     fn computed_behind(&mut self, rows: Rows, listed: usize, order: &[Order]) -> Result<Rows, SqlError> {
         let mut exprs: Vec<Expr> = rows.plan.schema().columns().into_iter().map(Expr::Column).collect();
-        let mut items = rows.items;
+        let (mut items, marks) = (rows.items, rows.marks);
         for (at, item) in items.iter_mut().enumerate() {
             let typed = self.settle(item.typed.clone())?;
             item.typed = if typed.expr.is_volatile() && !order.iter().any(|order| order.item == at) {
@@ -224,7 +229,7 @@ impl Binder<'_> {
             } else {
                 let name = self.fresh(&item.name);
                 exprs.push(typed.expr.alias(&name));
-                Typed::new(Expr::Column(Column::new_unqualified(name)), typed.ty)
+                Typed::new(Expr::Column(Column::new_unqualified(name)), typed.ty).from(typed.origin)
             };
         }
         let projection = Projection::try_new(exprs, Arc::new(rows.plan)).map_err(to_sql)?;
@@ -235,7 +240,7 @@ impl Binder<'_> {
         }
         let plan = node::sorted(LogicalPlan::Projection(projection), sort)?;
         items.truncate(listed);
-        Ok(Rows { plan, items })
+        Ok(Rows { marks, ..Rows::new(plan, items) })
     }
 
     /// Entries of SELECT's list, what `*` stands for among them.

@@ -20,6 +20,7 @@ use sqlparser::ast;
 use super::{
     Binder,
     expression::row,
+    locking::Clauses,
     operator::not,
     query::{Item, Rows},
     scope::Level,
@@ -81,7 +82,7 @@ impl Binder<'_> {
     fn inner(&mut self, query: &ast::Query) -> Result<Inner, SqlError> {
         let number = self.next_subquery();
         self.levels.push(Level { subquery: Some(number), ..Level::default() });
-        let rows = self.placed(Some("within a subquery"), |binder| binder.unsettled_query(query));
+        let rows = self.placed(Some("within a subquery"), |binder| binder.unsettled_query(query, &Clauses::default()));
         let level = self.levels.pop();
         let captures = level.map(|level| level.captures).unwrap_or_default();
         Ok(Inner { number, rows: rows?, captures })

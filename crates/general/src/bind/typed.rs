@@ -5,6 +5,7 @@ use datafusion_expr::Expr;
 use freshet_sql::{
     Kind, SqlError, SqlState, Type, Value,
     functions::{self, Volatility, common_kind},
+    general::Origin,
     types::{Cast, CastContext, Category},
 };
 
@@ -19,11 +20,13 @@ use crate::{
 pub(crate) struct Typed {
     pub expr: Expr,
     pub ty: Type,
+    /// The column of a table or a view that it is, if it is one.
+    pub origin: Option<Origin>,
 }
 
 impl Typed {
     pub fn new(expr: Expr, ty: Type) -> Self {
-        Self { expr, ty }
+        Self { expr, ty, origin: None }
     }
 
     /// A literal.
@@ -31,7 +34,12 @@ impl Typed {
     /// # Errors
     /// When the value is not of this type.
     pub fn literal(value: &Value, ty: Type) -> Result<Self, SqlError> {
-        Ok(Self { expr: Expr::Literal(to_scalar(ty, value)?, None), ty })
+        Ok(Self::new(Expr::Literal(to_scalar(ty, value)?, None), ty))
+    }
+
+    /// The same, where this is what it shows.
+    pub fn from(self, origin: Option<Origin>) -> Self {
+        Self { origin, ..self }
     }
 
     pub fn kind(&self) -> Kind {
@@ -85,6 +93,12 @@ impl Binder<'_> {
     /// # Errors
     /// 42846 when there is no such cast, and what reading literals returns.
     pub(super) fn cast(&mut self, typed: Typed, to: Type, context: CastContext) -> Result<Typed, SqlError> {
+        // It shows the column as it is if it stays of its type.
+        let origin = typed.origin.filter(|_| typed.ty == to);
+        Ok(self.cast_anew(typed, to, context)?.from(origin))
+    }
+
+    fn cast_anew(&mut self, typed: Typed, to: Type, context: CastContext) -> Result<Typed, SqlError> {
         let from = typed.kind();
         if typed.is_unknown() {
             return self.cast_unknown(typed, to, context);

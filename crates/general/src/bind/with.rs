@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use datafusion_common::{Column as PlanColumn, TableReference};
 use datafusion_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Projection};
-use freshet_sql::{SqlError, SqlState, Type};
+use freshet_sql::{SqlError, SqlState, Type, general::Origin};
 use sqlparser::ast::{Cte, CteAsMaterialized, SetExpr, SetOperator, SetQuantifier, With};
 
 use super::{
     Binder,
     from::Source,
+    locking::Clauses,
     name,
     query::{Item, Rows, column_names},
     typed::Typed,
@@ -21,11 +22,14 @@ use crate::{
     source::{SharedSource, WorkSource},
 };
 
+/// A column of a query that has a name: what it is called, its type, and where it comes from.
+type WithColumn = (String, Type, Option<Origin>);
+
 /// A query that has a name.
 #[derive(Clone)]
 pub(super) struct Named {
     name: String,
-    columns: Vec<(String, Type)>,
+    columns: Vec<WithColumn>,
     kind: NamedKind,
 }
 
@@ -64,6 +68,7 @@ impl Binder<'_> {
             if cte.from.is_some() {
                 return Err(unsupported("FROM behind a WITH query"));
             }
+            let mut locking = false;
             let rows = match recursive_parts(with, cte, &name) {
                 Some((base, step, all)) => self.recursive(&name, cte, base, step, all)?,
                 None => {
@@ -72,28 +77,34 @@ impl Binder<'_> {
                         let kind = NamedKind::Formless;
                         self.ctes.push(Named { name: name.clone(), columns: Vec::new(), kind });
                     }
+                    let locks = self.locks;
+                    self.shared_depth += 1;
                     let rows = self.query(&cte.query);
+                    self.shared_depth -= 1;
+                    locking = self.locks > locks;
                     if named {
                         self.ctes.pop();
                     }
                     rows?
                 }
             };
-            self.define(name, rows, cte)?;
+            self.define(name, rows, cte, locking)?;
         }
         Ok(())
     }
 
-    fn define(&mut self, name: String, rows: Rows, cte: &Cte) -> Result<(), SqlError> {
+    fn define(&mut self, name: String, rows: Rows, cte: &Cte, locking: bool) -> Result<(), SqlError> {
         let renamed = column_names(&cte.alias.columns);
         check_columns(&name, &rows.items, &renamed)?;
-        let columns: Vec<(String, Type)> = rows
+        let columns: Vec<WithColumn> = rows
             .items
             .iter()
             .enumerate()
-            .map(|(at, item)| (renamed.get(at).unwrap_or(&item.name).clone(), item.typed.ty))
+            .map(|(at, item)| (renamed.get(at).unwrap_or(&item.name).clone(), item.typed.ty, item.typed.origin))
             .collect();
-        let source = self.shared_source(rows, cte.materialized)?;
+        // What locks rows is never run in several places.
+        let materialized = cte.materialized.clone().filter(|it| !locking || *it == CteAsMaterialized::Materialized);
+        let source = self.shared_source(rows, materialized)?;
         self.ctes.push(Named { name, columns, kind: NamedKind::Shared(source) });
         Ok(())
     }
@@ -125,8 +136,7 @@ impl Binder<'_> {
     /// What a name means that WITH has defined.
     pub(super) fn cte(&mut self, name: &str, visible: &str, renamed: &[String]) -> Result<Option<Source>, SqlError> {
         let Some(found) = self.ctes.iter().rev().find(|cte| cte.name == name).cloned() else { return Ok(None) };
-        let names: Vec<String> = found.columns.iter().map(|(name, _)| name.clone()).collect();
-        let types: Vec<Type> = found.columns.iter().map(|(_, ty)| *ty).collect();
+        let columns = found.columns.clone();
         let plan = match &found.kind {
             NamedKind::Shared(source) => {
                 let reference = TableReference::bare(self.fresh(name));
@@ -136,7 +146,7 @@ impl Binder<'_> {
                 self.referred(*number, name)?;
                 let reference = TableReference::bare(self.fresh(name));
                 let fields =
-                    found.columns.iter().enumerate().map(|(at, (name, ty))| field(&format!("{name}#{at}"), *ty));
+                    found.columns.iter().enumerate().map(|(at, (name, ty, _))| field(&format!("{name}#{at}"), *ty));
                 LogicalPlanBuilder::scan(reference, Arc::new(WorkSource::new(*number, name, fields.collect())), None)
             }
             NamedKind::Forbidden => {
@@ -156,11 +166,10 @@ impl Binder<'_> {
         };
         let plan = plan.and_then(LogicalPlanBuilder::build).map_err(to_sql)?;
         let items = columns_of(&plan)
-            .zip(names)
-            .zip(types)
-            .map(|((column, name), ty)| Item { name, typed: Typed::new(Expr::Column(column), ty) })
+            .zip(columns)
+            .map(|(column, (name, ty, origin))| Item { name, typed: Typed::new(Expr::Column(column), ty).from(origin) })
             .collect();
-        self.aliased_rows(Rows { plan, items }, visible, renamed).map(Some)
+        self.aliased_rows(Rows::new(plan, items), visible, renamed).map(Some)
     }
 
     /// A query that refers to itself: the first part's rows, then those that follow from the last ones, until there
@@ -186,21 +195,21 @@ impl Binder<'_> {
             self.with(with)?;
         }
         self.ctes.push(Named { name: name.to_owned(), columns: Vec::new(), kind: NamedKind::Forbidden });
-        let base = self.set_expr(base).and_then(|rows| self.projected(rows));
+        let base = self.set_expr(base, &Clauses::default()).and_then(|rows| self.projected(rows));
         self.ctes.pop();
         let base = base?;
         let renamed = column_names(&cte.alias.columns);
         check_columns(name, &base.items, &renamed)?;
-        let columns: Vec<(String, Type)> = base
+        let columns: Vec<WithColumn> = base
             .items
             .iter()
             .enumerate()
-            .map(|(at, item)| (renamed.get(at).unwrap_or(&item.name).clone(), item.typed.ty))
+            .map(|(at, item)| (renamed.get(at).unwrap_or(&item.name).clone(), item.typed.ty, None))
             .collect();
         let number = self.next_shared();
         self.ctes.push(Named { name: name.to_owned(), columns: columns.clone(), kind: NamedKind::Work(number) });
         self.recursions.push(Recursion { number, references: 0, places: self.places.len() });
-        let step = self.set_expr(step);
+        let step = self.set_expr(step, &Clauses::default());
         let references = self.recursions.pop().map_or(0, |recursion| recursion.references);
         self.ctes.truncate(known);
         let step = step?;
@@ -212,7 +221,7 @@ impl Binder<'_> {
             return Err(SqlError::new(SqlState::SYNTAX_ERROR, "each UNION query must have the same number of columns"));
         }
         let types: Vec<Type> = base.items.iter().map(|item| item.typed.ty).collect();
-        for (at, (item, (name, ty))) in step.items.iter().zip(&columns).enumerate() {
+        for (at, (item, (name, ty, _))) in step.items.iter().zip(&columns).enumerate() {
             let common = self.common_type(&[*ty, item.typed.ty], "UNION")?;
             if common.kind() != ty.kind() {
                 return Err(SqlError::new(
@@ -235,17 +244,17 @@ impl Binder<'_> {
             }
             Some(keys)
         };
-        let names: Vec<String> = columns.iter().map(|(name, _)| self.fresh(name)).collect();
+        let names: Vec<String> = columns.iter().map(|(name, ..)| self.fresh(name)).collect();
         let plan = Recursive::plan(base.plan, step.plan, number, name, &names, &types, keys)?;
         let items = columns
             .into_iter()
             .zip(names)
-            .map(|((name, ty), column)| Item {
+            .map(|((name, ty, _), column)| Item {
                 name,
                 typed: Typed::new(Expr::Column(PlanColumn::new_unqualified(column)), ty),
             })
             .collect();
-        Ok(Rows { plan, items })
+        Ok(Rows::new(plan, items))
     }
 
     /// Notes that a recursive query is named in its second part.

@@ -8,6 +8,7 @@ mod concat;
 mod expand;
 mod keys;
 mod limit;
+mod lock;
 mod memory;
 mod recursive;
 mod scan;
@@ -40,6 +41,7 @@ pub(crate) use self::{
     expand::{ExpandCall, ExpandExec},
     keys::{FoundKeys, look_up},
     limit::{LimitExec, counted},
+    lock::{LockExec, LockedTable},
     memory::{MeterExec, SharedExec, WatchExec, WorkExec},
     recursive::RecursiveExec,
     scan::ScanExec,

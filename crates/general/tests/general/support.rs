@@ -9,7 +9,8 @@ use freshet_general::QueryEngine;
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
     general::{
-        Cells, Column, Filter, General, GeneralPlan, Named, Readable, Relation, Relations, Rows, Run, Scan, Test,
+        Cells, Column, Filter, General, GeneralPlan, Named, Readable, Relation, Relations, ResultColumn, Rows, Run,
+        Scan, Test,
     },
     memory::Pool,
     types::{Cast, CastContext, EvalContext, Kind, text},
@@ -241,7 +242,9 @@ impl Database {
         for (name, query) in views {
             let relations: Arc<dyn Relations> =
                 Arc::new(Self { names: database.names.clone(), tables: HashMap::new() });
-            let columns = plan(&relations, &query, &[]).unwrap().columns().to_vec();
+            let plan = plan(&relations, &query, &[]).unwrap();
+            let column = |column: &ResultColumn| Column { name: column.name.clone(), ty: column.ty, hidden: false };
+            let columns = plan.columns().iter().map(column).collect();
             let access = Arc::new(Everybody);
             database.names.insert(name, Named::View { query: Arc::new(*query), relations, columns, access });
         }
@@ -257,7 +260,7 @@ pub fn plan(
     QueryEngine.plan(query, parameters, relations, &EvalContext::default())
 }
 
-type Answer = (Vec<Column>, Vec<Vec<Value>>);
+type Answer = (Vec<ResultColumn>, Vec<Vec<Value>>);
 
 pub fn run_query(relations: &Arc<dyn Relations>, query: &Query, parameters: &[Value]) -> Result<Answer, SqlError> {
     let plan = plan(relations, query, &[])?;

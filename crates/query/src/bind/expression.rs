@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     expression::{Comparison, Expression, Typed},
-    session_function::SessionFunction,
+    session_function::{SessionFunction, WORDS},
 };
 
 /// How deep expressions may be nested.
@@ -176,9 +176,11 @@ impl Binder<'_> {
             Expr::UnaryOp { op, expr } => self.unary(op, expr, scope, depth)?,
             Expr::Between { expr, negated, low, high } => {
                 let operand = deeper(expr)?;
-                let low = self.operator(">=", operand.clone(), deeper(low)?)?.expression;
-                let high = self.operator("<=", operand, deeper(high)?)?.expression;
-                negate(Expression::And(Box::new([low, high])), *negated)
+                let (from, to) = if *negated { ("<", ">") } else { (">=", "<=") };
+                let low = self.operator(from, operand.clone(), deeper(low)?)?.expression;
+                let high = self.operator(to, operand, deeper(high)?)?.expression;
+                let both = Box::new([low, high]);
+                boolean(if *negated { Expression::Or(both) } else { Expression::And(both) })
             }
             Expr::InList { expr, list, negated } => match &**expr {
                 Expr::Tuple(operands) => negate(self.in_rows(operands, list, scope, depth)?, *negated),
@@ -352,19 +354,6 @@ impl Binder<'_> {
 
     /// `current_date` and the like, which are written without parentheses.
     fn is_word_function(&self, word: &str, scope: &Scope) -> bool {
-        const WORDS: [&str; 11] = [
-            "current_date",
-            "current_time",
-            "current_timestamp",
-            "localtime",
-            "localtimestamp",
-            "current_user",
-            "current_role",
-            "session_user",
-            "user",
-            "current_catalog",
-            "current_schema",
-        ];
         WORDS.iter().any(|known| known.eq_ignore_ascii_case(word)) && !scope.has(&ast::Ident::new(word))
     }
 

@@ -44,10 +44,7 @@ impl Binder<'_> {
             return Err(Stop::General("a subquery"));
         }
         // An error may only mean that it is about rows outside of it.
-        let plan = self.attempt(|| self.any_query(query)).map_err(|stop| match stop {
-            Stop::Error(error) if !query.locks.is_empty() => Stop::Error(error),
-            _ => Stop::General("a subquery"),
-        })?;
+        let plan = self.attempt(|| self.any_query(query)).map_err(|_| Stop::General("a subquery"))?;
         match plan.output.as_slice() {
             [output] => {
                 let ty = output.ty;

@@ -11,7 +11,6 @@ mod found;
 pub mod general;
 pub mod implied;
 mod join;
-pub mod locked;
 pub mod modify;
 pub mod need;
 pub mod scope;

@@ -2,14 +2,14 @@
 
 use std::{rc::Rc, sync::Arc};
 
-use freshet_sql::{SqlError, SqlState, Type};
+use freshet_sql::{SqlError, SqlState, Type, general::Origin};
 
 use super::{aggregate::Grouping, name_of, need::Need};
 use crate::{
     expression::{Expression, Typed},
     schema::{Table, TableInfo},
 };
-use sqlparser::ast::Ident;
+use sqlparser::ast::{Expr, Ident};
 
 /// A row that expressions can refer to.
 #[derive(Clone, Debug)]
@@ -24,6 +24,8 @@ pub struct ScopeSource {
     pub table: Option<Arc<TableInfo>>,
     /// Notes what is read of it, if the statement's role needs privileges for that.
     pub need: Option<Rc<Need>>,
+    /// Where the columns come from, if it is no table's row.
+    pub origins: Vec<Option<Origin>>,
 }
 
 impl ScopeSource {
@@ -31,7 +33,15 @@ impl ScopeSource {
     pub fn table(info: &Arc<TableInfo>, alias: String, schema: Option<String>) -> Self {
         let columns = info.table.visible_columns();
         let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
-        Self { alias, schema, columns, table: Some(Arc::clone(info)), need: None }
+        Self { alias, schema, columns, table: Some(Arc::clone(info)), need: None, origins: Vec::new() }
+    }
+
+    /// Where clients are told that a column comes from.
+    pub fn origin(&self, column: u16) -> Option<Origin> {
+        match &self.table {
+            Some(info) => Some((info.table.oid, column as i16 + 1)),
+            None => self.origins.get(usize::from(column)).copied().flatten(),
+        }
     }
 
     /// Notes that a column is read.
@@ -61,7 +71,8 @@ impl Scope {
     pub fn over(table: &Table) -> Self {
         let columns = table.visible_columns();
         let columns = columns.map(|(number, column)| (column.name.clone(), column.ty, number as u16)).collect();
-        let source = ScopeSource { alias: table.name.clone(), schema: None, columns, table: None, need: None };
+        let alias = table.name.clone();
+        let source = ScopeSource { alias, schema: None, columns, table: None, need: None, origins: Vec::new() };
         Self { sources: vec![source], grouping: None }
     }
 
@@ -97,6 +108,24 @@ impl Scope {
             self.sources[usize::from(source)].read(column);
         }
         Ok(found)
+    }
+
+    /// The column that an expression shows as it is, if it does, and its type.
+    pub fn origin(&self, expr: &Expr) -> Option<(Origin, Type)> {
+        let parts = match expr {
+            Expr::Nested(inner) => return self.origin(inner),
+            Expr::Cast { expr, data_type, array: false, format: None, .. } => {
+                let to = Type::from_sql(data_type).ok()?;
+                return self.origin(expr).filter(|(_, ty)| *ty == to);
+            }
+            Expr::Identifier(name) => std::slice::from_ref(name),
+            Expr::CompoundIdentifier(parts) => parts,
+            _ => return None,
+        };
+        let Typed { expression: Expression::Column { source, column }, ty } = self.find(parts).ok()? else {
+            return None;
+        };
+        Some((self.sources.get(usize::from(source))?.origin(column)?, ty))
     }
 
     fn find(&self, parts: &[Ident]) -> Result<Typed, SqlError> {

@@ -2,9 +2,10 @@
 
 use std::sync::Arc;
 
-use freshet_engine::RowLock;
 use freshet_sql::{
-    SqlError, SqlState, Type, Value, names,
+    SqlError, SqlState, Type, Value,
+    locking::{self, RowMark, name_of_lock},
+    names,
     types::{CastContext, Kind},
 };
 use sqlparser::ast::{
@@ -22,7 +23,6 @@ use super::{
 use crate::{
     expression::{Expression, Typed},
     schema::{Named, TableInfo, privilege},
-    syntax::locking::{self, name_of_lock},
     system,
 };
 
@@ -76,33 +76,6 @@ pub struct Aggregation {
     pub calls: Box<[AggregateCall]>,
     /// Which groups are shown.
     pub having: Option<Expression>,
-}
-
-/// What is done with rows that others hold; of several, the last one here counts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum WhenLocked {
-    /// Their holder is waited for.
-    Wait,
-    /// They are left out.
-    Skip,
-    /// That is an error.
-    NoWait,
-}
-
-/// How rows are locked: FOR UPDATE and its like.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RowMark {
-    /// How strongly.
-    pub lock: RowLock,
-    /// What is done with those that others hold.
-    pub when: WhenLocked,
-}
-
-impl RowMark {
-    /// What two clauses say of one relation together.
-    pub fn and(self, other: Option<Self>) -> Self {
-        other.map_or(self, |other| Self { lock: self.lock.max(other.lock), when: self.when.max(other.when) })
-    }
 }
 
 /// A SELECT.
@@ -171,7 +144,10 @@ impl Binder<'_> {
                 self.values(&values.rows.iter().map(|row| &row.content[..]).collect::<Vec<_>>(), query)?
             }
             SetExpr::Query(inner)
-                if query.order_by.is_none() && query.limit_clause.is_none() && query.fetch.is_none() =>
+                if query.order_by.is_none()
+                    && query.limit_clause.is_none()
+                    && query.fetch.is_none()
+                    && query.locks.is_empty() =>
             {
                 return self.any_query(inner);
             }
@@ -479,7 +455,7 @@ impl Binder<'_> {
             for (name, ty, column) in &from.columns {
                 from.read(*column);
                 let expression = Expression::Column { source: source as u16, column: *column };
-                let origin = from.table.as_ref().map(|info| (info.table.oid, *column as i16 + 1));
+                let origin = from.origin(*column);
                 output.push(Output { name: name.clone(), ty: *ty, expression, origin });
             }
             Ok(())
@@ -518,14 +494,7 @@ impl Binder<'_> {
     fn output(&self, expr: &Expr, name: String, scope: &Scope) -> Bound<Output> {
         let Typed { expression, ty } = self.settle(self.expression(expr, scope)?)?;
         not_row_by_row(Some(&expression))?;
-        let origin = match &expression {
-            Expression::Column { source, column } => scope
-                .sources
-                .get(usize::from(*source))
-                .and_then(|source| source.table.as_ref())
-                .map(|info| (info.table.oid, *column as i16 + 1)),
-            _ => None,
-        };
+        let origin = scope.origin(expr).map(|(origin, _)| origin);
         Ok(Output { name, ty, expression, origin })
     }
 

@@ -62,7 +62,7 @@ impl Work<'_, '_, '_> {
                     return Err(refused.with_hint(hint).into());
                 }
                 column.default = match value {
-                    Some(value) => Some(self.default(value, &name, column.ty)?.0),
+                    Some(value) => self.default(value, &name, column.ty)?.0,
                     None => None,
                 };
                 self.put_table(table)?;

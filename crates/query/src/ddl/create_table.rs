@@ -200,7 +200,7 @@ impl Work<'_, '_, '_> {
             sequence = Some((ty, identity.options.clone()));
         }
         if let Some(value) = &definition.default {
-            column.default = Some(self.default(value, name, ty)?.0);
+            column.default = self.default(value, name, ty)?.0;
         }
         Ok((column, sequence))
     }

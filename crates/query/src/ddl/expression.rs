@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use freshet_sql::{
-    SqlError, SqlState, Type,
+    SqlError, SqlState, Type, Value,
     types::{CastContext, Kind},
 };
 use sqlparser::ast::{
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     bind::{Scope, name_of},
     expression::Expression,
-    schema::{Named, Oid, Schema, Table},
+    schema::{Named, Oid, Schema, Table, computed},
 };
 
 /// Puts sequences' ids in the place of their names.
@@ -122,6 +122,17 @@ pub fn shown_expression(sql: &str, schema: &Schema, path: &[Oid]) -> String {
                 };
                 **expr = Expr::Value(Literal::SingleQuotedString(name).into());
             }
+            if let Expr::Identifier(name) = expression
+                && name.quote_style.is_none()
+                && crate::session_function::WORDS.contains(&name.value.to_lowercase().as_str())
+            {
+                name.value.make_ascii_uppercase();
+            }
+            if let Expr::Function(function) = expression
+                && function.args == FunctionArguments::None
+            {
+                *expression = Expr::Identifier(ast::Ident::new(function.name.to_string().to_uppercase()));
+            }
             if let Expr::Cast { data_type, .. } = expression
                 && let Ok(ty) = Type::from_sql(data_type)
             {
@@ -133,8 +144,21 @@ pub fn shown_expression(sql: &str, schema: &Schema, path: &[Oid]) -> String {
         }
     }
     let Ok(mut expression) = crate::bind::modify::parse_expression(sql) else { return sql.to_owned() };
+    // One pair of parentheses, where PostgreSQL's grammar needs them.
+    while let Expr::Nested(inner) = expression {
+        expression = *inner;
+    }
     let _ = expression.visit(&mut Show(schema, path));
-    expression.to_string()
+    match expression {
+        Expr::Identifier(_)
+        | Expr::Value(_)
+        | Expr::TypedString(_)
+        | Expr::Function(_)
+        | Expr::Cast { .. }
+        | Expr::Case { .. }
+        | Expr::Array(_) => expression.to_string(),
+        _ => format!("({expression})"),
+    }
 }
 
 /// An identifier, quoted unless it means the same without.
@@ -176,8 +200,9 @@ impl Work<'_, '_, '_> {
         }
     }
 
-    /// A column's default, as the catalog keeps it, found to be one: and as it is evaluated.
-    pub(super) fn default(&self, value: &Expr, name: &str, ty: Type) -> Result<(String, Expression), SqlError> {
+    /// A column's default, as the catalog keeps it, found to be one: and as it is evaluated. NULL is
+    /// no default.
+    pub(super) fn default(&self, value: &Expr, name: &str, ty: Type) -> Result<(Option<String>, Expression), SqlError> {
         let resolved = self.resolved(value)?;
         let binder = self.binder();
         let typed = match binder.expression(&resolved, &Scope::nothing()) {
@@ -188,6 +213,11 @@ impl Work<'_, '_, '_> {
             other => bound(other, "DEFAULT expression")?,
         };
         let from = typed.ty.kind();
+        // Sequences are in it by their ids.
+        let in_words = match objects_of(&resolved.to_string()).is_empty() {
+            true => computed::default_in_words(&binder, typed.clone(), ty, false),
+            false => None,
+        };
         let coerced = binder.coerce(typed, ty, CastContext::Assignment).map_err(|cause| {
             if cause.state != SqlState::DATATYPE_MISMATCH && cause.state != SqlState::CANNOT_COERCE {
                 return cause;
@@ -196,7 +226,11 @@ impl Work<'_, '_, '_> {
             let message = format!("column \"{name}\" is of type {to} but default expression is of type {from}");
             error(SqlState::DATATYPE_MISMATCH, message).with_hint("You will need to rewrite or cast the expression.")
         })?;
-        Ok((kept(&resolved)?, coerced.expression))
+        let kept = match &coerced.expression {
+            Expression::Constant(Value::Null) => None,
+            _ => Some(in_words.map_or_else(|| kept(&resolved), Ok)?),
+        };
+        Ok((kept, coerced.expression))
     }
 
     /// A CHECK's condition on a table's rows: as the catalog keeps it, and as it is evaluated.

@@ -18,12 +18,12 @@ use std::{
 use freshet_engine::{Rid, WriteError};
 use freshet_sql::{
     SqlError, SqlState, Value,
+    locking::WhenLocked,
     memory::{Pool, Reservation},
 };
 
 use super::{Run, referential::values, write::Written};
 use crate::{
-    bind::select::WhenLocked,
     error::{read_error, write_error},
     schema::{Deferral, ForeignKey, Oid, Schema, Table, TableInfo},
 };

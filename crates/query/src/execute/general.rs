@@ -1,21 +1,17 @@
 //! General queries, over the tables of the transaction.
 
-use std::{collections::HashSet, ops::ControlFlow};
+use std::collections::HashSet;
 
 use freshet_engine::{Rid, RowLock};
-use freshet_sql::{SqlError, Value, explain::Step, general};
-
-use super::{Run, Sink, modify::Collected, select::Window, write::Written};
-use crate::{
-    bind::{
-        general::GeneralQuery,
-        locked::LockedPlan,
-        select::{Output, RowMark, WhenLocked},
-    },
-    expression::{Environment, Source},
-    relations,
-    schema::TableInfo,
+use freshet_sql::{
+    SqlError, SqlState, Value,
+    explain::Step,
+    general,
+    locking::{RowMark, WhenLocked},
 };
+
+use super::{Run, Sink, modify::Collected, scan::Flow, write::Written};
+use crate::{bind::general::GeneralQuery, relations, schema::TableInfo};
 
 impl Run<'_, '_> {
     fn as_general(&self) -> general::Run<'_> {
@@ -29,9 +25,63 @@ impl Run<'_, '_> {
 
     /// Runs a general query. Returns how many rows it has given.
     ///
+    /// At READ COMMITTED, when a row that it locks was changed by another transaction meanwhile, it
+    /// is run again over what there is now. So rows of a query that locks some are kept until it has
+    /// run to its end.
+    ///
     /// # Errors
-    /// What goes wrong in the query, in reading, in the sink.
+    /// What goes wrong in the query, in reading, in the sink; 40001, 40P01, 55P03, 53200.
     pub fn general(&self, query: &GeneralQuery, sink: &mut dyn Sink) -> Result<u64, SqlError> {
+        if query.0.locked().is_empty() {
+            return self.general_once(query, &mut |row| sink.values(row));
+        }
+        let found = self.until_settled(|| {
+            let mut found = Collected::within(&self.memory);
+            self.general_once(query, &mut |row| found.values(row))?;
+            Ok(found)
+        })?;
+        let mut count = 0;
+        for row in &found.0 {
+            count += 1;
+            let (shown, records) = row.split_at(query.0.columns().len());
+            let record = |id: &Value| id.as_i64().map(|id| Rid(id as u64));
+            sink.records(&mut records.iter().filter_map(record))?;
+            if sink.values(shown)?.is_break() {
+                break;
+            }
+        }
+        Ok(count)
+    }
+
+    /// Runs something that locks rows, until none of them has been changed since its snapshot.
+    fn until_settled<T>(&self, run: impl Fn() -> Result<T, SqlError>) -> Result<T, SqlError> {
+        loop {
+            let done = run();
+            if !self.outdated.take() {
+                return done;
+            }
+            (self.interrupted)()?;
+            self.transaction.refresh();
+        }
+    }
+
+    /// Locks a row that a general query has found. Returns whether it stays in the query.
+    ///
+    /// # Errors
+    /// 40001, 40P01, 55P03, 57014.
+    pub fn lock_found(&self, info: &TableInfo, rid: Rid, mark: RowMark) -> Result<bool, SqlError> {
+        match self.lock_row(info, rid, mark)? {
+            Written::Done(()) => Ok(true),
+            Written::Gone | Written::Held => Ok(false),
+            Written::Changed => {
+                self.outdated.set(true);
+                let message = "could not serialize access due to concurrent update";
+                Err(SqlError::new(SqlState::SERIALIZATION_FAILURE, message))
+            }
+        }
+    }
+
+    fn general_once(&self, query: &GeneralQuery, take: &mut dyn FnMut(&[Value]) -> Flow) -> Result<u64, SqlError> {
         relations::within(self, || {
             let with = self.as_general();
             let mut rows = query.0.run(&with)?;
@@ -44,7 +94,7 @@ impl Run<'_, '_> {
                 }
                 for row in &batch {
                     count += 1;
-                    if sink.values(row)?.is_break() {
+                    if take(row)?.is_break() {
                         return Ok(count);
                     }
                 }
@@ -52,46 +102,12 @@ impl Run<'_, '_> {
         })
     }
 
-    /// Runs a general query that locks rows. Returns how many rows it has given.
-    ///
-    /// At READ COMMITTED, when a row that is to be locked was changed by another transaction
-    /// meanwhile, the query is run again over what there is now.
-    ///
-    /// # Errors
-    /// What goes wrong in the query, in reading, in the sink; 40001, 40P01, 55P03, 53200.
-    pub fn locked_general(&self, plan: &LockedPlan, sink: &mut dyn Sink) -> Result<u64, SqlError> {
-        let limit = self.count(plan.limit.as_ref(), "LIMIT")?.unwrap_or(u64::MAX);
-        let skip = self.count(plan.offset.as_ref(), "OFFSET")?.unwrap_or(0);
-        loop {
-            let mut locking = Locking {
-                run: self,
-                plan,
-                window: Window { skip, left: limit, shown: 0 },
-                kept: Collected::within(&self.memory),
-                again: false,
-            };
-            if limit > 0 {
-                self.general(&plan.query, &mut locking)?;
-            }
-            if !locking.again {
-                for row in &locking.kept.0 {
-                    if sink.values(row)?.is_break() {
-                        break;
-                    }
-                }
-                return Ok(locking.kept.0.len() as u64);
-            }
-            (self.interrupted)()?;
-            self.transaction.refresh();
-        }
-    }
-
     /// How a general query is run; with `analyze` it is run.
     ///
     /// # Errors
     /// When it cannot be run.
     pub fn explain_general(&self, query: &GeneralQuery, analyze: bool) -> Result<Step, SqlError> {
-        relations::within(self, || query.0.explain(&self.as_general(), analyze))
+        self.until_settled(|| relations::within(self, || query.0.explain(&self.as_general(), analyze)))
     }
 
     /// The rows that are to be changed as a general query finds them, and what it gives besides, the record id included. They are locked: nobody
@@ -133,37 +149,5 @@ impl Run<'_, '_> {
             }
             self.transaction.refresh();
         }
-    }
-}
-
-/// Locks the rows that a query finds, and keeps those that are shown.
-struct Locking<'r, 'a, 'w> {
-    run: &'r Run<'a, 'w>,
-    plan: &'r LockedPlan,
-    window: Window,
-    kept: Collected,
-    /// Whether a row was changed by another transaction.
-    again: bool,
-}
-
-impl Sink for Locking<'_, '_, '_> {
-    fn row(&mut self, _: &[Output], _: &[Source<'_>], _: &Environment<'_>) -> Result<ControlFlow<()>, SqlError> {
-        Err(SqlError::internal("a general query gives values"))
-    }
-
-    fn values(&mut self, row: &[Value]) -> Result<ControlFlow<()>, SqlError> {
-        let (shown, rids) = row.split_at(self.plan.shown.min(row.len()));
-        for ((info, mark), rid) in self.plan.marks.iter().zip(rids) {
-            let rid = rid.as_i64().ok_or_else(|| SqlError::internal("a row without a record id"))?;
-            match self.run.lock_row(info, Rid(rid as u64), *mark)? {
-                Written::Done(()) => {}
-                Written::Changed => {
-                    self.again = true;
-                    return Ok(ControlFlow::Break(()));
-                }
-                Written::Gone | Written::Held => return Ok(ControlFlow::Continue(())),
-            }
-        }
-        self.window.pass(|| self.kept.values(shown))
     }
 }

@@ -75,6 +75,8 @@ pub struct Run<'a, 'w> {
     moved: RefCell<HashSet<(u32, Rid)>>,
     /// The records that INSERT … ON CONFLICT DO UPDATE has written.
     upserted: RefCell<HashSet<Rid>>,
+    /// Whether a row that a general query locks was changed since its snapshot.
+    outdated: Cell<bool>,
     until_look: Cell<u32>,
     keys: RefCell<Vec<Vec<u8>>>,
 }
@@ -104,6 +106,14 @@ pub trait Sink {
     /// # Errors
     /// What goes wrong with the client.
     fn values(&mut self, values: &[Value]) -> Result<ControlFlow<()>, SqlError>;
+
+    /// The records that a general query has locked for the row that comes next.
+    ///
+    /// # Errors
+    /// 53200.
+    fn records(&mut self, _: &mut dyn Iterator<Item = Rid>) -> Result<(), SqlError> {
+        Ok(())
+    }
 }
 
 impl RowIds {
@@ -149,6 +159,7 @@ impl<'a, 'w> Run<'a, 'w> {
             changes: RefCell::default(),
             moved: RefCell::default(),
             upserted: RefCell::default(),
+            outdated: Cell::new(false),
             until_look: Cell::new(LOOK_EVERY),
             keys: RefCell::default(),
         }

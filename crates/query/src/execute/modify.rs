@@ -7,6 +7,7 @@ use std::sync::Arc;
 use freshet_engine::{Record, Rid, RowLock, WriteError};
 use freshet_sql::{
     SqlError, SqlState, Value,
+    locking::{RowMark, WhenLocked},
     memory::{Pool, Reservation},
     types::text,
 };
@@ -23,7 +24,7 @@ use crate::{
             ColumnSource, ConflictPlan, ConflictUpdate, Constraints, DeletePlan, InsertPlan, RowSource, Targets,
             UpdatePlan,
         },
-        select::{Output, RowMark, ScanPlan, WhenLocked},
+        select::{Output, ScanPlan},
     },
     error::{read_error, write_error},
     expression::{Environment, Expression, Source},
@@ -481,6 +482,15 @@ impl<'a> Run<'a, '_> {
                 for found in self.targets(scan)? {
                     self.step()?;
                     let written = self.write_found(info, found, fits, |record| one(record.rid, record.row, &[]))?;
+                    count += u64::from(written == Written::Done(()));
+                }
+            }
+            Targets::Current(cursor) => {
+                let rid = self.environment.session.current_of(cursor, &info.table)?;
+                // What has become of the row since, it is the one.
+                if let Some(found) = self.transaction.follow_anywhere(&info.rows, rid).map_err(read_error)? {
+                    let written =
+                        self.write_found(info, found, |_| Ok(true), |record| one(record.rid, record.row, &[]))?;
                     count += u64::from(written == Written::Done(()));
                 }
             }

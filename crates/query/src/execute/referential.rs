@@ -8,7 +8,7 @@
 use std::{collections::VecDeque, ops::ControlFlow, sync::Arc};
 
 use freshet_engine::{Direction, Isolation, Record, Rid, RowLock, Transaction, Worker, WriteError};
-use freshet_sql::{SqlError, SqlState, Value, types::text};
+use freshet_sql::{SqlError, SqlState, Value, locking::WhenLocked, types::text};
 
 use super::{
     Run,
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     bind::{
         access::{self, Among},
-        select::{WhenLocked, all_of},
+        select::all_of,
     },
     error::{read_error, write_error},
     expression::{Comparison, Expression, Source},

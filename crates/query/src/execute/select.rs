@@ -27,11 +27,11 @@ use crate::{
 };
 
 /// How many rows are let through.
-pub(super) struct Window {
-    pub(super) skip: u64,
-    pub(super) left: u64,
+struct Window {
+    skip: u64,
+    left: u64,
     /// How many it has shown.
-    pub(super) shown: u64,
+    shown: u64,
 }
 
 impl Window {
@@ -50,7 +50,7 @@ impl Window {
     }
 
     /// Shows the next row, or leaves it out; breaks when no row will be shown any more.
-    pub(super) fn pass(&mut self, show: impl FnOnce() -> Flow) -> Flow {
+    fn pass(&mut self, show: impl FnOnce() -> Flow) -> Flow {
         match self.next() {
             None => Ok(ControlFlow::Break(())),
             Some(false) => ON,
@@ -96,7 +96,7 @@ fn compare(keys: &[SortKey], one: &[Value], other: &[Value]) -> Ordering {
 }
 
 impl<'a> Run<'a, '_> {
-    pub(super) fn count(&self, expression: Option<&Expression>, clause: &str) -> Result<Option<u64>, SqlError> {
+    fn count(&self, expression: Option<&Expression>, clause: &str) -> Result<Option<u64>, SqlError> {
         let Some(expression) = expression else { return Ok(None) };
         let value = expression.evaluate(&[], &self.environment)?;
         let Some(number) = value.as_i64() else { return Ok(None) };

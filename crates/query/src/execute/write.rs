@@ -1,11 +1,13 @@
 //! One record: written or locked, waiting for its holder as the isolation level wants it.
 
 use freshet_engine::{LockWaitError, Record, Rid, Transaction, WriteError};
-use freshet_sql::{SqlError, SqlState};
+use freshet_sql::{
+    SqlError, SqlState,
+    locking::{RowMark, WhenLocked},
+};
 
 use super::Run;
 use crate::{
-    bind::select::{RowMark, WhenLocked},
     error::{lock_error, read_error, write_error},
     schema::TableInfo,
 };

@@ -27,7 +27,6 @@ pub fn steps(planned: &Planned, general: Option<Step>) -> Step {
         Plan::Update(plan) => modify("Update", &plan.table.table.name).over(targets(&plan.targets, general)),
         Plan::Delete(plan) => modify("Delete", &plan.table.table.name).over(targets(&plan.targets, general)),
         Plan::General(_) => general.unwrap_or_else(|| Step::new("General query")),
-        Plan::Locked(_) => Step::new("Lock Rows"),
         Plan::Utility => Step::new("Utility Statement"),
     };
     let firsts = planned.firsts.iter().enumerate();
@@ -52,6 +51,9 @@ fn found(general: Option<Step>) -> Step {
 fn targets(targets: &Targets, general: Option<Step>) -> Step {
     match targets {
         Targets::Scan(plan) => scan(plan),
+        Targets::Current(cursor) => {
+            Step::titled("Current Of", format!("Current Of {cursor}")).fact("Cursor", cursor, Shown::InTitle)
+        }
         Targets::Found(_) => found(general),
     }
 }

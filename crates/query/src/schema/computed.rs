@@ -11,7 +11,7 @@ use freshet_sql::{
     SqlError, SqlState, Type, Value,
     functions::{SessionCalls, SetFunction, quote_identifier},
     row::Layout,
-    types::EvalContext,
+    types::{CastContext, EvalContext, Kind},
 };
 
 use sqlparser::ast::Expr;
@@ -19,7 +19,7 @@ use sqlparser::ast::Expr;
 use super::{Column, Computed, FIRST_ROLE, Index, Schema, Table, TableInfo};
 use crate::{
     bind::{
-        Binder, Scope, column_name,
+        Binder, Scope, column_name, implied,
         modify::parse_expression,
         select::{all_of, split},
     },
@@ -92,6 +92,47 @@ pub fn condition(table: &Table, sql: &str) -> Result<Vec<Expression>, SqlError> 
         split(condition, &mut all);
         Ok(all)
     })
+}
+
+/// A condition on a table's rows as people see it; nothing when it has a part that has no text.
+pub fn shown_condition(table: &Table, sql: &str, pretty: bool) -> Option<String> {
+    let bound = whole(condition(table, sql).ok()?);
+    let text = |condition: &Expression| deparse::deparse(table, condition, Type::BOOL, false);
+    let shown = text(&bound)?;
+    let again = whole(condition(table, &shown).ok()?);
+    if !implied::same(&bound, &again) && text(&again)? != shown {
+        return None;
+    }
+    if pretty { deparse::deparse(table, &bound, Type::BOOL, true) } else { Some(shown) }
+}
+
+/// A default for a column of a type, as PostgreSQL writes it; nothing when it has a part that has
+/// no text. What a literal has no type for is of the column's.
+pub fn default_in_words(binder: &Binder<'_>, default: Typed, ty: Type, pretty: bool) -> Option<String> {
+    let plain = Type::of(ty.kind());
+    let coerce = |typed: Typed, ty| binder.coerce(typed, ty, CastContext::Assignment).ok();
+    let typed = match default.ty.kind() {
+        Kind::Unknown => coerce(default, plain)?,
+        _ => default,
+    };
+    let shown = deparse::alone(&typed.expression, typed.ty, false)?;
+    let again = binder.expression(&parse_expression(&shown).ok()?, &Scope::nothing()).ok()?;
+    let lasts = deparse::alone(&again.expression, again.ty, false)? == shown;
+    let (one, other) = (coerce(typed.clone(), ty)?, coerce(again, ty)?);
+    if !implied::same(&one.expression, &other.expression) && !lasts {
+        return None;
+    }
+    if pretty { deparse::alone(&typed.expression, typed.ty, true) } else { Some(shown) }
+}
+
+/// The same of one that the catalog has.
+pub fn shown_default(sql: &str, ty: Type, pretty: bool) -> Option<String> {
+    let parsed = parse_expression(sql).ok()?;
+    let shown = with_binder(|binder| {
+        let typed = binder.expression(&parsed, &Scope::nothing()).map_err(|stop| stop.into_error())?;
+        Ok(default_in_words(binder, typed, ty, pretty))
+    });
+    shown.ok().flatten()
 }
 
 /// The columns of a table that are computed.

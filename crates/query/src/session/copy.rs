@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use freshet_postgres::{Client, CopyOut, EncodedStream, Encoding, Format as WireFormat};
 use freshet_sql::{
     SqlError, SqlState, Type, Value, ValueRef,
+    general::ResultColumn,
     types::{EvalContext, binary as binary_values, text as text_values},
 };
 use sqlparser::{
@@ -18,7 +19,7 @@ use super::{
     parse::{Parsed, parse},
     prepare::{Plan, Prepared},
     statement::Tag,
-    wire::{ResultColumn, report, undelivered},
+    wire::{report, undelivered},
 };
 use crate::{
     bind::{Stop, modify::InsertPlan, select::Output},
@@ -193,6 +194,9 @@ impl Session<'_> {
         if copy.format.header && copy.format.kind == Kind::Binary {
             return Err(SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "cannot specify HEADER in BINARY mode"));
         }
+        if planned.locks() {
+            self.may_write("SELECT FOR UPDATE")?;
+        }
         self.with_run(&*planned, &planned.firsts, &[], |run, planned| {
             let encoding = client.encoding();
             let out = client.copy_out(wire, &vec![wire; columns.len()]);
@@ -204,7 +208,6 @@ impl Session<'_> {
             let count = match &planned.plan {
                 Plan::Select(plan) => run.select(plan, &mut sink)?,
                 Plan::General(query) => run.general(query, &mut sink)?,
-                Plan::Locked(plan) => run.locked_general(plan, &mut sink)?,
                 _ => return Err(SqlError::internal("COPY of something that is no query")),
             };
             sink.end()?;

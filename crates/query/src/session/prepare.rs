@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use freshet_sql::{
     SqlError, SqlState, Type,
-    general::{GeneralPlan, Relations},
+    general::{GeneralPlan, Relations, ResultColumn},
     memory::{Pool, Reservation},
     types::{EvalContext, Kind, Timestamp},
 };
@@ -18,14 +18,12 @@ use super::{
     parse::Parsed,
     syntax::{Cursor, SessionStatement},
     view::View,
-    wire::ResultColumn,
 };
 use crate::{
     bind::{
         Binder, Stop,
         first::First,
         general::{GeneralQuery, Planner},
-        locked::LockedPlan,
         modify::{DeletePlan, InsertPlan, RowSource, Targets, UpdatePlan},
         select::{Output, SelectPlan},
     },
@@ -88,8 +86,6 @@ pub enum Plan {
     Delete(DeletePlan),
     /// Any other query.
     General(GeneralQuery),
-    /// The same, where it locks rows.
-    Locked(LockedPlan),
     /// Neither a query nor a change of rows.
     Utility,
 }
@@ -102,7 +98,6 @@ impl std::fmt::Debug for Plan {
             Self::Update(_) => "Update",
             Self::Delete(_) => "Delete",
             Self::General(_) => "General",
-            Self::Locked(_) => "Locked",
             Self::Utility => "Utility",
         })
     }
@@ -127,28 +122,45 @@ impl Planned {
             Plan::Insert(plan) => Some(plan.table.table.oid),
             Plan::Update(plan) => Some(plan.table.table.oid),
             Plan::Delete(plan) => Some(plan.table.table.oid),
-            Plan::Select(_) | Plan::General(_) | Plan::Locked(_) | Plan::Utility => None,
+            Plan::Select(_) | Plan::General(_) | Plan::Utility => None,
         };
         let locked = self.selects().flat_map(|plan| &plan.scans).filter(|scan| scan.mark.is_some());
-        let found = match &self.plan {
-            Plan::Locked(plan) => plan.marks.as_slice(),
-            _ => &[],
-        };
-        let found = found.iter().map(|(info, _)| info.table.oid);
+        let found = self.locked_by_general().iter().copied();
         one.into_iter().chain(locked.map(|scan| scan.table.table.oid)).chain(found)
     }
 
     /// Whether it locks rows.
     pub fn locks(&self) -> bool {
-        matches!(self.plan, Plan::Locked(_)) || self.selects().any(SelectPlan::locks)
+        !self.locked_by_general().is_empty() || self.selects().any(SelectPlan::locks)
     }
 
     /// Whether its columns are told before it runs: it is a query, and reads something.
     pub fn reads_as_it_goes(&self) -> bool {
         match &self.plan {
             Plan::Select(plan) => !plan.scans.is_empty(),
-            Plan::General(_) | Plan::Locked(_) => true,
+            Plan::General(_) => true,
             _ => false,
+        }
+    }
+
+    /// The tables whose rows a general query locks.
+    fn locked_by_general(&self) -> &[Oid] {
+        let general = match &self.plan {
+            Plan::General(query) => Some(query),
+            plan => plan.general(),
+        };
+        general.map_or(&[], |query| query.0.locked())
+    }
+
+    /// The tables of whose records each row of a cursor is made, and whether these are locked; none
+    /// where a row is made of several ones.
+    pub fn read_by_cursor(&self) -> Vec<(Oid, bool)> {
+        match &self.plan {
+            Plan::Select(plan) if plan.aggregation.is_none() && !plan.distinct => {
+                plan.scans.iter().map(|scan| (scan.table.table.oid, scan.mark.is_some())).collect()
+            }
+            Plan::General(query) => query.0.records().iter().map(|oid| (*oid, true)).collect(),
+            _ => Vec::new(),
         }
     }
 
@@ -312,16 +324,9 @@ impl Session<'_> {
                     let columns = columns_of(&plan.output);
                     (Plan::Select(plan), Some(columns))
                 }
-                Err(Stop::General(why)) if !query.locks.is_empty() => {
-                    let plan = binder.attempt(|| binder.locked(query, why)).map_err(Stop::into_error)?;
-                    let columns = plan.query.0.columns().iter().take(plan.shown);
-                    let columns = columns.map(|column| ResultColumn::new(&column.name, column.ty)).collect();
-                    (Plan::Locked(plan), Some(columns))
-                }
                 Err(Stop::General(why)) => {
                     let query = binder.general(query, why)?;
-                    let columns = query.0.columns().iter();
-                    let columns = columns.map(|column| ResultColumn::new(&column.name, column.ty)).collect();
+                    let columns = query.0.columns().to_vec();
                     (Plan::General(query), Some(columns))
                 }
                 Err(Stop::Error(error)) => return Err(error),

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     bind::first::First,
-    execute::{Run, Sink, modify::Collected},
+    execute::{Run, Sink},
     expression::Environment,
     locks::{self, Patience},
     schema::Oid,
@@ -29,7 +29,7 @@ pub(super) enum Rows<'r> {
     /// To the client.
     Client(&'r [Format]),
     /// Kept.
-    Kept(&'r mut Collected),
+    Kept(&'r mut dyn Sink),
 }
 
 impl Session<'_> {
@@ -53,9 +53,7 @@ impl Session<'_> {
             Plan::Insert(_) => self.may_write("INSERT")?,
             Plan::Update(_) => self.may_write("UPDATE")?,
             Plan::Delete(_) => self.may_write("DELETE")?,
-            Plan::Select(_) | Plan::General(_) | Plan::Locked(_) if planned.locks() => {
-                self.may_write("SELECT FOR UPDATE")?
-            }
+            Plan::Select(_) | Plan::General(_) if planned.locks() => self.may_write("SELECT FOR UPDATE")?,
             Plan::Utility => return self.utility(prepared, planned, parameters, rows, client),
             _ => {}
         }
@@ -80,7 +78,6 @@ impl Session<'_> {
                 Plan::Update(plan) => format!("UPDATE {}", run.update(plan, sink)?),
                 Plan::Delete(plan) => format!("DELETE {}", run.delete(plan, sink)?),
                 Plan::General(query) => format!("SELECT {}", run.general(query, sink)?),
-                Plan::Locked(plan) => format!("SELECT {}", run.locked_general(plan, sink)?),
                 Plan::Utility => unreachable!("it went another way"),
             };
             run.finish()?;

@@ -4,7 +4,8 @@ use std::ops::ControlFlow;
 
 use freshet_postgres::{Encoding, Field, Format, Out, Report, Row, Severity};
 use freshet_sql::{
-    SqlError, Type, Value, ValueRef,
+    SqlError, Value, ValueRef,
+    general::ResultColumn,
     types::{EvalContext, Kind, binary, text},
 };
 
@@ -14,24 +15,6 @@ use crate::{
     execute::Sink,
     expression::{Environment, Source},
 };
-
-/// A column of a result, as clients are told.
-#[derive(Clone, Debug)]
-pub struct ResultColumn {
-    /// Its name.
-    pub name: String,
-    /// Its type.
-    pub ty: Type,
-    /// The table and the column, from 1, that it shows as they are.
-    pub origin: Option<(u32, i16)>,
-}
-
-impl ResultColumn {
-    /// A column that is none of a table's.
-    pub fn new(name: &str, ty: Type) -> Self {
-        Self { name: name.to_owned(), ty, origin: None }
-    }
-}
 
 /// The columns as the protocol describes them.
 pub fn fields<'c>(columns: &'c [ResultColumn], formats: &'c [Format]) -> impl Iterator<Item = Field<'c>> {

@@ -2,41 +2,17 @@
 //!
 //! The parser knows `FOR UPDATE` and `FOR SHARE`, of one relation. So before it sees the tokens,
 //! each such clause becomes `FOR UPDATE OF "mark"."name"."name"`: the mark says how strongly rows
-//! are locked, the names are those after OF. [`clause`] reads it again.
+//! are locked, the names are those after OF. [`freshet_sql::locking::clause`] reads it again.
 
 use freshet_engine::RowLock;
-use freshet_sql::SqlError;
-use sqlparser::{
-    ast::{LockClause, NonBlock},
-    tokenizer::{Token, TokenWithSpan},
+use freshet_sql::{
+    SqlError,
+    locking::{MARK, name_of_lock},
 };
+use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::is_word;
-use crate::bind::{select::WhenLocked, syntax_error};
-
-/// How a mark begins.
-const MARK: char = '\u{1}';
-
-/// A clause that locks rows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Locking {
-    /// How strongly.
-    pub lock: RowLock,
-    /// What is done with rows that others hold.
-    pub when: WhenLocked,
-    /// Rows of which relations, by their names in FROM; none for all.
-    pub of: Vec<String>,
-}
-
-/// What SQL calls a lock.
-pub const fn name_of_lock(lock: RowLock) -> &'static str {
-    match lock {
-        RowLock::KeyShare => "FOR KEY SHARE",
-        RowLock::Share => "FOR SHARE",
-        RowLock::NoKeyUpdate => "FOR NO KEY UPDATE",
-        RowLock::Update => "FOR UPDATE",
-    }
-}
+use crate::bind::syntax_error;
 
 /// The words after FOR, the longest first.
 const WORDS: [(&[&str], RowLock); 4] = [
@@ -172,22 +148,4 @@ pub(super) fn marked(mut tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan
         at = end;
     }
     Ok(marked)
-}
-
-/// What a clause says.
-pub fn clause(clause: &LockClause) -> Locking {
-    let when = match clause.nonblock {
-        None => WhenLocked::Wait,
-        Some(NonBlock::SkipLocked) => WhenLocked::Skip,
-        Some(NonBlock::Nowait) => WhenLocked::NoWait,
-    };
-    let parts = clause.of.iter().flat_map(|of| &of.0).filter_map(|part| part.as_ident());
-    let mut of: Vec<&sqlparser::ast::Ident> = parts.collect();
-    let mark = of.first().and_then(|first| first.value.strip_prefix(MARK)?.parse::<usize>().ok());
-    let lock = mark.and_then(|mark| RowLock::ALL.get(mark).copied());
-    if lock.is_some() {
-        of.remove(0);
-    }
-    let of = of.into_iter().map(crate::bind::name_of).collect();
-    Locking { lock: lock.unwrap_or(RowLock::Update), when, of }
 }

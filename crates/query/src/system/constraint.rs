@@ -91,7 +91,7 @@ impl<'s> Constraint<'s> {
     pub fn definition(self, snapshot: &Snapshot, table: &Table, pretty: bool) -> String {
         let text = match self {
             Self::Key(index) => describe::key(table, index),
-            Self::Check(check) => describe::check(check, pretty),
+            Self::Check(check) => describe::check(snapshot, table, check, pretty),
             Self::Foreign(key) => describe::foreign_key(snapshot, table, key),
         };
         text + self.deferral().sql()

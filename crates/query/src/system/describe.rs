@@ -2,17 +2,18 @@
 
 use std::fmt::Write;
 
-use freshet_sql::{Value, functions::quote_identifier};
+use freshet_sql::{Type, Value, functions::quote_identifier};
 
 use super::{
     class::{self, Class},
     sink::texts,
 };
 use crate::{
+    ddl::shown_expression,
     relations::Snapshot,
     schema::{
         AccessMethod, Check, Database, ForeignKey, Grant, Index, IndexColumn, IndexConstraint, Oid, ReferentialAction,
-        Table, TableInfo, privilege,
+        Table, TableInfo, computed, privilege,
     },
 };
 
@@ -117,7 +118,7 @@ pub fn index_column(info: &TableInfo, index: &Index, number: i64, pretty: bool) 
 
 /// What `pg_index` says of an index's expressions or its predicate, as it is shown; nothing when
 /// the text is no such one.
-pub fn index_expression(info: &TableInfo, text: &str, pretty: bool) -> Option<String> {
+fn index_expression(info: &TableInfo, text: &str, pretty: bool) -> Option<String> {
     let indexes = info.table.indexes.iter().enumerate().filter(|(_, index)| index.oid != 0);
     { indexes }.find_map(|(place, index)| {
         if info.shown_predicate(place, false).as_deref() == Some(text) {
@@ -146,8 +147,31 @@ pub fn key(table: &Table, index: &Index) -> String {
 }
 
 /// A CHECK constraint.
-pub fn check(check: &Check, pretty: bool) -> String {
-    if pretty { format!("CHECK ({})", check.condition) } else { format!("CHECK (({}))", check.condition) }
+pub fn check(snapshot: &Snapshot, table: &Table, check: &Check, pretty: bool) -> String {
+    format!("CHECK ({})", check_condition(snapshot, table, check, pretty))
+}
+
+/// Its condition.
+pub fn check_condition(snapshot: &Snapshot, table: &Table, check: &Check, pretty: bool) -> String {
+    computed::shown_condition(table, &check.condition, pretty)
+        .unwrap_or_else(|| shown_expression(&check.condition, &snapshot.schema, &snapshot.path))
+}
+
+/// A column's default.
+pub fn default(snapshot: &Snapshot, sql: &str, ty: Type, pretty: bool) -> String {
+    computed::shown_default(sql, ty, pretty).unwrap_or_else(|| shown_expression(sql, &snapshot.schema, &snapshot.path))
+}
+
+/// An expression of a table that the catalog has as this text: a default, a condition, an index's.
+pub fn expression(snapshot: &Snapshot, info: &TableInfo, text: &str, pretty: bool) -> Option<String> {
+    if let Some(shown) = index_expression(info, text, pretty) {
+        return Some(shown);
+    }
+    if let Some(check) = info.table.checks.iter().find(|check| check.condition == text) {
+        return Some(check_condition(snapshot, &info.table, check, pretty));
+    }
+    let column = info.table.columns.iter().find(|column| column.default.as_deref() == Some(text))?;
+    Some(default(snapshot, text, column.ty, pretty))
 }
 
 /// A FOREIGN KEY constraint.

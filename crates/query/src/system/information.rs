@@ -10,7 +10,6 @@ use super::{
     types::{C_COLLATION, COLLATIONS, DEFAULT_COLLATION, collation},
 };
 use crate::{
-    ddl::shown_expression,
     relations::Snapshot,
     schema::{Identity, Oid, Sequence, privilege},
 };
@@ -189,7 +188,7 @@ fn columns(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), SqlError> {
                 class.name(),
                 &*attribute.name,
                 i32::from(attribute.number),
-                attribute.default.map(|default| shown_expression(default, &snapshot.schema, &snapshot.path)),
+                attribute.default.map(|default| describe::default(snapshot, default, attribute.ty, false)),
                 yes(!attribute.not_null),
                 facets.name,
                 facets.characters,

@@ -196,7 +196,12 @@ fn check_constraints(snapshot: &Snapshot, sink: &mut Sink<'_>) -> Result<(), Sql
         let table = &info.table;
         let schema = namespace_name(snapshot, table.namespace);
         for check in &table.checks {
-            sink.push(row![catalog, schema, &check.name, format!("({})", check.condition)]);
+            sink.push(row![
+                catalog,
+                schema,
+                &check.name,
+                format!("({})", describe::check_condition(snapshot, table, check, false))
+            ]);
         }
         for (place, column) in not_null(table) {
             sink.push(row![catalog, schema, not_null_name(table, place), format!("{column} IS NOT NULL")]);

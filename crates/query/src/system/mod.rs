@@ -51,7 +51,7 @@ use std::{collections::HashMap, sync::Arc, sync::OnceLock};
 
 use freshet_sql::{
     SqlError, SqlState, Value, ValueRef,
-    general::{Cells, Column, Filter, Readable, Relation, Rows, Scan},
+    general::{Cells, Column, Filter, Lockable, Readable, Relation, Rows, Scan},
 };
 
 pub use activity::{SessionInfo, SystemView};
@@ -160,6 +160,14 @@ impl Readable for SystemRelation {
             }
         }
     }
+
+    fn origin(&self, column: usize) -> Option<(u32, i16)> {
+        let oid = match &self.rows {
+            Origin::System(definition, _) => definition.oid,
+            Origin::Sequence(sequence, _) => sequence.oid,
+        };
+        Some((oid, column as i16 + 1))
+    }
 }
 
 impl Relation for SystemRelation {
@@ -169,6 +177,18 @@ impl Relation for SystemRelation {
 
     fn takes(&self, filter: &Filter) -> bool {
         filter.column < self.columns.len()
+    }
+
+    fn lockable(&self) -> Result<Arc<dyn Lockable>, SqlError> {
+        Err(match &self.rows {
+            Origin::System(..) => {
+                SqlError::new(SqlState::FEATURE_NOT_SUPPORTED, "rows of a table of the system cannot be locked")
+            }
+            Origin::Sequence(sequence, _) => {
+                let message = format!("cannot lock rows in sequence \"{}\"", sequence.name);
+                SqlError::new(SqlState::WRONG_OBJECT_TYPE, message)
+            }
+        })
     }
 
     fn scan(&self, scan: Scan) -> Result<Box<dyn Rows>, SqlError> {

@@ -101,7 +101,7 @@ session_functions! {
     GetIndexColumn = "pg_get_indexdef" (Oid, Int4, Bool) -> Text, false, "A column of an index.";
     GetConstraintDef = "pg_get_constraintdef" (Oid) | (Oid, Bool) -> Text, false, "A constraint.";
     GetExpr = "pg_get_expr" (Text, Oid) | (Text, Oid, Bool) -> Text, false, "An expression of the catalog.";
-    GetViewDef = "pg_get_viewdef" (Oid) | (Oid, Bool) | (Oid, Int4) | (Text) | (Text, Bool) -> Text, false, "A view's query.";
+    GetViewDef = "pg_get_viewdef" (Text) | (Text, Bool) | (Oid) | (Oid, Bool) | (Oid, Int4) -> Text, false, "A view's query.";
     ObjDescription = "obj_description" (Oid, Name) | (Oid) -> Text, false, "What is said of an object.";
     ColDescription = "col_description" (Oid, Int4) -> Text, false, "What is said of a column.";
     SharedObjDescription = "shobj_description" (Oid, Name) -> Text, false, "What is said of a role.";
@@ -199,6 +199,8 @@ session_functions! {
     AdvisoryUnlock = "pg_advisory_unlock" (Int8) | (Int4, Int4) -> Bool, true, "Releases a number that the session has locked.";
     AdvisoryUnlockShared = "pg_advisory_unlock_shared" (Int8) | (Int4, Int4) -> Bool, true, "The same, of what it shares.";
     AdvisoryUnlockAll = "pg_advisory_unlock_all" () -> Void, true, "Releases all numbers that the session has locked.";
+    Notify = "pg_notify" (Text, Text) -> Void, true, "Notifies a channel when the transaction commits.";
+    NotificationQueueUsage = "pg_notification_queue_usage" () -> Float8, true, "How much of what can wait for a session does.";
     ExportSnapshot = "pg_export_snapshot" () -> Text, true, "Lets other sessions see what this one sees.";
     AssignedTransaction = "txid_current_if_assigned" () -> Int8, true, "The transaction's number: it gets one when it commits.";
     JitAvailable = "pg_jit_available" () -> Bool, false, "Whether expressions are compiled.";

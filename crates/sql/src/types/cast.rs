@@ -110,6 +110,11 @@ impl Cast {
         asked && self.from == other.from && self.to == other.to
     }
 
+    /// Whether a statement asks for it.
+    pub fn is_explicit(&self) -> bool {
+        self.explicit
+    }
+
     /// Whether it makes the same of a value in all sessions, as PostgreSQL says.
     pub fn is_immutable(&self) -> bool {
         let (from, to) = (self.from, self.to.kind());

@@ -97,9 +97,9 @@ fn definition(snapshot: &Snapshot, function: F, given: Arguments<'_>) -> Result<
         }
         F::GetExpr => {
             let info = snapshot.schema.table(given.oid(1));
-            let of_index = info.and_then(|info| describe::index_expression(info, given.text(0), given.truth(2)));
+            let of_table = info.and_then(|info| describe::expression(snapshot, info, given.text(0), given.truth(2)));
             let shown = || shown_expression(given.text(0), &snapshot.schema, &snapshot.path);
-            Value::text(of_index.unwrap_or_else(shown))
+            Value::text(of_table.unwrap_or_else(shown))
         }
         F::GetViewDef => {
             let found = match given.0.first().and_then(Value::as_str) {

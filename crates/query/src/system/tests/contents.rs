@@ -280,7 +280,11 @@ fn information_schema_has_constraints() {
     );
     assert_eq!(
         scene.read("information_schema.check_constraints", "constraint_name check_clause", &[]),
-        ["positive|(price > 0)", "16390_16400_1_not_null|id IS NOT NULL", "16390_16400_5_not_null|At IS NOT NULL"]
+        [
+            "positive|((price > (0)::numeric))",
+            "16390_16400_1_not_null|id IS NOT NULL",
+            "16390_16400_5_not_null|At IS NOT NULL"
+        ]
     );
 }
 

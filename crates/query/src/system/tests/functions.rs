@@ -48,8 +48,8 @@ fn definitions_are_written_as_sql() {
     assert_eq!(definition(F::GetIndexDef, &oid(ORDERS)), "-");
     assert_eq!(definition(F::GetConstraintDef, &oid(16401)), "PRIMARY KEY (id)");
     assert_eq!(definition(F::GetConstraintDef, &oid(16402)), "UNIQUE (name)");
-    assert_eq!(definition(F::GetConstraintDef, &oid(16404)), "CHECK ((price > 0))");
-    assert_eq!(definition(F::GetConstraintDef, &pretty(16404)), "CHECK (price > 0)");
+    assert_eq!(definition(F::GetConstraintDef, &oid(16404)), "CHECK ((price > (0)::numeric))");
+    assert_eq!(definition(F::GetConstraintDef, &pretty(16404)), "CHECK (price > 0::numeric)");
     assert_eq!(
         definition(F::GetConstraintDef, &pretty(16411)),
         "FOREIGN KEY (order_id) REFERENCES app.orders(id) ON DELETE CASCADE"
