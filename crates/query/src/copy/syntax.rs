@@ -107,7 +107,7 @@ fn word(parser: &mut Parser<'_>) -> Result<String, SqlError> {
 
 fn string(parser: &mut Parser<'_>, sql: &str) -> Result<String, SqlError> {
     let _ = parser.parse_keyword(Keyword::AS);
-    parser.parse_literal_string().map_err(|error| wrong(error, sql))
+    crate::syntax::text(parser).map_err(|error| wrong(error, sql))
 }
 
 fn truth(parser: &mut Parser<'_>) -> Result<bool, SqlError> {

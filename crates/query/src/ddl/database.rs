@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     bind::not_supported,
-    schema::{Comment, Database, Entry, FIRST_USER_OID, Object, Oid, PG_CATALOG, PUBLIC, public},
+    schema::{Comment, Database, Entry, FIRST_USER_OID, Object, Oid, PG_CATALOG, PUBLIC, public, public_comment},
     session::settings,
 };
 
@@ -250,7 +250,9 @@ impl Work<'_, '_, '_> {
         let own = template.entries().filter(|entry| match entry {
             Entry::Namespace(it) => **it != public(),
             Entry::Table(_) | Entry::View(_) | Entry::Sequence(_) => true,
-            Entry::Comment(it) => !it.shared && template.extension_by_oid(it.object).is_none(),
+            Entry::Comment(it) => {
+                !it.shared && **it != public_comment() && template.extension_by_oid(it.object).is_none()
+            }
             // An extension that is not in the schema that all have needs another one.
             Entry::Extension(it) => !matches!(it.namespace, PUBLIC | PG_CATALOG),
             Entry::Role(_) | Entry::Database(_) | Entry::Common(_) => false,
@@ -259,6 +261,7 @@ impl Work<'_, '_, '_> {
             return Err(not_supported("a copy of a database that has something in it").into());
         }
         let mut objects = vec![Object::Namespace(public())];
+        objects.extend(template.comments_on(PUBLIC).map(|comment| Object::Comment((**comment).clone())));
         for extension in template.extensions() {
             let mut extension = (**extension).clone();
             let said: Vec<_> = template.comments_on(extension.oid).cloned().collect();

@@ -20,8 +20,8 @@ pub use change::{Change, ChangeError};
 pub use extension::Extension;
 pub use object::*;
 pub use relation::TableInfo;
-pub(crate) use store::public;
 pub use store::{Catalog, SchemaVersion};
+pub(crate) use store::{public, public_comment};
 
 /// Everything that there is in a database, at one version.
 #[derive(Clone, Debug, Default)]

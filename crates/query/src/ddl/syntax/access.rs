@@ -76,11 +76,16 @@ impl Words<'_, '_> {
         if self.takes(&["time", "zone"]) {
             return self.setting_value("timezone".to_owned());
         }
+        if self.takes(&["session", "authorization"]) {
+            return self.setting_value("session_authorization".to_owned());
+        }
         let name = self.setting_name()?;
         if self.takes(&["from", "current"]) {
             return Ok(SettingChange::Set(name, None));
         }
-        if !self.takes(&["to"]) {
+        // SET ROLE name
+        let bare = name == "role" && !matches!(self.parser.peek_token_ref().token, Token::Eq);
+        if !self.takes(&["to"]) && !bare {
             self.expect_token(&Token::Eq)?;
         }
         self.setting_value(name)
@@ -146,7 +151,7 @@ impl Words<'_, '_> {
     }
 
     pub(crate) fn string(&mut self) -> Read<String> {
-        self.parser.parse_literal_string()
+        crate::syntax::text(self.parser)
     }
 
     pub(super) fn grant(&mut self, grant: bool) -> Read<Definition> {
