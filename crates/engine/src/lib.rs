@@ -16,13 +16,16 @@ pub use freshet_log::{
     DurableError,
     persist::{Medium as PersistMedium, Method as PersistMethod},
 };
-pub use freshet_replication::status::{PrimaryStatus, StandbyStatus};
+pub use freshet_replication::{
+    primary::VisibleWanted,
+    status::{PrimaryStatus, StandbyStatus},
+};
 pub use freshet_storage::{
     IndexDefinition, IndexState, KeyEncoding, KeyPart, ReadError, RowTest, Table, TableDefinition,
 };
 pub use freshet_txn::{
-    BuildError, CommitError, Direction, LockWaitError, OutcomeOpen, ProcedureError, Record, RowLock, Savepoint, Ticket,
-    Transaction, Worker, WorkerError, WriteError,
+    BuildError, CommitError, Direction, LockWaitError, Message, Messages, OutcomeOpen, ProcedureError, Record, RowLock,
+    Savepoint, Ticket, Transaction, Worker, WorkerError, WriteError,
 };
 pub use hash::StateHash;
 pub use indexes::{IndexBuild, IndexError};

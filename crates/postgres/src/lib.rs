@@ -55,6 +55,7 @@ mod registry;
 pub mod report;
 pub mod scram;
 pub mod server;
+mod spare;
 mod start_up;
 pub mod startup;
 pub mod tls;

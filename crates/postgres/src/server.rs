@@ -24,6 +24,7 @@ use crate::{
     local::{self, SocketFile},
     registry::{Registry, Sessions},
     scram::random,
+    spare::{self, Spare},
     tls::Tls,
     transport::{Socket, Stream, Transport},
 };
@@ -281,18 +282,30 @@ impl std::fmt::Debug for Server {
 }
 
 fn accept(shared: &Arc<Shared>, registry: &Arc<Registry>, listener: &Listener) {
+    let mut spare = Spare::default();
     while registry.wait_for_place(&shared.limits) {
-        let accepted = listener.accept(&shared.limits);
+        spare.take(listener);
+        let mut accepted = listener.accept(&shared.limits);
+        if accepted.as_ref().is_err_and(spare::is_exhausted) && spare.give() {
+            accepted = listener.accept(&shared.limits);
+        }
+        if registry.is_stopping() {
+            return;
+        }
         let begun = accepted.and_then(|(stream, origin)| {
             if shared.delays.is_flooded_by(Place::of(&origin)) {
                 return Ok(());
             }
-            begin(shared, registry, stream, origin)
+            // A session that has the last descriptor keeps the next client from being told.
+            let stream = Arc::new(stream);
+            let begun = if spare.take(listener) {
+                begin(shared, registry, &stream, origin)
+            } else {
+                Err(io::ErrorKind::QuotaExceeded.into())
+            };
+            begun.inspect_err(|_| spare::refuse(&stream))
         });
         if begun.is_err() {
-            if registry.is_stopping() {
-                return;
-            }
             // The client has gone already, or the system has no more.
             registry.exhausted();
             thread::sleep(EXHAUSTED);
@@ -313,11 +326,11 @@ fn keep_alive(stream: &TcpStream, limits: &Limits) -> io::Result<()> {
 }
 
 /// Gives a connection its thread.
-fn begin(shared: &Arc<Shared>, registry: &Arc<Registry>, stream: Stream, origin: Origin) -> io::Result<()> {
+fn begin(shared: &Arc<Shared>, registry: &Arc<Registry>, stream: &Arc<Stream>, origin: Origin) -> io::Result<()> {
     let (pid, secret) = (u32::from_ne_bytes(random()?), random()?);
-    let stream = Arc::new(stream);
-    let Some(seat) = registry.enter(pid, secret, Some(Arc::clone(&stream))) else { return Ok(()) };
-    let socket = Socket::new(Arc::clone(&stream), Arc::clone(&seat.entry), shared.limits.write)?;
+    let Some(seat) = registry.enter(pid, secret, Some(Arc::clone(stream))) else { return Ok(()) };
+    let socket = Socket::new(Arc::clone(stream), Arc::clone(&seat.entry), shared.limits.write)?;
+    let stream = Arc::clone(stream);
     let shared = Arc::clone(shared);
     let thread = thread::Builder::new().name(format!("pg {}", seat.entry.pid)).stack_size(shared.limits.stack);
     thread.spawn(move || {

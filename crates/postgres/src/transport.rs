@@ -362,7 +362,7 @@ impl Transport {
     }
 }
 
-fn receive(
+pub(crate) fn receive(
     mut socket: &Stream,
     buffer: &mut [u8],
     deadline: Option<Instant>,

@@ -7,17 +7,17 @@
 //! |---|---|---|
 //! | `off` | `off` | nothing |
 //! | `local` | `1-safe` | the log of this node |
-//! | `on`, `remote_write`, `remote_apply` | (empty) | what the node is set to |
+//! | `on`, `remote_write` | (empty) | what the node is set to |
+//! | `remote_apply` | (empty) | and that the standbys which count there show it |
 //! | | `2-safe` | and every standby that is in sync |
 //! | | `very-safe` | and every standby of the cluster |
 //! | | `quorum:K` | and K - 1 of them |
 //!
-//! `freshet.safety` counts when it is set. What is visible on standbys is at once what is persistent there, so `remote_apply` needs no
-//! wait of its own.
+//! `freshet.safety` counts when it is set.
 
 use std::time::{Duration, Instant};
 
-use freshet_engine::{DurableError, OutcomeOpen, Safety, Stamp, Ticket};
+use freshet_engine::{DurableError, OutcomeOpen, Safety, Stamp, StandbyStatus, Ticket};
 use freshet_sql::{SqlError, SqlState};
 
 use crate::{server::Shared, session::settings::Settings};
@@ -36,6 +36,9 @@ pub enum Level {
     Local,
     /// What the node is set to.
     Node,
+    /// That, and the standbys that count for it show it: all that are in sync under 1-safe and
+    /// 2-safe, as many as the level says under the others.
+    Applied,
     /// That, and this.
     More(Safety),
 }
@@ -47,6 +50,7 @@ impl Level {
             "" => match settings.get("synchronous_commit").unwrap_or_default() {
                 "off" | "false" | "no" | "0" => Self::Nothing,
                 "local" => Self::Local,
+                "remote_apply" => Self::Applied,
                 _ => Self::Node,
             },
             "off" => Self::Nothing,
@@ -113,7 +117,7 @@ impl Shared {
                     }
                 }
             }
-            Level::Node | Level::More(_) => self.database.wait_unless(ticket, &ended).map_err(open)?,
+            Level::Node | Level::Applied | Level::More(_) => self.database.wait_unless(ticket, &ended).map_err(open)?,
         }
         let Level::More(safety) = level else { return Ok(()) };
         while !self.is_kept(safety, ticket.until) {
@@ -138,13 +142,41 @@ impl Shared {
 
     /// Whether everything below `until` is persistent where a level wants it.
     fn is_kept(&self, safety: Safety, until: Stamp) -> bool {
+        safety == Safety::OneSafe || self.have_it(safety, |standby| standby.acked >= until)
+    }
+
+    /// Whether the standbys have something that count for a level: all that are in sync, or so many.
+    fn have_it(&self, safety: Safety, has: impl Fn(&StandbyStatus) -> bool) -> bool {
         let Some(shipping) = self.node.shipping_status() else { return false };
-        let has = |standby: &&freshet_engine::StandbyStatus| standby.acked >= until;
+        let count = || shipping.standbys.iter().filter(|standby| has(standby)).count();
         match safety {
-            Safety::OneSafe => true,
-            Safety::TwoSafe => shipping.standbys.iter().filter(|standby| standby.in_sync).all(|standby| has(&standby)),
-            Safety::VerySafe => shipping.standbys.iter().filter(has).count() >= self.node.config().standbys as usize,
-            Safety::Quorum(nodes) => shipping.standbys.iter().filter(has).count() + 1 >= nodes as usize,
+            Safety::OneSafe | Safety::TwoSafe => shipping.standbys.iter().filter(|standby| standby.in_sync).all(has),
+            Safety::VerySafe => count() >= self.node.config().standbys as usize,
+            Safety::Quorum(nodes) => count() + 1 >= nodes as usize,
         }
+    }
+
+    /// Waits until a commit that holds is visible to the readers of the standbys that count for the
+    /// node's level. A standby that is lost does not count any more when the node goes on without
+    /// it.
+    ///
+    /// # Errors
+    /// What `interrupted` says, and 57P01 when this node is the primary no more. The commit holds
+    /// all the same.
+    pub fn wait_until_shown(
+        &self,
+        until: Stamp,
+        interrupted: &dyn Fn() -> Result<(), SqlError>,
+    ) -> Result<(), SqlError> {
+        let safety = self.node.config().safety;
+        while !self.have_it(safety, |standby| standby.visible >= until) {
+            interrupted()?;
+            if self.node.is_deposed() {
+                let message = "terminating connection: another node has become the primary";
+                return Err(SqlError::new(SqlState::ADMIN_SHUTDOWN, message));
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+        Ok(())
     }
 }

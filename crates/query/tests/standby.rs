@@ -5,7 +5,7 @@ mod common;
 use std::time::Instant;
 
 use common::{SOON, SqlNode, config, eventually};
-use freshet_engine::{NodeConfig, Safety};
+use freshet_engine::{NodeConfig, ReplayMode, Safety};
 
 fn pair() -> (SqlNode, SqlNode, [tempfile::TempDir; 2]) {
     let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
@@ -37,6 +37,58 @@ fn a_stamp_makes_a_standby_wait_for_what_it_stands_for() {
     reader.lines(&format!("SET freshet.read_after_timeout = '20ms'; SET freshet.read_after = '{far}'"));
     assert_eq!(reader.state("SELECT 1 FROM t"), "57014");
     assert_eq!(reader.lines("RESET freshet.read_after; SELECT count(*) FROM t"), ["50"]);
+}
+
+/// What is acknowledged under remote_apply is there for a reader that begins afterwards and asks for
+/// nothing.
+#[test]
+fn remote_apply_waits_until_standbys_show_a_commit() {
+    let (primary, standby, _directories) = pair();
+    let (writer, reader) = (primary.connect(), standby.connect());
+    writer.lines("SET synchronous_commit = remote_apply; CREATE TABLE t (id int PRIMARY KEY, v text)");
+    assert_eq!(reader.lines("SELECT count(*) FROM t"), ["0"]);
+    let mut rows = 0;
+    for round in 0..100 {
+        // Long ones, whose replay takes longer than their way.
+        let more = if round % 10 == 9 { 5_000 } else { 1 };
+        writer.lines(&format!("INSERT INTO t SELECT g, 'x' || g FROM generate_series({rows} + 1, {rows} + {more}) g"));
+        rows += more;
+        assert_eq!(reader.lines("SELECT count(*) FROM t"), [rows.to_string()]);
+    }
+    writer.lines("BEGIN; DELETE FROM t WHERE id > 1; SAVEPOINT s; SELECT 1; COMMIT");
+    assert_eq!(reader.lines("SELECT count(*) FROM t"), ["1"]);
+    // What has only read has nothing to wait for.
+    writer.lines("SELECT * FROM t; BEGIN; SELECT 1 FROM t; COMMIT");
+}
+
+/// A standby that never replays never shows a commit. The commit holds.
+#[test]
+fn remote_apply_can_be_canceled_while_a_standby_shows_nothing() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let of =
+        |number: usize| NodeConfig { safety: Safety::TwoSafe, standbys: 1, ..config(Some(directories[number].path())) };
+    let primary = SqlNode::start(of(0));
+    let join = Some(primary.node.address().to_owned());
+    let _standby = SqlNode::start(NodeConfig { join, replay: ReplayMode::None, ..of(1) });
+    let writer = primary.connect();
+    writer.lines("CREATE TABLE t (id int PRIMARY KEY)");
+    let in_sync = || primary.node.shipping_status().unwrap().standbys.iter().any(|standby| standby.in_sync);
+    eventually("it is in sync", in_sync);
+    writer.lines("INSERT INTO t VALUES (1)");
+    writer.lines("SET synchronous_commit = remote_apply; SET statement_timeout = '200ms'");
+    let begun = Instant::now();
+    writer.lines("INSERT INTO t VALUES (2)");
+    assert!(begun.elapsed() >= std::time::Duration::from_millis(200), "nothing was waited for");
+    let ended = primary.connect();
+    ended.lines("SET synchronous_commit = remote_apply");
+    let pid = ended.lines("SELECT pg_backend_pid()").remove(0);
+    std::thread::scope(|scope| {
+        let waits = scope.spawn(|| ended.state("INSERT INTO t VALUES (3)"));
+        eventually("it is committed", || writer.lines("SELECT 1 FROM t WHERE id = 3") == ["1"]);
+        writer.lines(&format!("SELECT pg_terminate_backend({pid})"));
+        assert_eq!(waits.join().unwrap(), "57P01");
+    });
+    assert_eq!(writer.lines("SELECT count(*) FROM t"), ["3"]);
 }
 
 #[test]

@@ -428,6 +428,7 @@ pub(crate) fn serve_log(
                         end: host.end,
                         handed_over: None,
                         in_sync: true,
+                        tell_visible: false,
                         ends,
                     };
                     let payload = [&piece[..length], &[]];

@@ -13,7 +13,7 @@ use freshet_membership::{Enrolled, Enrolment, EnrolmentError};
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 
 /// Changes with every change of a message.
-pub const PROTOCOL: u16 = 7;
+pub const PROTOCOL: u16 = 8;
 
 /// What a frame is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -391,6 +391,8 @@ pub struct BatchNote {
     pub handed_over: Option<Moment>,
     /// Whether the standby is in the in-sync set.
     pub in_sync: bool,
+    /// Whether commits of the primary wait until the standby shows them: it is to say so at once.
+    pub tell_visible: bool,
     /// Ends of blocks at which the batch can be divided among replay threads, as distances from its beginning,
     /// ascending; the last is its length.
     pub ends: Vec<u32>,

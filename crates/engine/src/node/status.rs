@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use freshet_base::{ClusterId, NodeId, Stamp, Term};
 use freshet_cluster::in_sync::InSyncSet;
-use freshet_replication::status::{OwnStatus, PrimaryStatus};
+use freshet_replication::{
+    primary::VisibleWanted,
+    status::{OwnStatus, PrimaryStatus},
+};
 use serde::Serialize;
 
 use super::{Apply, CheckpointStatus, Composition, Domain, Node};
@@ -100,6 +103,16 @@ impl Node {
     pub fn shipping_status(&self) -> Option<PrimaryStatus> {
         match &*self.composition() {
             Composition::Primary(reign) => Some(reign.shipping.status()),
+            _ => None,
+        }
+    }
+
+    /// Has standbys say at once what becomes visible there, as long as what is returned is kept;
+    /// nothing unless this node is the primary. To be asked for before the commit that is waited
+    /// for.
+    pub fn want_visible(&self) -> Option<VisibleWanted> {
+        match &*self.composition() {
+            Composition::Primary(reign) => Some(reign.shipping.want_visible()),
             _ => None,
         }
     }

@@ -51,6 +51,13 @@ impl Client {
         self.stream.write_all(bytes).is_ok()
     }
 
+    /// A byte outside of messages.
+    pub fn byte(&mut self) -> Option<u8> {
+        let mut byte = [0];
+        self.stream.read_exact(&mut byte).ok()?;
+        Some(byte[0])
+    }
+
     /// The next message; nothing at the end.
     pub fn hear(&mut self) -> Option<Answer> {
         let mut head = [0; 5];

@@ -2,6 +2,8 @@
 
 use std::thread;
 
+use freshet_fuzzing::message::startup;
+
 use crate::{client::Client, subject::Subject};
 
 const SEATS: usize = 12;
@@ -58,6 +60,38 @@ fn connections_come_and_go_without_a_trace() {
         })
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
+    subject.assert_unharmed();
+}
+
+/// A client for which the system has no descriptor is told so, and the next one comes in when there
+/// is one again.
+#[test]
+fn clients_beyond_the_last_descriptor_are_told() {
+    let mut subject = Subject::start(100);
+    subject.allow_descriptors(12);
+    let mut seated = Vec::new();
+    let refused = loop {
+        match Client::open(subject.address(), "freshet") {
+            Ok(client) => seated.push(client),
+            Err(state) => break state,
+        }
+        assert!(seated.len() <= 12, "more sessions than descriptors");
+    };
+    assert!(!seated.is_empty());
+    assert_eq!(refused, "53300");
+    // Also one that asks for encryption first, one that says nothing, and one that is gone at once.
+    let mut silent = Client::connect(subject.address());
+    drop(Client::connect(subject.address()));
+    let mut asking = Client::connect(subject.address());
+    asking.say(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]);
+    assert_eq!(asking.byte(), Some(b'N'));
+    asking.say(&startup(&[("user", "freshet")]));
+    assert_eq!(asking.outline(), "53300");
+    assert_eq!(silent.outline(), "53300");
+    for client in &mut seated {
+        assert_eq!(client.rows("SELECT 1"), [["1"]]);
+    }
+    drop(seated);
     subject.assert_unharmed();
 }
 

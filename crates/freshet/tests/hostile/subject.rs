@@ -87,6 +87,14 @@ impl Subject {
         Held { threads: count("task"), descriptors: count("fd") }
     }
 
+    /// Lets the process have so many descriptors more than it has now.
+    pub fn allow_descriptors(&self, more: usize) {
+        let pid = rustix::process::Pid::from_raw(self.node.pid().cast_signed());
+        let limit = Some((self.held().descriptors + more) as u64);
+        let limit = rustix::process::Rlimit { current: limit, maximum: limit };
+        rustix::process::prlimit(pid, rustix::process::Resource::Nofile, limit).unwrap();
+    }
+
     /// The memory that the process has, in bytes.
     pub fn memory(&self) -> u64 {
         let status = fs::read_to_string(format!("/proc/{}/status", self.node.pid())).unwrap();

@@ -2,6 +2,7 @@
 
 use std::{collections::HashMap, sync::Arc, time::Instant};
 
+use freshet_engine::Rid;
 use freshet_sql::{
     SqlError, SqlState, Type, Value,
     functions::{SessionCalls, SetFunction},
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     advisory::AdvisoryKey,
     bind::not_supported,
-    expression::SessionView,
+    expression::{SessionView, no_cursor},
     locks::Patience,
     relations::Snapshot,
     schema::{self, Oid, privilege},
@@ -130,7 +131,11 @@ impl SessionCalls for View<'_> {
                         let modifier = modifier.and_then(|modifier| i32::try_from(modifier).ok()).unwrap_or(-1);
                         Value::text(Type::with_modifier(kind, modifier).to_string())
                     }
-                    None => Value::text("???"),
+                    None if oid == 0 => Value::text("-"),
+                    None => {
+                        let known = system::names::name_of(&Snapshot::of(self.state), Kind::Regtype, oid);
+                        Value::text(known.unwrap_or_else(|| "???".to_owned()))
+                    }
                 },
                 _ => Value::Null,
             },
@@ -177,6 +182,12 @@ impl SessionCalls for View<'_> {
                 self.state.advisory.unlock_all();
                 Value::text("")
             }
+            F::Notify => {
+                let text = |place: usize| arguments.get(place).and_then(Value::as_str).unwrap_or_default();
+                self.state.channels.notify(text(0), text(1), &self.state.memory)?;
+                Value::text("")
+            }
+            F::NotificationQueueUsage => Value::Float8(self.shared.notifications.usage()),
             F::Sleep => self.sleep(arguments)?,
             F::ExportSnapshot => {
                 let block = self.block.ok_or_else(|| not_supported("a snapshot exported outside of a statement"))?;
@@ -190,6 +201,9 @@ impl SessionCalls for View<'_> {
     }
 
     fn rows(&self, function: SetFunction, arguments: &[Value]) -> Result<Vec<Vec<Value>>, SqlError> {
+        if function == SetFunction::ListeningChannels {
+            return Ok(self.state.channels.listening().into_iter().map(|it| vec![Value::text(it)]).collect());
+        }
         system::functions::rows(&Snapshot::of(self.state), function, arguments)
     }
 }
@@ -212,6 +226,11 @@ impl SessionView for View<'_> {
             }
         }
         settings
+    }
+
+    fn current_of(&self, cursor: &str, table: &schema::Table) -> Result<Rid, SqlError> {
+        let portal = self.kept.and_then(|(_, portals)| portals.get(cursor)).filter(|portal| portal.declared.is_some());
+        portal.ok_or_else(|| no_cursor(cursor))?.current(cursor, table)
     }
 
     fn cursors(&self) -> Vec<CursorInfo> {

@@ -16,7 +16,7 @@ use std::{
 
 use freshet_base::{
     NodeId, Stamp, Term,
-    sync::{Arc, AtomicBool, AtomicU64, Mutex, MutexGuard, Ordering},
+    sync::{Arc, AtomicBool, AtomicU64, AtomicUsize, Mutex, MutexGuard, Ordering},
 };
 use freshet_cluster::{
     Moment,
@@ -190,6 +190,8 @@ pub(crate) struct Feeds {
     comings: Mutex<()>,
     losses: Mutex<BTreeMap<NodeId, String>>,
     pub peers_version: AtomicU64,
+    /// How many commits wait until standbys show them.
+    pub visible_wanted: AtomicUsize,
     stopping: AtomicBool,
     pub ship_cpu: Meter,
     pub ack_cpu: Meter,
@@ -211,6 +213,7 @@ impl Feeds {
             comings: Mutex::default(),
             losses: Mutex::default(),
             peers_version: AtomicU64::new(peers_version),
+            visible_wanted: AtomicUsize::new(0),
             stopping: AtomicBool::new(false),
             ship_cpu: Meter::default(),
             ack_cpu: Meter::default(),

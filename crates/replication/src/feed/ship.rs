@@ -401,6 +401,7 @@ impl<F: Feeder> Ship<'_, F> {
             end,
             handed_over: None,
             in_sync: self.shipper.in_sync.load(Ordering::SeqCst),
+            tell_visible: self.feeder.feeds().visible_wanted.load(Ordering::SeqCst) > 0,
             ends: std::mem::take(&mut self.line.ends),
         }
     }

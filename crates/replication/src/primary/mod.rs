@@ -314,6 +314,13 @@ impl Primary {
         self.shared.peers.lock().expect("no code panics under this mutex").clone()
     }
 
+    /// While this is kept, standbys say at once what has become visible there. It has to be asked
+    /// for before the commit that is waited for.
+    pub fn want_visible(&self) -> VisibleWanted {
+        self.shared.feeds.visible_wanted.fetch_add(1, Ordering::SeqCst);
+        VisibleWanted(Arc::clone(&self.shared))
+    }
+
     /// As things stand.
     pub fn status(&self) -> PrimaryStatus {
         self.shared.status()
@@ -322,6 +329,15 @@ impl Primary {
     /// Lets all connections and threads go. The commit rule remains and says no more.
     pub fn stop(&self) {
         self.shared.stop();
+    }
+}
+
+/// A commit waits until standbys show it ([`Primary::want_visible`]).
+pub struct VisibleWanted(Arc<Shared>);
+
+impl Drop for VisibleWanted {
+    fn drop(&mut self) {
+        self.0.feeds.visible_wanted.fetch_sub(1, Ordering::SeqCst);
     }
 }
 

@@ -5,7 +5,10 @@
 
 use std::time::Duration;
 
-use freshet_base::{Stamp, Term, sync::Mutex};
+use freshet_base::{
+    Stamp, Term,
+    sync::{AtomicBool, Mutex, Ordering},
+};
 use freshet_cluster::Moment;
 use freshet_fabric::{channel, tcp};
 
@@ -18,6 +21,8 @@ const FAREWELL: Duration = Duration::from_millis(200);
 #[derive(Default)]
 pub(super) struct AckStage {
     link: Mutex<Option<Link>>,
+    /// The primary wants to hear at once what becomes visible.
+    tell_visible: AtomicBool,
 }
 
 /// How the other side is told.
@@ -34,14 +39,24 @@ struct Link {
     /// Not acknowledged beyond this: the log is received from here on, and what was cut away does not count.
     persisted: Stamp,
     credit: Stamp,
+    visible: Stamp,
     last: Moment,
 }
 
 impl AckStage {
     /// A connection was made, on which the primary knows of `persisted` and no room.
     pub fn connect(&self, sender: AckSender, term: Term, persisted: Stamp) {
-        let link = Link { sender, term, persisted, credit: Stamp::ZERO, last: Moment::default() };
+        let link = Link { sender, term, persisted, credit: Stamp::ZERO, visible: Stamp::ZERO, last: Moment::default() };
+        self.tell_visible.store(false, Ordering::SeqCst);
         *self.link.lock().expect("no code panics under this mutex") = Some(link);
+    }
+
+    /// Whether the primary wants to hear at once what becomes visible, from the next
+    /// [`AckStage::offer`] on.
+    pub fn tell_visible(&self, tell: bool) {
+        if self.tell_visible.load(Ordering::Relaxed) != tell {
+            self.tell_visible.store(tell, Ordering::SeqCst);
+        }
     }
 
     /// When something was said last on the present connection.
@@ -74,17 +89,19 @@ impl AckStage {
         }
     }
 
-    /// Sends `ack` if more is persistent than the primary knows, if the room has grown by `worth_telling` bytes, or `anyway`; and
+    /// Sends `ack` if more is persistent than the primary knows, or visible and it wants to know that, if the room has grown by `worth_telling` bytes, or `anyway`; and
     /// only if `admits` says, now, that the connection's term counts. A lost connection is noticed by the receiving thread.
     pub fn offer(&self, ack: Ack, now: Moment, worth_telling: u64, anyway: bool, admits: impl Fn(Term) -> bool) {
         let mut guard = self.link.lock().expect("no code panics under this mutex");
         let Some(link) = guard.as_mut() else { return };
-        let news = ack.persisted > link.persisted || ack.may_send_until.since(link.credit) >= worth_telling;
+        let shows = ack.visible > link.visible && self.tell_visible.load(Ordering::SeqCst);
+        let news = shows || ack.persisted > link.persisted || ack.may_send_until.since(link.credit) >= worth_telling;
         if !(news || anyway) || !admits(link.term) {
             return;
         }
         link.persisted = link.persisted.max(ack.persisted);
         link.credit = link.credit.max(ack.may_send_until);
+        link.visible = ack.visible;
         link.last = now;
         let _ = match &mut link.sender {
             AckSender::Channel(sender) => sender.status(ack.words()),

@@ -381,6 +381,7 @@ impl Session<'_> {
     fn heard(&self, note: &BatchNote) {
         let shared = self.shared;
         shared.visible.raise_global(note.global);
+        shared.acks.tell_visible(note.tell_visible);
         if let Some(session) = shared.relaying() {
             session.heard(note.global, note.end, note.time);
         }
