@@ -377,7 +377,12 @@ impl Binder<'_> {
                     parameters.resize(usize::from(number) + 1, None);
                 }
                 let ty = parameters[usize::from(number)].unwrap_or(Type::UNKNOWN);
-                Typed { expression: Expression::Parameter(number), ty }
+                let value = self.values.and_then(|values| values.get(usize::from(number)));
+                let expression = match value.filter(|_| ty.kind() != Kind::Unknown) {
+                    Some(value) => Expression::Constant(value.clone()),
+                    None => Expression::Parameter(number),
+                };
+                Typed { expression, ty }
             }
             other @ (ast::Value::HexStringLiteral(_) | ast::Value::SingleQuotedByteStringLiteral(_)) => {
                 return Err(not_supported(format!("the bit string {other}")).into());
